@@ -1,0 +1,126 @@
+"""From the command line to the command, and from its errors to an exit status.
+
+The first word decides: a command's name (bisect/commands/), else the pipeline walk.
+"""
+
+from __future__ import annotations
+
+from .rank import began as began  # it reads the clock: before any other import
+
+# isort: split
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+from . import commands
+from .errors import HangbisectError, UsageError
+from .version import VERSION
+
+USAGE, INTERNAL_ERROR, INTERRUPTED = 2, 70, 130
+_LOCAL_RANK = ("--local-rank", "--local_rank")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run what `argv` (without the program's name; sys.argv if None) asks; return the exit status.
+
+    2: the command line is wrong. 70: we are. 130: interrupted. Any other is the command's own.
+    """
+    if argv is None:
+        # Lightning starts ranks by this path, perhaps after a change of folder.
+        sys.argv[0] = os.path.abspath(sys.argv[0])
+        argv = sys.argv[1:]
+    try:
+        return _run(list(argv))
+    except UsageError as error:
+        # Every rank has the same command line: one of them says what is wrong with it.
+        if _first_rank():
+            _complain(error)
+        return USAGE
+    except HangbisectError as error:
+        _complain(error)
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        return _internal(error)
+
+
+def _run(argv: list[str]) -> int:
+    words, local_rank = _without_local_rank(argv)
+    first = words[0] if words else ""
+    if first == "--version":
+        print(f"hangbisect {VERSION}")
+        return 0
+    if first in ("-h", "--help"):
+        return _help(words)
+    if not first or first.startswith("-"):
+        return _command("walk")(argv)
+    if first not in commands.names():
+        raise _unknown(first)
+    if local_rank:
+        os.environ.setdefault("LOCAL_RANK", local_rank)
+    return _command(first)(words[1:])
+
+
+def _command(name: str) -> Callable[[list[str]], int]:
+    run: Callable[[list[str]], int] = import_module(f".{name}", commands.__name__).run
+    return run
+
+
+def _without_local_rank(argv: list[str]) -> tuple[list[str], str]:
+    """Return `argv` without --local-rank, which old launchers put before all others; its value."""
+    if argv and argv[0] in _LOCAL_RANK:
+        return argv[2:], argv[1] if len(argv) > 1 else ""
+    name, _, value = argv[0].partition("=") if argv else ("", "", "")
+    return (argv[1:], value) if name in _LOCAL_RANK else (argv, "")
+
+
+def _unknown(word: str) -> UsageError:
+    from .rank.argument_types import nearest
+
+    known = sorted(set(commands.names()) - commands.INTERNAL)
+    return UsageError(
+        f"there is no command {word!r}; "
+        + (f"commands are {', '.join(known)}{nearest(word, known)}" if known else "so far none is"),
+        "Without a command, with options only, a pipeline is walked.",
+    )
+
+
+def _help(words: list[str]) -> int:
+    found = commands.summaries()
+    if found and _first_rank():
+        print("Commands (hangbisect COMMAND --help tells more):")
+        for name, summary in found.items():
+            print(f"  {name:10} {summary}")
+        print("\nWithout a command a pipeline is walked:\n")
+    return _command("walk")(words)
+
+
+def _first_rank() -> bool:
+    from .rank.place import find_place
+
+    return find_place().rank == 0
+
+
+def _complain(error: HangbisectError) -> None:
+    help = f"\n{error.help}" if error.help else ""
+    print(f"hangbisect: {error}{help}", file=sys.stderr)
+
+
+def _internal(error: Exception) -> int:
+    """Say in a sentence that we failed, and where; return the exit status."""
+    import traceback
+
+    if os.environ.get("HANGBISECT_DEBUG"):
+        traceback.print_exception(error)
+    ours = os.path.dirname(__file__)
+    frames = traceback.extract_tb(error.__traceback__)
+    where = [frame for frame in frames if frame.filename.startswith(ours)][-1]
+    print(
+        f"hangbisect: internal error: {type(error).__name__}: {error} "
+        f"({os.path.relpath(where.filename, ours)}:{where.lineno})\n"
+        "Please report it with the traceback that HANGBISECT_DEBUG=1 shows.",
+        file=sys.stderr,
+    )
+    return INTERNAL_ERROR

@@ -1,0 +1,142 @@
+"""Walk a pipeline on this rank, under the watch of its node's monitor."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from ..rank import began
+from ..rank.lines import Lines
+from ..rank.place import Place, find_place
+
+if TYPE_CHECKING:
+    import argparse
+
+    from ..pipelines.pipeline import Pipeline
+    from ..rank.link import Link
+
+MANY_RANKS = 16  # above this the monitor sums up the lines of all ranks
+
+
+def run(argv: list[str]) -> int:
+    """Be one rank of a pipeline; return its exit status."""
+    place = find_place()
+    outcome_pipe: int | None = None
+    if place.launcher is None and not place.joined and not _asks_only(argv):
+        from ..rank import front
+
+        standing = front.stand()
+        if standing.status is not None:
+            return standing.status
+        outcome_pipe = standing.pipe
+        place = find_place()
+    lines = Lines(place)
+    if not _asks_only(argv):
+        from ..version import VERSION
+
+        lines.say(f"hangbisect {VERSION}, Python {sys.version.split()[0]}")
+    from ..rank import arguments
+
+    args, pipeline = arguments.parse(argv, place)
+    return _watched(args, pipeline, place, lines, outcome_pipe)
+
+
+def _asks_only(argv: list[str]) -> bool:
+    return bool({"-h", "--help", "--version"} & set(argv))
+
+
+def _watched(
+    args: argparse.Namespace,
+    pipeline: Pipeline,
+    place: Place,
+    lines: Lines,
+    outcome_pipe: int | None,
+) -> int:
+    from ..rank import sight
+    from ..rank.context import Context
+    from ..rank.link import Link
+    from ..rank.signals import Signals
+    from ..rank.walk import walk
+
+    lines.fd = 2 if args.json else 1
+    lines.plain = lines.plain or args.plain
+    lines.quiet = place.world_size > MANY_RANKS and not args.every_rank
+    sight.allow_looks()
+    link = Link(place, _hello(args, place), lines.say)
+    lines.told = lambda text: link.tell("line", text=text)
+    link.connected = Signals(place.rank).connect
+    link.open(_settings(args, pipeline, place, outcome_pipe))
+    context = Context(args, place, lines, link)
+    try:
+        walk(pipeline.steps, context, lines, link)
+    except BaseException as error:
+        return _failed(error, place, lines, link)
+    link.tell("exercised", missing=context.not_exercised)
+    link.leaving(0, finished=True)
+    return 0
+
+
+def _failed(error: BaseException, place: Place, lines: Lines, link: Link) -> int:
+    """Say how it ended; return the exit status. A KeyboardInterrupt goes on."""
+    if isinstance(error, UsageError):
+        link.leaving(2, str(error))
+        raise error
+    if isinstance(error, SystemExit):
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+        link.leaving(status, "" if status == 0 else f"SystemExit: {error.code}")
+        return status
+    if isinstance(error, KeyboardInterrupt):
+        link.leaving(130, "KeyboardInterrupt")
+        raise error
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    summary = traceback.format_exception_only(error)[-1].strip().splitlines()[0]
+    link.leaving(1, f"{summary} ({os.path.basename(where.filename)}:{where.lineno})")
+    lines.say(f"FAILED: {summary}")
+    sys.stderr.write("".join(traceback.format_exception(error)))
+    return 1
+
+
+def _hello(args: argparse.Namespace, place: Place) -> dict[str, Any]:
+    from ..rank.environment import relevant
+
+    return {
+        **asdict(place),
+        "pid": os.getpid(),
+        "began": began.MONOTONIC,
+        "wall": began.WALL,
+        "error_file": os.environ.get("TORCHELASTIC_ERROR_FILE"),
+        "max_restarts": int(os.environ.get("TORCHELASTIC_MAX_RESTARTS") or 0),
+        "environment": relevant(os.environ),
+        "python": sys.version.split()[0],
+        "executable": sys.executable,
+    }
+
+
+def _settings(
+    args: argparse.Namespace, pipeline: Pipeline, place: Place, outcome_pipe: int | None
+) -> dict[str, Any]:
+    """Return what the monitor must know before any rank speaks."""
+    return {
+        "pipeline": pipeline.name,
+        "table": [asdict(step.checkpoint) for step in pipeline.steps],
+        "command": sys.orig_argv,
+        "folder_of_start": os.getcwd(),
+        "until": args.until,
+        "timeout": args.timeout,
+        "stall": args.stall,
+        "slow_limit": args.slow_limit,
+        "limit": args.limit,
+        "barriers": args.barriers,
+        "on_hang": args.on_hang,
+        "run_dir": args.run_dir,
+        "json": args.json,
+        "plain": args.plain,
+        "sum_up": place.world_size > MANY_RANKS and not args.every_rank,
+        "keep": [] if outcome_pipe is None else [outcome_pipe],
+        "outcome_pipe": outcome_pipe,
+        "place": asdict(place),
+    }

@@ -1,0 +1,1 @@
+"""What the evidence means: who waits for whom, and whose fault it is. Facts in, facts out."""

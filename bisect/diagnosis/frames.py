@@ -1,0 +1,112 @@
+"""Whose code a stack frame is: the harness's, the job's, or a library's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from ..facts import Frame
+
+Owner = Literal["harness", "step", "user", "library", "import", "native"]
+
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/(?:lib|lib64)/python\d+(?:\.\d+)?/|^<frozen ")
+_BELOW_LIBRARY = re.compile(
+    r"^.*/(?:(?:site|dist)-packages|(?:lib|lib64)/python\d+(?:\.\d+)?(?:/lib-dynload)?)/"
+)
+_IMPORTLIB = re.compile(r"<frozen importlib|/importlib/(?:__init__|_bootstrap\w*)\.py$")
+_RUNPY = re.compile(r"<frozen runpy>|/runpy\.py$")
+
+# A handler that runs on the main thread hides what the signal interrupted. Where the name alone
+# does not tell, the file does.
+_HANDLER_NAMES = re.compile(
+    r"^(?:_*(?:on|handle)_sig\w*|\w*sig(?:nal|term|int|hup|usr\d?|alrm)\w*handler\w*"
+    r"|_?sigterm_notifier_fn|_terminate_process_handler)$"
+)
+_HANDLER_FILES = (
+    ("bisect/rank/signals.py", None),
+    ("trainer/connectors/signal_connector.py", "__call__"),
+    ("torch/utils/data/_utils/signal_handling.py", "handler"),
+)
+
+
+def short(name: str) -> str:
+    """Return the function's own name of a qualified one: "Condition.wait" gives "wait"."""
+    return name.rpartition(".")[2]
+
+
+def is_handler(frame: Frame) -> bool:
+    """Return True if `frame` is where a signal handler was entered."""
+    name = short(frame.name)
+    if _HANDLER_NAMES.match(name):
+        return True
+    return any(
+        frame.file.endswith(file) and (function is None or function == name)
+        for file, function in _HANDLER_FILES
+    )
+
+
+def without_handlers(frames: Sequence[Frame]) -> tuple[Frame, ...]:
+    """Return `frames` (innermost first) as they were before any signal handler ran."""
+    outermost = max((i for i, frame in enumerate(frames) if is_handler(frame)), default=-1)
+    return tuple(frames[outermost + 1 :])
+
+
+def owner(frame: Frame, package: str) -> Owner:
+    """Return whose code `frame` is; `package` is the folder of our own code."""
+    if frame.native:
+        return "native"
+    if package and frame.file.startswith(package.rstrip("/") + "/"):
+        inside = frame.file[len(package.rstrip("/")) + 1 :]
+        if inside == "rank/injections.py":
+            return "user"
+        return "step" if inside.startswith("pipelines/") else "harness"
+    if _IMPORTLIB.search(frame.file):
+        return "import"
+    if _RUNPY.search(frame.file):
+        return "harness"
+    return "library" if _LIBRARY.search(frame.file) else "user"
+
+
+def job_frames(frames: Iterable[Frame], package: str) -> tuple[Frame, ...]:
+    """Return the Python frames of the job, innermost first: without handlers, the harness,
+    and whatever called the harness (a console script, runpy)."""
+    kept: list[Frame] = []
+    python = [f for f in without_handlers(tuple(frames)) if not f.native]
+    harness = [i for i, f in enumerate(python) if owner(f, package) == "harness"]
+    for i, frame in enumerate(python):
+        if i in harness:
+            continue
+        if harness and i > harness[-1]:
+            break
+        kept.append(frame)
+    return tuple(kept)
+
+
+def dotted(frame: Frame) -> str:
+    """Return `module.function` of a frame: below site-packages or the standard library, the
+    whole module path, else the file's own name."""
+    if frame.file.startswith("<frozen "):
+        module = frame.file[len("<frozen ") :].rstrip(">")
+    else:
+        path = frame.file
+        below = _BELOW_LIBRARY.sub("", path)
+        if below == path:  # not a library: its folders say nothing
+            below = path.rpartition("/")[2]
+        module = re.sub(r"(?:/__init__)?\.\w+$", "", below).replace("/", ".")
+    name = frame.name.replace(".<locals>", "")
+    return module if name == "<module>" else f"{module}.{name}"
+
+
+def module_of(frame: Frame) -> str:
+    """Return the name under which the module of a `<module>` frame was probably imported."""
+    path = _BELOW_LIBRARY.sub("", frame.file)
+    path = re.sub(r"(?:/__init__)?\.\w+$", "", path)
+    if path.startswith("/"):
+        path = path.rpartition("/")[2]
+    return path.replace("/", ".")
+
+
+def worded(frame: Frame) -> str:
+    """Return a frame as the verdict spells it: "Condition.wait (threading.py:327)"."""
+    return f"{frame.name} ({frame.file.rpartition('/')[2]}:{frame.line})"

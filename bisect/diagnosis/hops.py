@@ -1,0 +1,261 @@
+"""What a process waits for, as far as its own looks tell: the first hop.
+
+Decided in the order of certainty: what the kernel says of the process as a whole (stopped, in the
+kernel), what is known of the Python call (a lock that is polled, a child that serves), the
+object that the system call names, and only then the bare name of the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..facts import FileLock, Frame, Look, RankFacts, Wait
+from .distributed import group_wait
+from .frames import owner, short, worded
+from .objects import (
+    OPENS,
+    PATHS,
+    POLLS,
+    READS,
+    in_words,
+    of_descriptors,
+    of_socket,
+    outward,
+)
+from .people import People, descendants
+from .services import service
+from .threads import futex_wait, gil_wait
+from .view import Seen, seen
+
+_DEPTH = 3  # of children's children, when saying what a child waits for
+_SLEEPS = frozenset(["nanosleep", "clock_nanosleep", "pause", "rt_sigtimedwait", "rt_sigsuspend"])
+_WAITS = frozenset(["wait4", "waitid", "vfork"])
+_LOCKS = frozenset(["flock", "fcntl", "semop", "semtimedop"])
+# Loops that sleep between two looks at a lock.
+_POLLED_LOCKS = (
+    ("filelock/", ("_poll_until_acquired", "acquire"), "a lock file"),
+    ("torch/utils/file_baton.py", ("wait",), "the lock file of a torch extension build"),
+    ("datasets/utils/filelock.py", ("acquire",), "a lock file"),
+    ("portalocker/", ("acquire", "lock"), "a lock file"),
+    ("fasteners/", ("acquire", "_do_acquire"), "a lock file"),
+)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What there is to know around one process."""
+
+    facts: RankFacts
+    people: People = field(default_factory=People)
+
+    @property
+    def store_port(self) -> str:
+        return _environment(self.facts).get("MASTER_PORT", "")
+
+
+def _environment(facts: RankFacts) -> Mapping[str, str]:
+    return facts.environment
+
+
+def first_hop(looks: Sequence[Look], around: Context, depth: int = 0) -> Wait:
+    """Return what the process of `looks` waits for; peers are only recognised as such, by the
+    kinds collective and store: `peers` says which rank is meant."""
+    view = seen(looks)
+    if view is None:
+        return Wait("unknown", "")
+    family = descendants(around.facts, view.look.pid)
+    wait = (
+        _as_a_whole(view)
+        or _connecting(view)
+        or _file_lock(view)
+        or _meeting(view)
+        or gil_wait(view)
+        or (Wait("itself", _at(view)) if view.running else None)
+        or _blocked(view, family, around)
+        or Wait("unknown", view.wchan or view.call_name)
+    )
+    return _completed(wait, family, around, depth)
+
+
+def _as_a_whole(view: Seen) -> Wait | None:
+    if view.state == "T":
+        return Wait("stopped", "by a signal (SIGSTOP, SIGTSTP): state T")
+    if view.state == "t":
+        tracer = view.look.traced_by
+        return Wait("stopped", "by a tracer: state t", tracer or None)
+    if view.state == "D":
+        call = view.call_name
+        path = view.call.path if view.call else None
+        named = of_descriptors(view.call.descriptors if view.call else (), view.look, ())
+        if path or (named is not None and named.kind == "file"):
+            where = path or (named.detail if named else "")
+            return Wait("file", _joined(where, f"{call}, state D", view.wchan))
+        return Wait("kernel", _joined(view.wchan, call, "state D"))
+    return None
+
+
+def _joined(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)
+
+
+def _at(view: Seen) -> str:
+    return next((f"runs in {worded(f)}" for f in view.frames if not f.native), "runs")
+
+
+def _connecting(view: Seen) -> Wait | None:
+    """A connection that is not made yet is what a rendezvous or a client waits for."""
+    if view.call_name not in READS | POLLS:
+        return None
+    named = [d.socket for d in (view.call.descriptors if view.call else ()) if d.socket]
+    all_of_them = named or (view.look.sockets if group_wait(view) == "construction" else ())
+    opening = next((s for s in all_of_them if s.state == "SYN_SENT"), None)
+    return of_socket(opening, view.look.pid) if opening else None
+
+
+def _file_lock(view: Seen) -> Wait | None:
+    locks = view.look.locks
+    waited = next((lock for lock in locks if lock.waiting), None)
+    if waited is not None:
+        return _of_lock(waited)
+    polled = _polled_lock(view.frames)
+    if polled:
+        held = sorted(locks, key=lambda lock: lock.holder is None)
+        return _of_lock(held[0]) if held else Wait("lock", polled)
+    if view.call_name == "flock":
+        return Wait("lock", _named(view) or "flock")
+    if view.call_name == "fcntl" and view.wchan.startswith(("fcntl", "posix", "locks")):
+        return Wait("lock", _named(view) or "fcntl")
+    return None
+
+
+def _named(view: Seen) -> str:
+    return next((d.path for d in (view.call.descriptors if view.call else ())), "")
+
+
+def _of_lock(lock: FileLock) -> Wait:
+    return Wait("lock", lock.path, lock.holder, lock.holder_name or None)
+
+
+def _polled_lock(frames: Sequence[Frame]) -> str:
+    """Return in words which kind of lock the innermost Python frames poll, "" if none."""
+    for frame in [f for f in frames if not f.native][:3]:
+        for file, functions, words in _POLLED_LOCKS:
+            if file in frame.file and short(frame.name) in functions:
+                return words
+        if owner(frame, "") == "user":
+            break
+    return ""
+
+
+def _meeting(view: Seen) -> Wait | None:
+    kind = group_wait(view)
+    if kind is None:
+        return None
+    return Wait("collective" if kind == "collective" else "store", _at_call(view))
+
+
+def _at_call(view: Seen) -> str:
+    return next((worded(f) for f in view.frames if not f.native), "")
+
+
+def _blocked(view: Seen, family: Sequence[Sequence[Look]], around: Context) -> Wait | None:
+    """What the system call is about."""
+    name = view.call_name
+    pids = [looks[-1].pid for looks in family]
+    if name in _WAITS:
+        return _child(view, family)
+    if name in _SLEEPS:
+        native = view.holds_gil
+        words = "a native call that holds the GIL sleeps" if native else f"{name} in {_at_call(view)}"
+        return Wait("gil" if native else "sleep", words)
+    served = service(view, family)
+    if served is not None:
+        return served
+    if name == "futex":
+        return futex_wait(view)
+    if name in _LOCKS:
+        return Wait("lock", _named(view) or name)
+    if name in OPENS or name in PATHS:
+        return _path(view, name)
+    descriptors = view.call.descriptors if view.call else ()
+    named = of_descriptors(descriptors, view.look, pids)
+    if named is None and name in POLLS | READS:
+        named = _only_socket(view, pids)
+    if named is not None:
+        return _store(named, view, around) or named
+    if name == "ioctl":
+        return Wait("device", _joined(_named(view), name, view.wchan))
+    if view.holds_gil:
+        return Wait("gil", f"a native call that holds the GIL: {name or view.wchan}")
+    if name or view.wchan not in ("", "0"):
+        return Wait("kernel", _joined(name, view.wchan))
+    return None
+
+
+def _path(view: Seen, name: str) -> Wait:
+    path = view.call.path if view.call else None
+    fifo = view.wchan.startswith(("wait_for_partner", "fifo_open"))
+    if fifo or any(d.kind == "fifo" for d in (view.call.descriptors if view.call else ())):
+        return Wait("pipe", _joined(path or _named(view), "the other end is not open"))
+    return Wait("file", _joined(path or _named(view), name))
+
+
+def _only_socket(view: Seen, family: Sequence[int]) -> Wait | None:
+    """Return the wait for the one peer a process has, where the call names none (epoll)."""
+    socket = outward(view.look, family)
+    return of_socket(socket, view.look.pid) if socket else None
+
+
+def _store(wait: Wait, view: Seen, around: Context) -> Wait | None:
+    """Return a store wait if `wait` is for the server of the job's own TCPStore."""
+    if wait.kind != "socket":
+        return None
+    port = around.store_port
+    peer = wait.detail.partition(" ")[0]
+    # torchrun's agent serves the store: the parent of a rank at the other end of a TCP socket.
+    parent = wait.pid is not None and wait.pid == view.look.ppid
+    if (port and peer.rpartition(":")[2] == port) or parent:
+        return replace(wait, kind="store")
+    return None
+
+
+def _child(view: Seen, family: Sequence[Sequence[Look]]) -> Wait:
+    """Return the wait for the child that wait4 or waitid names, for any if it names none."""
+    args = view.call.args if view.call else ()
+    wanted = 0
+    if view.call_name == "waitid" and len(args) > 1 and args[0] == 1:  # P_PID
+        wanted = args[1]
+    elif view.call_name == "wait4" and args and 0 < args[0] < 1 << 31:
+        wanted = args[0]
+    direct = [looks[-1] for looks in family if looks[-1].ppid == view.look.pid]
+    child = next((lk for lk in direct if lk.pid == wanted), None)
+    if child is None and not wanted:
+        child = next((lk for lk in direct if lk.state != "Z"), None)
+    if child is not None:
+        return Wait("process", "", child.pid, child.name)
+    return Wait("process", f"its child {wanted}" if wanted else "any child", wanted or None)
+
+
+def _completed(
+    wait: Wait, family: Sequence[Sequence[Look]], around: Context, depth: int
+) -> Wait:
+    """Return `wait` with the name and rank of the process, and what a child itself waits for."""
+    if wait.pid is None:
+        return wait
+    names = {looks[-1].pid: looks[-1].name for looks in family}
+    process = wait.process or names.get(wait.pid) or around.people.names.get(wait.pid) or None
+    rank = around.people.other_rank(wait.pid, around.facts.rank)
+    wait = replace(wait, process=process, rank=rank)
+    if wait.kind != "process" or depth >= _DEPTH:
+        return wait
+    looks = next((lks for lks in family if lks[-1].pid == wait.pid), None)
+    if looks is None:
+        return wait
+    inside = [lks[-1].pid for lks in family] + [around.facts.pid or 0]
+    socket = outward(looks[-1], inside)
+    if socket is not None and not looks[-1].threads:
+        return replace(wait, detail=in_words(socket))
+    next_hop = first_hop(looks, around, depth + 1)
+    told = _joined(next_hop.kind if next_hop.kind != "unknown" else "", next_hop.detail)
+    return replace(wait, detail=told or wait.detail)

@@ -1,0 +1,103 @@
+"""A library's helper process: the rank waits on a Python lock, the helper does the work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ..facts import Look, Wait
+from .frames import owner, short
+from .view import Seen
+
+_TOP = re.compile(r"/(?:site|dist)-packages/([A-Za-z0-9_]+)")
+_LOCKED = frozenset(["futex", "sem_wait", "poll", "ppoll", "epoll_wait", "select", "pselect6", ""])
+# Waiting of these goes through a lock or a pipe, but what is waited for are the workers.
+_WORKERS = (
+    ("multiprocessing/pool.py", None),
+    ("multiprocessing/queues.py", ("get", "join", "_poll")),
+    ("multiprocessing/connection.py", None),
+    ("torch/utils/data/dataloader.py", None),
+    ("concurrent/futures/process.py", None),
+    ("joblib/", None),
+)
+
+
+def service(view: Seen, family: Sequence[Sequence[Look]]) -> Wait | None:
+    """Return the wait for a child that serves this process, None if there is no such child.
+
+    Either a worker pool of a kind that is known, or a child named after the library that the
+    main thread is in (wandb, wandb-core), or the one that a thread of ours talks to over a
+    socket. Forked workers inherit every socket, so a socket alone is no proof: the main thread
+    must wait on a Python lock, and another thread be at the socket.
+    """
+    living = [looks for looks in family if looks[-1].state not in ("", "Z", "X")]
+    if not living or view.call_name not in _LOCKED:
+        return None
+    worker = _worker(view, living)
+    if worker is not None:
+        return Wait("process", "", worker.pid, worker.name)
+    child = _named_after(view, living) or _talked_to(view, living)
+    return Wait("process", "", child.pid, child.name) if child else None
+
+
+def _worker(view: Seen, family: Sequence[Sequence[Look]]) -> Look | None:
+    python = [f for f in view.frames if not f.native][:8]
+    pooled = any(
+        file in f.file and (functions is None or short(f.name) in functions)
+        for f in python
+        for file, functions in _WORKERS
+    )
+    if not pooled:
+        return None
+    forked = [lks[-1] for lks in family if lks[-1].name == view.look.name or lks[-1].threads]
+    named = [lk for lk in forked if lk.name.startswith("pt_data_worker")]
+    mine = [lk for lk in named or forked if lk.ppid == view.look.pid] or named or forked
+    # A worker that waits for its next task is idle, not what is waited for.
+    working = [lk for lk in mine if not _idle(lk)]
+    return next(iter(working or mine), None)
+
+
+def _idle(look: Look) -> bool:
+    main = look.main
+    frames = [f for f in (main.frames if main else ()) if not f.native][:6]
+    takes = any(
+        f.file.endswith("multiprocessing/queues.py") and short(f.name) == "get" for f in frames
+    )
+    helper = any("resource_tracker" in f.file or "forkserver" in f.file for f in frames)
+    return takes or helper
+
+
+def _named_after(view: Seen, family: Sequence[Sequence[Look]]) -> Look | None:
+    """Return the child whose program is named after a library on the main thread's stack."""
+    libraries = []
+    for frame in view.frames:
+        if owner(frame, "") == "user":
+            break
+        found = _TOP.search(frame.file)
+        if found and found[1] not in libraries:
+            libraries.append(found[1])
+    for library in libraries:
+        for looks in family:
+            name = looks[-1].name
+            if re.match(rf"{re.escape(library)}(?:[-_.]|$)", name):
+                return looks[-1]
+    return None
+
+
+def _talked_to(view: Seen, family: Sequence[Sequence[Look]]) -> Look | None:
+    """Return the only child with a program of its own that we have a connection to."""
+    if view.call_name not in ("futex", "sem_wait", ""):
+        return None
+    main = view.main
+    waiting = any(
+        t is not main and t.frames and short(t.frames[0].name) in ("select", "poll", "recv", "read")
+        for t in view.threads
+    )
+    innermost = next((f for f in view.frames if not f.native), None)
+    if not waiting or innermost is None or owner(innermost, "") != "library":
+        return None
+    peers = {pid for s in view.look.sockets for pid in s.peer_pids if pid != view.look.pid}
+    own_program = [
+        lks[-1] for lks in family if lks[-1].pid in peers and lks[-1].name != view.look.name
+    ]
+    return own_program[0] if len(own_program) == 1 else None

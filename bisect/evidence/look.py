@@ -1,0 +1,179 @@
+"""One look at many processes, side by side, that ends in time whatever state they are in."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ..facts import Look
+from . import locks, sockets, stacks
+from .aside import aside
+from .ends import name_other_ends, waited_for
+from .reading import Found, Machine, read_risky, read_safe
+from .sample import stat
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_MOST_AT_ONCE = 2 * (os.cpu_count() or 1)
+_RISKY = 0.5  # seconds for what may wait for a process in state D
+
+
+@dataclass(frozen=True)
+class Target:
+    """A process to look at. `python`: None asks what it runs; a rank is always tried."""
+
+    pid: int
+    role: Literal["rank", "child"] = "rank"
+    faulthandler_file: str | None = None
+    python: bool | None = None
+
+
+async def look(
+    targets: Sequence[Target],
+    *,
+    native: bool = False,
+    limit: float = 3.0,
+    resume: Callable[[int], object] | None = None,
+) -> list[Look]:
+    """Return one Look for each target, in their order, within `limit` + 0.5 seconds.
+
+    A target that is gone has the state "" and no threads. `native` pauses the ranks and the other
+    Python processes for about 0.2 s: see `kernel.cut_by_a_pause`; `resume` as in `stacks.look`.
+    """
+    end = time.monotonic() + limit
+    machine = await _machine(min(limit, 1.0))
+    slots = asyncio.Semaphore(_MOST_AT_ONCE)
+    found = await asyncio.gather(
+        *(_one(target, machine, native, end, slots, resume) for target in targets)
+    )
+    await name_other_ends([target.pid for target in targets], found, end)
+    return [_look(target, one) for target, one in zip(targets, found, strict=True)]
+
+
+async def _machine(limit: float) -> Machine:
+    missing: list[str] = []
+
+    def read() -> Machine:
+        table = sockets.table(missing)
+        return Machine(table, tuple(locks.entries()), tuple(missing))
+
+    try:
+        return await aside(read, limit=limit, key="machine")
+    except TimeoutError:
+        return Machine(missing=("The sockets and locks could not be listed in time.",))
+
+
+async def _one(
+    target: Target,
+    machine: Machine,
+    native: bool,
+    end: float,
+    slots: asyncio.Semaphore,
+    resume: Callable[[int], object] | None,
+) -> Found:
+    found = Found(time.monotonic(), missing=list(machine.missing))
+    found.stat = stat(target.pid)
+    if found.stat is None:
+        return found
+    await asyncio.gather(
+        _see_kernel(target, found, machine, end),
+        _see_python(target, found, native, end, slots, resume),
+    )
+    return found
+
+
+async def _see_kernel(target: Target, found: Found, machine: Machine, end: float) -> None:
+    """First what cannot block, then what can, each kept even if the next does not come."""
+    pid = target.pid
+    for read, key, seconds, lost in (
+        (read_safe, "proc", end - time.monotonic(), "Not all of /proc could be read"),
+        (read_risky, "memory", _RISKY, "The command line and the memory could not be read"),
+    ):
+        try:
+            await aside(read, pid, found, machine, limit=seconds, key=(key, pid))
+        except TimeoutError:
+            found.missing.append(f"{lost} of {pid} in time (a process in the kernel blocks it).")
+
+
+async def _see_python(
+    target: Target,
+    found: Found,
+    native: bool,
+    end: float,
+    slots: asyncio.Semaphore,
+    resume: Callable[[int], object] | None,
+) -> None:
+    pid = target.pid
+    if found.stat is None or found.stat.state in "ZX" or not _is_python(target):
+        return
+    async with slots:
+        left = end - time.monotonic()
+        if left < 0.05:
+            found.missing.append(f"No time was left for the Python stacks of {pid}.")
+            return
+        seen = await stacks.look(pid, native=native, limit=left, resume=resume)
+    if seen.threads:
+        found.threads, found.rung = seen.threads, "py-spy"
+        return
+    found.missing.append(seen.missing)
+    if target.faulthandler_file is not None:
+        try:
+            threads, dump = await aside(
+                stacks.read_faulthandler, target.faulthandler_file, pid, limit=_RISKY
+            )
+        except TimeoutError:
+            found.missing.append("The file with faulthandler's stacks could not be read in time.")
+            return
+        if threads:
+            found.threads, found.rung, found.dump = threads, "faulthandler", dump
+
+
+def _is_python(target: Target) -> bool:
+    """Return True for a rank, and for a child that runs a Python: others give only noise."""
+    if target.python is not None:
+        return target.python
+    if target.role == "rank":
+        return True
+    try:
+        name = os.path.basename(os.readlink(f"/proc/{target.pid}/exe"))
+    except OSError:
+        return False
+    return name.startswith(("python", "pypy"))
+
+
+def _look(target: Target, found: Found) -> Look:
+    about = found.stat
+    if about is None:
+        gone = (f"{target.pid} is gone.",)
+        return Look(found.at, target.pid, 0, "", (), 0.0, "", "proc", missing=gone)
+    uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
+    named = {d.socket.inode: d.socket for d in waited_for(found) if d.socket is not None}
+    inodes = dict.fromkeys(sockets.inode_of(link) for link in found.links.values())
+    open_sockets = [
+        named.get(inode) or found.sockets[inode]
+        for inode in inodes
+        if inode is not None and inode in found.sockets
+    ]
+    return Look(
+        at=found.at,
+        pid=target.pid,
+        ppid=about.ppid,
+        name=about.comm,
+        command=found.command,
+        age=max(0.0, uptime - about.started / _TICKS),
+        state=found.kernel[0].state if found.kernel else about.state,
+        rung=found.rung,
+        threads=found.threads,
+        kernel=found.kernel,
+        locks=found.locks,
+        holds=found.holds,
+        sockets=tuple(open_sockets),
+        sample=found.sample,
+        signals_pending=found.status.signals_pending,
+        traced_by=found.status.tracer,
+        dump=found.dump or stacks.text(target.pid, found.command or (about.comm,), found.threads),
+        missing=tuple(dict.fromkeys(sentence for sentence in found.missing if sentence)),
+    )

@@ -1,0 +1,96 @@
+"""What /proc says of one process, in the order of what can block."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from ..facts import Descriptor, FileLock, Kernel, Rung, Sample, Socket, Thread
+from . import arguments, descriptors, kernel, locks, sockets
+from .memory import Memory
+from .sample import Stat, sample
+
+NO_STATUS = kernel.Status(0, ())
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What is read once for all the targets of a look."""
+
+    sockets: Mapping[int, Socket] = field(default_factory=dict)
+    locks: tuple[locks.Entry, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+@dataclass
+class Found:
+    """What is known of a target so far; what came too late is simply not in it."""
+
+    at: float
+    stat: Stat | None = None
+    status: kernel.Status = NO_STATUS
+    kernel: tuple[Kernel, ...] = ()
+    links: dict[int, str] = field(default_factory=dict)
+    sockets: Mapping[int, Socket] = field(default_factory=dict)
+    locks: tuple[FileLock, ...] = ()
+    holds: tuple[FileLock, ...] = ()
+    sample: Sample | None = None
+    command: tuple[str, ...] = ()
+    threads: tuple[Thread, ...] = ()
+    rung: Rung = "proc"
+    dump: str = ""
+    missing: list[str] = field(default_factory=list)
+
+
+def read_safe(pid: int, found: Found, machine: Machine) -> None:
+    """Read all that waits for nobody."""
+    found.kernel = kernel.threads(pid, found.missing)
+    found.status = kernel.status(pid)
+    own_network = sockets.table_of(pid, found.missing)
+    found.sockets = machine.sockets if own_network is None else own_network
+    try:
+        found.links = descriptors.links(pid)
+    except OSError:
+        kernel.note(found.missing, f"The open files of {pid} could not be read (not permitted).")
+    found.sample = sample(pid, net=found.sockets)
+    found.kernel = tuple(_described(pid, thread, found, None) for thread in found.kernel)
+    here = locks.opened(pid, found.links)
+    found.locks, found.holds = locks.of_process(pid, machine.locks, here)
+
+
+def read_risky(pid: int, found: Found, machine: Machine) -> None:
+    """Read the command line and the memory, which a process in the kernel may block."""
+    found.command = _command(pid)
+    with Memory(pid) as memory:
+        if memory.refused:
+            kernel.note(found.missing, f"The memory of {pid} could not be read (not permitted).")
+        found.kernel = tuple(_described(pid, thread, found, memory) for thread in found.kernel)
+
+
+def _command(pid: int) -> tuple[str, ...]:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            raw = file.read().rstrip(b"\0")
+    except OSError:
+        return ()
+    return tuple(os.fsdecode(part) for part in raw.split(b"\0")) if raw else ()
+
+
+def _described(pid: int, thread: Kernel, found: Found, memory: Memory | None) -> Kernel:
+    """Return the thread with its system call decoded; without `memory` only what registers tell."""
+    call = thread.syscall
+    if call is None:
+        return thread
+
+    def describe(fd: int) -> Descriptor:
+        link = found.links.get(fd)
+        polled = call.name in ("poll", "ppoll", "select", "pselect6") or (
+            call.name.startswith("epoll_") and fd != arguments.numbers(call, pid)[0]
+        )
+        return descriptors.describe(pid, fd, link, found.sockets, wchan=thread.wchan, polled=polled)
+
+    if memory is None:
+        fds = dict.fromkeys(arguments.numbers(call, pid))
+        return replace(thread, syscall=replace(call, descriptors=tuple(describe(fd) for fd in fds)))
+    return replace(thread, syscall=arguments.decode(call, memory, describe, pid))

@@ -1,0 +1,212 @@
+"""The sockets of this machine: addresses, states, payload counted, other ends.
+
+Asked of the kernel by sock_diag (man 7 sock_diag), which alone counts the payload (TCP_INFO) and
+names the other end of a Unix socket. It sees our own network namespace; a process in another one
+is read from its /proc/PID/net, without counts.
+
+Not pyroute2, the one library for this: importing it takes 130 ms and 5 MB, it runs an event loop
+of its own and so refuses to work inside ours (0.9.7), and it leaves TCP_INFO undecoded.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ..facts import Socket
+
+_STATES = (
+    "", "ESTABLISHED", "SYN_SENT", "SYN_RECV", "FIN_WAIT1", "FIN_WAIT2", "TIME_WAIT", "CLOSE",
+    "CLOSE_WAIT", "LAST_ACK", "LISTEN", "CLOSING", "NEW_SYN_RECV",
+)  # fmt: skip
+_SOCK_DIAG = 4  # netlink protocol
+_BY_FAMILY = 20
+_REQUEST_DUMP = 0x301
+_ERROR, _DONE = 2, 3
+_ALL_BUT_TIME_WAIT = 0xFFF & ~(1 << 6)
+_INET_INFO = 2  # attribute
+_UNIX_NAME, _UNIX_PEER = 0, 2  # attributes
+_SHOW_NAME_AND_PEER = 5
+_ACKED_AT, _RECEIVED_AT = 120, 128  # in struct tcp_info (Linux 4.1 and later)
+
+
+def inode_of(link: str) -> int | None:
+    """Return the inode in "socket:[N]", None for another link."""
+    number = link[8:-1] if link.startswith("socket:[") else ""
+    return int(number) if number.isdecimal() else None
+
+
+def table(missing: list[str] | None = None) -> dict[int, Socket]:
+    """Return the sockets of our network namespace by inode; what could not be had in `missing`."""
+    found: dict[int, Socket] = {}
+    for name, family, protocol in (
+        ("tcp", socket.AF_INET, socket.IPPROTO_TCP),
+        ("tcp6", socket.AF_INET6, socket.IPPROTO_TCP),
+        ("udp", socket.AF_INET, socket.IPPROTO_UDP),
+        ("udp6", socket.AF_INET6, socket.IPPROTO_UDP),
+    ):
+        try:
+            asked = 1 << (_INET_INFO - 1)
+            request = struct.pack("=BBBxI48x", family, protocol, asked, _ALL_BUT_TIME_WAIT)
+            for body in _ask(request):
+                one = parse_inet(body, name)
+                if one is not None:
+                    found[one.inode] = one
+        except OSError:
+            found.update(_from_proc("self", name))
+            if missing is not None and name == "tcp":
+                missing.append("Bytes over TCP were not counted (the kernel has no sock_diag).")
+    try:
+        states = 0xFFFFFFFF
+        request = struct.pack("=BxxxII", socket.AF_UNIX, states, 0)
+        request += struct.pack("=I8x", _SHOW_NAME_AND_PEER)
+        found.update(_name_unix_peers(dict(filter(None, map(parse_unix, _ask(request))))))
+    except OSError:
+        if missing is not None:
+            missing.append("The other ends of Unix sockets are not known (no unix_diag).")
+    return found
+
+
+def table_of(pid: int, missing: list[str]) -> dict[int, Socket] | None:
+    """Return the sockets of a process's network namespace if it is not ours, else None."""
+    try:
+        if os.readlink(f"/proc/{pid}/ns/net") == os.readlink("/proc/self/ns/net"):
+            return None
+    except OSError:
+        return None
+    missing.append(f"{pid} has a network of its own: bytes over TCP were not counted.")
+    found: dict[int, Socket] = {}
+    for name in ("tcp", "tcp6", "udp", "udp6"):
+        found.update(_from_proc(str(pid), name))
+    return found
+
+
+def _ask(request: bytes) -> Iterator[bytes]:
+    """Yield the bodies of the answers to a sock_diag request. Raises OSError."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _SOCK_DIAG) as netlink:
+        netlink.settimeout(0.5)
+        header = struct.pack("=IHHII", 16 + len(request), _BY_FAMILY, _REQUEST_DUMP, 1, 0)
+        netlink.send(header + request)
+        while True:
+            for kind, body in messages(netlink.recv(1 << 18)):
+                if kind == _DONE:
+                    return
+                if kind == _ERROR:
+                    code = struct.unpack_from("=i", body)[0] if len(body) >= 4 else 0
+                    raise OSError(-code, os.strerror(-code))
+                yield body
+
+
+def messages(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield (type, body) of the netlink messages in a datagram; stops at garbage."""
+    at = 0
+    while at + 16 <= len(data):
+        length, kind = struct.unpack_from("=IH", data, at)
+        if length < 16:
+            return
+        yield kind, data[at + 16 : at + length]
+        at += (length + 3) & ~3
+
+
+def attributes(data: bytes) -> dict[int, bytes]:
+    """Return the attributes of a netlink message by number."""
+    found: dict[int, bytes] = {}
+    at = 0
+    while at + 4 <= len(data):
+        length, kind = struct.unpack_from("=HH", data, at)
+        if length < 4:
+            break
+        found[kind] = data[at + 4 : at + length]
+        at += (length + 3) & ~3
+    return found
+
+
+def parse_inet(body: bytes, name: str) -> Socket | None:
+    """Return the socket in an inet_diag_msg, None if it is cut off or belongs to no process."""
+    if len(body) < 72:
+        return None
+    family, state = body[0], body[1]
+    inode = struct.unpack_from("=I", body, 68)[0]
+    if not inode:
+        return None
+    sport, dport = struct.unpack_from("!HH", body, 4)
+    size = 16 if family == socket.AF_INET6 else 4
+    details = attributes(body[72:]).get(_INET_INFO, b"")
+    received = sent = None
+    if name.startswith("tcp") and len(details) >= _RECEIVED_AT + 8:
+        sent, received = struct.unpack_from("=QQ", details, _ACKED_AT)
+    return Socket(
+        inode=inode,
+        family=name,
+        local=_address(body[8 : 8 + size], sport),
+        peer=_address(body[24 : 24 + size], dport) if dport else "",
+        state=_STATES[state] if state < len(_STATES) else str(state),
+        received=received,
+        sent=sent,  # one too many on the side that connected: its handshake counts as a byte
+    )
+
+
+def parse_unix(body: bytes) -> tuple[int, tuple[Socket, int]] | None:
+    """Return (inode, (socket, inode of the other end or 0)) from a unix_diag_msg."""
+    if len(body) < 16:
+        return None
+    state, inode = body[2], struct.unpack_from("=I", body, 4)[0]
+    found = attributes(body[16:])
+    raw = found.get(_UNIX_NAME, b"")
+    name = "@" + os.fsdecode(raw[1:]) if raw[:1] == b"\0" else os.fsdecode(raw.rstrip(b"\0"))
+    peer_raw = found.get(_UNIX_PEER, b"")
+    peer = struct.unpack_from("=I", peer_raw)[0] if len(peer_raw) >= 4 else 0
+    what = _STATES[state] if state < len(_STATES) else str(state)
+    return inode, (Socket(inode=inode, family="unix", local=name, state=what), peer)
+
+
+def _name_unix_peers(found: dict[int, tuple[Socket, int]]) -> dict[int, Socket]:
+    named: dict[int, Socket] = {}
+    for inode, (one, peer) in found.items():
+        other = found[peer][0].local if peer in found else ""
+        named[inode] = replace(one, peer=other or (f"socket:[{peer}]" if peer else ""))
+    return named
+
+
+def _address(raw: bytes, port: int) -> str:
+    if len(raw) == 16:
+        if raw[:12] == b"\0" * 10 + b"\xff\xff":
+            return f"{socket.inet_ntop(socket.AF_INET, raw[12:])}:{port}"
+        return f"[{socket.inet_ntop(socket.AF_INET6, raw)}]:{port}"
+    return f"{socket.inet_ntop(socket.AF_INET, raw)}:{port}" if len(raw) == 4 else ""
+
+
+def _from_proc(pid: str, name: str) -> dict[int, Socket]:
+    try:
+        with open(f"/proc/{pid}/net/{name}") as file:
+            return {s.inode: s for line in list(file)[1:] if (s := parse_proc_net(line, name))}
+    except OSError:
+        return {}
+
+
+def parse_proc_net(line: str, name: str) -> Socket | None:
+    """Return the socket in a line of /proc/PID/net/tcp (tcp6, udp, udp6)."""
+    fields = line.split()
+    try:
+        local, peer = (_hex_address(fields[i]) for i in (1, 2))
+        state, inode = int(fields[3], 16), int(fields[9])
+    except (IndexError, ValueError):
+        return None
+    if not inode:
+        return None
+    what = _STATES[state] if state < len(_STATES) else str(state)
+    return Socket(inode, name, local, "" if peer.endswith(":0") else peer, what)
+
+
+def _hex_address(text: str) -> str:
+    address, _, port = text.partition(":")
+    words = bytes.fromhex(address)
+    # Each 32-bit word is printed in the machine's own byte order.
+    raw = b"".join(words[i : i + 4][::-1] for i in range(0, len(words), 4))
+    if sys.byteorder == "big":
+        raw = words
+    return _address(raw, int(port, 16))

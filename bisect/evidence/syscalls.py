@@ -1,0 +1,129 @@
+"""Numbers and arguments of the system calls that processes hang in (see man 2)."""
+
+from __future__ import annotations
+
+import os
+
+
+def _numbers(text: str) -> dict[int, str]:
+    pairs = (entry.split("=") for entry in text.split())
+    return {int(number): name for name, number in pairs}
+
+
+def words(text: str) -> frozenset[str]:
+    """Return the words of a text, for tables that a person can read."""
+    return frozenset(text.split())
+
+
+# From asm/unistd_64.h and asm-generic/unistd.h (which aarch64 uses). No Python package has them.
+_X86_64 = _numbers("""
+read=0 write=1 open=2 close=3 stat=4 fstat=5 lstat=6 poll=7 lseek=8 mmap=9 mprotect=10
+munmap=11 mremap=25 msync=26 madvise=28 ioctl=16 pread64=17 pwrite64=18 readv=19
+writev=20 access=21 select=23 sched_yield=24 pause=34 nanosleep=35 sendfile=40
+connect=42 accept=43 sendto=44 recvfrom=45 sendmsg=46 recvmsg=47 clone=56 vfork=58
+execve=59 wait4=61 semop=65 semtimedop=220 msgsnd=69 msgrcv=70 fcntl=72 flock=73
+fsync=74 fdatasync=75 truncate=76 ftruncate=77 getdents64=217 chdir=80 rename=82
+mkdir=83 rmdir=84 creat=85 link=86 unlink=87 symlink=88 readlink=89 rt_sigsuspend=130
+rt_sigtimedwait=128 statfs=137 fstatfs=138 sync=162 mount=165 futex=202 io_getevents=208
+restart_syscall=219 clock_nanosleep=230 exit_group=231 epoll_wait=232
+mq_timedreceive=243 mq_timedsend=242 waitid=247 openat=257 mkdirat=258 newfstatat=262
+unlinkat=263 renameat=264 renameat2=316 linkat=265 symlinkat=266 readlinkat=267
+faccessat=269 faccessat2=439 pselect6=270 ppoll=271 splice=275 epoll_pwait=281
+epoll_pwait2=441 fallocate=285 accept4=288 preadv=295 pwritev=296 recvmmsg=299
+sendmmsg=307 syncfs=306 getrandom=318 execveat=322 copy_file_range=326 preadv2=327
+pwritev2=328 statx=332 io_pgetevents=333 io_uring_enter=426 openat2=437 futex_waitv=449
+process_vm_readv=310 inotify_add_watch=254
+""")
+_AARCH64 = _numbers("""
+read=63 write=64 close=57 fstat=80 lseek=62 mmap=222 mprotect=226 munmap=215 mremap=216
+msync=227 madvise=233 ioctl=29 pread64=67 pwrite64=68 readv=65 writev=66 sched_yield=124
+nanosleep=101 sendfile=71 connect=203 accept=202 sendto=206 recvfrom=207 sendmsg=211
+recvmsg=212 clone=220 execve=221 wait4=260 semop=193 semtimedop=192 msgsnd=189
+msgrcv=188 fcntl=25 flock=32 fsync=82 fdatasync=83 truncate=45 ftruncate=46
+getdents64=61 chdir=49 rt_sigsuspend=133 rt_sigtimedwait=137 statfs=43 fstatfs=44
+sync=81 mount=40 futex=98 io_getevents=4 restart_syscall=128 clock_nanosleep=115
+exit_group=94 mq_timedreceive=183 mq_timedsend=182 waitid=95 openat=56 mkdirat=34
+newfstatat=79 unlinkat=35 renameat=38 renameat2=276 linkat=37 symlinkat=36 readlinkat=78
+faccessat=48 faccessat2=439 pselect6=72 ppoll=73 splice=76 epoll_pwait=22
+epoll_pwait2=441 fallocate=47 accept4=242 preadv=69 pwritev=70 recvmmsg=243 sendmmsg=269
+syncfs=267 getrandom=278 execveat=281 copy_file_range=285 preadv2=286 pwritev2=287
+statx=291 io_pgetevents=292 io_uring_enter=426 openat2=437 futex_waitv=449
+process_vm_readv=270 inotify_add_watch=27
+""")
+_NAMES = {"x86_64": _X86_64, "aarch64": _AARCH64}.get(os.uname().machine, {})
+
+# Which argument is a descriptor.
+DESCRIPTOR: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(
+        words(
+            "read pread64 readv preadv preadv2 write pwrite64 writev pwritev pwritev2 lseek close "
+            "fstat ioctl connect accept accept4 sendto recvfrom sendmsg recvmsg sendmmsg recvmmsg "
+            "fcntl flock fsync fdatasync ftruncate fallocate getdents64 fstatfs syncfs epoll_wait "
+            "epoll_pwait epoll_pwait2 mq_timedreceive mq_timedsend io_uring_enter "
+            "inotify_add_watch"
+        ),
+        (0,),
+    ),
+    "sendfile": (1, 0),
+    "splice": (0, 2),
+    "copy_file_range": (0, 2),
+    "mmap": (4,),
+}
+
+# Which argument is a path.
+PATH: dict[str, int] = {
+    **dict.fromkeys(
+        words(
+            "open creat stat lstat access chdir mkdir rmdir rename link unlink symlink readlink "
+            "statfs truncate execve mount"
+        ),
+        0,
+    ),
+    **dict.fromkeys(
+        words(
+            "openat openat2 mkdirat unlinkat renameat renameat2 linkat readlinkat newfstatat statx "
+            "faccessat faccessat2 execveat inotify_add_watch"
+        ),
+        1,
+    ),
+    "symlinkat": 2,
+}
+
+# Which argument points to a timespec that counts from the call.
+TIMESPEC: dict[str, int] = {
+    "nanosleep": 0,
+    "ppoll": 2,
+    "pselect6": 4,
+    "epoll_pwait2": 3,
+    "semtimedop": 3,
+    "rt_sigtimedwait": 2,
+    "recvmmsg": 4,
+    "io_getevents": 4,
+    "io_pgetevents": 4,
+}
+
+# Which argument is a number of milliseconds.
+MILLISECONDS: dict[str, int] = {"poll": 2, "epoll_wait": 3, "epoll_pwait": 3}
+
+# Calls that end with EINTR when the process is stopped for a moment and goes on (man 7 signal),
+# or do so with a time limit on the socket, which cannot be seen from outside.
+CUT_BY_A_PAUSE = words(
+    "epoll_wait epoll_pwait epoll_pwait2 semop semtimedop rt_sigtimedwait io_getevents "
+    "io_pgetevents recvfrom recvmsg recvmmsg sendto sendmsg sendmmsg accept accept4 connect "
+    "msgrcv msgsnd"
+)
+
+
+def name(number: int, wchan: str = "") -> str:
+    """Return the name of a system call, "syscall N" where it is not known.
+
+    A call that goes on after a stop is `restart_syscall` to the kernel; where it waits (`wchan`)
+    then tells which it was, and its arguments are still those of the call.
+    """
+    known = _NAMES.get(number, f"syscall {number}")
+    if known != "restart_syscall":
+        return known
+    for part, real in (("futex", "futex"), ("nanosleep", "clock_nanosleep"), ("poll", "poll")):
+        if part in wchan:
+            return real if real in _NAMES.values() else "ppoll"
+    return known

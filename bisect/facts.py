@@ -1,0 +1,374 @@
+"""What the parts of the tool tell one another: frozen, typed, without behaviour.
+
+Unless a field says otherwise, times are seconds, sizes are bytes, and `at` is a reading of the
+machine's monotonic clock (CLOCK_MONOTONIC, the same in every process of one machine).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Outcome = Literal["ok", "hang", "slow", "crash", "interrupted"]
+Rung = Literal["py-spy", "faulthandler", "proc"]
+WaitKind = Literal[
+    "rank",
+    "absent_rank",
+    "collective",
+    "store",
+    "process",
+    "thread",
+    "lock",
+    "futex",
+    "gil",
+    "file",
+    "pipe",
+    "socket",
+    "input",
+    "device",
+    "stopped",
+    "kernel",
+    "sleep",
+    "itself",
+    "unknown",
+]
+
+
+# ---- what a pipeline is made of ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A named part of a checkpoint's step, with a deadline of its own (None: never late)."""
+
+    name: str
+    component: str
+    deadline: float | None
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A row of a pipeline's table."""
+
+    number: int
+    name: str
+    title: str
+    component: str
+    deadline: float
+    suspect: bool = False
+    phases: tuple[Phase, ...] = ()
+
+
+# ---- what a look at a process shows -----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One stack frame; `native` for C and C++."""
+
+    name: str
+    file: str
+    line: int
+    native: bool = False
+
+
+@dataclass(frozen=True)
+class Thread:
+    """One thread as Python sees it; `frames` innermost first."""
+
+    os_id: int | None
+    name: str | None
+    active: bool
+    owns_gil: bool
+    frames: tuple[Frame, ...]
+
+
+@dataclass(frozen=True)
+class Socket:
+    """A socket. `received` and `sent` count payload since it was opened (TCP_INFO), if known."""
+
+    inode: int
+    family: str  # "tcp", "tcp6", "unix", "udp", ...
+    local: str = ""  # host:port, or the path of a Unix socket
+    peer: str = ""
+    state: str = ""  # ESTABLISHED, SYN_SENT, LISTEN, ...
+    received: int | None = None
+    sent: int | None = None
+    peer_pids: tuple[int, ...] = ()  # who holds the other end, on this machine
+    peer_names: tuple[str, ...] = ()  # their names, in the same order
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """What an open descriptor of a process is."""
+
+    fd: int
+    kind: Literal["file", "pipe", "fifo", "socket", "tty", "device", "anon", "unknown"]
+    path: str  # what /proc/PID/fd/N points to
+    other_ends: tuple[int, ...] = ()  # pids with the other end of a pipe or fifo
+    socket: Socket | None = None
+    position: int | None = None  # offset in a file, if known: it grows while the file is read
+
+
+@dataclass(frozen=True)
+class Syscall:
+    """The system call a thread is in, its raw arguments, and what could be decoded of them."""
+
+    number: int
+    name: str
+    args: tuple[int, ...]
+    timeout: float | None = None  # seconds; None: no time limit, or not known; of an absolute
+    # time (Python's time.sleep, waits for locks) it is what is left of it
+    path: str | None = None  # of open, openat, mkdir, ...
+    descriptors: tuple[Descriptor, ...] = ()  # the one of read(), all of poll()
+    stack: int = 0  # the stack pointer: with the number, a place in the code, also without py-spy
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One thread as the kernel sees it."""
+
+    tid: int
+    comm: str
+    state: str  # one letter: R S D T t Z X I
+    wchan: str  # "" when not readable or not waiting
+    syscall: Syscall | None
+
+
+@dataclass(frozen=True)
+class FileLock:
+    """A lock on a file that this process waits for, or polls for."""
+
+    path: str
+    inode: int
+    holder: int | None  # pid, None if the kernel does not tell
+    holder_name: str = ""
+    waiting: bool = True  # False: the file is open here and another process has the lock
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A cheap reading of one process: counters that only grow."""
+
+    at: float
+    pid: int
+    started: int  # clock ticks after boot: tells a pid used again from the same process
+    state: str
+    cpu: float  # user + system seconds
+    read: int  # rchar + read_bytes where larger
+    written: int
+    received: int | None = None  # net payload over all TCP sockets it has open, if asked for
+    disk_read: int = 0  # what really came from storage, page faults in mapped files included
+    faults: int = 0  # page faults that had to wait for storage
+    main_read: int = 0  # the main thread's own part of `read`
+    main_written: int = 0
+
+
+@dataclass(frozen=True)
+class Look:
+    """Everything one look at one process found; what could not be had is said in `missing`."""
+
+    at: float
+    pid: int
+    ppid: int
+    name: str  # comm
+    command: tuple[str, ...]  # may be empty: not readable
+    age: float  # seconds since the process started
+    state: str  # of the main thread; "" if the process is gone
+    rung: Rung
+    threads: tuple[Thread, ...] = ()  # Python's; main thread first
+    kernel: tuple[Kernel, ...] = ()  # the kernel's; main thread first
+    locks: tuple[FileLock, ...] = ()
+    holds: tuple[FileLock, ...] = ()  # the locks on files that this process has
+    sockets: tuple[Socket, ...] = ()
+    sample: Sample | None = None
+    signals_pending: tuple[int, ...] = ()
+    traced_by: int = 0  # pid of a tracer (gdb, strace), 0 if none
+    dump: str = ""  # the stacks as text, ready to attach (py-spy's, or faulthandler's)
+    missing: tuple[str, ...] = ()  # sentences
+
+    @property
+    def main(self) -> Thread | None:
+        """The thread whose id is the pid (py-spy's thread names are null until threading is
+        imported), else the first one."""
+        return next((t for t in self.threads if t.os_id == self.pid), None) or next(
+            iter(self.threads), None
+        )
+
+
+# ---- what is known of a rank when the job is judged -------------------------------------------
+
+
+@dataclass(frozen=True)
+class RankFacts:
+    """One rank, as the monitor knows it when it asks for a diagnosis."""
+
+    rank: int
+    local_rank: int
+    pid: int | None
+    host: str
+    reached: int  # number of the last checkpoint it finished; its step is the one after
+    held: bool  # it waits in our own barrier, after `reached`
+    phase: str | None  # of its step, the last one it announced
+    entered: float | None  # when it entered its step or phase
+    last_line: str
+    last_line_at: float | None
+    announced: str  # the call it said it was about to make ("wandb.init"), or ""
+    alive: bool
+    left: bool  # said goodbye, or its end was seen
+    status: int | None  # exit status; negative: the signal that ended it
+    error: str  # one line: "ValueError: ...", from its goodbye
+    finished: bool  # it left after all it had to do
+    never_started: bool = False  # no process, or a process that never said hello
+    awaits: tuple[int, ...] = ()  # ranks it told us it waits for (rank 0 makes the folder ...)
+    looks: tuple[Look, ...] = ()  # of the rank itself, oldest first
+    children: tuple[tuple[Look, ...], ...] = ()  # of each descendant, oldest first
+    moved: str = ""  # what moved over the looks, "" if nothing
+    busy: bool = False  # same places, CPU burning
+    left_at: float | None = None  # when it left, or its end was seen
+    environment: Mapping[str, str] = field(default_factory=dict)  # what matters of it: MASTER_PORT
+
+
+Ended = Literal[
+    "done",  # every rank left after all it had to do
+    "late",  # a deadline passed, and nothing moved over several looks
+    "still",  # nothing moved for --stall seconds
+    "busy",  # the same places and CPU burning, past --slow-limit deadlines
+    "left",  # a rank left early with status 0 while others go on or wait
+    "crash",  # an exception, a fatal signal, or all ranks left early
+    "interrupted",  # Ctrl-C, SIGTERM, or the launcher is gone
+    "limit",  # --limit passed while it still made progress
+]
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """The job, as the monitor knows it when it asks for a diagnosis."""
+
+    ended: Ended
+    pipeline: str
+    command: tuple[str, ...]
+    attempt: int
+    world_size: int
+    local_ranks: tuple[int, ...]  # the ranks of this node, whether they were seen or not
+    table: tuple[Checkpoint, ...]
+    now: float
+    started: float  # when the first rank of the job started
+    package: str  # the folder of our own code: its frames are the harness, not the job
+    still: float | None = None
+    past_deadline: float | None = None
+    to_verdict: float | None = None
+    slow_steps: tuple[SlowStep, ...] = ()
+    barrier_opened: str | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # sentences: "launcher torchrun (4711) was killed"
+
+
+@dataclass(frozen=True)
+class Wait:
+    """What one process waits for: one edge of the wait-for graph."""
+
+    kind: WaitKind
+    detail: str
+    pid: int | None = None
+    process: str | None = None
+    rank: int | None = None  # where the other end is a rank of this job
+
+
+@dataclass(frozen=True)
+class Where:
+    rank: int
+    host: str
+    pid: int | None
+    gpu: int | None
+    last_line: str
+    last_line_age: float | None
+
+
+@dataclass(frozen=True)
+class Cause:
+    id: str
+    title: str
+    why: str
+    confidence: float
+    matched: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Candidate:
+    ranks: tuple[int, ...]
+    component: str
+    score: float
+
+
+@dataclass(frozen=True)
+class Try:
+    toggle: str
+    value: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """The checkpoint (and phase) a verdict is about."""
+
+    number: int
+    name: str
+    title: str
+    phase: str | None = None
+
+
+@dataclass(frozen=True)
+class Ranks:
+    culprit: tuple[int, ...] = ()
+    stuck: tuple[int, ...] = ()
+    waiting: tuple[int, ...] = ()
+    dead: tuple[int, ...] = ()
+    never_started: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Seconds:
+    total: float
+    still: float | None = None
+    past_deadline: float | None = None
+    to_verdict: float | None = None
+
+
+@dataclass(frozen=True)
+class SlowStep:
+    checkpoint: int
+    name: str
+    phase: str | None
+    ranks: tuple[int, ...]
+    seconds: float
+    deadline: float
+    moved: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer. Field for field what verdict.json holds (docs/reference/verdict.md)."""
+
+    outcome: Outcome
+    pipeline: str
+    command: tuple[str, ...]
+    attempt: int
+    world_size: int
+    checkpoint: Place | None
+    ranks: Ranks
+    where: tuple[Where, ...] = ()
+    component: str | None = None
+    call: str | None = None
+    frame: str | None = None
+    waits_for: Wait | None = None
+    cause: Cause | None = None
+    candidates: tuple[Candidate, ...] = ()
+    try_: tuple[Try, ...] = ()
+    seen_by: Rung = "proc"
+    slow_steps: tuple[SlowStep, ...] = ()
+    barrier_opened: str | None = None
+    seconds: Seconds = Seconds(0.0)
+    versions: dict[str, str] = field(default_factory=dict)
+    schema: int = 1

@@ -1,0 +1,87 @@
+"""The two clocks of the watch: late (a deadline) and still (nothing moves). Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .members import Member, Members
+
+TRAINING_SILENCE = 60.0  # seconds without a word from a training, at the least, before a look
+LEAVING_LIMIT = 60.0  # seconds between the last checkpoint and the process's end
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What --timeout, --stall and --slow-limit say. `timeouts` by step or phase, "" for all."""
+
+    timeouts: dict[str, float]
+    stall: float = 20.0
+    slow_limit: float = 5.0
+
+
+@dataclass(frozen=True)
+class Overdue:
+    """A rank whose clock ran out, and since when (monotonic)."""
+
+    rank: int
+    clock: Literal["late", "still"]
+    since: float
+
+
+def deadline(members: Members, member: Member, limits: Limits) -> float | None:
+    """Return the seconds that the member's step or phase may take; None if it is never late."""
+    if member.finished:
+        return LEAVING_LIMIT
+    phase = members.phase_of(member)
+    checkpoint = members.checkpoint_of(member)
+    if phase is not None:
+        default, name = phase.deadline, phase.name
+        if checkpoint and checkpoint.name in limits.timeouts:
+            default = limits.timeouts[checkpoint.name] if default is not None else None
+    elif checkpoint is not None:
+        default, name = checkpoint.deadline, checkpoint.name
+    else:
+        return None
+    if default is None:
+        return limits.timeouts.get(name)
+    return limits.timeouts.get(name, limits.timeouts.get("", default))
+
+
+def began(members: Members, member: Member) -> float:
+    """Return when the clock of the member's step or phase began.
+
+    In lockstep that is when the last rank left the step before; else the rank's own entry; in a
+    phase that is never late, the last step of training that it told of.
+    """
+    if member.finished:
+        return member.entered
+    if member.phase is not None:
+        return max(member.phase_at, member.entered, member.pulsed_at)
+    return max(member.entered, members.opened.get(member.reached, 0.0))
+
+
+def overdue(members: Members, member: Member, limits: Limits, now: float) -> Overdue | None:
+    """Return which clock of a member ran out, None if neither did."""
+    if member.left or member.waits_for_us:
+        return None
+    allowed = deadline(members, member, limits)
+    if allowed is None:
+        # A training is never late, but one that only burns CPU and does no step is looked at.
+        allowed = max(TRAINING_SILENCE, 10 * member.longest_silence)
+    if now > began(members, member) + allowed:
+        return Overdue(member.rank, "late", began(members, member) + allowed)
+    if now > member.moved_at + limits.stall:
+        return Overdue(member.rank, "still", member.moved_at + limits.stall)
+    return None
+
+
+def patience(allowed: float | None, limits: Limits) -> float:
+    """Return how long nothing may have moved before a late rank is called hung, in seconds.
+
+    Long deadlines are for steps that pause (a hub that answers every few seconds); short ones are
+    not, and the verdict must not keep anybody waiting.
+    """
+    if allowed is None:
+        return limits.stall
+    return min(limits.stall, max(2.0, allowed / 3))

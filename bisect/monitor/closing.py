@@ -1,0 +1,275 @@
+"""The verdict: made, on disk and printed, and only then what --on-hang says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..diagnosis.verdict import judge
+from ..facts import Ended, JobFacts, Look, RankFacts, Verdict
+from ..report.as_json import as_json
+from ..report.stacks import merged, stack_text
+from ..report.terminal import culprit_stack, verdict_lines
+from .departures import STATES_AFTER
+from .ending import send
+
+if TYPE_CHECKING:
+    from .clocks import Overdue
+    from .job import Job
+    from .server import Server
+
+PACKAGE = str(Path(__file__).resolve().parent.parent)
+LAUNCHER_LIMIT = 5.0  # seconds for a launcher to end the others after a crash
+STRAY_LIMIT = 5.0  # seconds for what a healthy job leaves behind to end by itself
+
+
+async def close(
+    job: Job,
+    server: Server,
+    ended: Ended,
+    ranks: Sequence[RankFacts],
+    due: Overdue | None = None,
+) -> None:
+    """Judge, write, print, publish; then end the job, or leave it, as --on-hang says."""
+    job.closing = True
+    since = time.monotonic() if due is None else due.since
+    facts = _job_facts(job, ended, ranks, due)
+    verdict = judge(facts, ranks)
+    job.verdict, job.closed_at = verdict, time.monotonic()
+    _write_evidence(job, verdict, ranks)
+    facts, verdict = _timed(facts, ranks, since)
+    job.verdict = verdict
+    job.files.write_json("verdict.json", as_json(verdict))
+    published = await job.files.publish()
+    ending = _is_ending(job, verdict)
+    _print(job, facts, verdict, ranks, published, ending)
+    if not ending:
+        return
+    server.let_signalled_go()
+    _say_outcome(job, verdict)
+    if verdict.outcome == "hang" or verdict.outcome == "slow":
+        await _tell_torchelastic(job, verdict, ranks)
+    for member in job.members:
+        job.tell(member.rank, "written")
+    await _end(job, verdict)
+
+
+def reopen(job: Job) -> None:
+    """Take a verdict back: what was called hung moves again."""
+    assert job.verdict is not None
+    ranks = ", ".join(map(str, job.verdict.ranks.culprit))
+    job.say(f"Taken back: rank {ranks} moves again; watching on")
+    job.note(None, {"t": "taken back"})
+    job.verdict, job.closing = None, False
+
+
+def _is_ending(job: Job, verdict: Verdict) -> bool:
+    mode = job.settings["on_hang"]
+    return mode == "end" or verdict.outcome in ("ok", "crash", "interrupted")
+
+
+def _job_facts(
+    job: Job, ended: Ended, ranks: Sequence[RankFacts], due: Overdue | None
+) -> JobFacts:
+    now = time.monotonic()
+    moved_at = [m.moved_at for m in job.members if not m.left and not m.waits_for_us]
+    return JobFacts(
+        ended=ended,
+        pipeline=str(job.settings["pipeline"]),
+        command=tuple(job.settings["command"]),
+        attempt=job.attempt,
+        world_size=job.members.world_size,
+        local_ranks=tuple(sorted(job.members.expected)),
+        table=job.table,
+        now=now,
+        started=job.started,
+        package=PACKAGE,
+        still=round(now - max(moved_at), 3) if due and moved_at else None,
+        past_deadline=round(now - due.since, 3) if due and due.clock == "late" else None,
+        slow_steps=tuple(job.slow_steps.values()),
+        barrier_opened=job.barrier_opened,
+        versions=job.versions(),
+        notes=tuple(job.notes),
+    )
+
+
+def _timed(
+    facts: JobFacts, ranks: Sequence[RankFacts], since: float
+) -> tuple[JobFacts, Verdict]:
+    """Judge again with the time that it took until everything but the verdict was on disk."""
+    values = {f: getattr(facts, f) for f in facts.__dataclass_fields__}
+    facts = JobFacts(**{**values, "to_verdict": round(time.monotonic() - since, 3)})
+    return facts, judge(facts, ranks)
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+
+def _write_evidence(job: Job, verdict: Verdict, ranks: Sequence[RankFacts]) -> None:
+    job.files.write_json("environment.json", _environment(job))
+    if verdict.outcome == "ok":
+        return
+    job.files.write_json("evidence.json", [asdict(r) for r in ranks])
+    for rank in ranks:
+        if rank.looks:
+            name = f"stacks/rank-{rank.rank}.txt"
+            job.files.write(name, stack_text(best(rank.looks), rank.rank, "rank"))
+        for looks in rank.children:
+            one = best(looks)
+            name = f"stacks/rank-{rank.rank}-{_plain(one.name)}-{one.pid}.txt"
+            job.files.write(name, stack_text(one, rank.rank, "child"))
+    job.files.write("stacks/merged.txt", merged(ranks))
+
+
+def best(looks: Sequence[Look]) -> Look:
+    """Return the last look that shows a stack, else the last."""
+    return next((one for one in reversed(looks) if one.threads), looks[-1])
+
+
+def _plain(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
+
+
+def _environment(job: Job) -> dict[str, object]:
+    return {
+        "versions": job.versions(),
+        "host": job.place["host"],
+        "processors": os.cpu_count(),
+        "kernel": os.uname().release,
+        "ranks": {str(m.rank): m.environment for m in job.members},
+    }
+
+
+# ---- saying it -----------------------------------------------------------------------------------
+
+
+def _print(
+    job: Job,
+    facts: JobFacts,
+    verdict: Verdict,
+    ranks: Sequence[RankFacts],
+    published: bool,
+    ending: bool,
+) -> None:
+    folder = str(job.files.path if published else job.files.stage)
+    if not published:
+        job.say(f"The run folder could not be written: {job.files.trouble}; files are in {folder}")
+    if job.settings["json"]:
+        job.print_answer(json.dumps(as_json(verdict), ensure_ascii=False))
+        return
+    missing = sorted({what for m in job.members for what in m.not_exercised})
+    width = _terminal_width()
+    lines = verdict_lines(
+        verdict,
+        facts,
+        ranks,
+        run_dir=folder,
+        state=_state(job, verdict, ending),
+        not_exercised=missing,
+        width=width,
+    )
+    if width is None and verdict.outcome not in ("ok", "interrupted"):
+        lines += culprit_stack(ranks, verdict)
+    job.print_answer("\n".join(lines))
+
+
+def _state(job: Job, verdict: Verdict, ending: bool) -> str:
+    if verdict.outcome == "ok":
+        return ""
+    if ending:
+        return STATES_AFTER["end"]
+    pids = ", ".join(f"{m.pid} (rank {m.rank})" for m in job.members if not m.left)
+    return STATES_AFTER[job.settings["on_hang"]].format(pids=pids)
+
+
+def _terminal_width() -> int | None:
+    try:
+        return os.get_terminal_size(2).columns
+    except OSError:
+        return None
+
+
+def _say_outcome(job: Job, verdict: Verdict) -> None:
+    """Tell the process in front of a lone rank, which gives the exit status."""
+    pipe = job.settings.get("outcome_pipe")
+    if pipe is not None:
+        with contextlib.suppress(OSError):
+            os.write(pipe, verdict.outcome.encode())
+            os.close(pipe)
+        job.settings["outcome_pipe"] = None
+
+
+async def _tell_torchelastic(job: Job, verdict: Verdict, ranks: Sequence[RankFacts]) -> None:
+    """Fill the culprit's error file, so that torchrun's last words carry the verdict.
+
+    The form is that of torch/distributed/elastic/multiprocessing/errors/error_handler.py; the
+    agent shows `py_callstack` of the first failure by `timestamp`.
+    """
+    text = "\n".join(
+        verdict_lines(verdict, _job_facts(job, "late", ranks, None), ranks, run_dir="", state="")
+    )
+    # What torchrun takes for the first failure is the one with the earliest time stamp.
+    timestamp = str(int(time.time()))
+    extra = {"py_callstack": text, "timestamp": timestamp}
+    content = json.dumps({"message": {"message": text.splitlines()[0], "extraInfo": extra}})
+    files = [
+        m.error_file for m in job.members if m.rank in verdict.ranks.culprit and m.error_file
+    ]
+
+    def write() -> None:
+        for name in files[:1]:
+            aside = Path(f"{name}.new")
+            aside.write_text(content, encoding="utf-8")
+            aside.replace(name)
+
+    with contextlib.suppress(OSError, TimeoutError):
+        await asyncio.wait_for(asyncio.to_thread(write), 1.0)
+
+
+# ---- ending --------------------------------------------------------------------------------------
+
+
+async def _end(job: Job, verdict: Verdict) -> None:
+    """End the ranks and all that belongs to them, and account for what is left."""
+    if verdict.outcome == "ok":
+        await _wait_until_gone(job, STRAY_LIMIT)
+    elif verdict.outcome == "crash":
+        await _wait_until_gone(job, LAUNCHER_LIMIT)
+    left = await asyncio.to_thread(job.family.end_for_good)
+    if left:
+        job.say(f"Still there, in the kernel (state D): {', '.join(map(str, left))}")
+    if verdict.outcome in ("hang", "slow") and any(
+        m.max_restarts > m.attempt for m in job.members
+    ):
+        await _end_launcher(job)
+
+
+async def _wait_until_gone(job: Job, limit: float) -> None:
+    until = time.monotonic() + limit
+    while time.monotonic() < until:
+        job.family.refresh()
+        if not job.family.living():
+            return
+        await asyncio.sleep(0.02)
+
+
+async def _end_launcher(job: Job) -> None:
+    """End an agent that has restarts left: it would start the hang again."""
+    from ..evidence.sample import started
+
+    pid = int(job.place["launcher_pid"])
+    for number, seconds in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 1.0)):
+        ticks = started(pid)
+        if ticks is None or not send(pid, ticks, number):
+            return
+        until = time.monotonic() + seconds
+        while started(pid) == ticks and time.monotonic() < until:
+            await asyncio.sleep(0.05)

@@ -1,0 +1,78 @@
+"""How ranks ended, and what that means for the job."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING
+
+from ..evidence.sample import exit_code
+from ..facts import Ended, SlowStep
+from . import clocks
+from .members import Member
+
+if TYPE_CHECKING:
+    from .job import Job
+
+STATES_AFTER = {  # what --on-hang leaves the job in, for the verdict's `job` line
+    "end": "ended: all ranks and their children",
+    "report": "still running, still watched",
+    "hold": "held for you: {pids}",
+}
+TOLD_TO_GO = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
+
+
+def note_end(job: Job, member: Member) -> None:
+    """A rank's process has ended: take its exit status from the zombie, if nobody has yet."""
+    status = exit_code(member.pid)
+    if status is not None and (member.status is None or member.status >= 0 > status):
+        member.status = status
+    member.left = True
+    member.left_at = member.left_at or time.monotonic()
+    job.note(member, {"t": "ended", "status": member.status})
+    job.changed.set()
+
+
+def note_slow(job: Job, member: Member) -> None:
+    """A step or a phase ends: if it took longer than its deadline, it is listed as slow."""
+    checkpoint = job.members.checkpoint_of(member)
+    allowed = clocks.deadline(job.members, member, job.limits)
+    if checkpoint is None or allowed is None or member.finished:
+        return
+    seconds = time.monotonic() - clocks.began(job.members, member)
+    if seconds <= allowed:
+        return
+    key = (checkpoint.number, member.phase)
+    before = job.slow_steps.get(key)
+    ranks = sorted({member.rank, *(before.ranks if before else ())})
+    job.slow_steps[key] = SlowStep(
+        checkpoint=checkpoint.number,
+        name=checkpoint.name,
+        phase=member.phase,
+        ranks=tuple(ranks),
+        seconds=round(max(seconds, before.seconds if before else 0.0), 3),
+        deadline=allowed,
+        moved=member.moving,
+    )
+
+
+def how_it_ended(job: Job) -> Ended | None:
+    """Return what the ends of ranks make of the job, None while it goes on.
+
+    A status that torchrun's own SIGTERM caused says nothing: the first end counts.
+    """
+    members = list(job.members)
+    gone = [m for m in members if m.left or m.left_at is not None]
+    if not gone:
+        return None
+    early = [m for m in gone if not m.finished]
+    if not early:
+        return "done" if len(gone) == len(job.members.expected) else None
+    first = min(early, key=lambda m: m.left_at or 0.0)
+    if first.status in TOLD_TO_GO or first.status == 130:
+        return "interrupted"
+    if first.status != 0:
+        return "crash"
+    if len(early) == len(job.members.expected):
+        return "crash"
+    return "left"

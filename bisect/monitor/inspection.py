@@ -1,0 +1,103 @@
+"""A series of looks at every rank, taken when a clock ran out, until it is clear who moves."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from ..diagnosis.waits import wait_of
+from ..evidence import movement
+from ..evidence.look import Target, look
+from ..facts import Look, RankFacts
+from .ending import resume
+from .judging import Settled, facts_of, settle
+from .members import Member
+
+if TYPE_CHECKING:
+    from .job import Job
+
+PAUSE = 0.7  # seconds between two looks
+SPAN = 2.0  # seconds that looks must span before a rank is called hung
+KEPT = 8  # looks kept of each process
+
+
+class Inspection:
+    """Looks at all ranks of this node and their descendants, and what they show together."""
+
+    def __init__(self, job: Job) -> None:
+        """Begin with no looks: earlier ones belong to an earlier inspection."""
+        self.job = job
+        self.began = time.monotonic()
+        self.count = 0
+        self.moved: dict[int, str] = {}
+        self.busy: dict[int, bool] = {}
+        for member in job.members:
+            member.looks, member.children = [], {}
+
+    @property
+    def span(self) -> float:
+        """Seconds since the first look."""
+        return time.monotonic() - self.began
+
+    async def look(self, *, native: frozenset[int] = frozenset(), limit: float = 3.0) -> None:
+        """Look once at every living rank and its descendants; `native` ranks are paused for it."""
+        job = self.job
+        await asyncio.to_thread(job.family.refresh)
+        members = [m for m in job.members if not m.left]
+        targets: list[tuple[Member, Target]] = []
+        for member in members:
+            targets.append((member, self._target(member)))
+            targets += [(member, Target(p, "child")) for p in job.family.children(member.pid)]
+        calm = [t for m, t in targets if m.rank not in native]
+        paused = [t for m, t in targets if m.rank in native]
+        looks, natives = await asyncio.gather(
+            look(calm, limit=limit), look(paused, native=True, limit=limit, resume=resume)
+        )
+        by_pid = {one.pid: one for one in [*looks, *natives]}
+        for member, target in targets:
+            if target.pid in by_pid:
+                self._keep(member, by_pid[target.pid])
+        self.count += 1
+        for member in members:
+            self._judge(member)
+
+    def facts(self) -> list[RankFacts]:
+        """Return every rank as a diagnosis takes it."""
+        return [
+            facts_of(m, self.moved.get(m.rank, ""), self.busy.get(m.rank, False))
+            for m in self.job.members
+        ]
+
+    def settled(self) -> Settled:
+        """Return who moves, waits and hangs, as far as these looks tell."""
+        facts = self.facts()
+        return settle(facts, {r.rank: wait_of(r, facts) for r in facts if r.alive})
+
+    def _target(self, member: Member) -> Target:
+        stacks = str(self.job.folder / f"stacks-of-rank-{member.rank}.txt")
+        return Target(member.pid, "rank", stacks if self.job.cannot_look else None)
+
+    def _keep(self, member: Member, one: Look) -> None:
+        looks = member.looks if one.pid == member.pid else member.children.setdefault(one.pid, [])
+        looks.append(one)
+        del looks[:-KEPT]
+
+    def _judge(self, member: Member) -> None:
+        children, seen = list(member.children.values()), member.places
+        self.moved[member.rank] = movement.moved(member.looks, children, seen)
+        self.busy[member.rank] = movement.busy(member.looks, children, seen)
+        if self.moved[member.rank]:
+            member.moved_at = time.monotonic()
+            member.moving = self.moved[member.rank]
+
+    def computing(self, member: Member) -> str:
+        """Return who burns CPU in the same few places, in words."""
+        return movement.computing(member.looks, list(member.children.values()))
+
+    def remember_places(self) -> None:
+        """Places seen in these looks are no news in later ones."""
+        for member in self.job.members:
+            member.places |= movement.places(member.looks)
+            for looks in member.children.values():
+                member.places |= movement.places(looks)

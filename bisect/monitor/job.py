@@ -1,0 +1,141 @@
+"""The job as one monitor holds it: settings, members, connections, files, and its voice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from ..facts import Checkpoint, Phase, SlowStep, Verdict
+from ..rank.lines import write_within
+from ..version import VERSION
+from .clocks import Limits
+from .ending import Family
+from .members import Member, Members, Message
+from .run_folder import RunFolder
+
+VOICE_LIMIT = 1.0  # seconds for a reader to take what we print
+
+
+class Job:
+    """Everything that the monitor's parts share."""
+
+    def __init__(self, settings: Message) -> None:
+        """`settings` are what the first rank sent along (commands/walk.py)."""
+        self.settings = settings
+        self.place: Message = settings["place"]
+        self.table = tuple(_checkpoint(row) for row in settings["table"])
+        self.limits = Limits(settings["timeout"], settings["stall"], settings["slow_limit"])
+        self.members = Members(self.table)
+        self.family = Family(self.place["job"])
+        self.folder = Path(settings["folder"])
+        self.files = RunFolder(self.folder / "run", self._run_path())
+        self.temporary = Path(self._temporary_path())
+        self.lockstep = settings["barriers"] == "lockstep"
+        self.began = time.monotonic()
+        self.writers: dict[int, asyncio.StreamWriter] = {}
+        self.signal_writers: list[asyncio.StreamWriter] = []
+        self.pidfds: dict[int, int] = {}  # by rank
+        self.notes: list[str] = []
+        self.slow_steps: dict[tuple[int, str | None], SlowStep] = {}
+        self.barrier_opened: str | None = None
+        self.cannot_look = ""  # why py-spy may not look, "" if it may
+        self.verdict: Verdict | None = None
+        self.closed_at = 0.0
+        self.closing = False  # a verdict is being made or was made
+        self.changed = asyncio.Event()
+
+    @property
+    def attempt(self) -> int:
+        """TORCHELASTIC_RESTART_COUNT of this attempt."""
+        return int(self.place["attempt"])
+
+    @property
+    def started(self) -> float:
+        """When the first rank of the job began."""
+        return min((m.began for m in self.members), default=self.began)
+
+    # ---- talking to ranks and to people ------------------------------------------------------
+
+    def tell(self, rank: int, kind: str, **fields: Any) -> None:
+        """Send a message to a rank, if it is still there. Never waits."""
+        writer = self.writers.get(rank)
+        if writer is not None and not writer.is_closing():
+            writer.write(json.dumps({"t": kind, **fields}).encode() + b"\n")
+
+    def say(self, text: str) -> None:
+        """Print a line of the monitor's own on the starter's stderr."""
+        stamp = time.strftime("%H:%M:%S") + f".{int(time.time() % 1 * 1000):03d}"
+        elapsed = time.monotonic() - self.started
+        for line in text.splitlines():
+            self._print(2, f"[{stamp}][+{elapsed:.3f}s][watch][PID:{os.getpid()}] {line}\n")
+        self.note(None, {"t": "said", "text": text})
+
+    def print_answer(self, text: str) -> None:
+        """Print the verdict: on stderr for people, on stdout for --json."""
+        self._print(1 if self.settings["json"] else 2, text.rstrip("\n") + "\n")
+
+    def hush(self) -> None:
+        """Close what we print on: a monitor that kept it open would hold `torchrun | cat`."""
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+        os.close(null)
+
+    def note(self, member: Member | None, event: Message) -> None:
+        """Write an event down."""
+        event = {"at": time.monotonic(), **event}
+        if member is not None:
+            event["rank"] = member.rank
+        self.files.note(event)
+
+    def _print(self, fd: int, text: str) -> None:
+        write_within(fd, text.encode(errors="replace"), VOICE_LIMIT)
+
+    # ---- where things are ----------------------------------------------------------------------
+
+    def _run_path(self) -> Path:
+        start = Path(self.settings["folder_of_start"])
+        if self.settings["run_dir"]:
+            return start / self.settings["run_dir"]
+        utc = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        return start / "runs" / f"{utc}-{self.place['job'][:6]}"
+
+    def _temporary_path(self) -> str:
+        base = os.environ.get("TMPDIR") or "/tmp"
+        return os.path.join(base, f"hangbisect-{self.place['job']}.tmp")
+
+    def choose_another_run_folder(self) -> None:
+        """The run folder cannot be made: use one in the folder for temporary files."""
+        old, why = self.files.path, self.files.trouble
+        self.files.path = Path(os.environ.get("TMPDIR") or "/tmp") / "hangbisect-runs" / old.name
+        self.files.trouble = ""
+        self.say(f"The run folder cannot be used ({why}): using {self.files.path}")
+
+    def remove_folders(self) -> None:
+        """Remove our socket's folder and the job's temporary files; keep what has no copy."""
+        shutil.rmtree(self.temporary, ignore_errors=True)
+        if self.files.trouble:
+            for entry in self.folder.iterdir():
+                if entry != self.files.stage:
+                    entry.unlink(missing_ok=True)
+        else:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of what took part."""
+        versions = {"hangbisect": VERSION}
+        first = next(iter(self.members), None)
+        if first is not None:
+            versions["python"] = first.python
+            versions.update(first.versions)
+        return versions
+
+
+def _checkpoint(row: Message) -> Checkpoint:
+    phases = tuple(Phase(**phase) for phase in row["phases"])
+    return Checkpoint(**{**row, "phases": phases})

@@ -1,0 +1,84 @@
+"""The monitor's process: from the settings that a rank gives to the last file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+import time
+import traceback
+from contextlib import suppress
+
+from .job import Job
+from .members import Message
+from .server import Server
+from .watch import Watch
+
+TEMPORARY_LIMIT = 2.0  # seconds to make the job's temporary folder
+
+
+def main(argument: str) -> int:
+    """Be the monitor; `argument` is the settings as JSON. Returns 0."""
+    settings: Message = json.loads(argument)
+    # The rank's Python may find its packages where an isolated one does not look.
+    sys.path += [path for path in settings["path"] if path and path not in sys.path]
+    asyncio.run(_watch(settings))
+    return 0
+
+
+async def _watch(settings: Message) -> None:
+    job = Job(settings)
+    server = Server(job)
+    if settings.get("successor"):
+        _take_over(job, server)
+    listener = socket.socket(fileno=settings["listener"])
+    await _make_folders(job)
+    serving = await server.serve(listener)
+    try:
+        await Watch(job, server).run()
+    except Exception as error:  # the ranks go on without us, and somebody must be told why
+        where = traceback.format_exc()
+        job.note(None, {"t": "failed", "traceback": where})
+        job.say(f"The watch failed, the job goes on without it: {error!r}")
+        if os.environ.get("HANGBISECT_DEBUG"):
+            job.say(where)
+    finally:
+        serving.close()
+        await _leave(job)
+
+
+def _take_over(job: Job, server: Server) -> None:
+    """Learn from events.jsonl what the monitor before this one knew."""
+    for event in job.files.events():
+        if event.get("t") == "opened":
+            job.members.opens(int(event["n"]), float(event["at"]))
+        elif "rank" in event and "t" in event:
+            job.members.apply(int(event["rank"]), event)
+    for member in job.members:
+        server.watch(member)
+    job.say("This monitor goes on for one that died")
+
+
+async def _make_folders(job: Job) -> None:
+    if not await job.files.publish():
+        job.choose_another_run_folder()
+        await job.files.publish()
+
+    def make() -> None:
+        with suppress(FileExistsError):
+            os.mkdir(job.temporary, 0o700)
+
+    with suppress(OSError, TimeoutError):
+        await asyncio.wait_for(asyncio.to_thread(make), TEMPORARY_LIMIT)
+
+
+async def _leave(job: Job) -> None:
+    """Publish what came last, and leave nothing behind."""
+    job.note(None, {"t": "watch ends", "at": time.monotonic()})
+    await job.files.publish()
+    job.remove_folders()
+    job.hush()
+    # A thread may hang in /proc, behind a process in the kernel: it must not keep us.
+    os._exit(0)

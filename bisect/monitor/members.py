@@ -1,0 +1,212 @@
+"""What is known of each rank, folded from what it said: the same live and from events.jsonl."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..facts import Checkpoint, Look, Phase
+
+Message = dict[str, Any]
+
+
+@dataclass
+class Member:
+    """One rank of this node. Times are monotonic."""
+
+    rank: int
+    local_rank: int
+    pid: int
+    host: str
+    began: float
+    attempt: int = 0
+    error_file: str | None = None
+    max_restarts: int = 0
+    environment: dict[str, str] = field(default_factory=dict)
+    python: str = ""
+    executable: str = ""
+    # where it is
+    step: int = 1
+    reached: int = 0
+    entered: float = 0.0
+    phase: str | None = None
+    phase_at: float = 0.0
+    held_at: int | None = None  # the checkpoint behind which it waits in our barrier
+    awaits: tuple[int, ...] = ()
+    awaits_what: str = ""
+    announced: str = ""
+    last_line: str = ""
+    last_line_at: float | None = None
+    pulse: int = 0
+    pulsed_at: float = 0.0
+    spoke: float = 0.0  # the last time it said anything
+    # how it ended
+    finished: bool = False  # all it had to do is done
+    left: bool = False
+    left_at: float | None = None
+    status: int | None = None
+    error: str = ""
+    not_exercised: tuple[str, ...] = ()
+    # what the watch saw of it
+    started_ticks: int = 0
+    moved_at: float = 0.0
+    places: set[Any] = field(default_factory=set)
+    looks: list[Look] = field(default_factory=list)
+    children: dict[int, list[Look]] = field(default_factory=dict)
+    moving: str = ""  # what moved when it was last found slow
+    said_slow_at: float = 0.0
+    look_again_at: float = 0.0
+    longest_silence: float = 0.0  # between two words, in training
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def waits_for_us(self) -> bool:
+        """It waits in a barrier of ours, or for a rank that it named."""
+        return self.held_at is not None or bool(self.awaits)
+
+
+class Members:
+    """The ranks of this node by number, and what happened among them."""
+
+    def __init__(self, table: tuple[Checkpoint, ...]) -> None:
+        """`table` gives the phases their steps."""
+        self.table = table
+        self.by_rank: dict[int, Member] = {}
+        self.opened: dict[int, float] = {}  # when the barrier after a checkpoint opened
+        self.done: set[str] = set()  # what rank 0 did for the others ("logs directory")
+        self.world_size = 1
+        self.expected: set[int] = set()  # local ranks' numbers
+
+    def __iter__(self) -> Any:
+        """Iterate over the members, by rank."""
+        return iter([self.by_rank[rank] for rank in sorted(self.by_rank)])
+
+    def apply(self, rank: int, message: Message) -> None:
+        """Take in one message of a rank."""
+        kind, at = message["t"], float(message.get("at", 0.0))
+        if kind == "hello":
+            self._hello(message)
+            return
+        member = self.by_rank.get(rank)
+        if member is None:
+            return
+        member.spoke = max(member.spoke, at)
+        member.moved_at = max(member.moved_at, at)
+        handler = getattr(self, f"_on_{kind}", None)
+        if handler is not None:
+            handler(member, message, at)
+
+    def expect(self, world_size: int, ranks: set[int]) -> None:
+        """This node's ranks are these, of a job of that size."""
+        self.world_size = max(self.world_size, world_size)
+        self.expected |= ranks
+
+    def _hello(self, message: Message) -> None:
+        rank, at = int(message["rank"]), float(message["at"])
+        self.expect(int(message["world_size"]), local_ranks(message))
+        known = self.by_rank.get(rank)
+        if known is not None and known.pid == message["pid"] and not known.left:
+            return  # it greets a new monitor
+        self.by_rank[rank] = Member(
+            rank=rank,
+            local_rank=int(message["local_rank"]),
+            pid=int(message["pid"]),
+            host=str(message["host"]),
+            began=float(message["began"]),
+            attempt=int(message["attempt"]),
+            error_file=message.get("error_file"),
+            max_restarts=int(message.get("max_restarts") or 0),
+            environment=dict(message.get("environment", {})),
+            python=str(message.get("python", "")),
+            executable=str(message.get("executable", "")),
+            entered=at,
+            moved_at=at,
+            spoke=at,
+        )
+
+    def _on_enter(self, member: Member, message: Message, at: float) -> None:
+        member.step, member.entered, member.phase = int(message["n"]), at, None
+        member.held_at, member.announced = None, ""
+        member.places = set()
+
+    def _on_phase(self, member: Member, message: Message, at: float) -> None:
+        member.phase, member.phase_at = str(message["name"]), at
+        member.pulsed_at = at
+        member.places = set()
+
+    def _on_call(self, member: Member, message: Message, at: float) -> None:
+        member.announced = str(message["call"])
+
+    def _on_line(self, member: Member, message: Message, at: float) -> None:
+        member.last_line, member.last_line_at = str(message["text"]), at
+
+    def _on_import(self, member: Member, message: Message, at: float) -> None:
+        if message.get("version"):
+            member.versions[str(message["module"])] = str(message["version"])
+
+    def _on_pulse(self, member: Member, message: Message, at: float) -> None:
+        member.pulse = int(message["step"])
+        member.longest_silence = max(member.longest_silence, at - member.pulsed_at)
+        member.pulsed_at = at
+        member.places = set()
+
+    def _on_reached(self, member: Member, message: Message, at: float) -> None:
+        member.reached = max(member.reached, int(message["n"]))
+        member.step = member.reached + 1
+        member.entered, member.phase, member.announced = at, None, ""
+
+    def _on_arrive(self, member: Member, message: Message, at: float) -> None:
+        member.held_at = int(message["n"])
+
+    def _on_await(self, member: Member, message: Message, at: float) -> None:
+        if message["what"] not in self.done:
+            member.awaits = tuple(message["ranks"])
+            member.awaits_what = str(message["what"])
+
+    def _on_did(self, member: Member, message: Message, at: float) -> None:
+        self.done.add(str(message["what"]))
+
+    def _on_exercised(self, member: Member, message: Message, at: float) -> None:
+        member.not_exercised = tuple(message["missing"])
+
+    def _on_environ(self, member: Member, message: Message, at: float) -> None:
+        member.environment.update(message["changed"])
+
+    def _on_finished(self, member: Member, message: Message, at: float) -> None:
+        member.finished, member.entered = True, at
+
+    def _on_bye(self, member: Member, message: Message, at: float) -> None:
+        member.status = int(message["status"])
+        member.error = str(message.get("error", ""))
+        member.finished = bool(message.get("finished"))
+        member.left_at = at
+
+    # ---- what the monitor itself noted, so that a successor knows it ---------------------------
+
+    def opens(self, number: int, at: float) -> None:
+        """The barrier after a checkpoint opened."""
+        self.opened[number] = at
+        for member in self:
+            if member.held_at is not None and member.held_at <= number:
+                member.held_at = None
+                member.entered = at
+
+    def phase_of(self, member: Member) -> Phase | None:
+        """Return the phase that a member is in."""
+        for checkpoint in self.table:
+            if checkpoint.number == member.step:
+                return next((p for p in checkpoint.phases if p.name == member.phase), None)
+        return None
+
+    def checkpoint_of(self, member: Member) -> Checkpoint | None:
+        """Return the checkpoint whose step a member is in; None after the last."""
+        return next((c for c in self.table if c.number == member.step), None)
+
+
+def local_ranks(place: Message) -> set[int]:
+    """Return the numbers of a node's ranks, from what one of them knows of its place.
+
+    Launchers number the ranks of a node one after the other.
+    """
+    first = int(place["rank"]) - int(place["local_rank"])
+    return set(range(first, first + int(place["local_world_size"])))

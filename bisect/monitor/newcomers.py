@@ -1,0 +1,83 @@
+"""Ranks that never say hello: look for them among the launcher's children."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..evidence.aside import within
+from ..evidence.look import Target, look
+from ..evidence.sample import family
+from ..facts import RankFacts
+
+if TYPE_CHECKING:
+    from .job import Job
+
+_RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK")
+
+
+def look_for_absent(job: Job, now: float) -> Awaitable[list[RankFacts]] | None:
+    """Return what becomes facts about the ranks that should be here by now, None if none is late.
+
+    A rank is late when the first checkpoint's deadline, counted from the job's first rank, is over.
+    """
+    absent = sorted(job.members.expected - set(job.members.by_rank))
+    first = job.table[0]
+    allowed = job.limits.timeouts.get(first.name, job.limits.timeouts.get("", first.deadline))
+    if not absent or now < job.started + allowed:
+        return None
+    return _facts(job, absent)
+
+
+async def _facts(job: Job, absent: list[int]) -> list[RankFacts]:
+    try:
+        pids = within(1.0, _find, int(job.place["launcher_pid"]), absent)
+    except TimeoutError:
+        pids = {}
+    looks = await look([Target(pid, "rank") for pid in pids.values()])
+    by_pid = {one.pid: one for one in looks}
+    for pid in pids.values():
+        job.family.add_rank(pid)
+    found = []
+    for rank in absent:
+        pid = pids.get(rank)
+        found.append(
+            RankFacts(
+                rank=rank,
+                local_rank=rank - int(job.place["rank"]) + int(job.place["local_rank"]),
+                pid=pid,
+                host=str(job.place["host"]),
+                reached=0,
+                held=False,
+                phase=None,
+                entered=None,
+                last_line="",
+                last_line_at=None,
+                announced="",
+                alive=pid is not None,
+                left=False,
+                status=None,
+                error="",
+                finished=False,
+                never_started=True,
+                looks=(by_pid[pid],) if pid in by_pid else (),
+            )
+        )
+    return found
+
+
+def _find(launcher: int, absent: list[int]) -> dict[int, int]:
+    """Return the pid of each absent rank below the launcher: the lowest process of its chain."""
+    found: dict[int, int] = {}
+    for pid in sorted(family([launcher])):
+        with contextlib.suppress(OSError, ValueError):
+            words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            for variable in _RANK_VARIABLES:
+                prefix = f"{variable}=".encode()
+                numbers = [int(w[len(prefix) :]) for w in words if w.startswith(prefix)]
+                if numbers and numbers[0] in absent:
+                    found[numbers[0]] = pid
+                    break
+    return found

@@ -1,0 +1,88 @@
+"""The run folder: the only object that knows its paths and writes in it.
+
+Everything is written on the node's own disk first and copied by a helper with a time limit, for
+the run folder may lie on the very file system that hangs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+COPY_LIMIT = 2.0  # seconds
+_COPY = Path(__file__).with_name("copy_run.py")
+
+
+class RunFolder:
+    """A run's files: set aside and renamed, in `stage` first, then in `path`."""
+
+    def __init__(self, stage: Path, path: Path) -> None:
+        """Make `stage`; `path` is made by the first publish()."""
+        self.stage = stage
+        self.path = path
+        self.trouble = ""  # why the last copy failed
+        self._stuck = False
+        with contextlib.suppress(OSError):
+            (stage / "stacks").mkdir(parents=True, exist_ok=True)
+
+    def write(self, name: str, text: str) -> None:
+        """Write a whole file, or note that it cannot be."""
+        path = self.stage / name
+        aside = path.with_name(f".{path.name}.new")
+        try:
+            aside.write_text(text, encoding="utf-8", errors="replace")
+            aside.replace(path)
+        except OSError as error:
+            self.trouble = f"{name} could not be written: {error.strerror}"
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write a whole JSON file that a person can read."""
+        self.write(name, json.dumps(value, indent=2, default=str, ensure_ascii=False) + "\n")
+
+    def note(self, event: dict[str, Any]) -> None:
+        """Append an event to events.jsonl, the one file that is appended to."""
+        event = {"wall": round(time.time(), 6), **event}
+        try:
+            with open(self.stage / "events.jsonl", "a", encoding="utf-8") as file:
+                file.write(json.dumps(event, default=str) + "\n")
+        except OSError as error:
+            self.trouble = f"events.jsonl could not be written: {error.strerror}"
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return what events.jsonl holds; a line cut short by a sudden end is left out."""
+        try:
+            lines = (self.stage / "events.jsonl").read_text(encoding="utf-8").splitlines()
+        except OSError:
+            return []
+        events = []
+        for line in lines:
+            with contextlib.suppress(ValueError):
+                events.append(json.loads(line))
+        return events
+
+    async def publish(self, limit: float = COPY_LIMIT) -> bool:
+        """Copy what is new to the run folder; return False, and say why in `trouble`, if it could
+        not be done within `limit` seconds."""
+        if self._stuck:  # a helper that sits in a file system cannot even be killed: no second one
+            return False
+        helper = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", str(_COPY), str(self.stage), str(self.path)),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            said, _ = await asyncio.wait_for(helper.communicate(), limit)
+        except TimeoutError:
+            self._stuck = True
+            with contextlib.suppress(ProcessLookupError):
+                helper.kill()
+            self.trouble = f"{self.path} does not answer within {limit:.0f} s"
+            return False
+        self.trouble = said.decode(errors="replace").strip()
+        return not self.trouble

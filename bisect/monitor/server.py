@@ -1,0 +1,211 @@
+"""The monitor's ear: what ranks say, and what they are answered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import struct
+from typing import TYPE_CHECKING
+
+from ..evidence.stacks import can_look
+from .barriers import missing, opening, released
+from .ending import has_ended
+from .members import Member, Message
+
+if TYPE_CHECKING:
+    from .job import Job
+
+LINE_LIMIT = 1 << 24  # bytes of one message
+INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Server:
+    """Serves the ranks of one node."""
+
+    def __init__(self, job: Job) -> None:
+        """The job is what the ranks' words change."""
+        self.job = job
+        self.interrupted_by = 0  # the signal that a rank was sent, 0 if none
+
+    async def serve(self, listener: socket.socket) -> asyncio.Server:
+        """Begin to answer on a listening socket."""
+        return await asyncio.start_unix_server(self._connected, sock=listener, limit=LINE_LIMIT)
+
+    async def _connected(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        try:
+            line = await reader.readline()
+            message: Message = json.loads(line) if line else {}
+            pid = _peer(writer)
+            if message.get("t") == "hello":
+                await self._rank(int(message["rank"]), pid, message, reader, writer)
+            elif message.get("t") == "signals":
+                await self._signals(reader, writer)
+        except (ValueError, KeyError, ConnectionError) as error:
+            self.job.note(None, {"t": "garbled", "why": repr(error)})
+        finally:
+            writer.close()
+
+    async def _rank(
+        self,
+        rank: int,
+        pid: int,
+        hello: Message,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        job = self.job
+        hello = {**hello, "pid": pid or hello["pid"]}
+        self._take_in(rank, hello)
+        member = job.members.by_rank[rank]
+        job.writers[rank] = writer
+        self._welcome(member)
+        while line := await reader.readline():
+            message: Message = json.loads(line)
+            self._take_in(rank, message)
+            self._answer(member, message)
+        if job.writers.get(rank) is writer:
+            del job.writers[rank]
+        job.changed.set()
+
+    def _take_in(self, rank: int, message: Message) -> None:
+        members = self.job.members
+        before = members.by_rank.get(rank)
+        if message["t"] in ("reached", "phase") and before is not None:
+            self._note_slow(before)
+        members.apply(rank, message)
+        self.job.note(members.by_rank.get(rank), message)
+        self.job.changed.set()
+
+    def _welcome(self, member: Member) -> None:
+        job = self.job
+        self.watch(member)
+        welcome: Message = {"run_dir": str(job.files.path), "tmp": str(job.temporary)}
+        job.tell(member.rank, "welcome", **welcome)
+        if job.verdict is None:
+            asyncio.get_running_loop().create_task(self._try_to_look(member))
+
+    def watch(self, member: Member) -> None:
+        """Hear of the member's end as soon as it comes, without being its parent."""
+        job = self.job
+        if member.rank in job.pidfds:
+            return
+        job.family.add_rank(member.pid)
+        try:
+            descriptor = os.pidfd_open(member.pid)
+        except OSError:
+            member.left = True
+            return
+        job.pidfds[member.rank] = descriptor
+        asyncio.get_running_loop().add_reader(descriptor, self._ended, member, descriptor)
+
+    def _ended(self, member: Member, descriptor: int) -> None:
+        from .departures import note_end
+
+        asyncio.get_running_loop().remove_reader(descriptor)
+        note_end(self.job, member)
+
+    async def _try_to_look(self, member: Member) -> None:
+        why = await can_look(member.pid)
+        if why and not self.job.cannot_look:
+            self.job.cannot_look = why
+            self.job.say(f"No stacks by py-spy: {why}; using faulthandler and /proc instead")
+
+    def _answer(self, member: Member, message: Message) -> None:
+        job, kind = self.job, message["t"]
+        if kind == "arrive":
+            if not job.lockstep:
+                self._let_go(member)
+            else:
+                self.open_barriers()
+        elif kind == "await":
+            if not member.awaits:
+                self._let_go(member)
+        elif kind == "did":
+            for waiting in released(job.members):
+                waiting.awaits = ()
+                self._let_go(waiting)
+        elif kind == "bye" and job.verdict is not None:
+            job.tell(member.rank, "written")
+
+    def open_barriers(self) -> None:
+        """Let everyone go on whose barrier is complete."""
+        job = self.job
+        for number in opening(job.members):
+            at = asyncio.get_running_loop().time()
+            going = [m for m in job.members if m.held_at is not None and m.held_at <= number]
+            job.members.opens(number, at)
+            job.note(None, {"t": "opened", "n": number, "at": at})
+            for member in going:
+                self._let_go(member)
+
+    def stop_holding(self, why: str) -> None:
+        """Open all barriers for good: our barrier is never the cause."""
+        job = self.job
+        job.lockstep, job.barrier_opened = False, why
+        for member in job.members:
+            job.tell(member.rank, "observe")
+            if member.held_at is not None:
+                number = member.held_at
+                job.members.opens(number, asyncio.get_running_loop().time())
+        for member in job.members:
+            self._let_go(member)
+
+    def _let_go(self, member: Member) -> None:
+        learned = {}
+        if self.job.cannot_look:
+            learned["stacks_file"] = str(self.job.folder / f"stacks-of-rank-{member.rank}.txt")
+        self.job.tell(member.rank, "go", learned=learned)
+
+    def remind(self) -> None:
+        """Tell those that wait in a barrier that we are here, and for whom they wait."""
+        job = self.job
+        now = asyncio.get_running_loop().time()
+        for member in job.members:
+            if not member.waits_for_us or member.left:
+                continue
+            waited = now - member.spoke
+            who = list(member.awaits) or missing(job.members, member.held_at or 0)
+            names = ", ".join(f"rank {r}" for r in who[:8]) + (" ..." if len(who) > 8 else "")
+            if waited >= 10.0 and member.rank in (job.place["rank"], 0):
+                job.tell(member.rank, "say", text=f"Waiting for {names} ({waited:.0f} s)")
+            else:
+                job.tell(member.rank, "alive")
+
+    # ---- signals -----------------------------------------------------------------------------
+
+    async def _signals(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.job.signal_writers.append(writer)
+        while data := await reader.read(64):
+            numbers = [n for n in data if n in INTERRUPTING]
+            if numbers and not self.interrupted_by:
+                self.interrupted_by = numbers[0]
+                self.job.changed.set()
+
+    def let_signalled_go(self) -> None:
+        """The last look is taken: ranks that were signalled may end."""
+        for writer in self.job.signal_writers:
+            if not writer.is_closing():
+                writer.write(b"\n")
+
+    def _note_slow(self, member: Member) -> None:
+        from .departures import note_slow
+
+        note_slow(self.job, member)
+
+
+def _peer(writer: asyncio.StreamWriter) -> int:
+    """Return the pid at the other end (SO_PEERCRED, unix(7)), 0 if the kernel does not know it."""
+    connection = writer.get_extra_info("socket")
+    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid: int = struct.unpack("3i", data)[0]
+    return pid
+
+
+def all_ended(job: Job) -> bool:
+    """Return whether every rank that ever spoke has ended."""
+    return all(has_ended(descriptor) for descriptor in job.pidfds.values())

@@ -1,0 +1,274 @@
+"""The watch of one node: clocks, looks, and what they lead to.
+
+The flow: ranks speak (server) -> members -> clocks run out -> inspection -> verdict (closing).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..diagnosis.waits import wait_of
+from ..evidence.kernel import cut_by_a_pause, status
+from ..evidence.movement import stirred
+from ..evidence.sample import sample
+from ..facts import Ended, Look, Sample
+from ..report.terminal import slow_line
+from . import clocks
+from .closing import close, reopen
+from .departures import how_it_ended
+from .ending import has_ended
+from .inspection import PAUSE, SPAN, Inspection
+from .judging import waits_for_another
+from .members import Member
+from .newcomers import look_for_absent
+from .server import INTERRUPTING, Server, all_ended
+
+if TYPE_CHECKING:
+    from .job import Job
+
+TICK = 0.25  # seconds
+SAMPLE_EVERY = 1.0
+REMIND_EVERY = 5.0
+SLOW_LINE_EVERY = 60.0
+LAST_LOOK = 1.5  # seconds for the look at an interrupted job
+GONE_TOGETHER = 1.0  # seconds: ranks that leave within it leave together
+
+
+class Watch:
+    """One monitor's loop over its job."""
+
+    def __init__(self, job: Job, server: Server) -> None:
+        """Nothing runs before run()."""
+        self.job = job
+        self.server = server
+        self._samples: dict[int, Sample] = {}
+        self._sampled = self._reminded = 0.0
+        self._signalled = False  # a signal waits for a rank that cannot take it
+        self._launcher = _open_pidfd(int(job.place["launcher_pid"]))
+
+    async def run(self) -> None:
+        """Watch until the job has its verdict and every rank is gone."""
+        job = self.job
+        while not (job.verdict is not None and all_ended(job)):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(job.changed.wait(), TICK)
+            job.changed.clear()
+            now = time.monotonic()
+            if now - self._sampled > SAMPLE_EVERY:
+                self._sampled = now
+                await asyncio.to_thread(self._sample)
+            if now - self._reminded > REMIND_EVERY:
+                self._reminded = now
+                self.server.remind()
+            if job.verdict is None or job.settings["on_hang"] != "end":
+                await self._judge(now)
+
+    async def _judge(self, now: float) -> None:
+        """Look for a reason to end, in the order in which reasons count."""
+        job = self.job
+        ended = how_it_ended(job)
+        if ended == "done":
+            await close(job, self.server, "done", Inspection(job).facts())
+        elif ended in ("crash", "left", "interrupted"):
+            await self._some_left(ended)
+        elif self._interrupted():
+            await self._last_look("interrupted")
+        elif job.verdict is not None:
+            await self._take_back()
+        elif job.settings["limit"] and now > job.started + job.settings["limit"]:
+            await self._last_look("limit")
+        else:
+            await self._clocks(now)
+
+    # ---- the clocks --------------------------------------------------------------------------
+
+    async def _clocks(self, now: float) -> None:
+        job = self.job
+        due = [
+            found
+            for member in job.members
+            if now >= member.look_again_at
+            and (found := clocks.overdue(job.members, member, job.limits, now))
+        ]
+        if due:
+            await self._inspect(min(due, key=lambda d: d.since))
+        elif absent := look_for_absent(job, now):
+            await close(job, self.server, "late", [*Inspection(job).facts(), *await absent])
+
+    async def _inspect(self, due: clocks.Overdue) -> None:
+        """Look until it is clear whether the rank that is due hangs."""
+        job = self.job
+        member = job.members.by_rank[due.rank]
+        step = (member.step, member.phase, member.pulse)
+        job.note(member, {"t": "overdue", "clock": due.clock, "since": due.since})
+        inspection = Inspection(job)
+        allowed = clocks.deadline(job.members, member, job.limits)
+        while not job.closing:
+            await inspection.look()
+            if (member.step, member.phase, member.pulse) != step or member.left:
+                return
+            if how_it_ended(job) or self._interrupted():
+                return
+            settled = inspection.settled()
+            if inspection.count > 1 and member.rank in settled.moving | settled.busy:
+                if inspection.span >= SPAN or member.rank in settled.moving:
+                    break
+            elif inspection.span >= SPAN and self._has_been_quiet(inspection, member, allowed):
+                break
+            await asyncio.sleep(PAUSE)
+        await self._decide(inspection, member, due, allowed)
+
+    def _has_been_quiet(
+        self, inspection: Inspection, member: Member, allowed: float | None
+    ) -> bool:
+        """Return whether all that a verdict would rest on has been still for long enough."""
+        now = time.monotonic()
+        others = [
+            m for m in self.job.members if not m.left and not m.waits_for_us and m is not member
+        ]
+        settled = inspection.settled()
+        if settled.moving | settled.busy:
+            others = []  # somebody moves: only the rank itself is in question
+        return all(
+            now - m.moved_at >= clocks.patience(allowed, self.job.limits)
+            for m in [member, *others]
+        )
+
+    async def _decide(
+        self,
+        inspection: Inspection,
+        member: Member,
+        due: clocks.Overdue,
+        allowed: float | None,
+    ) -> None:
+        job, now = self.job, time.monotonic()
+        settled = inspection.settled()
+        ended: Ended = "late" if due.clock == "late" else "still"
+        if member.rank in settled.hung and self._opens_barrier(inspection, member):
+            return
+        if member.rank in settled.busy:
+            limit = (allowed or clocks.TRAINING_SILENCE) * job.limits.slow_limit
+            if now < clocks.began(job.members, member) + limit:
+                self._go_on(inspection, member, inspection.computing(member))
+                return
+            ended = "busy"
+        elif member.rank in settled.moving:
+            self._go_on(inspection, member, inspection.moved[member.rank])
+            return
+        elif member.rank not in settled.hung:
+            member.look_again_at = now + clocks.patience(allowed, job.limits)
+            inspection.remember_places()
+            return
+        await self._take_native_look(inspection, settled.hung | {member.rank})
+        await close(job, self.server, ended, inspection.facts(), due=due)
+
+    def _go_on(self, inspection: Inspection, member: Member, moved: str) -> None:
+        """Late, but not hung: say so once a minute, and look again later."""
+        job, now = self.job, time.monotonic()
+        member.moving = moved
+        inspection.remember_places()
+        allowed = clocks.deadline(job.members, member, job.limits) or job.limits.stall
+        member.look_again_at = now + min(job.limits.stall, max(2.0, allowed / 2))
+        if now - member.said_slow_at > SLOW_LINE_EVERY:
+            member.said_slow_at = now
+            job.say(slow_line(job.table, inspection.facts(), member.rank, moved, now))
+
+    def _opens_barrier(self, inspection: Inspection, member: Member) -> bool:
+        """Open our barrier if the rank in question waits for one that it holds."""
+        job = self.job
+        held = [m.rank for m in job.members if m.held_at is not None]
+        facts = inspection.facts()
+        wait = wait_of(next(f for f in facts if f.rank == member.rank), facts)
+        if not held or wait is None or not waits_for_another(wait, member.rank):
+            return False
+        ranks = ", ".join(map(str, held))
+        why = f"rank {member.rank} ({wait.detail or wait.kind}) waited for rank {ranks} in our barrier"
+        job.say(f"Barrier opened: {why}; going on without barriers")
+        self.server.stop_holding(why)
+        inspection.remember_places()
+        return True
+
+    async def _take_native_look(self, inspection: Inspection, ranks: frozenset[int]) -> None:
+        """Take the one look that pauses, last: whether anything moves has been judged."""
+        if self.job.cannot_look:
+            return
+        before = {m.rank: list(m.looks) for m in self.job.members}
+        native = frozenset(r for r in ranks if may_pause(before[r]))
+        await inspection.look(native=native)
+
+    # ---- ends --------------------------------------------------------------------------------
+
+    def _interrupted(self) -> bool:
+        if self.server.interrupted_by:
+            return True
+        if self._launcher is not None and has_ended(self._launcher):
+            self.job.notes.append(f"the launcher (pid {self.job.place['launcher_pid']}) is gone")
+            self.job.say("The launcher is gone: ending its ranks")
+            return True
+        return self._signalled
+
+    async def _some_left(self, ended: Ended) -> None:
+        if self.job.verdict is not None:
+            return
+        await asyncio.sleep(GONE_TOGETHER if ended == "left" else 0.1)
+        ended = how_it_ended(self.job) or ended
+        inspection = Inspection(self.job)
+        if ended == "done":
+            return
+        await inspection.look(limit=LAST_LOOK)
+        await close(self.job, self.server, ended, inspection.facts())
+
+    async def _last_look(self, ended: Ended) -> None:
+        inspection = Inspection(self.job)
+        await inspection.look(limit=LAST_LOOK)
+        if ended == "limit":
+            await asyncio.sleep(PAUSE)
+            await inspection.look(limit=LAST_LOOK)
+            settled = inspection.settled()
+            ended = "limit" if settled.moving | settled.busy else "late"
+        await close(self.job, self.server, ended, inspection.facts())
+
+    async def _take_back(self) -> None:
+        """After --on-hang report or hold: if the culprit moves again, the verdict is void."""
+        job = self.job
+        assert job.verdict is not None
+        ranks = job.verdict.ranks.culprit
+        if any(job.members.by_rank[r].moved_at > job.closed_at for r in ranks):
+            reopen(job)
+
+    # ---- samples -----------------------------------------------------------------------------
+
+    def _sample(self) -> None:
+        """Read counters cheaply: they show movement, and its absence asks for looks."""
+        job = self.job
+        job.family.refresh()
+        for member in job.members:
+            if member.left:
+                continue
+            if set(status(member.pid).signals_pending) & set(INTERRUPTING):
+                self._signalled = True
+            for pid in [member.pid, *job.family.children(member.pid)]:
+                now = sample(pid)
+                before = self._samples.pop(pid, None)
+                if now is None:
+                    continue
+                self._samples[pid] = now
+                if before is not None and before.started == now.started and stirred(before, now):
+                    member.moved_at = max(member.moved_at, now.at)
+
+
+def may_pause(looks: Sequence[Look]) -> bool:
+    """Return whether a pausing look would leave the rank's wait as it is."""
+    return bool(looks) and looks[-1].state in ("S", "R") and not cut_by_a_pause(looks[-1].kernel)
+
+
+def _open_pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None

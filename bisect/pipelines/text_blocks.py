@@ -1,0 +1,59 @@
+"""What a DataLoader gets: a dataset of texts, and the function that makes a batch of them.
+
+Workers that are not forked import this module anew, so it has no library at its top; torch's
+DataLoader takes any object that can be counted and indexed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+IGNORED = -100  # the label that the loss leaves out (torch.nn.CrossEntropyLoss)
+EPOCH = 1 << 16  # examples an epoch, at least: a new epoch would start new workers
+
+
+class Texts:
+    """Texts by index, from the start again after the last, so that an epoch is never short."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        """Hold `texts`, of which there must be one at least."""
+        if not texts:
+            raise ValueError("there is no text to train on")
+        self._texts = texts
+
+    def __len__(self) -> int:
+        return max(EPOCH, len(self._texts))
+
+    def __getitem__(self, index: int) -> str:
+        return self._texts[index % len(self._texts)]
+
+
+class Collate:
+    """Makes a batch of texts: tokenized where it runs (in a worker, if there are any)."""
+
+    def __init__(self, tokenizer: Any, length: int) -> None:
+        """Cut and fill every text to `length` tokens."""
+        self._tokenizer = tokenizer
+        self._length = length
+
+    def __call__(self, texts: list[str]) -> dict[str, Any]:
+        """Return ids, attention mask and labels, each of shape (texts, length)."""
+        batch = self._tokenizer(
+            texts,
+            padding="max_length",
+            truncation=True,
+            max_length=self._length,
+            return_tensors="pt",
+        )
+        ids, mask = batch["input_ids"], batch["attention_mask"]
+        return {
+            "input_ids": ids,
+            "attention_mask": mask,
+            "labels": ids.masked_fill(mask == 0, IGNORED),
+        }
+
+
+def split(text: str) -> list[str]:
+    """Return the lines of `text` that hold something."""
+    return [line.strip() for line in text.splitlines() if line.strip()]

@@ -1,0 +1,82 @@
+"""Step 11, a prime suspect: the Trainer, with devices and nodes from the launcher.
+
+Trainer(devices="auto") on a CPU under torchrun would quietly train on one process without any
+process group, so nothing is left to be guessed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .script_steps import logs_path
+
+if TYPE_CHECKING:
+    from ..rank.context import Context
+
+
+def trainer(context: Context) -> Any:
+    """Return the Trainer; it makes the process group only in fit."""
+    pl = context.imports("pytorch_lightning")
+    _say_environment("before the Trainer", context)
+    args = context.args
+    devices, nodes = shape(context)
+    strategy = _strategy(context)
+    context.say(f"Prime suspect: the Trainer, {devices} devices on each of {nodes} nodes")
+    context.about_to("pytorch_lightning.Trainer", f" with strategy={args.strategy}")
+    made = pl.Trainer(
+        accelerator=context.products["accelerator"],
+        devices=devices,
+        num_nodes=nodes,
+        strategy=strategy,
+        logger=context.products.get("wandb_logger") or False,
+        callbacks=_callbacks(context),
+        default_root_dir=context.products.get("logs_directory") or logs_path(context),
+        max_epochs=-1,
+        # Not Lightning's fast_dev_run: it replaces every logger by a dummy, and so hides W&B.
+        max_steps=args.fast_dev_run or args.max_steps,
+        limit_train_batches=args.fast_dev_run or None,
+        log_every_n_steps=1 if args.fast_dev_run else None,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    context.say(
+        f"Trainer made: strategy {type(made.strategy).__name__}, "
+        f"accelerator {type(made.accelerator).__name__}"
+    )
+    _say_environment("after the Trainer", context)
+    return made
+
+
+def shape(context: Context) -> tuple[int, int]:
+    """Return devices on each node, and nodes; their product is the job's number of ranks."""
+    place = context.place
+    if place.launcher is None:
+        return context.args.devices or 1, 1
+    return place.local_world_size, max(1, place.world_size // place.local_world_size)
+
+
+def _strategy(context: Context) -> Any:
+    """Return the strategy's name, or a strategy object where --backend wants its say."""
+    args = context.args
+    if args.backend == "auto":
+        return args.strategy
+    registry = context.imports("pytorch_lightning.strategies").StrategyRegistry
+    entry = registry["ddp" if args.strategy == "auto" else args.strategy.lower()]
+    context.say(f"Process group backend: {args.backend}")
+    return entry["strategy"](**entry["init_params"], process_group_backend=args.backend)
+
+
+def _callbacks(context: Context) -> list[Any]:
+    """Return the callbacks: of --use callbacks, one or several."""
+    product = context.products.get("memory_callback")
+    if product is None:
+        return []
+    return list(product) if isinstance(product, (list, tuple)) else [product]
+
+
+def _say_environment(moment: str, context: Context) -> None:
+    from ..rank.environment import lines
+
+    for line in lines(moment):
+        context.say(line)

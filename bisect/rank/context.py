@@ -1,0 +1,147 @@
+"""What a step of a pipeline is given: its arguments, the products before it, and a voice."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from ..facts import Checkpoint
+from .injections import Injection
+from .lines import Lines
+from .link import Link
+from .place import Place
+
+PULSE_EVERY = 1.0  # seconds between two words of a training that goes on
+
+
+class Context:
+    """One rank's walk, as its steps see it."""
+
+    def __init__(self, args: argparse.Namespace, place: Place, lines: Lines, link: Link) -> None:
+        """The walk sets `step` before each step, and adds to `products` after it."""
+        self.args = args
+        self.place = place
+        self.products: dict[str, Any] = {}
+        self.step: Checkpoint
+        self.deadline = 0.0  # seconds of the step or phase now under way
+        self.not_exercised: list[str] = []
+        self._lines = lines
+        self._link = link
+        self._environ: dict[str, str] = {}
+        self._pulsed = 0.0
+        self._phase: str | None = None
+
+    @property
+    def run_dir(self) -> str:
+        """The run folder; a rank itself writes nothing in it but its job's logs."""
+        self._link.await_welcome()
+        folder: str = self._link.welcome.get("run_dir") or os.path.abspath(
+            self.args.run_dir or os.path.join("runs", f"without-a-watch-{self.place.job}")
+        )
+        return folder
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        self._lines.say(text)
+
+    def about_to(self, call: str, detail: str = "") -> None:
+        """Announce a call that can block, by its dotted public name."""
+        self._link.tell("call", call=call)
+        self.say(f"About to call {call}{detail}...")
+
+    def imports(self, module: str) -> Any:
+        """Import `module`, announced and timed, and return it."""
+        if module in sys.modules:
+            return sys.modules[module]
+        self._link.tell("call", call=f"import {module}")
+        self.say(f"About to import {module}...")
+        began = time.monotonic()
+        imported = importlib.import_module(module)
+        seconds = time.monotonic() - began
+        version = getattr(imported, "__version__", None)
+        self._link.tell("import", module=module, seconds=seconds, version=version)
+        self.say(f"Imported {module} in {seconds:.2f} s")
+        return imported
+
+    def phase(self, name: str) -> None:
+        """Announce that a phase of this checkpoint begins."""
+        if name == self._phase:
+            return
+        self._phase = name
+        phase = next(p for p in self.step.phases if p.name == name)
+        self.deadline = self.deadline_of(name, phase.deadline)
+        self._link.tell("phase", n=self.step.number, name=name)
+        self.say(f"Phase {name}")
+        self.inject(name)
+
+    def pulse(self, step: int) -> None:
+        """Tell the watch that training goes on."""
+        now = time.monotonic()
+        if now - self._pulsed >= PULSE_EVERY:
+            self._pulsed = now
+            self._link.tell("pulse", step=step)
+
+    @contextlib.contextmanager
+    def rank0_only(self, what: str) -> Iterator[bool]:
+        """Yield True on rank 0; on the others yield False once rank 0 is through."""
+        if self.place.rank == 0:
+            yield True
+            self._link.tell("did", what=what)
+        else:
+            self._wait_for_rank0(what)
+            yield False
+
+    @contextlib.contextmanager
+    def rank0_first(self, what: str) -> Iterator[None]:
+        """Let rank 0 do the body first; the others do it once rank 0 is through."""
+        if self.place.rank == 0:
+            yield
+            self._link.tell("did", what=what)
+        else:
+            self._wait_for_rank0(what)
+            yield
+
+    def _wait_for_rank0(self, what: str) -> None:
+        if self.place.world_size > 1:
+            self.say(f"Waiting for rank 0: {what}")
+            self._link.hold("await", what=what, ranks=[0])
+
+    # ---- for the walk ----------------------------------------------------------------------
+
+    def begin(self, step: Checkpoint) -> None:
+        """A step begins."""
+        self.step = step
+        self._phase = None
+        self.deadline = self.deadline_of(step.name, step.deadline)
+        self._link.tell("enter", n=step.number)
+        self._tell_environment()
+
+    def deadline_of(self, name: str, default: float | None) -> float:
+        """Return the deadline of a step or phase: --timeout's, else its own; 0.0 for none."""
+        timeouts: dict[str, float] = self.args.timeout
+        if default is None:
+            return timeouts.get(name, 0.0)
+        return timeouts.get(name, timeouts.get("", default))
+
+    def inject(self, place: str) -> None:
+        """Make it hang on purpose, if that was asked for here."""
+        for injection in self.args.inject:
+            if isinstance(injection, Injection) and injection.matches(place, self.place.rank):
+                self.say(f"Injecting {injection.kind} at {place}")
+                injection.run(self)
+
+    def _tell_environment(self) -> None:
+        # /proc/PID/environ never shows what a program sets in itself (measured).
+        from .environment import relevant
+
+        now = relevant(os.environ)
+        changed = {name: value for name, value in now.items() if self._environ.get(name) != value}
+        if changed:
+            self._link.tell("environ", changed=changed)
+        self._environ = now

@@ -1,0 +1,91 @@
+"""Lines that every rank prints: whole, in one write, and never waiting for a reader for long."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Callable
+
+from . import began
+from .place import Place
+
+PATIENCE = 1.0  # seconds that a line may wait for room in the pipe
+_COLOURS = (36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91)  # ANSI, by rank
+
+
+def write_within(fd: int, data: bytes, seconds: float) -> bool:
+    """Write `data` to `fd` if it takes no longer than `seconds`; return whether all was written.
+
+    A pipe that poll() calls writable takes PIPE_BUF (4096) bytes without blocking (pipe(7)), so
+    longer data goes in pieces.
+    """
+    end = time.monotonic() + seconds
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    view = memoryview(data)
+    while view:
+        left = max(0.0, end - time.monotonic())
+        try:
+            if not poll.poll(left * 1000):
+                return False
+            view = view[os.write(fd, view[:4096]) :]
+        except BlockingIOError:
+            if left == 0.0:
+                return False
+            time.sleep(0.01)
+        except OSError:  # the reader is gone
+            return False
+    return True
+
+
+class Lines:
+    """The lines of one rank, on a descriptor; `told` hears each of them too."""
+
+    def __init__(self, place: Place, fd: int = 1) -> None:
+        """Print as the rank at `place` on descriptor `fd`."""
+        self.fd = fd
+        self.plain = "NO_COLOR" in os.environ
+        self.quiet = False  # print nothing: the monitor sums up many ranks
+        self.told: Callable[[str], None] = lambda text: None
+        self._place = place
+        self._dropped = 0
+        self._blocked = False
+
+    def say(self, text: str) -> None:
+        """Print `text`, each of its lines with time, elapsed time, rank and pid."""
+        for line in text.splitlines():
+            self.told(line)
+            if not self.quiet:
+                self._print(line)
+
+    def stamp(self) -> str:
+        """Return the beginning of a line at this moment."""
+        now = time.time()
+        clock = time.strftime("%H:%M:%S", time.localtime(now)) + f".{int(now % 1 * 1000):03d}"
+        elapsed = time.monotonic() - began.MONOTONIC
+        place = self._place
+        return (
+            f"[{clock}][+{elapsed:.3f}s][R{place.rank}/{place.world_size}]"
+            f"[LR{place.local_rank}][PID:{os.getpid()}]"
+        )
+
+    def _print(self, line: str) -> None:
+        stamp = self.stamp()
+        if self._dropped:
+            line = f"({self._dropped} lines dropped: nobody read them) {line}"
+        if not self.plain and _is_terminal(self.fd):
+            stamp = f"\x1b[{_COLOURS[self._place.rank % len(_COLOURS)]}m{stamp}\x1b[0m"
+        data = f"{stamp} {line}\n".encode(errors="replace")
+        # After a first line that nobody took, the next ones do not wait again.
+        if write_within(self.fd, data, 0.0 if self._blocked else PATIENCE):
+            self._blocked, self._dropped = False, 0
+        else:
+            self._blocked, self._dropped = True, self._dropped + 1
+
+
+def _is_terminal(fd: int) -> bool:
+    try:
+        return os.isatty(fd)
+    except OSError:
+        return False

@@ -1,0 +1,160 @@
+"""Where this process stands in its job: rank, world, node, launcher, and the job's identity.
+
+Launchers tell it in different variables: torchrun and DeepSpeed set RANK (torch.distributed.run's
+documentation), Open MPI OMPI_COMM_WORLD_* (ompi_info), Slurm SLURM_PROCID in every task of a step
+(man srun), MPICH and PMIx PMI_*; Lightning's own launch sets LOCAL_RANK and WORLD_SIZE alone
+(subprocess_script.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+FOLDER_VARIABLE = "HANGBISECT_FOLDER"
+JOB_VARIABLE = "HANGBISECT_JOB"
+
+# launcher's dialect: (rank, local rank, world size, local world size, node)
+_DIALECTS = {
+    "torchrun": ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK"),
+    "mpirun": (
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+        "OMPI_COMM_WORLD_NODE_RANK",
+    ),
+    "srun": ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_NODEID"),
+    "pmi": ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE", "MPI_LOCALNRANKS", "PMI_NODE"),
+}
+# Lightning ignores Slurm under these job names too: an interactive shell has the variables of a
+# step without being one (lightning SLURMEnvironment).
+_INTERACTIVE = {"bash", "interactive"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """This process in its job. `launcher` is None where nobody started several ranks."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+    local_world_size: int
+    node: int
+    attempt: int
+    host: str
+    launcher: str | None
+    launcher_pid: int
+    job: str  # hash that all local ranks of one attempt share, and nobody else
+    joined: bool = False  # started by a rank (Lightning's own launch), not by a launcher
+
+
+def find_place(environ: Mapping[str, str] = os.environ) -> Place:
+    """Return where this process stands, from its environment and its ancestors."""
+    dialect = _dialect(environ)
+    names = _DIALECTS.get(dialect or "torchrun", _DIALECTS["torchrun"])
+    joined = FOLDER_VARIABLE in environ and JOB_VARIABLE in environ
+    if joined and dialect is None:
+        rank = local_rank = _number(environ, "LOCAL_RANK", 0)
+        world = local_world = _number(environ, "WORLD_SIZE", 1)
+    else:
+        rank = _number(environ, names[0], 0)
+        world = _number(environ, names[2], 1)
+        local_rank = _number(environ, names[1], rank)
+        local_world = _number(environ, names[3], world)
+    attempt = _number(environ, "TORCHELASTIC_RESTART_COUNT", 0)
+    node = _number(environ, names[4], 0) if dialect else 0
+    pid, started = _launcher(names[0] if dialect else None, environ)
+    identity = (
+        os.getuid(),
+        environ.get("TORCHELASTIC_RUN_ID") or environ.get("SLURM_JOB_ID"),
+        environ.get("SLURM_STEP_ID"),
+        environ.get("MASTER_ADDR"),
+        environ.get("MASTER_PORT"),
+        node,
+        attempt,
+        (pid, started) if not joined else None,
+    )
+    return Place(
+        rank=rank,
+        local_rank=local_rank,
+        world_size=world,
+        local_world_size=local_world,
+        node=node,
+        attempt=attempt,
+        host=socket.gethostname(),
+        launcher=_launcher_name(dialect, pid),
+        launcher_pid=pid,
+        job=environ[JOB_VARIABLE] if joined else _short_hash(identity),
+        joined=joined,
+    )
+
+
+def _dialect(environ: Mapping[str, str]) -> str | None:
+    for name, variables in _DIALECTS.items():
+        if variables[0] not in environ:
+            continue
+        if name == "srun" and environ.get("SLURM_JOB_NAME") in _INTERACTIVE:
+            continue
+        return name
+    return None
+
+
+def _number(environ: Mapping[str, str], name: str, default: int) -> int:
+    try:
+        return int(environ.get(name, ""))
+    except ValueError:
+        return default
+
+
+def _launcher(variable: str | None, environ: Mapping[str, str]) -> tuple[int, int]:
+    """Return pid and start time of the process that started the ranks.
+
+    That is the first ancestor without this rank's own number in its environment: between it and
+    us may stand shells and wrappers, which have it.
+    """
+    pid = os.getppid()
+    if variable is not None:
+        mine = f"{variable}={environ[variable]}".encode()
+        while pid > 1 and mine in _environ_of(pid):
+            pid = _stat_of(pid)[0]
+    return pid, _stat_of(pid)[1]
+
+
+def _environ_of(pid: int) -> list[bytes]:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read().split(b"\0")
+    except OSError:  # another user's: slurmstepd
+        return []
+
+
+def _stat_of(pid: int) -> tuple[int, int]:
+    """Return (parent pid, start time in clock ticks) from proc(5) stat, zeros if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return int(fields[1]), int(fields[19])
+    except (OSError, ValueError, IndexError):
+        return 0, 0
+
+
+def _launcher_name(dialect: str | None, pid: int) -> str | None:
+    if dialect is None:
+        return None
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = [os.path.basename(w.decode(errors="replace")) for w in file.read().split(b"\0")]
+    except OSError:
+        return dialect
+    for known in ("torchrun", "deepspeed", "accelerate", "mpirun", "orted", "prterun", "slurmstepd"):
+        if known in words[:3]:
+            return {"orted": "mpirun", "prterun": "mpirun", "slurmstepd": "srun"}.get(known, known)
+    return dialect
+
+
+def _short_hash(identity: object) -> str:
+    return hashlib.sha256(repr(identity).encode()).hexdigest()[:12]

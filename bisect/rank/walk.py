@@ -1,0 +1,94 @@
+"""Walk a pipeline on one rank: each step, its line, its barrier."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from .context import Context
+from .lines import Lines
+from .link import Link
+from .sight import StackTimer
+
+if TYPE_CHECKING:
+    from ..pipelines.pipeline import Step
+
+
+def walk(steps: Sequence[Step], context: Context, lines: Lines, link: Link) -> None:
+    """Do every step up to --until, in order; raises whatever a step raises."""
+    timer: StackTimer | None = None
+    for step in steps:
+        checkpoint = step.checkpoint
+        context.begin(checkpoint)
+        if timer:
+            timer.arm(min(context.deadline or context.args.stall, context.args.stall))
+        title = f"CHECKPOINT {checkpoint.number}: {checkpoint.title}"
+        if checkpoint.name in context.args.skip:
+            title += " (skipped)"
+        else:
+            context.inject(checkpoint.name)
+            context.products[checkpoint.name] = _doing(step, context)(context)
+        if timer:
+            timer.disarm()
+        lines.say(title)
+        _arrive(checkpoint.number, context, link)
+        if timer is None and link.welcome.get("stacks_file"):
+            timer = StackTimer(link.welcome["stacks_file"])
+        if checkpoint.name == context.args.until:
+            lines.say(f"Stopping after {checkpoint.name}, as asked")
+            break
+
+
+def _arrive(number: int, context: Context, link: Link) -> None:
+    link.tell("reached", n=number)
+    if context.args.barriers == "lockstep" and link.lockstep:
+        link.hold("arrive", n=number)
+
+
+def _doing(step: Step, context: Context) -> Callable[[Context], Any]:
+    """Return the step's function: the user's own (--use), else the pipeline's."""
+    place = context.args.use.get(step.checkpoint.name)
+    if place is None:
+        return step.run
+    function = load(place)
+
+    def users_own(context: Context) -> Any:
+        given = SimpleNamespace(args=context.args, context=context, **context.products)
+        context.about_to(place.replace(":", "."))
+        return function(given)
+
+    return users_own
+
+
+def load(place: str) -> Callable[..., Any]:
+    """Return the function at `module:function`; modules also from the current folder.
+
+    Raises UsageError if there is no such module or function.
+    """
+    module_name, _, name = place.partition(":")
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and not module_name.startswith(error.name):
+            raise
+        raise UsageError(
+            f"--use: no module {module_name!r}", f"Looked in {here} and on PYTHONPATH."
+        ) from None
+    try:
+        function = getattr(module, name)
+    except AttributeError:
+        raise UsageError(
+            f"--use: {module_name} has no function {name!r}",
+            "It has: " + ", ".join(n for n in vars(module) if not n.startswith("_")),
+        ) from None
+    if not callable(function):
+        raise UsageError(f"--use: {place} is no function but {type(function).__name__}")
+    return function  # type: ignore[no-any-return]

@@ -1,0 +1,96 @@
+"""The options of the watch: the same for every command that watches, and in the environment.
+
+Each is also read from HANGBISECT_NAME: HANGBISECT_STALL=30. The command line has the last word.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+
+from ..bisection.toggles import toggle
+from ..errors import UsageError
+from .argument_types import Parser, choice, named_seconds, positive
+from .toggle_argument import add_toggle
+
+ENVIRONMENT_PREFIX = "HANGBISECT_"
+WATCH = "the watch"
+_SWITCH = ("0", "1")
+
+
+def add_watch_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the watch, the same for every command that watches."""
+    group = parser.add_argument_group(WATCH, "Each also as HANGBISECT_NAME (HANGBISECT_STALL=30).")
+    add = group.add_argument
+    add("--run-dir", metavar="DIR", help="the run folder (runs/<UTC time>-<run id>)")
+    add(
+        "--timeout",
+        metavar="[NAME=]SECONDS",
+        type=named_seconds("--timeout"),
+        action="append",
+        default=[],
+        help="deadline of every checkpoint, or of the checkpoint or phase NAME; repeatable",
+    )
+    add(
+        "--stall",
+        metavar="SECONDS",
+        type=positive("--stall"),
+        default=20.0,
+        help="look closely once nothing of a rank has moved for so long (20)",
+    )
+    add(
+        "--slow-limit",
+        metavar="FACTOR",
+        type=positive("--slow-limit", "deadlines"),
+        default=5.0,
+        help="a rank that burns CPU in the same place is hung after so many deadlines (5)",
+    )
+    add(
+        "--limit",
+        metavar="SECONDS",
+        type=positive("--limit"),
+        help="end the run after so long, even if it moves",
+    )
+    add_toggle(group, toggle("barriers"))
+    add(
+        "--on-hang",
+        metavar="WHAT",
+        type=choice("--on-hang", ("end", "report", "hold")),
+        help="end every rank, report and go on watching, or hold: stop nothing and wait for you "
+        "(end in a pipeline, report with a command of yours)",
+    )
+    add("--plain", action="store_true", help="no colours, nothing that a log cannot hold")
+    add("--json", action="store_true", help="the verdict as JSON on the terminal")
+    add("--every-rank", action="store_true", help="print the lines of every rank above 16 ranks")
+
+
+def from_environment(parser: Parser, environ: Mapping[str, str]) -> list[str]:
+    """Return the words that HANGBISECT_NAME variables stand for, for flags of the watch."""
+    words: list[str] = []
+    for group in parser._action_groups:
+        if group.title != WATCH:
+            continue
+        for action in group._group_actions:
+            flag = action.option_strings[0]
+            variable = ENVIRONMENT_PREFIX + flag[2:].replace("-", "_").upper()
+            value = environ.get(variable, "")
+            if not value:
+                continue
+            if action.nargs == 0:
+                words += [flag] if choice(variable, _SWITCH)(value) == "1" else []
+                continue
+            # --timeout may be there more than once: HANGBISECT_TIMEOUT=60,wandb_logger=120
+            values = value.split(",") if flag == "--timeout" else [value]
+            for one in values:
+                if callable(action.type):
+                    _read_as(variable, flag, action.type, one)
+                words.append(f"{flag}={one}")
+    return words
+
+
+def _read_as(variable: str, flag: str, read: object, value: str) -> None:
+    """Raise UsageError, with the variable in the place of the flag, if `value` cannot be read."""
+    try:
+        read(value)  # type: ignore[operator]  # a reader from argument_types
+    except UsageError as error:
+        raise UsageError(str(error).replace(flag, variable, 1)) from None

@@ -1,0 +1,30 @@
+"""What setuptools cannot be told in pyproject.toml, where all else is.
+
+The packages, found in a folder that has another name than the package; and, beside the package, the
+one-line .pth that `-m bisect` needs (see bisect/_minus_m.py).
+"""
+
+import os
+
+from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
+
+PTH = "hangbisect-minus-m.pth"
+
+
+class BuildWithPth(build_py):
+    """Copies it into each wheel, the editable one too, whose record makes pip remove it."""
+
+    def run(self) -> None:
+        """Build as ever, then add the file at the root."""
+        super().run()
+        # An editable wheel has no build folder: setuptools installs into the unpacked wheel.
+        install = self.get_finalized_command("install")
+        root = install.install_lib if self.editable_mode else self.build_lib
+        self.copy_file(PTH, os.path.join(root, PTH))
+
+
+setup(
+    packages=["hangbisect", *(f"hangbisect.{name}" for name in find_packages("bisect"))],
+    cmdclass={"build_py": BuildWithPth},
+)

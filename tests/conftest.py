@@ -1,0 +1,93 @@
+"""What all tests share: the package by its name, and an end for whatever they start."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+DEADLINE = 120.0  # seconds for a process to end, on a busy machine
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+def _import_checkout() -> None:
+    """Let `import hangbisect` mean the checkout, where no wheel of it is installed."""
+    folder = CHECKOUT / "bisect"
+    spec = importlib.util.spec_from_file_location(
+        "hangbisect", folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    package = importlib.util.module_from_spec(spec)
+    sys.modules["hangbisect"] = package
+    spec.loader.exec_module(package)
+
+
+if importlib.util.find_spec("hangbisect") is None:
+    _import_checkout()
+
+
+@pytest.fixture(scope="session")
+def checkout() -> Path:
+    """The root of the repository."""
+    return CHECKOUT
+
+
+@pytest.fixture(scope="session")
+def package() -> Path:
+    """The folder of the package under test; `python FOLDER` starts it, installed or not."""
+    return Path(sys.modules["hangbisect"].__path__[0])
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start a process as subprocess.Popen does (text, pipes); its whole family ends with the test.
+
+    The family is every process with this test's mark in its environment: it finds those too that
+    left their parent and session.
+    """
+    mark = f"HANGBISECT_TEST={uuid.uuid4().hex}"
+    name, _, value = mark.partition("=")
+    started: list[subprocess.Popen[str]] = []
+
+    def popen(*command: object, **options: Any) -> subprocess.Popen[str]:
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
+        options["env"] = dict(options.get("env") or os.environ) | {name: value}
+        started.append(subprocess.Popen([str(word) for word in command], **options))
+        return started[-1]
+
+    yield popen
+    _end_family(mark.encode(), started)
+
+
+def _end_family(mark: bytes, started: list[subprocess.Popen[str]]) -> None:
+    end = time.monotonic() + DEADLINE
+    while (pids := [*_marked(mark)]) and time.monotonic() < end:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for process in started:
+            process.poll()
+        time.sleep(0.05)
+    for process in started:
+        process.communicate(timeout=DEADLINE)
+
+
+def _marked(mark: bytes) -> Iterator[int]:
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        with contextlib.suppress(OSError):
+            environ = Path(f"/proc/{pid}/environ").read_bytes()  # a zombie's is empty
+            if mark in environ.split(b"\0"):
+                yield pid

@@ -1,0 +1,356 @@
+"""Each way of starting us, on real interpreters that have nothing else of ours.
+
+An interpreter here is a virtual environment made for the test. It sees the libraries of the
+environment that the tests run in, by a path and so without that one's .pth files: unless our
+distribution is copied into it, it is one where we were never installed.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+DEADLINE = 240.0
+PROBE = Path(__file__).with_name("starting_probe.py")
+PTH = "hangbisect-minus-m.pth"
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A virtual environment."""
+
+    folder: Path
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+    @property
+    def site_packages(self) -> Path:
+        minor = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        return self.folder / "lib" / minor / "site-packages"
+
+
+@dataclass(frozen=True)
+class Way:
+    """A command that starts us, in a folder."""
+
+    command: tuple[str | Path, ...]
+    folder: Path
+    python: Path
+
+
+def make(folder: Path, *pth_lines: str) -> Interpreter:
+    venv.create(folder, symlinks=True)
+    made = Interpreter(folder)
+    libraries = sysconfig.get_path("purelib")
+    (made.site_packages / "libraries.pth").write_text("\n".join([libraries, *pth_lines]) + "\n")
+    return made
+
+
+def install(made: Interpreter) -> None:
+    """Copy our installed distribution, file for file, into the environment."""
+    for file in importlib.metadata.files("hangbisect") or ():
+        target = made.site_packages / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(str(file.locate()), target)
+    command = made.folder / "bin" / "hangbisect"
+    first, _, rest = command.read_text().partition("\n")
+    assert first.startswith("#!")
+    command.write_text(f"#!{made.python}\n{rest}")
+
+
+def is_wheel_installed() -> bool:
+    try:
+        files = importlib.metadata.files("hangbisect") or ()
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return any(str(file) == "hangbisect/__main__.py" for file in files)
+
+
+needs_wheel = pytest.mark.skipif(
+    not is_wheel_installed(), reason="no wheel of ours is installed here (tox installs it)"
+)
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Interpreter:
+    """One that never saw us."""
+    return make(tmp_path_factory.mktemp("bare") / "venv")
+
+
+@pytest.fixture(scope="module")
+def bare_with_random(tmp_path_factory: pytest.TempPathFactory) -> Interpreter:
+    """One whose .pth has imported `random`, and so the standard library's `bisect`."""
+    return make(tmp_path_factory.mktemp("random") / "venv", "import random")
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Interpreter:
+    made = make(tmp_path_factory.mktemp("installed") / "venv")
+    install(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def installed_with_random(tmp_path_factory: pytest.TempPathFactory) -> Interpreter:
+    made = make(tmp_path_factory.mktemp("installed-random") / "venv", "import random")
+    install(made)
+    # .pth files are taken in the order of their names; ours must come after to prove anything.
+    (made.site_packages / "libraries.pth").rename(made.site_packages / "a.pth")
+    return made
+
+
+CHECKOUT_WAYS = ("checkout: -m bisect", "checkout: folder", "checkout: folder, random imported")
+INSTALLED_WAYS = (
+    "installed: -m bisect",
+    "installed: -m bisect, random imported",
+    "installed: -mbisect",
+    "installed: -m hangbisect",
+    "installed: command",
+    "installed: -m bisect in a checkout",
+)
+
+
+@pytest.fixture(params=[*CHECKOUT_WAYS, *(pytest.param(w, marks=needs_wheel) for w in INSTALLED_WAYS)])
+def way(request: pytest.FixtureRequest, checkout: Path, tmp_path: Path) -> Way:
+    """Each way of starting one process."""
+    name: str = request.param
+    fixture = "bare" if name.startswith("checkout") else "installed"
+    fixture += "_with_random" if name.endswith("random imported") else ""
+    made: Interpreter = request.getfixturevalue(fixture)
+    here = checkout if "checkout" in name else tmp_path
+    words: tuple[str | Path, ...] = (made.python, "-m", "bisect")
+    if "folder" in name:
+        words = (made.python, "bisect")
+    elif "-mbisect" in name:
+        words = (made.python, "-umbisect")
+    elif "-m hangbisect" in name:
+        words = (made.python, "-m", "hangbisect")
+    elif "command" in name:
+        words = (made.folder / "bin" / "hangbisect",)
+    return Way(words, here, made.python)
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """An environment in which nothing but the way decides what is found."""
+    kept = {n: v for n, v in os.environ.items() if not n.startswith(("PYTHON", "HANGBISECT"))}
+    return kept | {"PYTHONDONTWRITEBYTECODE": "1", "WANDB_MODE": "offline"}
+
+
+def output_of(process: subprocess.Popen[str]) -> str:
+    output, errors = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 0, f"{output}\n{errors}"
+    return output
+
+
+# ---- reached ----------------------------------------------------------------------------------
+
+
+def test_each_way_reaches_us(
+    way: Way, start: Start, environ: dict[str, str], tmp_path: Path
+) -> None:
+    run = ("--until", "arguments", "--run-dir", tmp_path / "run")
+    output = output_of(start(*way.command, *run, cwd=way.folder, env=environ))
+    assert "CHECKPOINT 2: Args parsed" in output
+
+
+def torchrun(made: Interpreter, *words: object) -> list[object]:
+    module = "torch.distributed.run"
+    return [made.python, "-m", module, "--standalone", "--nproc_per_node=2", *words]
+
+
+def both_ranks_came(output: str) -> bool:
+    return all(
+        any(f"[R{rank}/2]" in line and "CHECKPOINT 2:" in line for line in output.splitlines())
+        for rank in range(2)
+    )
+
+
+@pytest.mark.parametrize(
+    ("fixture", "words"), [("bare", ["-m", "bisect"]), ("bare_with_random", ["bisect"])]
+)
+def test_torchrun_reaches_us_in_a_checkout(
+    fixture: str,
+    words: list[str],
+    start: Start,
+    checkout: Path,
+    environ: dict[str, str],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    made = request.getfixturevalue(fixture)
+    run = ("--until", "arguments", "--run-dir", tmp_path / "run")
+    assert both_ranks_came(
+        output_of(start(*torchrun(made, *words, *run), cwd=checkout, env=environ))
+    )
+
+
+@needs_wheel
+@pytest.mark.parametrize("fixture", ["installed", "installed_with_random"])
+def test_torchrun_reaches_us_from_any_folder_once_installed(
+    fixture: str,
+    start: Start,
+    environ: dict[str, str],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    made = request.getfixturevalue(fixture)
+    run = ("-m", "bisect", "--until", "arguments", "--run-dir", tmp_path / "run")
+    assert both_ranks_came(output_of(start(*torchrun(made, *run), cwd=tmp_path, env=environ)))
+
+
+@needs_wheel
+@pytest.mark.parametrize("fixture", ["installed", "installed_with_random"])
+def test_the_checkout_one_stands_in_comes_before_the_installed_one(
+    fixture: str,
+    start: Start,
+    checkout: Path,
+    environ: dict[str, str],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    shutil.copytree(checkout / "bisect", tmp_path / "bisect")
+    (tmp_path / "bisect" / "version.py").write_text('VERSION = "of the checkout"\n')
+    made: Interpreter = request.getfixturevalue(fixture)
+    asked = start(made.python, "-m", "bisect", "--version", cwd=tmp_path, env=environ)
+    assert output_of(asked) == "hangbisect of the checkout\n"
+
+
+# ---- started again ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def probed(way: Way, start: Start, environ: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    """What starting_probe.py, as a step of the walk, found out about starting us again."""
+    shutil.copy(PROBE, tmp_path)
+    found = tmp_path / "found.json"
+    environ |= {"PYTHONPATH": str(tmp_path), "PROBE_FOUND": str(found)}
+    step = ("--use", "arguments=starting_probe:probe", "--until", "arguments")
+    run = (*step, "--run-dir", tmp_path / "run")
+    output_of(start(*way.command, *run, cwd=way.folder, env=environ))
+    answer: dict[str, str] = json.loads(found.read_text())
+    return answer
+
+
+def test_workers_and_lightning_start_the_same_package_again(
+    probed: dict[str, str], way: Way, checkout: Path
+) -> None:
+    """From another folder than at the start, too: the probe goes elsewhere first."""
+    if "checkout" in str(way.folder) or way.folder == checkout:
+        assert probed["package"] == str(checkout / "bisect")
+    assert probed["spawn"] == probed["package"]
+    assert probed["forkserver"] == probed["package"]
+    assert probed["nested"] == probed["package"]
+    assert probed["relaunched"].startswith("hangbisect ")
+
+
+def test_the_standard_librarys_bisect_is_what_others_get(
+    probed: dict[str, str], way: Way, checkout: Path
+) -> None:
+    standard = str(Path(sysconfig.get_path("stdlib")) / "bisect.py")
+    facade = str(checkout / "bisect" / "__init__.py")
+    in_checkout = way.folder == checkout and "-m" in way.command
+    assert probed["bisect"] in ({standard, facade} if in_checkout else {standard})
+
+
+# ---- the real thing ---------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["checkout: -m bisect", pytest.param("installed", marks=needs_wheel)])
+def main_way(request: pytest.FixtureRequest, checkout: Path, tmp_path: Path) -> Way:
+    """The two ways that the README names first."""
+    installed = request.param == "installed"
+    made: Interpreter = request.getfixturevalue("installed" if installed else "bare")
+    return Way((made.python, "-m", "bisect"), tmp_path if installed else checkout, made.python)
+
+
+def verdict_of(run: Path) -> dict[str, object]:
+    verdict: dict[str, object] = json.loads((run / "verdict.json").read_text())
+    return verdict
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_workers_of_the_data_loader_start(
+    method: str, main_way: Way, start: Start, environ: dict[str, str], tmp_path: Path
+) -> None:
+    job = ("--fast-dev-run", "1", "--num-workers", "1", "--worker-start", method, "--wandb", "off")
+    run = ("--run-dir", tmp_path / "run")
+    output = output_of(start(*main_way.command, *job, *run, cwd=main_way.folder, env=environ))
+    assert "CHECKPOINT 12:" in output
+    assert verdict_of(tmp_path / "run")["outcome"] == "ok"
+
+
+def test_lightnings_own_launch_starts_the_other_rank(
+    main_way: Way, start: Start, environ: dict[str, str], tmp_path: Path
+) -> None:
+    job = ("--fast-dev-run", "1", "--strategy", "ddp", "--devices", "2", "--wandb", "off")
+    run = ("--run-dir", tmp_path / "run")
+    output = output_of(start(*main_way.command, *job, *run, cwd=main_way.folder, env=environ))
+    assert "[R1/2]" in output
+    assert verdict_of(tmp_path / "run")["outcome"] == "ok"
+
+
+# ---- not started ------------------------------------------------------------------------------
+
+ASK = (
+    "import sys; before = sorted(sys.modules); import bisect;"
+    "print(bisect.__file__); print(*before)"
+)
+
+
+@needs_wheel
+@pytest.mark.parametrize("words", [["-c", ASK], ["-m", "asker"], ["asker.py"], ["-masker", "-m", "bisect"]])
+def test_a_process_that_does_not_say_minus_m_bisect_never_notices_us(
+    words: list[str],
+    bare: Interpreter,
+    installed: Interpreter,
+    start: Start,
+    environ: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "asker.py").write_text(ASK)
+    answers = [
+        output_of(start(made.python, *words, cwd=tmp_path, env=environ)).splitlines()
+        for made in (bare, installed)
+    ]
+    assert answers[0] == answers[1]
+    file, modules = answers[1]
+    assert file == str(Path(sysconfig.get_path("stdlib")) / "bisect.py")
+    assert "hangbisect" not in modules
+
+
+@needs_wheel
+def test_the_line_at_the_start_of_every_interpreter_imports_nothing_but_sys(
+    installed: Interpreter,
+) -> None:
+    lines = (installed.site_packages / PTH).read_text().splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("import sys;")
+
+
+@needs_wheel
+def test_uninstalling_removes_the_line_too() -> None:
+    """Pip removes what the record names."""
+    assert PTH in {str(file) for file in importlib.metadata.files("hangbisect") or ()}
+
+
+@needs_wheel
+def test_the_core_asks_for_no_package_of_the_job() -> None:
+    needed = [r for r in importlib.metadata.requires("hangbisect") or () if "extra ==" not in r]
+    names = {line.partition(">")[0].partition("=")[0].strip() for line in needed}
+    assert names <= {"psutil", "py-spy"}

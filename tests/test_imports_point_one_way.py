@@ -1,0 +1,129 @@
+"""Who may import whom, and who may touch a process: read from the source."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+HEAVY_PARTS = ("monitor", "evidence", "diagnosis", "report")
+SIGNAL_SENDERS = {"kill", "killpg", "pidfd_send_signal", "pthread_kill", "terminate", "send_signal"}
+# Each with its reason.
+MAY_SEND_SIGNALS = {
+    "evidence/aside.py": "ends its own probe, a child, when that takes too long",
+    "rank/front.py": "hands on to the one child it stands for what its shell sent it",
+    "rank/injections.py": "to itself, on purpose",
+    "rank/signals.py": "to itself, so that it ends by the signal it got",
+}
+NO_PROCESS = {"os", "subprocess", "psutil", "signal", "multiprocessing", "socket"}
+
+
+@pytest.fixture(scope="module")
+def sources(package: Path) -> dict[str, ast.Module]:
+    """Every module of ours, by its path in the package."""
+    return {
+        path.relative_to(package).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+        for path in package.rglob("*.py")
+    }
+
+
+def imported(file: str, tree: ast.Module, deep: bool = True) -> Iterator[tuple[int, str]]:
+    """Yield line and name of all that a module imports: ours as `.rank.lines`, others as `os`.
+
+    `deep`: also inside functions; imports for type checkers alone are never counted.
+    """
+    package = Path(file).parent.parts
+    for node in _walk(tree, deep):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                above = package[: len(package) - node.level + 1]
+                name = "." + ".".join([*above, *(node.module or "").split(".")]).strip(".")
+                yield from ((node.lineno, f"{name}.{alias.name}") for alias in node.names)
+            else:
+                yield node.lineno, node.module or ""
+
+
+def _walk(node: ast.AST, deep: bool) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+            continue
+        if not deep and isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        yield child
+        yield from _walk(child, deep)
+
+
+def part(name: str) -> str:
+    """Return `rank` for `.rank.lines`, "" for a module of others."""
+    return name.split(".")[1] if name.startswith(".") else ""
+
+
+def test_nothing_spells_the_name_of_the_package(sources: dict[str, ast.Module]) -> None:
+    spelled = [
+        f"{file}:{line} {name}"
+        for file, tree in sources.items()
+        for line, name in imported(file, tree)
+        if name.partition(".")[0] in ("bisect", "hangbisect")
+    ]
+    assert spelled == []
+
+
+def test_a_rank_imports_nothing_that_runs_outside_it(sources: dict[str, ast.Module]) -> None:
+    wrong = [
+        f"{file}:{line} {name}"
+        for file, tree in sources.items()
+        if file.startswith("rank/")
+        for line, name in imported(file, tree)
+        if part(name) in HEAVY_PARTS
+    ]
+    assert wrong == []
+
+
+def test_a_rank_before_its_steps_is_standard_library_only(sources: dict[str, ast.Module]) -> None:
+    def before_the_steps(file: str) -> bool:
+        top = file in ("__main__.py", "cli.py", "facts.py", "errors.py", "_minus_m.py")
+        return top or file.startswith(("rank/", "commands/__init__", "commands/walk"))
+
+    wrong = [
+        f"{file}:{line} {name}"
+        for file, tree in sources.items()
+        if before_the_steps(file)
+        for line, name in imported(file, tree)
+        if not name.startswith(".") and name.partition(".")[0] not in sys.stdlib_module_names
+    ]
+    assert wrong == []
+
+
+def test_the_table_of_a_pipeline_is_there_before_any_library(package: Path) -> None:
+    command = [sys.executable, "-I", "-S", str(package), "--help"]  # -S: no library at all
+    asked = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert asked.returncode == 0, asked.stderr
+    assert "--inject" in asked.stdout
+
+
+@pytest.mark.parametrize("folder", ["diagnosis/", "bisection/"])
+def test_what_thinks_touches_no_process(folder: str, sources: dict[str, ast.Module]) -> None:
+    wrong = [
+        f"{file}:{line} {name}"
+        for file, tree in sources.items()
+        if file.startswith(folder)
+        for line, name in imported(file, tree)
+        if name in NO_PROCESS or part(name) in ("monitor", "evidence", "rank")
+    ]
+    assert wrong == []
+
+
+def test_only_the_monitor_sends_signals(sources: dict[str, ast.Module]) -> None:
+    sent = {
+        file
+        for file, tree in sources.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in SIGNAL_SENDERS
+    }
+    assert {file for file in sent if not file.startswith("monitor/")} <= set(MAY_SEND_SIGNALS)
