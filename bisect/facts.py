@@ -97,6 +97,7 @@ class Socket:
     sent: int | None = None
     peer_pids: tuple[int, ...] = ()  # who holds the other end, on this machine
     peer_names: tuple[str, ...] = ()  # their names, in the same order
+    peer_inode: int | None = None  # of the other end of a Unix socket
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..rank import began
 from ..rank.lines import Lines
-from ..rank.place import Place, find_place
+from ..rank.place import Place, command_line, find_place
 
 if TYPE_CHECKING:
     import argparse
@@ -123,7 +123,7 @@ def _settings(
     return {
         "pipeline": pipeline.name,
         "table": [asdict(step.checkpoint) for step in pipeline.steps],
-        "command": sys.orig_argv,
+        "command": command_line(place, sys.orig_argv),
         "folder_of_start": os.getcwd(),
         "until": args.until,
         "timeout": args.timeout,

@@ -40,14 +40,16 @@ _PYTHON_NAMES = {
 
 def call_of(look: Look, job: JobFacts, announced: str = "") -> str:
     """Return the dotted call that `look` shows, "" if neither the stack, the kernel nor
-    `announced` (what the rank said it was about to call) tells."""
+    `announced` (what the rank said it was about to call) tells.
+    """
     view = seen((look,))
     return call_in(view, job, announced) if view else announced
 
 
 def call_in(view: Seen, job: JobFacts, announced: str = "") -> str:
     """Return the innermost telling entry point on the stack; else the outermost library
-    function that the innermost code of the job entered; else the C function it is in."""
+    function that the innermost code of the job entered; else the C function it is in.
+    """
     frames = job_frames(view.frames, job.package)
     for frame in frames:
         telling = next((e for e in entries(frame) if e.telling), None)
@@ -67,7 +69,8 @@ def call_in(view: Seen, job: JobFacts, announced: str = "") -> str:
 
 def _widest(frame: Frame, entry: Entry, frames: Sequence[Frame]) -> Frame:
     """Return the outermost frame of the same entry around `frame`, as far as the library goes:
-    `from_pretrained` of the class that the job itself called."""
+    `from_pretrained` of the class that the job itself called.
+    """
     found = frame
     for other in frames[frames.index(frame) + 1 :]:
         if entry.matches(other):

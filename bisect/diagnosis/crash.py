@@ -22,7 +22,8 @@ _FOLLOWS = re.compile(
 
 def first_to_fail(ranks: Sequence[RankFacts]) -> tuple[int, ...]:
     """Return the ranks that ended by themselves; not those that a launcher ended afterwards, nor
-    those that failed because a peer was gone."""
+    those that failed because a peer was gone.
+    """
     gone = [r for r in ranks if r.left and not r.finished]
     failed = [r for r in gone if r.error or r.status not in (None, 0)]
     if not failed:
@@ -30,15 +31,13 @@ def first_to_fail(ranks: Sequence[RankFacts]) -> tuple[int, ...]:
     own = [r for r in failed if r.status not in _ENDED_BY_LAUNCHER] or failed
     leading = [r for r in own if not _FOLLOWS.search(r.error)] or own
     # A launcher that lost its patience kills; so may the kernel (out of memory), but then first.
-    spared = [r for r in leading if r.status not in _KILLED or r.error] or leading
-    if len(spared) < len(leading):
-        first = min((r.left_at for r in spared if r.left_at is not None), default=None)
-        spared = [r for r in leading if r in spared or _before(r, first)]
-        earliest = min((r for r in leading), key=lambda r: (r.left_at is None, r.left_at or 0.0))
-        if earliest not in [r for r in leading if r.status not in _KILLED]:
-            spared = [earliest] if earliest.left_at is not None else spared
-    return tuple(sorted(r.rank for r in spared))
-
-
-def _before(facts: RankFacts, moment: float | None) -> bool:
-    return moment is not None and facts.left_at is not None and facts.left_at < moment
+    by_itself = [r for r in leading if r.status not in _KILLED or r.error]
+    moments = [r.left_at for r in by_itself if r.left_at is not None]
+    killed = [r for r in leading if r not in by_itself]
+    if by_itself and moments:
+        first = min(moments)
+        killed = [r for r in killed if r.left_at is not None and r.left_at < first]
+        by_itself = [] if killed else by_itself
+    elif by_itself:
+        killed = []
+    return tuple(sorted(r.rank for r in [*by_itself, *killed]))

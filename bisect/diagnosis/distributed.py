@@ -8,6 +8,7 @@ from typing import Literal
 from ..facts import Frame
 from .entries import entries
 from .frames import short
+from .syscalls import MEETS
 from .view import Seen
 
 # construction: a process group (or its store) is being made, for which all ranks must come.
@@ -33,10 +34,6 @@ _MEETING_FRAMES = (
 )
 _NATIVE_STORE = re.compile(r"c10d::(?:\w*Store|detail::)|\bTCPStore\b")
 _NATIVE_MEETING = re.compile(r"\bgloo::|\bnccl|c10d::(?:ProcessGroup|Work|Reducer|Backend)|\bMPI_")
-_WAITS_IN = frozenset(
-    ["", "futex", "poll", "ppoll", "epoll_wait", "epoll_pwait", "epoll_pwait2", "select"]
-    + ["pselect6", "recvfrom", "recvmsg", "read", "nanosleep", "clock_nanosleep", "sched_yield"]
-)
 
 
 def group_wait(view: Seen) -> GroupWait | None:
@@ -70,7 +67,7 @@ def _by_frame(frame: Frame, view: Seen) -> GroupWait | None:
     if frame.file.endswith("torch/distributed/c10d_logger.py"):
         inner = next((e for f in view.frames for e in entries(f) if e.collective), None)
         return "collective" if inner else None
-    if view.running or view.call_name not in _WAITS_IN:
+    if view.running or view.call_name not in MEETS:
         return None  # it computes, or is blocked in something else
     for file, function in _MEETING_FRAMES:
         if file.search(frame.file) and function.fullmatch(name):

@@ -70,7 +70,8 @@ def owner(frame: Frame, package: str) -> Owner:
 
 def job_frames(frames: Iterable[Frame], package: str) -> tuple[Frame, ...]:
     """Return the Python frames of the job, innermost first: without handlers, the harness,
-    and whatever called the harness (a console script, runpy)."""
+    and whatever called the harness (a console script, runpy).
+    """
     kept: list[Frame] = []
     python = [f for f in without_handlers(tuple(frames)) if not f.native]
     harness = [i for i, f in enumerate(python) if owner(f, package) == "harness"]
@@ -85,7 +86,8 @@ def job_frames(frames: Iterable[Frame], package: str) -> tuple[Frame, ...]:
 
 def dotted(frame: Frame) -> str:
     """Return `module.function` of a frame: below site-packages or the standard library, the
-    whole module path, else the file's own name."""
+    whole module path, else the file's own name.
+    """
     if frame.file.startswith("<frozen "):
         module = frame.file[len("<frozen ") :].rstrip(">")
     else:

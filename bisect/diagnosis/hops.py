@@ -13,25 +13,14 @@ from dataclasses import dataclass, field, replace
 from ..facts import FileLock, Frame, Look, RankFacts, Wait
 from .distributed import group_wait
 from .frames import owner, short, worded
-from .objects import (
-    OPENS,
-    PATHS,
-    POLLS,
-    READS,
-    in_words,
-    of_descriptors,
-    of_socket,
-    outward,
-)
+from .objects import in_words, of_descriptors, of_socket, outward
 from .people import People, descendants
 from .services import service
+from .syscalls import CHILDREN, LOCKS, OPENS, PATHS, POLLS, SLEEPS, TRANSFERS
 from .threads import futex_wait, gil_wait
 from .view import Seen, seen
 
 _DEPTH = 3  # of children's children, when saying what a child waits for
-_SLEEPS = frozenset(["nanosleep", "clock_nanosleep", "pause", "rt_sigtimedwait", "rt_sigsuspend"])
-_WAITS = frozenset(["wait4", "waitid", "vfork"])
-_LOCKS = frozenset(["flock", "fcntl", "semop", "semtimedop"])
 # Loops that sleep between two looks at a lock.
 _POLLED_LOCKS = (
     ("filelock/", ("_poll_until_acquired", "acquire"), "a lock file"),
@@ -48,6 +37,8 @@ class Context:
 
     facts: RankFacts
     people: People = field(default_factory=People)
+    # A lock file that another rank has, if there is but one that can be meant.
+    held_by_others: Sequence[FileLock] = ()
 
     @property
     def store_port(self) -> str:
@@ -60,7 +51,8 @@ def _environment(facts: RankFacts) -> Mapping[str, str]:
 
 def first_hop(looks: Sequence[Look], around: Context, depth: int = 0) -> Wait:
     """Return what the process of `looks` waits for; peers are only recognised as such, by the
-    kinds collective and store: `peers` says which rank is meant."""
+    kinds collective and store: `peers` says which rank is meant.
+    """
     view = seen(looks)
     if view is None:
         return Wait("unknown", "")
@@ -68,7 +60,7 @@ def first_hop(looks: Sequence[Look], around: Context, depth: int = 0) -> Wait:
     wait = (
         _as_a_whole(view)
         or _connecting(view)
-        or _file_lock(view)
+        or _file_lock(view, looks, around)
         or _meeting(view)
         or gil_wait(view)
         or (Wait("itself", _at(view)) if view.running else None)
@@ -105,7 +97,7 @@ def _at(view: Seen) -> str:
 
 def _connecting(view: Seen) -> Wait | None:
     """A connection that is not made yet is what a rendezvous or a client waits for."""
-    if view.call_name not in READS | POLLS:
+    if view.call_name not in TRANSFERS | POLLS:
         return None
     named = [d.socket for d in (view.call.descriptors if view.call else ()) if d.socket]
     all_of_them = named or (view.look.sockets if group_wait(view) == "construction" else ())
@@ -113,14 +105,15 @@ def _connecting(view: Seen) -> Wait | None:
     return of_socket(opening, view.look.pid) if opening else None
 
 
-def _file_lock(view: Seen) -> Wait | None:
-    locks = view.look.locks
-    waited = next((lock for lock in locks if lock.waiting), None)
+def _file_lock(view: Seen, looks: Sequence[Look], around: Context) -> Wait | None:
+    waited = next((lock for lock in view.look.locks if lock.waiting), None)
     if waited is not None:
         return _of_lock(waited)
     polled = _polled_lock(view.frames)
     if polled:
-        held = sorted(locks, key=lambda lock: lock.holder is None)
+        # A poller has the file open for an instant only: any look may have caught it.
+        caught = [lock for look in reversed(looks) for lock in look.locks]
+        held = sorted(caught, key=lambda lock: lock.holder is None) or around.held_by_others
         return _of_lock(held[0]) if held else Wait("lock", polled)
     if view.call_name == "flock":
         return Wait("lock", _named(view) or "flock")
@@ -163,27 +156,31 @@ def _blocked(view: Seen, family: Sequence[Sequence[Look]], around: Context) -> W
     """What the system call is about."""
     name = view.call_name
     pids = [looks[-1].pid for looks in family]
-    if name in _WAITS:
+    if name in CHILDREN:
         return _child(view, family)
-    if name in _SLEEPS:
+    if name in SLEEPS:
         native = view.holds_gil
-        words = "a native call that holds the GIL sleeps" if native else f"{name} in {_at_call(view)}"
+        words = (
+            "a native call that holds the GIL sleeps" if native else f"{name} in {_at_call(view)}"
+        )
         return Wait("gil" if native else "sleep", words)
     served = service(view, family)
     if served is not None:
         return served
     if name == "futex":
         return futex_wait(view)
-    if name in _LOCKS:
+    if name in LOCKS:
         return Wait("lock", _named(view) or name)
     if name in OPENS or name in PATHS:
         return _path(view, name)
     descriptors = view.call.descriptors if view.call else ()
     named = of_descriptors(descriptors, view.look, pids)
-    if named is None and name in POLLS | READS:
+    if named is None and name in POLLS | TRANSFERS:
         named = _only_socket(view, pids)
     if named is not None:
         return _store(named, view, around) or named
+    if name in POLLS and view.call is not None and view.call.timeout is not None:
+        return Wait("sleep", _joined(name, f"at most {view.call.timeout:g} s", _at_call(view)))
     if name == "ioctl":
         return Wait("device", _joined(_named(view), name, view.wchan))
     if view.holds_gil:
@@ -237,9 +234,7 @@ def _child(view: Seen, family: Sequence[Sequence[Look]]) -> Wait:
     return Wait("process", f"its child {wanted}" if wanted else "any child", wanted or None)
 
 
-def _completed(
-    wait: Wait, family: Sequence[Sequence[Look]], around: Context, depth: int
-) -> Wait:
+def _completed(wait: Wait, family: Sequence[Sequence[Look]], around: Context, depth: int) -> Wait:
     """Return `wait` with the name and rank of the process, and what a child itself waits for."""
     if wait.pid is None:
         return wait

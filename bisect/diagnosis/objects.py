@@ -6,22 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from ..facts import Descriptor, Look, Socket, Wait
 
-READS = frozenset(
-    ["read", "pread64", "readv", "preadv", "recvfrom", "recvmsg", "recvmmsg", "recv", "getdents64"]
-    + ["write", "pwrite64", "writev", "pwritev", "sendto", "sendmsg", "sendmmsg", "sendfile"]
-    + ["splice", "copy_file_range", "fsync", "fdatasync", "ftruncate", "fallocate", "fstat"]
-    + ["connect", "accept", "accept4", "close", "lseek"]
-)
-POLLS = frozenset(
-    ["poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2"]
-)
-OPENS = frozenset(["open", "openat", "openat2", "creat"])
-PATHS = frozenset(
-    ["mkdir", "mkdirat", "stat", "lstat", "newfstatat", "statx", "access", "faccessat"]
-    + ["faccessat2", "rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir", "readlink"]
-    + ["readlinkat", "chmod", "fchmodat", "chown", "fchownat", "link", "linkat", "symlink"]
-    + ["symlinkat", "statfs", "utimensat", "execve", "execveat", "chdir", "truncate", "sync"]
-)
 _SILENT = ("LISTEN", "CLOSE", "CLOSED", "")
 
 
@@ -35,9 +19,7 @@ def in_words(socket: Socket) -> str:
 def of_socket(socket: Socket, own_pid: int) -> Wait:
     """Return the wait for the other end of `socket`."""
     others = [
-        (pid, name)
-        for pid, name in _padded(socket.peer_pids, socket.peer_names)
-        if pid != own_pid
+        (pid, name) for pid, name in _padded(socket.peer_pids, socket.peer_names) if pid != own_pid
     ]
     pid, name = others[0] if others else (None, None)
     return Wait("socket", in_words(socket), pid, name or None)
@@ -57,6 +39,8 @@ def of_descriptor(descriptor: Descriptor, look: Look, family: Sequence[int]) -> 
         socket = descriptor.socket or _known(descriptor, look)
         if socket is None:
             return Wait("socket", descriptor.path)
+        if socket.peer_pids and set(socket.peer_pids) == {look.pid}:
+            return None  # both ends are its own, as those of an event loop
         if socket.family == "unix":
             child = next((p for p in socket.peer_pids if p in family), None)
             if child is not None:
@@ -67,6 +51,8 @@ def of_descriptor(descriptor: Descriptor, look: Look, family: Sequence[int]) -> 
         if child is not None:
             return Wait("process", descriptor.path, child)
         other = next((p for p in descriptor.other_ends if p != look.pid), None)
+        if other is None and descriptor.other_ends and descriptor.kind == "pipe":
+            return Wait("pipe", f"{descriptor.path}, both ends are its own")
         return Wait("pipe", descriptor.path, other)
     if descriptor.kind == "tty":
         return Wait("input", descriptor.path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ..facts import RankFacts, Wait
+from ..facts import RankFacts, Wait, WaitKind
 from .distributed import group_call, group_wait
 from .hops import Context, first_hop
 from .people import people
@@ -40,7 +40,8 @@ def situations(
     remote: Iterable[int] = (),
 ) -> dict[int, Situation]:
     """Return each rank's situation. `absent` ranks will never come; of `remote` ones (on other
-    nodes) nothing is known."""
+    nodes) nothing is known.
+    """
     hops = {facts.rank: _hop(facts, ranks) for facts in ranks}
     return {
         rank: _situation(hop, hops, sorted(absent), sorted(remote)) for rank, hop in hops.items()
@@ -58,15 +59,14 @@ def _hop(facts: RankFacts, ranks: Sequence[RankFacts]) -> _Hop:
     view = seen(facts.looks)
     if view is None:
         return _Hop(facts, Wait("unknown", ""))
-    wait = first_hop(facts.looks, Context(facts, people(ranks)))
+    around = Context(facts, people(ranks), _lock_files_of_others(facts, ranks))
+    wait = first_hop(facts.looks, around)
     if wait.kind not in ("collective", "store"):
         return _Hop(facts, wait)
     return _Hop(facts, wait, group_wait(view) or "store", group_call(view))
 
 
-def _situation(
-    hop: _Hop, hops: dict[int, _Hop], absent: list[int], remote: list[int]
-) -> Situation:
+def _situation(hop: _Hop, hops: dict[int, _Hop], absent: list[int], remote: list[int]) -> Situation:
     facts = hop.facts
     others = [h for r, h in hops.items() if r != facts.rank and not h.facts.finished]
     if is_gone(facts):
@@ -106,7 +106,7 @@ def _grouped(hop: _Hop, others: list[_Hop], absent: list[int], remote: list[int]
         named = f"{call}: rank {remote[0]} and others of other nodes are not seen from here"
         return Situation(Wait("absent_rank", named, rank=remote[0]), peers, True, away=True)
     if hop.group == "construction":
-        kind = "store" if peers else "absent_rank"
+        kind: WaitKind = "store" if peers else "absent_rank"
         return Situation(Wait(kind, f"{call}: {hop.wait.detail}"), peers, True)
     if not others and "torch/distributed" not in hop.wait.detail and not hop.call:
         return Situation(Wait("futex", hop.wait.detail))  # a world of one meets nobody
@@ -134,7 +134,8 @@ def _for_ranks(
         return Situation(Wait("rank", what, rank=rank), ranks)
     facts = furthest.facts
     gone = ", which has left" if is_gone(facts) else ""
-    return Situation(Wait("rank", f"{what}: rank {facts.rank}{gone}", facts.pid, None, facts.rank), ranks)
+    detail = f"{what}: rank {facts.rank}{gone}"
+    return Situation(Wait("rank", detail, facts.pid, None, facts.rank), ranks)
 
 
 def claimed_world(ranks: Sequence[RankFacts]) -> int:

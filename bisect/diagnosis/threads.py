@@ -11,7 +11,8 @@ _FUTEX_TIMEOUT = 3  # which argument of futex() is its time limit
 
 def gil_wait(view: Seen) -> Wait | None:
     """Return the wait for the GIL: another thread has it in every look, at the same place, and
-    the main thread is in the timed wait by which Python asks for it."""
+    the main thread is in the timed wait by which Python asks for it.
+    """
     holder = view.owner
     main = view.main
     if holder is None or main is None or holder.os_id == main.os_id:

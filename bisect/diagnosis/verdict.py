@@ -15,7 +15,6 @@ from ..facts import (
     Ranks,
     Rung,
     Seconds,
-    Try,
     Verdict,
     Wait,
     Where,
@@ -24,6 +23,7 @@ from .blame import Progress, least_advanced, sinks
 from .calls import call_in, component_of, innermost
 from .crash import first_to_fail
 from .peers import Situation, claimed_world, is_gone, situations
+from .remedies import tries
 from .view import seen
 
 OUTCOMES: dict[Ended, Outcome] = {
@@ -55,21 +55,20 @@ class Case:
         return next((r for r in self.ranks if r.rank == rank), None)
 
 
-def judge(job: JobFacts, ranks: Sequence[RankFacts], tries: Sequence[Try] = ()) -> Verdict:
-    """Return the verdict on a job that ended, or that is called hung.
-
-    `tries` are the changes worth trying per component, which the caller knows.
-    """
+def judge(job: JobFacts, ranks: Sequence[RankFacts]) -> Verdict:
+    """Return the verdict on a job that ended, or that is called hung."""
     case = _case(job, ranks)
     outcome = OUTCOMES[job.ended]
     sorted_out = _sorted_out(case) if outcome != "ok" else Ranks()
     culprit = next((f for r in sorted_out.culprit if (f := case.facts(r))), None)
     place, checkpoint = _place(case, culprit) if outcome != "ok" else (None, None)
-    view = seen(culprit.looks) if culprit and not is_gone(culprit) else None
-    blamed = bool(sorted_out.culprit)
-    call = call_in(view, job, culprit.announced if culprit else "") if view else ""
-    if not view and culprit and not is_gone(culprit):
-        call = culprit.announced
+    shown = _shown(case, sorted_out, culprit)
+    view = seen(shown.looks) if shown else None
+    call = shown.announced if shown else ""
+    if view is not None:
+        call = call_in(view, job, call)
+    known = bool(sorted_out.culprit) or shown is not None
+    component = component_of(view, shown or culprit, job, checkpoint) if known else None
     return Verdict(
         outcome=outcome,
         pipeline=job.pipeline,
@@ -79,11 +78,11 @@ def judge(job: JobFacts, ranks: Sequence[RankFacts], tries: Sequence[Try] = ()) 
         checkpoint=place,
         ranks=sorted_out,
         where=tuple(_where(f, job) for r in sorted_out.culprit if (f := case.facts(r))),
-        component=component_of(view, culprit, job, checkpoint) if blamed else None,
+        component=component,
         call=call or None,
         frame=innermost(view.frames) if view else None,
         waits_for=_waits_for(case, sorted_out),
-        try_=tuple(tries) if outcome in ("hang", "slow") else (),
+        try_=tries(component, job.command) if outcome in ("hang", "slow") else (),
         seen_by=view.look.rung if view else _best_rung(case.ranks),
         slow_steps=job.slow_steps,
         barrier_opened=job.barrier_opened,
@@ -152,7 +151,7 @@ def _progress(case: Case, facts: RankFacts) -> Progress:
     return reached(facts), names.index(facts.phase) + 1 if facts.phase in names else 0
 
 
-# ---- who ------------------------------------------------------------------------------------------
+# ---- who -----------------------------------------------------------------------------------
 
 
 def _sorted_out(case: Case) -> Ranks:
@@ -198,8 +197,9 @@ def _culprits(case: Case) -> tuple[int, ...]:
         # Whoever the others wait for moves, or is on another node; what is left are those
         # that stand still by themselves.
         candidates = [
-            r.rank for r in at_an_end if not needs[r.rank] and not r.held and not r.awaits
-            and not case.found[r.rank].away
+            r.rank
+            for r in at_an_end
+            if not needs[r.rank] and not r.held and not r.awaits and not case.found[r.rank].away
         ]
     return least_advanced(candidates, progress)
 
@@ -225,7 +225,20 @@ def _unsure(case: Case, facts: RankFacts) -> bool:
     return not quiet and not is_gone(facts) and (wait is None or wait.kind in _ORDINARY)
 
 
-# ---- where ----------------------------------------------------------------------------------------
+def _shown(case: Case, ranks: Ranks, culprit: RankFacts | None) -> RankFacts | None:
+    """Return the living rank whose stack tells where it hangs.
+
+    That is the culprit; for a rank that never came, or is on another node, one that waits.
+    """
+    if culprit is not None and not is_gone(culprit):
+        return culprit
+    if case.job.ended not in ("late", "still", "busy") or set(ranks.culprit) & set(ranks.dead):
+        return None
+    waiting = [r for r in case.ranks if r.rank in ranks.waiting and case.found[r.rank].meets]
+    return next(iter(waiting), None)
+
+
+# ---- where ---------------------------------------------------------------------------------
 
 
 def _place(case: Case, culprit: RankFacts | None) -> tuple[Place | None, Checkpoint | None]:
@@ -254,13 +267,12 @@ def _where(facts: RankFacts, job: JobFacts) -> Where:
 
 def _waits_for(case: Case, ranks: Ranks) -> Wait | None:
     """Return what the first culprit waits for; where the culprit is a rank that never came,
-    what the others wait for."""
+    what the others wait for.
+    """
     for rank in ranks.culprit:
         if rank in case.found and case.found[rank].wait is not None:
             return case.found[rank].wait
-    others = ranks.culprit and all(
-        rank in ranks.never_started for rank in ranks.culprit
-    )
+    others = ranks.culprit and all(rank in ranks.never_started for rank in ranks.culprit)
     waiting = ranks.waiting if others or not ranks.culprit else ()
     return next((w for r in waiting if (w := case.found[r].wait) is not None), None)
 

@@ -119,9 +119,7 @@ def _runs(look: Look) -> bool:
 
 def _owner(looks: Sequence[Look]) -> Thread | None:
     """Return the thread that owns the GIL in all looks with threads, at the same place."""
-    owners = [
-        next((t for t in look.threads if t.owns_gil), None) for look in looks if look.threads
-    ]
+    owners = [next((t for t in look.threads if t.owns_gil), None) for look in looks if look.threads]
     last = owners[-1] if owners else None
     if last is None:
         return None

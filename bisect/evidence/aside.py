@@ -29,8 +29,8 @@ _left_behind: dict[Hashable, threading.Thread] = {}
 async def aside(call: Callable[..., T], *args: Any, limit: float, key: Hashable | None = None) -> T:
     """Return call(*args), made in a daemon thread; raises TimeoutError after `limit` seconds.
 
-    While an earlier call with the same `key` still hangs, it is refused at once (TimeoutError),
-    so that a process that cannot be read costs one thread and not one a second.
+    While an earlier call with the same `key` that ran out of time still hangs, it is refused at
+    once (TimeoutError): a process that cannot be read costs one thread and not one a second.
     """
     if key is not None:
         before = _left_behind.get(key)
@@ -58,14 +58,13 @@ async def aside(call: Callable[..., T], *args: Any, limit: float, key: Hashable 
             loop.call_soon_threadsafe(deliver, result, error)
 
     thread = threading.Thread(target=body, name=f"aside {key or call}", daemon=True)
-    if key is not None:
-        _left_behind[key] = thread
     thread.start()
     try:
         return await asyncio.wait_for(future, max(limit, 0.0))
-    finally:
-        if key is not None and future.done() and not future.cancelled():
-            _left_behind.pop(key, None)
+    except TimeoutError:
+        if key is not None and thread.is_alive():
+            _left_behind[key] = thread
+        raise
 
 
 def within(limit: float, call: Callable[..., T], *args: Any) -> T:

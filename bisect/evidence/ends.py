@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..facts import Descriptor, Socket, Syscall
-from . import descriptors, sockets
+from . import descriptors
 from .aside import aside
 from .reading import Found
 from .sample import stat
@@ -54,10 +54,8 @@ def _links_of_other_end(descriptor: Descriptor, known: Mapping[int, Socket]) -> 
 def _other_inodes(one: Socket, known: Mapping[int, Socket]) -> list[int]:
     """Return the socket at the other end, if it is on this machine."""
     if one.family == "unix":
-        number = sockets.inode_of(one.peer)
-        if number is not None:
-            return [number]
-    if not one.peer or one.family == "unix":
+        return [one.peer_inode] if one.peer_inode is not None else []
+    if not one.peer:
         return []
     return [
         inode

@@ -167,8 +167,8 @@ def parse_unix(body: bytes) -> tuple[int, tuple[Socket, int]] | None:
 def _name_unix_peers(found: dict[int, tuple[Socket, int]]) -> dict[int, Socket]:
     named: dict[int, Socket] = {}
     for inode, (one, peer) in found.items():
-        other = found[peer][0].local if peer in found else ""
-        named[inode] = replace(one, peer=other or (f"socket:[{peer}]" if peer else ""))
+        path = found[peer][0].local if peer in found else ""
+        named[inode] = replace(one, peer=path, peer_inode=peer or None)
     return named
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 from .members import Member, Members
 
 TRAINING_SILENCE = 60.0  # seconds without a word from a training, at the least, before a look
+FIRST_LOOK_FROM = 10.0  # seconds: shorter deadlines are over before a first look says anything
 LEAVING_LIMIT = 60.0  # seconds between the last checkpoint and the process's end
 
 
@@ -71,9 +72,24 @@ def overdue(members: Members, member: Member, limits: Limits, now: float) -> Ove
         allowed = max(TRAINING_SILENCE, 10 * member.longest_silence)
     if now > began(members, member) + allowed:
         return Overdue(member.rank, "late", began(members, member) + allowed)
-    if now > member.moved_at + limits.stall:
-        return Overdue(member.rank, "still", member.moved_at + limits.stall)
+    moved_at = max(member.moved_at, member.stirred_at)
+    if now > moved_at + limits.stall:
+        return Overdue(member.rank, "still", moved_at + limits.stall)
     return None
+
+
+def wants_first_look(members: Members, member: Member, limits: Limits, now: float) -> bool:
+    """Return whether a look now would show later, when a clock runs out, what moved since.
+
+    What comes only now and then (a byte every ten seconds) shows in no short series of looks.
+    """
+    if member.left or member.waits_for_us or member.looks:
+        return False
+    allowed = deadline(members, member, limits)
+    half = allowed is not None and allowed >= FIRST_LOOK_FROM
+    if half and now > began(members, member) + (allowed or 0.0) / 2:
+        return True
+    return now > max(member.moved_at, member.stirred_at) + limits.stall / 4
 
 
 def patience(allowed: float | None, limits: Limits) -> float:

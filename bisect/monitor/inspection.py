@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..diagnosis.waits import wait_of
@@ -25,15 +26,19 @@ KEPT = 8  # looks kept of each process
 class Inspection:
     """Looks at all ranks of this node and their descendants, and what they show together."""
 
-    def __init__(self, job: Job) -> None:
-        """Begin with no looks: earlier ones belong to an earlier inspection."""
+    def __init__(self, job: Job, members: Sequence[Member] | None = None) -> None:
+        """Look at `members`, all if None. Of earlier looks in the same step the last is kept:
+        what comes only now and then shows in no short series.
+        """
         self.job = job
+        self.members = list(job.members) if members is None else list(members)
         self.began = time.monotonic()
         self.count = 0
         self.moved: dict[int, str] = {}
         self.busy: dict[int, bool] = {}
-        for member in job.members:
-            member.looks, member.children = [], {}
+        for member in self.members:
+            member.looks = member.looks[-1:]
+            member.children = {pid: looks[-1:] for pid, looks in member.children.items()}
 
     @property
     def span(self) -> float:
@@ -44,7 +49,7 @@ class Inspection:
         """Look once at every living rank and its descendants; `native` ranks are paused for it."""
         job = self.job
         await asyncio.to_thread(job.family.refresh)
-        members = [m for m in job.members if not m.left]
+        members = [m for m in self.members if not m.left]
         targets: list[tuple[Member, Target]] = []
         for member in members:
             targets.append((member, self._target(member)))
@@ -75,13 +80,13 @@ class Inspection:
         return settle(facts, {r.rank: wait_of(r, facts) for r in facts if r.alive})
 
     def _target(self, member: Member) -> Target:
-        stacks = str(self.job.folder / f"stacks-of-rank-{member.rank}.txt")
-        return Target(member.pid, "rank", stacks if self.job.cannot_look else None)
+        stacks = str(self.job.stacks_file(member.rank)) if self.job.cannot_look else None
+        return Target(member.pid, "rank", stacks)
 
     def _keep(self, member: Member, one: Look) -> None:
         looks = member.looks if one.pid == member.pid else member.children.setdefault(one.pid, [])
         looks.append(one)
-        del looks[:-KEPT]
+        del looks[1:-KEPT]  # the first shows what moved since long ago
 
     def _judge(self, member: Member) -> None:
         children, seen = list(member.children.values()), member.places

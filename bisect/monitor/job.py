@@ -43,9 +43,11 @@ class Job:
         self.notes: list[str] = []
         self.slow_steps: dict[tuple[int, str | None], SlowStep] = {}
         self.barrier_opened: str | None = None
+        self.tried_to_look = False
         self.cannot_look = ""  # why py-spy may not look, "" if it may
         self.verdict: Verdict | None = None
         self.closed_at = 0.0
+        self.was_ended = False  # by us
         self.closing = False  # a verdict is being made or was made
         self.changed = asyncio.Event()
 
@@ -98,12 +100,20 @@ class Job:
 
     # ---- where things are ----------------------------------------------------------------------
 
+    def stacks_file(self, rank: int) -> Path:
+        """Return where a rank's own timer leaves its stacks."""
+        return self.folder / f"stacks-of-rank-{rank}.txt"
+
     def _run_path(self) -> Path:
-        start = Path(self.settings["folder_of_start"])
+        start = Path(str(self.settings["folder_of_start"]))
         if self.settings["run_dir"]:
-            return start / self.settings["run_dir"]
-        utc = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        return start / "runs" / f"{utc}-{self.place['job'][:6]}"
+            return start / str(self.settings["run_dir"])
+        # A monitor that takes over goes on in the same folder.
+        chosen = self.folder / "run-path"
+        if not chosen.exists():
+            utc = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+            chosen.write_text(str(start / "runs" / f"{utc}-{self.place['job'][:6]}"))
+        return Path(chosen.read_text())
 
     def _temporary_path(self) -> str:
         base = os.environ.get("TMPDIR") or "/tmp"
@@ -114,6 +124,7 @@ class Job:
         old, why = self.files.path, self.files.trouble
         self.files.path = Path(os.environ.get("TMPDIR") or "/tmp") / "hangbisect-runs" / old.name
         self.files.trouble = ""
+        (self.folder / "run-path").write_text(str(self.files.path))
         self.say(f"The run folder cannot be used ({why}): using {self.files.path}")
 
     def remove_folders(self) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..facts import Checkpoint, Look, Phase
+from .stillness import Stillness
 
 Message = dict[str, Any]
 
@@ -28,6 +29,9 @@ class Member:
     # where it is
     step: int = 1
     reached: int = 0
+    arrivals: dict[int, float] = field(default_factory=dict)  # seconds after `began`
+    took: dict[int, float] = field(default_factory=dict)  # seconds, by step
+    imports: dict[int, float] = field(default_factory=dict)  # seconds of them spent importing
     entered: float = 0.0
     phase: str | None = None
     phase_at: float = 0.0
@@ -51,11 +55,14 @@ class Member:
     started_ticks: int = 0
     moved_at: float = 0.0
     places: set[Any] = field(default_factory=set)
+    stirred_at: float = 0.0  # cheap samples showed activity; looks decide what it is
+    stillness: Stillness = field(default_factory=Stillness)
     looks: list[Look] = field(default_factory=list)
     children: dict[int, list[Look]] = field(default_factory=dict)
     moving: str = ""  # what moved when it was last found slow
     said_slow_at: float = 0.0
     look_again_at: float = 0.0
+    announced_late: object = None  # the step whose lateness was said
     longest_silence: float = 0.0  # between two words, in training
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -63,6 +70,10 @@ class Member:
     def waits_for_us(self) -> bool:
         """It waits in a barrier of ours, or for a rank that it named."""
         return self.held_at is not None or bool(self.awaits)
+
+    def forget_looks(self) -> None:
+        """It got on: what earlier looks showed says nothing of where it is now."""
+        self.looks, self.children, self.places = [], {}, set()
 
 
 class Members:
@@ -127,12 +138,12 @@ class Members:
     def _on_enter(self, member: Member, message: Message, at: float) -> None:
         member.step, member.entered, member.phase = int(message["n"]), at, None
         member.held_at, member.announced = None, ""
-        member.places = set()
+        member.forget_looks()
 
     def _on_phase(self, member: Member, message: Message, at: float) -> None:
         member.phase, member.phase_at = str(message["name"]), at
         member.pulsed_at = at
-        member.places = set()
+        member.forget_looks()
 
     def _on_call(self, member: Member, message: Message, at: float) -> None:
         member.announced = str(message["call"])
@@ -141,6 +152,8 @@ class Members:
         member.last_line, member.last_line_at = str(message["text"]), at
 
     def _on_import(self, member: Member, message: Message, at: float) -> None:
+        seconds = float(message["seconds"])
+        member.imports[member.step] = member.imports.get(member.step, 0.0) + seconds
         if message.get("version"):
             member.versions[str(message["module"])] = str(message["version"])
 
@@ -148,10 +161,12 @@ class Members:
         member.pulse = int(message["step"])
         member.longest_silence = max(member.longest_silence, at - member.pulsed_at)
         member.pulsed_at = at
-        member.places = set()
+        member.forget_looks()
 
     def _on_reached(self, member: Member, message: Message, at: float) -> None:
         member.reached = max(member.reached, int(message["n"]))
+        member.arrivals[int(message["n"])] = at - member.began
+        member.took[int(message["n"])] = at - member.entered
         member.step = member.reached + 1
         member.entered, member.phase, member.announced = at, None, ""
 

@@ -38,8 +38,8 @@ async def _facts(job: Job, absent: list[int]) -> list[RankFacts]:
         pids = {}
     looks = await look([Target(pid, "rank") for pid in pids.values()])
     by_pid = {one.pid: one for one in looks}
-    for pid in pids.values():
-        job.family.add_rank(pid)
+    for one in looks:
+        job.family.add_rank(one.pid)
     found = []
     for rank in absent:
         pid = pids.get(rank)

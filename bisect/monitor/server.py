@@ -11,6 +11,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from ..evidence.stacks import can_look
+from ..report.words import ranges
 from .barriers import missing, opening, released
 from .ending import has_ended
 from .members import Member, Message
@@ -18,6 +19,7 @@ from .members import Member, Message
 if TYPE_CHECKING:
     from .job import Job
 
+LOOK_TRIES = 3  # py-spy may fail once on a process that is just changing
 LINE_LIMIT = 1 << 24  # bytes of one message
 INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -28,6 +30,7 @@ class Server:
     def __init__(self, job: Job) -> None:
         """The job is what the ranks' words change."""
         self.job = job
+        self._task: asyncio.Task[None] | None = None
         self.interrupted_by = 0  # the signal that a rank was sent, 0 if none
 
     async def serve(self, listener: socket.socket) -> asyncio.Server:
@@ -79,15 +82,31 @@ class Server:
             self._note_slow(before)
         members.apply(rank, message)
         self.job.note(members.by_rank.get(rank), message)
+        if message["t"] == "reached" and self.job.settings["sum_up"]:
+            self._sum_up(int(message["n"]))
         self.job.changed.set()
+
+    def _sum_up(self, number: int) -> None:
+        """Print one line for a checkpoint that every rank of this node has reached."""
+        members = self.job.members
+        if missing(members, number):
+            return
+        times = [m.arrivals[number] for m in members]
+        title = next(c.title for c in self.job.table if c.number == number)
+        self.job.say(
+            f"CHECKPOINT {number}: {title}  ranks {ranges(members.expected)}, "
+            f"+{min(times):.1f} s to +{max(times):.1f} s"
+        )
 
     def _welcome(self, member: Member) -> None:
         job = self.job
         self.watch(member)
         welcome: Message = {"run_dir": str(job.files.path), "tmp": str(job.temporary)}
         job.tell(member.rank, "welcome", **welcome)
-        if job.verdict is None:
-            asyncio.get_running_loop().create_task(self._try_to_look(member))
+        if job.cannot_look:
+            self._tell_where_to_leave_stacks(member)
+        if not job.tried_to_look:
+            self._task = asyncio.get_running_loop().create_task(self._try_to_look(member))
 
     def watch(self, member: Member) -> None:
         """Hear of the member's end as soon as it comes, without being its parent."""
@@ -110,10 +129,21 @@ class Server:
         note_end(self.job, member)
 
     async def _try_to_look(self, member: Member) -> None:
-        why = await can_look(member.pid)
-        if why and not self.job.cannot_look:
-            self.job.cannot_look = why
-            self.job.say(f"No stacks by py-spy: {why}; using faulthandler and /proc instead")
+        """Find out once whether py-spy may look; where it may not, ranks arm their own timers."""
+        job = self.job
+        job.tried_to_look = True
+        for _ in range(LOOK_TRIES):
+            why = await can_look(member.pid)
+            if not why or member.left:
+                return
+            await asyncio.sleep(0.5)
+        job.cannot_look = why
+        job.say(f"No stacks by py-spy: {why} Using faulthandler and /proc instead.")
+        for other in job.members:
+            self._tell_where_to_leave_stacks(other)
+
+    def _tell_where_to_leave_stacks(self, member: Member) -> None:
+        self.job.tell(member.rank, "learn", stacks_file=str(self.job.stacks_file(member.rank)))
 
     def _answer(self, member: Member, message: Message) -> None:
         job, kind = self.job, message["t"]
@@ -156,10 +186,7 @@ class Server:
             self._let_go(member)
 
     def _let_go(self, member: Member) -> None:
-        learned = {}
-        if self.job.cannot_look:
-            learned["stacks_file"] = str(self.job.folder / f"stacks-of-rank-{member.rank}.txt")
-        self.job.tell(member.rank, "go", learned=learned)
+        self.job.tell(member.rank, "go")
 
     def remind(self) -> None:
         """Tell those that wait in a barrier that we are here, and for whom they wait."""

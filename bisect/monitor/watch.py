@@ -14,16 +14,14 @@ from typing import TYPE_CHECKING
 
 from ..diagnosis.waits import wait_of
 from ..evidence.kernel import cut_by_a_pause, status
-from ..evidence.movement import stirred
-from ..evidence.sample import sample
-from ..facts import Ended, Look, Sample
+from ..facts import Ended, Look
 from ..report.terminal import slow_line
 from . import clocks
 from .closing import close, reopen
 from .departures import how_it_ended
 from .ending import has_ended
 from .inspection import PAUSE, SPAN, Inspection
-from .judging import waits_for_another
+from .judging import Settled, waits_for_another
 from .members import Member
 from .newcomers import look_for_absent
 from .server import INTERRUPTING, Server, all_ended
@@ -36,6 +34,8 @@ SAMPLE_EVERY = 1.0
 REMIND_EVERY = 5.0
 SLOW_LINE_EVERY = 60.0
 LAST_LOOK = 1.5  # seconds for the look at an interrupted job
+NOBODY_SPEAKS = 60.0
+OUTLIVED = 15.0  # seconds for an ended job to be gone
 GONE_TOGETHER = 1.0  # seconds: ranks that leave within it leave together
 
 
@@ -46,7 +46,6 @@ class Watch:
         """Nothing runs before run()."""
         self.job = job
         self.server = server
-        self._samples: dict[int, Sample] = {}
         self._sampled = self._reminded = 0.0
         self._signalled = False  # a signal waits for a rank that cannot take it
         self._launcher = _open_pidfd(int(job.place["launcher_pid"]))
@@ -54,7 +53,7 @@ class Watch:
     async def run(self) -> None:
         """Watch until the job has its verdict and every rank is gone."""
         job = self.job
-        while not (job.verdict is not None and all_ended(job)):
+        while not self._is_over():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(job.changed.wait(), TICK)
             job.changed.clear()
@@ -67,6 +66,15 @@ class Watch:
                 self.server.remind()
             if job.verdict is None or job.settings["on_hang"] != "end":
                 await self._judge(now)
+
+    def _is_over(self) -> bool:
+        job, now = self.job, time.monotonic()
+        if not job.members.by_rank:  # whoever started us is gone without a word
+            return now > job.began + NOBODY_SPEAKS
+        if job.verdict is None:
+            return False
+        # What sits in the kernel cannot be ended; it has been named.
+        return all_ended(job) or (job.was_ended and now > job.closed_at + OUTLIVED)
 
     async def _judge(self, now: float) -> None:
         """Look for a reason to end, in the order in which reasons count."""
@@ -96,82 +104,107 @@ class Watch:
             and (found := clocks.overdue(job.members, member, job.limits, now))
         ]
         if due:
-            await self._inspect(min(due, key=lambda d: d.since))
+            await self._inspect(due)
+        elif early := [
+            m for m in job.members if clocks.wants_first_look(job.members, m, job.limits, now)
+        ]:
+            await Inspection(job, early).look()
         elif absent := look_for_absent(job, now):
             await close(job, self.server, "late", [*Inspection(job).facts(), *await absent])
 
-    async def _inspect(self, due: clocks.Overdue) -> None:
-        """Look until it is clear whether the rank that is due hangs."""
+    async def _inspect(self, due: Sequence[clocks.Overdue]) -> None:
+        """Look until it is clear which of the ranks that are due hangs, if any."""
         job = self.job
-        member = job.members.by_rank[due.rank]
-        step = (member.step, member.phase, member.pulse)
-        job.note(member, {"t": "overdue", "clock": due.clock, "since": due.since})
+        steps = {d.rank: _step(job.members.by_rank[d.rank]) for d in due}
+        for one in due:
+            self._announce(one)
         inspection = Inspection(job)
-        allowed = clocks.deadline(job.members, member, job.limits)
-        while not job.closing:
+        while True:
             await inspection.look()
-            if (member.step, member.phase, member.pulse) != step or member.left:
-                return
             if how_it_ended(job) or self._interrupted():
                 return
-            settled = inspection.settled()
-            if inspection.count > 1 and member.rank in settled.moving | settled.busy:
-                if inspection.span >= SPAN or member.rank in settled.moving:
-                    break
-            elif inspection.span >= SPAN and self._has_been_quiet(inspection, member, allowed):
+            due = [d for d in due if _step(job.members.by_rank[d.rank]) == steps[d.rank]]
+            if not due or self._is_clear(inspection, [d.rank for d in due]):
                 break
             await asyncio.sleep(PAUSE)
-        await self._decide(inspection, member, due, allowed)
+        if due:
+            await self._decide(inspection, due)
 
-    def _has_been_quiet(
-        self, inspection: Inspection, member: Member, allowed: float | None
-    ) -> bool:
-        """Return whether all that a verdict would rest on has been still for long enough."""
-        now = time.monotonic()
-        others = [
-            m for m in self.job.members if not m.left and not m.waits_for_us and m is not member
-        ]
+    def _announce(self, due: clocks.Overdue) -> None:
+        """Say once a step that its clock ran out, and that we look."""
+        job, member = self.job, self.job.members.by_rank[due.rank]
+        job.note(member, {"t": "overdue", "clock": due.clock, "since": due.since})
+        if member.announced_late == _step(member):
+            return
+        member.announced_late = _step(member)
+        where = member.phase or f"checkpoint {member.step}"
+        what = "is late" if due.clock == "late" else "stands still"
+        job.say(f"Rank {member.rank} {what} at {where}: looking")
+
+    def _is_clear(self, inspection: Inspection, ranks: Sequence[int]) -> bool:
+        """Return whether the looks suffice to say of each rank whether it moves or hangs."""
+        if inspection.count < 2:
+            return False
         settled = inspection.settled()
-        if settled.moving | settled.busy:
-            others = []  # somebody moves: only the rank itself is in question
-        return all(
-            now - m.moved_at >= clocks.patience(allowed, self.job.limits)
-            for m in [member, *others]
+        if all(rank in settled.moving for rank in ranks):
+            return True
+        return inspection.span >= SPAN and all(
+            rank not in settled.hung or self._has_been_quiet(rank, settled) for rank in ranks
         )
 
-    async def _decide(
-        self,
-        inspection: Inspection,
-        member: Member,
-        due: clocks.Overdue,
-        allowed: float | None,
-    ) -> None:
+    def _has_been_quiet(self, rank: int, settled: Settled) -> bool:
+        """Return whether all that a verdict on `rank` would rest on has been still long enough.
+
+        Where nobody moves that is every rank: one that still has time may be the one that the
+        others wait for, and may just be pausing.
+        """
+        members, now = self.job.members, time.monotonic()
+        somebody_moves = settled.moving | settled.busy
+        concerned = [
+            m
+            for m in members
+            if m.rank == rank or not (m.left or m.waits_for_us or somebody_moves)
+        ]
+        limits = self.job.limits
+        return all(
+            now - m.moved_at >= clocks.patience(clocks.deadline(members, m, limits), limits)
+            for m in concerned
+        )
+
+    async def _decide(self, inspection: Inspection, due: Sequence[clocks.Overdue]) -> None:
+        """Call what hangs hung; let what moves, computes or waits go on."""
         job, now = self.job, time.monotonic()
         settled = inspection.settled()
-        ended: Ended = "late" if due.clock == "late" else "still"
-        if member.rank in settled.hung and self._opens_barrier(inspection, member):
-            return
-        if member.rank in settled.busy:
-            limit = (allowed or clocks.TRAINING_SILENCE) * job.limits.slow_limit
-            if now < clocks.began(job.members, member) + limit:
+        ended: Ended | None = None
+        first = due[0]
+        for one in due:
+            member = job.members.by_rank[one.rank]
+            allowed = clocks.deadline(job.members, member, job.limits)
+            if one.rank in settled.hung:
+                if self._opens_barrier(inspection, member):
+                    return
+                ended, first = "late" if one.clock == "late" else "still", one
+                break
+            if one.rank in settled.moving:
+                self._go_on(inspection, member, inspection.moved[one.rank])
+            elif one.rank not in settled.busy:
+                member.look_again_at = now + clocks.patience(allowed, job.limits)
+            elif now < clocks.began(job.members, member) + self._busy_limit(allowed):
                 self._go_on(inspection, member, inspection.computing(member))
-                return
-            ended = "busy"
-        elif member.rank in settled.moving:
-            self._go_on(inspection, member, inspection.moved[member.rank])
-            return
-        elif member.rank not in settled.hung:
-            member.look_again_at = now + clocks.patience(allowed, job.limits)
-            inspection.remember_places()
-            return
-        await self._take_native_look(inspection, settled.hung | {member.rank})
-        await close(job, self.server, ended, inspection.facts(), due=due)
+            else:
+                ended, first = "busy", one
+        inspection.remember_places()
+        if ended:
+            await self._take_native_look(inspection, settled.hung | {first.rank})
+            await close(job, self.server, ended, inspection.facts(), due=first)
+
+    def _busy_limit(self, allowed: float | None) -> float:
+        return (allowed or clocks.TRAINING_SILENCE) * self.job.limits.slow_limit
 
     def _go_on(self, inspection: Inspection, member: Member, moved: str) -> None:
         """Late, but not hung: say so once a minute, and look again later."""
         job, now = self.job, time.monotonic()
         member.moving = moved
-        inspection.remember_places()
         allowed = clocks.deadline(job.members, member, job.limits) or job.limits.stall
         member.look_again_at = now + min(job.limits.stall, max(2.0, allowed / 2))
         if now - member.said_slow_at > SLOW_LINE_EVERY:
@@ -190,7 +223,6 @@ class Watch:
         why = f"rank {member.rank} ({wait.detail or wait.kind}) waited for rank {ranks} in our barrier"
         job.say(f"Barrier opened: {why}; going on without barriers")
         self.server.stop_holding(why)
-        inspection.remember_places()
         return True
 
     async def _take_native_look(self, inspection: Inspection, ranks: frozenset[int]) -> None:
@@ -244,7 +276,7 @@ class Watch:
     # ---- samples -----------------------------------------------------------------------------
 
     def _sample(self) -> None:
-        """Read counters cheaply: they show movement, and its absence asks for looks."""
+        """Read counters cheaply: their standing still asks for looks."""
         job = self.job
         job.family.refresh()
         for member in job.members:
@@ -252,14 +284,13 @@ class Watch:
                 continue
             if set(status(member.pid).signals_pending) & set(INTERRUPTING):
                 self._signalled = True
-            for pid in [member.pid, *job.family.children(member.pid)]:
-                now = sample(pid)
-                before = self._samples.pop(pid, None)
-                if now is None:
-                    continue
-                self._samples[pid] = now
-                if before is not None and before.started == now.started and stirred(before, now):
-                    member.moved_at = max(member.moved_at, now.at)
+            pids = [member.pid, *job.family.children(member.pid)]
+            member.stirred_at = max(member.stirred_at, member.stillness.stirred_at(pids))
+
+
+def _step(member: Member) -> tuple[int, int, str | None, int]:
+    """Return what changes when a member gets on."""
+    return member.reached, member.step, member.phase, member.pulse
 
 
 def may_pause(looks: Sequence[Look]) -> bool:

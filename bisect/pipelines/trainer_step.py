@@ -6,12 +6,16 @@ process group, so nothing is left to be guessed.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from .script_steps import logs_path
 
 if TYPE_CHECKING:
     from ..rank.context import Context
+
+# Below the ports that the kernel gives away (ip_local_port_range), the same on all ranks of a job.
+_FIRST_PORT, _PORTS = 20000, 12000
 
 
 def trainer(context: Context) -> Any:
@@ -20,6 +24,7 @@ def trainer(context: Context) -> Any:
     _say_environment("before the Trainer", context)
     args = context.args
     devices, nodes = shape(context)
+    _introduce(context, nodes)
     strategy = _strategy(context)
     context.say(f"Prime suspect: the Trainer, {devices} devices on each of {nodes} nodes")
     context.about_to("pytorch_lightning.Trainer", f" with strategy={args.strategy}")
@@ -54,6 +59,33 @@ def shape(context: Context) -> tuple[int, int]:
     if place.launcher is None:
         return context.args.devices or 1, 1
     return place.local_world_size, max(1, place.world_size // place.local_world_size)
+
+
+def _introduce(context: Context, nodes: int) -> None:
+    """Tell Lightning of a launcher that it does not know, or it would start the ranks once more.
+
+    It knows LOCAL_RANK (torchrun, DeepSpeed) and Slurm; Open MPI only with mpi4py
+    (lightning_fabric 2.6, plugins/environments).
+    """
+    place = context.place
+    if place.launcher is None or "LOCAL_RANK" in os.environ or "SLURM_NTASKS" in os.environ:
+        return
+    if nodes > 1 and not {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
+        raise RuntimeError(
+            f"{place.launcher} started {nodes} nodes, and MASTER_ADDR or MASTER_PORT is not set: "
+            "the ranks cannot find each other"
+        )
+    told = {
+        "RANK": place.rank,
+        "LOCAL_RANK": place.local_rank,
+        "WORLD_SIZE": place.world_size,
+        "NODE_RANK": place.node if nodes > 1 else 0,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": _FIRST_PORT + int(place.job, 16) % _PORTS,
+    }
+    for name, value in told.items():
+        os.environ.setdefault(name, str(value))
+    context.say(f"Told Lightning of {place.launcher}: LOCAL_RANK, MASTER_PORT and others set")
 
 
 def _strategy(context: Context) -> Any:

@@ -13,14 +13,7 @@ from ..errors import UsageError
 from ..pipelines import PIPELINES
 from ..pipelines import find as find_pipeline
 from ..pipelines.pipeline import Pipeline
-from .argument_types import (
-    Parser,
-    assignment,
-    choice,
-    count,
-    nearest,
-    replacement,
-)
+from .argument_types import Parser, assignment, choice, count, nearest, replacement
 from .arguments_help import epilog
 from .place import Place
 from .watch_options import add_watch_options, from_environment

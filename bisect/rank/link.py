@@ -67,7 +67,7 @@ class Link:
     def await_welcome(self, limit: float = 10.0) -> None:
         """Read the monitor's answer to hello: the run folder and the job's temporary folder."""
         if not self.welcome and not self.alone:
-            self.welcome = self._await("welcome", limit) or {}
+            self.welcome.update(self._await("welcome", limit) or {})
             if not self.welcome and not self.alone:
                 self._give_up(f"the monitor did not answer in {limit:.0f} s")
 
@@ -101,6 +101,10 @@ class Link:
             self._latest[kind] = message
         self._send(message)
 
+    def listen(self) -> None:
+        """Heed what the monitor has said meanwhile. Does not wait."""
+        self._await("nothing", 0.0)
+
     def hold(self, kind: str, **fields: Any) -> None:
         """Tell the monitor that we wait, and wait until it lets us go or says nothing any more."""
         self._send({"t": kind, **fields})
@@ -108,7 +112,6 @@ class Link:
             generation = self._successions
             answer = self._await("go", SILENCE_LIMIT)
             if answer is not None:
-                self.welcome.update(answer.get("learned", {}))
                 return
             if self._successions != generation:  # a new monitor does not know that we wait
                 self._send({"t": kind, **fields})
@@ -161,8 +164,10 @@ class Link:
             self._say(message["text"])
         elif message["t"] == "observe":
             self.lockstep = False
+        elif message["t"] == "learn":
+            self.welcome.update(message)
         elif message["t"] == "welcome":
-            self.welcome = message
+            self.welcome = {**message, **self.welcome}
 
     # ---- when the monitor is gone -----------------------------------------------------------
 

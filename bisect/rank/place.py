@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 FOLDER_VARIABLE = "HANGBISECT_FOLDER"
@@ -30,6 +30,16 @@ _DIALECTS = {
     "srun": ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_NODEID"),
     "pmi": ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE", "MPI_LOCALNRANKS", "PMI_NODE"),
 }
+_LAUNCHERS = {  # by what the process that started the ranks is called
+    "torchrun": "torchrun",
+    "deepspeed": "deepspeed",
+    "accelerate": "accelerate",
+    "mpirun": "mpirun",
+    "orted": "mpirun",
+    "prterun": "mpirun",
+    "slurmstepd": "srun",
+}
+_TYPED = {"torchrun", "deepspeed", "accelerate", "mpirun", "srun"}
 # Lightning ignores Slurm under these job names too: an interactive shell has the variables of a
 # step without being one (lightning SLURMEnvironment).
 _INTERACTIVE = {"bash", "interactive"}
@@ -93,6 +103,19 @@ def find_place(environ: Mapping[str, str] = os.environ) -> Place:
     )
 
 
+def command_line(place: Place, own: Sequence[str]) -> list[str]:
+    """Return the command that the user gave: the launcher's, or `own` where there is none.
+
+    Console scripts run as `python /path/to/torchrun ...`: they are named as one types them.
+    """
+    words = _command_of(place.launcher_pid) if place.launcher else []
+    if not any(os.path.basename(w) in _TYPED for w in words[:3]):
+        words = list(own)
+    if len(words) > 1 and os.path.basename(words[1]) in _TYPED:
+        words = words[1:]
+    return [os.path.basename(words[0]), *words[1:]] if words else []
+
+
 def _dialect(environ: Mapping[str, str]) -> str | None:
     for name, variables in _DIALECTS.items():
         if variables[0] not in environ:
@@ -145,15 +168,19 @@ def _stat_of(pid: int) -> tuple[int, int]:
 def _launcher_name(dialect: str | None, pid: int) -> str | None:
     if dialect is None:
         return None
+    words = [os.path.basename(word) for word in _command_of(pid)[:3]]
+    for known, name in _LAUNCHERS.items():
+        if known in words:
+            return name
+    return dialect
+
+
+def _command_of(pid: int) -> list[str]:
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = [os.path.basename(w.decode(errors="replace")) for w in file.read().split(b"\0")]
+            return [w.decode(errors="replace") for w in file.read().rstrip(b"\0").split(b"\0")]
     except OSError:
-        return dialect
-    for known in ("torchrun", "deepspeed", "accelerate", "mpirun", "orted", "prterun", "slurmstepd"):
-        if known in words[:3]:
-            return {"orted": "mpirun", "prterun": "mpirun", "slurmstepd": "srun"}.get(known, known)
-    return dialect
+        return []
 
 
 def _short_hash(identity: object) -> str:

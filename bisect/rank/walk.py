@@ -37,6 +37,8 @@ def walk(steps: Sequence[Step], context: Context, lines: Lines, link: Link) -> N
             timer.disarm()
         lines.say(title)
         _arrive(checkpoint.number, context, link)
+        link.listen()
+        _use_temporary_folder(context, link)
         if timer is None and link.welcome.get("stacks_file"):
             timer = StackTimer(link.welcome["stacks_file"])
         if checkpoint.name == context.args.until:
@@ -48,6 +50,14 @@ def _arrive(number: int, context: Context, link: Link) -> None:
     link.tell("reached", n=number)
     if context.args.barriers == "lockstep" and link.lockstep:
         link.hold("arrive", n=number)
+
+
+def _use_temporary_folder(context: Context, link: Link) -> None:
+    """Have the job's temporary files where the monitor removes them, however the job ends."""
+    if context.step.number == 1:
+        link.await_welcome()
+        if link.welcome.get("tmp"):
+            os.environ["TMPDIR"] = link.welcome["tmp"]
 
 
 def _doing(step: Step, context: Context) -> Callable[[Context], Any]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -56,8 +57,8 @@ class Way:
 def make(folder: Path, *pth_lines: str) -> Interpreter:
     venv.create(folder, symlinks=True)
     made = Interpreter(folder)
-    libraries = sysconfig.get_path("purelib")
-    (made.site_packages / "libraries.pth").write_text("\n".join([libraries, *pth_lines]) + "\n")
+    libraries = [path for path in sys.path if path.endswith("site-packages")]
+    (made.site_packages / "libraries.pth").write_text("\n".join([*libraries, *pth_lines]) + "\n")
     return made
 
 
@@ -125,7 +126,9 @@ INSTALLED_WAYS = (
 )
 
 
-@pytest.fixture(params=[*CHECKOUT_WAYS, *(pytest.param(w, marks=needs_wheel) for w in INSTALLED_WAYS)])
+@pytest.fixture(
+    params=[*CHECKOUT_WAYS, *(pytest.param(w, marks=needs_wheel) for w in INSTALLED_WAYS)]
+)
 def way(request: pytest.FixtureRequest, checkout: Path, tmp_path: Path) -> Way:
     """Each way of starting one process."""
     name: str = request.param
@@ -251,17 +254,13 @@ def test_workers_and_lightning_start_the_same_package_again(
     probed: dict[str, str], way: Way, checkout: Path
 ) -> None:
     """From another folder than at the start, too: the probe goes elsewhere first."""
-    if "checkout" in str(way.folder) or way.folder == checkout:
+    if way.folder == checkout:
         assert probed["package"] == str(checkout / "bisect")
     assert probed["spawn"] == probed["package"]
     assert probed["forkserver"] == probed["package"]
     assert probed["nested"] == probed["package"]
     assert probed["relaunched"].startswith("hangbisect ")
-
-
-def test_the_standard_librarys_bisect_is_what_others_get(
-    probed: dict[str, str], way: Way, checkout: Path
-) -> None:
+    # What others get is the standard library's, or in a checkout what offers the same.
     standard = str(Path(sysconfig.get_path("stdlib")) / "bisect.py")
     facade = str(checkout / "bisect" / "__init__.py")
     in_checkout = way.folder == checkout and "-m" in way.command
@@ -308,13 +307,14 @@ def test_lightnings_own_launch_starts_the_other_rank(
 # ---- not started ------------------------------------------------------------------------------
 
 ASK = (
-    "import sys; before = sorted(sys.modules); import bisect;"
-    "print(bisect.__file__); print(*before)"
+    "import sys; before = sorted(sys.modules); import bisect;print(bisect.__file__); print(*before)"
 )
 
 
 @needs_wheel
-@pytest.mark.parametrize("words", [["-c", ASK], ["-m", "asker"], ["asker.py"], ["-masker", "-m", "bisect"]])
+@pytest.mark.parametrize(
+    "words", [["-c", ASK], ["-m", "asker"], ["asker.py"], ["-masker", "-m", "bisect"]]
+)
 def test_a_process_that_does_not_say_minus_m_bisect_never_notices_us(
     words: list[str],
     bare: Interpreter,
@@ -352,5 +352,5 @@ def test_uninstalling_removes_the_line_too() -> None:
 @needs_wheel
 def test_the_core_asks_for_no_package_of_the_job() -> None:
     needed = [r for r in importlib.metadata.requires("hangbisect") or () if "extra ==" not in r]
-    names = {line.partition(">")[0].partition("=")[0].strip() for line in needed}
-    assert names <= {"psutil", "py-spy"}
+    names = {re.split(r"[^\w.-]", line)[0] for line in needed}
+    assert names == {"psutil", "py-spy"}

@@ -1,0 +1,1 @@
+"""What people and programs read: verdicts as text and JSON, stacks as text. Facts in, text out."""

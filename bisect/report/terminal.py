@@ -1,0 +1,259 @@
+"""A verdict on a terminal or in a log: at most 15 lines, the same order every time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..diagnosis.frames import job_frames, owner, short
+from ..diagnosis.view import seen
+from ..facts import Checkpoint, Frame, JobFacts, RankFacts, Verdict
+from .stacks import stack_text
+from .words import counted, cut, of_ranks, one_line, seconds, waited_for
+
+MOST_LINES = 15
+_FRAMES = 3  # of the stack, in the one line that it gets
+_LABEL = 10
+# Commands of ours that a verdict may point to; add one here when it exists ("isolate", "run").
+COMMANDS: frozenset[str] = frozenset()
+
+
+def verdict_lines(
+    verdict: Verdict,
+    job: JobFacts,
+    ranks: Sequence[RankFacts],
+    *,
+    run_dir: str,
+    state: str,
+    not_exercised: Sequence[str] = (),
+    slowest: str = "",
+    width: int | None = None,
+) -> list[str]:
+    """Return the verdict in words. `state` says what the job was left in, `slowest` which step
+    of a good run took longest; `width` is the terminal's, None for a pipe: nothing is cut.
+    """
+    if verdict.outcome == "ok":
+        lines = _well(verdict, not_exercised, slowest)
+    else:
+        lines = [_headline(verdict, ranks)]
+        lines += _culprit(verdict, ranks)
+        lines += _waiting(verdict, ranks)
+        lines += _because(verdict)
+        lines += _evidence(verdict, job, ranks)
+        lines += _next(verdict)
+        lines += _labelled("job", state)
+        lines += _labelled("report", run_dir)
+    return [cut(one_line_kept(line), width) for line in lines[:MOST_LINES]]
+
+
+def one_line_kept(line: str) -> str:
+    """Return `line` on one line, its columns as they are."""
+    return "".join(c if c.isprintable() else " " for c in line).rstrip()
+
+
+def _labelled(label: str, text: str) -> list[str]:
+    return [f"{label:<{_LABEL}}{one_line(text)}"] if text else []
+
+
+def _more(text: str) -> list[str]:
+    return [" " * _LABEL + one_line(text)] if text else []
+
+
+# ---- the parts, in their order --------------------------------------------------------------
+
+
+def _well(verdict: Verdict, not_exercised: Sequence[str], slowest: str) -> list[str]:
+    parts = [verdict.pipeline, counted(verdict.world_size, "rank"), seconds(verdict.seconds.total)]
+    line = f"OK  {', '.join(p for p in parts if p)}"
+    lines = [line + (f"; slowest step {slowest}" if slowest else "")]
+    for late in verdict.slow_steps[:3]:
+        phase = f" ({late.phase})" if late.phase else ""
+        lines.append(
+            f"    late: step {late.checkpoint} {late.name}{phase} took {seconds(late.seconds)}, "
+            f"allowed {seconds(late.deadline)}, {of_ranks(late.ranks)}"
+        )
+    if verdict.barrier_opened:
+        lines.append(f"    barrier opened: {one_line(verdict.barrier_opened)}")
+    if not_exercised:
+        lines.append(f"    not exercised: {', '.join(map(one_line, not_exercised))}")
+    if "run" in COMMANDS:
+        lines.append("    your own job: hangbisect run -- <the command you use today>")
+    return lines
+
+
+def _headline(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
+    place = verdict.checkpoint
+    where = ""
+    if place is not None:
+        phase = f", phase {place.phase}" if place.phase else ""
+        where = f"checkpoint {place.number} {place.title}{phase}"
+    hosts = len({r.host for r in ranks if r.host})
+    size = counted(verdict.world_size, "rank")
+    if hosts > 1:
+        size = f"{counted(hosts, 'node')}, {size}"
+    told = f"{seconds(verdict.seconds.total)} after start, {size}"
+    return "  ".join(part for part in (verdict.outcome.upper(), f"{where:<40}", told) if part)
+
+
+def _culprit(verdict: Verdict, ranks: Sequence[RankFacts]) -> list[str]:
+    blamed = verdict.ranks.culprit
+    if not blamed:
+        words = "none seen" if verdict.outcome == "interrupted" else "none that can be named"
+        return _labelled("culprit", words)
+    facts = [r for r in ranks if r.rank in blamed]
+    if verdict.outcome == "crash" or set(blamed) <= set(verdict.ranks.dead):
+        return _of_the_dead(verdict, facts)
+    who = of_ranks(blamed)
+    first = verdict.where[0] if verdict.where else None
+    if first is not None and first.pid is not None:
+        gpu = f" gpu {first.gpu}" if first.gpu is not None else ""
+        who += f"   {first.host} pid {first.pid}{gpu}"
+        who += f" and {len(blamed) - 1} more" if len(blamed) > 1 else ""
+    if set(blamed) <= set(verdict.ranks.never_started):
+        return _labelled("culprit", f"{who}   never started") + _hop(verdict)
+    does = [f"in {verdict.call}" if verdict.call else ""]
+    if verdict.waits_for is not None:
+        does.append(f"waits for {waited_for(verdict.waits_for)}")
+    return _labelled("culprit", f"{who}       {', '.join(d for d in does if d)}") + _hop(verdict)
+
+
+def _hop(verdict: Verdict) -> list[str]:
+    return _more(verdict.waits_for.detail) if verdict.waits_for is not None else []
+
+
+def _of_the_dead(verdict: Verdict, facts: Sequence[RankFacts]) -> list[str]:
+    lines = []
+    for one in facts[:2]:
+        text = f"rank {one.rank}   {one.host} pid {one.pid}   {how_it_ended(one)}"
+        lines += _labelled("culprit", text)
+    if len(facts) > 2:
+        lines += _more(f"and {of_ranks(r.rank for r in facts[2:])}")
+    return lines
+
+
+def how_it_ended(facts: RankFacts) -> str:
+    """Return in words how a rank left."""
+    if facts.error:
+        return f"ended by {facts.error}"
+    if facts.status is None:
+        return "is gone"
+    if facts.status < 0:
+        return f"ended by signal {-facts.status}"
+    if facts.status == 0:
+        return "left early, with status 0"
+    return f"ended with status {facts.status}"
+
+
+def _waiting(verdict: Verdict, ranks: Sequence[RankFacts]) -> list[str]:
+    """Who only waits, and what became of the others."""
+    found = verdict.ranks
+    lines = []
+    if found.waiting:
+        lines += _labelled("waiting", f"{of_ranks(found.waiting)}: not at fault")
+    others = sorted(set(found.stuck) - set(found.culprit))
+    if others:
+        lines += _labelled("also", f"{of_ranks(others)} stuck")
+    dead = sorted(set(found.dead) - set(found.culprit))
+    if dead:
+        lines += _labelled("ended", f"{of_ranks(dead)}, afterwards or because of it")
+    absent = sorted(set(found.never_started) - set(found.culprit))
+    if absent:
+        lines += _labelled("missing", f"{of_ranks(absent)} never started")
+    return lines
+
+
+def _because(verdict: Verdict) -> list[str]:
+    if verdict.cause is None:
+        return _labelled("cause", "unknown") if verdict.outcome == "hang" else []
+    lines = _labelled("cause", f"{verdict.cause.title}   {verdict.cause.confidence:.2f}")
+    return lines + _labelled("because", "; ".join(verdict.cause.matched) or verdict.cause.why)
+
+
+def _evidence(verdict: Verdict, job: JobFacts, ranks: Sequence[RankFacts]) -> list[str]:
+    lines = []
+    culprit = next((r for r in ranks if r.rank in verdict.ranks.culprit), None)
+    if culprit is not None:
+        lines += _labelled("stack", short_stack(culprit, job))
+        if culprit.last_line:
+            age = next((w.last_line_age for w in verdict.where if w.rank == culprit.rank), None)
+            ago = f", {seconds(age)} ago" if age is not None else ""
+            line = one_line(culprit.last_line)
+            lines += _labelled("last line", f'rank {culprit.rank}{ago}: "{line}"')
+    return lines + _seen_by(verdict, job, ranks)
+
+
+def short_stack(facts: RankFacts, job: JobFacts) -> str:
+    """Return the innermost frames of the library and of the user's code, innermost first:
+    "wandb_init.py:1012 init < train.py:88 main".
+    """
+    view = seen(facts.looks)
+    frames = job_frames(view.frames, job.package) if view else ()
+    shown = [f for f in frames if owner(f, job.package) != "import"]
+    own = [i for i, f in enumerate(shown) if owner(f, job.package) in ("user", "step")]
+    library = [i for i in range(len(shown)) if i not in own]
+    chosen = library[: _FRAMES - 1] + own[:1]
+    rest = [i for i in range(len(shown)) if i not in chosen]
+    chosen += rest[: _FRAMES - len(chosen)]
+    return " < ".join(_short(shown[i]) for i in sorted(chosen))
+
+
+def _short(frame: Frame) -> str:
+    return f"{frame.file.rpartition('/')[2]}:{frame.line} {short(frame.name)}"
+
+
+def _seen_by(verdict: Verdict, job: JobFacts, ranks: Sequence[RankFacts]) -> list[str]:
+    looked = [r for r in ranks if r.looks]
+    if not looked:
+        return []
+    most = max(looked, key=lambda r: len(r.looks))
+    span = most.looks[-1].at - most.looks[0].at
+    rung = "/proc" if verdict.seen_by == "proc" else f"{verdict.seen_by} and /proc"
+    text = f"{rung} on {len(looked)} of {counted(verdict.world_size, 'rank')}, "
+    text += f"{counted(len(most.looks), 'look')} in {seconds(max(0.0, span))}"
+    moved = [r.rank for r in looked if r.moved]
+    if verdict.outcome == "hang" and not moved:
+        text += ", nothing moved"
+    if job.still is not None and verdict.outcome == "hang":
+        text += f", still for {seconds(job.still)}"
+    return _labelled("seen by", text)
+
+
+def _next(verdict: Verdict) -> list[str]:
+    lines = _labelled("try", verdict.try_[0].command) if verdict.try_ else []
+    if "isolate" in COMMANDS and verdict.outcome == "hang":
+        lines += _labelled("prove it", f"hangbisect isolate -- {' '.join(verdict.command)}")
+    return lines
+
+
+# ---- while it goes on, and after --------------------------------------------------------------
+
+
+def slow_line(
+    table: Sequence[Checkpoint], ranks: Sequence[RankFacts], rank: int, moved: str, now: float
+) -> str:
+    """Return one line for a rank that is late but moves: what moves, and who waits meanwhile."""
+    facts = next((r for r in ranks if r.rank == rank), None)
+    place = ""
+    if facts is not None:
+        step = next((c for c in table if c.number == facts.reached + 1), None)
+        place = f"checkpoint {step.number} {step.title}" if step else ""
+        place += f", phase {facts.phase}" if facts.phase else ""
+    took = f", {seconds(now - facts.entered)}" if facts and facts.entered is not None else ""
+    waiting = [r.rank for r in ranks if r.rank != rank and (r.held or r.awaits)]
+    waits = "waits" if len(waiting) == 1 else "wait"
+    tail = f"; {of_ranks(waiting)} {waits}" if waiting else ""
+    return one_line_kept(f"SLOW  {place}   rank {rank}{took}: {one_line(moved)}{tail}")
+
+
+def culprit_stack(ranks: Sequence[RankFacts], verdict: Verdict, limit: int = 40) -> list[str]:
+    """Return the first culprit's stack as text, at most `limit` lines, for a log."""
+    for facts in ranks:
+        looks = [look for look in facts.looks if look.threads or look.dump]
+        if facts.rank in verdict.ranks.culprit and (looks or facts.looks):
+            look = looks[-1] if looks else facts.looks[-1]
+            lines = stack_text(look, facts.rank, "rank").splitlines()
+            cut_off = len(lines) - limit
+            if cut_off > 0:
+                kept = lines[: limit - 1]
+                return [*kept, f"({counted(cut_off + 1, 'more line')} in stacks/)"]
+            return lines
+    return []

@@ -1,0 +1,60 @@
+"""Calls that block for ever are left behind, and the caller goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from hangbisect.evidence.aside import aside, run, within
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """Something to wait for, opened at the end of the test."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_what_a_call_returns_or_raises_comes_back() -> None:
+    assert asyncio.run(aside(divmod, 7, 2, limit=60)) == (3, 1)
+    assert within(60, divmod, 7, 2) == (3, 1)
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(aside(divmod, 1, 0, limit=60))
+    with pytest.raises(ZeroDivisionError):
+        within(60, divmod, 1, 0)
+
+
+def test_a_call_that_blocks_is_left_and_not_made_again(gate: threading.Event) -> None:
+    calls = []
+
+    def block() -> None:
+        calls.append(1)
+        gate.wait()
+
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            asyncio.run(aside(block, limit=0.05, key="block"))
+    assert len(calls) == 1
+    with pytest.raises(TimeoutError):
+        within(0.05, gate.wait)
+
+
+def test_two_calls_at_one_time_do_not_refuse_each_other(gate: threading.Event) -> None:
+    async def both() -> list[bool]:
+        asyncio.get_running_loop().call_later(0.1, gate.set)
+        return await asyncio.gather(*(aside(gate.wait, limit=60, key="both") for _ in range(2)))
+
+    assert asyncio.run(both()) == [True, True]
+
+
+def test_a_program_that_does_not_end_is_killed() -> None:
+    ran = run([sys.executable, "-c", "import time; time.sleep(1000)"], 0.2)
+    assert ran.status is None
+    assert run([sys.executable, "-c", "raise SystemExit(3)"], 60).status == 3
+    with pytest.raises(OSError, match="no such program"):
+        run(["/no such program"], 60)

@@ -1,0 +1,254 @@
+"""What counts as movement: made-up looks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hangbisect.evidence.movement import busy, computing, moved, movement, places, stirred
+from hangbisect.evidence.traffic import speed
+from hangbisect.facts import Descriptor, Frame, Kernel, Look, Sample, Socket, Syscall, Thread
+
+PID = 100
+PEER = Socket(7, "tcp", "127.0.0.1:5000", "127.0.0.1:8000", "ESTABLISHED", received=10, sent=10)
+STORE = replace(PEER, inode=8, peer="127.0.0.1:29500")
+
+
+def sampled(at: float, **counters: float) -> Sample:
+    values = {"cpu": 0.0, "read": 0, "written": 0} | counters
+    return Sample(at=at, pid=PID, started=1, state="S", **values)  # type: ignore[arg-type]
+
+
+def thread(line: int, os_id: int = PID, name: str = "wait") -> Thread:
+    return Thread(os_id, None, False, False, (Frame(name, "a.py", line),))
+
+
+def in_call(name: str, *waits: Descriptor, tid: int = PID, stack: int = 1) -> Kernel:
+    return Kernel(tid, "python", "S", "", Syscall(0, name, (), descriptors=waits, stack=stack))
+
+
+def fd_of(socket: Socket) -> Descriptor:
+    return Descriptor(3, "socket", f"socket:[{socket.inode}]", socket=socket)
+
+
+def seen(at: float, **about: object) -> Look:
+    values: dict[str, object] = {
+        "threads": (thread(1),),
+        "kernel": (in_call("futex"),),
+        "sample": sampled(at),
+        "rung": "py-spy",
+    }
+    values |= about
+    return Look(at, PID, 1, "python", ("python", "t.py"), 50.0 + at, "S", **values)  # type: ignore[arg-type]
+
+
+def recv(at: float, received: int, sent: int, one: Socket = PEER, call: str = "recvfrom") -> Look:
+    now = replace(one, received=received, sent=sent)
+    return seen(at, kernel=(in_call(call, fd_of(now)),), sockets=(now,))
+
+
+def test_a_new_place_is_progress_and_the_same_one_is_none() -> None:
+    looks = [seen(0), seen(1), seen(2, threads=(thread(2),))]
+    assert moved(looks[:2]) == ""
+    assert moved(looks) == "runs through new code (wait, a.py:2)"
+
+
+def test_places_seen_earlier_in_the_step_are_not_new() -> None:
+    loop = [seen(at, threads=(thread(at % 3),)) for at in range(12)]
+    assert moved(loop[:3])
+    assert moved(loop[6:9], seen=places(loop[:6])) == ""
+
+
+def test_native_frames_are_no_place_for_only_some_looks_have_them() -> None:
+    native = Thread(
+        PID,
+        None,
+        False,
+        False,
+        (Frame("futex", "libc.so", 0, native=True), Frame("wait", "a.py", 1)),
+    )
+    assert moved([seen(0), seen(1, threads=(native,))]) == ""
+
+
+def test_a_look_in_which_py_spy_failed_is_no_movement() -> None:
+    failed = seen(1, threads=(), rung="proc", kernel=(in_call("futex", stack=9),))
+    assert moved([seen(0), failed, seen(2)], seen=places([seen(0)])) == ""
+
+
+def test_without_py_spy_the_place_in_the_kernel_counts() -> None:
+    looks = [
+        seen(at, threads=(), rung="proc", kernel=(in_call("read", stack=at),)) for at in (1, 2)
+    ]
+    assert moved(looks) == "runs through new code (in read)"
+    assert moved([looks[0], replace(looks[0], at=2.0)]) == ""
+
+
+def test_a_helper_thread_counts_only_while_the_main_thread_may_wait_for_threads() -> None:
+    def both(at: float, line: int, call: str) -> Look:
+        return seen(at, threads=(thread(1), thread(line, 101)), kernel=(in_call(call),))
+
+    assert moved([both(0, 1, "futex"), both(1, 2, "futex")])
+    assert moved([both(0, 1, "recvfrom"), both(1, 2, "recvfrom")]) == ""
+
+
+def test_a_byte_on_the_awaited_socket_is_progress() -> None:
+    assert moved([recv(0, 10, 10), recv(1, 13, 10)]) == "receives 3 bytes/s from 127.0.0.1:8000"
+
+
+def test_a_byte_long_after_the_last_is_said_as_such() -> None:
+    text = moved([recv(0, 10, 10), recv(5, 11, 10)])
+    assert text == "receives 1 byte in 5 s from 127.0.0.1:8000"
+
+
+def test_a_store_asked_again_is_no_progress() -> None:
+    looks = [recv(at, 10 + 3816 * at, 10 + 3816 * at, STORE, "poll") for at in range(4)]
+    assert moved(looks) == ""
+
+
+def test_a_master_that_answers_64_ranks_and_waits_itself_makes_no_progress() -> None:
+    def master(at: int) -> Look:
+        traffic = 3816 * 64 * at
+        clients = tuple(
+            replace(STORE, inode=n, received=3816 * at, sent=3000 * at) for n in range(64)
+        )
+        return seen(at, sockets=clients, sample=sampled(at, read=traffic, written=traffic))
+
+    assert moved([master(at) for at in range(4)]) == ""
+
+
+def test_a_trickle_beside_the_awaited_socket_is_no_progress() -> None:
+    waits = in_call("recvfrom", fd_of(STORE))
+    looks = [
+        seen(at, kernel=(waits,), sockets=(replace(PEER, received=at), STORE)) for at in range(3)
+    ]
+    assert moved(looks) == ""
+
+
+def test_a_download_in_a_native_thread_is_progress() -> None:
+    looks = [seen(at, sockets=(replace(PEER, received=at * 2_000_000),)) for at in range(2)]
+    assert moved(looks) == "receives 2.0 MB/s from 127.0.0.1:8000"
+
+
+def test_a_small_question_on_a_new_connection_is_polling() -> None:
+    asked_again = replace(PEER, inode=9, received=500, sent=10)
+    again = seen(1, kernel=(in_call("recvfrom", fd_of(asked_again)),), sockets=(asked_again,))
+    assert moved([recv(0, 500, 300), again]) == ""
+
+
+def test_sending_counts_in_a_call_that_sends() -> None:
+    assert moved([recv(0, 0, 0, call="sendto"), recv(1, 0, 900, call="sendto")]).startswith("sends")
+    assert moved([recv(0, 0, 0), recv(1, 0, 900)]) == ""
+
+
+def test_reading_a_slow_file_is_seen_by_its_offset() -> None:
+    def reading(at: float, position: int) -> Look:
+        return seen(at, kernel=(in_call("read", Descriptor(4, "file", "/m", position=position)),))
+
+    assert moved([reading(0, 0), reading(2, 600)]) == "reads 300 bytes/s (/m)"
+    assert moved([reading(0, 600), reading(2, 600)]) == ""
+
+
+def test_a_byte_through_the_awaited_pipe_is_progress() -> None:
+    pipe = Descriptor(4, "pipe", "pipe:[1]")
+    waits, beside = in_call("poll", pipe), in_call("futex")
+
+    def read(at: float, main: int, call: Kernel) -> Look:
+        return seen(at, kernel=(call,), sample=sampled(at, read=main, main_read=main))
+
+    assert moved([read(0, 0, waits), read(1, 2, waits)]) == "reads 2 bytes/s from pipe:[1]"
+    assert moved([read(0, 0, beside), read(1, 2, beside)]) == ""
+
+
+def test_bytes_from_storage_and_pages_of_mapped_files_are_progress() -> None:
+    assert moved([seen(0), seen(1, sample=sampled(1, disk_read=40_000_000))]) == "reads 40 MB/s"
+    assert "mapped" in moved([seen(0), seen(1, sample=sampled(1, faults=9))])
+
+
+def test_a_helper_that_reads_proc_is_no_progress() -> None:
+    assert moved([seen(0), seen(1, sample=sampled(1, read=900_000))]) == ""
+
+
+def test_the_work_of_a_child_counts() -> None:
+    def child(at: float, read: int) -> Look:
+        one = seen(at, threads=(), rung="proc", sample=sampled(at, disk_read=read))
+        return replace(one, pid=200, name="git", command=("git", "clone"))
+
+    text = moved([seen(0), seen(1)], [[child(0, 0), child(1, 5_000_000)]])
+    assert text == "its child git (200) reads 5.0 MB/s"
+
+
+def test_a_child_that_was_started_counts_once_for_a_command_line() -> None:
+    born = replace(
+        seen(2, threads=(), rung="proc"),
+        pid=300,
+        name="cc1plus",
+        command=("cc1plus", "a.cpp"),
+        age=1.0,
+    )
+    assert moved([seen(0), seen(2)], [[born]]) == "its child cc1plus (300) was started"
+    again = replace(born, pid=301)
+    assert moved([seen(0), seen(2)], [[again]], seen=places([born])) == ""
+
+
+def test_cpu_alone_is_busy_and_no_progress() -> None:
+    looks = [seen(at, sample=sampled(at, cpu=at * 0.97)) for at in range(3)]
+    assert moved(looks) == ""
+    assert busy(looks)
+    assert computing(looks) == "computes (97 % of a core)"
+    assert not busy([seen(0), seen(1)])
+
+
+def test_a_child_that_computes_makes_it_busy() -> None:
+    child = [
+        replace(seen(at, sample=sampled(at, cpu=at)), pid=200, name="cc1plus") for at in range(2)
+    ]
+    assert (
+        computing([seen(0), seen(1)], [child])
+        == "its child cc1plus (200) computes (100 % of a core)"
+    )
+    assert busy([seen(0), seen(1)], [child])
+
+
+def test_a_pid_used_again_is_not_compared() -> None:
+    other = replace(sampled(1, cpu=50, disk_read=10**9), started=2)
+    assert movement(seen(0), seen(1, sample=other)).share == 0
+    assert moved([seen(0), seen(1, sample=other)]) == ""
+
+
+def test_cheap_readings_say_when_a_look_is_due() -> None:
+    assert stirred(sampled(0), sampled(1)) == ""
+    assert stirred(sampled(0), sampled(1, read=3816)) == ""
+    assert stirred(sampled(0), sampled(1, cpu=0.5)) == "uses 50 % of a core"
+    assert stirred(sampled(0), sampled(1, read=41_000_000)) == "reads 41 MB/s"
+
+
+counters = st.integers(0, 10**12)
+
+
+@given(
+    st.lists(
+        st.tuples(counters, counters, counters, st.floats(0, 1e6), st.integers(0, 3)), max_size=6
+    )
+)
+def test_moved_says_something_about_any_looks(
+    rows: list[tuple[int, int, int, float, int]],
+) -> None:
+    looks = [
+        replace(
+            recv(float(at), received, sent),
+            threads=(thread(line),),
+            sample=sampled(at, cpu=cpu, read=read, main_read=read),
+        )
+        for at, (received, sent, read, cpu, line) in enumerate(rows)
+    ]
+    text = moved(looks, [looks])
+    assert isinstance(text, str)
+    assert not (busy(looks) and text and moved(looks))
+    assert moved([*looks, *looks[-1:]], seen=places(looks)).count("new code") == 0
+
+
+@given(st.integers(0, 10**15), st.floats(0, 1e9))
+def test_a_speed_is_never_empty(count: int, seconds: float) -> None:
+    assert speed(count, seconds)

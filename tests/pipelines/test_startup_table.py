@@ -1,0 +1,75 @@
+"""The table of the main pipeline: the numbers, names and titles that others rely on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hangbisect.pipelines import PIPELINES, find
+
+CONTRACT = """
+ 0 launcher          Ranks started               launcher
+ 1 script            Script started              interpreter
+ 2 arguments         Args parsed                 arguments
+ 3 logs_directory    Logs directory ready        filesystem
+ 4 tokenizer         Tokenizer loaded            hub
+ 5 model             Model created               model
+ 6 lightning_module  LLMModule ready             lightning
+ 7 data_module       DataModule ready            data
+ 8 accelerator       Accelerator configured      accelerator
+ 9 wandb_logger      WandbLogger ready           wandb
+10 memory_callback   MemoryLoggingCallback ready callbacks
+11 trainer           Trainer ready               trainer
+12 training          Training finished           fit
+"""
+PHASES = (
+    *("launch", "process_group", "prepare_data", "setup", "wrap", "first_batch"),
+    *("first_backward", "first_step", "steady", "teardown"),
+)
+
+
+def test_the_table_is_the_contract() -> None:
+    rows = [line.split() for line in CONTRACT.strip().splitlines()]
+    expected = [(int(row[0]), row[1], " ".join(row[2:-1]), row[-1]) for row in rows]
+    table = find("startup").table
+    assert [(c.number, c.name, c.title, c.component) for c in table] == expected
+
+
+def test_training_has_its_phases_and_only_the_steady_one_is_never_late() -> None:
+    phases = find("startup").table[-1].phases
+    assert tuple(phase.name for phase in phases) == PHASES
+    assert [phase.name for phase in phases if phase.deadline is None] == ["steady"]
+
+
+def test_wandb_and_the_trainer_are_the_prime_suspects() -> None:
+    assert [c.number for c in find("startup").table if c.suspect] == [9, 11]
+
+
+def test_three_steps_may_be_skipped() -> None:
+    assert find("startup").skippable == ("logs_directory", "wandb_logger", "memory_callback")
+
+
+def test_a_pipeline_is_found_by_its_name() -> None:
+    assert [find(name).name for name in PIPELINES] == list(PIPELINES)
+    with pytest.raises(KeyError):
+        find("shutdown")
+
+
+def test_the_table_is_there_without_any_library(package: Path) -> None:
+    code = (
+        "import sys, importlib.util as u\n"
+        f"s = u.spec_from_file_location('pkg', {str(package / '__init__.py')!r},"
+        f" submodule_search_locations=[{str(package)!r}])\n"
+        "sys.modules['pkg'] = u.module_from_spec(s)\n"
+        "from pkg.pipelines import find\n"
+        "from pkg.rank import arguments\n"
+        "find('startup')\n"
+        "roots = {name.partition('.')[0] for name in sys.modules} - {'pkg', '__main__'}\n"
+        "print(sorted(roots - set(sys.stdlib_module_names)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]", done.stderr

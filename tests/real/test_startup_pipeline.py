@@ -1,0 +1,115 @@
+"""The main pipeline with the real libraries, on one process and on two."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from hangbisect.pipelines import find
+
+pytest.importorskip("pytorch_lightning")
+
+DEADLINE = 240.0
+PHASES = [phase.name for phase in find("startup").table[-1].phases]
+# A step of one's own that counts W&B's processes while all of them are there.
+COUNT = """
+import psutil
+
+def count(given):
+    names = [child.name() for child in psutil.Process().children(recursive=True)]
+    given.context.say(f"{sum(name.startswith('wandb-core') for name in names)} of wandb-core")
+    return []
+"""
+
+
+class Walk:
+    """Starts a walk in a folder of its own, without W&B credentials, and returns its output."""
+
+    def __init__(self, start: object, package: Path, tmp_path: Path) -> None:
+        self._start, self._package, self._folder = start, package, tmp_path
+
+    def __call__(self, *words: str, ranks: int = 0) -> str:
+        launcher = ["-m", "torch.distributed.run", f"--nproc_per_node={ranks}"] if ranks else []
+        clean = {n: v for n, v in os.environ.items() if not n.startswith(("WANDB_", "HANGBISECT_"))}
+        process = self._start(  # type: ignore[operator]
+            *(sys.executable, *launcher, self._package, "--fast-dev-run", "2"),
+            *("--run-dir", self._folder / "run", *words),
+            env={**clean, "HOME": str(self._folder), "NETRC": str(self._folder / ".netrc")},
+            cwd=self._folder,
+        )
+        out, err = process.communicate(timeout=DEADLINE)
+        assert process.returncode == 0, out + err
+        return str(out)
+
+
+@pytest.fixture
+def walk(start: object, package: Path, tmp_path: Path) -> Walk:
+    return Walk(start, package, tmp_path)
+
+
+def lines_of(rank: int, out: str) -> list[str]:
+    return re.findall(rf"\[R{rank}/\d+\]\[LR\d+\]\[PID:\d+\] (.*)", out)
+
+
+@pytest.mark.parametrize(
+    ("how", "processes"),
+    [("logger", 1), ("every-rank", 2), ("rank0", 1), ("offline", 1), ("off", 0)],
+)
+def test_wandb_is_started_as_often_as_is_asked(
+    walk: Walk, tmp_path: Path, how: str, processes: int
+) -> None:
+    (tmp_path / "counting.py").write_text(COUNT)
+    out = walk("--wandb", how, "--use", "callbacks=counting:count", ranks=2)
+    assert sum(int(n) for n in re.findall(r"(\d) of wandb-core", out)) == processes
+    assert out.count("W&B finished") == processes
+    assert len([*(tmp_path / "run" / "logs").glob("wandb/offline-run-*")]) == processes
+
+
+def test_every_rank_walks_every_checkpoint_and_phase(walk: Walk) -> None:
+    out = walk(ranks=2)
+    for rank in (0, 1):
+        said = lines_of(rank, out)
+        checkpoints = [line for line in said if line.startswith("CHECKPOINT")]
+        expected = [f"CHECKPOINT {c.number}: {c.title}" for c in find("startup").table[1:]]
+        assert checkpoints == expected
+        assert [line[6:] for line in said if line.startswith("Phase ")] == PHASES
+        assert "Process group ready: gloo, 2 ranks" in said
+    assert out.count("Environment at the start") == 2
+    assert out.count("Environment before the Trainer") == 2
+    assert out.count("W&B runs offline: no account") == 2
+
+
+def test_one_process_without_a_launcher_walks_too(walk: Walk) -> None:
+    out = walk("--wandb", "off", "--skip", "logs_directory", "--skip", "memory_callback")
+    said = lines_of(0, out)
+    assert "CHECKPOINT 3: Logs directory ready (skipped)" in said
+    assert "CHECKPOINT 12: Training finished" in said
+
+
+def test_lightning_starts_the_other_ranks_itself(walk: Walk) -> None:
+    out = walk("--wandb", "off", "--devices", "2")
+    assert out.count("Process group ready: gloo, 2 ranks") == 2
+    assert out.count("CHECKPOINT 12: Training finished") == 2
+
+
+def test_model_tokenizer_and_data_may_be_ones_own(walk: Walk, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    from hangbisect.pipelines.model_steps import END_OF_TEXT, MODEL_CONFIG, TOKENIZER
+
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_file=TOKENIZER, eos_token=END_OF_TEXT
+    ).save_pretrained(tmp_path / "mine")
+    config = transformers.AutoConfig.from_pretrained(MODEL_CONFIG)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "mine")
+    (tmp_path / "mine.txt").write_text("one line\nanother line\n")
+    out = walk(
+        *("--tokenizer", "mine", "--model", "mine", "--data", "mine.txt", "--hub", "offline"),
+        *("--num-workers", "1", "--worker-start", "spawn", "--backend", "gloo", "--wandb", "off"),
+        ranks=2,
+    )
+    assert out.count("transformers.AutoModelForCausalLM.from_pretrained with mine") == 2
+    assert out.count("HF_HUB_OFFLINE=1") >= 2
+    assert out.count("CHECKPOINT 12: Training finished") == 2
