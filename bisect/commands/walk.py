@@ -40,8 +40,11 @@ def run(argv: list[str]) -> int:
 
         lines.say(f"hangbisect {VERSION}, Python {sys.version.split()[0]}")
     from ..rank import arguments
+    from ..rank.users_own import check_module
 
     args, pipeline = arguments.parse(argv, place)
+    for function in args.use.values():
+        check_module(function)
     return _watched(args, pipeline, place, lines, outcome_pipe)
 
 
@@ -94,9 +97,10 @@ def _failed(error: BaseException, place: Place, lines: Lines, link: Link) -> int
         raise error
     where = traceback.extract_tb(error.__traceback__)[-1]
     summary = traceback.format_exception_only(error)[-1].strip().splitlines()[0]
-    link.leaving(1, f"{summary} ({os.path.basename(where.filename)}:{where.lineno})")
+    whole = "".join(traceback.format_exception(error))
+    link.leaving(1, f"{summary} ({os.path.basename(where.filename)}:{where.lineno})", whole)
     lines.say(f"FAILED: {summary}")
-    sys.stderr.write("".join(traceback.format_exception(error)))
+    sys.stderr.write(whole)
     return 1
 
 

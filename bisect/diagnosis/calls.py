@@ -117,7 +117,7 @@ def _direct(view: Seen, frames: Sequence[Frame], job: JobFacts, announced: str) 
         return announced
     if not view.holds_gil and view.call_name in _PYTHON_NAMES:
         return _PYTHON_NAMES[view.call_name]
-    return announced or dotted(inner)
+    return dotted(inner)
 
 
 def frame_of(look: Look, package: str = "") -> str | None:

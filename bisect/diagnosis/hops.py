@@ -7,6 +7,7 @@ object that the system call names, and only then the bare name of the call.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -21,6 +22,7 @@ from .threads import futex_wait, gil_wait
 from .view import Seen, seen
 
 _DEPTH = 3  # of children's children, when saying what a child waits for
+_GPU_CALL = re.compile(r"(?:cuda|hip|hsa)[A-Z]\w*|cu[A-Z]\w*|cudart::")
 # Loops that sleep between two looks at a lock.
 _POLLED_LOCKS = (
     ("filelock/", ("_poll_until_acquired", "acquire"), "a lock file"),
@@ -63,6 +65,7 @@ def first_hop(looks: Sequence[Look], around: Context, depth: int = 0) -> Wait:
         or _file_lock(view, looks, around)
         or _meeting(view)
         or gil_wait(view)
+        or _device(view)
         or (Wait("itself", _at(view)) if view.running else None)
         or _blocked(view, family, around)
         or Wait("unknown", view.wchan or view.call_name)
@@ -93,6 +96,16 @@ def _joined(*parts: str) -> str:
 
 def _at(view: Seen) -> str:
     return next((f"runs in {worded(f)}" for f in view.frames if not f.native), "runs")
+
+
+def _device(view: Seen) -> Wait | None:
+    """Waiting for a GPU spins as often as it sleeps: only native frames tell."""
+    for frame in view.frames:
+        if not frame.native:
+            break
+        if _GPU_CALL.match(frame.name):
+            return Wait("device", _joined(frame.name, _at_call(view)))
+    return None
 
 
 def _connecting(view: Seen) -> Wait | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ..facts import RankFacts, Wait, WaitKind
+from ..facts import FileLock, RankFacts, Wait, WaitKind
 from .distributed import group_call, group_wait
 from .hops import Context, first_hop
 from .people import people
@@ -30,7 +30,8 @@ class _Hop:
 
     facts: RankFacts
     wait: Wait | None
-    group: str = ""  # construction, collective, store, or none
+    # construction, collective, store; unsure: asleep in a futex, and no stack to tell why
+    group: str = ""
     call: str = ""
 
 
@@ -61,9 +62,23 @@ def _hop(facts: RankFacts, ranks: Sequence[RankFacts]) -> _Hop:
         return _Hop(facts, Wait("unknown", ""))
     around = Context(facts, people(ranks), _lock_files_of_others(facts, ranks))
     wait = first_hop(facts.looks, around)
+    if wait.kind == "futex" and not view.frames:
+        return _Hop(facts, wait, "unsure")
     if wait.kind not in ("collective", "store"):
         return _Hop(facts, wait)
     return _Hop(facts, wait, group_wait(view) or "store", group_call(view))
+
+
+def _lock_files_of_others(facts: RankFacts, ranks: Sequence[RankFacts]) -> tuple[FileLock, ...]:
+    """Return the lock file that another rank or a child of it has, none if there are several."""
+    found: dict[int, FileLock] = {}
+    for other in ranks:
+        families = (other.looks, *other.children) if other.rank != facts.rank else ()
+        for look in [looks[-1] for looks in families if looks]:
+            for lock in look.holds:
+                if lock.path.endswith(".lock"):
+                    found[lock.inode] = replace(lock, holder=look.pid, holder_name=look.name)
+    return tuple(found.values()) if len(found) == 1 else ()
 
 
 def _situation(hop: _Hop, hops: dict[int, _Hop], absent: list[int], remote: list[int]) -> Situation:
@@ -94,6 +109,9 @@ def _grouped(hop: _Hop, others: list[_Hop], absent: list[int], remote: list[int]
     call = hop.call or hop.wait.detail
     own = [h for h in others if not h.group and not h.facts.held and not h.facts.awaits]
     ours = [h for h in others if not h.group and (h.facts.held or h.facts.awaits)]
+    if hop.group == "unsure":
+        found = _for_ranks("perhaps a collective (no stack)", own, [])
+        return found if own else Situation(hop.wait)
     softer = [h for h in others if h.group == "store"] if hop.group != "store" else []
     missing = _first([own, softer, ours])
     if missing or absent:
@@ -101,7 +119,7 @@ def _grouped(hop: _Hop, others: list[_Hop], absent: list[int], remote: list[int]
         return replace(found, meets=hop.group != "store")
     if hop.group == "store":
         return Situation(hop.wait)
-    peers = frozenset(h.facts.rank for h in others if h.group)
+    peers = frozenset(h.facts.rank for h in others if h.group and h.group != "unsure")
     if remote:
         named = f"{call}: rank {remote[0]} and others of other nodes are not seen from here"
         return Situation(Wait("absent_rank", named, rank=remote[0]), peers, True, away=True)

@@ -30,7 +30,8 @@ def _safer(entry: Toggle, current: str | None) -> list[str]:
     values = list(entry.values)
     if current in values:
         values = values[values.index(current) + 1 :]
-    return sorted(reversed(values), key=lambda value: value in _LAST)
+    values.reverse()
+    return sorted(values, key=lambda value: value in _LAST)
 
 
 def _spellings(entry: Toggle) -> tuple[str, str]:

@@ -81,7 +81,11 @@ def _job_facts(
     job: Job, ended: Ended, ranks: Sequence[RankFacts], due: Overdue | None
 ) -> JobFacts:
     now = time.monotonic()
-    moved_at = [m.moved_at for m in job.members if not m.left and not m.waits_for_us]
+    moved_at = [
+        m.moved_at if ended == "busy" else max(m.moved_at, m.stirred_at)
+        for m in job.members
+        if not m.left and not m.waits_for_us
+    ]
     return JobFacts(
         ended=ended,
         pipeline=str(job.settings["pipeline"]),
@@ -93,7 +97,7 @@ def _job_facts(
         now=now,
         started=job.started,
         package=PACKAGE,
-        still=round(now - max(moved_at), 3) if due and moved_at else None,
+        still=round(now - max(moved_at), 3) if moved_at else None,
         past_deadline=round(now - due.since, 3) if due and due.clock == "late" else None,
         slow_steps=tuple(job.slow_steps.values()),
         barrier_opened=job.barrier_opened,
@@ -127,6 +131,9 @@ def _write_evidence(job: Job, verdict: Verdict, ranks: Sequence[RankFacts]) -> N
             one = best(looks)
             name = f"stacks/rank-{rank.rank}-{_plain(one.name)}-{one.pid}.txt"
             job.files.write(name, stack_text(one, rank.rank, "child"))
+    for member in job.members:
+        if member.traceback:
+            job.files.write(f"stacks/rank-{member.rank}.txt", member.traceback)
     job.files.write("stacks/merged.txt", merged(ranks))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..diagnosis.waits import wait_of
@@ -49,7 +50,7 @@ class Inspection:
         """Look once at every living rank and its descendants; `native` ranks are paused for it."""
         job = self.job
         await asyncio.to_thread(job.family.refresh)
-        members = [m for m in self.members if not m.left]
+        members = [m for m in self.members if not m.left and m.left_at is None]
         targets: list[tuple[Member, Target]] = []
         for member in members:
             targets.append((member, self._target(member)))
@@ -84,6 +85,10 @@ class Inspection:
         return Target(member.pid, "rank", stacks)
 
     def _keep(self, member: Member, one: Look) -> None:
+        # Our own sockets are no evidence: a rank's link to us is always silent when it hangs.
+        ours = str(self.job.folder)
+        sockets = tuple(s for s in one.sockets if ours not in s.local and ours not in s.peer)
+        one = replace(one, sockets=sockets)
         looks = member.looks if one.pid == member.pid else member.children.setdefault(one.pid, [])
         looks.append(one)
         del looks[1:-KEPT]  # the first shows what moved since long ago

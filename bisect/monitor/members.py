@@ -50,6 +50,7 @@ class Member:
     left_at: float | None = None
     status: int | None = None
     error: str = ""
+    traceback: str = ""
     not_exercised: tuple[str, ...] = ()
     # what the watch saw of it
     started_ticks: int = 0
@@ -193,6 +194,7 @@ class Members:
     def _on_bye(self, member: Member, message: Message, at: float) -> None:
         member.status = int(message["status"])
         member.error = str(message.get("error", ""))
+        member.traceback = str(message.get("traceback", ""))
         member.finished = bool(message.get("finished"))
         member.left_at = at
 

@@ -177,12 +177,13 @@ class Server:
         """Open all barriers for good: our barrier is never the cause."""
         job = self.job
         job.lockstep, job.barrier_opened = False, why
+        held = [m for m in job.members if m.held_at is not None]
         for member in job.members:
             job.tell(member.rank, "observe")
-            if member.held_at is not None:
-                number = member.held_at
-                job.members.opens(number, asyncio.get_running_loop().time())
-        for member in job.members:
+        job.members.opens(
+            max((m.held_at or 0 for m in held), default=0), asyncio.get_running_loop().time()
+        )
+        for member in held:
             self._let_go(member)
 
     def _let_go(self, member: Member) -> None:

@@ -71,9 +71,12 @@ class Link:
             if not self.welcome and not self.alone:
                 self._give_up(f"the monitor did not answer in {limit:.0f} s")
 
-    def leaving(self, status: int, error: str = "", finished: bool = False) -> None:
+    def leaving(
+        self, status: int, error: str = "", traceback: str = "", finished: bool = False
+    ) -> None:
         """Note what the goodbye will say; it is said when the interpreter ends."""
         self._goodbye = {"status": status, "error": error, "finished": finished}
+        self._goodbye["traceback"] = traceback
         if finished:
             self.tell("finished")
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import sys
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
 from .context import Context
 from .lines import Lines
 from .link import Link
 from .sight import StackTimer
+from .users_own import load
 
 if TYPE_CHECKING:
     from ..pipelines.pipeline import Step
@@ -73,32 +71,3 @@ def _doing(step: Step, context: Context) -> Callable[[Context], Any]:
         return function(given)
 
     return users_own
-
-
-def load(place: str) -> Callable[..., Any]:
-    """Return the function at `module:function`; modules also from the current folder.
-
-    Raises UsageError if there is no such module or function.
-    """
-    module_name, _, name = place.partition(":")
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.append(here)
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name and not module_name.startswith(error.name):
-            raise
-        raise UsageError(
-            f"--use: no module {module_name!r}", f"Looked in {here} and on PYTHONPATH."
-        ) from None
-    try:
-        function = getattr(module, name)
-    except AttributeError:
-        raise UsageError(
-            f"--use: {module_name} has no function {name!r}",
-            "It has: " + ", ".join(n for n in vars(module) if not n.startswith("_")),
-        ) from None
-    if not callable(function):
-        raise UsageError(f"--use: {place} is no function but {type(function).__name__}")
-    return function  # type: ignore[no-any-return]

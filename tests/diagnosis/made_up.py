@@ -24,20 +24,10 @@ PACKAGE = "/site-packages/hangbisect"
 LIB = "/venv/lib/python3.11/site-packages"
 STD = "/usr/lib/python3.11"
 
-_ROWS = [
-    "launcher",
-    "interpreter",
-    "arguments",
-    "filesystem",
-    "hub",
-    "model",
-    "lightning",
-    "data",
-    "accelerator",
-    "wandb",
-    "callbacks",
-    "trainer",
-]
+_ROWS = (
+    *("launcher", "interpreter", "arguments", "filesystem", "hub", "model", "lightning", "data"),
+    *("accelerator", "wandb", "callbacks", "trainer"),
+)
 _PHASES = (
     Phase("process_group", "strategy", 60),
     Phase("setup", "data", 60),

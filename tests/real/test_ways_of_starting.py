@@ -8,14 +8,15 @@ distribution is copied into it, it is one where we were never installed.
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import venv
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,24 +55,35 @@ class Way:
     python: Path
 
 
-def make(folder: Path, *pth_lines: str) -> Interpreter:
+def make(folder: Path, *pth_lines: str, wheel: Path | None = None) -> Interpreter:
+    """Make one, with `wheel` installed and with the lines in a .pth that is read before ours."""
     venv.create(folder, symlinks=True)
     made = Interpreter(folder)
+    if wheel:  # before pip can see what is installed elsewhere
+        pip(made, "install", "--quiet", "--no-index", "--no-deps", wheel)
     libraries = [path for path in sys.path if path.endswith("site-packages")]
-    (made.site_packages / "libraries.pth").write_text("\n".join([*libraries, *pth_lines]) + "\n")
+    (made.site_packages / "a.pth").write_text("\n".join([*libraries, *pth_lines]) + "\n")
     return made
 
 
-def install(made: Interpreter) -> None:
-    """Copy our installed distribution, file for file, into the environment."""
-    for file in importlib.metadata.files("hangbisect") or ():
-        target = made.site_packages / file
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(str(file.locate()), target)
-    command = made.folder / "bin" / "hangbisect"
-    first, _, rest = command.read_text().partition("\n")
-    assert first.startswith("#!")
-    command.write_text(f"#!{made.python}\n{rest}")
+def pip(made: Interpreter, *words: object) -> str:
+    command = [sys.executable, "-m", "pip", "--python", made.python, *words]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=DEADLINE)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that is installed here, put together again from its record."""
+    name = f"hangbisect-{importlib.metadata.version('hangbisect')}-py3-none-any.whl"
+    made = tmp_path_factory.mktemp("wheel") / name
+    left_by_pip = ("INSTALLER", "REQUESTED", "direct_url.json")
+    with zipfile.ZipFile(made, "w") as archive:
+        for file in importlib.metadata.files("hangbisect") or ():
+            if file.parts[0] != ".." and file.name not in left_by_pip and file.suffix != ".pyc":
+                archive.write(str(file.locate()), str(file))
+    return made
 
 
 def is_wheel_installed() -> bool:
@@ -79,7 +91,8 @@ def is_wheel_installed() -> bool:
         files = importlib.metadata.files("hangbisect") or ()
     except importlib.metadata.PackageNotFoundError:
         return False
-    return any(str(file) == "hangbisect/__main__.py" for file in files)
+    pip_is_here = importlib.util.find_spec("pip") is not None
+    return pip_is_here and any(str(file) == "hangbisect/__main__.py" for file in files)
 
 
 needs_wheel = pytest.mark.skipif(
@@ -100,19 +113,14 @@ def bare_with_random(tmp_path_factory: pytest.TempPathFactory) -> Interpreter:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Interpreter:
-    made = make(tmp_path_factory.mktemp("installed") / "venv")
-    install(made)
-    return made
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Interpreter:
+    return make(tmp_path_factory.mktemp("installed") / "venv", wheel=wheel)
 
 
 @pytest.fixture(scope="module")
-def installed_with_random(tmp_path_factory: pytest.TempPathFactory) -> Interpreter:
-    made = make(tmp_path_factory.mktemp("installed-random") / "venv", "import random")
-    install(made)
-    # .pth files are taken in the order of their names; ours must come after to prove anything.
-    (made.site_packages / "libraries.pth").rename(made.site_packages / "a.pth")
-    return made
+def installed_with_random(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Interpreter:
+    folder = tmp_path_factory.mktemp("installed-random") / "venv"
+    return make(folder, "import random", wheel=wheel)
 
 
 CHECKOUT_WAYS = ("checkout: -m bisect", "checkout: folder", "checkout: folder, random imported")
@@ -344,13 +352,31 @@ def test_the_line_at_the_start_of_every_interpreter_imports_nothing_but_sys(
 
 
 @needs_wheel
-def test_uninstalling_removes_the_line_too() -> None:
-    """Pip removes what the record names."""
-    assert PTH in {str(file) for file in importlib.metadata.files("hangbisect") or ()}
+def test_uninstalling_gives_minus_m_bisect_back(
+    wheel: Path, start: Start, environ: dict[str, str], tmp_path: Path
+) -> None:
+    made = make(tmp_path / "venv", wheel=wheel)
+    (made.site_packages / "a.pth").unlink()
+    assert (made.site_packages / PTH).exists()
+    pip(made, "uninstall", "--quiet", "--yes", "hangbisect")
+    assert not list(made.folder.rglob("hangbisect*"))
+    assert output_of(start(made.python, "-m", "bisect", cwd=tmp_path, env=environ)) == ""
 
 
 @needs_wheel
-def test_the_core_asks_for_no_package_of_the_job() -> None:
-    needed = [r for r in importlib.metadata.requires("hangbisect") or () if "extra ==" not in r]
-    names = {re.split(r"[^\w.-]", line)[0] for line in needed}
-    assert names == {"psutil", "py-spy"}
+def test_the_core_installs_next_to_another_torch_and_changes_no_package(
+    wheel: Path, tmp_path: Path
+) -> None:
+    venv.create(tmp_path / "venv", symlinks=True)
+    made = Interpreter(tmp_path / "venv")
+    for name, version in (("torch", "2.1.0"), ("psutil", "5.9.0"), ("py_spy", "0.4.0")):
+        there = made.site_packages / f"{name}-{version}.dist-info"
+        there.mkdir()
+        (there / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        )
+        (there / "RECORD").touch()
+    report = tmp_path / "report.json"
+    pip(made, "install", "--quiet", "--no-index", "--dry-run", "--report", report, wheel)
+    changed = [item["metadata"]["name"] for item in json.loads(report.read_text())["install"]]
+    assert changed == ["hangbisect"]

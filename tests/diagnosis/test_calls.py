@@ -1,0 +1,87 @@
+"""The dotted call, the innermost frame, the component."""
+
+from __future__ import annotations
+
+import pytest
+from hangbisect.diagnosis.calls import call_of, component_of, frame_of
+from hangbisect.diagnosis.view import seen
+from hangbisect.facts import Look
+
+from .made_up import ALL_REDUCE, GROUP, PACKAGE, RECV, SLEEP, TABLE, WANDB, job, look, rank
+
+HUB = look(
+    "SyncStream.read SP/httpcore/_backends/sync.py:128",
+    "HfApi.model_info SP/huggingface_hub/hf_api.py:3214",
+    "AutoTokenizer.from_pretrained SP/transformers/models/auto/tokenization_auto.py:763",
+    "tokenizer OURS/pipelines/model_steps.py:7",
+    call="recvfrom",
+)
+IN_FIT = (
+    "_call_callback_hooks SP/pytorch_lightning/trainer/call.py:228",
+    "Trainer._run SP/pytorch_lightning/trainer/trainer.py:1057",
+    "Trainer.fit SP/pytorch_lightning/trainer/trainer.py:584",
+    "training OURS/pipelines/training_step.py:10",
+)
+CALLBACK = look("Mine.on_fit_start train.py:7", *IN_FIT, call="clock_nanosleep")
+CALLBACK_MEETS = look(
+    "barrier SP/torch/distributed/distributed_c10d.py:5356",
+    "_exception_logger.<locals>.wrapper SP/torch/distributed/c10d_logger.py:83",
+    "Mine.on_fit_start train.py:7",
+    *IN_FIT,
+)
+UNKNOWN_LIBRARY = look("low SP/acme/io.py:1", "Client.open SP/acme/api.py:2", "step train.py:3")
+NVIDIA_SMI = look(
+    "Popen.communicate STD/subprocess.py:1209",
+    "run STD/subprocess.py:550",
+    "accelerator OURS/pipelines/data_steps.py:7",
+    call="poll",
+)
+MAKEDIRS = look("makedirs <frozen os>:225", "logs OURS/pipelines/script_steps.py:7", call="mkdir")
+
+
+@pytest.mark.parametrize(
+    ("seen_there", "call", "component"),
+    [
+        (WANDB, "wandb.init", "wandb"),
+        (HUB, "transformers.AutoTokenizer.from_pretrained", "hub"),
+        (GROUP, "torch.distributed.init_process_group", "strategy"),
+        (ALL_REDUCE, "torch.distributed.all_reduce", "strategy"),
+        (RECV, "requests.get", "fit"),
+        (CALLBACK, "pytorch_lightning.Trainer.fit", "callbacks"),
+        (CALLBACK_MEETS, "torch.distributed.barrier", "callbacks"),
+        (UNKNOWN_LIBRARY, "acme.api.Client.open", "fit"),
+        (NVIDIA_SMI, "subprocess.run", "fit"),
+        (MAKEDIRS, "os.makedirs", "fit"),
+        (SLEEP, "time.sleep", "fit"),
+    ],
+)
+def test_call_and_component_follow_the_stack(seen_there: Look, call: str, component: str) -> None:
+    assert call_of(seen_there, job()) == call
+    facts = rank(0, seen_there, reached=11)
+    assert component_of(seen(facts.looks), facts, job(), TABLE[12]) == component
+
+
+def test_a_step_that_blocks_in_c_is_in_the_call_that_it_announced() -> None:
+    direct = look("model OURS/pipelines/model_steps.py:7", call="read")
+    assert call_of(direct, job(), "torch.load") == "torch.load"
+
+
+def test_a_native_call_that_keeps_the_gil_is_no_python_sleep() -> None:
+    holds = look("make train.py:5", call="clock_nanosleep", gil=True)
+    assert call_of(holds, job()) == "train.make"
+
+
+def test_without_a_stack_the_announced_call_or_the_system_call_stands_in() -> None:
+    bare = look(call="recvfrom", rung="proc")
+    assert call_of(bare, job(), "wandb.init") == "wandb.init"
+    assert call_of(bare, job()) == "recvfrom"
+
+
+def test_the_component_is_the_phases_where_the_call_says_nothing() -> None:
+    facts = rank(0, SLEEP, reached=11, phase="first_batch")
+    assert component_of(seen(facts.looks), facts, job(), TABLE[12]) == "data"
+
+
+def test_the_frame_is_the_innermost_of_python() -> None:
+    assert frame_of(WANDB, PACKAGE) == "Condition.wait (threading.py:327)"
+    assert frame_of(look(), PACKAGE) is None

@@ -1,0 +1,208 @@
+"""Whatever the facts are, there is a verdict, and it holds what all verdicts promise."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import hangbisect.facts as facts_module
+import jsonschema
+import pytest
+from hangbisect.diagnosis.verdict import judge
+from hangbisect.facts import (
+    Descriptor,
+    Ended,
+    FileLock,
+    Frame,
+    JobFacts,
+    Kernel,
+    Look,
+    RankFacts,
+    Sample,
+    Socket,
+    Syscall,
+    Thread,
+)
+from hangbisect.report.as_json import as_json, from_json
+from hangbisect.report.stacks import merged, stack_text
+from hangbisect.report.terminal import culprit_stack, slow_line, verdict_lines
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from .made_up import TABLE, job
+
+SCHEMA = json.loads(
+    (Path(facts_module.__file__).parent / "data" / "verdict.schema.json").read_text("utf-8")
+)
+PIDS = st.integers(98, 106)
+ENDINGS: tuple[Ended, ...] = (
+    *("done", "late", "still", "busy", "left", "crash", "interrupted", "limit"),
+)
+FILES = st.sampled_from(
+    [
+        "/v/site-packages/torch/distributed/distributed_c10d.py",
+        "/v/site-packages/torch/distributed/rendezvous.py",
+        "/v/site-packages/filelock/_api.py",
+        "/v/site-packages/wandb/sdk/wandb_init.py",
+        "/usr/lib/python3.11/threading.py",
+        "<frozen importlib._bootstrap>",
+        "/site-packages/hangbisect/rank/walk.py",
+        "/site-packages/hangbisect/pipelines/startup.py",
+        "/home/ada/train.py",
+        "",
+    ]
+)
+NAMES = st.sampled_from(
+    [
+        *("init", "barrier", "Condition.wait", "<module>", "fit", "join", "", "on_signal", "_f"),
+        *("new_group", "_poll_until_acquired", "_find_and_load", "f.<locals>.g"),
+    ]
+)
+FRAMES = st.builds(Frame, NAMES, FILES, st.integers(0, 99), st.booleans())
+SOCKETS = st.builds(
+    Socket,
+    st.integers(1, 9),
+    st.sampled_from(["tcp", "unix", "udp"]),
+    peer=st.sampled_from(["", "10.0.0.1:443", ":1"]),
+    state=st.sampled_from(["ESTABLISHED", "SYN_SENT", "LISTEN", ""]),
+    peer_pids=st.lists(PIDS, max_size=2).map(tuple),
+    peer_names=st.lists(st.text(max_size=3), max_size=1).map(tuple),
+)
+DESCRIPTORS = st.builds(
+    Descriptor,
+    st.integers(0, 9),
+    st.sampled_from(["file", "pipe", "fifo", "socket", "tty", "device", "anon", "unknown"]),
+    st.text(max_size=5),
+    st.lists(PIDS, max_size=2).map(tuple),
+    st.none() | SOCKETS,
+)
+CALLS = st.builds(
+    Syscall,
+    st.integers(0, 9),
+    st.sampled_from(
+        [
+            *("", "futex", "poll", "read", "recvfrom", "openat", "wait4", "waitid", "flock"),
+            *("clock_nanosleep", "ioctl", "epoll_wait", "restart_syscall", "mmap", "vfork"),
+        ]
+    ),
+    st.lists(st.integers(0, 2**64 - 1), max_size=6).map(tuple),
+    st.none() | st.floats(0, 9),
+    st.none() | st.text(max_size=5),
+    st.lists(DESCRIPTORS, max_size=2).map(tuple),
+)
+STATES = st.sampled_from(["R", "S", "D", "T", "t", "Z", "X", "I", ""])
+LOOKS = st.builds(
+    Look,
+    at=st.floats(0, 1e6),
+    pid=PIDS,
+    ppid=PIDS,
+    name=st.sampled_from(["python", "wandb-core", "pt_data_worker"]),
+    command=st.just(()),
+    age=st.floats(0, 99),
+    state=STATES,
+    rung=st.sampled_from(["py-spy", "faulthandler", "proc"]),
+    threads=st.lists(
+        st.builds(
+            Thread,
+            st.none() | PIDS,
+            st.none() | st.text(max_size=3),
+            st.booleans(),
+            st.booleans(),
+            st.lists(FRAMES, max_size=4).map(tuple),
+        ),
+        max_size=2,
+    ).map(tuple),
+    kernel=st.lists(
+        st.builds(Kernel, PIDS, st.just("x"), STATES, st.text(max_size=4), st.none() | CALLS),
+        max_size=2,
+    ).map(tuple),
+    locks=st.lists(
+        st.builds(FileLock, st.text(max_size=3), st.integers(0, 5), st.none() | PIDS), max_size=1
+    ).map(tuple),
+    sockets=st.lists(SOCKETS, max_size=2).map(tuple),
+    sample=st.none()
+    | st.builds(
+        Sample, st.just(1.0), PIDS, st.just(1), STATES, st.just(1.0), st.just(1), st.just(1)
+    ),
+    dump=st.text(max_size=20),
+    missing=st.lists(st.text(max_size=9), max_size=1).map(tuple),
+)
+PHASES = st.none() | st.sampled_from(["setup", "first_batch", "unheard-of"])
+RANKS = st.builds(
+    RankFacts,
+    rank=st.integers(0, 7),
+    local_rank=st.integers(0, 7),
+    pid=st.none() | PIDS,
+    host=st.sampled_from(["", "n01", "n02"]),
+    reached=st.integers(0, 14),
+    held=st.booleans(),
+    phase=PHASES,
+    entered=st.none() | st.floats(0, 100),
+    last_line=st.text(max_size=30),
+    last_line_at=st.none() | st.floats(0, 1000),
+    announced=st.sampled_from(["", "wandb.init", "import torch"]),
+    alive=st.booleans(),
+    left=st.booleans(),
+    status=st.none() | st.sampled_from([0, 1, -9, -15, 143, -11]),
+    error=st.sampled_from(["", "ValueError: x\ny", "Connection reset by peer"]),
+    finished=st.booleans(),
+    never_started=st.booleans(),
+    awaits=st.lists(st.integers(0, 9), max_size=2).map(tuple),
+    looks=st.lists(LOOKS, max_size=2).map(tuple),
+    children=st.lists(st.lists(LOOKS, max_size=2).map(tuple), max_size=2).map(tuple),
+    moved=st.sampled_from(["", "reads"]),
+    busy=st.booleans(),
+    left_at=st.none() | st.floats(0, 100),
+    environment=st.sampled_from(
+        [{}, {"WORLD_SIZE": "9"}, {"WORLD_SIZE": "x"}, {"GROUP_WORLD_SIZE": "1"}]
+    ),
+)
+JOBS = st.builds(
+    lambda ended, world, local, still, late, table: replace(
+        job(ended, world), local_ranks=local, still=still, past_deadline=late, table=table
+    ),
+    st.sampled_from(ENDINGS),
+    st.integers(1, 12),
+    st.lists(st.integers(0, 7), max_size=4, unique=True).map(tuple),
+    st.none() | st.floats(0, 99),
+    st.none() | st.floats(0, 99),
+    st.sampled_from([TABLE, TABLE[:5], ()]),
+)
+MANY = st.lists(RANKS, max_size=4, unique_by=lambda facts: facts.rank)
+
+
+@pytest.mark.timeout(600)
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(JOBS, MANY, st.none() | st.integers(1, 200))
+def test_every_verdict_can_be_made_written_and_read(
+    facts: JobFacts, ranks: list[RankFacts], width: int | None
+) -> None:
+    verdict = judge(facts, ranks)
+
+    data = json.loads(json.dumps(as_json(verdict), allow_nan=False))
+    jsonschema.validate(data, SCHEMA, jsonschema.Draft202012Validator)
+    assert as_json(from_json(data)) == data
+
+    lines = verdict_lines(verdict, facts, ranks, run_dir="runs/x", state="ended", width=width)
+    assert 1 <= len(lines) <= 15
+    assert all("\n" not in line for line in lines)
+    assert all(len(line) <= width for line in lines if width is not None and width > 3)
+    assert len(culprit_stack(ranks, verdict)) <= 40
+    merged(ranks)
+    for one in ranks:
+        slow_line(facts.table, ranks, one.rank, "reads", 100.0)
+        assert all(stack_text(look, one.rank, "rank") for look in one.looks)
+
+
+@pytest.mark.timeout(600)
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(JOBS, MANY)
+def test_whoever_waits_or_is_held_is_not_blamed(facts: JobFacts, ranks: list[RankFacts]) -> None:
+    found = judge(facts, ranks).ranks
+    assert not set(found.culprit) & set(found.waiting)
+    assert not set(found.stuck) & set(found.waiting)
+    if facts.ended not in ("crash", "left"):
+        assert not set(found.culprit) & {r.rank for r in ranks if r.held and not r.left and r.alive}
+    if facts.ended == "done":
+        assert found.culprit == ()

@@ -1,0 +1,215 @@
+"""The first hop: what a blocked process waits for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hangbisect.diagnosis.waits import wait_of, who_waits
+from hangbisect.facts import Descriptor, FileLock, Frame, Look, Socket, Thread, Wait
+
+from .made_up import GROUP, RECV, SLEEP, WANDB, gone, held, look, rank, silent_peer, wandb_core
+
+
+def waits(*looks: Look, **more: object) -> Wait:
+    facts = rank(0, *looks, **more)  # type: ignore[arg-type]  # fields of RankFacts
+    found = wait_of(facts, [facts])
+    assert found is not None
+    return found
+
+
+def test_a_rank_that_is_gone_waits_for_nothing() -> None:
+    assert wait_of(gone(0, 0), [gone(0, 0)]) is None
+
+
+def test_a_rank_that_no_look_found_waits_for_something_unknown() -> None:
+    assert waits().kind == "unknown"
+
+
+def test_held_waiting_and_meeting_ranks_wait_for_the_one_that_is_missing() -> None:
+    ranks = [held(0), rank(1, GROUP), rank(2, SLEEP), rank(3, SLEEP, awaits=(2,))]
+    assert [(wait.kind, wait.rank) for r in ranks if (wait := wait_of(r, ranks))] == [
+        ("rank", 2),
+        ("rank", 2),
+        ("sleep", None),
+        ("rank", 2),
+    ]
+    assert who_waits(ranks) == (0, 1, 3)
+
+
+def test_a_group_that_waits_for_a_rank_without_a_process_says_that_it_never_came() -> None:
+    missing = rank(1, pid=None, alive=False, never_started=True)
+    facts = rank(0, GROUP)
+    found = wait_of(facts, [facts, missing])
+    assert found is not None
+    assert (found.kind, found.rank) == ("absent_rank", 1)
+
+
+def test_a_connection_that_is_not_made_is_what_a_rendezvous_waits_for() -> None:
+    connecting = look(
+        "_create_c10d_store SP/torch/distributed/rendezvous.py:199",
+        call="poll",
+        descriptors=(silent_peer("10.255.255.1:29500", "SYN_SENT"),),
+    )
+    ranks = [rank(0, GROUP), rank(1, connecting)]
+    found = wait_of(ranks[1], ranks)
+    assert found is not None
+    assert (found.kind, found.detail) == ("socket", "10.255.255.1:29500 SYN_SENT")
+
+
+def test_the_store_is_known_by_its_port_or_by_the_launcher_at_its_other_end() -> None:
+    asks = look("on_fit_start train.py:3", call="poll", descriptors=(silent_peer("h:29500"),))
+    assert waits(asks).kind == "socket"
+    assert waits(asks, environment={"MASTER_PORT": "29500"}).kind == "store"
+    served = silent_peer("h:29500", peer_pids=(1,), peer_names=("pt_elastic",))
+    agents = look("on_fit_start train.py:3", call="poll", descriptors=(served,), ppid=1)
+    assert waits(agents).kind == "store"
+
+
+def test_a_poller_between_two_polls_is_not_taken_for_running() -> None:
+    poller = look(
+        "FileBaton.wait SP/torch/utils/file_baton.py:50",
+        "load SP/torch/utils/cpp_extension.py:1",
+        call="clock_nanosleep",
+    )
+    caught = replace(poller, state="R")
+    assert waits(poller, poller, caught).kind == "lock"
+
+
+def test_a_polled_lock_is_found_in_whichever_look_caught_it() -> None:
+    poller = look(
+        "BaseFileLock._poll_until_acquired SP/filelock/_api.py:1177", call="clock_nanosleep"
+    )
+    caught = replace(poller, locks=(FileLock("/x.lock", 1, 77, "rsync", waiting=False),))
+    found = waits(caught, poller)
+    assert (found.kind, found.detail, found.pid) == ("lock", "/x.lock", 77)
+
+
+def test_an_open_lock_file_that_nobody_polls_is_not_blamed() -> None:
+    idle = FileLock("/x.lock", 1, 77, "rsync", waiting=False)
+    assert waits(replace(RECV, locks=(idle,))).kind == "socket"
+
+
+def test_a_child_that_ended_already_is_not_waited_for() -> None:
+    zombie = look(pid=901, ppid=100, name="sh", state="Z")
+    living = look(pid=902, ppid=100, name="git", call="read", descriptors=(silent_peer(),))
+    waiting = look("Popen.wait STD/subprocess.py:1", call="wait4", args=(2**32 - 1, 0, 0, 0))
+    found = waits(waiting, children=((zombie,), (living,)))
+    assert (found.kind, found.pid, found.process) == ("process", 902, "git")
+    assert "10.0.0.1:443" in found.detail
+
+
+def test_a_pipe_to_a_child_is_a_wait_for_the_child() -> None:
+    pipe = Descriptor(5, "pipe", "pipe:[3]", other_ends=(902, 100))
+    child = look(pid=902, ppid=100, name="sleep", call="clock_nanosleep")
+    found = waits(
+        look("_communicate STD/subprocess.py:9", call="poll", descriptors=(pipe,)),
+        children=((child,),),
+    )
+    assert (found.kind, found.pid, found.process) == ("process", 902, "sleep")
+
+
+def test_a_pipe_to_a_stranger_is_a_pipe() -> None:
+    pipe = Descriptor(5, "pipe", "pipe:[3]", other_ends=(77,))
+    found = waits(look("step train.py:1", call="read", descriptors=(pipe,)))
+    assert (found.kind, found.pid) == ("pipe", 77)
+
+
+def test_of_two_loader_workers_the_one_that_works_is_waited_for() -> None:
+    idle = look("get STD/multiprocessing/queues.py:9", pid=901, ppid=100, name="pt_data_worker")
+    busy = look("__getitem__ data.py:9", pid=902, ppid=100, name="pt_data_worker")
+    parent = look(
+        "wait STD/multiprocessing/connection.py:947",
+        "Queue.get STD/multiprocessing/queues.py:113",
+        "_try_get_data SP/torch/utils/data/dataloader.py:1291",
+        call="poll",
+    )
+    assert waits(parent, children=((idle,), (busy,))).pid == 902
+
+
+def test_inherited_sockets_alone_make_no_service_of_a_worker() -> None:
+    shared = Socket(3, "tcp", peer="10.0.0.1:443", state="ESTABLISHED", peer_pids=(901,))
+    worker = look("__getitem__ data.py:9", pid=901, ppid=100)
+    blocked = replace(look("acquire train.py:1"), sockets=(shared,))
+    assert waits(blocked, children=((worker,),)).kind == "futex"
+
+
+def test_a_service_is_followed_without_its_library_being_known() -> None:
+    core = replace(wandb_core(0)[0], name="acme-agent")
+    renamed = [
+        replace(f, file=f.file.replace("/wandb/", "/acme/")) for f in WANDB.threads[0].frames
+    ]
+    connection = Socket(4, "unix", peer_pids=(4899,), state="ESTABLISHED")
+    loop = Thread(555, "loop", False, False, (Frame("EpollSelector.select", "/s/x.py", 1),))
+    threads = (replace(WANDB.threads[0], frames=tuple(renamed)), loop)
+    found = waits(replace(WANDB, threads=threads, sockets=(connection,)), children=((core,),))
+    assert (found.kind, found.process) == ("process", "acme-agent")
+
+
+def test_a_thread_that_keeps_the_gil_is_waited_for() -> None:
+    asks = look("step train.py:1", call="futex", args=(0, 137, 0, 99, 0, 0))
+    other = Thread(555, "Thread-1", False, True, (Frame("spin", "/home/ada/x.py", 3),))
+    greedy = replace(asks, threads=(*asks.threads, other))
+    found = waits(greedy, greedy)
+    assert found.kind == "gil"
+    assert "Thread-1" in found.detail
+    assert "spin (x.py:3)" in found.detail
+
+
+def test_a_plain_lock_is_no_wait_for_the_gil() -> None:
+    plain = look("step train.py:1", call="futex")
+    other = Thread(555, "Thread-1", True, True, ())
+    assert waits(replace(plain, threads=(*plain.threads, other))).kind == "futex"
+
+
+@pytest.mark.parametrize(
+    ("frames", "expected"),
+    [
+        (("Thread.join STD/threading.py:9",), "thread"),
+        (
+            (
+                "Condition.wait STD/threading.py:3",
+                "Future.result STD/concurrent/futures/_base.py:4",
+            ),
+            "thread",
+        ),
+        (("Condition.wait STD/threading.py:3", "Queue.get STD/queue.py:4"), "lock"),
+        (("_ModuleLock.acquire <frozen importlib._bootstrap>:9",), "lock"),
+        (("step train.py:1",), "futex"),
+    ],
+)
+def test_what_a_futex_is_about_is_read_from_the_innermost_frames(
+    frames: tuple[str, ...], expected: str
+) -> None:
+    assert waits(look(*frames)).kind == expected
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "expected"),
+    [
+        (Descriptor(0, "tty", "/dev/pts/3"), "input"),
+        (Descriptor(0, "device", "/dev/pts/3"), "input"),
+        (Descriptor(5, "device", "/dev/nvidia0"), "device"),
+        (Descriptor(5, "file", "/data/x"), "file"),
+        (Descriptor(5, "fifo", "/tmp/f"), "pipe"),
+    ],
+)
+def test_a_read_waits_for_what_its_descriptor_is(descriptor: Descriptor, expected: str) -> None:
+    assert waits(look("step train.py:1", call="read", descriptors=(descriptor,))).kind == expected
+
+
+def test_an_interrupted_call_that_goes_on_is_known_by_where_it_sleeps() -> None:
+    again = look("step train.py:1", call="restart_syscall", wchan="hrtimer_nanosleep")
+    assert waits(again).kind == "sleep"
+
+
+def test_waiting_in_a_signal_handler_is_not_what_is_looked_at() -> None:
+    handled = look(
+        "broadcast SP/torch/distributed/distributed_c10d.py:3151",
+        "_HandlersCompose.__call__ SP/pytorch_lightning/trainer/connectors/signal_connector.py:7",
+        "SocketIO.readinto STD/socket.py:706",
+        "step train.py:1",
+        call="recvfrom",
+        descriptors=(silent_peer(),),
+    )
+    assert waits(handled).kind == "socket"
