@@ -1,10 +1,11 @@
-"""Start real jobs, wait for them with a deadline, and count what they leave behind.
+"""Start real jobs, find their processes, wait for them with a deadline, count what they leave.
 
 Shared by the benchmarks and by the tests that start whole jobs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -13,10 +14,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 MARK = "HANGBISECT_TEST_JOB"  # in the environment of every process of a job of ours
 CHECKOUT = (str(Path(__file__).resolve().parent.parent / "bisect"),)  # python FOLDER
@@ -73,6 +76,35 @@ class Running:
     def marked(self) -> list[int]:
         """Return the pids of all living processes of the job, the monitor's too."""
         return _marked(self.mark)
+
+    def said(self) -> str:
+        """Return what it has printed so far, on both streams."""
+        files = (self._out.fileno(), self._err.fileno())
+        return "".join(os.pread(fd, os.fstat(fd).st_size, 0).decode("utf-8", "replace") for fd in files)
+
+    def pid_of(self, who: str) -> int | None:
+        """Return the pid of "launcher", "monitor", or "rank0" and so on; None if it is not there."""
+        if who == "launcher":
+            return self.process.pid if self.process.poll() is None else None
+        for pid in self.marked():
+            if who == "monitor" and " monitor " in _command(pid):
+                return pid
+            if who.startswith("rank") and _is_rank(pid, who[4:], self.process.pid):
+                return pid
+        return None
+
+    def wait_for(self, who: str, limit: float = 60.0) -> int | None:
+        """Return the pid as pid_of() does, once it is there; None after `limit` seconds."""
+        return until(lambda: self.pid_of(who), limit, self.process)
+
+    def wait_until_gone(self, limit: float = 60.0) -> float | None:
+        """Return when no process of it was left (monotonic), None after `limit` seconds."""
+        end = time.monotonic() + limit
+        while self.process.poll() is None or self.marked():
+            if time.monotonic() > end:
+                return None
+            time.sleep(0.01)
+        return time.monotonic()
 
     def end(self, limit: float) -> Ended:
         """Wait for the end, at most `limit` seconds; then end it by force (status -9)."""
@@ -146,11 +178,57 @@ def clean_environ() -> dict[str, str]:
 
 def run(arguments: Sequence[str], *, limit: float = 180.0, **how: Any) -> Ended:
     """Run a job in a folder of its own, to its end; the folder is removed."""
-    folder = Path(tempfile.mkdtemp(prefix="job-"))
+    with folder() as here:
+        return start(arguments, here, **how).end(limit)
+
+
+@contextlib.contextmanager
+def folder() -> Iterator[Path]:
+    """Make a folder for a job, and remove it."""
+    here = Path(tempfile.mkdtemp(prefix="job-"))  # a short name: sockets lie in it
     try:
-        return start(arguments, folder, **how).end(limit)
+        yield here
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(here, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """Have so many other processes burn CPU meanwhile."""
+    command = [sys.executable, "-I", "-S", "-c", "while True: pass"]
+    started = [subprocess.Popen(command) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for one in started:
+            one.kill()
+            one.wait()
+
+
+def until(
+    found: Callable[[], T], limit: float, process: subprocess.Popen[bytes] | None = None
+) -> T | None:
+    """Return what `found` returns as soon as that is true; None after `limit` seconds or once
+    `process` has ended."""
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        value = found()
+        if value:
+            return value
+        if process is not None and process.poll() is not None:
+            return None
+        time.sleep(0.005)
+    return None
+
+
+def wide(row: Sequence[object], widths: Sequence[int]) -> str:
+    """Return a row of a table, each column at least as wide as `widths` says, numbers right."""
+    cells = [
+        f"{cell:{width}.2f}" if isinstance(cell, float)
+        else f"{'-' if cell is None else cell!s:{'>' if isinstance(cell, int) else '<'}{width}}"
+        for cell, width in zip(row, widths, strict=True)
+    ]
+    return "  ".join(cells).rstrip()
 
 
 def _marked(mark: str) -> list[int]:
@@ -172,6 +250,17 @@ def _command(pid: int) -> str:
     except OSError:
         return ""
     return b" ".join(words).decode(errors="replace")[:200]
+
+
+def _is_rank(pid: int, rank: str, launcher: int) -> bool:
+    """Return whether a process is a rank's own: a child of the launcher that has its number."""
+    try:
+        parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+        environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    alone = rank == "0" and not any(word.startswith(b"RANK=") for word in environ)
+    return int(parent) == launcher and (alone or f"RANK={rank}".encode() in environ)
 
 
 def _kill(pid: int) -> None:

@@ -30,6 +30,7 @@ class Toggle:
     help: str
     accepts: Literal["choice", "count", "strategy"] = "choice"
     environment: tuple[tuple[str, str, str], ...] = ()  # (value, variable, its value): in scripts
+    needs: tuple[str, ...] = ()  # without one of these flags it changes nothing
 
     @property
     def dest(self) -> str:
@@ -86,6 +87,7 @@ TOGGLES = (
         help="who asks the Hugging Face hub: every rank at once; rank 0 first, the others from "
         "its cache; nobody (HF_HUB_OFFLINE)",
         environment=(("offline", "HF_HUB_OFFLINE", "1"),),
+        needs=("--tokenizer", "--model"),
     ),
     Toggle(
         name="num_workers",
@@ -109,6 +111,7 @@ TOGGLES = (
         read="run",
         cost="each worker imports what it needs: seconds at the start of an epoch",
         help="how DataLoader workers are started",
+        needs=("--num-workers",),
     ),
     Toggle(
         name="tokenizers_parallelism",

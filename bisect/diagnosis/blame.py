@@ -14,22 +14,46 @@ def sinks(needs: Mapping[int, Iterable[int]]) -> frozenset[int]:
     ring of ranks that wait for one another and for nobody else. Ranks that are not keys of
     `needs` are ignored.
     """
-    reach = {rank: _reachable(rank, needs) for rank in needs}
-    return frozenset(
-        rank for rank, others in reach.items() if all(rank in reach[other] for other in others)
-    )
+    edges = {rank: [n for n in others if n in needs] for rank, others in needs.items()}
+    back: dict[int, list[int]] = {rank: [] for rank in edges}
+    for rank, others in edges.items():
+        for other in others:
+            back[other].append(rank)
+    # Kosaraju: in the reverse order of leaving, what can be reached backwards is one ring.
+    ring_of: dict[int, int] = {}
+    for root in reversed(_left_in_order(edges)):
+        ahead = [root]
+        while ahead:
+            rank = ahead.pop()
+            if rank not in ring_of:
+                ring_of[rank] = root
+                ahead.extend(n for n in back[rank] if n not in ring_of)
+    leaving = {
+        ring_of[rank]
+        for rank, others in edges.items()
+        for n in others
+        if ring_of[n] != ring_of[rank]
+    }
+    return frozenset(rank for rank in edges if ring_of[rank] not in leaving)
 
 
-def _reachable(rank: int, needs: Mapping[int, Iterable[int]]) -> set[int]:
-    """Return the ranks that `rank` waits for, directly or not; itself only if in a ring."""
-    found: set[int] = set()
-    ahead = [other for other in needs[rank] if other in needs]
-    while ahead:
-        other = ahead.pop()
-        if other not in found:
-            found.add(other)
-            ahead.extend(n for n in needs[other] if n in needs and n not in found)
-    return found
+def _left_in_order(edges: Mapping[int, list[int]]) -> list[int]:
+    """Return all ranks in the order in which a depth-first walk is done with them."""
+    left: list[int] = []
+    entered: set[int] = set()
+    for start in edges:
+        path = [(start, iter(edges[start]))] if start not in entered else []
+        entered.add(start)
+        while path:
+            rank, others = path[-1]
+            ahead = next((n for n in others if n not in entered), None)
+            if ahead is None:
+                left.append(rank)
+                path.pop()
+            else:
+                entered.add(ahead)
+                path.append((ahead, iter(edges[ahead])))
+    return left
 
 
 def least_advanced(ranks: Iterable[int], progress: Mapping[int, Progress]) -> tuple[int, ...]:

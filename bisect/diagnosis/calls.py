@@ -6,7 +6,16 @@ from collections.abc import Sequence
 
 from ..facts import Checkpoint, Frame, JobFacts, Look, RankFacts
 from .entries import Entry, entries
-from .frames import dotted, job_frames, module_of, owner, short, without_handlers, worded
+from .frames import (
+    dotted,
+    is_injection,
+    job_frames,
+    module_of,
+    owner,
+    short,
+    without_handlers,
+    worded,
+)
 from .view import Seen, seen
 
 _OWN = ("step", "user")
@@ -142,6 +151,8 @@ def component_of(
     what would have to change.
     """
     frames = job_frames(view.frames, job.package) if view else ()
+    if any(is_injection(f, job.package) for f in frames):
+        frames = ()  # made to hang at a place: it is that place's, whatever called it there
     for frame in frames:
         found = next((e for e in entries(frame) if e.component), None)
         if found and not (found.collective and _called_by_the_job(frame, frames, job.package)):

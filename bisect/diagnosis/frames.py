@@ -15,6 +15,7 @@ _BELOW_LIBRARY = re.compile(
     r"^.*/(?:(?:site|dist)-packages|(?:lib|lib64)/python\d+(?:\.\d+)?(?:/lib-dynload)?)/"
 )
 _IMPORTLIB = re.compile(r"<frozen importlib|/importlib/(?:__init__|_bootstrap\w*)\.py$")
+_INJECTIONS = "rank/injections.py"  # below our own folder
 _RUNPY = re.compile(r"<frozen runpy>|/runpy\.py$")
 
 # A handler that runs on the main thread hides what the signal interrupted. Where the name alone
@@ -58,7 +59,7 @@ def owner(frame: Frame, package: str) -> Owner:
         return "native"
     if package and frame.file.startswith(package.rstrip("/") + "/"):
         inside = frame.file[len(package.rstrip("/")) + 1 :]
-        if inside == "rank/injections.py":
+        if inside == _INJECTIONS:
             return "user"
         return "step" if inside.startswith("pipelines/") else "harness"
     if _IMPORTLIB.search(frame.file):
@@ -66,6 +67,11 @@ def owner(frame: Frame, package: str) -> Owner:
     if _RUNPY.search(frame.file):
         return "harness"
     return "library" if _LIBRARY.search(frame.file) else "user"
+
+
+def is_injection(frame: Frame, package: str) -> bool:
+    """Return True if `frame` hangs on purpose."""
+    return bool(package) and frame.file == f"{package.rstrip('/')}/{_INJECTIONS}"
 
 
 def job_frames(frames: Iterable[Frame], package: str) -> tuple[Frame, ...]:

@@ -8,7 +8,7 @@ object that the system call names, and only then the bare name of the call.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ..facts import FileLock, Frame, Look, RankFacts, Wait
@@ -44,11 +44,7 @@ class Context:
 
     @property
     def store_port(self) -> str:
-        return _environment(self.facts).get("MASTER_PORT", "")
-
-
-def _environment(facts: RankFacts) -> Mapping[str, str]:
-    return facts.environment
+        return self.facts.environment.get("MASTER_PORT", "")
 
 
 def first_hop(looks: Sequence[Look], around: Context, depth: int = 0) -> Wait:

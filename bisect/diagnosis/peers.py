@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..facts import FileLock, RankFacts, Wait, WaitKind
 from .distributed import group_call, group_wait
 from .hops import Context, first_hop
-from .people import people
+from .people import People, people
 from .view import seen
 
 _LARGEST_WORLD = 1 << 16  # a WORLD_SIZE beyond this is a typing error
@@ -43,7 +43,8 @@ def situations(
     """Return each rank's situation. `absent` ranks will never come; of `remote` ones (on other
     nodes) nothing is known.
     """
-    hops = {facts.rank: _hop(facts, ranks) for facts in ranks}
+    everyone = people(ranks)
+    hops = {facts.rank: _hop(facts, ranks, everyone) for facts in ranks}
     return {
         rank: _situation(hop, hops, sorted(absent), sorted(remote)) for rank, hop in hops.items()
     }
@@ -54,13 +55,13 @@ def is_gone(facts: RankFacts) -> bool:
     return facts.left or not facts.alive or (facts.pid is None and not facts.looks)
 
 
-def _hop(facts: RankFacts, ranks: Sequence[RankFacts]) -> _Hop:
+def _hop(facts: RankFacts, ranks: Sequence[RankFacts], everyone: People) -> _Hop:
     if is_gone(facts):
         return _Hop(facts, None)
     view = seen(facts.looks)
     if view is None:
         return _Hop(facts, Wait("unknown", ""))
-    around = Context(facts, people(ranks), _lock_files_of_others(facts, ranks))
+    around = Context(facts, everyone, _lock_files_of_others(facts, ranks))
     wait = first_hop(facts.looks, around)
     if wait.kind == "futex" and not view.frames:
         return _Hop(facts, wait, "unsure")
@@ -146,7 +147,12 @@ def _for_ranks(
         if rank is None:
             rank = waited_for[0].facts.rank
         return Situation(Wait("absent_rank", f"{what}: rank {rank} never came", rank=rank), ranks)
-    furthest = min(started, key=lambda h: (h.facts.reached, h.facts.rank), default=None)
+    # Of those that came equally far, one that waits for others itself is the last to name.
+    furthest = min(
+        started,
+        key=lambda h: (h.facts.reached, bool(h.group or h.facts.awaits), h.facts.rank),
+        default=None,
+    )
     if furthest is None:
         rank = next(iter(named), None)
         return Situation(Wait("rank", what, rank=rank), ranks)

@@ -18,11 +18,17 @@ def tries(component: str | None, command: Sequence[str]) -> tuple[Try, ...]:
     """
     found = []
     for entry in TOGGLES:
-        if entry.component == component and entry.kind == "remedy" and command:
+        if entry.component == component and entry.kind == "remedy" and _matters(entry, command):
             for value in _safer(entry, _current(entry, command)):
                 changed = shlex.join(_with(command, entry, value))
                 found.append(Try(entry.name, value, changed))
     return tuple(found)
+
+
+def _matters(entry: Toggle, command: Sequence[str]) -> bool:
+    """Return whether the toggle changes anything about this command."""
+    given = [_value(_spellings_of(flag), command) for flag in entry.needs]
+    return bool(command) and (not given or any(value not in (None, "0") for value in given))
 
 
 def _safer(entry: Toggle, current: str | None) -> list[str]:
@@ -34,15 +40,20 @@ def _safer(entry: Toggle, current: str | None) -> list[str]:
     return sorted(values, key=lambda value: value in _LAST)
 
 
-def _spellings(entry: Toggle) -> tuple[str, str]:
-    return entry.flag, "--" + entry.flag[2:].replace("-", "_")
+def _spellings_of(flag: str) -> tuple[str, str]:
+    return flag, "--" + flag[2:].replace("-", "_")
 
 
 def _current(entry: Toggle, command: Sequence[str]) -> str | None:
-    value = entry.default
+    return _value(_spellings_of(entry.flag), command) or entry.default
+
+
+def _value(spellings: Sequence[str], command: Sequence[str]) -> str | None:
+    """Return what a flag is set to, None if it is not there."""
+    value = None
     for word, following in zip(command, [*command[1:], ""], strict=True):
         flag, equals, rest = word.partition("=")
-        if flag in _spellings(entry):
+        if flag in spellings:
             value = rest if equals else following
     return value
 
@@ -56,7 +67,7 @@ def _with(command: Sequence[str], entry: Toggle, value: str) -> list[str]:
             skip = False
             continue
         flag, equals, _ = word.partition("=")
-        if flag in _spellings(entry):
+        if flag in _spellings_of(entry.flag):
             skip = not equals
             continue
         kept.append(word)

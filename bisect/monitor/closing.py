@@ -8,8 +8,8 @@ import json
 import os
 import signal
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +45,7 @@ async def close(
     verdict = judge(facts, ranks)
     job.verdict, job.closed_at = verdict, time.monotonic()
     _write_evidence(job, verdict, ranks)
-    facts, verdict = _timed(facts, ranks, since)
+    facts, verdict = _timed(job, facts, ranks, since, verdict.ranks.culprit)
     job.verdict = verdict
     job.files.write_json("verdict.json", as_json(verdict))
     published = await job.files.publish()
@@ -58,6 +58,10 @@ async def close(
     if verdict.outcome in ("hang", "slow"):
         await _tell_torchelastic(job, verdict, lines, since)
     job.was_ended = True
+    if verdict.outcome == "ok":
+        # Before the ranks leave: were we killed after that, nobody would remove it.
+        job.hush()
+        job.remove_folder()
     for member in job.members:
         job.tell(member.rank, "written")
     await _end(job, verdict)
@@ -81,11 +85,6 @@ def _job_facts(
     job: Job, ended: Ended, ranks: Sequence[RankFacts], due: Overdue | None
 ) -> JobFacts:
     now = time.monotonic()
-    moved_at = [
-        m.moved_at if ended == "busy" else max(m.moved_at, m.stirred_at)
-        for m in job.members
-        if not m.left and not m.waits_for_us
-    ]
     return JobFacts(
         ended=ended,
         pipeline=str(job.settings["pipeline"]),
@@ -97,7 +96,7 @@ def _job_facts(
         now=now,
         started=job.started,
         package=PACKAGE,
-        still=round(now - max(moved_at), 3) if moved_at else None,
+        still=_still(job, now, [m.rank for m in job.members if not m.waits_for_us]),
         past_deadline=round(now - due.since, 3) if due and due.clock == "late" else None,
         slow_steps=tuple(job.slow_steps.values()),
         barrier_opened=job.barrier_opened,
@@ -107,12 +106,19 @@ def _job_facts(
 
 
 def _timed(
-    facts: JobFacts, ranks: Sequence[RankFacts], since: float
+    job: Job, facts: JobFacts, ranks: Sequence[RankFacts], since: float, culprits: Sequence[int]
 ) -> tuple[JobFacts, Verdict]:
     """Judge again with the time that it took until everything but the verdict was on disk."""
-    values = {f: getattr(facts, f) for f in facts.__dataclass_fields__}
-    facts = JobFacts(**{**values, "to_verdict": round(time.monotonic() - since, 3)})
+    now = time.monotonic()
+    still = _still(job, now, culprits) if culprits else facts.still
+    facts = replace(facts, to_verdict=round(now - since, 3), still=still)
     return facts, judge(facts, ranks)
+
+
+def _still(job: Job, now: float, ranks: Iterable[int]) -> float | None:
+    """Return for how long nothing of these ranks has moved, None if they are gone."""
+    members = [m for m in job.members if m.rank in set(ranks) and not m.left]
+    return round(now - max(m.moved_at for m in members), 3) if members else None
 
 
 # ---- files ---------------------------------------------------------------------------------------

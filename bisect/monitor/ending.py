@@ -43,7 +43,7 @@ class Family:
 
     def living(self) -> list[int]:
         """Return the pids of the family that are still there."""
-        return sorted(p for p, (ticks, _) in self._seen.items() if _is_running(p, ticks))
+        return sorted(p for p, (ticks, _) in list(self._seen.items()) if _is_running(p, ticks))
 
     def search(self) -> None:
         """Look through all processes for strays: by the mark, and by the sessions of ranks."""

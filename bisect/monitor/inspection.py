@@ -49,7 +49,7 @@ class Inspection:
     async def look(self, *, native: frozenset[int] = frozenset(), limit: float = 3.0) -> None:
         """Look once at every living rank and its descendants; `native` ranks are paused for it."""
         job = self.job
-        await asyncio.to_thread(job.family.refresh)
+        job.family.refresh()
         members = [m for m in self.members if not m.left and m.left_at is None]
         targets: list[tuple[Member, Target]] = []
         for member in members:

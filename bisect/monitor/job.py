@@ -41,6 +41,7 @@ class Job:
         self.signal_writers: list[asyncio.StreamWriter] = []
         self.pidfds: dict[int, int] = {}  # by rank
         self.notes: list[str] = []
+        self._is_heard = True
         self.slow_steps: dict[tuple[int, str | None], SlowStep] = {}
         self.barrier_opened: str | None = None
         self.tried_to_look = False
@@ -96,7 +97,9 @@ class Job:
         self.files.note(event)
 
     def _print(self, fd: int, text: str) -> None:
-        write_within(fd, text.encode(errors="replace"), VOICE_LIMIT)
+        # After a first line that nobody took, the next ones do not wait again.
+        patience = VOICE_LIMIT if self._is_heard else 0.0
+        self._is_heard = write_within(fd, text.encode(errors="replace"), patience)
 
     # ---- where things are ----------------------------------------------------------------------
 
@@ -127,15 +130,18 @@ class Job:
         (self.folder / "run-path").write_text(str(self.files.path))
         self.say(f"The run folder cannot be used ({why}): using {self.files.path}")
 
-    def remove_folders(self) -> None:
-        """Remove our socket's folder and the job's temporary files; keep what has no copy."""
-        shutil.rmtree(self.temporary, ignore_errors=True)
-        if self.files.trouble:
+    def remove_folder(self) -> None:
+        """Remove our socket's folder; of what has no copy elsewhere, the files stay."""
+        if not self.files.trouble:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        elif self.folder.is_dir():
             for entry in self.folder.iterdir():
                 if entry != self.files.stage:
                     entry.unlink(missing_ok=True)
-        else:
-            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def remove_temporary_files(self) -> None:
+        """Remove what the job's processes left in its folder for temporary files."""
+        shutil.rmtree(self.temporary, ignore_errors=True)
 
     def versions(self) -> dict[str, str]:
         """Return the versions of what took part."""

@@ -41,6 +41,8 @@ def facts_of(member: Member, moved: str = "", busy: bool = False) -> RankFacts:
         error=member.error,
         finished=member.finished,
         awaits=member.awaits,
+        left_at=member.left_at,
+        environment=dict(member.environment),
         looks=tuple(member.looks),
         children=tuple(tuple(looks) for looks in member.children.values()),
         moved=moved,

@@ -7,7 +7,6 @@ import json
 import os
 import socket
 import sys
-import time
 import traceback
 from contextlib import suppress
 
@@ -54,6 +53,8 @@ def _take_over(job: Job, server: Server) -> None:
     for event in job.files.events():
         if event.get("t") == "opened":
             job.members.opens(int(event["n"]), float(event["at"]))
+        elif event.get("t") == "barriers off":
+            job.lockstep, job.barrier_opened = False, str(event["why"])
         elif "rank" in event and "t" in event:
             job.members.apply(int(event["rank"]), event)
     for member in job.members:
@@ -76,9 +77,11 @@ async def _make_folders(job: Job) -> None:
 
 async def _leave(job: Job) -> None:
     """Publish what came last, and leave nothing behind."""
-    job.note(None, {"t": "watch ends", "at": time.monotonic()})
-    await job.files.publish()
-    job.remove_folders()
     job.hush()
+    if job.folder.is_dir():
+        job.note(None, {"t": "watch ends"})
+        await job.files.publish()
+        job.remove_folder()
+    job.remove_temporary_files()
     # A thread may hang in /proc, behind a process in the kernel: it must not keep us.
     os._exit(0)

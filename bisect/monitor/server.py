@@ -177,6 +177,7 @@ class Server:
         """Open all barriers for good: our barrier is never the cause."""
         job = self.job
         job.lockstep, job.barrier_opened = False, why
+        job.note(None, {"t": "barriers off", "why": why})
         held = [m for m in job.members if m.held_at is not None]
         for member in job.members:
             job.tell(member.rank, "observe")
@@ -209,6 +210,8 @@ class Server:
     async def _signals(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.job.signal_writers.append(writer)
         while data := await reader.read(64):
+            if self.job.verdict is not None:  # the look is taken, or there is none to take
+                writer.write(b"\n")
             numbers = [n for n in data if n in INTERRUPTING]
             if numbers and not self.interrupted_by:
                 self.interrupted_by = numbers[0]

@@ -60,7 +60,7 @@ class Watch:
             now = time.monotonic()
             if now - self._sampled > SAMPLE_EVERY:
                 self._sampled = now
-                await asyncio.to_thread(self._sample)
+                self._sample()
             if now - self._reminded > REMIND_EVERY:
                 self._reminded = now
                 self.server.remind()

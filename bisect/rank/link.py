@@ -85,8 +85,13 @@ class Link:
         if self._left or os.getpid() != self._pid or self._socket is None:
             return
         self._left = True
-        self._send({"t": "bye", **self._goodbye})
-        self._await("written", GOODBYE_LIMIT)
+        for _ in range(2):  # once more if a new monitor had to be started meanwhile
+            generation = self._successions
+            self._send({"t": "bye", **self._goodbye})
+            if self._await("written", GOODBYE_LIMIT) or self._successions == generation:
+                break
+        with contextlib.suppress(OSError):  # empty unless something of the job is still there
+            os.rmdir(self.welcome.get("tmp", ""))
 
     def _close_in_child(self) -> None:
         # A forked worker inherits the socket; were it open there, our end would not be seen.
@@ -177,7 +182,7 @@ class Link:
     def _succeed(self) -> bool:
         """Start a successor of a monitor that died, once; return whether we have one."""
         self._drop()
-        if self._left or self._successions:
+        if self._successions:
             self._give_up("the monitor is gone")
             return False
         self._successions += 1
@@ -197,7 +202,7 @@ class Link:
 
     def _give_up(self, why: str) -> None:
         self._drop()
-        if not self.alone and not self._left:
+        if not self.alone:
             self.alone = True
             self._say(f"Going on without the watch: {why}")
         self.alone = True

@@ -51,6 +51,7 @@ def reach(place: Place, settings: dict[str, Any], successor: bool = False) -> Re
             _start(listener, folder, {**settings, "successor": successor})
         connection = _connect(folder)
         if connection is None:
+            _tidy(folder)
             raise OSError("the monitor was started and is already gone")
         return Reached(connection, folder, started=True)
 
@@ -72,6 +73,15 @@ def _make_folder(place: Place) -> str:
         except OSError as error:
             why = f"{folder}: {error.strerror}"
     raise OSError(f"no folder for its socket ({why})")
+
+
+def _tidy(folder: str) -> None:
+    """Remove a folder that no monitor will; what a monitor wrote in it stays."""
+    for name in ("socket", "lock"):
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(folder, name))
+    with contextlib.suppress(OSError):
+        os.rmdir(folder)
 
 
 @contextlib.contextmanager

@@ -46,7 +46,7 @@ def stack(*frames: str) -> tuple[Frame, ...]:
     """
     made = []
     for text in frames:
-        name, _, place = text.rpartition(" ")
+        name, _, place = text.partition(" ")
         file, _, line = place.rpartition(":")
         file = file.replace("STD", STD).replace("SP", LIB).replace("OURS", PACKAGE)
         made.append(Frame(name, file if file[0] in "/<" else f"/home/ada/{file}", int(line)))

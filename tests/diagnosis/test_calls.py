@@ -85,3 +85,16 @@ def test_the_component_is_the_phases_where_the_call_says_nothing() -> None:
 def test_the_frame_is_the_innermost_of_python() -> None:
     assert frame_of(WANDB, PACKAGE) == "Condition.wait (threading.py:327)"
     assert frame_of(look(), PACKAGE) is None
+
+
+def test_what_hangs_on_purpose_belongs_to_its_place_and_not_to_who_called_it() -> None:
+    injected = look(
+        "_sleep OURS/rank/injections.py:91",
+        "inject OURS/rank/context.py:137",
+        "on_train_batch_start OURS/pipelines/fit_phases.py:9",
+        *IN_FIT,
+        "walk OURS/rank/walk.py:80",
+        call="clock_nanosleep",
+    )
+    facts = rank(0, injected, reached=11, phase="first_batch")
+    assert component_of(seen(facts.looks), facts, job(), TABLE[12]) == "data"

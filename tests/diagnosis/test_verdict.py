@@ -168,7 +168,7 @@ def test_a_rank_that_left_with_status_0_while_others_wait_is_a_hang_and_its_faul
     assert verdict.ranks.culprit == verdict.ranks.dead == (1,)
     assert verdict.ranks.waiting == (0,)
     assert verdict.ranks.stuck == ()
-    assert verdict.waits_for is verdict.call is verdict.frame is None
+    assert (verdict.waits_for, verdict.call, verdict.frame) == (None, None, None)
     assert verdict.checkpoint is not None
     assert verdict.checkpoint.number == 4
 
@@ -246,7 +246,7 @@ def test_a_job_that_ended_well_has_no_checkpoint_and_nobody_to_blame() -> None:
     ranks = [gone(r, 0, reached=12, finished=True) for r in range(2)]
     verdict = judge(job("done"), ranks)
     assert verdict.outcome == "ok"
-    assert verdict.checkpoint is verdict.component is verdict.waits_for is None
+    assert (verdict.checkpoint, verdict.component, verdict.waits_for) == (None, None, None)
     assert not any(vars(verdict.ranks).values())
 
 
@@ -313,3 +313,12 @@ def test_where_names_the_culprits_only() -> None:
 
 def test_the_table_of_these_tests_is_the_designs() -> None:
     assert [row.number for row in TABLE] == list(range(13))
+
+
+def test_without_stacks_a_futex_is_not_blamed_before_what_is_known() -> None:
+    asleep = look(call="futex", rung="proc")
+    in_a_call = look(call="clock_nanosleep", rung="proc")
+    verdict = judge(job(), [rank(0, asleep, reached=11), rank(1, in_a_call, reached=11)])
+    assert verdict.ranks.culprit == (1,)
+    assert verdict.ranks.waiting == (0,)
+    assert verdict.seen_by == "proc"

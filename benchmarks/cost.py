@@ -1,0 +1,73 @@
+"""What the harness costs: the same steps as a plain script and under monitor and barriers.
+
+Both run under torchrun with 2 ranks, in alternating order (A B, B A, A B, ...), each in a folder
+of its own. The figure is the median of the ratios of wall time within each pair: 1.05 at most.
+
+    python benchmarks/cost.py [--rounds 10]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from pathlib import Path
+
+from jobs import Running, clean_environ, folder, start, wide
+
+LIMIT = 1.05
+STEPS = ["--fast-dev-run", "1"]
+
+
+def plain() -> float:
+    """Return the seconds of the plain script, from the start of torchrun to its end."""
+    script = str(Path(__file__).with_name("plain_startup.py"))
+    torchrun = str(Path(sys.executable).with_name("torchrun"))
+    with folder() as here:
+        command = [torchrun, "--standalone", "--nproc_per_node=2", script, *STEPS]
+        return _seconds(Running([*command, "--logs-path", str(here / "logs")], here, clean_environ()))
+
+
+def watched() -> float:
+    """Return the seconds of the same steps under the harness."""
+    with folder() as here:
+        return _seconds(start(STEPS, here))
+
+
+def _seconds(running: Running) -> float:
+    ended = running.end(120)
+    assert ended.status == 0, ended.out + ended.err
+    return ended.seconds
+
+
+def main() -> int:
+    """Print the table; return 1 if the harness costs too much."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=10)
+    options = parser.parse_args()
+    widths = (5, 9, 9, 7)
+    print(wide(("round", "plain s", "watched s", "ratio"), widths))
+    plains, watcheds, ratios = [], [], []
+    plain(), watched()  # what is cold is read from the disk once
+    for number in range(options.rounds):
+        if number % 2:
+            b = watched()
+            a = plain()
+        else:
+            a = plain()
+            b = watched()
+        plains.append(a)
+        watcheds.append(b)
+        ratios.append(b / a)
+        print(wide((number + 1, a, b, b / a), widths), flush=True)
+    low, *_, high = sorted([*ratios, *ratios])[len(ratios) // 2 : -(len(ratios) // 2) or None]
+    print(
+        f"ratio {statistics.median(ratios):.3f} (median of {len(ratios)} pairs, half of them from "
+        f"{low:.3f} to {high:.3f}): {statistics.median(plains):.2f} s plain, "
+        f"{statistics.median(watcheds):.2f} s watched; the limit is {LIMIT}"
+    )
+    return int(statistics.median(ratios) > LIMIT)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

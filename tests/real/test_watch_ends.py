@@ -1,0 +1,261 @@
+"""Whole jobs that end as nobody wanted: left, crashed, killed, interrupted, never started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from .verdicts import check, shown
+from .whole_jobs import DEADLINE, Job, Jobs
+
+INSIDE = "Injecting"  # said by a rank that is about to do what was asked for
+SCRIPTS = Path(sys.executable).parent
+TORCHRUN = [str(SCRIPTS / "torchrun"), "--standalone", "--nproc_per_node=2"]
+
+
+# ---- ranks that leave, fail or are killed -----------------------------------------------------
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_leaves_early_with_status_0_is_the_cause_of_a_hang(
+    rank: int, jobs_here: Jobs
+) -> None:
+    ended = jobs_here.run("--inject", f"exit@3:rank{rank}")
+    check(ended, "hang", culprit=[rank], checkpoint=3)
+    assert ended.verdict["ranks"]["dead"] == [rank]
+    assert ended.verdict["ranks"]["waiting"] == [1 - rank]
+    assert "left early, with status 0" in ended.err
+    assert ended.status != 0
+
+
+def test_ranks_that_all_leave_early_have_crashed(jobs_here: Jobs) -> None:
+    ended = jobs_here.run("--inject", "exit@3")
+    check(ended, "crash", checkpoint=3)
+    assert ended.verdict["ranks"]["dead"] == [0, 1]
+
+
+def test_a_rank_that_leaves_without_a_word_is_found_too(jobs_here: Jobs) -> None:
+    folder = jobs_here.folder()
+    (folder / "mine.py").write_text(
+        "import os\ndef leave(given):\n    given.context.place.rank and os._exit(0)\n"
+    )
+    ended = jobs_here.run("--use", "logs_directory=mine:leave", folder=folder)
+    check(ended, "hang", culprit=[1], checkpoint=3)
+    assert ended.verdict["ranks"]["dead"] == [1]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_exception_is_a_crash_and_named(rank: int, jobs_here: Jobs) -> None:
+    ended = jobs_here.run("--inject", f"raise@3:rank{rank}")
+    check(ended, "crash", culprit=[rank], checkpoint=3)
+    assert "RuntimeError: raised on purpose" in ended.err
+    assert rank in ended.verdict["ranks"]["dead"]
+
+
+def test_a_fatal_signal_is_a_crash_and_named(jobs_here: Jobs) -> None:
+    ended = jobs_here.run("--inject", "kill@3:rank1")
+    check(ended, "crash", culprit=[1], checkpoint=3)
+    assert "signal 9" in ended.err
+
+
+def test_a_rank_killed_while_it_waits_for_another_is_the_one_that_crashed(jobs_here: Jobs) -> None:
+    job = jobs_here.start("--inject", "sleep@3:rank0")
+    job.until(INSIDE, "[R1/2][LR1]", "CHECKPOINT 3")
+    job.rank(1).kill()
+    check(job.end(), "crash", culprit=[1], checkpoint=3)
+
+
+# ---- the launcher and the monitor -------------------------------------------------------------
+
+
+def test_the_ranks_of_a_killed_launcher_are_ended(jobs_here: Jobs) -> None:
+    job = jobs_here.start("--inject", "socket@3:rank1")
+    job.until(INSIDE, "CHECKPOINT 3")
+    job.running.process.kill()
+    ended = job.end()
+    check(ended, "interrupted", checkpoint=3)
+    assert "The launcher is gone" in ended.err
+
+
+def test_a_killed_monitor_has_a_successor_and_the_job_goes_on(jobs_here: Jobs) -> None:
+    job = jobs_here.start(
+        *("--until", "tokenizer", "--timeout", "logs_directory=4", "--inject", "slow@3:rank1")
+    )
+    job.until(INSIDE, "CHECKPOINT 3")
+    job.monitor().kill()
+    ended = job.end()
+    check(ended, "ok")
+    assert ended.status == 0, shown(ended)
+    assert "The monitor died: this rank started another one" in ended.out
+
+
+def test_the_successor_of_a_killed_monitor_finds_the_hang(jobs_here: Jobs) -> None:
+    job = jobs_here.start("--timeout", "5", "--inject", "sleep@3:rank1")
+    job.until(INSIDE, "CHECKPOINT 3")
+    job.monitor().kill()
+    ended = job.end()
+    check(ended, "hang", culprit=[1], checkpoint=3)
+    assert "This monitor goes on for one that died" in ended.err
+
+
+def test_a_job_whose_monitors_all_die_goes_on_without(jobs_here: Jobs) -> None:
+    job = jobs_here.start(
+        *("--until", "logs_directory", "--timeout", "4", "--inject", "slow@3:rank1")
+    )
+    job.until(INSIDE, "CHECKPOINT 3")
+    job.monitor().kill()
+    job.until("started another one")
+    job.monitor().kill()
+    ended = job.end()
+    assert ended.status == 0, shown(ended)
+    assert ended.left_processes == []
+    assert "Going on without the watch: the monitor is gone" in ended.out
+
+
+def test_a_stopped_monitor_does_not_hold_the_ranks_for_ever(jobs_here: Jobs) -> None:
+    job = jobs_here.start(
+        *("--until", "logs_directory", "--timeout", "2", "--inject", "slow@3:rank1")
+    )
+    job.until(INSIDE, "CHECKPOINT 3")
+    monitor = job.monitor()
+    monitor.suspend()
+    assert job.running.process.wait(DEADLINE) == 0
+    monitor.resume()
+    ended = job.end()
+    assert "Going on without the watch: the monitor has been silent" in ended.out
+    assert ended.left_processes == []
+    assert ended.left_files == []
+
+
+# ---- interrupted ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("kind", ["socket", "stop", "gil"])
+def test_an_interrupted_job_says_who_was_waited_for_and_leaves_nothing(
+    number: signal.Signals, kind: str, jobs_here: Jobs
+) -> None:
+    job = jobs_here.start("--inject", f"{kind}@3:rank1")
+    job.until(INSIDE, "CHECKPOINT 3")
+    os.killpg(job.running.process.pid, number)
+    ended = job.end()
+    check(ended, "interrupted", checkpoint=3)
+    assert ended.verdict["ranks"]["waiting"] == [0], shown(ended)
+    assert 0 not in ended.verdict["ranks"]["culprit"]
+    assert "INTERRUPTED" in ended.err
+    assert ended.status != 0
+
+
+def test_a_job_interrupted_while_it_starts_leaves_nothing(jobs_here: Jobs) -> None:
+    job = jobs_here.start()
+    job.until("hangbisect")
+    os.killpg(job.running.process.pid, signal.SIGINT)
+    ended = job.end()
+    assert ended.status != 0
+    assert ended.left_processes == [], shown(ended)
+    assert ended.left_files == [], shown(ended)
+
+
+# ---- ranks that never came --------------------------------------------------------------------
+
+
+def test_a_rank_that_never_starts_is_missed_and_named(jobs_here: Jobs) -> None:
+    folder = jobs_here.folder()
+    job = starts_late(jobs_here, folder, "if [ $RANK = 1 ]; then sleep 3600; fi")
+    ended = job.end()
+    check(ended, "hang", culprit=[1], checkpoint=1)
+    assert ended.verdict["ranks"]["never_started"] == [1]
+    assert ended.verdict["ranks"]["waiting"] == [0]
+    assert "never started" in ended.err
+
+
+def starts_late(jobs_here: Jobs, folder: Path, before: str) -> Job:
+    """Start a job each of whose ranks has a shell in front of it that does `before`."""
+    wrapper = folder / "wrapper.sh"
+    wrapper.write_text(f'#!/bin/sh\n{before}\nexec {sys.executable} -m bisect "$@"\n')
+    wrapper.chmod(0o755)
+    launcher = [*TORCHRUN, "--no-python", str(wrapper)]
+    return jobs_here.start(
+        *("--timeout", "4", "--until", "logs_directory"),
+        **{"folder": folder, "launcher": launcher, "way": ()},
+    )
+
+
+def test_a_rank_that_starts_later_than_the_others_is_waited_for(jobs_here: Jobs) -> None:
+    job = starts_late(jobs_here, jobs_here.folder(), "if [ $RANK = 1 ]; then sleep 2; fi")
+    ended = job.end()
+    check(ended, "ok")
+    assert ended.status == 0
+
+
+# ---- restarts ---------------------------------------------------------------------------------
+
+
+def test_a_hang_that_is_ended_is_not_started_again(jobs_here: Jobs) -> None:
+    launcher = [*TORCHRUN, "--max-restarts=1"]
+    ended = jobs_here.run("--timeout", "2", "--inject", "sleep@3:rank1", launcher=launcher)
+    check(ended, "hang", culprit=[1], checkpoint=3)
+    assert ended.verdict["attempt"] == 0
+    assert ended.out.count("CHECKPOINT 1: Script started") == 2
+
+
+def test_a_crash_is_started_again_by_a_launcher_that_may(jobs_here: Jobs) -> None:
+    launcher = [*TORCHRUN, "--max-restarts=1"]
+    ended = jobs_here.run("--inject", "raise@3:rank1", launcher=launcher)
+    check(ended, "crash", culprit=[1], checkpoint=3)
+    assert ended.verdict["attempt"] == 1
+    assert ended.out.count("CHECKPOINT 1: Script started") == 4
+
+
+# ---- without a launcher -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (("--until", "logs_directory"), 0),
+        (("--timeout", "2", "--inject", "sleep@3"), 3),
+        (("--timeout", "2", "--inject", "stop@3"), 3),
+        (("--limit", "4", "--timeout", "60", "--inject", "slow@3"), 4),
+        (("--inject", "raise@3"), 5),
+        (("--inject", "kill@3"), 5),
+        (("--inject", "exit@3"), 5),
+        (("--until", "nowhere"), 2),
+        (("--data", "no-such-file"), 2),
+    ],
+)
+def test_the_exit_status_of_a_lone_rank_is_the_outcome(
+    words: tuple[str, ...], status: int, jobs_here: Jobs
+) -> None:
+    ended = jobs_here.run(*words, ranks=0)
+    assert ended.status == status, shown(ended)
+    assert ended.clean, shown(ended)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("kind", ["sleep", "stop"])
+def test_an_interrupted_lone_rank_ends_with_status_130(
+    number: signal.Signals, kind: str, jobs_here: Jobs
+) -> None:
+    job = jobs_here.start("--inject", f"{kind}@3", ranks=0)
+    job.until(INSIDE)
+    os.killpg(job.running.process.pid, number)
+    ended = job.end()
+    check(ended, "interrupted", checkpoint=3)
+    assert ended.status == 130
+
+
+def test_a_lone_rank_is_started_again_by_lightning_and_its_hang_is_found(jobs_here: Jobs) -> None:
+    ended = jobs_here.run(
+        *("--fast-dev-run", "1", "--wandb", "off", "--devices", "2", "--timeout", "training=4"),
+        *("--inject", "sleep@first_backward:rank1"),
+        ranks=0,
+    )
+    check(ended, "hang", culprit=[1], checkpoint=12)
+    assert ended.status == 3
+    assert psutil.pid_exists(ended.verdict["where"][0]["pid"]) is False

@@ -1,0 +1,107 @@
+"""Whole jobs for the tests that watch one: each in a folder of its own."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import jobs
+import psutil
+
+DEADLINE = 150.0  # seconds for a job, or for something in it, on a busy machine
+
+
+class Job:
+    """A job of ours that was started."""
+
+    def __init__(self, running: jobs.Running, folder: Path) -> None:
+        self.running = running
+        self.folder = folder
+        self._ended: jobs.Ended | None = None
+
+    def end(self, limit: float = DEADLINE) -> jobs.Ended:
+        """Return how it ended; it is ended by force once `limit` seconds are over."""
+        if self._ended is None:
+            self._ended = self.running.end(limit)
+        return self._ended
+
+    def said(self) -> str:
+        """Return all that it has printed so far, on both streams."""
+        text = ""
+        for fd in (1, 2):
+            with suppress(OSError):
+                path = f"/proc/{self.running.process.pid}/fd/{fd}"
+                text += Path(path).read_text(errors="replace")
+        return text
+
+    def until(self, *texts: str) -> str:
+        """Wait until it has printed all of `texts`; return what it has printed."""
+        end = time.monotonic() + DEADLINE
+        while True:
+            said = self.said()
+            if all(text in said for text in texts):
+                return said
+            assert self.running.process.poll() is None, self.end()
+            assert time.monotonic() < end, f"{texts} not in:\n{said}"
+            time.sleep(0.05)
+
+    def monitor(self) -> psutil.Process:
+        """Return the process that watches."""
+        (found,) = [process for process in self._processes() if _is_monitor(process)]
+        return found
+
+    def rank(self, rank: int) -> psutil.Process:
+        """Return a rank's own process: of all that have its number the one that came first."""
+        own = [
+            process
+            for process in self._processes()
+            if process.environ().get("RANK") == str(rank) and not _is_monitor(process)
+        ]
+        return min(own, key=lambda process: (process.create_time(), process.pid))
+
+    def _processes(self) -> list[psutil.Process]:
+        found = []
+        for pid in self.running.marked():
+            with suppress(psutil.NoSuchProcess):
+                found.append(psutil.Process(pid))
+        return found
+
+
+def _is_monitor(process: psutil.Process) -> bool:
+    return "monitor" in process.cmdline()
+
+
+class Jobs:
+    """Starts jobs of the installed package, and ends them."""
+
+    def __init__(self) -> None:
+        self._started: list[Job] = []
+        self._folders: list[Path] = []
+
+    def folder(self) -> Path:
+        """Make a folder for a job that needs something in it."""
+        # Not pytest's: its long name would not do for a socket.
+        self._folders.append(Path(tempfile.mkdtemp(prefix="job-")))
+        return self._folders[-1]
+
+    def start(self, *arguments: str, folder: Path | None = None, **how: Any) -> Job:
+        """Start a job; `how` is for jobs.start."""
+        folder = folder or self.folder()
+        how.setdefault("way", jobs.INSTALLED)
+        self._started.append(Job(jobs.start(arguments, folder, **how), folder))
+        return self._started[-1]
+
+    def run(self, *arguments: str, **how: Any) -> jobs.Ended:
+        """Start a job and wait for its end."""
+        return self.start(*arguments, **how).end()
+
+    def end(self) -> None:
+        """End all of them, and remove their folders."""
+        for job in self._started:
+            job.end(limit=0.0)
+        for folder in self._folders:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,70 @@
+"""verdict.json: what is unknown is null or empty, what is wrong is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import hangbisect.facts as facts_module
+import jsonschema
+import pytest
+from hangbisect.facts import Ranks, Verdict
+from hangbisect.report.as_json import as_json, from_json
+
+BARE = Verdict(
+    outcome="hang",
+    pipeline="startup",
+    command=(),
+    attempt=0,
+    world_size=2,
+    checkpoint=None,
+    ranks=Ranks(),
+)
+SCHEMA = json.loads(
+    (Path(facts_module.__file__).parent / "data" / "verdict.schema.json").read_text("utf-8")
+)
+
+
+def valid(data: Any) -> bool:
+    return bool(jsonschema.Draft202012Validator(SCHEMA).is_valid(data))
+
+
+def test_the_schema_is_one() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+def test_what_is_not_known_is_null_or_empty() -> None:
+    data = as_json(BARE)
+    assert valid(data)
+    nulls = {name for name, value in data.items() if value is None}
+    assert nulls == {
+        "checkpoint",
+        "component",
+        "call",
+        "frame",
+        "waits_for",
+        "cause",
+        "barrier_opened",
+    }
+    assert data["try"] == data["candidates"] == data["where"] == data["slow_steps"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("outcome", "hung"),
+        ("component", "network"),
+        ("schema", 2),
+        ("seen_by", "gdb"),
+        ("waits_for", {"kind": "nothing", "detail": "", "pid": None, "process": None}),
+        ("extra", 1),
+    ],
+)
+def test_the_schema_is_strict(name: str, value: object) -> None:
+    assert not valid({**as_json(BARE), name: value})
+
+
+def test_another_schema_is_not_read() -> None:
+    with pytest.raises(ValueError, match="schema 2"):
+        from_json({**as_json(BARE), "schema": 2})

@@ -1,0 +1,217 @@
+"""What a person reads when a job ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hangbisect.facts import (
+    Cause,
+    Checkpoint,
+    Frame,
+    JobFacts,
+    Look,
+    Place,
+    RankFacts,
+    Ranks,
+    Seconds,
+    SlowStep,
+    Thread,
+    Try,
+    Verdict,
+    Wait,
+    Where,
+)
+from hangbisect.report.terminal import MOST_LINES, culprit_stack, slow_line, verdict_lines
+
+TABLE = (Checkpoint(9, "wandb_logger", "WandbLogger ready", "wandb", 60),)
+FRAMES = (
+    Frame("Condition.wait", "/usr/lib/python3.11/threading.py", 327),
+    Frame("init", "/v/site-packages/wandb/sdk/wandb_init.py", 1536),
+    Frame("main", "/home/ada/train.py", 88),
+)
+LOOK = Look(
+    at=10.0,
+    pid=4711,
+    ppid=1,
+    name="python",
+    command=("python", "train.py"),
+    age=50.0,
+    state="S",
+    rung="py-spy",
+    threads=(Thread(4711, "MainThread", False, False, FRAMES),),
+)
+JOB = JobFacts(
+    ended="late",
+    pipeline="startup",
+    command=("torchrun", "-m", "bisect"),
+    attempt=0,
+    world_size=4,
+    local_ranks=(0, 1, 2, 3),
+    table=TABLE,
+    now=100.0,
+    started=9.0,
+    package="/v/site-packages/hangbisect",
+)
+VERDICT = Verdict(
+    outcome="hang",
+    pipeline="startup",
+    command=JOB.command,
+    attempt=0,
+    world_size=4,
+    checkpoint=Place(9, "wandb_logger", "WandbLogger ready"),
+    ranks=Ranks(culprit=(1,), stuck=(1,), waiting=(0, 2, 3)),
+    where=(Where(1, "n03", 4711, None, "wandb: Logged in as: ada", 60.2),),
+    component="wandb",
+    call="wandb.init",
+    waits_for=Wait("process", "127.0.0.1:18080 ESTABLISHED", 4899, "wandb-core"),
+    try_=(Try("wandb", "offline", "torchrun -m bisect --wandb offline"),),
+    seen_by="py-spy",
+    seconds=Seconds(91.0),
+)
+
+
+def facts(rank: int, **more: object) -> RankFacts:
+    values: dict[str, object] = {
+        "rank": rank,
+        "local_rank": rank,
+        "pid": 4711,
+        "host": "n03",
+        "reached": 8,
+        "held": rank != 1,
+        "phase": None,
+        "entered": 20.0,
+        "last_line": "wandb: Logged in\x1b[0m as:\nada",
+        "last_line_at": 40.0,
+        "announced": "",
+        "alive": True,
+        "left": False,
+        "status": None,
+        "error": "",
+        "finished": False,
+        "looks": (LOOK, LOOK) if rank == 1 else (),
+    }
+    return RankFacts(**{**values, **more})  # type: ignore[arg-type]  # by name
+
+
+RANKS = [facts(r) for r in range(4)]
+
+
+def said(
+    verdict: Verdict = VERDICT,
+    ranks: Sequence[RankFacts] = RANKS,
+    width: int | None = None,
+    not_exercised: Sequence[str] = (),
+    slowest: str = "",
+) -> list[str]:
+    return verdict_lines(
+        verdict,
+        JOB,
+        ranks,
+        run_dir="runs/a1",
+        state="ended",
+        not_exercised=not_exercised,
+        slowest=slowest,
+        width=width,
+    )
+
+
+def test_a_hang_is_told_in_the_order_in_which_a_person_asks() -> None:
+    assert said() == [
+        "HANG  checkpoint 9 WandbLogger ready            91 s after start, 4 ranks",
+        "culprit   rank 1 n03 pid 4711 in wandb.init, waits for its child wandb-core (4899)",
+        "          127.0.0.1:18080 ESTABLISHED",
+        "waiting   ranks 0,2-3: not at fault",
+        "cause     unknown",
+        "stack     threading.py:327 wait < wandb_init.py:1536 init < train.py:88 main",
+        'last line rank 1, 60 s ago: "wandb: Logged in [0m as: ada"',
+        "seen by   py-spy and /proc on 1 of 4 ranks, 2 looks in 0.0 s, nothing moved",
+        "try       torchrun -m bisect --wandb offline",
+        "job       ended",
+        "report    runs/a1",
+    ]
+
+
+def test_a_terminal_cuts_long_lines_and_a_pipe_does_not() -> None:
+    assert max(map(len, said(width=40))) == 40
+    assert max(map(len, said())) > 40
+
+
+def test_no_verdict_is_longer_than_a_screen() -> None:
+    cause = Cause("x", "The server never answers", "Because.", 0.93, ("socket silent",))
+    full = replace(
+        VERDICT,
+        cause=cause,
+        ranks=Ranks((1,), (1, 2), (0,), (3,), (4,)),
+    )
+    lines = said(full)
+    assert len(lines) <= MOST_LINES
+    assert any("0.93" in line for line in lines)
+    assert any(line.startswith("missing") for line in lines)
+
+
+def test_a_crash_shows_what_was_raised_and_where_from() -> None:
+    crash = replace(
+        VERDICT,
+        outcome="crash",
+        ranks=Ranks(culprit=(1,), dead=(0, 1)),
+        waits_for=None,
+        call=None,
+        try_=(),
+    )
+    dead = [facts(0, status=-15, left=True), facts(1, error="ValueError: no", left=True, status=1)]
+    lines = said(crash, ranks=dead)
+    assert lines[0].startswith("CRASH  checkpoint 9")
+    assert lines[1] == "culprit   rank 1 n03 pid 4711 ended by ValueError: no"
+    assert "ended     rank 0, afterwards or because of it" in lines
+
+
+def test_a_rank_that_left_early_is_said_to_have() -> None:
+    left = replace(VERDICT, ranks=Ranks(culprit=(1,), waiting=(0,), dead=(1,)), waits_for=None)
+    lines = said(left, ranks=[facts(0), facts(1, left=True, status=0)])
+    assert lines[1].endswith("left early, with status 0")
+
+
+def test_an_interruption_that_is_nobodys_fault_says_so() -> None:
+    nobody = replace(VERDICT, outcome="interrupted", ranks=Ranks(), waits_for=None, where=())
+    assert said(nobody)[1] == "culprit   none seen"
+
+
+def test_a_good_run_says_what_it_did_not_exercise() -> None:
+    late = SlowStep(5, "model", None, (0,), 40.0, 30.0, "reads x")
+    well = replace(
+        VERDICT,
+        outcome="ok",
+        checkpoint=None,
+        ranks=Ranks(),
+        seconds=Seconds(7.9),
+        slow_steps=(late,),
+    )
+    lines = said(
+        well,
+        not_exercised=["W&B online (no account)", "a GPU"],
+        slowest="4 Tokenizer loaded 3.4 s (imports 3.3 s)",
+    )
+    assert lines == [
+        "OK  startup, 4 ranks, 7.9 s; slowest step 4 Tokenizer loaded 3.4 s (imports 3.3 s)",
+        "    late: step 5 model took 40 s, allowed 30 s, rank 0",
+        "    not exercised: W&B online (no account), a GPU",
+    ]
+
+
+def test_no_command_that_does_not_exist_is_advertised() -> None:
+    assert not any("hangbisect " in line for line in said())
+
+
+def test_a_slow_step_gets_a_line_that_says_what_moves() -> None:
+    assert slow_line(TABLE, RANKS, 1, "reads x at 41 MB/s", 160.0) == (
+        "SLOW  checkpoint 9 WandbLogger ready   rank 1, 140 s: reads x at 41 MB/s; ranks 0,2-3 wait"
+    )
+
+
+def test_a_log_gets_the_culprits_stack_but_not_all_of_a_long_one() -> None:
+    stack = culprit_stack(RANKS, VERDICT, limit=40)
+    assert any("Condition.wait (threading.py:327)" in line for line in stack)
+    short = culprit_stack(RANKS, VERDICT, limit=5)
+    assert len(short) == 5
+    assert short[-1].startswith("(")
