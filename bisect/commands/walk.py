@@ -71,7 +71,8 @@ def _watched(
     sight.allow_looks()
     link = Link(place, _hello(args, place), lines.say)
     lines.told = lambda text: link.tell("line", text=text)
-    link.connected = Signals(place.rank).connect
+    signals = Signals(place.rank)
+    link.connected, link.lost = signals.connect, signals.release
     link.open(_settings(args, pipeline, place, outcome_pipe))
     context = Context(args, place, lines, link)
     try:
@@ -86,7 +87,7 @@ def _watched(
 def _failed(error: BaseException, place: Place, lines: Lines, link: Link) -> int:
     """Say how it ended; return the exit status. A KeyboardInterrupt goes on."""
     if isinstance(error, UsageError):
-        link.leaving(2, str(error))
+        link.leaving(2, str(error), usage=True)
         raise error
     if isinstance(error, SystemExit):
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
@@ -98,7 +99,7 @@ def _failed(error: BaseException, place: Place, lines: Lines, link: Link) -> int
     where = traceback.extract_tb(error.__traceback__)[-1]
     summary = traceback.format_exception_only(error)[-1].strip().splitlines()[0]
     whole = "".join(traceback.format_exception(error))
-    link.leaving(1, f"{summary} ({os.path.basename(where.filename)}:{where.lineno})", whole)
+    link.leaving(1, f"{summary} ({os.path.basename(where.filename)}:{where.lineno})", traceback=whole)
     lines.say(f"FAILED: {summary}")
     sys.stderr.write(whole)
     return 1
@@ -126,7 +127,7 @@ def _settings(
     """Return what the monitor must know before any rank speaks."""
     return {
         "pipeline": pipeline.name,
-        "table": [asdict(step.checkpoint) for step in pipeline.steps],
+        "table": [asdict(checkpoint) for checkpoint in pipeline.table],
         "command": command_line(place, sys.orig_argv),
         "folder_of_start": os.getcwd(),
         "until": args.until,

@@ -8,7 +8,6 @@ from typing import Literal
 from .members import Member, Members
 
 TRAINING_SILENCE = 60.0  # seconds without a word from a training, at the least, before a look
-FIRST_LOOK_FROM = 10.0  # seconds: shorter deadlines are over before a first look says anything
 LEAVING_LIMIT = 60.0  # seconds between the last checkpoint and the process's end
 
 
@@ -78,18 +77,15 @@ def overdue(members: Members, member: Member, limits: Limits, now: float) -> Ove
     return None
 
 
-def wants_first_look(members: Members, member: Member, limits: Limits, now: float) -> bool:
-    """Return whether a look now would show later, when a clock runs out, what moved since.
+def wants_look(member: Member, limits: Limits, now: float) -> bool:
+    """Return whether a look now would date what moves: nothing stirs, and no clock has run out.
 
     What comes only now and then (a byte every ten seconds) shows in no short series of looks.
     """
-    if member.left or member.waits_for_us or member.looks:
+    if member.left or member.left_at is not None or member.waits_for_us:
         return False
-    allowed = deadline(members, member, limits)
-    half = allowed is not None and allowed >= FIRST_LOOK_FROM
-    if half and now > began(members, member) + (allowed or 0.0) / 2:
-        return True
-    return now > max(member.moved_at, member.stirred_at) + limits.stall / 4
+    last = member.looks[-1].at if member.looks else 0.0
+    return now > max(last, member.moved_at, member.stirred_at) + limits.stall / 4
 
 
 def patience(allowed: float | None, limits: Limits) -> float:

@@ -188,6 +188,8 @@ def _print(
         slowest=_slowest(job),
         width=width,
     )
+    if any(m.usage for m in job.members):
+        return lines
     if job.settings["json"]:
         job.print_answer(json.dumps(as_json(verdict), ensure_ascii=False))
     elif width is None and verdict.outcome not in ("ok", "interrupted"):

@@ -51,6 +51,7 @@ class Member:
     status: int | None = None
     error: str = ""
     traceback: str = ""
+    usage: bool = False  # the command line was wrong, and it has said so itself
     not_exercised: tuple[str, ...] = ()
     # what the watch saw of it
     started_ticks: int = 0
@@ -195,6 +196,7 @@ class Members:
         member.status = int(message["status"])
         member.error = str(message.get("error", ""))
         member.traceback = str(message.get("traceback", ""))
+        member.usage = bool(message.get("usage"))
         member.finished = bool(message.get("finished"))
         member.left_at = at
 

@@ -24,7 +24,7 @@ def look_for_absent(job: Job, now: float) -> Awaitable[list[RankFacts]] | None:
     A rank is late when the first checkpoint's deadline, counted from the job's first rank, is over.
     """
     absent = sorted(job.members.expected - set(job.members.by_rank))
-    first = job.table[0]
+    first = next(c for c in job.table if c.number == 1)
     allowed = job.limits.timeouts.get(first.name, job.limits.timeouts.get("", first.deadline))
     if not absent or now < job.started + allowed:
         return None

@@ -105,10 +105,10 @@ class Watch:
         ]
         if due:
             await self._inspect(due)
-        elif early := [
-            m for m in job.members if clocks.wants_first_look(job.members, m, job.limits, now)
-        ]:
-            await Inspection(job, early).look()
+        elif quiet := [m for m in job.members if clocks.wants_look(m, job.limits, now)]:
+            inspection = Inspection(job, quiet)
+            await inspection.look()
+            inspection.remember_places()
         elif absent := look_for_absent(job, now):
             await close(job, self.server, "late", [*Inspection(job).facts(), *await absent])
 

@@ -45,6 +45,7 @@ class Link:
         self._left = False
         self._latest: dict[str, Message] = {}  # what a new monitor must be told again
         self.connected: Callable[[str], None] = lambda folder: None
+        self.lost: Callable[[], None] = lambda: None
 
     # ---- coming and going -----------------------------------------------------------------
 
@@ -72,11 +73,10 @@ class Link:
                 self._give_up(f"the monitor did not answer in {limit:.0f} s")
 
     def leaving(
-        self, status: int, error: str = "", traceback: str = "", finished: bool = False
+        self, status: int, error: str = "", finished: bool = False, **more: Any
     ) -> None:
         """Note what the goodbye will say; it is said when the interpreter ends."""
-        self._goodbye = {"status": status, "error": error, "finished": finished}
-        self._goodbye["traceback"] = traceback
+        self._goodbye = {"status": status, "error": error, "finished": finished, **more}
         if finished:
             self.tell("finished")
 
@@ -204,6 +204,7 @@ class Link:
         self._drop()
         if not self.alone:
             self.alone = True
+            self.lost()
             self._say(f"Going on without the watch: {why}")
         self.alone = True
 

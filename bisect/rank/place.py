@@ -25,7 +25,7 @@ _DIALECTS = {
         "OMPI_COMM_WORLD_LOCAL_RANK",
         "OMPI_COMM_WORLD_SIZE",
         "OMPI_COMM_WORLD_LOCAL_SIZE",
-        "OMPI_COMM_WORLD_NODE_RANK",
+        "",  # OMPI_COMM_WORLD_NODE_RANK is the process's number on its node
     ),
     "srun": ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_NODEID"),
     "pmi": ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE", "MPI_LOCALNRANKS", "PMI_NODE"),
@@ -76,7 +76,7 @@ def find_place(environ: Mapping[str, str] = os.environ) -> Place:
         local_rank = _number(environ, names[1], rank)
         local_world = _number(environ, names[3], world)
     attempt = _number(environ, "TORCHELASTIC_RESTART_COUNT", 0)
-    node = _number(environ, names[4], 0) if dialect else 0
+    node = _number(environ, names[4], rank // max(1, local_world)) if dialect else 0
     pid, started = _launcher(names[0] if dialect else None, environ)
     identity = (
         os.getuid(),

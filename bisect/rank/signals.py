@@ -50,6 +50,13 @@ class Signals:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._interrupted)
 
+    def release(self) -> None:
+        """Give the signals back: without a monitor nobody looks, and a rank stuck in a native call
+        would never run a Python handler."""
+        with contextlib.suppress(ValueError):  # not the main thread
+            signal.set_wakeup_fd(-1)
+            self._restore()
+
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
         if self._socket is not None and os.getpid() == self._pid:
@@ -60,10 +67,13 @@ class Signals:
         # Only the main thread may set handlers, and a fork in another thread makes that one main.
         with contextlib.suppress(ValueError):
             signal.set_wakeup_fd(-1)
-            for number in HEARD:
-                if signal.getsignal(number) == self._interrupted:
-                    default = signal.default_int_handler if number == signal.SIGINT else None
-                    signal.signal(number, default or signal.SIG_DFL)
+            self._restore()
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+    def _restore(self) -> None:
+        for number in HEARD:
+            if signal.getsignal(number) == self._interrupted:
+                default = signal.default_int_handler if number == signal.SIGINT else None
+                signal.signal(number, default or signal.SIG_DFL)
