@@ -2,8 +2,8 @@
 
     python docs/make_reference.py
 
-A part stands between `<!-- made from the code: NAME -->` and `<!-- end -->`; the words around it are
-written by hand. tests/test_docs.py fails while a part is not what the code says.
+A part stands between `<!-- made from the code: NAME -->` and `<!-- end -->`; the words around it
+are written by hand. tests/test_docs.py fails while a part is not what the code says.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
 }
 
 
-# ---- words -----------------------------------------------------------------------------------------
+# ---- words ---------------------------------------------------------------------------------------
 
 
 def _usage(action: argparse.Action) -> str:
@@ -132,7 +132,9 @@ def _code(text: str) -> str:
     return f"`{text}`"
 
 
-def _table(head: Sequence[str], rows: Iterator[tuple[str, ...]] | Sequence[tuple[str, ...]]) -> Iterator[str]:
+def _table(
+    head: Sequence[str], rows: Iterator[tuple[str, ...]] | Sequence[tuple[str, ...]]
+) -> Iterator[str]:
     yield _row(head)
     yield "|" + "---|" * len(head)
     yield from (_row(cells) for cells in rows)
@@ -142,7 +144,7 @@ def _row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-# ---- the program -----------------------------------------------------------------------------------
+# ---- the program ---------------------------------------------------------------------------------
 
 
 def _import_checkout() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..facts import Frame, Kernel, Look, Syscall, Thread
-from .frames import without_handlers
+from .frames import is_handler, without_handlers
 
 # A call that was interrupted and goes on is shown as restart_syscall; what it sleeps on tells
 # which one it was. The same table serves where the kernel hides the call but not the place.
@@ -94,12 +94,15 @@ def seen(looks: Sequence[Look]) -> Seen | None:
     found = [look for look in looks if look.state not in ("", "X")]
     if not found:
         return None
+    # In a signal handler the kernel shows what the handler does, not what it came upon.
+    calm = [look for look in found if not _is_in_handler(look)]
+    handled, found = not calm, calm or found
     last = found[-1]
     with_stack = next((lk for lk in reversed(found) if lk.threads), last)
     running = sum(_runs(lk) for lk in found) * 2 > len(found)
     blocked = [lk for lk in reversed(found) if not _runs(lk)]
     shown = last if running or not blocked else blocked[0]
-    kernel = main_kernel(shown)
+    kernel = None if handled else main_kernel(shown)
     main = with_stack.main
     return Seen(
         look=last,
@@ -111,6 +114,10 @@ def seen(looks: Sequence[Look]) -> Seen | None:
         running=running and last.state not in "DTtZ",
         owner=_owner(found),
     )
+
+
+def _is_in_handler(look: Look) -> bool:
+    return look.main is not None and any(is_handler(frame) for frame in look.main.frames)
 
 
 def _runs(look: Look) -> bool:

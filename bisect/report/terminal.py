@@ -148,7 +148,9 @@ def _waiting(verdict: Verdict, ranks: Sequence[RankFacts]) -> list[str]:
     found = verdict.ranks
     lines = []
     if found.waiting:
-        lines += _labelled("waiting", f"{of_ranks(found.waiting)}: not at fault")
+        held = all(r.held for r in ranks if r.rank in found.waiting)
+        where = " at our barrier" if held else ""
+        lines += _labelled("waiting", f"{of_ranks(found.waiting)}{where}: not at fault")
     others = sorted(set(found.stuck) - set(found.culprit))
     if others:
         lines += _labelled("also", f"{of_ranks(others)} stuck")
@@ -178,7 +180,19 @@ def _evidence(verdict: Verdict, job: JobFacts, ranks: Sequence[RankFacts]) -> li
             ago = f", {seconds(age)} ago" if age is not None else ""
             line = one_line(culprit.last_line)
             lines += _labelled("last line", f'rank {culprit.rank}{ago}: "{line}"')
+    elif verdict.outcome != "crash":
+        lines += _where_they_were(job, ranks)
     return lines + _seen_by(verdict, job, ranks)
+
+
+def _where_they_were(job: JobFacts, ranks: Sequence[RankFacts]) -> list[str]:
+    """Where the ranks were, the furthest behind first, when nobody can be blamed."""
+    lines = []
+    for one in sorted((r for r in ranks if r.alive and not r.held), key=lambda r: r.reached)[:3]:
+        stack = short_stack(one, job)
+        if stack:
+            lines += _labelled("was in", f"rank {one.rank}: {stack}")
+    return lines
 
 
 def short_stack(facts: RankFacts, job: JobFacts) -> str:

@@ -204,12 +204,14 @@ def test_an_interrupted_call_that_goes_on_is_known_by_where_it_sleeps() -> None:
 
 
 def test_waiting_in_a_signal_handler_is_not_what_is_looked_at() -> None:
+    inside = ("SocketIO.readinto STD/socket.py:706", "step train.py:1")
+    before = look(*inside, call="recvfrom", descriptors=(silent_peer(),))
     handled = look(
         "broadcast SP/torch/distributed/distributed_c10d.py:3151",
         "_HandlersCompose.__call__ SP/pytorch_lightning/trainer/connectors/signal_connector.py:7",
-        "SocketIO.readinto STD/socket.py:706",
-        "step train.py:1",
-        call="recvfrom",
-        descriptors=(silent_peer(),),
+        *inside,
+        call="futex",
     )
-    assert waits(handled).kind == "socket"
+    assert waits(before, handled).kind == "socket"
+    # The call is the handler's, and nothing is known of the one before it.
+    assert waits(handled).kind == "unknown"

@@ -1,0 +1,131 @@
+"""What looks say about each rank: it moves, waits for another, or hangs."""
+
+from __future__ import annotations
+
+from hangbisect.facts import RankFacts, Wait, WaitKind
+from hangbisect.monitor.judging import Settled, facts_of, settle, waits_for_another
+from hypothesis import given
+from hypothesis import strategies as st
+
+from .made_up import facts, member
+
+SOCKET = Wait("socket", "127.0.0.1:80")
+COLLECTIVE = Wait("collective", "all_reduce")
+SPIN = Wait("itself", "runs")
+
+
+def settled(*ranks: RankFacts, **waits: Wait) -> Settled:
+    """Settle ranks whose waits are given as r0=..., r1=...."""
+    return settle(ranks, {int(name[1:]): wait for name, wait in waits.items()})
+
+
+def test_a_rank_that_waits_for_another_never_hangs_while_that_one_moves() -> None:
+    found = settled(facts(0), facts(1, moved="reads 41 MB/s"), r0=COLLECTIVE)
+    assert found.hung == set()
+    assert (found.moving, found.waiting) == ({1}, {0})
+
+
+def test_nor_while_another_computes() -> None:
+    found = settled(facts(0), facts(1, busy=True), r0=COLLECTIVE, r1=SPIN)
+    assert found.hung == set()
+    assert (found.busy, found.waiting) == ({1}, {0})
+
+
+def test_one_that_waits_for_nobody_hangs_whoever_else_moves() -> None:
+    found = settled(facts(0), facts(1, moved="reads 41 MB/s"), r0=SOCKET)
+    assert found.hung == {0}
+
+
+def test_where_all_stand_still_the_job_hangs_though_each_waits_for_another() -> None:
+    found = settled(facts(0), facts(1), r0=COLLECTIVE, r1=COLLECTIVE)
+    assert found.hung == {0, 1}
+
+
+def test_one_that_spins_in_a_collective_waits_for_the_others() -> None:
+    found = settled(facts(0, busy=True), facts(1, moved="new code"), r0=COLLECTIVE)
+    assert found.hung == set()
+    assert (found.busy, found.waiting) == (set(), {0})
+
+
+def test_where_all_spin_in_a_collective_the_job_hangs() -> None:
+    found = settled(facts(0, busy=True), facts(1, busy=True), r0=COLLECTIVE, r1=COLLECTIVE)
+    assert found.hung == {0, 1}
+    assert found.busy == set()
+
+
+def test_a_rank_in_our_barrier_only_waits_whatever_its_looks_show() -> None:
+    found = settled(facts(0, held=True, moved="polls"), facts(1), r0=SOCKET, r1=SOCKET)
+    assert (found.waiting, found.moving, found.hung) == ({0}, set(), {1})
+
+
+def test_a_rank_that_is_gone_is_in_none_of_them() -> None:
+    found = settled(facts(0, alive=False, left=True), facts(1), r1=SOCKET)
+    assert (found.moving, found.busy, found.waiting, found.hung) == (set(), set(), set(), {1})
+
+
+def test_a_wait_for_what_another_rank_has_is_one_for_that_rank() -> None:
+    lock = Wait("lock", "/tmp/a.lock", pid=101, rank=1)
+    assert waits_for_another(lock, rank=0)
+    assert not waits_for_another(lock, rank=1)
+    assert not waits_for_another(None, rank=0)
+
+
+# ---- whatever there is ------------------------------------------------------------------------
+
+_KINDS: list[WaitKind] = ["rank", "collective", "store", "socket", "sleep", "itself", "unknown"]
+_waits = st.none() | st.builds(
+    Wait, st.sampled_from(_KINDS), st.just(""), rank=st.none() | st.integers(0, 3)
+)
+
+
+def _facts_of(rank: int) -> st.SearchStrategy[RankFacts]:
+    return st.builds(
+        facts,
+        st.just(rank),
+        held=st.booleans(),
+        awaits=st.sampled_from([(), (0,)]),
+        alive=st.booleans(),
+        moved=st.sampled_from(["", "reads 41 MB/s"]),
+        busy=st.booleans(),
+    )
+
+
+_jobs = st.integers(1, 4).flatmap(
+    lambda size: st.tuples(
+        st.tuples(*(_facts_of(rank) for rank in range(size))),
+        st.tuples(*(_waits for _ in range(size))),
+    )
+)
+_Job = tuple[tuple[RankFacts, ...], tuple[Wait | None, ...]]
+
+
+@given(_jobs)
+def test_a_rank_that_is_held_never_hangs(job: _Job) -> None:
+    ranks, waits = job
+    found = settle(ranks, dict(enumerate(waits)))
+    assert not found.hung & {r.rank for r in ranks if r.held or r.awaits}
+
+
+@given(_jobs)
+def test_a_rank_that_waits_for_another_hangs_only_if_nobody_goes_on(job: _Job) -> None:
+    ranks, waits = job
+    found = settle(ranks, dict(enumerate(waits)))
+    if found.moving | found.busy:
+        assert not [r for r in found.hung if waits_for_another(waits[r], r)]
+
+
+@given(_jobs)
+def test_every_living_rank_is_in_one_of_them_and_no_dead_one_hangs(job: _Job) -> None:
+    ranks, waits = job
+    found = settle(ranks, dict(enumerate(waits)))
+    parts = [found.moving, found.busy, found.waiting, found.hung]
+    everyone = [rank for part in parts for rank in part]
+    assert len(everyone) == len(set(everyone))
+    assert {r.rank for r in ranks if r.alive} <= set(everyone)
+    assert not found.hung & {r.rank for r in ranks if not r.alive}
+
+
+def test_a_member_becomes_facts_as_it_is() -> None:
+    made = facts_of(member(1, reached=3, held_at=3, announced="wandb.init", phase="setup"), "reads")
+    assert (made.rank, made.reached, made.held, made.announced) == (1, 3, True, "wandb.init")
+    assert (made.phase, made.moved, made.alive) == ("setup", "reads", True)

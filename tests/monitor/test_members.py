@@ -1,0 +1,152 @@
+"""What is known of each rank, folded from what it says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, fields
+from typing import Any
+
+from hangbisect.monitor.members import Member, Members, local_ranks
+from hypothesis import given
+from hypothesis import strategies as st
+
+from .made_up import TABLE, hello, told
+
+Event = tuple[int, dict[str, Any]]
+
+
+def known(members: Members) -> list[dict[str, Any]]:
+    """What was folded, without what only the watch adds."""
+    seen = {"stillness", "places", "looks", "children"}
+    names = [f.name for f in fields(Member) if f.name not in seen]
+    return [{name: getattr(one, name) for name in names} for one in members]
+
+
+# ---- what ranks may say -----------------------------------------------------------------------
+
+_text = st.text(max_size=8)
+_checkpoints = st.integers(1, len(TABLE))
+_SAID: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+    "enter": {"n": _checkpoints},
+    "phase": {"name": st.sampled_from(["process_group", "first_step", "steady"])},
+    "call": {"call": _text},
+    "line": {"text": _text},
+    "import": {"module": _text, "seconds": st.floats(0, 100), "version": st.none() | _text},
+    "pulse": {"step": st.integers(0, 1000)},
+    "reached": {"n": _checkpoints},
+    "arrive": {"n": _checkpoints},
+    "await": {"what": _text, "ranks": st.just([0])},
+    "did": {"what": _text},
+    "exercised": {"missing": st.lists(_text, max_size=2)},
+    "environ": {"changed": st.dictionaries(_text, _text, max_size=2)},
+    "finished": {},
+    "bye": {"status": st.integers(-9, 5), "error": _text, "finished": st.booleans()},
+    "something of a later version": {},
+}
+_words = st.sampled_from(sorted(_SAID)).flatmap(
+    lambda kind: st.fixed_dictionaries(
+        {"t": st.just(kind), "at": st.floats(0, 1e6), **_SAID[kind]},
+    )
+)
+_hellos = st.builds(hello, st.integers(0, 3), st.just(4), st.floats(0, 1e6))
+_events = st.lists(st.tuples(st.integers(0, 3), _words | _hellos), max_size=40)
+
+
+@given(_events)
+def test_the_same_events_read_from_a_file_give_the_same_members(events: list[Event]) -> None:
+    live, replayed = Members(TABLE), Members(TABLE)
+    lines = []
+    for number, event in events:
+        rank = event["rank"] if event["t"] == "hello" else number
+        live.apply(rank, event)
+        lines.append(json.dumps({"wall": 1.0, **event, "rank": rank}))
+    for line in lines:
+        event = json.loads(line)
+        replayed.apply(int(event["rank"]), event)
+    assert known(replayed) == known(live)
+    assert replayed.expected == live.expected
+    assert replayed.done == live.done
+
+
+@given(_events)
+def test_no_order_of_words_takes_a_checkpoint_back(events: list[Event]) -> None:
+    members = told(world=4)
+    before = {m.rank: m.reached for m in members}
+    for rank, event in events:
+        if event["t"] == "hello":
+            continue
+        members.apply(rank, event)
+        assert members.by_rank[rank].reached >= before[rank]
+        before[rank] = members.by_rank[rank].reached
+
+
+# ---- one by one -------------------------------------------------------------------------------
+
+
+def test_a_word_of_a_rank_that_has_not_said_hello_is_left_out() -> None:
+    members = Members(TABLE)
+    members.apply(1, {"t": "reached", "n": 3, "at": 1.0})
+    assert list(members) == []
+
+
+def test_a_rank_that_greets_a_new_monitor_keeps_what_is_known_of_it() -> None:
+    members = told((0, "reached", 5.0, {"n": 3}))
+    members.apply(0, hello(0, at=9.0))
+    assert members.by_rank[0].reached == 3
+
+
+def test_another_process_with_the_same_rank_begins_anew() -> None:
+    members = told((0, "reached", 5.0, {"n": 3}))
+    members.apply(0, hello(0, at=9.0, pid=4711))
+    assert (members.by_rank[0].reached, members.by_rank[0].pid) == (0, 4711)
+
+
+def test_a_new_step_forgets_the_phase_and_the_call_and_the_looks_of_the_last() -> None:
+    members = told(
+        (0, "enter", 1.0, {"n": 4}),
+        (0, "phase", 2.0, {"name": "first_step"}),
+        (0, "call", 3.0, {"call": "wandb.init"}),
+    )
+    one = members.by_rank[0]
+    one.places.add("seen")
+    assert (one.phase, one.announced) == ("first_step", "wandb.init")
+    members.apply(0, {"t": "reached", "n": 4, "at": 4.0})
+    assert (one.phase, one.announced) == (None, "")
+    members.apply(0, {"t": "enter", "n": 5, "at": 5.0})
+    assert one.places == set()
+
+
+def test_time_of_imports_is_counted_in_its_step() -> None:
+    members = told(
+        (0, "enter", 0.0, {"n": 2}),
+        (0, "import", 2.0, {"module": "torch", "seconds": 1.5, "version": "2"}),
+        (0, "import", 3.0, {"module": "wandb", "seconds": 1.0, "version": None}),
+        (0, "reached", 4.0, {"n": 2}),
+    )
+    one = members.by_rank[0]
+    assert (one.imports, one.took, one.versions) == ({2: 2.5}, {2: 4.0}, {"torch": "2"})
+
+
+def test_the_phase_and_the_checkpoint_of_a_member_are_those_of_its_step() -> None:
+    members = told((0, "enter", 0.0, {"n": 4}), (0, "phase", 1.0, {"name": "steady"}))
+    one = members.by_rank[0]
+    checkpoint, phase = members.checkpoint_of(one), members.phase_of(one)
+    assert checkpoint is not None
+    assert checkpoint.name == "training"
+    assert phase is not None
+    assert phase.deadline is None
+    members.apply(0, {"t": "reached", "n": 4, "at": 2.0})
+    assert members.checkpoint_of(one) is None
+
+
+@given(st.integers(0, 7), st.integers(1, 8), st.integers(0, 100))
+def test_the_ranks_of_a_node_follow_one_another(local: int, size: int, node: int) -> None:
+    local %= size
+    place = {"rank": node * size + local, "local_rank": local, "local_world_size": size}
+    assert local_ranks(place) == set(range(node * size, (node + 1) * size))
+
+
+def test_a_member_is_plain_enough_to_be_written_down() -> None:
+    members = told((0, "line", 1.0, {"text": "hello"}))
+    written = {n: v for n, v in asdict(members.by_rank[0]).items() if n != "stillness"}
+    assert written["last_line"] == "hello"

@@ -1,0 +1,82 @@
+"""Cheap samples: whether a family stirs."""
+
+from __future__ import annotations
+
+import pytest
+from hangbisect.facts import Sample
+from hangbisect.monitor import stillness
+from hangbisect.monitor.stillness import WINDOW, Stillness
+
+from .made_up import sample
+
+
+class Readings:
+    """What each pid would be read as, in the test's hand."""
+
+    def __init__(self) -> None:
+        self.now: dict[int, Sample] = {}
+
+    def __call__(self, pid: int) -> Sample | None:
+        return self.now.get(pid)
+
+
+@pytest.fixture
+def readings(monkeypatch: pytest.MonkeyPatch) -> Readings:
+    made = Readings()
+    monkeypatch.setattr(stillness, "sample", made)
+    return made
+
+
+def watch(readings: Readings, cpu_by_second: list[float], pid: int = 1) -> list[float]:
+    """Return when it stirred last, as said after each second's sample."""
+    still, said = Stillness(), []
+    for second, cpu in enumerate(cpu_by_second):
+        readings.now[pid] = sample(100.0 + second, pid=pid, cpu=cpu)
+        said.append(still.stirred_at([pid]))
+    return said
+
+
+def test_one_sample_says_nothing(readings: Readings) -> None:
+    assert watch(readings, [5.0]) == [0.0]
+
+
+def test_what_uses_a_core_stirs_at_each_sample(readings: Readings) -> None:
+    assert watch(readings, [0.0, 1.0, 2.0, 3.0]) == [0.0, 101.0, 102.0, 103.0]
+
+
+def test_what_uses_nothing_does_not_stir(readings: Readings) -> None:
+    assert watch(readings, [7.0] * 20) == [0.0] * 20
+
+
+def test_a_burst_is_forgotten_after_a_while(readings: Readings) -> None:
+    said = watch(readings, [0.0, 1.0, *[1.0] * 20])
+    assert said[1] == 101.0
+    assert set(said[2:]) == {101.0, 0.0}
+    assert said[2 + int(WINDOW) :] == [0.0] * (len(said) - 2 - int(WINDOW))
+
+
+def test_a_small_burst_now_and_then_is_no_sign_of_life(readings: Readings) -> None:
+    # A helper that samples the machine: 0.1 s of CPU every ten seconds.
+    said = watch(readings, [0.1 * (second // 10) for second in range(60)])
+    assert said[-1] == 0.0
+    assert [at for at in said if at == 0.0]
+
+
+def test_a_child_that_stirs_counts_and_one_that_ended_does_not(readings: Readings) -> None:
+    still = Stillness()
+    for second in range(3):
+        readings.now[1] = sample(100.0 + second, pid=1)
+        readings.now[2] = sample(100.0 + second, pid=2, cpu=float(second))
+        said = still.stirred_at([1, 2])
+    assert said == 102.0
+    del readings.now[2]
+    readings.now[1] = sample(103.0, pid=1)
+    assert still.stirred_at([1, 2]) == 0.0
+
+
+def test_a_pid_that_was_used_again_is_a_stir(readings: Readings) -> None:
+    still = Stillness()
+    readings.now[1] = sample(100.0, started=5)
+    still.stirred_at([1])
+    readings.now[1] = sample(101.0, started=900)
+    assert still.stirred_at([1]) == 101.0

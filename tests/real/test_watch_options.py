@@ -1,0 +1,244 @@
+"""Whole jobs under each option of the watch, and under what a machine may lack."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import venv
+from pathlib import Path
+
+import jsonschema
+import psutil
+import pytest
+from jobs import Ended
+
+from .verdicts import check, schema, shown
+from .whole_jobs import Jobs
+
+SCRIPTS = Path(sys.executable).parent
+TORCHRUN = [str(SCRIPTS / "torchrun"), "--standalone", "--nproc_per_node=2"]
+INSIDE = "Injecting"
+
+# ---- --on-hang --------------------------------------------------------------------------------
+
+
+def test_a_report_is_taken_back_when_the_rank_moves_again(jobs_here: Jobs) -> None:
+    job = jobs_here.start(
+        *("--on-hang", "report", "--until", "logs_directory"),
+        *("--timeout", "4", "--inject", "slow@3:rank1"),
+    )
+    job.until(INSIDE)
+    rank = job.rank(1)
+    rank.suspend()
+    said = job.until("HANG  checkpoint 3", "still running, still watched")
+    assert "culprit   rank 1" in said
+    rank.resume()
+    job.until("Taken back: rank 1 moves again")
+    ended = job.end()
+    check(ended, "ok")
+    assert ended.status == 0
+
+
+def test_a_held_job_stays_as_it_is_until_somebody_ends_it(jobs_here: Jobs) -> None:
+    job = jobs_here.start("--on-hang", "hold", "--timeout", "2", "--inject", "stop@3:rank1")
+    said = job.until("HANG  checkpoint 3", "held for you:")
+    ranks = [job.rank(number) for number in (0, 1)]
+    assert all(f"{rank.pid} (rank {number})" in said for number, rank in enumerate(ranks))
+    assert ranks[0].status() != psutil.STATUS_ZOMBIE
+    assert ranks[1].status() == psutil.STATUS_STOPPED
+    verdict = json.loads((job.running.run_dir / "verdict.json").read_text())
+    jsonschema.validate(verdict, schema())
+    assert (verdict["outcome"], verdict["ranks"]["culprit"]) == ("hang", [1])
+    os.killpg(job.running.process.pid, signal.SIGINT)
+    ended = job.end()
+    assert ended.clean, shown(ended)
+    assert ended.verdict["outcome"] in ("hang", "interrupted")
+
+
+# ---- --barriers -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("barriers", ["observe", "off"])
+def test_the_watch_is_the_same_without_barriers(barriers: str, jobs_here: Jobs) -> None:
+    ended = jobs_here.run(
+        *("--barriers", barriers, "--until", "tokenizer"),
+        *("--timeout", "logs_directory=2", "--inject", "sleep@3:rank1"),
+    )
+    check(ended, "hang", culprit=[1], checkpoint=3)
+    assert "[R0/2][LR0]" in next(
+        line for line in ended.out.splitlines() if "CHECKPOINT 4: Tokenizer loaded" in line
+    )
+
+
+APART = """
+import torch.distributed
+
+def begin(given):
+    torch.distributed.init_process_group("gloo")
+    if given.context.place.rank == 0:
+        torch.distributed.barrier()
+
+def go_on(given):
+    if given.context.place.rank == 1:
+        torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+"""
+
+
+def test_a_barrier_of_ours_is_never_the_cause_but_opens(jobs_here: Jobs) -> None:
+    folder = jobs_here.folder()
+    (folder / "apart.py").write_text(APART)
+    ended = jobs_here.run(
+        *("--use", "logs_directory=apart:begin", "--use", "tokenizer=apart:go_on"),
+        *("--timeout", "4", "--until", "tokenizer"),
+        folder=folder,
+    )
+    check(ended, "ok")
+    assert ended.status == 0, shown(ended)
+    assert "our barrier" in ended.verdict["barrier_opened"]
+    assert "Barrier opened: rank 0" in ended.err
+
+
+# ---- what is printed --------------------------------------------------------------------------
+
+
+def test_with_json_stdout_holds_one_document_and_nothing_else(jobs_here: Jobs) -> None:
+    ended = jobs_here.run("--json", "--timeout", "2", "--inject", "sleep@3:rank1")
+    check(ended, "hang", culprit=[1], checkpoint=3)
+    assert json.loads(ended.out) == ended.verdict
+    assert "CHECKPOINT 2: Args parsed" in ended.err
+
+
+def test_the_launchers_last_words_carry_the_verdict(jobs_here: Jobs) -> None:
+    ended = jobs_here.run("--timeout", "2", "--inject", "sleep@3:rank1")
+    root_cause = ended.err.rpartition("Root Cause")[2]
+    assert "rank      : 1 (local_rank: 1)" in root_cause
+    assert "HANG  checkpoint 3 Logs directory ready" in root_cause
+
+
+def test_a_verdict_is_no_longer_than_promised(jobs_here: Jobs) -> None:
+    ended = jobs_here.run("--plain", "--timeout", "2", "--inject", "socket@3:rank1")
+    verdict, report, _ = ended.err[ended.err.index("HANG  checkpoint 3") :].partition("report  ")
+    lines = [*verdict.splitlines(), report]
+    assert report
+    assert len(lines) <= 15
+    labels = [line.split()[0] for line in lines if line[:1].isalpha()]
+    order = ["HANG", "culprit", "waiting", "cause", "stack", "last", "seen", "try", "job", "report"]
+    assert [label for label in labels if label in order] == order
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--timeout", "soon"), "'soon'"),
+        (("--barriers", "lokstep"), "did you mean 'lockstep'?"),
+        (("--no-such-option",), "--no-such-option"),
+        (("--use", "arguments=nowhere:function"), "nowhere"),
+        (("--data", "no-such-file"), "no-such-file"),
+    ],
+)
+def test_a_wrong_value_is_named_once_and_not_by_every_rank(
+    words: tuple[str, ...], named: str, jobs_here: Jobs
+) -> None:
+    ended = jobs_here.run(*words)
+    assert ended.err.count("\nhangbisect: ") + ended.err.startswith("hangbisect: ") == 1
+    complaint = ended.err.partition("hangbisect: ")[2].partition("\n")[0]
+    assert named in complaint
+    assert "exitcode  : 2" in ended.err
+    assert ended.clean, shown(ended)
+
+
+def test_more_than_16_ranks_say_one_line_a_checkpoint(jobs_here: Jobs) -> None:
+    ended = jobs_here.run("--until", "logs_directory", ranks=17)
+    check(ended, "ok")
+    summed_up = [line for line in ended.err.splitlines() if "CHECKPOINT" in line]
+    assert len(summed_up) == 3
+    assert "CHECKPOINT 3: Logs directory ready  ranks 0-16, +" in summed_up[-1]
+    assert "CHECKPOINT" not in ended.out
+
+
+def test_no_secret_of_the_environment_is_printed_or_written(jobs_here: Jobs) -> None:
+    secrets = {"WANDB_API_KEY": "0123456789abcdef" * 2 + "5ec2e7e5", "HF_TOKEN": "hf_5ec2e7T0ken"}
+    ended = jobs_here.run("--timeout", "2", "--inject", "sleep@3:rank1", environ=secrets)
+    check(ended, "hang", culprit=[1])
+    for secret in secrets.values():
+        assert told_in(ended, secret) == []
+
+
+def told_in(ended: Ended, text: str) -> list[str]:
+    """Return the files of the run, and the streams, that hold `text`."""
+    written = {
+        str(path.relative_to(ended.run_dir)): path.read_text()
+        for path in ended.run_dir.rglob("*")
+        if path.is_file()
+    }
+    written |= {"stdout": ended.out, "stderr": ended.err}
+    return sorted(name for name, content in written.items() if text in content)
+
+
+def test_a_secret_on_the_command_line_is_not_written_where_it_will_be_shown(
+    jobs_here: Jobs,
+) -> None:
+    secret = "hf_0ther5ec2e7"
+    hang = ("--timeout", "2", "--inject", "sleep@3:rank1")
+    ended = jobs_here.run(*hang, "--env", f"HF_TOKEN={secret}")
+    check(ended, "hang", culprit=[1])
+    assert told_in(ended, secret) == []
+
+
+# ---- what a machine may lack ------------------------------------------------------------------
+
+
+def test_without_py_spy_rank_checkpoint_and_call_are_still_named(jobs_here: Jobs) -> None:
+    folder = jobs_here.folder()
+    venv.create(folder / "venv", symlinks=True)
+    libraries = [path for path in sys.path if path.endswith("site-packages")]
+    (site_packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
+    (site_packages / "libraries.pth").write_text("\n".join(libraries))
+    launcher = [str(folder / "venv/bin/python"), "-m", "torch.distributed.run", *TORCHRUN[1:]]
+    ended = jobs_here.run(
+        *("--timeout", "lightning_module=3", "--inject", "sleep@lightning_module:rank1"),
+        folder=folder,
+        launcher=launcher,
+        way=("-m", "hangbisect"),
+        environ={"PATH": "/usr/bin:/bin"},
+    )
+    check(ended, "hang", culprit=[1], checkpoint=6)
+    assert "No stacks by py-spy: py-spy is not installed" in ended.err
+    assert ended.verdict["seen_by"] == "faulthandler"
+    assert ended.verdict["call"] == "time.sleep"
+
+
+@pytest.mark.parametrize("inside", ["file/run", "/proc/run"])
+def test_where_the_run_folder_cannot_be_another_one_is_used(inside: str, jobs_here: Jobs) -> None:
+    folder = jobs_here.folder()
+    (folder / "file").write_text("no folder\n")
+    wanted = folder / inside
+    ended = jobs_here.run(
+        *("--run-dir", str(wanted), "--logs-path", str(folder / "logs")),
+        *("--timeout", "2", "--inject", "sleep@3:rank1"),
+        folder=folder,
+    )
+    assert f"The run folder cannot be used ({wanted}" in ended.err
+    (other,) = (folder / "t" / "hangbisect-runs").iterdir()
+    verdict = json.loads((other / "verdict.json").read_text())
+    assert (verdict["outcome"], verdict["ranks"]["culprit"]) == ("hang", [1])
+    assert f"report    {other}" in ended.err
+    assert ended.left_processes == []
+    assert ended.left_files == [str(other.parent)]
+
+
+@pytest.mark.parametrize("switch", ["--tee", "--redirects"])
+def test_with_streams_that_torchrun_takes_the_verdict_is_the_same(
+    switch: str, jobs_here: Jobs
+) -> None:
+    folder = jobs_here.folder()
+    launcher = [*TORCHRUN, switch, "3", "--log-dir", str(folder / "streams")]
+    ended = jobs_here.run(
+        "--timeout", "2", "--inject", "sleep@3:rank1", launcher=launcher, folder=folder
+    )
+    check(ended, "hang", culprit=[1], checkpoint=3)
+    streams = [path.read_text() for path in (folder / "streams").rglob("std*.log")]
+    assert sum("HANG  checkpoint 3" in text for text in streams) == 1

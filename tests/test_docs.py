@@ -1,0 +1,187 @@
+"""What the pages in docs/ say of names, values and commands, compared with the code."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hangbisect.bisection.toggles import TOGGLES
+from hangbisect.cli import INTERNAL_ERROR, USAGE
+from hangbisect.monitor.members import Members
+from hangbisect.rank import arguments
+from hangbisect.rank.front import EXIT_STATUS
+from hangbisect.rank.injections import KINDS
+from hangbisect.rank.place import find_place
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+
+
+def text(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def first_cells(page: str) -> list[str]:
+    """Return the first cell of every table row of a page that is `code`, without its marks."""
+    return re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def maker() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_reference", DOCS / "make_reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_what_is_made_from_the_code_is_up_to_date(maker: Any) -> None:
+    for page in maker.PAGES:
+        written = page.read_text(encoding="utf-8")
+        assert written == maker.made(written), "run: python docs/make_reference.py"
+        assert set(re.findall(r"made from the code: (\w+)", written)) == set(maker.PARTS)
+
+
+# ---- the command line ----------------------------------------------------------------------------
+
+
+def test_every_argument_is_there(maker: Any) -> None:
+    page = text("reference/command-line.md")
+    assert [flag for flag in maker._parser().flags if f"`{flag}" not in page] == []
+
+
+def test_every_value_of_a_toggle_is_there() -> None:
+    lines = text("reference/command-line.md").splitlines()
+    rows = {
+        flag: next(r for r in lines if f"`{flag}`" in r)
+        for flag in [entry.flag for entry in TOGGLES]
+    }
+    missing = [(e.flag, v) for e in TOGGLES for v in e.values if f"`{v}`" not in rows[e.flag]]
+    assert missing == []
+
+
+def test_every_kind_of_injection_is_there() -> None:
+    assert set(KINDS) <= set(first_cells(text("reference/command-line.md")))
+
+
+def test_every_exit_status_is_there() -> None:
+    rows = re.findall(r"^\| (\d+) \|", text("reference/exit-status.md"), re.MULTILINE)
+    assert {int(row) for row in rows} == {USAGE, INTERNAL_ERROR, *EXIT_STATUS.values()}
+
+
+def _commands() -> Iterator[tuple[str, str]]:
+    """Yield page and command for every command in a block of code."""
+    for page in PAGES:
+        for block in re.findall(r"^```(?:\w*)\n(.*?)^```", page.read_text("utf-8"), re.M | re.S):
+            for line in block.replace("\\\n", " ").splitlines():
+                if re.match(r"\s*(\w+=\S+ )*(torchrun|python|hangbisect) ", line):
+                    yield page.relative_to(DOCS).as_posix(), line.strip()
+
+
+def _our_words(line: str) -> list[str] | None:
+    """Return what a command says to us, None if it does not start us."""
+    words = shlex.split(re.split(r"\s+(?:[|>]|2>|&&)", line)[0])
+    for index, word in enumerate(words):
+        if word in ("bisect", "hangbisect"):
+            return words[index + 1 :]
+    return None
+
+
+@pytest.mark.parametrize(("page", "command"), list(_commands()))
+def test_a_command_in_the_pages_is_one_that_we_take(page: str, command: str) -> None:
+    words = _our_words(command)
+    if words is None or "OPTIONS" in command:
+        return
+    parsed, _ = arguments.parse(words, find_place({}), {})
+    assert parsed.pipeline == "startup"
+
+
+# ---- formats -------------------------------------------------------------------------------------
+
+
+def _fields(schema: dict[str, Any], above: str = "") -> Iterator[str]:
+    """Yield every field of a schema, `a.b` for field b of object a, or of the objects in list a."""
+    for option in (schema, *schema.get("anyOf", ()), schema.get("items", {})):
+        for name, field in option.get("properties", {}).items():
+            yield above + name
+            yield from _fields(field, f"{above}{name}.")
+
+
+def _values(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        yield from schema.get("enum", ())
+        for below in schema.values():
+            yield from _values(below)
+    elif isinstance(schema, list):
+        for below in schema:
+            yield from _values(below)
+
+
+@pytest.fixture(scope="module")
+def schema(package: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        (package / "data" / "verdict.schema.json").read_text("utf-8")
+    )
+    return found
+
+
+def test_the_fields_of_a_verdict_are_those_of_the_schema(schema: dict[str, Any]) -> None:
+    fields_table = text("reference/verdict.md").partition("\n## ")[0]
+    assert first_cells(fields_table) == list(_fields(schema))
+
+
+def test_every_value_that_a_verdict_may_have_is_there(schema: dict[str, Any]) -> None:
+    page = text("reference/verdict.md")
+    assert [value for value in _values(schema) if f"`{value}`" not in page] == []
+
+
+def _noted(package: Path) -> Iterator[str]:
+    """Yield the kinds of events that the monitor notes itself: `job.note(..., {"t": kind})`."""
+    for file in (package / "monitor").glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("note"):
+                for argument in node.args:
+                    if isinstance(argument, ast.Dict) and isinstance(
+                        argument.keys[0], ast.Constant
+                    ):
+                        yield ast.literal_eval(argument.values[0])
+
+
+def test_the_kinds_of_events_are_those_of_the_monitor(package: Path) -> None:
+    said = {name.removeprefix("_on_") for name in dir(Members) if name.startswith("_on_")}
+    listed = first_cells(text("reference/events.md"))
+    assert len(listed) == len(set(listed))
+    assert set(listed) == {"hello", *said, *_noted(package)}
+
+
+# ---- the pages among themselves ------------------------------------------------------------------
+
+
+def _links(page: Path) -> Iterator[tuple[str, Path, str]]:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if "://" not in link:
+            path, _, anchor = link.partition("#")
+            yield link, (page.parent / path).resolve() if path else page, anchor
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for link, target, anchor in _links(page):
+        assert target.is_file(), link
+        heads = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+        slugs = {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+        assert not anchor or anchor in slugs, link
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    reached = {target for _, target, _ in _links(DOCS / "index.md")}
+    assert {page.resolve() for page in PAGES} - reached == {(DOCS / "index.md").resolve()}
