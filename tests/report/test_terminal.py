@@ -121,7 +121,7 @@ def test_a_hang_is_told_in_the_order_in_which_a_person_asks() -> None:
         "HANG  checkpoint 9 WandbLogger ready            91 s after start, 4 ranks",
         "culprit   rank 1 n03 pid 4711 in wandb.init, waits for its child wandb-core (4899)",
         "          127.0.0.1:18080 ESTABLISHED",
-        "waiting   ranks 0,2-3: not at fault",
+        "waiting   ranks 0,2-3 at our barrier: not at fault",
         "cause     unknown",
         "stack     threading.py:327 wait < wandb_init.py:1536 init < train.py:88 main",
         'last line rank 1, 60 s ago: "wandb: Logged in [0m as: ada"',

@@ -1,0 +1,169 @@
+"""What the ends of ranks make of a job."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hangbisect.monitor.clocks import Limits
+from hangbisect.monitor.departures import how_it_ended, note_end, note_slow
+from hangbisect.monitor.members import Members
+from hypothesis import given
+from hypothesis import strategies as st
+
+from .made_up import at_step, told
+
+DEADLINE = 60.0
+
+
+def job(members: Members, **fields: Any) -> Any:
+    """What the functions here use of a job."""
+    notes: list[Any] = []
+    made = {"members": members, "limits": Limits({}), "slow_steps": {}, "notes": notes}
+    made |= {"note": lambda one, event: notes.append(event), "changed": asyncio.Event()}
+    return SimpleNamespace(**(made | fields))
+
+
+def left(members: Members, rank: int, status: int | None, at: float, finished: bool = False) -> Any:
+    """Have a rank leave."""
+    one = members.by_rank[rank]
+    one.left, one.left_at, one.status, one.finished = True, at, status, finished
+    return one
+
+
+def test_while_all_are_there_it_goes_on() -> None:
+    assert how_it_ended(job(told())) is None
+
+
+def test_it_is_done_when_the_last_rank_has_finished() -> None:
+    members = told()
+    left(members, 0, 0, 1.0, finished=True)
+    assert how_it_ended(job(members)) is None
+    left(members, 1, 0, 2.0, finished=True)
+    assert how_it_ended(job(members)) == "done"
+
+
+def test_it_is_not_done_before_every_rank_of_the_node_has_come() -> None:
+    members = told(world=1)
+    members.expect(2, {0, 1})
+    left(members, 0, 0, 1.0, finished=True)
+    assert how_it_ended(job(members)) is None
+
+
+def test_a_goodbye_counts_before_the_process_has_ended() -> None:
+    members = told((0, "bye", 1.0, {"status": 1, "error": "ValueError"}))
+    assert how_it_ended(job(members)) == "crash"
+
+
+@pytest.mark.parametrize("status", [1, 70, -signal.SIGKILL, -signal.SIGSEGV])
+def test_a_failure_is_a_crash(status: int) -> None:
+    members = told()
+    left(members, 1, status, 1.0)
+    assert how_it_ended(job(members)) == "crash"
+
+
+def test_status_0_too_early_is_leaving_and_a_crash_only_if_all_do() -> None:
+    members = told()
+    left(members, 1, 0, 1.0)
+    assert how_it_ended(job(members)) == "left"
+    left(members, 0, 0, 2.0)
+    assert how_it_ended(job(members)) == "crash"
+
+
+def test_one_that_leaves_early_counts_though_others_have_finished() -> None:
+    members = told()
+    left(members, 0, 0, 1.0, finished=True)
+    left(members, 1, 0, 2.0)
+    assert how_it_ended(job(members)) == "left"
+
+
+@pytest.mark.parametrize("status", [-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP, 130])
+def test_who_was_told_to_go_was_interrupted(status: int) -> None:
+    members = told()
+    left(members, 0, status, 1.0)
+    assert how_it_ended(job(members)) == "interrupted"
+
+
+def test_the_first_end_counts_for_the_launcher_ends_the_others() -> None:
+    members = told()
+    left(members, 1, 1, 1.0)
+    left(members, 0, -signal.SIGTERM, 2.0)
+    assert how_it_ended(job(members)) == "crash"
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([None, 0, 1, -9, -15]), st.floats(0, 9), st.booleans()),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_a_job_is_done_only_if_every_rank_finished(
+    ends: list[tuple[int | None, float, bool]],
+) -> None:
+    members = told(world=len(ends))
+    for rank, (status, at, finished) in enumerate(ends):
+        left(members, rank, status, at, finished)
+    everyone = all(finished for _, _, finished in ends)
+    assert (how_it_ended(job(members)) == "done") == everyone
+
+
+# ---- real ends --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("program", "status"), [("exit(3)", 3), ("os.kill(os.getpid(), 9)", -9)])
+def test_the_status_is_taken_from_the_zombie_that_the_launcher_has_not_reaped(
+    program: str, status: int
+) -> None:
+    members = told()
+    child = subprocess.Popen([sys.executable, "-I", "-S", "-c", f"import os; {program}"])
+    members.by_rank[0].pid = child.pid
+    end = time.monotonic() + DEADLINE
+    while "Z" not in state_of(child.pid) and time.monotonic() < end:
+        time.sleep(0.01)
+    here = job(members)
+    note_end(here, members.by_rank[0])
+    child.wait()
+    assert (members.by_rank[0].left, members.by_rank[0].status) == (True, status)
+    assert here.notes == [{"t": "ended", "status": status}]
+    assert here.changed.is_set()
+
+
+def state_of(pid: int) -> str:
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0]
+
+
+def test_a_status_that_nobody_saw_stays_what_the_goodbye_said() -> None:
+    members = told((0, "bye", 1.0, {"status": 5}))
+    members.by_rank[0].pid = 2**22 + 1  # more than there can be
+    note_end(job(members), members.by_rank[0])
+    assert members.by_rank[0].status == 5
+
+
+# ---- slow steps -------------------------------------------------------------------------------
+
+
+def test_a_step_that_took_longer_than_its_deadline_is_listed_with_its_ranks() -> None:
+    now = time.monotonic()
+    members = at_step(3, at=now - 100.0)
+    here = job(members)
+    for rank in (1, 0):
+        members.by_rank[rank].moving = "reads 41 MB/s"
+        note_slow(here, members.by_rank[rank])
+    (slow,) = here.slow_steps.values()
+    assert (slow.checkpoint, slow.name, slow.ranks) == (3, "wandb_logger", (0, 1))
+    assert (slow.deadline, slow.moved) == (60.0, "reads 41 MB/s")
+    assert slow.seconds >= 100.0
+
+
+def test_a_step_in_time_is_not_listed() -> None:
+    here = job(at_step(3, at=time.monotonic()))
+    note_slow(here, here.members.by_rank[0])
+    assert here.slow_steps == {}
