@@ -35,6 +35,8 @@ def run(argv: list[str]) -> int:
         outcome_pipe = standing.pipe
         place = find_place()
     lines = Lines(place)
+    if "--json" in argv or os.environ.get("HANGBISECT_JSON") == "1":
+        lines.fd = 2
     if not _asks_only(argv):
         from ..version import VERSION
 

@@ -16,6 +16,7 @@ _BELOW_LIBRARY = re.compile(
 )
 _IMPORTLIB = re.compile(r"<frozen importlib|/importlib/(?:__init__|_bootstrap\w*)\.py$")
 _INJECTIONS = "rank/injections.py"  # below our own folder
+_PHASES = "pipelines/fit_phases.py"
 _RUNPY = re.compile(r"<frozen runpy>|/runpy\.py$")
 
 # A handler that runs on the main thread hides what the signal interrupted. Where the name alone
@@ -61,6 +62,8 @@ def owner(frame: Frame, package: str) -> Owner:
         inside = frame.file[len(package.rstrip("/")) + 1 :]
         if inside == _INJECTIONS:
             return "user"
+        if inside == _PHASES:  # it only stands in between and tells
+            return "harness"
         return "step" if inside.startswith("pipelines/") else "harness"
     if _IMPORTLIB.search(frame.file):
         return "import"

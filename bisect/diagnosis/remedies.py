@@ -59,7 +59,9 @@ def _value(spellings: Sequence[str], command: Sequence[str]) -> str | None:
 
 
 def _with(command: Sequence[str], entry: Toggle, value: str) -> list[str]:
-    """Return `command` with the toggle's argument replaced, or added at the end."""
+    """Return `command` with the toggle's argument replaced, or added at the end; without the run
+    folder, so that following the advice does not overwrite what it rests on.
+    """
     kept: list[str] = []
     skip = False
     for word in command:
@@ -67,7 +69,7 @@ def _with(command: Sequence[str], entry: Toggle, value: str) -> list[str]:
             skip = False
             continue
         flag, equals, _ = word.partition("=")
-        if flag in _spellings_of(entry.flag):
+        if flag in (*_spellings_of(entry.flag), *_spellings_of("--run-dir")):
             skip = not equals
             continue
         kept.append(word)

@@ -161,7 +161,13 @@ def _sorted_out(case: Case) -> Ranks:
     waiting = {r.rank for r in living if _waits(case, r)} - set(culprit)
     stuck: set[int] = set()
     if case.job.ended != "limit":
-        stuck = {r.rank for r in living if not r.moved and not _unsure(case, r)}
+        # Where nobody looked for long, one look cannot tell slow from hung.
+        enough = 1 if case.job.ended in ("late", "still", "busy") else 2
+        stuck = {
+            r.rank
+            for r in living
+            if len(r.looks) >= enough and not r.moved and not _unsure(case, r)
+        }
         stuck = (stuck - waiting) | {r.rank for r in living if r.rank in culprit}
     return Ranks(
         culprit=culprit,

@@ -35,17 +35,15 @@ def deadline(members: Members, member: Member, limits: Limits) -> float | None:
         return LEAVING_LIMIT
     phase = members.phase_of(member)
     checkpoint = members.checkpoint_of(member)
-    if phase is not None:
-        default, name = phase.deadline, phase.name
-        if checkpoint and checkpoint.name in limits.timeouts:
-            default = limits.timeouts[checkpoint.name] if default is not None else None
-    elif checkpoint is not None:
-        default, name = checkpoint.deadline, checkpoint.name
-    else:
+    if checkpoint is None:
         return None
-    if default is None:
-        return limits.timeouts.get(name)
-    return limits.timeouts.get(name, limits.timeouts.get("", default))
+    names = [checkpoint.name, ""]
+    default: float | None = checkpoint.deadline
+    if phase is not None:
+        # What is never late by itself is late only if it is named.
+        names = [phase.name, *(names if phase.deadline is not None else [])]
+        default = phase.deadline
+    return next((limits.timeouts[name] for name in names if name in limits.timeouts), default)
 
 
 def began(members: Members, member: Member) -> float:

@@ -48,6 +48,7 @@ async def close(
     facts, verdict = _timed(job, facts, ranks, since, verdict.ranks.culprit)
     job.verdict = verdict
     job.files.write_json("verdict.json", as_json(verdict))
+    job.note(None, {"t": "verdict", "outcome": verdict.outcome})
     published = await job.files.publish()
     ending = _is_ending(job, verdict)
     lines = _print(job, facts, verdict, ranks, published, ending)
@@ -176,7 +177,8 @@ def _print(
     folder = str(job.files.path if published else job.files.stage)
     if not published:
         job.say(f"The run folder could not be written: {job.files.trouble}; files are in {folder}")
-    missing = sorted({what for m in job.members for what in m.not_exercised})
+    first = next(iter(job.members), None)
+    missing = first.not_exercised if first else ()
     width = _terminal_width()
     lines = verdict_lines(
         verdict,

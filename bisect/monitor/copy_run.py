@@ -1,6 +1,6 @@
 """Copy a run's new files to the run folder, each set aside and renamed.
 
-A program of its own (python -I -S copy_run.py STAGE FOLDER): it may hang on the file system, and
+A program of its own (python -I -S copy_run.py STAGE FOLDER [first]): it may hang on the file system, and
 then its starter gives up on it. Prints nothing if all went well, else one line that says what did
 not.
 """
@@ -8,7 +8,10 @@ not.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+
+OURS = ("verdict.json", "evidence.json", "environment.json", "events.jsonl")
 
 
 def copy(stage: str, folder: str) -> None:
@@ -20,6 +23,15 @@ def copy(stage: str, folder: str) -> None:
         for name in names:
             if not name.startswith("."):
                 _copy_file(os.path.join(root, name), os.path.join(target, name))
+
+
+def remove_earlier(folder: str) -> None:
+    """Remove what an earlier run left in `folder`: it would be taken for this one's."""
+    if os.path.exists(os.path.join(folder, "events.jsonl")):
+        shutil.rmtree(os.path.join(folder, "stacks"), ignore_errors=True)
+        for name in OURS:
+            if os.path.exists(os.path.join(folder, name)):
+                os.unlink(os.path.join(folder, name))
 
 
 def _copy_file(source: str, target: str) -> None:
@@ -40,6 +52,8 @@ def _copy_file(source: str, target: str) -> None:
 
 if __name__ == "__main__":
     try:
+        if sys.argv[3:] == ["first"]:
+            remove_earlier(sys.argv[2])
         copy(sys.argv[1], sys.argv[2])
     except OSError as error:
         print(f"{error.filename or sys.argv[2]}: {error.strerror}")

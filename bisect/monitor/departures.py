@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .job import Job
 
 STATES_AFTER = {  # what --on-hang leaves the job in, for the verdict's `job` line
-    "end": "ended: all ranks and their children",
+    "end": "being ended: all ranks and their children",
     "report": "still running, still watched",
     "hold": "held for you: {pids}",
 }

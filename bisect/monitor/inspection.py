@@ -46,8 +46,17 @@ class Inspection:
         """Seconds since the first look."""
         return time.monotonic() - self.began
 
-    async def look(self, *, native: frozenset[int] = frozenset(), limit: float = 3.0) -> None:
-        """Look once at every living rank and its descendants; `native` ranks are paused for it."""
+    async def look(
+        self,
+        *,
+        native: frozenset[int] = frozenset(),
+        limit: float = 3.0,
+        judging: bool = True,
+    ) -> None:
+        """Look once at every living rank and its descendants; `native` ranks are paused for it.
+
+        Without `judging` it is no sign of movement: ranks that were signalled run their handlers.
+        """
         job = self.job
         job.family.refresh()
         members = [m for m in self.members if not m.left and m.left_at is None]
@@ -65,7 +74,7 @@ class Inspection:
             if target.pid in by_pid:
                 self._keep(member, by_pid[target.pid])
         self.count += 1
-        for member in members:
+        for member in members if judging else ():
             self._judge(member)
 
     def facts(self) -> list[RankFacts]:

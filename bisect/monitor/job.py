@@ -110,13 +110,16 @@ class Job:
     def _run_path(self) -> Path:
         start = Path(str(self.settings["folder_of_start"]))
         if self.settings["run_dir"]:
-            return start / str(self.settings["run_dir"])
+            path = start / str(self.settings["run_dir"])
+            return path / f"attempt-{self.attempt}" if self.attempt else path
         # A monitor that takes over goes on in the same folder.
         chosen = self.folder / "run-path"
         if not chosen.exists():
-            utc = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-            chosen.write_text(str(start / "runs" / f"{utc}-{self.place['job'][:6]}"))
+            chosen.write_text(str(start / "runs" / self._new_name()))
         return Path(chosen.read_text())
+
+    def _new_name(self) -> str:
+        return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{self.place['job'][:6]}"
 
     def _temporary_path(self) -> str:
         base = os.environ.get("TMPDIR") or "/tmp"
@@ -124,15 +127,15 @@ class Job:
 
     def choose_another_run_folder(self) -> None:
         """The run folder cannot be made: use one in the folder for temporary files."""
-        old, why = self.files.path, self.files.trouble
-        self.files.path = Path(os.environ.get("TMPDIR") or "/tmp") / "hangbisect-runs" / old.name
-        self.files.trouble = ""
+        why = self.files.trouble
+        base = Path(os.environ.get("TMPDIR") or "/tmp") / f"hangbisect-runs-{os.getuid()}"
+        self.files.move(base / self._new_name())
         (self.folder / "run-path").write_text(str(self.files.path))
         self.say(f"The run folder cannot be used ({why}): using {self.files.path}")
 
     def remove_folder(self) -> None:
         """Remove our socket's folder; of what has no copy elsewhere, the files stay."""
-        if not self.files.trouble:
+        if self.files.is_published:
             shutil.rmtree(self.folder, ignore_errors=True)
         elif self.folder.is_dir():
             for entry in self.folder.iterdir():

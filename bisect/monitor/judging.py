@@ -52,10 +52,10 @@ def facts_of(member: Member, moved: str = "", busy: bool = False) -> RankFacts:
 
 def settle(ranks: Sequence[RankFacts], waits: Mapping[int, Wait | None]) -> Settled:
     """Sort the ranks. A rank that waits for another hangs only if no other rank moves."""
-    moving = {r.rank for r in ranks if r.alive and r.moved and not r.held}
-    busy = {r.rank for r in ranks if r.alive and r.busy and not r.held and not r.moved}
     held = {r.rank for r in ranks if r.held or r.awaits}
     alive = {r.rank for r in ranks if r.alive} - held
+    moving = {r.rank for r in ranks if r.moved} & alive
+    busy = {r.rank for r in ranks if r.busy and not r.moved} & alive
     quiet = alive - moving - busy
     on_another = {r for r in quiet if waits_for_another(waits.get(r), r)}
     # A rank that spins inside a collective (NCCL does) waits, whatever CPU it burns.

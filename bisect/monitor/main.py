@@ -63,9 +63,10 @@ def _take_over(job: Job, server: Server) -> None:
 
 
 async def _make_folders(job: Job) -> None:
-    if not await job.files.publish():
+    first = not job.settings.get("successor")
+    if not await job.files.publish(first=first):
         job.choose_another_run_folder()
-        await job.files.publish()
+        await job.files.publish(first=first)
 
     def make() -> None:
         with suppress(FileExistsError):

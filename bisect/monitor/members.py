@@ -38,6 +38,7 @@ class Member:
     held_at: int | None = None  # the checkpoint behind which it waits in our barrier
     awaits: tuple[int, ...] = ()
     awaits_what: str = ""
+    waits_since: float = 0.0
     announced: str = ""
     last_line: str = ""
     last_line_at: float | None = None
@@ -173,12 +174,14 @@ class Members:
         member.entered, member.phase, member.announced = at, None, ""
 
     def _on_arrive(self, member: Member, message: Message, at: float) -> None:
-        member.held_at = int(message["n"])
+        if message.get("held", True):
+            member.held_at, member.waits_since = int(message["n"]), at
 
     def _on_await(self, member: Member, message: Message, at: float) -> None:
         if message["what"] not in self.done:
             member.awaits = tuple(message["ranks"])
             member.awaits_what = str(message["what"])
+            member.waits_since = at
 
     def _on_did(self, member: Member, message: Message, at: float) -> None:
         self.done.add(str(message["what"]))

@@ -21,10 +21,11 @@ _RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK")
 def look_for_absent(job: Job, now: float) -> Awaitable[list[RankFacts]] | None:
     """Return what becomes facts about the ranks that should be here by now, None if none is late.
 
-    A rank is late when the first checkpoint's deadline, counted from the job's first rank, is over.
+    A rank is late when the deadline of checkpoint 0, "Ranks started", is over, counted from the
+    job's first rank.
     """
     absent = sorted(job.members.expected - set(job.members.by_rank))
-    first = next(c for c in job.table if c.number == 1)
+    first = job.table[0]
     allowed = job.limits.timeouts.get(first.name, job.limits.timeouts.get("", first.deadline))
     if not absent or now < job.started + allowed:
         return None

@@ -26,6 +26,7 @@ class RunFolder:
         self.stage = stage
         self.path = path
         self.trouble = ""  # why the last copy failed
+        self.is_published = False
         self._stuck = False
         with contextlib.suppress(OSError):
             (stage / "stacks").mkdir(parents=True, exist_ok=True)
@@ -65,13 +66,16 @@ class RunFolder:
                 events.append(json.loads(line))
         return events
 
-    async def publish(self, limit: float = COPY_LIMIT) -> bool:
-        """Copy what is new to the run folder; return False, and say why in `trouble`, if it could
+    async def publish(self, limit: float = COPY_LIMIT, first: bool = False) -> bool:
+        """Copy what is new to the run folder; the `first` time, remove an earlier run's files from
+        it, for they would be taken for this one's. Return False, and say why in `trouble`, if it could
         not be done within `limit` seconds."""
+        self.is_published = False
         if self._stuck:  # a helper that sits in a file system cannot even be killed: no second one
             return False
         helper = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", str(_COPY), str(self.stage), str(self.path)),
+            *(["first"] if first else []),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
@@ -85,4 +89,9 @@ class RunFolder:
             self.trouble = f"{self.path} does not answer within {limit:.0f} s"
             return False
         self.trouble = said.decode(errors="replace").strip()
-        return not self.trouble
+        self.is_published = not self.trouble
+        return self.is_published
+
+    def move(self, path: Path) -> None:
+        """Publish to another folder from now on."""
+        self.path, self.trouble, self._stuck = path, "", False

@@ -10,7 +10,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING
 
-from ..evidence.stacks import can_look
+from ..evidence.stacks import can_look, executable
 from ..report.words import ranges
 from .barriers import missing, opening, released
 from .ending import has_ended
@@ -48,7 +48,9 @@ class Server:
                 await self._rank(int(message["rank"]), pid, message, reader, writer)
             elif message.get("t") == "signals":
                 await self._signals(reader, writer)
-        except (ValueError, KeyError, ConnectionError) as error:
+        except ConnectionError:  # it was ended
+            pass
+        except (ValueError, KeyError) as error:
             self.job.note(None, {"t": "garbled", "why": repr(error)})
         finally:
             writer.close()
@@ -106,6 +108,8 @@ class Server:
         if job.cannot_look:
             self._tell_where_to_leave_stacks(member)
         if not job.tried_to_look:
+            job.tried_to_look = True
+            self._say_for_whom_we_speak()
             self._task = asyncio.get_running_loop().create_task(self._try_to_look(member))
 
     def watch(self, member: Member) -> None:
@@ -131,16 +135,25 @@ class Server:
     async def _try_to_look(self, member: Member) -> None:
         """Find out once whether py-spy may look; where it may not, ranks arm their own timers."""
         job = self.job
-        job.tried_to_look = True
         for _ in range(LOOK_TRIES):
             why = await can_look(member.pid)
             if not why or member.left:
                 return
+            if executable() is None:
+                break
             await asyncio.sleep(0.5)
         job.cannot_look = why
         job.say(f"No stacks by py-spy: {why} Using faulthandler and /proc instead.")
         for other in job.members:
             self._tell_where_to_leave_stacks(other)
+
+    def _say_for_whom_we_speak(self) -> None:
+        members = self.job.members
+        if len(members.expected) < members.world_size:
+            self.job.say(
+                f"This watch is for ranks {ranges(members.expected)} of {members.world_size}, "
+                "those of this node: ranks of other nodes are neither missed nor blamed"
+            )
 
     def _tell_where_to_leave_stacks(self, member: Member) -> None:
         self.job.tell(member.rank, "learn", stacks_file=str(self.job.stacks_file(member.rank)))
@@ -148,10 +161,10 @@ class Server:
     def _answer(self, member: Member, message: Message) -> None:
         job, kind = self.job, message["t"]
         if kind == "arrive":
-            if not job.lockstep:
-                self._let_go(member)
-            else:
+            if job.lockstep:
                 self.open_barriers()
+            elif message.get("held", True):
+                self._let_go(member)
         elif kind == "await":
             if not member.awaits:
                 self._let_go(member)
@@ -197,7 +210,7 @@ class Server:
         for member in job.members:
             if not member.waits_for_us or member.left:
                 continue
-            waited = now - member.spoke
+            waited = now - member.waits_since
             who = list(member.awaits) or missing(job.members, member.held_at or 0)
             names = ", ".join(f"rank {r}" for r in who[:8]) + (" ..." if len(who) > 8 else "")
             if waited >= 10.0 and member.rank in (job.place["rank"], 0):

@@ -257,7 +257,7 @@ class Watch:
 
     async def _last_look(self, ended: Ended) -> None:
         inspection = Inspection(self.job)
-        await inspection.look(limit=LAST_LOOK)
+        await inspection.look(limit=LAST_LOOK, judging=ended != "interrupted")
         if ended == "limit":
             await asyncio.sleep(PAUSE)
             await inspection.look(limit=LAST_LOOK)

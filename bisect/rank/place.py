@@ -39,7 +39,10 @@ _LAUNCHERS = {  # by what the process that started the ranks is called
     "prterun": "mpirun",
     "slurmstepd": "srun",
 }
-_TYPED = {"torchrun", "deepspeed", "accelerate", "mpirun", "srun"}
+_TYPED = {
+    *("torchrun", "deepspeed", "accelerate", "mpirun", "srun"),
+    *("torch.distributed.run", "torch.distributed.launch"),
+}
 # Lightning ignores Slurm under these job names too: an interactive shell has the variables of a
 # step without being one (lightning SLURMEnvironment).
 _INTERACTIVE = {"bash", "interactive"}
@@ -109,7 +112,7 @@ def command_line(place: Place, own: Sequence[str]) -> list[str]:
     Console scripts run as `python /path/to/torchrun ...`: they are named as one types them.
     """
     words = _command_of(place.launcher_pid) if place.launcher else []
-    if not any(os.path.basename(w) in _TYPED for w in words[:3]):
+    if not any(os.path.basename(w) in _TYPED for w in words[:4]):
         words = list(own)
     if len(words) > 1 and os.path.basename(words[1]) in _TYPED:
         words = words[1:]

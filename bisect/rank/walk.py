@@ -28,6 +28,7 @@ def walk(steps: Sequence[Step], context: Context, lines: Lines, link: Link) -> N
         title = f"CHECKPOINT {checkpoint.number}: {checkpoint.title}"
         if checkpoint.name in context.args.skip:
             title += " (skipped)"
+            context.not_exercised.append(f"{checkpoint.title} (skipped)")
         else:
             context.inject(checkpoint.name)
             context.products[checkpoint.name] = _doing(step, context)(context)
@@ -41,13 +42,16 @@ def walk(steps: Sequence[Step], context: Context, lines: Lines, link: Link) -> N
             timer = StackTimer(link.welcome["stacks_file"])
         if checkpoint.name == context.args.until:
             lines.say(f"Stopping after {checkpoint.name}, as asked")
+            context.not_exercised.append(f"what comes after {checkpoint.name} (--until)")
             break
 
 
 def _arrive(number: int, context: Context, link: Link) -> None:
     link.tell("reached", n=number)
     if context.args.barriers == "lockstep" and link.lockstep:
-        link.hold("arrive", n=number)
+        link.hold("arrive", n=number, held=True)
+    elif context.args.barriers != "off":
+        link.tell("arrive", n=number, held=False)
 
 
 def _use_temporary_folder(context: Context, link: Link) -> None:

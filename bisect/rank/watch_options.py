@@ -57,7 +57,7 @@ def add_watch_options(parser: argparse.ArgumentParser) -> None:
         metavar="WHAT",
         type=choice("--on-hang", ("end", "report", "hold")),
         help="end every rank, report and go on watching, or hold: stop nothing and wait for you "
-        "(end in a pipeline, report with a command of yours)",
+        "(end)",
     )
     add("--plain", action="store_true", help="no colours, nothing that a log cannot hold")
     add("--json", action="store_true", help="the verdict as JSON on the terminal")

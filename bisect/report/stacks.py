@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from ..diagnosis.frames import worded
 from ..diagnosis.hops import Context, first_hop
 from ..diagnosis.view import main_kernel, seen
-from ..facts import Descriptor, Look, RankFacts, Syscall, Thread
-from .words import one_line, ranges, waited_for
+from ..facts import Descriptor, Frame, Look, RankFacts, Syscall, Thread
+from .words import cut, one_line, ranges, waited_for
+
+_SYMBOL = 120  # characters of a frame in the merged tree: C++ templates have thousands
 
 
 def stack_text(look: Look, rank: int, role: str, host: str = "") -> str:
@@ -111,13 +113,21 @@ def merged(ranks: Sequence[RankFacts]) -> str:
         view = seen(facts.looks)
         frames = view.frames if view else ()
         if frames:
-            paths[facts.rank] = [worded(frame) for frame in reversed(frames)]
+            paths[facts.rank] = [cut(worded(f), _SYMBOL) for f in reversed(_inside(frames))]
         else:
             without.append(facts.rank)
     lines = list(_tree(paths)) if paths else []
     if without:
         lines.append(f"[{ranges(without)}] no stack")
     return "\n".join([*lines, ""])
+
+
+def _inside(frames: Sequence[Frame]) -> Sequence[Frame]:
+    """Return `frames` (innermost first) without the native ones that started Python: only some
+    looks have them, and they are addresses that differ between ranks.
+    """
+    python = [i for i, frame in enumerate(frames) if not frame.native]
+    return frames[: python[-1] + 1] if python else frames
 
 
 def _tree(paths: dict[int, list[str]]) -> Iterator[str]:

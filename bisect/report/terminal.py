@@ -32,7 +32,7 @@ def verdict_lines(
     of a good run took longest; `width` is the terminal's, None for a pipe: nothing is cut.
     """
     if verdict.outcome == "ok":
-        lines = _well(verdict, not_exercised, slowest)
+        lines = _well(verdict, not_exercised, slowest, run_dir)
     else:
         lines = [_headline(verdict, ranks)]
         lines += _culprit(verdict, ranks)
@@ -61,7 +61,9 @@ def _more(text: str) -> list[str]:
 # ---- the parts, in their order --------------------------------------------------------------
 
 
-def _well(verdict: Verdict, not_exercised: Sequence[str], slowest: str) -> list[str]:
+def _well(
+    verdict: Verdict, not_exercised: Sequence[str], slowest: str, run_dir: str
+) -> list[str]:
     parts = [verdict.pipeline, counted(verdict.world_size, "rank"), seconds(verdict.seconds.total)]
     line = f"OK  {', '.join(p for p in parts if p)}"
     lines = [line + (f"; slowest step {slowest}" if slowest else "")]
@@ -75,6 +77,7 @@ def _well(verdict: Verdict, not_exercised: Sequence[str], slowest: str) -> list[
         lines.append(f"    barrier opened: {one_line(verdict.barrier_opened)}")
     if not_exercised:
         lines.append(f"    not exercised: {', '.join(map(one_line, not_exercised))}")
+    lines += [f"    report: {run_dir}"] if run_dir else []
     if "run" in COMMANDS:
         lines.append("    your own job: hangbisect run -- <the command you use today>")
     return lines
@@ -203,8 +206,9 @@ def short_stack(facts: RankFacts, job: JobFacts) -> str:
     frames = job_frames(view.frames, job.package) if view else ()
     shown = [f for f in frames if owner(f, job.package) != "import"]
     own = [i for i, f in enumerate(shown) if owner(f, job.package) in ("user", "step")]
-    library = [i for i in range(len(shown)) if i not in own]
-    chosen = library[: _FRAMES - 1] + own[:1]
+    library = [i for i in range(len(shown)) if i not in own and (not own or i < own[0])]
+    # The innermost, and the one that the job called: between them lie the library's own ways.
+    chosen = library[:1] + library[-1:] * (len(library) > 1) + own[:1]
     rest = [i for i in range(len(shown)) if i not in chosen]
     chosen += rest[: _FRAMES - len(chosen)]
     return " < ".join(_short(shown[i]) for i in sorted(chosen))
@@ -224,9 +228,9 @@ def _seen_by(verdict: Verdict, job: JobFacts, ranks: Sequence[RankFacts]) -> lis
     text = f"{rung} on {len(looked)} of {counted(verdict.world_size, 'rank')}, "
     text += f"{counted(len(most.looks), 'look')} in {seconds(max(0.0, span))}"
     moved = [r.rank for r in looked if r.moved]
-    if verdict.outcome == "hang" and not moved:
+    if verdict.outcome == "hang" and not moved and len(most.looks) > 1:
         text += ", nothing moved"
-    if job.still is not None and verdict.outcome == "hang":
+    if job.still is not None and verdict.outcome == "hang" and len(most.looks) > 1:
         text += f", still for {seconds(job.still)}"
     return _labelled("seen by", text)
 

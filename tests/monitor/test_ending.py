@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable
 
 import psutil
@@ -24,7 +25,10 @@ import subprocess, sys
 python = [sys.executable, "-I", "-S", "-c"]
 child = subprocess.Popen([*python, {SLEEP!r}])
 away = subprocess.Popen([*python, {SLEEP!r}], start_new_session=True)
-orphan = "import subprocess, sys; p = subprocess.Popen(sys.argv[1:]); print(p.pid, flush=True)"
+orphan = (
+    "import subprocess, sys; null = subprocess.DEVNULL;"
+    "print(subprocess.Popen(sys.argv[1:], stdout=null, stderr=null).pid)"
+)
 found = subprocess.run([*python, orphan, *python, {SLEEP!r}], stdout=subprocess.PIPE, text=True)
 print(child.pid, away.pid, found.stdout, flush=True)
 child.wait()
@@ -47,9 +51,15 @@ def is_running(pid: int) -> bool:
 
 
 @pytest.fixture
-def rank(start: Start) -> subprocess.Popen[str]:
-    """A rank of job `tested`, with its descendants; in a session of its own, as torchrun's."""
-    environ = {**os.environ, JOB_VARIABLE: "tested"}
+def job() -> str:
+    """The name of a job that is nowhere else on this machine."""
+    return uuid.uuid4().hex
+
+
+@pytest.fixture
+def rank(start: Start, job: str) -> subprocess.Popen[str]:
+    """A rank of the job, with its descendants; in a session of its own, as torchrun's are."""
+    environ = {**os.environ, JOB_VARIABLE: job}
     return python(start, TREE, env=environ, start_new_session=True)
 
 
@@ -68,8 +78,10 @@ def test_children_are_found_in_whatever_session_they_are(tree: list[int]) -> Non
     assert family.living() == sorted(tree[:3])
 
 
-def test_an_orphan_is_found_by_the_mark_in_its_environment(tree: list[int]) -> None:
-    family = Family("tested")
+def test_an_orphan_is_found_by_the_mark_in_its_environment(
+    tree: list[int], job: str
+) -> None:
+    family = Family(job)
     family.search()
     assert set(family.living()) == set(tree)
 
@@ -95,18 +107,18 @@ def test_children_seen_once_are_known_after_their_parent_is_gone(
 
 
 def test_all_of_it_is_ended_a_stopped_one_too_and_nobody_else(
-    tree: list[int], start: Start
+    tree: list[int], start: Start, job: str
 ) -> None:
-    stranger = python(start, SLEEP, env={**os.environ, JOB_VARIABLE: "tested too"})
+    stranger = python(start, SLEEP, env={**os.environ, JOB_VARIABLE: f"{job} too"})
     os.kill(tree[1], signal.SIGSTOP)
-    family = Family("tested")
+    family = Family(job)
     family.add_rank(tree[0])
     assert family.end_for_good(DEADLINE) == []
     wait_until(lambda: not any(is_running(pid) for pid in tree))
     assert stranger.poll() is None
 
 
-def test_one_that_forks_without_end_is_ended_too(start: Start) -> None:
+def test_one_that_forks_without_end_is_ended_too(start: Start, job: str) -> None:
     program = (
         "import os, time\n"
         "print(flush=True)\n"
@@ -117,12 +129,12 @@ def test_one_that_forks_without_end_is_ended_too(start: Start) -> None:
         "        os._exit(0)\n"
         "    os.setsid()\n"
     )
-    runner = python(start, program, env={**os.environ, JOB_VARIABLE: "tested"})
+    runner = python(start, program, env={**os.environ, JOB_VARIABLE: job})
     assert runner.stdout is not None
     runner.stdout.readline()
-    family = Family("tested")
+    family = Family(job)
     assert family.end_for_good(DEADLINE) == []
-    wait_until(lambda: not marked_processes("tested"))
+    wait_until(lambda: not marked_processes(job))
 
 
 def marked_processes(job: str) -> list[int]:
@@ -144,7 +156,7 @@ def test_a_signal_goes_only_to_the_process_that_was_meant(start: Start) -> None:
 
 def test_a_pid_used_again_is_another_process(start: Start) -> None:
     process = python(start, SLEEP)
-    family = Family("tested")
+    family = Family("another job")
     family.add_rank(process.pid)
     ticks, rank = family._seen[process.pid]
     family._seen[process.pid] = (ticks - 1, rank)

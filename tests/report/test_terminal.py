@@ -196,6 +196,7 @@ def test_a_good_run_says_what_it_did_not_exercise() -> None:
         "OK  startup, 4 ranks, 7.9 s; slowest step 4 Tokenizer loaded 3.4 s (imports 3.3 s)",
         "    late: step 5 model took 40 s, allowed 30 s, rank 0",
         "    not exercised: W&B online (no account), a GPU",
+        "    report: runs/a1",
     ]
 
 

@@ -1,0 +1,177 @@
+"""Where a process stands, from the environments that launchers make."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hangbisect.rank.place import (
+    FOLDER_VARIABLE,
+    JOB_VARIABLE,
+    Place,
+    command_line,
+    find_place,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+DEADLINE = 60.0
+Start = Callable[..., subprocess.Popen[str]]
+
+TORCHRUN = {
+    **{"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4"},
+    **{"GROUP_RANK": "1", "MASTER_ADDR": "n01", "MASTER_PORT": "29500"},
+    **{"TORCHELASTIC_RUN_ID": "job", "TORCHELASTIC_RESTART_COUNT": "2"},
+}
+OPEN_MPI = {
+    **{"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_LOCAL_RANK": "1"},
+    **{"OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"},
+    "OMPI_COMM_WORLD_NODE_RANK": "1",
+}
+SLURM = {
+    **{"SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_NTASKS": "8"},
+    **{"SLURM_NTASKS_PER_NODE": "4", "SLURM_NODEID": "1", "SLURM_JOB_NAME": "train"},
+    **{"SLURM_JOB_ID": "17", "SLURM_STEP_ID": "0"},
+}
+PMI = {
+    **{"PMI_RANK": "5", "MPI_LOCALRANKID": "1", "PMI_SIZE": "8", "MPI_LOCALNRANKS": "4"},
+}
+
+
+@pytest.mark.parametrize("environ", [TORCHRUN, OPEN_MPI, SLURM, PMI])
+def test_each_launcher_tells_the_same_in_its_own_words(environ: dict[str, str]) -> None:
+    place = find_place(environ)
+    assert (place.rank, place.local_rank) == (5, 1)
+    assert (place.world_size, place.local_world_size, place.node) == (8, 4, 1)
+    assert place.launcher is not None
+    assert not place.joined
+
+
+def test_nobody_started_several_ranks_where_nothing_says_so() -> None:
+    place = find_place({})
+    assert (place.rank, place.local_rank, place.world_size, place.local_world_size) == (0, 0, 1, 1)
+    assert (place.launcher, place.attempt, place.node) == (None, 0, 0)
+
+
+def test_torchrun_under_slurm_counts_as_torchrun() -> None:
+    outer = SLURM | {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "1"}
+    place = find_place(TORCHRUN | outer)
+    assert (place.rank, place.world_size, place.local_rank, place.attempt) == (5, 8, 1, 2)
+
+
+@pytest.mark.parametrize("name", ["bash", "interactive"])
+def test_an_interactive_shell_of_slurm_is_no_launcher(name: str) -> None:
+    place = find_place(SLURM | {"SLURM_JOB_NAME": name})
+    assert (place.rank, place.world_size, place.launcher) == (0, 1, None)
+
+
+def test_a_rank_that_lightning_started_joins_the_job_of_its_starter() -> None:
+    environ = {FOLDER_VARIABLE: "/run/it", JOB_VARIABLE: "abc", "LOCAL_RANK": "1"}
+    place = find_place(environ | {"WORLD_SIZE": "2", "MASTER_PORT": "1"})
+    assert (place.rank, place.local_rank, place.world_size, place.local_world_size) == (1, 1, 2, 2)
+    assert (place.joined, place.job, place.launcher) == (True, "abc", None)
+
+
+def test_all_ranks_of_a_node_agree_on_the_job_and_nobody_else() -> None:
+    first = find_place(TORCHRUN).job
+    assert find_place(TORCHRUN | {"RANK": "6", "LOCAL_RANK": "2"}).job == first
+    others = [
+        TORCHRUN | {"TORCHELASTIC_RUN_ID": "another"},
+        TORCHRUN | {"TORCHELASTIC_RESTART_COUNT": "3"},
+        TORCHRUN | {"GROUP_RANK": "0", "RANK": "1"},
+        TORCHRUN | {"MASTER_PORT": "29501"},
+    ]
+    assert len({first, *(find_place(other).job for other in others)}) == 5
+
+
+NAMES = sorted({*TORCHRUN, *OPEN_MPI, *SLURM, *PMI, FOLDER_VARIABLE, JOB_VARIABLE})
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), st.text(max_size=4) | st.integers().map(str)))
+def test_no_environment_however_contradictory_raises(environ: dict[str, str]) -> None:
+    place = find_place(environ)
+    assert place.launcher_pid > 0
+    assert place.job
+
+
+def test_a_rank_never_stands_outside_of_its_world() -> None:
+    place = find_place({"RANK": "3", "WORLD_SIZE": "2", "LOCAL_RANK": "3"})
+    assert place.rank == 3
+    assert place.world_size >= 2
+
+
+# ---- real processes ---------------------------------------------------------------------------
+
+ASK = """
+import runpy, sys
+runpy.run_path(sys.argv[1] + "/__main__.py")
+import json
+from dataclasses import asdict
+from hangbisect.rank.place import command_line, find_place
+place = find_place()
+print(json.dumps({**asdict(place), "command": command_line(place, sys.orig_argv)}), flush=True)
+"""
+
+
+def ask(start: Start, *command: object, **environ: str) -> dict[str, Any]:
+    process = start(*command, env={**bare_environ(), **environ})
+    out, err = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 0, err
+    answer: dict[str, Any] = json.loads(out)
+    return answer
+
+
+def bare_environ() -> dict[str, str]:
+    return {n: v for n, v in os.environ.items() if n not in NAMES}
+
+
+@pytest.fixture
+def torchrun(tmp_path: Path, package: Path) -> Path:
+    """A launcher by that name that starts rank 1 of 2, with a shell in front of it."""
+    script = tmp_path / "torchrun"
+    script.write_text(
+        f"#!{sys.executable}\nimport os, subprocess, sys\n"
+        "rank = {'RANK': '1', 'WORLD_SIZE': '2', 'LOCAL_RANK': '1'}\n"
+        f"command = [sys.executable, '-c', {ASK!r}, {str(package)!r}]\n"
+        "shell = ['sh', '-c', '\"$@\"; exit $?', 'sh', *command]\n"
+        "sys.exit(subprocess.call(shell, env={**os.environ, **rank}))\n"
+    )
+    script.chmod(0o755)
+    return script
+
+
+def test_the_launcher_is_found_above_shells_and_wrappers(start: Start, torchrun: Path) -> None:
+    launcher = start(torchrun, "--standalone", "-m", "bisect", env=bare_environ())
+    out, err = launcher.communicate(timeout=DEADLINE)
+    assert launcher.returncode == 0, err
+    answer = json.loads(out)
+    assert answer["launcher"] == "torchrun"
+    assert answer["launcher_pid"] == launcher.pid
+    assert answer["command"] == ["torchrun", "--standalone", "-m", "bisect"]
+
+
+def test_without_a_launcher_the_command_is_ones_own(start: Start, package: Path) -> None:
+    answer = ask(start, sys.executable, "-c", ASK, package)
+    assert answer["launcher"] is None
+    assert answer["command"] == [Path(sys.executable).name, "-c", ASK, str(package)]
+
+
+def test_a_launcher_that_cannot_be_named_leaves_ones_own_command(
+    start: Start, package: Path
+) -> None:
+    answer = ask(start, sys.executable, "-c", ASK, package, RANK="0", WORLD_SIZE="2")
+    assert answer["command"][1:] == ["-c", ASK, str(package)]
+
+
+def test_a_console_script_is_named_as_one_types_it() -> None:
+    place = Place(**{**asdict(find_place({})), "launcher": None})
+    own = ["/usr/bin/python3", "-m", "bisect", "--until", "model"]
+    assert command_line(place, own) == ["python3", "-m", "bisect", "--until", "model"]
+    assert command_line(place, []) == []
