@@ -127,10 +127,12 @@ def _settings(
     args: argparse.Namespace, pipeline: Pipeline, place: Place, outcome_pipe: int | None
 ) -> dict[str, Any]:
     """Return what the monitor must know before any rank speaks."""
+    from ..rank.masking import mask_command
+
     return {
         "pipeline": pipeline.name,
         "table": [asdict(checkpoint) for checkpoint in pipeline.table],
-        "command": command_line(place, sys.orig_argv),
+        "command": mask_command(command_line(place, sys.orig_argv)),
         "folder_of_start": os.getcwd(),
         "until": args.until,
         "timeout": args.timeout,

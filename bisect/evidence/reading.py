@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ..facts import Descriptor, FileLock, Kernel, Rung, Sample, Socket, Thread
+from ..rank.masking import mask_command
 from . import arguments, descriptors, kernel, locks, sockets
 from .memory import Memory
 from .sample import Stat, sample
@@ -61,7 +62,7 @@ def read_safe(pid: int, found: Found, machine: Machine) -> None:
 
 def read_risky(pid: int, found: Found, machine: Machine) -> None:
     """Read the command line and the memory, which a process in the kernel may block."""
-    found.command = _command(pid)
+    found.command = tuple(mask_command(_command(pid)))
     with Memory(pid) as memory:
         if memory.refused:
             kernel.note(found.missing, f"The memory of {pid} could not be read (not permitted).")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 # The parts of a name between underscores: TOKENIZERS_PARALLELISM holds no token.
 _SECRET_PART = re.compile(
@@ -47,3 +48,19 @@ def mask_text(text: str) -> str:
     text = _USER_INFO.sub(f"{MASK}@", text)
     text = _QUERY.sub(rf"\g<1>{MASK}", text)
     return _SHAPES.sub(MASK, text)
+
+
+def mask_command(words: Iterable[str]) -> list[str]:
+    """Return a command line without secrets: NAME=VALUE, --api-key VALUE, and known shapes."""
+    masked: list[str] = []
+    flag = ""
+    for word in words:
+        name, equals, value = word.partition("=")
+        if equals and is_secret(name):
+            masked.append(f"{name}={MASK}")
+        elif flag and not word.startswith("-") and is_secret(flag):
+            masked.append(MASK)
+        else:
+            masked.append(mask_text(word))
+        flag = word if word.startswith("--") and not equals else ""
+    return masked

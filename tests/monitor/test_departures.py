@@ -117,7 +117,9 @@ def test_a_job_is_done_only_if_every_rank_finished(
 # ---- real ends --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("program", "status"), [("os._exit(3)", 3), ("os.kill(os.getpid(), 9)", -9)])
+@pytest.mark.parametrize(
+    ("program", "status"), [("os._exit(3)", 3), ("os.kill(os.getpid(), 9)", -9)]
+)
 def test_the_status_is_taken_from_the_zombie_that_the_launcher_has_not_reaped(
     program: str, status: int
 ) -> None:

@@ -78,9 +78,7 @@ def test_children_are_found_in_whatever_session_they_are(tree: list[int]) -> Non
     assert family.living() == sorted(tree[:3])
 
 
-def test_an_orphan_is_found_by_the_mark_in_its_environment(
-    tree: list[int], job: str
-) -> None:
+def test_an_orphan_is_found_by_the_mark_in_its_environment(tree: list[int], job: str) -> None:
     family = Family(job)
     family.search()
     assert set(family.living()) == set(tree)

@@ -19,48 +19,52 @@ def settled(*ranks: RankFacts, **waits: Wait) -> Settled:
     return settle(ranks, {int(name[1:]): wait for name, wait in waits.items()})
 
 
+def of(*ranks: int) -> frozenset[int]:
+    return frozenset(ranks)
+
+
 def test_a_rank_that_waits_for_another_never_hangs_while_that_one_moves() -> None:
     found = settled(facts(0), facts(1, moved="reads 41 MB/s"), r0=COLLECTIVE)
-    assert found.hung == set()
-    assert (found.moving, found.waiting) == ({1}, {0})
+    assert found.hung == of()
+    assert (found.moving, found.waiting) == (of(1), of(0))
 
 
 def test_nor_while_another_computes() -> None:
     found = settled(facts(0), facts(1, busy=True), r0=COLLECTIVE, r1=SPIN)
-    assert found.hung == set()
-    assert (found.busy, found.waiting) == ({1}, {0})
+    assert found.hung == of()
+    assert (found.busy, found.waiting) == (of(1), of(0))
 
 
 def test_one_that_waits_for_nobody_hangs_whoever_else_moves() -> None:
     found = settled(facts(0), facts(1, moved="reads 41 MB/s"), r0=SOCKET)
-    assert found.hung == {0}
+    assert found.hung == of(0)
 
 
 def test_where_all_stand_still_the_job_hangs_though_each_waits_for_another() -> None:
     found = settled(facts(0), facts(1), r0=COLLECTIVE, r1=COLLECTIVE)
-    assert found.hung == {0, 1}
+    assert found.hung == of(0, 1)
 
 
 def test_one_that_spins_in_a_collective_waits_for_the_others() -> None:
     found = settled(facts(0, busy=True), facts(1, moved="new code"), r0=COLLECTIVE)
-    assert found.hung == set()
-    assert (found.busy, found.waiting) == (set(), {0})
+    assert found.hung == of()
+    assert (found.busy, found.waiting) == (of(), of(0))
 
 
 def test_where_all_spin_in_a_collective_the_job_hangs() -> None:
     found = settled(facts(0, busy=True), facts(1, busy=True), r0=COLLECTIVE, r1=COLLECTIVE)
-    assert found.hung == {0, 1}
-    assert found.busy == set()
+    assert found.hung == of(0, 1)
+    assert found.busy == of()
 
 
 def test_a_rank_in_our_barrier_only_waits_whatever_its_looks_show() -> None:
     found = settled(facts(0, held=True, moved="polls"), facts(1), r0=SOCKET, r1=SOCKET)
-    assert (found.waiting, found.moving, found.hung) == ({0}, set(), {1})
+    assert (found.waiting, found.moving, found.hung) == (of(0), of(), of(1))
 
 
 def test_a_rank_that_is_gone_is_in_none_of_them() -> None:
     found = settled(facts(0, alive=False, left=True), facts(1), r1=SOCKET)
-    assert (found.moving, found.busy, found.waiting, found.hung) == (set(), set(), set(), {1})
+    assert (found.moving, found.busy, found.waiting, found.hung) == (of(), of(), of(), of(1))
 
 
 def test_a_wait_for_what_another_rank_has_is_one_for_that_rank() -> None:

@@ -181,7 +181,9 @@ def starts_late(jobs_here: Jobs, folder: Path, before: str) -> Job:
     launcher = [*TORCHRUN, "--no-python", str(wrapper)]
     return jobs_here.start(
         *("--timeout", "4", "--until", "logs_directory"),
-        **{"folder": folder, "launcher": launcher, "way": ()},
+        folder=folder,
+        launcher=launcher,
+        way=(),
     )
 
 
