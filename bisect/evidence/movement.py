@@ -182,10 +182,18 @@ def computing(looks: Sequence[Look], children: Sequence[Sequence[Look]] = ()) ->
     parts = []
     for index, one in enumerate([looks, *children]):
         share = _share(one[0].sample, one[-1].sample) if len(one) > 1 else 0.0
-        if share >= BUSY_SHARE:
+        if share >= BUSY_SHARE or _runs(one):
             subject = f"its child {one[0].name} ({one[0].pid}) " if index else ""
             parts.append(f"{subject}computes ({share:.0%} of a core)".replace("%", " %"))
     return "; ".join(parts)
+
+
+def _runs(looks: Sequence[Look]) -> bool:
+    """Whether a thread was on a core, or waiting for one, in most looks: on a loaded machine what
+    computes gets a small share of a core.
+    """
+    running = sum(any(thread.state == "R" for thread in look.kernel) for look in looks)
+    return len(looks) > 1 and running * 2 > len(looks)
 
 
 def busy(

@@ -118,14 +118,19 @@ class Watch:
         steps = {d.rank: _step(job.members.by_rank[d.rank]) for d in due}
         for one in due:
             self._announce(one)
-        inspection = Inspection(job)
+        inspection, again = Inspection(job), False
         while True:
             await inspection.look()
             if how_it_ended(job) or self._interrupted():
                 return
             due = [d for d in due if _step(job.members.by_rank[d.rank]) == steps[d.rank]]
-            if not due or self._is_clear(inspection, [d.rank for d in due]):
-                break
+            ranks = {d.rank for d in due}
+            if not due or self._is_clear(inspection, sorted(ranks)):
+                settled = inspection.settled()
+                if again or not settled.hung & ranks or not settled.moving & ranks:
+                    break
+                # One hangs and another has just moved: it may be on its way into the same hang.
+                inspection, again = Inspection(job), True
             await asyncio.sleep(PAUSE)
         if due:
             await self._decide(inspection, due)

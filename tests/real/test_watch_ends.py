@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -209,7 +210,9 @@ def test_a_crash_is_started_again_by_a_launcher_that_may(jobs_here: Jobs) -> Non
     launcher = [*TORCHRUN, "--max-restarts=1"]
     ended = jobs_here.run("--inject", "raise@3:rank1", launcher=launcher)
     check(ended, "crash", culprit=[1], checkpoint=3)
-    assert ended.verdict["attempt"] == 1
+    second = json.loads((ended.run_dir / "attempt-1" / "verdict.json").read_text())
+    assert (ended.verdict["attempt"], second["attempt"]) == (0, 1)
+    assert (second["outcome"], second["ranks"]["culprit"]) == ("crash", [1])
     assert ended.out.count("CHECKPOINT 1: Script started") == 4
 
 

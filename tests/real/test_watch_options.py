@@ -222,7 +222,7 @@ def test_where_the_run_folder_cannot_be_another_one_is_used(inside: str, jobs_he
         folder=folder,
     )
     assert f"The run folder cannot be used ({wanted}" in ended.err
-    (other,) = (folder / "t" / "hangbisect-runs").iterdir()
+    (other,) = (folder / "t" / f"hangbisect-runs-{os.getuid()}").iterdir()
     verdict = json.loads((other / "verdict.json").read_text())
     assert (verdict["outcome"], verdict["ranks"]["culprit"]) == ("hang", [1])
     assert f"report    {other}" in ended.err
