@@ -134,6 +134,7 @@ def _settings(
         "table": [asdict(checkpoint) for checkpoint in pipeline.table],
         "command": mask_command(command_line(place, sys.orig_argv)),
         "folder_of_start": os.getcwd(),
+        "folder_for_temporary_files": os.environ.get("TMPDIR") or "/tmp",
         "until": args.until,
         "timeout": args.timeout,
         "stall": args.stall,

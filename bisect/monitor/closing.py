@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from .job import Job
     from .server import Server
 
-PACKAGE = str(Path(__file__).resolve().parent.parent)
+# As ranks spell it, links and all: they start us by this path.
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LAUNCHER_LIMIT = 5.0  # seconds for a launcher to end the others after a crash
 STRAY_LIMIT = 5.0  # seconds for what a healthy job leaves behind to end by itself
 

@@ -71,8 +71,7 @@ def how_it_ended(job: Job) -> Ended | None:
     first = min(early, key=lambda m: m.left_at or 0.0)
     if first.status in TOLD_TO_GO or first.status == 130:
         return "interrupted"
-    if first.status != 0:
-        return "crash"
     if len(early) == len(job.members.expected):
         return "crash"
-    return "left"
+    # A status that nobody could read any more was none that the launcher minds.
+    return "left" if first.status in (0, None) else "crash"

@@ -99,7 +99,8 @@ class Job:
     def _print(self, fd: int, text: str) -> None:
         # After a first line that nobody took, the next ones do not wait again.
         patience = VOICE_LIMIT if self._is_heard else 0.0
-        self._is_heard = write_within(fd, text.encode(errors="replace"), patience)
+        data = text.encode(errors="replace")
+        self._is_heard = write_within(fd, data, patience) == len(data)
 
     # ---- where things are ----------------------------------------------------------------------
 
@@ -122,13 +123,13 @@ class Job:
         return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{self.place['job'][:6]}"
 
     def _temporary_path(self) -> str:
-        base = os.environ.get("TMPDIR") or "/tmp"
+        base = str(self.settings["folder_for_temporary_files"])
         return os.path.join(base, f"hangbisect-{self.place['job']}.tmp")
 
     def choose_another_run_folder(self) -> None:
         """The run folder cannot be made: use one in the folder for temporary files."""
         why = self.files.trouble
-        base = Path(os.environ.get("TMPDIR") or "/tmp") / f"hangbisect-runs-{os.getuid()}"
+        base = Path(self.settings["folder_for_temporary_files"]) / f"hangbisect-runs-{os.getuid()}"
         self.files.move(base / self._new_name())
         (self.folder / "run-path").write_text(str(self.files.path))
         self.say(f"The run folder cannot be used ({why}): using {self.files.path}")

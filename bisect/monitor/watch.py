@@ -264,8 +264,9 @@ class Watch:
         inspection = Inspection(self.job)
         await inspection.look(limit=LAST_LOOK, judging=ended != "interrupted")
         if ended == "limit":
-            await asyncio.sleep(PAUSE)
-            await inspection.look(limit=LAST_LOOK)
+            while inspection.span < SPAN:
+                await asyncio.sleep(PAUSE)
+                await inspection.look(limit=LAST_LOOK)
             settled = inspection.settled()
             ended = "limit" if settled.moving | settled.busy else "late"
         await close(self.job, self.server, ended, inspection.facts())

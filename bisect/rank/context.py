@@ -125,9 +125,8 @@ class Context:
     def deadline_of(self, name: str, default: float | None) -> float:
         """Return the deadline of a step or phase: --timeout's, else its own; 0.0 for none."""
         timeouts: dict[str, float] = self.args.timeout
-        if default is None:
-            return timeouts.get(name, 0.0)
-        return timeouts.get(name, timeouts.get("", default))
+        names = [name, *([self.step.name, ""] if default is not None else [])]
+        return next((timeouts[n] for n in names if n in timeouts), default or 0.0)
 
     def inject(self, place: str) -> None:
         """Make it hang on purpose, if that was asked for here."""

@@ -14,8 +14,8 @@ PATIENCE = 1.0  # seconds that a line may wait for room in the pipe
 _COLOURS = (36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91)  # ANSI, by rank
 
 
-def write_within(fd: int, data: bytes, seconds: float) -> bool:
-    """Write `data` to `fd` if it takes no longer than `seconds`; return whether all was written.
+def write_within(fd: int, data: bytes, seconds: float) -> int:
+    """Write `data` to `fd` for at most `seconds`; return how many bytes were taken.
 
     A pipe that poll() calls writable takes PIPE_BUF (4096) bytes without blocking (pipe(7)), so
     longer data goes in pieces.
@@ -23,20 +23,20 @@ def write_within(fd: int, data: bytes, seconds: float) -> bool:
     end = time.monotonic() + seconds
     poll = select.poll()
     poll.register(fd, select.POLLOUT)
-    view = memoryview(data)
-    while view:
+    written = 0
+    while written < len(data):
         left = max(0.0, end - time.monotonic())
         try:
             if not poll.poll(left * 1000):
-                return False
-            view = view[os.write(fd, view[:4096]) :]
+                break
+            written += os.write(fd, data[written : written + 4096])
         except BlockingIOError:
             if left == 0.0:
-                return False
+                break
             time.sleep(0.01)
         except OSError:  # the reader is gone
-            return False
-    return True
+            break
+    return written
 
 
 class Lines:
@@ -51,6 +51,7 @@ class Lines:
         self._place = place
         self._dropped = 0
         self._blocked = False
+        self._is_cut = False  # a line was taken in part
 
     def say(self, text: str) -> None:
         """Print `text`, each of its lines with time, elapsed time, rank and pid."""
@@ -77,11 +78,13 @@ class Lines:
         if not self.plain and _is_terminal(self.fd):
             stamp = f"\x1b[{_COLOURS[self._place.rank % len(_COLOURS)]}m{stamp}\x1b[0m"
         data = f"{stamp} {line}\n".encode(errors="replace")
+        if self._is_cut:
+            data = b"\n" + data
         # After a first line that nobody took, the next ones do not wait again.
-        if write_within(self.fd, data, 0.0 if self._blocked else PATIENCE):
-            self._blocked, self._dropped = False, 0
-        else:
-            self._blocked, self._dropped = True, self._dropped + 1
+        written = write_within(self.fd, data, 0.0 if self._blocked else PATIENCE)
+        self._is_cut = 0 < written < len(data) or (self._is_cut and not written)
+        self._blocked = written < len(data)
+        self._dropped = self._dropped + 1 if self._blocked else 0
 
 
 def _is_terminal(fd: int) -> bool:

@@ -192,12 +192,12 @@ class Link:
             self._give_up(f"the monitor is gone, and no other could be started: {error}")
             return False
         self._socket, self._buffer = found.connection, b""
-        if found.started:
-            self._say("The monitor died: this rank started another one")
         self._send({"t": "hello", **self._hello})
         for message in self._latest.values():
             self._send(message)
         self.connected(found.folder)
+        if found.started:
+            self._say("The monitor died: this rank started another one")
         return self._socket is not None
 
     def _give_up(self, why: str) -> None:

@@ -40,7 +40,7 @@ def reach(place: Place, settings: dict[str, Any], successor: bool = False) -> Re
     before it wrote down. Raises OSError if there is no place for a socket, or if no monitor can be
     started.
     """
-    folder = os.environ.get(FOLDER_VARIABLE) if place.joined else None
+    folder = os.environ.get(FOLDER_VARIABLE) if place.joined or successor else None
     folder = folder or _make_folder(place)
     with _alone_in(folder):
         connection = _connect(folder)
