@@ -73,15 +73,19 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 @contextlib.contextmanager
 def tracing(here: Path) -> Iterator[Taken]:
-    """ptrace(2) and process_vm_readv(2) refused, by seccomp, as in many containers. Nothing can be
-    paused, but memory is still read through /proc/PID/mem."""
+    """ptrace(2) and process_vm_readv(2) refused, by seccomp, as in many containers.
+
+    Nothing can be paused then, but memory can still be read through /proc/PID/mem.
+    """
     yield Taken([sys.executable, "-I", "-S", "-c", _FILTER, *TORCHRUN])
 
 
 @contextlib.contextmanager
 def reading_ranks(here: Path) -> Iterator[Taken]:
-    """Root without CAP_SYS_PTRACE, as in a container, and ranks that say that nobody may read them
-    (PR_SET_DUMPABLE 0): of /proc/PID only what everyone may read is left."""
+    """Root without CAP_SYS_PTRACE, as in a container, and ranks that nobody may read.
+
+    They say so themselves (PR_SET_DUMPABLE 0): of /proc/PID only what is everyone's is left.
+    """
     code = "import ctypes, os\nif 'RANK' in os.environ: ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\n"
     (here / "site").mkdir()
     (here / "site" / "sitecustomize.py").write_text(code)
@@ -108,7 +112,7 @@ def room(here: Path) -> Iterator[Taken]:
 
 @contextlib.contextmanager
 def room_later(here: Path) -> Iterator[Taken]:
-    """A run folder with little room, which the run's own files soon fill; the logs are elsewhere."""
+    """A run folder with little room, which the run's own files soon fill; logs are elsewhere."""
     with _mounted(here / "run", "-t", "tmpfs", "-o", "size=16k", "none"):
         yield Taken(arguments=["--logs-path", str(here / "logs")])
 

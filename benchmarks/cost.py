@@ -24,8 +24,9 @@ def plain() -> float:
     script = str(Path(__file__).with_name("plain_startup.py"))
     torchrun = str(Path(sys.executable).with_name("torchrun"))
     with folder() as here:
-        command = [torchrun, "--standalone", "--nproc_per_node=2", script, *STEPS]
-        return _seconds(Running([*command, "--logs-path", str(here / "logs")], here, clean_environ()))
+        job = [script, *STEPS, "--logs-path", str(here / "logs")]
+        command = [torchrun, "--standalone", "--nproc_per_node=2", *job]
+        return _seconds(Running(command, here, clean_environ()))
 
 
 def watched() -> float:

@@ -56,7 +56,8 @@ def main() -> int:
             at = when_on_disk(running)
             gone = running.wait_until_gone()
             ended = running.end(10)
-            assert at is not None and gone is not None, ended.out + ended.err
+            assert at is not None, ended.out + ended.err
+            assert gone is not None, ended.left_processes
             verdict = ended.verdict
             clock = float(verdict["seconds"]["to_verdict"] or 0.0)
             took = [at - last_movement(ended.run_dir, 1), clock, gone - at]

@@ -67,8 +67,10 @@ def wait_until_gone(running: Running, ranks: int, since: float, limit: float = 6
 
 
 def wrong(case: Case, ended: Ended, gone: Gone, spoke: bool) -> str:
-    """Return what is wrong, "" if nothing is. A job in which no rank spoke yet has no verdict, and
-    one that was over already may be ok."""
+    """Return what is wrong, "" if nothing is.
+
+    A job in which no rank spoke yet has no verdict, and one that was over already may be ok.
+    """
     outcome = ended.verdict.get("outcome")
     over = not case.inject and ended.out.count("CHECKPOINT 12") == max(case.ranks, 1)
     if gone.all > LIMIT:

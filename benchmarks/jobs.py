@@ -79,11 +79,13 @@ class Running:
 
     def said(self) -> str:
         """Return what it has printed so far, on both streams."""
-        files = (self._out.fileno(), self._err.fileno())
-        return "".join(os.pread(fd, os.fstat(fd).st_size, 0).decode("utf-8", "replace") for fd in files)
+        text = ""
+        for fd in (self._out.fileno(), self._err.fileno()):
+            text += os.pread(fd, os.fstat(fd).st_size, 0).decode(errors="replace")
+        return text
 
     def pid_of(self, who: str) -> int | None:
-        """Return the pid of "launcher", "monitor", or "rank0" and so on; None if it is not there."""
+        """Return the pid of "launcher", "monitor", "rank0" and so on; None if it is not there."""
         if who == "launcher":
             return self.process.pid if self.process.poll() is None else None
         for pid in self.marked():
@@ -131,8 +133,10 @@ class Running:
         )
 
     def _left_files(self) -> list[str]:
-        """Return what is left in the folders for sockets and temporary files. torchrun leaves its
-        error files' folder behind when it fails, with us and without."""
+        """Return what is left in the folders for sockets and temporary files.
+
+        torchrun leaves its error files' folder behind when it fails, with us and without.
+        """
         return [
             str(entry)
             for place in self._places
@@ -208,8 +212,10 @@ def busy(processes: int) -> Iterator[None]:
 def until(
     found: Callable[[], T], limit: float, process: subprocess.Popen[bytes] | None = None
 ) -> T | None:
-    """Return what `found` returns as soon as that is true; None after `limit` seconds or once
-    `process` has ended."""
+    """Return what `found` returns as soon as that is true.
+
+    None after `limit` seconds or once `process` has ended.
+    """
     end = time.monotonic() + limit
     while time.monotonic() < end:
         value = found()
@@ -223,11 +229,14 @@ def until(
 
 def wide(row: Sequence[object], widths: Sequence[int]) -> str:
     """Return a row of a table, each column at least as wide as `widths` says, numbers right."""
-    cells = [
-        f"{cell:{width}.2f}" if isinstance(cell, float)
-        else f"{'-' if cell is None else cell!s:{'>' if isinstance(cell, int) else '<'}{width}}"
-        for cell, width in zip(row, widths, strict=True)
-    ]
+    cells = []
+    for cell, width in zip(row, widths, strict=True):
+        if isinstance(cell, float):
+            cells.append(f"{cell:{width}.2f}")
+        elif isinstance(cell, int):
+            cells.append(f"{cell:{width}}")
+        else:
+            cells.append(f"{'-' if cell is None else cell!s:{width}}")
     return "  ".join(cells).rstrip()
 
 
@@ -264,10 +273,8 @@ def _is_rank(pid: int, rank: str, launcher: int) -> bool:
 
 
 def _kill(pid: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def _text(file: Any) -> str:

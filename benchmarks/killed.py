@@ -101,7 +101,7 @@ def wrong(shot: Shot, how: str, ended: Ended, said: str) -> str:
     # The shell says of a launcher that was killed before any rank started that it was killed.
     if not said and not (shot.victim == "launcher" and "][R" not in ended.out):
         return "" if outcome == "ok" else "nothing said"
-    if outcome == "ok" and ended.status > 0 or shot.victim == "monitor" and outcome != "ok":
+    if (outcome == "ok" and ended.status > 0) or (shot.victim == "monitor" and outcome != "ok"):
         return f"outcome {outcome}, status {ended.status}"
     return ""
 

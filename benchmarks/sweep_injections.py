@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from jobs import Ended, run
 
-HANGS = "sleep gil native spin stop socket flock fifo child".split()
+HANGS = ["sleep", "gil", "native", "spin", "stop", "socket", "flock", "fifo", "child"]
 CRASHES = ["raise", "kill"]
 GOES_ON = ["slow", "trickle"]
 KINDS = [*HANGS, "exit", *CRASHES, *GOES_ON]
@@ -96,8 +96,10 @@ def main() -> int:
     checkpoints = [int(n) for n in options.checkpoints.split(",")]
     right = total = 0
     slowest = 0.0
-    print(f"{'kind':8} {'at':>2} {'ranks':9} {'of':>2} {'outcome':8} {'waits for':12} "
-          f"{'call':40} {'s':>5} {'after clock':>11}  result")
+    print(
+        f"{'kind':8} {'at':>2} {'ranks':9} {'of':>2} {'outcome':8} {'waits for':12} "
+        f"{'call':40} {'s':>5} {'after clock':>11}  result"
+    )
     for case in cases(options.kinds.split(","), checkpoints):
         if options.only_two_ranks and case.world > 2:
             continue

@@ -192,7 +192,8 @@ class Look:
     @property
     def main(self) -> Thread | None:
         """The thread whose id is the pid (py-spy's thread names are null until threading is
-        imported), else the first one."""
+        imported), else the first one.
+        """
         return next((t for t in self.threads if t.os_id == self.pid), None) or next(
             iter(self.threads), None
         )

@@ -101,7 +101,9 @@ def _failed(error: BaseException, place: Place, lines: Lines, link: Link) -> int
     where = traceback.extract_tb(error.__traceback__)[-1]
     summary = traceback.format_exception_only(error)[-1].strip().splitlines()[0]
     whole = "".join(traceback.format_exception(error))
-    link.leaving(1, f"{summary} ({os.path.basename(where.filename)}:{where.lineno})", traceback=whole)
+    link.leaving(
+        1, f"{summary} ({os.path.basename(where.filename)}:{where.lineno})", traceback=whole
+    )
     lines.say(f"FAILED: {summary}")
     sys.stderr.write(whole)
     return 1

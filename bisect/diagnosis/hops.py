@@ -170,7 +170,9 @@ def _blocked(view: Seen, family: Sequence[Sequence[Look]], around: Context) -> W
     if name in SLEEPS:
         native = view.holds_gil
         words = (
-            "a native call that holds the GIL sleeps" if native else " in ".join(filter(None, (name, _at_call(view))))
+            "a native call that holds the GIL sleeps"
+            if native
+            else " in ".join(filter(None, (name, _at_call(view))))
         )
         return Wait("gil" if native else "sleep", words)
     served = service(view, family)

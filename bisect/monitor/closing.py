@@ -83,9 +83,7 @@ def _is_ending(job: Job, verdict: Verdict) -> bool:
     return mode == "end" or verdict.outcome in ("ok", "crash", "interrupted")
 
 
-def _job_facts(
-    job: Job, ended: Ended, ranks: Sequence[RankFacts], due: Overdue | None
-) -> JobFacts:
+def _job_facts(job: Job, ended: Ended, ranks: Sequence[RankFacts], due: Overdue | None) -> JobFacts:
     now = time.monotonic()
     return JobFacts(
         ended=ended,
@@ -251,9 +249,7 @@ async def _tell_torchelastic(
     became_overdue = int(time.time() - (time.monotonic() - since))
     extra = {"py_callstack": "\n".join(lines), "timestamp": str(became_overdue)}
     content = json.dumps({"message": {"message": lines[0], "extraInfo": extra}})
-    files = [
-        m.error_file for m in job.members if m.rank in verdict.ranks.culprit and m.error_file
-    ]
+    files = [m.error_file for m in job.members if m.rank in verdict.ranks.culprit and m.error_file]
 
     def write() -> None:
         for name in files[:1]:
@@ -277,9 +273,7 @@ async def _end(job: Job, verdict: Verdict) -> None:
     left = await asyncio.to_thread(job.family.end_for_good)
     if left:
         job.say(f"Still there, in the kernel (state D): {', '.join(map(str, left))}")
-    if verdict.outcome in ("hang", "slow") and any(
-        m.max_restarts > m.attempt for m in job.members
-    ):
+    if verdict.outcome in ("hang", "slow") and any(m.max_restarts > m.attempt for m in job.members):
         await _end_launcher(job)
 
 

@@ -1,8 +1,8 @@
 """Copy a run's new files to the run folder, each set aside and renamed.
 
-A program of its own (python -I -S copy_run.py STAGE FOLDER [first]): it may hang on the file system, and
-then its starter gives up on it. Prints nothing if all went well, else one line that says what did
-not.
+A program of its own (python -I -S copy_run.py STAGE FOLDER [first]): it may hang on the file
+system, and then its starter gives up on it. Prints nothing if all went well, else one line that
+says what did not.
 """
 
 from __future__ import annotations

@@ -63,7 +63,8 @@ class Family:
 
     def end_for_good(self, limit: float = 2.0) -> list[int]:
         """SIGKILL the family until none is left; return those that outlive `limit` seconds (a
-        process in the kernel, state D, dies only when it comes back)."""
+        process in the kernel, state D, dies only when it comes back).
+        """
         until = time.monotonic() + limit
         while True:
             self.refresh()

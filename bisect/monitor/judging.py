@@ -63,7 +63,9 @@ def settle(ranks: Sequence[RankFacts], waits: Mapping[int, Wait | None]) -> Sett
     goes_on = moving | (busy - spinning)
     hung = quiet - on_another if goes_on else quiet | spinning
     waiting = (alive | held) - hung - goes_on
-    return Settled(frozenset(moving), frozenset(busy - spinning), frozenset(waiting), frozenset(hung))
+    return Settled(
+        frozenset(moving), frozenset(busy - spinning), frozenset(waiting), frozenset(hung)
+    )
 
 
 def waits_for_another(wait: Wait | None, rank: int) -> bool:

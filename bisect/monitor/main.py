@@ -59,6 +59,9 @@ def _take_over(job: Job, server: Server) -> None:
             job.members.apply(int(event["rank"]), event)
     for member in job.members:
         server.watch(member)
+        if member.left and member.left_at is None:
+            # It went while nobody watched: how is not known, and nothing is held against it.
+            member.finished, member.left_at = True, job.began
     job.say("This monitor goes on for one that died")
 
 

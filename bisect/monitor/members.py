@@ -111,7 +111,7 @@ class Members:
             handler(member, message, at)
 
     def expect(self, world_size: int, ranks: set[int]) -> None:
-        """This node's ranks are these, of a job of that size."""
+        """Note which ranks this node has, of a job of that size."""
         self.world_size = max(self.world_size, world_size)
         self.expected |= ranks
 

@@ -68,8 +68,9 @@ class RunFolder:
 
     async def publish(self, limit: float = COPY_LIMIT, first: bool = False) -> bool:
         """Copy what is new to the run folder; the `first` time, remove an earlier run's files from
-        it, for they would be taken for this one's. Return False, and say why in `trouble`, if it could
-        not be done within `limit` seconds."""
+        it, for they would be taken for this one's. Return False, and say why in `trouble`, if it
+        could not be done within `limit` seconds.
+        """
         self.is_published = False
         if self._stuck:  # a helper that sits in a file system cannot even be killed: no second one
             return False

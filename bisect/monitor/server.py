@@ -37,9 +37,7 @@ class Server:
         """Begin to answer on a listening socket."""
         return await asyncio.start_unix_server(self._connected, sock=listener, limit=LINE_LIMIT)
 
-    async def _connected(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             line = await reader.readline()
             message: Message = json.loads(line) if line else {}

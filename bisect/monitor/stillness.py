@@ -1,4 +1,4 @@
-"""Cheap samples of a rank's family: whether it stirs, so that looks are taken only where it does not.
+"""Cheap samples of a rank's family: looks are taken only where nothing stirs.
 
 They decide nothing. A burst of a helper (W&B's core samples the machine) is no sign of life, so
 what counts is the average over some seconds; what a look shows decides.

@@ -166,9 +166,7 @@ class Watch:
         members, now = self.job.members, time.monotonic()
         somebody_moves = settled.moving | settled.busy
         concerned = [
-            m
-            for m in members
-            if m.rank == rank or not (m.left or m.waits_for_us or somebody_moves)
+            m for m in members if m.rank == rank or not (m.left or m.waits_for_us or somebody_moves)
         ]
         limits = self.job.limits
         return all(
@@ -225,7 +223,8 @@ class Watch:
         if not held or wait is None or not waits_for_another(wait, member.rank):
             return False
         ranks = ", ".join(map(str, held))
-        why = f"rank {member.rank} ({wait.detail or wait.kind}) waited for rank {ranks} in our barrier"
+        what = wait.detail or wait.kind
+        why = f"rank {member.rank} ({what}) waited for rank {ranks} in our barrier"
         job.say(f"Barrier opened: {why}; going on without barriers")
         self.server.stop_holding(why)
         return True

@@ -72,9 +72,7 @@ class Link:
             if not self.welcome and not self.alone:
                 self._give_up(f"the monitor did not answer in {limit:.0f} s")
 
-    def leaving(
-        self, status: int, error: str = "", finished: bool = False, **more: Any
-    ) -> None:
+    def leaving(self, status: int, error: str = "", finished: bool = False, **more: Any) -> None:
         """Note what the goodbye will say; it is said when the interpreter ends."""
         self._goodbye = {"status": status, "error": error, "finished": finished, **more}
         if finished:
@@ -142,7 +140,8 @@ class Link:
 
     def _await(self, kind: str, limit: float) -> Message | None:
         """Return the next message of `kind`; None after `limit` seconds of silence or a new
-        monitor. Other messages are heeded on the way."""
+        monitor. Other messages are heeded on the way.
+        """
         end = time.monotonic() + limit
         while self._socket is not None:
             line, newline, rest = self._buffer.partition(b"\n")

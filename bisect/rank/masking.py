@@ -55,7 +55,7 @@ def mask_command(words: Iterable[str]) -> list[str]:
     masked: list[str] = []
     flag = ""
     for word in words:
-        name, equals, value = word.partition("=")
+        name, equals, _ = word.partition("=")
         if equals and is_secret(name):
             masked.append(f"{name}={MASK}")
         elif flag and not word.startswith("-") and is_secret(flag):

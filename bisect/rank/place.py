@@ -27,7 +27,13 @@ _DIALECTS = {
         "OMPI_COMM_WORLD_LOCAL_SIZE",
         "",  # OMPI_COMM_WORLD_NODE_RANK is the process's number on its node
     ),
-    "srun": ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_NODEID"),
+    "srun": (
+        "SLURM_PROCID",
+        "SLURM_LOCALID",
+        "SLURM_NTASKS",
+        "SLURM_NTASKS_PER_NODE",
+        "SLURM_NODEID",
+    ),
     "pmi": ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE", "MPI_LOCALNRANKS", "PMI_NODE"),
 }
 _LAUNCHERS = {  # by what the process that started the ranks is called
@@ -50,7 +56,7 @@ _INTERACTIVE = {"bash", "interactive"}
 
 @dataclass(frozen=True)
 class Place:
-    """This process in its job. `launcher` is None where nobody started several ranks."""
+    """Where a process stands in its job. `launcher` is None where nobody started several ranks."""
 
     rank: int
     local_rank: int

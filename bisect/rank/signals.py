@@ -52,7 +52,8 @@ class Signals:
 
     def release(self) -> None:
         """Give the signals back: without a monitor nobody looks, and a rank stuck in a native call
-        would never run a Python handler."""
+        would never run a Python handler.
+        """
         with contextlib.suppress(ValueError):  # not the main thread
             signal.set_wakeup_fd(-1)
             self._restore()

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import socket
 import sys
 import time
@@ -46,6 +47,8 @@ def reach(place: Place, settings: dict[str, Any], successor: bool = False) -> Re
         connection = _connect(folder)
         if connection is not None:
             return Reached(connection, folder, started=False)
+        if successor:
+            _only_once(folder)
         listener = _listen(folder)
         with listener:
             _start(listener, folder, {**settings, "successor": successor})
@@ -75,6 +78,17 @@ def _make_folder(place: Place) -> str:
     raise OSError(f"no folder for its socket ({why})")
 
 
+def _only_once(folder: str) -> None:
+    """Raise OSError, and leave nothing behind, if there was a successor already."""
+    mark = os.path.join(folder, "taken-over")
+    try:
+        with open(mark, "x"):
+            return
+    except FileExistsError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise OSError("the one that took over is gone too") from None
+
+
 def _tidy(folder: str) -> None:
     """Remove a folder that no monitor will; what a monitor wrote in it stays."""
     for name in ("socket", "lock"):
@@ -95,7 +109,9 @@ def _alone_in(folder: str) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > end:
-                    raise OSError(f"another rank holds {file.name} for {LOCK_LIMIT:.0f} s") from None
+                    raise OSError(
+                        f"another rank holds {file.name} for {LOCK_LIMIT:.0f} s"
+                    ) from None
                 time.sleep(0.005)
         yield
 
@@ -124,7 +140,8 @@ def _listen(folder: str) -> socket.socket:
 def _start(listener: socket.socket, folder: str, settings: dict[str, Any]) -> None:
     """Start the monitor as nobody's child, in a session of its own, with only these descriptors:
     no input, the listening socket, our stderr for the verdict (and stdout for --json), and the
-    pipe to the process in front, if there is one."""
+    pipe to the process in front, if there is one.
+    """
     settings = {**settings, "path": sys.path, "folder": folder}
     settings["listener"] = listener.fileno()
     command = [sys.executable, "-I", _OURS, "monitor", json.dumps(settings)]

@@ -61,9 +61,7 @@ def _more(text: str) -> list[str]:
 # ---- the parts, in their order --------------------------------------------------------------
 
 
-def _well(
-    verdict: Verdict, not_exercised: Sequence[str], slowest: str, run_dir: str
-) -> list[str]:
+def _well(verdict: Verdict, not_exercised: Sequence[str], slowest: str, run_dir: str) -> list[str]:
     parts = [verdict.pipeline, counted(verdict.world_size, "rank"), seconds(verdict.seconds.total)]
     line = f"OK  {', '.join(p for p in parts if p)}"
     lines = [line + (f"; slowest step {slowest}" if slowest else "")]

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-
 from hangbisect.evidence.aside import aside, run, within
 
 

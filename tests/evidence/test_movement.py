@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from hangbisect.evidence.movement import busy, computing, moved, movement, places, stirred
 from hangbisect.evidence.traffic import speed
 from hangbisect.facts import Descriptor, Frame, Kernel, Look, Sample, Socket, Syscall, Thread
+from hypothesis import given
+from hypothesis import strategies as st
 
 PID = 100
 PEER = Socket(7, "tcp", "127.0.0.1:5000", "127.0.0.1:8000", "ESTABLISHED", received=10, sent=10)

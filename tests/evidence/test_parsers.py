@@ -6,9 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from hangbisect.evidence import (
     arguments,
     descriptors,
@@ -20,6 +17,8 @@ from hangbisect.evidence import (
     syscalls,
 )
 from hangbisect.facts import Descriptor, Frame, Syscall
+from hypothesis import given
+from hypothesis import strategies as st
 
 STAT = (
     "4296 (a) b (c) S 4293 4293 2264 0 -1 4194304 1142 0 7 0 11 5 0 0 20 0 2 0 100890 88821760 "

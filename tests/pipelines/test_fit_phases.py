@@ -43,7 +43,7 @@ def trained(voice: Voice, world_size: int, tmp_path: object, seen: list[tuple[st
     from hangbisect.pipelines.fit_phases import announce
     from hangbisect.pipelines.language_model import LLMModule
 
-    class Loss(torch.nn.Module):  # type: ignore[misc]
+    class Loss(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.weight = torch.nn.Parameter(torch.ones(1))
@@ -52,7 +52,7 @@ def trained(voice: Voice, world_size: int, tmp_path: object, seen: list[tuple[st
             seen.append(("forward", voice.phases[-1]))
             return type("Output", (), {"loss": (self.weight * x).mean()})
 
-    class Data(pl.LightningDataModule):  # type: ignore[misc]
+    class Data(pl.LightningDataModule):
         def prepare_data(self) -> None:
             seen.append(("prepare_data", voice.phases[-1]))
 

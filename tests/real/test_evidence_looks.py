@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from hangbisect.evidence import kernel, locks, sample, stacks
 from hangbisect.evidence.look import Target, look
 from hangbisect.facts import Descriptor, Look, Syscall

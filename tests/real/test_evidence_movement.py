@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 
 import pytest
-
 from hangbisect.evidence import sample
 from hangbisect.evidence.look import Target, look
 from hangbisect.evidence.movement import Place, busy, moved, places
