@@ -8,13 +8,13 @@ from .members import Member, Members
 def opening(members: Members) -> list[int]:
     """Return the checkpoints whose barrier opens now: every rank of this node has reached them.
 
-    A rank that left cannot arrive any more; that it left is a finding of its own, and the barrier
-    stays closed until it has been judged.
+    A rank that left early cannot arrive any more: that is a finding of its own, and the barrier
+    stays closed until it has been judged. One that had finished is waited for by nobody.
     """
     if not members.expected <= set(members.by_rank):
         return []
     held = sorted({m.held_at for m in members if m.held_at is not None})
-    return [n for n in held if all(m.reached >= n for m in members)]
+    return [n for n in held if all(m.reached >= n or (m.left and m.finished) for m in members)]
 
 
 def released(members: Members) -> list[Member]:

@@ -34,7 +34,7 @@ SAMPLE_EVERY = 1.0
 REMIND_EVERY = 5.0
 SLOW_LINE_EVERY = 60.0
 LAST_LOOK = 1.5  # seconds for the look at an interrupted job
-NOBODY_SPEAKS = 60.0
+NOBODY_SPEAKS = 10.0
 OUTLIVED = 15.0  # seconds for an ended job to be gone
 GONE_TOGETHER = 1.0  # seconds: ranks that leave within it leave together
 
@@ -69,8 +69,10 @@ class Watch:
 
     def _is_over(self) -> bool:
         job, now = self.job, time.monotonic()
-        if not job.members.by_rank:  # whoever started us is gone without a word
-            return now > job.began + NOBODY_SPEAKS
+        if not job.members.by_rank:
+            # Whoever started us is gone without a word?
+            gone = self._launcher is None or has_ended(self._launcher)
+            return now > job.began + (GONE_TOGETHER if gone else NOBODY_SPEAKS)
         if job.verdict is None:
             return False
         # What sits in the kernel cannot be ended; it has been named.

@@ -20,6 +20,8 @@ from .place import FOLDER_VARIABLE, JOB_VARIABLE, Place
 
 SEND_LIMIT = 2.0  # seconds for the monitor to make room for a message
 SILENCE_LIMIT = 30.0  # seconds without a word from the monitor at a barrier
+WELCOME_LIMIT = 10.0  # seconds for a monitor to start and answer
+SUCCESSION_TRIES = 3
 GOODBYE_LIMIT = 3.0  # seconds for the verdict to be written when a rank leaves
 
 Message = dict[str, Any]
@@ -65,7 +67,7 @@ class Link:
         atexit.register(self.goodbye)
         os.register_at_fork(after_in_child=self._close_in_child)
 
-    def await_welcome(self, limit: float = 10.0) -> None:
+    def await_welcome(self, limit: float = WELCOME_LIMIT) -> None:
         """Read the monitor's answer to hello: the run folder and the job's temporary folder."""
         if not self.welcome and not self.alone:
             self.welcome.update(self._await("welcome", limit) or {})
@@ -185,19 +187,40 @@ class Link:
             self._give_up("the monitor is gone")
             return False
         self._successions += 1
-        try:
-            found = started_monitor.reach(self.place, self._settings, successor=True)
-        except OSError as error:
-            self._give_up(f"the monitor is gone, and no other could be started: {error}")
+        started = False
+        for _ in range(SUCCESSION_TRIES):
+            try:
+                found = started_monitor.reach(self.place, self._settings, successor=True)
+            except OSError as error:
+                self._give_up(f"the monitor is gone, and no other could be started: {error}")
+                return False
+            started = started or found.started
+            self._socket, self._buffer = found.connection, b""
+            if self._introduce():
+                break
+        else:
+            self._give_up("the monitor is gone, and the next one too")
             return False
-        self._socket, self._buffer = found.connection, b""
-        self._send({"t": "hello", **self._hello})
         for message in self._latest.values():
             self._send(message)
         self.connected(found.folder)
-        if found.started:
+        if started:
             self._say("The monitor died: this rank started another one")
         return self._socket is not None
+
+    def _introduce(self) -> bool:
+        """Say hello and wait for the welcome: the one that we reached may just be dying."""
+        assert self._socket is not None
+        hello = {"t": "hello", "at": time.monotonic(), **self._hello}
+        try:
+            self._socket.settimeout(WELCOME_LIMIT)
+            self._socket.sendall(json.dumps(hello, default=str).encode() + b"\n")
+            self._buffer = self._socket.recv(65536)
+        except OSError:
+            self._buffer = b""
+        if not self._buffer:
+            self._drop()
+        return bool(self._buffer)
 
     def _give_up(self, why: str) -> None:
         self._drop()

@@ -7,14 +7,15 @@ a thread in the rank would be stuck with it.
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import errno
 import json
 import os
+import select
 import shutil
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,41 +42,29 @@ def reach(place: Place, settings: dict[str, Any], successor: bool = False) -> Re
     before it wrote down. Raises OSError if there is no place for a socket, or if no monitor can be
     started.
     """
-    folder = os.environ.get(FOLDER_VARIABLE) if place.joined or successor else None
-    folder = folder or _make_folder(place)
-    with _alone_in(folder):
-        connection = _connect(folder)
-        if connection is not None:
-            return Reached(connection, folder, started=False)
+    known = os.environ.get(FOLDER_VARIABLE) if place.joined or successor else None
+    folders = [known] if known else list(_folders(place))
+    with _alone(place.job):
+        for folder in folders:
+            connection = _connect(folder)
+            if connection is not None:
+                return Reached(connection, folder, started=False)
         if successor:
-            _only_once(folder)
-        listener = _listen(folder)
-        with listener:
-            _start(listener, folder, {**settings, "successor": successor})
+            _only_once(folders[0])
+        folder = _start(folders, {**settings, "successor": successor})
         connection = _connect(folder)
         if connection is None:
-            _tidy(folder)
+            shutil.rmtree(folder, ignore_errors=True)
             raise OSError("the monitor was started and is already gone")
         return Reached(connection, folder, started=True)
 
 
-def _make_folder(place: Place) -> str:
-    """Return the folder of this node's part of the job, made for this user alone."""
-    why = "XDG_RUNTIME_DIR, /dev/shm, TMPDIR and /tmp"
+def _folders(place: Place) -> Iterator[str]:
+    """Yield where the folder of this node's part of the job may be."""
     for base in (os.environ.get("XDG_RUNTIME_DIR"), "/dev/shm", os.environ.get("TMPDIR"), "/tmp"):
         folder = os.path.join(base or "", f"hangbisect-{place.job}")
-        if not base or len(os.fsencode(os.path.join(folder, "socket"))) > _LONGEST_PATH:
-            continue
-        try:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(folder, 0o700)
-            found = os.lstat(folder)
-            if found.st_uid == os.getuid() and not found.st_mode & 0o077:
-                with open(os.path.join(folder, "lock"), "a"):
-                    return folder
-        except OSError as error:
-            why = f"{folder}: {error.strerror}"
-    raise OSError(f"no folder for its socket ({why})")
+        if base and len(os.fsencode(os.path.join(folder, "socket"))) <= _LONGEST_PATH:
+            yield folder
 
 
 def _only_once(folder: str) -> None:
@@ -89,34 +78,33 @@ def _only_once(folder: str) -> None:
         raise OSError("the one that took over is gone too") from None
 
 
-def _tidy(folder: str) -> None:
-    """Remove a folder that no monitor will; what a monitor wrote in it stays."""
-    for name in ("socket", "lock"):
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(folder, name))
-    with contextlib.suppress(OSError):
-        os.rmdir(folder)
-
-
 @contextlib.contextmanager
-def _alone_in(folder: str) -> Iterator[None]:
-    """Let one local rank at a time in."""
+def _alone(job: str) -> Iterator[None]:
+    """Let one local rank at a time in.
+
+    The lock is a name in the abstract socket namespace (unix(7)): it is gone with its process.
+    """
     end = time.monotonic() + LOCK_LIMIT
-    with open(os.path.join(folder, "lock"), "a") as file:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as lock:
         while True:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock.bind(f"\0hangbisect-{os.getuid()}-{job}")
                 break
-            except BlockingIOError:
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
                 if time.monotonic() > end:
-                    raise OSError(
-                        f"another rank holds {file.name} for {LOCK_LIMIT:.0f} s"
-                    ) from None
+                    raise OSError(f"another rank has been at it for {LOCK_LIMIT:.0f} s") from None
                 time.sleep(0.005)
         yield
 
 
 def _connect(folder: str) -> socket.socket | None:
+    try:
+        if not _is_ours(folder):
+            return None
+    except OSError:
+        return None
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(LOCK_LIMIT)
     try:
@@ -127,7 +115,71 @@ def _connect(folder: str) -> socket.socket | None:
     return connection
 
 
+def _start(folders: Sequence[str], settings: dict[str, Any]) -> str:
+    """Start the monitor as nobody's child, in a session of its own; return the folder it uses.
+
+    It makes its folder and its socket itself, so that nothing of them is left where this rank is
+    killed meanwhile. Raises OSError with the reason if it could do so nowhere.
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setsid()
+            if os.fork() == 0:
+                _become_the_monitor(folders, settings, writer)
+        finally:
+            os._exit(127)
+    os.close(writer)
+    os.waitpid(child, 0)
+    with os.fdopen(reader, "rb") as pipe:
+        ready, _, _ = select.select([pipe], [], [], LOCK_LIMIT)
+        said = pipe.read().decode() if ready else ""
+    folder, _, why = said.partition("\n")
+    if not folder:
+        raise OSError(why or "the monitor did not start")
+    return folder
+
+
+def _become_the_monitor(folders: Sequence[str], settings: dict[str, Any], writer: int) -> None:
+    """Listen, say where, and become the monitor. It keeps no input, the listening socket, our
+    stderr for the verdict (stdout for --json), and the pipe to the process in front, if any.
+    """
+    why = "no folder for its socket (XDG_RUNTIME_DIR, /dev/shm, TMPDIR, /tmp)"
+    for folder in folders:
+        try:
+            listener = _listen(folder)
+            break
+        except OSError as error:
+            why = f"no folder for its socket ({folder}: {error.strerror or error})"
+    else:
+        os.write(writer, f"\n{why}".encode())
+        return
+    os.write(writer, folder.encode())
+    os.close(writer)
+    settings = {**settings, "path": sys.path, "folder": folder, "listener": listener.fileno()}
+    command = [sys.executable, "-I", _OURS, "monitor", json.dumps(settings)]
+    variables = dict(os.environ)
+    for name in (FOLDER_VARIABLE, JOB_VARIABLE):
+        variables.pop(name, None)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    if not settings.get("json"):
+        os.dup2(null, 1)
+    keep = {listener.fileno(), *settings.get("keep", ())}
+    _close_all_but({0, 1, 2, *keep})
+    for descriptor in (0, 1, 2, *keep):
+        os.set_inheritable(descriptor, True)
+    os.chdir("/")
+    os.execve(sys.executable, command, variables)
+
+
 def _listen(folder: str) -> socket.socket:
+    """Listen in `folder`, made for this user alone. Raises OSError if that is not possible."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    if not _is_ours(folder):
+        raise OSError("it belongs to somebody else")
     path = os.path.join(folder, "socket")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
@@ -137,37 +189,9 @@ def _listen(folder: str) -> socket.socket:
     return listener
 
 
-def _start(listener: socket.socket, folder: str, settings: dict[str, Any]) -> None:
-    """Start the monitor as nobody's child, in a session of its own, with only these descriptors:
-    no input, the listening socket, our stderr for the verdict (and stdout for --json), and the
-    pipe to the process in front, if there is one.
-    """
-    settings = {**settings, "path": sys.path, "folder": folder}
-    settings["listener"] = listener.fileno()
-    command = [sys.executable, "-I", _OURS, "monitor", json.dumps(settings)]
-    variables = dict(os.environ)
-    for name in (FOLDER_VARIABLE, JOB_VARIABLE):
-        variables.pop(name, None)
-    keep = {listener.fileno(), *settings.get("keep", ())}
-    child = os.fork()
-    if child:
-        os.waitpid(child, 0)
-        return
-    try:
-        os.setsid()
-        if os.fork():
-            os._exit(0)
-        null = os.open(os.devnull, os.O_RDWR)
-        os.dup2(null, 0)
-        if not settings.get("json"):
-            os.dup2(null, 1)
-        _close_all_but({0, 1, 2, *keep})
-        for descriptor in (0, 1, 2, *keep):
-            os.set_inheritable(descriptor, True)
-        os.chdir("/")
-        os.execve(sys.executable, command, variables)
-    finally:
-        os._exit(127)
+def _is_ours(folder: str) -> bool:
+    found = os.lstat(folder)
+    return found.st_uid == os.getuid() and not found.st_mode & 0o077
 
 
 def _close_all_but(keep: set[int]) -> None:
