@@ -162,6 +162,7 @@ class Sample:
     received: int | None = None  # net payload over all TCP sockets it has open, if asked for
     disk_read: int = 0  # what really came from storage, page faults in mapped files included
     faults: int = 0  # page faults that had to wait for storage
+    delayed: float = 0.0  # seconds that the main thread was ready and waited for a core
     main_read: int = 0  # the main thread's own part of `read`
     main_written: int = 0
 

@@ -121,7 +121,9 @@ def movement(before: Look, after: Look, seen: Collection[Place] = ()) -> Movemen
 def _share(before: Sample | None, after: Sample | None) -> float:
     if before is None or after is None or before.started != after.started:
         return 0.0
-    return max(0.0, after.cpu - before.cpu) / max(after.at - before.at, 1e-3)
+    # Time in the run queue counts: on a loaded machine what computes gets little of a core.
+    used = after.cpu - before.cpu + after.delayed - before.delayed
+    return max(0.0, used) / max(after.at - before.at, 1e-3)
 
 
 def _awaited(look: Look) -> tuple[tuple[str, Descriptor], ...]:

@@ -110,6 +110,7 @@ def sample(
         received=_received(pid, net) if net is not False else None,
         disk_read=whole.get("read_bytes", 0),
         faults=found.faults,
+        delayed=_delayed(pid),
         main_read=main.get("rchar", 0),
         main_written=main.get("wchar", 0),
     )
@@ -117,6 +118,15 @@ def sample(
 
 def _both_io(pid: int) -> tuple[dict[str, int], dict[str, int]]:
     return _io(f"/proc/{pid}/io"), _io(f"/proc/{pid}/task/{pid}/io")
+
+
+def _delayed(pid: int) -> float:
+    """Return the second field of /proc/PID/schedstat in seconds, 0.0 where there is none."""
+    try:
+        with open(f"/proc/{pid}/schedstat") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def _io(path: str) -> dict[str, int]:

@@ -18,8 +18,9 @@ from ..facts import Ended, JobFacts, Look, RankFacts, Verdict
 from ..report.as_json import as_json
 from ..report.stacks import merged, stack_text
 from ..report.terminal import culprit_stack, verdict_lines
+from .clocks import LEAVING_LIMIT
 from .departures import STATES_AFTER
-from .ending import send
+from .ending import has_ended, send
 
 if TYPE_CHECKING:
     from .clocks import Overdue
@@ -64,6 +65,7 @@ async def close(
         # Before the ranks leave: were we killed after that, nobody would remove it.
         job.hush()
         job.remove_folder()
+        job.remove_temporary_files()
     for member in job.members:
         job.tell(member.rank, "written")
     await _end(job, verdict)
@@ -267,6 +269,7 @@ async def _tell_torchelastic(
 async def _end(job: Job, verdict: Verdict) -> None:
     """End the ranks and all that belongs to them, and account for what is left."""
     if verdict.outcome == "ok":
+        await _wait_for_ranks(job, LEAVING_LIMIT)
         await _wait_until_gone(job, STRAY_LIMIT)
     elif verdict.outcome == "crash":
         await _wait_until_gone(job, LAUNCHER_LIMIT)
@@ -275,6 +278,13 @@ async def _end(job: Job, verdict: Verdict) -> None:
         job.say(f"Still there, in the kernel (state D): {', '.join(map(str, left))}")
     if verdict.outcome in ("hang", "slow") and any(m.max_restarts > m.attempt for m in job.members):
         await _end_launcher(job)
+
+
+async def _wait_for_ranks(job: Job, limit: float) -> None:
+    """Wait for the interpreters of ranks that have nothing more to do to end."""
+    until = time.monotonic() + limit
+    while time.monotonic() < until and not all(map(has_ended, job.pidfds.values())):
+        await asyncio.sleep(0.02)
 
 
 async def _wait_until_gone(job: Job, limit: float) -> None:

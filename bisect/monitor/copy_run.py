@@ -7,10 +7,12 @@ says what did not.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sys
 
+ROOM = 1 << 20  # bytes that must be free
 OURS = ("verdict.json", "evidence.json", "environment.json", "events.jsonl")
 
 
@@ -25,8 +27,15 @@ def copy(stage: str, folder: str) -> None:
                 _copy_file(os.path.join(root, name), os.path.join(target, name))
 
 
-def remove_earlier(folder: str) -> None:
-    """Remove what an earlier run left in `folder`: it would be taken for this one's."""
+def prepare(folder: str) -> None:
+    """Make `folder`, and remove what an earlier run left there: it would be taken for this one's.
+
+    Raises OSError if a run does not fit.
+    """
+    os.makedirs(folder, exist_ok=True)
+    room = os.statvfs(folder)
+    if room.f_bavail * room.f_frsize < ROOM:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
     if os.path.exists(os.path.join(folder, "events.jsonl")):
         shutil.rmtree(os.path.join(folder, "stacks"), ignore_errors=True)
         for name in OURS:
@@ -53,7 +62,7 @@ def _copy_file(source: str, target: str) -> None:
 if __name__ == "__main__":
     try:
         if sys.argv[3:] == ["first"]:
-            remove_earlier(sys.argv[2])
+            prepare(sys.argv[2])
         copy(sys.argv[1], sys.argv[2])
     except OSError as error:
         print(f"{error.filename or sys.argv[2]}: {error.strerror}")

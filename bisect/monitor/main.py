@@ -13,7 +13,6 @@ from contextlib import suppress
 from .job import Job
 from .members import Message
 from .server import Server
-from .watch import Watch
 
 TEMPORARY_LIMIT = 2.0  # seconds to make the job's temporary folder
 
@@ -33,9 +32,14 @@ async def _watch(settings: Message) -> None:
     if settings.get("successor"):
         _take_over(job, server)
     listener = socket.socket(fileno=settings["listener"])
-    await _make_folders(job)
+    await _make_temporary_folder(job)
     serving = await server.serve(listener)
     try:
+        # Ranks wait for the first barrier by now: what they do not need comes after it.
+        await _make_run_folder(job)
+        server.welcome_all()
+        from .watch import Watch
+
         await Watch(job, server).run()
     except Exception as error:  # the ranks go on without us, and somebody must be told why
         where = traceback.format_exc()
@@ -65,12 +69,14 @@ def _take_over(job: Job, server: Server) -> None:
     job.say("This monitor goes on for one that died")
 
 
-async def _make_folders(job: Job) -> None:
+async def _make_run_folder(job: Job) -> None:
     first = not job.settings.get("successor")
     if not await job.files.publish(first=first):
         job.choose_another_run_folder()
         await job.files.publish(first=first)
 
+
+async def _make_temporary_folder(job: Job) -> None:
     def make() -> None:
         with suppress(FileExistsError):
             os.mkdir(job.temporary, 0o700)

@@ -10,7 +10,6 @@ import socket
 import struct
 from typing import TYPE_CHECKING
 
-from ..evidence.stacks import can_look, executable
 from ..report.words import ranges
 from .barriers import missing, opening, released
 from .ending import has_ended
@@ -30,6 +29,7 @@ class Server:
     def __init__(self, job: Job) -> None:
         """The job is what the ranks' words change."""
         self.job = job
+        self._has_run_folder = False
         self._task: asyncio.Task[None] | None = None
         self.interrupted_by = 0  # the signal that a rank was sent, 0 if none
 
@@ -74,6 +74,11 @@ class Server:
         if job.writers.get(rank) is writer:
             del job.writers[rank]
         job.changed.set()
+        await asyncio.sleep(1.0)
+        alone = not member.left and member.left_at is None and rank not in job.writers
+        if alone and job.lockstep and not job.closing:
+            self.stop_holding(f"rank {rank} went on without the watch")
+            job.say(f"Rank {rank} goes on without the watch: going on without barriers")
 
     def _take_in(self, rank: int, message: Message) -> None:
         members = self.job.members
@@ -101,14 +106,21 @@ class Server:
     def _welcome(self, member: Member) -> None:
         job = self.job
         self.watch(member)
-        welcome: Message = {"run_dir": str(job.files.path), "tmp": str(job.temporary)}
-        job.tell(member.rank, "welcome", **welcome)
+        job.tell(member.rank, "learn", tmp=str(job.temporary))
+        if self._has_run_folder:
+            job.tell(member.rank, "welcome", run_dir=str(job.files.path))
         if job.cannot_look:
             self._tell_where_to_leave_stacks(member)
         if not job.tried_to_look:
             job.tried_to_look = True
             self._say_for_whom_we_speak()
             self._task = asyncio.get_running_loop().create_task(self._try_to_look(member))
+
+    def welcome_all(self) -> None:
+        """The run folder is decided on: tell those who came before, and later ones at once."""
+        self._has_run_folder = True
+        for rank in self.job.writers:
+            self.job.tell(rank, "welcome", run_dir=str(self.job.files.path))
 
     def watch(self, member: Member) -> None:
         """Hear of the member's end as soon as it comes, without being its parent."""
@@ -132,6 +144,8 @@ class Server:
 
     async def _try_to_look(self, member: Member) -> None:
         """Find out once whether py-spy may look; where it may not, ranks arm their own timers."""
+        from ..evidence.stacks import can_look, executable
+
         job = self.job
         for _ in range(LOOK_TRIES):
             why = await can_look(member.pid)

@@ -244,7 +244,8 @@ class Watch:
     def _interrupted(self) -> bool:
         if self.server.interrupted_by:
             return True
-        if self._launcher is not None and has_ended(self._launcher):
+        gone = self.job.place["launcher_pid"] == 0
+        if gone or (self._launcher is not None and has_ended(self._launcher)):
             self.job.notes.append(f"the launcher (pid {self.job.place['launcher_pid']}) is gone")
             self.job.say("The launcher is gone: ending its ranks")
             return True

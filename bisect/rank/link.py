@@ -69,9 +69,9 @@ class Link:
 
     def await_welcome(self, limit: float = WELCOME_LIMIT) -> None:
         """Read the monitor's answer to hello: the run folder and the job's temporary folder."""
-        if not self.welcome and not self.alone:
+        if "run_dir" not in self.welcome and not self.alone:
             self.welcome.update(self._await("welcome", limit) or {})
-            if not self.welcome and not self.alone:
+            if "run_dir" not in self.welcome and not self.alone:
                 self._give_up(f"the monitor did not answer in {limit:.0f} s")
 
     def leaving(self, status: int, error: str = "", finished: bool = False, **more: Any) -> None:

@@ -149,6 +149,8 @@ def _launcher(variable: str | None, environ: Mapping[str, str]) -> tuple[int, in
     us may stand shells and wrappers, which have it.
     """
     pid = os.getppid()
+    if pid == 1 and "TORCHELASTIC_RUN_ID" in environ and not _is_launcher(1):
+        return 0, 0  # torchrun is gone already
     if variable is not None:
         mine = f"{variable}={environ[variable]}".encode()
         while pid > 1 and mine in _environ_of(pid):
@@ -182,6 +184,12 @@ def _launcher_name(dialect: str | None, pid: int) -> str | None:
         if known in words:
             return name
     return dialect
+
+
+def _is_launcher(pid: int) -> bool:
+    """Return whether a launcher runs as `pid` (1 in a container), or a rank's own shell."""
+    named = any(os.path.basename(word) in _TYPED for word in _command_of(pid)[:4])
+    return named or any(word.startswith(b"RANK=") for word in _environ_of(pid))
 
 
 def _command_of(pid: int) -> list[str]:

@@ -57,7 +57,8 @@ def _arrive(number: int, context: Context, link: Link) -> None:
 def _use_temporary_folder(context: Context, link: Link) -> None:
     """Have the job's temporary files where the monitor removes them, however the job ends."""
     if context.step.number == 1:
-        link.await_welcome()
+        if not link.welcome:
+            link.await_welcome()
         if link.welcome.get("tmp"):
             os.environ["TMPDIR"] = link.welcome["tmp"]
 
