@@ -65,7 +65,8 @@ def how_it_ended(job: Job) -> Ended | None:
     gone = [m for m in members if m.left or m.left_at is not None]
     if not gone:
         return None
-    early = [m for m in gone if not m.finished]
+    # A rank that has finished may still fail while its interpreter ends.
+    early = [m for m in gone if not m.finished or (m.left and m.status not in (0, None))]
     if not early:
         return "done" if len(gone) == len(job.members.expected) else None
     first = min(early, key=lambda m: m.left_at or 0.0)

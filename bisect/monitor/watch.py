@@ -256,6 +256,9 @@ class Watch:
             return
         await asyncio.sleep(GONE_TOGETHER if ended == "left" else 0.1)
         ended = how_it_ended(self.job) or ended
+        unknown = any(m.left and m.status is None for m in self.job.members)
+        if ended == "left" and unknown and self._interrupted():
+            ended = "crash"  # a launcher signals the others only when one has failed
         inspection = Inspection(self.job)
         if ended == "done":
             return
