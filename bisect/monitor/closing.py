@@ -179,7 +179,7 @@ def _print(
     if not published:
         job.say(f"The run folder could not be written: {job.files.trouble}; files are in {folder}")
     first = next(iter(job.members), None)
-    missing = first.not_exercised if first else ()
+    missing = sorted(first.not_exercised) if first else []
     width = _terminal_width()
     lines = verdict_lines(
         verdict,

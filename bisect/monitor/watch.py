@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ..diagnosis.waits import wait_of
 from ..evidence.kernel import cut_by_a_pause, status
 from ..facts import Ended, Look
+from ..rank.place import GONE
 from ..report.terminal import slow_line
 from . import clocks
 from .closing import close, reopen
@@ -71,7 +72,7 @@ class Watch:
         job, now = self.job, time.monotonic()
         if not job.members.by_rank:
             # Whoever started us is gone without a word?
-            gone = self._launcher is None or has_ended(self._launcher)
+            gone = self._launcher_is_gone()
             return now > job.began + (GONE_TOGETHER if gone else NOBODY_SPEAKS)
         if job.verdict is None:
             return False
@@ -241,11 +242,16 @@ class Watch:
 
     # ---- ends --------------------------------------------------------------------------------
 
+    def _launcher_is_gone(self) -> bool:
+        pid = int(self.job.place["launcher_pid"])
+        if pid in (0, 1):  # in another pid namespace, or a container's first process: not known
+            return False
+        return pid == GONE or self._launcher is None or has_ended(self._launcher)
+
     def _interrupted(self) -> bool:
         if self.server.interrupted_by:
             return True
-        gone = self.job.place["launcher_pid"] == 0
-        if gone or (self._launcher is not None and has_ended(self._launcher)):
+        if self._launcher_is_gone():
             self.job.notes.append(f"the launcher (pid {self.job.place['launcher_pid']}) is gone")
             self.job.say("The launcher is gone: ending its ranks")
             return True

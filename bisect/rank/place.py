@@ -14,6 +14,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+GONE = -1  # in place of a launcher's pid; 0 is one in another pid namespace
 FOLDER_VARIABLE = "HANGBISECT_FOLDER"
 JOB_VARIABLE = "HANGBISECT_JOB"
 
@@ -150,7 +151,7 @@ def _launcher(variable: str | None, environ: Mapping[str, str]) -> tuple[int, in
     """
     pid = os.getppid()
     if pid == 1 and "TORCHELASTIC_RUN_ID" in environ and not _is_launcher(1):
-        return 0, 0  # torchrun is gone already
+        return GONE, 0  # torchrun is no more
     if variable is not None:
         mine = f"{variable}={environ[variable]}".encode()
         while pid > 1 and mine in _environ_of(pid):

@@ -59,9 +59,11 @@ class Signals:
             self._restore()
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)
+        # A group's signal comes twice, from the process in front too: the second one must wait.
+        signal.signal(number, signal.SIG_IGN)
         if self._socket is not None and os.getpid() == self._pid:
             select.select([self._socket], [], [], LOOK_LIMIT)
+        signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
     def _leave_to_child(self) -> None:
