@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import os
 import signal
@@ -38,6 +39,15 @@ def _import_checkout() -> None:
 if importlib.util.find_spec("hangbisect") is None:
     _import_checkout()
 
+# Started in the background (nohup, a CI's runner) we may ignore these, and so would every job that
+# a test sends them to.
+for _number, _handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
+
 
 @pytest.fixture(scope="session")
 def checkout() -> Path:
@@ -48,7 +58,7 @@ def checkout() -> Path:
 @pytest.fixture(scope="session")
 def package() -> Path:
     """The folder of the package under test; `python FOLDER` starts it, installed or not."""
-    return Path(sys.modules["hangbisect"].__path__[0])
+    return Path(importlib.import_module("hangbisect").__path__[0])
 
 
 @pytest.fixture
