@@ -175,7 +175,7 @@ def _evidence(verdict: Verdict, job: JobFacts, ranks: Sequence[RankFacts]) -> li
     lines = []
     culprit = next((r for r in ranks if r.rank in verdict.ranks.culprit), None)
     if culprit is not None:
-        lines += _labelled("stack", short_stack(culprit, job))
+        lines += _labelled("stack", short_stack(culprit, job, verdict.call or ""))
         if culprit.last_line:
             age = next((w.last_line_age for w in verdict.where if w.rank == culprit.rank), None)
             ago = f", {seconds(age)} ago" if age is not None else ""
@@ -196,7 +196,7 @@ def _where_they_were(job: JobFacts, ranks: Sequence[RankFacts]) -> list[str]:
     return lines
 
 
-def short_stack(facts: RankFacts, job: JobFacts) -> str:
+def short_stack(facts: RankFacts, job: JobFacts, call: str = "") -> str:
     """Return the innermost frames of the library and of the user's code, innermost first:
     "wandb_init.py:1012 init < train.py:88 main".
     """
@@ -205,8 +205,9 @@ def short_stack(facts: RankFacts, job: JobFacts) -> str:
     shown = [f for f in frames if owner(f, job.package) != "import"]
     own = [i for i, f in enumerate(shown) if owner(f, job.package) in ("user", "step")]
     library = [i for i in range(len(shown)) if i not in own and (not own or i < own[0])]
-    # The innermost, and the one that the job called: between them lie the library's own ways.
-    chosen = library[:1] + library[-1:] * (len(library) > 1) + own[:1]
+    # The innermost, and the call that it hangs in: between them lie the library's own ways.
+    entered = [i for i in library if f"/{call.partition('.')[0]}/" in shown[i].file] or library
+    chosen = library[:1] + [i for i in entered[-1:] if i != library[0]] + own[:1]
     rest = [i for i in range(len(shown)) if i not in chosen]
     chosen += rest[: _FRAMES - len(chosen)]
     return " < ".join(_short(shown[i]) for i in sorted(chosen))
