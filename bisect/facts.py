@@ -208,21 +208,21 @@ class RankFacts:
     """One rank, as the monitor knows it when it asks for a diagnosis."""
 
     rank: int
-    local_rank: int
-    pid: int | None
-    host: str
-    reached: int  # number of the last checkpoint it finished; its step is the one after
-    held: bool  # it waits in our own barrier, after `reached`
-    phase: str | None  # of its step, the last one it announced
-    entered: float | None  # when it entered its step or phase
-    last_line: str
-    last_line_at: float | None
-    announced: str  # the call it said it was about to make ("wandb.init"), or ""
-    alive: bool
-    left: bool  # said goodbye, or its end was seen
-    status: int | None  # exit status; negative: the signal that ended it
-    error: str  # one line: "ValueError: ...", from its goodbye
-    finished: bool  # it left after all it had to do
+    local_rank: int = 0
+    pid: int | None = None
+    host: str = ""
+    reached: int = 0  # number of the last checkpoint it finished; its step is the one after
+    held: bool = False  # it waits in our own barrier, after `reached`
+    phase: str | None = None  # of its step, the last one it announced
+    entered: float | None = None  # when it entered its step or phase
+    last_line: str = ""
+    last_line_at: float | None = None
+    announced: str = ""  # the call it said it was about to make ("wandb.init"), or ""
+    alive: bool = True
+    left: bool = False  # said goodbye, or its end was seen
+    status: int | None = None  # exit status; negative: the signal that ended it
+    error: str = ""  # one line: "ValueError: ...", from its goodbye
+    finished: bool = False  # it left after all it had to do
     never_started: bool = False  # no process, or a process that never said hello
     awaits: tuple[int, ...] = ()  # ranks it told us it waits for (rank 0 makes the folder ...)
     looks: tuple[Look, ...] = ()  # of the rank itself, oldest first

@@ -113,25 +113,7 @@ def _case(job: JobFacts, ranks: Sequence[RankFacts]) -> Case:
 
 
 def _never_seen(rank: int) -> RankFacts:
-    return RankFacts(
-        rank=rank,
-        local_rank=rank,
-        pid=None,
-        host="",
-        reached=-1,
-        held=False,
-        phase=None,
-        entered=None,
-        last_line="",
-        last_line_at=None,
-        announced="",
-        alive=False,
-        left=False,
-        status=None,
-        error="",
-        finished=False,
-        never_started=True,
-    )
+    return RankFacts(rank, rank, reached=-1, alive=False, never_started=True)
 
 
 def reached(facts: RankFacts) -> int:

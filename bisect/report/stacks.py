@@ -42,25 +42,7 @@ def _header(look: Look, rank: int, role: str, host: str) -> Iterator[str]:
 
 def _alone(look: Look, rank: int) -> RankFacts:
     """Return a rank of which nothing but one look is known."""
-    return RankFacts(
-        rank=rank,
-        local_rank=rank,
-        pid=look.pid,
-        host="",
-        reached=0,
-        held=False,
-        phase=None,
-        entered=None,
-        last_line="",
-        last_line_at=None,
-        announced="",
-        alive=True,
-        left=False,
-        status=None,
-        error="",
-        finished=False,
-        looks=(look,),
-    )
+    return RankFacts(rank, rank, pid=look.pid, looks=(look,))
 
 
 def syscall_in_words(call: Syscall) -> str:
