@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..report.words import ranges
 from .barriers import missing, opening, released
+from .departures import note_end, note_slow
 from .ending import has_ended
 from .members import Member, Message
 
@@ -84,7 +85,7 @@ class Server:
         members = self.job.members
         before = members.by_rank.get(rank)
         if message["t"] in ("reached", "phase") and before is not None:
-            self._note_slow(before)
+            note_slow(self.job, before)
         members.apply(rank, message)
         self.job.note(members.by_rank.get(rank), message)
         if message["t"] == "reached" and self.job.settings["sum_up"]:
@@ -137,8 +138,6 @@ class Server:
         asyncio.get_running_loop().add_reader(descriptor, self._ended, member, descriptor)
 
     def _ended(self, member: Member, descriptor: int) -> None:
-        from .departures import note_end
-
         asyncio.get_running_loop().remove_reader(descriptor)
         note_end(self.job, member)
 
@@ -247,11 +246,6 @@ class Server:
         for writer in self.job.signal_writers:
             if not writer.is_closing():
                 writer.write(b"\n")
-
-    def _note_slow(self, member: Member) -> None:
-        from .departures import note_slow
-
-        note_slow(self.job, member)
 
 
 def _peer(writer: asyncio.StreamWriter) -> int:
