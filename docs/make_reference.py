@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import re
-import sys
+import runpy
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -147,20 +146,8 @@ def _row(cells: Sequence[str]) -> str:
 # ---- the program ---------------------------------------------------------------------------------
 
 
-def _import_checkout() -> None:
-    """Let `hangbisect` be this checkout, installed or not."""
-    folder = DOCS.parent / "bisect"
-    spec = importlib.util.spec_from_file_location(
-        "hangbisect", folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    package = importlib.util.module_from_spec(spec)
-    sys.modules["hangbisect"] = package
-    spec.loader.exec_module(package)
-
-
 if __name__ == "__main__":
-    _import_checkout()
+    # It puts the checkout into sys.modules as `hangbisect`.
+    runpy.run_path(str(DOCS.parent / "bisect" / "__main__.py"), run_name="checkout")
     for page in PAGES:
         page.write_text(made(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -6,9 +6,9 @@ import contextlib
 import importlib
 import importlib.util
 import os
+import runpy
 import signal
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -23,21 +23,9 @@ DEADLINE = 120.0  # seconds for a process to end, on a busy machine
 Start = Callable[..., subprocess.Popen[str]]
 
 
-def _import_checkout() -> None:
-    """Let `import hangbisect` mean the checkout, where no wheel of it is installed."""
-    folder = CHECKOUT / "bisect"
-    spec = importlib.util.spec_from_file_location(
-        "hangbisect", folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    package = importlib.util.module_from_spec(spec)
-    sys.modules["hangbisect"] = package
-    spec.loader.exec_module(package)
-
-
 if importlib.util.find_spec("hangbisect") is None:
-    _import_checkout()
+    # No wheel is installed: it puts the checkout into sys.modules as `hangbisect`.
+    runpy.run_path(str(CHECKOUT / "bisect" / "__main__.py"), run_name="checkout")
 
 # Started in the background (nohup, a CI's runner) we may ignore these, and so would every job that
 # a test sends them to.

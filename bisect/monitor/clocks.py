@@ -63,16 +63,26 @@ def overdue(members: Members, member: Member, limits: Limits, now: float) -> Ove
     """Return which clock of a member ran out, None if neither did."""
     if member.left or member.waits_for_us:
         return None
-    allowed = deadline(members, member, limits)
-    if allowed is None:
-        # A training is never late, but one that only burns CPU and does no step is looked at.
-        allowed = max(TRAINING_SILENCE, 10 * member.longest_silence)
+    allowed = _allowed(members, member, limits)
     if now > began(members, member) + allowed:
         return Overdue(member.rank, "late", began(members, member) + allowed)
     moved_at = max(member.moved_at, member.stirred_at)
     if now > moved_at + limits.stall:
         return Overdue(member.rank, "still", moved_at + limits.stall)
     return None
+
+
+def busy_until(members: Members, member: Member, limits: Limits) -> float:
+    """Return until when a member may burn CPU in the same places before that is a spin."""
+    return began(members, member) + _allowed(members, member, limits) * limits.slow_limit
+
+
+def _allowed(members: Members, member: Member, limits: Limits) -> float:
+    """Return the seconds until a look: a training is never late, but one that only burns CPU and
+    does no step is looked at.
+    """
+    allowed = deadline(members, member, limits)
+    return max(TRAINING_SILENCE, 10 * member.longest_silence) if allowed is None else allowed
 
 
 def wants_look(member: Member, limits: Limits, now: float) -> bool:

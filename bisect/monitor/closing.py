@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import os
 import signal
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..diagnosis.verdict import judge
-from ..facts import Ended, JobFacts, Look, RankFacts, Verdict
+from ..facts import Ended, JobFacts, RankFacts, Verdict
 from ..report.as_json import as_json
-from ..report.stacks import merged, stack_text
-from ..report.terminal import culprit_stack, verdict_lines
+from .announcing import print_verdict, say_outcome, tell_torchelastic
 from .clocks import LEAVING_LIMIT
-from .departures import STATES_AFTER
 from .ending import has_ended, send
+from .on_disk import write_evidence
 
 if TYPE_CHECKING:
     from .clocks import Overdue
@@ -46,20 +42,20 @@ async def close(
     facts = _job_facts(job, ended, ranks, due)
     verdict = judge(facts, ranks)
     job.verdict, job.closed_at = verdict, time.monotonic()
-    _write_evidence(job, verdict, ranks)
+    write_evidence(job, verdict, ranks)
     facts, verdict = _timed(job, facts, ranks, since, verdict.ranks.culprit)
     job.verdict = verdict
     job.files.write_json("verdict.json", as_json(verdict))
     job.note(None, {"t": "verdict", "outcome": verdict.outcome})
     published = await job.files.publish()
     ending = _is_ending(job, verdict)
-    lines = _print(job, facts, verdict, ranks, published, ending)
+    lines = print_verdict(job, facts, verdict, ranks, published, ending)
     if not ending:
         return
     server.let_signalled_go()
-    _say_outcome(job, verdict)
+    say_outcome(job, verdict)
     if verdict.outcome in ("hang", "slow"):
-        await _tell_torchelastic(job, verdict, lines, since)
+        await tell_torchelastic(job, verdict, lines, since)
     job.was_ended = True
     if verdict.outcome == "ok":
         # Before the ranks leave: were we killed after that, nobody would remove it.
@@ -121,146 +117,6 @@ def _still(job: Job, now: float, ranks: Iterable[int]) -> float | None:
     """Return for how long nothing of these ranks has moved, None if they are gone."""
     members = [m for m in job.members if m.rank in set(ranks) and not m.left]
     return round(now - max(m.moved_at for m in members), 3) if members else None
-
-
-# ---- files ---------------------------------------------------------------------------------------
-
-
-def _write_evidence(job: Job, verdict: Verdict, ranks: Sequence[RankFacts]) -> None:
-    job.files.write_json("environment.json", _environment(job))
-    if verdict.outcome == "ok":
-        return
-    job.files.write_json("evidence.json", [asdict(r) for r in ranks])
-    for rank in ranks:
-        if rank.looks:
-            name = f"stacks/rank-{rank.rank}.txt"
-            job.files.write(name, stack_text(best(rank.looks), rank.rank, "rank"))
-        for looks in rank.children:
-            one = best(looks)
-            name = f"stacks/rank-{rank.rank}-{_plain(one.name)}-{one.pid}.txt"
-            job.files.write(name, stack_text(one, rank.rank, "child"))
-    for member in job.members:
-        if member.traceback:
-            job.files.write(f"stacks/rank-{member.rank}.txt", member.traceback)
-    job.files.write("stacks/merged.txt", merged(ranks))
-
-
-def best(looks: Sequence[Look]) -> Look:
-    """Return the last look that shows a stack, else the last."""
-    return next((one for one in reversed(looks) if one.threads), looks[-1])
-
-
-def _plain(name: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
-
-
-def _environment(job: Job) -> dict[str, object]:
-    return {
-        "versions": job.versions(),
-        "host": job.place["host"],
-        "processors": os.cpu_count(),
-        "kernel": os.uname().release,
-        "ranks": {str(m.rank): m.environment for m in job.members},
-    }
-
-
-# ---- saying it -----------------------------------------------------------------------------------
-
-
-def _print(
-    job: Job,
-    facts: JobFacts,
-    verdict: Verdict,
-    ranks: Sequence[RankFacts],
-    published: bool,
-    ending: bool,
-) -> list[str]:
-    folder = str(job.files.path if published else job.files.stage)
-    if not published:
-        job.say(f"The run folder could not be written: {job.files.trouble}; files are in {folder}")
-    first = next(iter(job.members), None)
-    missing = sorted(first.not_exercised) if first else []
-    width = _terminal_width()
-    lines = verdict_lines(
-        verdict,
-        facts,
-        ranks,
-        run_dir=folder,
-        state=_state(job, verdict, ending),
-        not_exercised=missing,
-        slowest=_slowest(job),
-        width=width,
-    )
-    if any(m.usage for m in job.members):
-        return lines
-    if job.settings["json"]:
-        job.print_answer(json.dumps(as_json(verdict), ensure_ascii=False))
-    elif width is None and verdict.outcome not in ("ok", "interrupted"):
-        job.print_answer("\n".join([*lines, *culprit_stack(ranks, verdict)]))
-    else:
-        job.print_answer("\n".join(lines))
-    return lines
-
-
-def _slowest(job: Job) -> str:
-    """Return which step took longest, in words: "4 Tokenizer loaded 3.4 s (imports 3.3 s)"."""
-    steps = [(took, n, m) for m in job.members for n, took in m.took.items()]
-    if not steps:
-        return ""
-    took, number, member = max(steps, key=lambda step: step[0])
-    title = next((c.title for c in job.table if c.number == number), "")
-    importing = member.imports.get(number, 0.0)
-    inside = f" (imports {importing:.1f} s)" if importing >= 0.1 else ""
-    return f"{number} {title} {took:.1f} s{inside}"
-
-
-def _state(job: Job, verdict: Verdict, ending: bool) -> str:
-    if verdict.outcome == "ok":
-        return ""
-    if ending:
-        return STATES_AFTER["end"]
-    pids = ", ".join(f"{m.pid} (rank {m.rank})" for m in job.members if not m.left)
-    return STATES_AFTER[job.settings["on_hang"]].format(pids=pids)
-
-
-def _terminal_width() -> int | None:
-    try:
-        return os.get_terminal_size(2).columns
-    except OSError:
-        return None
-
-
-def _say_outcome(job: Job, verdict: Verdict) -> None:
-    """Tell the process in front of a lone rank, which gives the exit status."""
-    pipe = job.settings.get("outcome_pipe")
-    if pipe is not None:
-        with contextlib.suppress(OSError):
-            os.write(pipe, verdict.outcome.encode())
-            os.close(pipe)
-        job.settings["outcome_pipe"] = None
-
-
-async def _tell_torchelastic(
-    job: Job, verdict: Verdict, lines: Sequence[str], since: float
-) -> None:
-    """Fill the culprit's error file, so that torchrun's own last words carry the verdict.
-
-    The form is that of torch/distributed/elastic/multiprocessing/errors/error_handler.py; the
-    agent shows `py_callstack` of the failure with the earliest timestamp.
-    """
-    became_overdue = int(time.time() - (time.monotonic() - since))
-    extra = {"py_callstack": "\n".join(lines), "timestamp": str(became_overdue)}
-    content = json.dumps({"message": {"message": lines[0], "extraInfo": extra}})
-    files = [m.error_file for m in job.members if m.rank in verdict.ranks.culprit and m.error_file]
-
-    def write() -> None:
-        for name in files[:1]:
-            aside = Path(f"{name}.new")
-            aside.write_text(content, encoding="utf-8")
-            aside.replace(name)
-
-    with contextlib.suppress(OSError, TimeoutError):
-        await asyncio.wait_for(asyncio.to_thread(write), 1.0)
 
 
 # ---- ending --------------------------------------------------------------------------------------

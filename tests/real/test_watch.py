@@ -60,7 +60,7 @@ def has_its_stacks(ended: Ended, ranks: list[int]) -> None:
 
 
 def test_a_rank_that_spins_is_hung_once_the_slow_limit_is_over(jobs_here: Jobs) -> None:
-    ended = jobs_here.run("--timeout", "2", "--slow-limit", "2", "--inject", "spin@3:rank1")
+    ended = jobs_here.run("--timeout", "2", "--slow-limit", "8", "--inject", "spin@3:rank1")
     check(ended, "hang", culprit=[1], checkpoint=3)
     assert ended.verdict["waits_for"]["kind"] == "itself"
     assert "SLOW" in ended.err

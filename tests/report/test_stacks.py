@@ -30,25 +30,7 @@ def look(*names: str, pid: int = 100) -> Look:
 
 
 def rank(number: int, one: Look) -> RankFacts:
-    return RankFacts(
-        rank=number,
-        local_rank=number,
-        pid=one.pid,
-        host="n01",
-        reached=8,
-        held=False,
-        phase=None,
-        entered=None,
-        last_line="",
-        last_line_at=None,
-        announced="",
-        alive=True,
-        left=False,
-        status=None,
-        error="",
-        finished=False,
-        looks=(one,),
-    )
+    return RankFacts(number, number, one.pid, host="n01", reached=8, looks=(one,))
 
 
 def test_a_stack_file_says_whose_it_is_what_it_does_and_waits_for() -> None:

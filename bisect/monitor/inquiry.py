@@ -1,0 +1,167 @@
+"""Clocks ran out: look until it is clear who hangs, who moves and who only waits; then decide."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ..diagnosis.waits import wait_of
+from ..evidence.kernel import cut_by_a_pause
+from ..facts import Ended, Look
+from ..report.terminal import slow_line
+from . import clocks
+from .closing import close
+from .departures import how_it_ended
+from .inspection import PAUSE, SPAN, Inspection
+from .judging import Settled, waits_for_another
+from .members import Member
+
+if TYPE_CHECKING:
+    from .job import Job
+    from .server import Server
+
+SLOW_LINE_EVERY = 60.0
+
+
+class Inquiry:
+    """What the watch does about ranks whose clocks ran out."""
+
+    def __init__(self, job: Job, server: Server, interrupted: Callable[[], bool]) -> None:
+        """`interrupted` is asked between looks: an interrupted job needs none of this."""
+        self.job = job
+        self.server = server
+        self._interrupted = interrupted
+
+    async def hold(self, due: Sequence[clocks.Overdue]) -> None:
+        """Look until it is clear which of the ranks that are due hangs, if any."""
+        job = self.job
+        steps = {d.rank: _step(job.members.by_rank[d.rank]) for d in due}
+        for one in due:
+            self._announce(one)
+        inspection, again = Inspection(job), False
+        while True:
+            await inspection.look()
+            if how_it_ended(job) or self._interrupted():
+                return
+            due = [d for d in due if _step(job.members.by_rank[d.rank]) == steps[d.rank]]
+            ranks = {d.rank for d in due}
+            if not due or self._is_clear(inspection, sorted(ranks)):
+                settled = inspection.settled()
+                if again or not settled.hung & ranks or not settled.moving & ranks:
+                    break
+                # One hangs and another has just moved: it may be on its way into the same hang.
+                inspection, again = Inspection(job), True
+            await asyncio.sleep(PAUSE)
+        if due:
+            await self._decide(inspection, due)
+
+    def _announce(self, due: clocks.Overdue) -> None:
+        """Say once a step that its clock ran out, and that we look."""
+        job, member = self.job, self.job.members.by_rank[due.rank]
+        job.note(member, {"t": "overdue", "clock": due.clock, "since": due.since})
+        if member.announced_late == _step(member):
+            return
+        member.announced_late = _step(member)
+        where = member.phase or f"checkpoint {member.step}"
+        what = "is late" if due.clock == "late" else "stands still"
+        job.say(f"Rank {member.rank} {what} at {where}: looking")
+
+    def _is_clear(self, inspection: Inspection, ranks: Sequence[int]) -> bool:
+        """Return whether the looks suffice to say of each rank whether it moves or hangs."""
+        if inspection.count < 2:
+            return False
+        settled = inspection.settled()
+        if all(rank in settled.moving for rank in ranks):
+            return True
+        return inspection.span >= SPAN and all(
+            rank not in settled.hung or self._has_been_quiet(rank, settled) for rank in ranks
+        )
+
+    def _has_been_quiet(self, rank: int, settled: Settled) -> bool:
+        """Return whether all that a verdict on `rank` would rest on has been still long enough.
+
+        Where nobody moves that is every rank: one that still has time may be the one that the
+        others wait for, and may just be pausing.
+        """
+        members, now = self.job.members, time.monotonic()
+        somebody_moves = settled.moving | settled.busy
+        concerned = [
+            m for m in members if m.rank == rank or not (m.left or m.waits_for_us or somebody_moves)
+        ]
+        limits = self.job.limits
+        return all(
+            now - m.moved_at >= clocks.patience(clocks.deadline(members, m, limits), limits)
+            for m in concerned
+        )
+
+    async def _decide(self, inspection: Inspection, due: Sequence[clocks.Overdue]) -> None:
+        """Call what hangs hung; let what moves, computes or waits go on."""
+        job, now = self.job, time.monotonic()
+        settled = inspection.settled()
+        ended: Ended | None = None
+        first = due[0]
+        for one in due:
+            member = job.members.by_rank[one.rank]
+            allowed = clocks.deadline(job.members, member, job.limits)
+            if one.rank in settled.hung:
+                if self._opens_barrier(inspection, member):
+                    return
+                ended, first = "late" if one.clock == "late" else "still", one
+                break
+            if one.rank in settled.moving:
+                self._go_on(inspection, member, inspection.moved[one.rank])
+            elif one.rank not in settled.busy:
+                member.look_again_at = now + clocks.patience(allowed, job.limits)
+            elif now < clocks.busy_until(job.members, member, job.limits):
+                self._go_on(inspection, member, inspection.computing(member))
+            else:
+                ended, first = "busy", one
+        inspection.remember_places()
+        if ended:
+            await self._take_native_look(inspection, settled.hung | {first.rank})
+            await close(job, self.server, ended, inspection.facts(), due=first)
+
+    def _go_on(self, inspection: Inspection, member: Member, moved: str) -> None:
+        """Late, but not hung: say so once a minute, and look again later."""
+        job, now = self.job, time.monotonic()
+        member.moving = moved
+        allowed = clocks.deadline(job.members, member, job.limits) or job.limits.stall
+        member.look_again_at = now + min(job.limits.stall, max(2.0, allowed / 2))
+        if now - member.said_slow_at > SLOW_LINE_EVERY:
+            member.said_slow_at = now
+            job.say(slow_line(job.table, inspection.facts(), member.rank, moved, now))
+
+    def _opens_barrier(self, inspection: Inspection, member: Member) -> bool:
+        """Open our barrier if the rank in question waits for one that it holds."""
+        job = self.job
+        held = [m.rank for m in job.members if m.held_at is not None]
+        facts = inspection.facts()
+        wait = wait_of(next(f for f in facts if f.rank == member.rank), facts)
+        if not held or wait is None or not waits_for_another(wait, member.rank):
+            return False
+        ranks = ", ".join(map(str, held))
+        what = wait.detail or wait.kind
+        why = f"rank {member.rank} ({what}) waited for rank {ranks} in our barrier"
+        job.say(f"Barrier opened: {why}; going on without barriers")
+        self.server.stop_holding(why)
+        return True
+
+    async def _take_native_look(self, inspection: Inspection, ranks: frozenset[int]) -> None:
+        """Take the one look that pauses, last: whether anything moves has been judged."""
+        if self.job.cannot_look:
+            return
+        before = {m.rank: list(m.looks) for m in self.job.members}
+        native = frozenset(r for r in ranks if may_pause(before[r]))
+        await inspection.look(native=native)
+
+
+def _step(member: Member) -> tuple[int, int, str | None, int]:
+    """Return what changes when a member gets on."""
+    return member.reached, member.step, member.phase, member.pulse
+
+
+def may_pause(looks: Sequence[Look]) -> bool:
+    """Return whether a pausing look would leave the rank's wait as it is."""
+    return bool(looks) and looks[-1].state in ("S", "R") and not cut_by_a_pause(looks[-1].kernel)

@@ -1,0 +1,52 @@
+"""The evidence of a verdict, as files of the run folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from ..facts import Look, RankFacts, Verdict
+from ..report.stacks import merged, stack_text
+
+if TYPE_CHECKING:
+    from .job import Job
+
+
+def write_evidence(job: Job, verdict: Verdict, ranks: Sequence[RankFacts]) -> None:
+    job.files.write_json("environment.json", _environment(job))
+    if verdict.outcome == "ok":
+        return
+    job.files.write_json("evidence.json", [asdict(r) for r in ranks])
+    for rank in ranks:
+        if rank.looks:
+            name = f"stacks/rank-{rank.rank}.txt"
+            job.files.write(name, stack_text(best(rank.looks), rank.rank, "rank"))
+        for looks in rank.children:
+            one = best(looks)
+            name = f"stacks/rank-{rank.rank}-{_plain(one.name)}-{one.pid}.txt"
+            job.files.write(name, stack_text(one, rank.rank, "child"))
+    for member in job.members:
+        if member.traceback:
+            job.files.write(f"stacks/rank-{member.rank}.txt", member.traceback)
+    job.files.write("stacks/merged.txt", merged(ranks))
+
+
+def best(looks: Sequence[Look]) -> Look:
+    """Return the last look that shows a stack, else the last."""
+    return next((one for one in reversed(looks) if one.threads), looks[-1])
+
+
+def _plain(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
+
+
+def _environment(job: Job) -> dict[str, object]:
+    return {
+        "versions": job.versions(),
+        "host": job.place["host"],
+        "processors": os.cpu_count(),
+        "kernel": os.uname().release,
+        "ranks": {str(m.rank): m.environment for m in job.members},
+    }
