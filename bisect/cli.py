@@ -10,6 +10,7 @@ from .rank import began as began  # it reads the clock: before any other import
 # isort: split
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
@@ -18,6 +19,7 @@ from .errors import HangbisectError, UsageError
 from .version import VERSION
 
 USAGE, INTERNAL_ERROR, INTERRUPTED = 2, 70, 130
+SPEAKING = 1.0  # seconds
 _LOCAL_RANK = ("--local-rank", "--local_rank")
 
 
@@ -36,6 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Every rank has the same command line: one of them says what is wrong with it.
         if _first_rank():
             _complain(error)
+        else:
+            # A launcher ends the others as soon as one has failed: let the first one speak.
+            time.sleep(SPEAKING)
         return USAGE
     except HangbisectError as error:
         _complain(error)

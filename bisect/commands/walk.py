@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ..pipelines.pipeline import Pipeline
     from ..rank.link import Link
+    from ..rank.started_monitor import Reached
 
 MANY_RANKS = 16  # above this the monitor sums up the lines of all ranks
 
@@ -35,19 +36,27 @@ def run(argv: list[str]) -> int:
         outcome_pipe = standing.pipe
         place = find_place()
     lines = Lines(place)
-    if "--json" in argv or os.environ.get("HANGBISECT_JSON") == "1":
+    answers = "--json" in argv or os.environ.get("HANGBISECT_JSON") == "1"
+    if answers:
         lines.fd = 2
+    monitor: Reached | OSError = OSError("nothing to watch")
     if not _asks_only(argv):
+        from ..rank import started_monitor
         from ..version import VERSION
 
         lines.say(f"hangbisect {VERSION}, Python {sys.version.split()[0]}")
+        keep = [] if outcome_pipe is None else [outcome_pipe]
+        try:  # now: it comes up while we read our arguments
+            monitor = started_monitor.reach(place, keep=keep, answers=answers)
+        except OSError as error:
+            monitor = error
     from ..rank import arguments
     from ..rank.users_own import check_module
 
     args, pipeline = arguments.parse(argv, place)
     for function in args.use.values():
         check_module(function)
-    return _watched(args, pipeline, place, lines, outcome_pipe)
+    return _watched(args, pipeline, place, lines, monitor, outcome_pipe)
 
 
 def _asks_only(argv: list[str]) -> bool:
@@ -59,6 +68,7 @@ def _watched(
     pipeline: Pipeline,
     place: Place,
     lines: Lines,
+    monitor: Reached | OSError,
     outcome_pipe: int | None,
 ) -> int:
     from ..rank import sight
@@ -75,7 +85,7 @@ def _watched(
     lines.told = lambda text: link.tell("line", text=text)
     signals = Signals(place.rank)
     link.connected, link.lost = signals.connect, signals.release
-    link.open(_settings(args, pipeline, place, outcome_pipe))
+    link.open(monitor, _settings(args, pipeline, place, outcome_pipe))
     context = Context(args, place, lines, link)
     try:
         walk(pipeline.steps, context, lines, link)

@@ -5,25 +5,53 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
+import shutil
 import socket
 import sys
+import time
 import traceback
 from contextlib import suppress
+from importlib import import_module
 
 from .job import Job
 from .members import Message
 from .server import Server
 
 TEMPORARY_LIMIT = 2.0  # seconds to make the job's temporary folder
+SETTINGS_LIMIT = 60.0  # seconds for the rank that started us to read its arguments
 
 
 def main(argument: str) -> int:
-    """Be the monitor; `argument` is the settings as JSON. Returns 0."""
-    settings: Message = json.loads(argument)
+    """Be the monitor; `argument` says as JSON where we listen, and the pipe with our settings.
+    Returns 0.
+    """
+    start: Message = json.loads(argument)
     # The rank's Python may find its packages where an isolated one does not look.
-    sys.path += [path for path in settings["path"] if path and path not in sys.path]
-    asyncio.run(_watch(settings))
+    sys.path += [path for path in start["path"] if path and path not in sys.path]
+    settings = _read_settings(start["settings"])
+    if settings is None:
+        # Before our socket closes: whoever is connected to it may start another one then.
+        shutil.rmtree(start["folder"], ignore_errors=True)
+        return 0
+    asyncio.run(_watch({**start, **settings}))
     return 0
+
+
+def _read_settings(pipe: int) -> Message | None:
+    """Return what the rank that started us tells, None if it ends before it does."""
+    data, end = b"", time.monotonic() + SETTINGS_LIMIT
+    while select.select([pipe], [], [], max(0.0, end - time.monotonic()))[0]:
+        more = os.read(pipe, 1 << 16)
+        if not more:
+            os.close(pipe)
+            break
+        data += more
+    try:
+        settings: Message = json.loads(data)
+    except ValueError:
+        return None
+    return settings
 
 
 async def _watch(settings: Message) -> None:
@@ -38,9 +66,9 @@ async def _watch(settings: Message) -> None:
         # Ranks wait for the first barrier by now: what they do not need comes after it.
         await _make_run_folder(job)
         server.welcome_all()
-        from .watch import Watch
-
-        await Watch(job, server).run()
+        # Aside: ranks are in their first barriers, and these imports take longer than those.
+        watch = await asyncio.to_thread(import_module, ".watch", __package__)
+        await watch.Watch(job, server).run()
     except Exception as error:  # the ranks go on without us, and somebody must be told why
         where = traceback.format_exc()
         job.note(None, {"t": "failed", "traceback": where})

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from . import started_monitor
 from .place import FOLDER_VARIABLE, JOB_VARIABLE, Place
+from .started_monitor import Reached, reach
 
 SEND_LIMIT = 2.0  # seconds for the monitor to make room for a message
 SILENCE_LIMIT = 30.0  # seconds without a word from the monitor at a barrier
@@ -51,11 +51,15 @@ class Link:
 
     # ---- coming and going -----------------------------------------------------------------
 
-    def open(self, settings: Message) -> None:
-        """Reach the node's monitor, starting it if no local rank has yet."""
+    def open(self, found: Reached | OSError, settings: Message) -> None:
+        """Talk to the monitor that was `found` (or go on without); `settings` are for the one
+        that we started, and for any that we start later.
+        """
         self._settings = settings
         try:
-            found = started_monitor.reach(self.place, settings)
+            if isinstance(found, OSError):
+                raise found
+            found.give(settings)
         except OSError as error:
             self._give_up(f"no monitor: {error}")
             return
@@ -190,11 +194,11 @@ class Link:
         started = False
         for _ in range(SUCCESSION_TRIES):
             try:
-                found = started_monitor.reach(self.place, self._settings, successor=True)
+                found = self._find_another()
             except OSError as error:
                 self._give_up(f"the monitor is gone, and no other could be started: {error}")
                 return False
-            started = started or found.started
+            started = started or found.settings_pipe is not None
             self._socket, self._buffer = found.connection, b""
             if self._introduce():
                 break
@@ -207,6 +211,19 @@ class Link:
         if started:
             self._say("The monitor died: this rank started another one")
         return self._socket is not None
+
+    def _find_another(self) -> Reached:
+        """Return another monitor: one that goes on for the first, or a first one if that ended
+        before it knew anything (the rank that started it was killed).
+        """
+        found = reach(
+            self.place,
+            keep=self._settings["keep"],
+            answers=self._settings["json"],
+            successor=bool(self.welcome),
+        )
+        found.give({**self._settings, "successor": bool(self.welcome)})
+        return found
 
     def _introduce(self) -> bool:
         """Say hello and wait for the welcome: the one that we reached may just be dying."""

@@ -28,19 +28,29 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 @dataclass(frozen=True)
 class Reached:
-    """A connection to the monitor; `started` if it was we who started it."""
+    """A connection to the monitor. If it was we who started it, `settings_pipe` is where it reads
+    its settings: it comes up while the rank still reads its arguments.
+    """
 
     connection: socket.socket
     folder: str
-    started: bool
+    settings_pipe: int | None = None
+
+    def give(self, settings: dict[str, Any]) -> None:
+        """Give the monitor its settings, if we started it. Without them it ends."""
+        if self.settings_pipe is not None:
+            with os.fdopen(self.settings_pipe, "w", encoding="utf-8") as pipe:
+                json.dump(settings, pipe)
 
 
-def reach(place: Place, settings: dict[str, Any], successor: bool = False) -> Reached:
-    """Return a connection to this node's monitor.
+def reach(
+    place: Place, *, keep: Sequence[int] = (), answers: bool = False, successor: bool = False
+) -> Reached:
+    """Return a connection to this node's monitor, which is started unless there is one.
 
-    `settings` go to the monitor if it is started here. A `successor` goes on from what the monitor
-    before it wrote down. Raises OSError if there is no place for a socket, or if no monitor can be
-    started.
+    One that is started keeps the descriptors `keep` open, and our stdout if it `answers` there
+    (--json). A `successor` goes on from what the monitor before it wrote down. Raises OSError if
+    there is no place for a socket, or if no monitor can be started.
     """
     known = os.environ.get(FOLDER_VARIABLE) if place.joined or successor else None
     folders = [known] if known else list(_folders(place))
@@ -48,15 +58,16 @@ def reach(place: Place, settings: dict[str, Any], successor: bool = False) -> Re
         for folder in folders:
             connection = _connect(folder)
             if connection is not None:
-                return Reached(connection, folder, started=False)
+                return Reached(connection, folder)
         if successor:
             _only_once(folders[0])
-        folder = _start(folders, {**settings, "successor": successor})
+        folder, pipe = _start(folders, answers, keep)
         connection = _connect(folder)
         if connection is None:
+            os.close(pipe)
             shutil.rmtree(folder, ignore_errors=True)
             raise OSError("the monitor was started and is already gone")
-        return Reached(connection, folder, started=True)
+        return Reached(connection, folder, pipe)
 
 
 def _folders(place: Place) -> Iterator[str]:
@@ -115,35 +126,45 @@ def _connect(folder: str) -> socket.socket | None:
     return connection
 
 
-def _start(folders: Sequence[str], settings: dict[str, Any]) -> str:
-    """Start the monitor as nobody's child, in a session of its own; return the folder it uses.
+def _start(folders: Sequence[str], answers: bool, keep: Sequence[int]) -> tuple[str, int]:
+    """Start the monitor as nobody's child, in a session of its own; return the folder it uses,
+    and the pipe that it will read its settings from.
 
     It makes its folder and its socket itself, so that nothing of them is left where this rank is
     killed meanwhile. Raises OSError with the reason if it could do so nowhere.
     """
     reader, writer = os.pipe()
+    settings_reader, settings_writer = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             os.setsid()
             if os.fork() == 0:
-                _become_the_monitor(folders, settings, writer)
+                _become_the_monitor(folders, settings_reader, writer, answers, keep)
         finally:
             os._exit(127)
     os.close(writer)
+    os.close(settings_reader)
     os.waitpid(child, 0)
     with os.fdopen(reader, "rb") as pipe:
         ready, _, _ = select.select([pipe], [], [], LOCK_LIMIT)
         said = pipe.read().decode() if ready else ""
     folder, _, why = said.partition("\n")
     if not folder:
+        os.close(settings_writer)
         raise OSError(why or "the monitor did not start")
-    return folder
+    return folder, settings_writer
 
 
-def _become_the_monitor(folders: Sequence[str], settings: dict[str, Any], writer: int) -> None:
-    """Listen, say where, and become the monitor. It keeps no input, the listening socket, our
-    stderr for the verdict (stdout for --json), and the pipe to the process in front, if any.
+def _become_the_monitor(
+    folders: Sequence[str],
+    settings: int,
+    writer: int,
+    answers: bool,
+    keep: Sequence[int],
+) -> None:
+    """Listen, say where, and become the monitor. It keeps no input, the listening socket, the pipe
+    with its `settings`, our stderr for the verdict, and the pipe to the process in front, if any.
     """
     why = "no folder for its socket (XDG_RUNTIME_DIR, /dev/shm, TMPDIR, /tmp)"
     for folder in folders:
@@ -157,18 +178,23 @@ def _become_the_monitor(folders: Sequence[str], settings: dict[str, Any], writer
         return
     os.write(writer, folder.encode())
     os.close(writer)
-    settings = {**settings, "path": sys.path, "folder": folder, "listener": listener.fileno()}
-    command = [sys.executable, "-I", _OURS, "monitor", json.dumps(settings)]
+    start = {
+        "path": sys.path,
+        "folder": folder,
+        "listener": listener.fileno(),
+        "settings": settings,
+    }
+    command = [sys.executable, "-I", _OURS, "monitor", json.dumps(start)]
     variables = dict(os.environ)
     for name in (FOLDER_VARIABLE, JOB_VARIABLE):
         variables.pop(name, None)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
-    if not settings.get("json"):
+    if not answers:
         os.dup2(null, 1)
-    keep = {listener.fileno(), *settings.get("keep", ())}
-    _close_all_but({0, 1, 2, *keep})
-    for descriptor in (0, 1, 2, *keep):
+    kept = {listener.fileno(), settings, *keep}
+    _close_all_but({0, 1, 2, *kept})
+    for descriptor in (0, 1, 2, *kept):
         os.set_inheritable(descriptor, True)
     os.chdir("/")
     os.execve(sys.executable, command, variables)
