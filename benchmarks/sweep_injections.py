@@ -76,11 +76,13 @@ class Case:
 
 def cases(kinds: list[str], checkpoints: list[int]) -> Iterator[Case]:
     """Yield all cases."""
+    of_two: tuple[tuple[int, ...], ...] = ((0,), (1,), (0, 1))
+    of_four: tuple[tuple[int, ...], ...] = ((2,), (0,), (0, 1, 3), (1, 2, 3))
     for kind, checkpoint in itertools.product(kinds, checkpoints):
-        for ranks in ((0,), (1,), (0, 1)):
+        for ranks in of_two:
             yield Case(kind, checkpoint, ranks, 2)
     for kind in [k for k in ("sleep", "gil", "stop") if k in kinds]:
-        for ranks in ((2,), (0,), (0, 1, 3), (1, 2, 3)):
+        for ranks in of_four:
             for checkpoint in checkpoints:
                 yield Case(kind, checkpoint, ranks, 4)
 
