@@ -25,7 +25,8 @@ SUCCESSION_TRIES = 3
 GOODBYE_LIMIT = 3.0  # seconds for the verdict to be written when a rank leaves
 
 Message = dict[str, Any]
-_STATE = ("enter", "phase", "reached", "finished")  # where the rank is, for a new monitor
+# Where the rank is, and where its log of collectives is, for a new monitor.
+_STATE = ("ring", "enter", "phase", "reached", "finished")
 
 
 class Link:
@@ -56,14 +57,12 @@ class Link:
         that we started, and for any that we start later.
         """
         self._settings = settings
-        try:
-            if isinstance(found, OSError):
-                raise found
-            found.give(settings)
-        except OSError as error:
-            self._give_up(f"no monitor: {error}")
+        if isinstance(found, OSError):
+            self._give_up(f"no monitor: {found}")
             return
         self._socket = found.connection
+        with contextlib.suppress(OSError):  # it was killed meanwhile: our hello starts another
+            found.give(settings)
         os.environ[FOLDER_VARIABLE] = found.folder
         os.environ[JOB_VARIABLE] = self.place.job
         self._send({"t": "hello", **self._hello})
