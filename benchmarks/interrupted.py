@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from jobs import Ended, Running, folder, start, until, wide
+from jobs import Ended, Running, folder, heed_signals, start, until, wide
 
 LIMIT = 2.0  # seconds from the signal until nothing is left
 HEALTHY_SPAN = 8.0  # seconds over which a healthy run is interrupted
@@ -102,6 +102,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=2)
     parser.add_argument("--only", default="", help="only injections with this in their name")
     options = parser.parse_args()
+    heed_signals()
     widths = (7, 5, 14, 5, 11, 6, 10, 8, 0)
     head = ("signal", "ranks", "job", "after", "outcome", "status", "ranks gone", "all gone")
     print(wide((*head, "result"), widths))

@@ -26,6 +26,20 @@ CHECKOUT = (str(Path(__file__).resolve().parent.parent / "bisect"),)  # python F
 INSTALLED = ("-m", "bisect")
 
 
+def heed_signals() -> None:
+    """Let SIGINT and SIGHUP end what is started here, as from a terminal.
+
+    Started in the background (nohup, a CI's runner) we may ignore these, and so would every job
+    that is to be interrupted.
+    """
+    for number, handler in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGHUP, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
 @dataclass
 class Ended:
     """How a job ended. `left_processes` and `left_files` are what it should not have left."""

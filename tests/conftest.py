@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jobs
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -27,14 +28,7 @@ if importlib.util.find_spec("hangbisect") is None:
     # No wheel is installed: it puts the checkout into sys.modules as `hangbisect`.
     runpy.run_path(str(CHECKOUT / "bisect" / "__main__.py"), run_name="checkout")
 
-# Started in the background (nohup, a CI's runner) we may ignore these, and so would every job that
-# a test sends them to.
-for _number, _handler in (
-    (signal.SIGINT, signal.default_int_handler),
-    (signal.SIGHUP, signal.SIG_DFL),
-):
-    if signal.getsignal(_number) is signal.SIG_IGN:
-        signal.signal(_number, _handler)
+jobs.heed_signals()
 
 
 @pytest.fixture(scope="session")
