@@ -76,7 +76,7 @@ def find_place(environ: Mapping[str, str] = os.environ) -> Place:
     """Return where this process stands, from its environment and its ancestors."""
     dialect = _dialect(environ)
     names = _DIALECTS.get(dialect or "torchrun", _DIALECTS["torchrun"])
-    joined = FOLDER_VARIABLE in environ and JOB_VARIABLE in environ
+    joined = bool(environ.get(FOLDER_VARIABLE) and environ.get(JOB_VARIABLE))
     if joined and dialect is None:
         rank = local_rank = _number(environ, "LOCAL_RANK", 0)
         world = local_world = _number(environ, "WORLD_SIZE", 1)
