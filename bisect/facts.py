@@ -10,8 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from .checkpoints import Checkpoint as Checkpoint
+from .checkpoints import Phase as Phase
+
 Outcome = Literal["ok", "hang", "slow", "crash", "interrupted"]
-Rung = Literal["py-spy", "faulthandler", "proc"]
+Rung = Literal["py-spy", "pystack", "faulthandler", "proc"]
 WaitKind = Literal[
     "rank",
     "absent_rank",
@@ -35,31 +38,6 @@ WaitKind = Literal[
 ]
 
 
-# ---- what a pipeline is made of ---------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Phase:
-    """A named part of a checkpoint's step, with a deadline of its own (None: never late)."""
-
-    name: str
-    component: str
-    deadline: float | None
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A row of a pipeline's table."""
-
-    number: int
-    name: str
-    title: str
-    component: str
-    deadline: float
-    suspect: bool = False
-    phases: tuple[Phase, ...] = ()
-
-
 # ---- what a look at a process shows -----------------------------------------------------------
 
 
@@ -71,6 +49,10 @@ class Frame:
     file: str
     line: int
     native: bool = False
+    # Of an allowlist of frames (evidence/frame_locals.py), as py-spy words them, secrets masked:
+    # (("timeout", "90"), ("build_directory", '"/home/me/x"')). No part of what a frame is: the
+    # same place on two ranks is equal.
+    locals: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -113,6 +95,18 @@ class Descriptor:
 
 
 @dataclass(frozen=True)
+class Futex:
+    """What a thread in futex() waits on: a word of its memory."""
+
+    address: int
+    value: int | None = None  # of the word; None: not readable
+    # Where the word looks like a locked pthread mutex: who has it, and whether that thread exists
+    # in this process. A fork copies locks but not the threads that hold them.
+    owner: int | None = None
+    owner_exists: bool | None = None
+
+
+@dataclass(frozen=True)
 class Syscall:
     """The system call a thread is in, its raw arguments, and what could be decoded of them."""
 
@@ -124,6 +118,7 @@ class Syscall:
     path: str | None = None  # of open, openat, mkdir, ...
     descriptors: tuple[Descriptor, ...] = ()  # the one of read(), all of poll()
     stack: int = 0  # the stack pointer: with the number, a place in the code, also without py-spy
+    futex: Futex | None = None
 
 
 @dataclass(frozen=True)
@@ -146,6 +141,7 @@ class FileLock:
     holder: int | None  # pid, None if the kernel does not tell
     holder_name: str = ""
     waiting: bool = True  # False: the file is open here and another process has the lock
+    age: float | None = None  # seconds since the file was last changed
 
 
 @dataclass(frozen=True)
@@ -165,6 +161,14 @@ class Sample:
     delayed: float = 0.0  # seconds that the main thread was ready and waited for a core
     main_read: int = 0  # the main thread's own part of `read`
     main_written: int = 0
+
+
+@dataclass(frozen=True)
+class LogTail:
+    """The last lines of a log that a process has open, secrets masked."""
+
+    path: str
+    lines: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -189,6 +193,12 @@ class Look:
     traced_by: int = 0  # pid of a tracer (gdb, strace), 0 if none
     dump: str = ""  # the stacks as text, ready to attach (py-spy's, or faulthandler's)
     missing: tuple[str, ...] = ()  # sentences
+    memory: int | None = None  # resident
+    swapped: int | None = None
+    network: str = ""  # the network namespace, "" if not known
+    logs: tuple[LogTail, ...] = ()
+    stale_locks: tuple[FileLock, ...] = ()  # lock files that it waits to disappear; nobody's
+    frozen: str = ""  # the cgroup that is frozen and it with it (a paused container), "" if none
 
     @property
     def main(self) -> Thread | None:
@@ -198,6 +208,68 @@ class Look:
         return next((t for t in self.threads if t.os_id == self.pid), None) or next(
             iter(self.threads), None
         )
+
+
+# ---- what is known of the process groups, and of the machine -----------------------------------
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One operation of a process group, as a rank entered it."""
+
+    group: str  # torch's name for it; "0" is the default group
+    kind: str  # "all_reduce", "broadcast", "barrier", ...; "new_group", "ddp", "fsdp", "backward"
+    number: int  # of this rank's operations in this group, from 1
+    site: str = ""  # where the job called it: "train.py:88 on_fit_start"
+    shape: str = ""  # "float32[4, 8]"
+    at: float = 0.0
+    done: bool | None = None  # None: not known
+    between: str = ""  # frames of libraries between site and torch: "ddp.py:308 barrier < ..."
+    # Where the site is a library's: the job's own line, if this is the first call from there.
+    origin: str = ""
+    file: str = ""  # the whole path of the job's own file
+    condition: str = ""  # where the source shows that only some ranks come by: "if rank == 0"
+
+
+@dataclass(frozen=True)
+class CollectiveLog:
+    """The last operations of each process group on one rank, oldest first."""
+
+    source: Literal["ring", "torch", "flight recorder"]
+    operations: tuple[Collective, ...]
+    groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # their members
+    # How many operations each group has begun, as torch counts them: it knows those that C++ makes,
+    # and counts each part of one that consists of several.
+    sequence: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU as NVML sees it. Shares are of 1; power in watts."""
+
+    index: int
+    name: str
+    busy: float | None = None
+    power: float | None = None
+    power_limit: float | None = None
+    memory_used: int | None = None
+    memory_total: int | None = None
+    pids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """The machine (or container) of a node, when a clock ran out."""
+
+    cores: int | None = None
+    memory_available: int | None = None
+    memory_total: int | None = None
+    shm_free: int | None = None
+    shm_total: int | None = None
+    interfaces: tuple[str, ...] = ()
+    nameservers: tuple[str, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 # ---- what is known of a rank when the job is judged -------------------------------------------
@@ -231,6 +303,9 @@ class RankFacts:
     busy: bool = False  # same places, CPU burning
     left_at: float | None = None  # when it left, or its end was seen
     environment: Mapping[str, str] = field(default_factory=dict)  # what matters of it: MASTER_PORT
+    collectives: tuple[CollectiveLog, ...] = ()  # one a source
+    traceback: str = ""  # of the exception that ended it
+    output: tuple[str, ...] = ()  # the last lines that its libraries logged, if they were kept
 
 
 Ended = Literal[
@@ -266,6 +341,7 @@ class JobFacts:
     barrier_opened: str | None = None
     versions: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # sentences: "launcher torchrun (4711) was killed"
+    machine: MachineFacts = MachineFacts()
 
 
 @dataclass(frozen=True)
@@ -277,6 +353,7 @@ class Wait:
     pid: int | None = None
     process: str | None = None
     rank: int | None = None  # where the other end is a rank of this job
+    what: str = ""  # the object itself, by name alone: a path, host:port, "pipe:[3]"
 
 
 @dataclass(frozen=True)
@@ -291,18 +368,34 @@ class Where:
 
 @dataclass(frozen=True)
 class Cause:
+    """Why it hangs, as the catalogue of causes has it (docs/causes/ID.md)."""
+
     id: str
     title: str
     why: str
     confidence: float
-    matched: tuple[str, ...] = ()
+    matched: tuple[str, ...] = ()  # the facts that speak for it
+    avoid: tuple[str, ...] = ()  # what to change, in words or as commands, the best first
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One edge of the wait-for graph: `source` waits for `target`, as `evidence` shows.
+
+    Ends are named "rank 3", "process 4711", "lock PATH", "host:port", "collective all_reduce ...".
+    """
+
+    source: str
+    target: str
+    kind: WaitKind
+    evidence: str
 
 
 @dataclass(frozen=True)
 class Candidate:
     ranks: tuple[int, ...]
-    component: str
-    score: float
+    component: str | None
+    score: float  # the scores of all candidates make at most 1
 
 
 @dataclass(frozen=True)
@@ -368,10 +461,12 @@ class Verdict:
     waits_for: Wait | None = None
     cause: Cause | None = None
     candidates: tuple[Candidate, ...] = ()
+    chain: tuple[Edge, ...] = ()  # from one who waits to what is waited for in the end
     try_: tuple[Try, ...] = ()
     seen_by: Rung = "proc"
     slow_steps: tuple[SlowStep, ...] = ()
     barrier_opened: str | None = None
     seconds: Seconds = Seconds(0.0)
     versions: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # sentences: what happened besides, what could not be worked out
     schema: int = 1

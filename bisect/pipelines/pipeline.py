@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..facts import Checkpoint
+from ..checkpoints import Checkpoint
 
 if TYPE_CHECKING:
     from ..rank.context import Context

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from ..bisection.toggles import TOGGLES
-from ..facts import Checkpoint, Phase
+from ..checkpoints import Checkpoint, Phase
 from . import data_steps, model_steps, script_steps, trainer_step, training_step, wandb_start
 from .memory_step import memory_callback
 from .pipeline import Pipeline, Step

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from ..facts import Checkpoint
+from ..checkpoints import Checkpoint
 from .injections import Injection
 from .lines import Lines
 from .link import Link

@@ -23,7 +23,7 @@ from .argument_types import nearest, wrong
 if TYPE_CHECKING:
     import subprocess
 
-    from ..facts import Checkpoint
+    from ..checkpoints import Checkpoint
     from .context import Context
 
 FLAG = "--inject"
