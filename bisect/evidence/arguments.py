@@ -11,11 +11,9 @@ from dataclasses import replace
 from typing import Protocol
 
 from ..facts import Descriptor, Syscall
-from . import syscalls
+from . import futexes, syscalls
 
 MOST_DESCRIPTORS = 64
-_WAIT, _WAIT_BITSET, _LOCK_PI = 0, 9, 6  # futex operations
-_LOCK_PI2, _WAIT_REQUEUE_PI = 13, 11
 _CLOCK_REALTIME_FLAG = 256
 _ABSOLUTE = 1  # TIMER_ABSTIME
 
@@ -39,11 +37,17 @@ def numbers(call: Syscall, pid: int) -> tuple[int, ...]:
 def watched(pid: int, epoll: int) -> list[int]:
     """Return the descriptors that an epoll descriptor waits for."""
     try:
-        with open(f"/proc/{pid}/fdinfo/{epoll}") as file:
-            lines = [line.split() for line in file if line.startswith("tfd:")]
-        return [int(line[1]) for line in lines][:MOST_DESCRIPTORS]
-    except (OSError, ValueError, IndexError):
+        with open(f"/proc/{pid}/fdinfo/{epoll}", errors="replace") as file:
+            return parse_watched(file.read())
+    except OSError:
         return []
+
+
+def parse_watched(text: str) -> list[int]:
+    """Return the descriptors in the text of an epoll descriptor's fdinfo."""
+    lines = [line.split() for line in text.splitlines() if line.startswith("tfd:")]
+    found = [int(line[1]) for line in lines if len(line) > 1 and line[1].isdecimal()]
+    return found[:MOST_DESCRIPTORS]
 
 
 def decode(
@@ -67,6 +71,7 @@ def decode(
         timeout=_timeout(call, memory),
         path=path,
         descriptors=tuple(describe(fd) for fd in dict.fromkeys(fds)),
+        futex=futexes.decode(call, memory, pid),
     )
 
 
@@ -114,13 +119,13 @@ def _timeout(call: Syscall, memory: Reads) -> float | None:
 
 
 def _futex_timeout(call: Syscall, memory: Reads) -> float | None:
-    operation = call.args[1] & 127
-    if operation not in (_WAIT, _WAIT_BITSET, _LOCK_PI, _LOCK_PI2, _WAIT_REQUEUE_PI):
+    operation = futexes.operation(call)
+    if operation not in futexes.WAITS:
         return None
     seconds = memory.timespec(call.args[3])
-    if operation == _WAIT:
+    if operation == futexes.WAIT:
         return seconds
-    real = operation == _LOCK_PI or call.args[1] & _CLOCK_REALTIME_FLAG
+    real = operation == futexes.LOCK_PI or call.args[1] & _CLOCK_REALTIME_FLAG
     return _left(seconds, time.CLOCK_REALTIME if real else time.CLOCK_MONOTONIC)
 
 

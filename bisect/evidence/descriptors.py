@@ -79,7 +79,7 @@ _STARTS: tuple[tuple[str, Kind], ...] = (
 def info(pid: int, fd: int) -> Info:
     """Return position, mount, inode and locks of an open descriptor."""
     try:
-        with open(f"/proc/{pid}/fdinfo/{fd}") as file:
+        with open(f"/proc/{pid}/fdinfo/{fd}", errors="replace") as file:
             return parse_info(file.read())
     except OSError:
         return Info()

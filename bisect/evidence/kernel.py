@@ -17,6 +17,8 @@ class Status(NamedTuple):
 
     tracer: int
     signals_pending: tuple[int, ...]
+    memory: int | None = None  # resident, bytes
+    swapped: int | None = None
 
 
 def threads(pid: int, missing: list[str]) -> tuple[Kernel, ...]:
@@ -43,7 +45,7 @@ def _thread(pid: int, tid: int, missing: list[str]) -> Kernel | None:
     call = None
     if about.state != "Z":
         try:
-            with open(f"/proc/{pid}/task/{tid}/syscall") as file:
+            with open(f"/proc/{pid}/task/{tid}/syscall", errors="replace") as file:
                 call = parse_syscall(file.read(), wchan)
         except PermissionError:
             note(missing, f"The system calls of {pid} could not be read (not permitted).")
@@ -67,13 +69,14 @@ def parse_syscall(text: str, wchan: str = "") -> Syscall | None:
 
 
 def status(pid: int) -> Status:
-    """Return the tracer and the pending signals of a process."""
+    """Return the tracer, the pending signals and the memory of a process."""
     return parse_status(_text(f"/proc/{pid}/status"))
 
 
 def parse_status(text: str) -> Status:
-    """Return tracer and pending signals from the text of /proc/PID/status."""
+    """Return what is of use of the text of /proc/PID/status."""
     tracer, pending = 0, 0
+    memory: dict[str, int] = {}
     for line in text.splitlines():
         key, _, value = line.partition(":")
         try:
@@ -81,10 +84,12 @@ def parse_status(text: str) -> Status:
                 tracer = int(value)
             elif key in ("SigPnd", "ShdPnd"):
                 pending |= int(value, 16)
-        except ValueError:
+            elif key in ("VmRSS", "VmSwap"):
+                memory[key] = int(value.split()[0]) * 1024  # in kB, whatever the machine
+        except (ValueError, IndexError):
             continue
     signals = tuple(bit + 1 for bit in range(64) if pending >> bit & 1)
-    return Status(tracer, signals)
+    return Status(tracer, signals, memory.get("VmRSS"), memory.get("VmSwap"))
 
 
 def cut_by_a_pause(kernel: tuple[Kernel, ...]) -> str:

@@ -42,7 +42,7 @@ def parse(line: str) -> Entry | None:
 def entries() -> list[Entry]:
     """Return all of /proc/locks, a waiter behind the lock that it waits for."""
     try:
-        with open("/proc/locks") as file:
+        with open("/proc/locks", errors="replace") as file:
             return [entry for line in file if (entry := parse(line))]
     except OSError:
         return []

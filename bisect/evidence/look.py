@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,8 +13,9 @@ from ..facts import Look
 from . import locks, sockets, stacks
 from .aside import aside
 from .ends import name_other_ends, waited_for
-from .reading import Found, Machine, read_risky, read_safe
-from .sample import stat
+from .further_stacks import by_pystack, read_faulthandler
+from .reading import Found, Machine, read_files, read_risky, read_safe
+from .sample import started, stat
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _MOST_AT_ONCE = 2 * (os.cpu_count() or 1)
@@ -42,6 +43,8 @@ async def look(
 
     A target that is gone has the state "" and no threads. `native` pauses the ranks and the other
     Python processes for about 0.2 s: see `kernel.cut_by_a_pause`; `resume` as in `stacks.look`.
+    Locals come with every look but that one: they cost a millisecond, and it would pause for longer
+    (`carrying.carried_over` takes them from the look before).
     """
     end = time.monotonic() + limit
     machine = await _machine(min(limit, 1.0))
@@ -77,12 +80,24 @@ async def _one(
     found = Found(time.monotonic(), missing=list(machine.missing))
     found.stat = stat(target.pid)
     if found.stat is None:
-        return found
+        return Found(found.at, missing=[f"{target.pid} is gone."])
     await asyncio.gather(
-        _see_kernel(target, found, machine, end),
-        _see_python(target, found, native, end, slots, resume),
+        _part(target, found, _see_kernel(target, found, machine, end)),
+        _part(target, found, _see_python(target, found, native, end, slots, resume)),
     )
+    await _part(target, found, _see_files(target, found, end))
+    if started(target.pid) not in (found.stat.started, None):
+        # Its number went to another process: what was read may be of either.
+        return Found(found.at, missing=[f"{target.pid} ended while it was looked at."])
     return found
+
+
+async def _part(target: Target, found: Found, part: Awaitable[None]) -> None:
+    """See to it that whatever goes wrong in a part of a look costs that part alone."""
+    try:
+        await part
+    except Exception as error:
+        found.missing.append(f"Not all of {target.pid} could be read ({error!r}).")
 
 
 async def _see_kernel(target: Target, found: Found, machine: Machine, end: float) -> None:
@@ -98,6 +113,26 @@ async def _see_kernel(target: Target, found: Found, machine: Machine, end: float
             found.missing.append(f"{lost} of {pid} in time (a process in the kernel blocks it).")
 
 
+async def _see_files(target: Target, found: Found, end: float) -> None:
+    pid, about = target.pid, found.stat
+    state = found.kernel[0].state if found.kernel else ""
+    if about is None or state in ("", "Z", "X"):
+        return
+    if state == "D":  # the disk of these files may be what it is stuck on
+        if found.locks:
+            found.missing.append(f"The lock files of {pid} were not looked at: it is in state D.")
+        return
+    limit = min(_RISKY, end + 0.2 - time.monotonic())
+    if limit < 0.05:
+        found.missing.append(f"No time was left for the lock files and logs of {pid}.")
+        return
+    logs = target.role == "rank" or about.comm.startswith("wandb")
+    try:
+        await aside(read_files, pid, found, logs, limit=limit, key=("files", pid))
+    except TimeoutError:
+        found.missing.append(f"The lock files and logs of {pid} did not answer in time.")
+
+
 async def _see_python(
     target: Target,
     found: Found,
@@ -106,6 +141,7 @@ async def _see_python(
     slots: asyncio.Semaphore,
     resume: Callable[[int], object] | None,
 ) -> None:
+    """Climb down the ladder: py-spy, pystack, what faulthandler wrote; the first that answers."""
     pid = target.pid
     if found.stat is None or found.stat.state in "ZX" or not _is_python(target):
         return
@@ -114,21 +150,32 @@ async def _see_python(
         if left < 0.05:
             found.missing.append(f"No time was left for the Python stacks of {pid}.")
             return
-        seen = await stacks.look(pid, native=native, limit=left, resume=resume)
-    if seen.threads:
-        found.threads, found.rung = seen.threads, "py-spy"
-        return
-    found.missing.append(seen.missing)
-    if target.faulthandler_file is not None:
-        try:
-            threads, dump = await aside(
-                stacks.read_faulthandler, target.faulthandler_file, pid, limit=_RISKY
-            )
-        except TimeoutError:
-            found.missing.append("The file with faulthandler's stacks could not be read in time.")
+        seen = await stacks.look(
+            pid, native=native, with_locals=not native, limit=left, resume=resume
+        )
+        found.missing.append(seen.missing)
+        if seen.threads:
+            found.threads, found.rung = seen.threads, "py-spy"
             return
-        if threads:
-            found.threads, found.rung, found.dump = threads, "faulthandler", dump
+        left = end - time.monotonic()
+        if not seen.hopeless and left > 0.2:
+            seen = await by_pystack(pid, left)
+            found.missing.append(seen.missing)
+            if seen.threads:
+                found.threads, found.rung = seen.threads, "pystack"
+                return
+    if target.faulthandler_file is not None:
+        await _see_faulthandler(target.faulthandler_file, pid, found)
+
+
+async def _see_faulthandler(path: str, pid: int, found: Found) -> None:
+    try:
+        threads, dump = await aside(read_faulthandler, path, pid, limit=_RISKY)
+    except TimeoutError:
+        found.missing.append("The file with faulthandler's stacks could not be read in time.")
+        return
+    if threads:
+        found.threads, found.rung, found.dump = threads, "faulthandler", dump
 
 
 def _is_python(target: Target) -> bool:
@@ -147,8 +194,8 @@ def _is_python(target: Target) -> bool:
 def _look(target: Target, found: Found) -> Look:
     about = found.stat
     if about is None:
-        gone = (f"{target.pid} is gone.",)
-        return Look(found.at, target.pid, 0, "", (), 0.0, "", "proc", missing=gone)
+        missing = tuple(found.missing)
+        return Look(found.at, target.pid, 0, "", (), 0.0, "", "proc", missing=missing)
     uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
     named = {d.socket.inode: d.socket for d in waited_for(found) if d.socket is not None}
     inodes = dict.fromkeys(sockets.inode_of(link) for link in found.links.values())
@@ -176,4 +223,10 @@ def _look(target: Target, found: Found) -> Look:
         traced_by=found.status.tracer,
         dump=found.dump or stacks.text(target.pid, found.command or (about.comm,), found.threads),
         missing=tuple(dict.fromkeys(sentence for sentence in found.missing if sentence)),
+        memory=found.status.memory,
+        swapped=found.status.swapped,
+        network=found.network,
+        logs=found.logs,
+        stale_locks=found.stale_locks,
+        frozen=found.frozen,
     )

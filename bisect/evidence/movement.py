@@ -61,9 +61,12 @@ def places(looks: Iterable[Look]) -> frozenset[Place]:
 
 
 def _places(look: Look, every: bool = False) -> Iterator[Place]:
-    # Native frames are left out: only some looks have them.
+    # Native frames are left out: only some looks have them. So are the classes of functions, which
+    # only py-spy names, and locals: in the same place they may change for ever.
     for thread in look.threads:
-        frames = tuple((f.file, f.name, f.line) for f in thread.frames if not f.native)
+        frames = tuple(
+            (f.file, f.name.rpartition(".")[2], f.line) for f in thread.frames if not f.native
+        )
         if not frames:
             continue
         if thread.os_id == look.pid or thread is look.main:

@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ..facts import Descriptor, FileLock, Kernel, Rung, Sample, Socket, Thread
+from ..facts import Descriptor, FileLock, Kernel, LogTail, Rung, Sample, Socket, Thread
 from ..rank.masking import mask_command
-from . import arguments, descriptors, kernel, locks, sockets
+from . import arguments, descriptors, freezer, its_files, kernel, locks, sockets
 from .memory import Memory
 from .sample import Stat, sample
 
@@ -36,6 +36,10 @@ class Found:
     sockets: Mapping[int, Socket] = field(default_factory=dict)
     locks: tuple[FileLock, ...] = ()
     holds: tuple[FileLock, ...] = ()
+    stale_locks: tuple[FileLock, ...] = ()
+    logs: tuple[LogTail, ...] = ()
+    network: str = ""
+    frozen: str = ""
     sample: Sample | None = None
     command: tuple[str, ...] = ()
     threads: tuple[Thread, ...] = ()
@@ -48,6 +52,7 @@ def read_safe(pid: int, found: Found, machine: Machine) -> None:
     """Read all that waits for nobody."""
     found.kernel = kernel.threads(pid, found.missing)
     found.status = kernel.status(pid)
+    found.network = sockets.network_of(pid)
     own_network = sockets.table_of(pid, found.missing)
     found.sockets = machine.sockets if own_network is None else own_network
     try:
@@ -62,11 +67,21 @@ def read_safe(pid: int, found: Found, machine: Machine) -> None:
 
 def read_risky(pid: int, found: Found, machine: Machine) -> None:
     """Read the command line and the memory, which a process in the kernel may block."""
+    found.frozen = freezer.frozen(pid)
     found.command = tuple(mask_command(_command(pid)))
     with Memory(pid) as memory:
         if memory.refused:
             kernel.note(found.missing, f"The memory of {pid} could not be read (not permitted).")
         found.kernel = tuple(_described(pid, thread, found, memory) for thread in found.kernel)
+
+
+def read_files(pid: int, found: Found, logs: bool) -> None:
+    """Read what the files that the process uses tell, for which their disk may let us wait."""
+    found.locks = its_files.with_ages(pid, found.locks)
+    held, found.stale_locks = its_files.awaited(pid, found.threads)
+    found.locks = tuple(dict.fromkeys([*found.locks, *held]))
+    if logs:
+        found.logs = its_files.wandb_logs(pid, found.links)
 
 
 def _command(pid: int) -> tuple[str, ...]:

@@ -78,7 +78,10 @@ def exit_code(pid: int) -> int | None:
     found = stat(pid)
     if found is None or found.state not in "ZX":
         return None
-    return os.waitstatus_to_exitcode(found.status)
+    try:
+        return os.waitstatus_to_exitcode(found.status)
+    except (ValueError, OverflowError):
+        return None
 
 
 def sample(

@@ -71,12 +71,18 @@ def table(missing: list[str] | None = None) -> dict[int, Socket]:
     return found
 
 
+def network_of(pid: int) -> str:
+    """Return the network namespace of a process ("net:[4026531840]"), "" if it is not known."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/net")
+    except OSError:
+        return ""
+
+
 def table_of(pid: int, missing: list[str]) -> dict[int, Socket] | None:
     """Return the sockets of a process's network namespace if it is not ours, else None."""
-    try:
-        if os.readlink(f"/proc/{pid}/ns/net") == os.readlink("/proc/self/ns/net"):
-            return None
-    except OSError:
+    theirs = network_of(pid)
+    if not theirs or theirs == network_of(os.getpid()):
         return None
     missing.append(f"{pid} has a network of its own: bytes over TCP were not counted.")
     found: dict[int, Socket] = {}
@@ -182,7 +188,7 @@ def _address(raw: bytes, port: int) -> str:
 
 def _from_proc(pid: str, name: str) -> dict[int, Socket]:
     try:
-        with open(f"/proc/{pid}/net/{name}") as file:
+        with open(f"/proc/{pid}/net/{name}", errors="replace") as file:
             return {s.inode: s for line in list(file)[1:] if (s := parse_proc_net(line, name))}
     except OSError:
         return {}

@@ -1,25 +1,24 @@
-"""Python stacks of another process: by py-spy, or from what faulthandler wrote in a file."""
+"""Python stacks of another process, by py-spy."""
 
 from __future__ import annotations
 
 import functools
 import json
 import os
-import re
 import shutil
 import sys
 import sysconfig
+import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..facts import Frame, Thread
+from . import frame_locals
 from .aside import Ran, aside, run
 from .sample import stat
 
-_MAIN_LINE = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<name>.*)')
-_THREAD_LINE = re.compile(r"(?P<current>Current thread|Thread) (?P<id>0x[0-9a-fA-F]+)")
+_SHARE_WITH_LOCALS = 0.6  # of the time: the rest is for a look without, should they not come
 
 
 @dataclass(frozen=True)
@@ -28,22 +27,24 @@ class Stacks:
 
     threads: tuple[Thread, ...] = ()
     missing: str = ""
+    hopeless: bool = False  # nothing else will read this process from outside either
 
 
 @functools.cache
-def executable() -> str | None:
-    """Return the path of py-spy: next to this interpreter, in its scripts, or on the PATH."""
+def executable(name: str = "py-spy") -> str | None:
+    """Return the path of a program: next to this interpreter, in its scripts, or on the PATH."""
     folders = [os.path.dirname(sys.executable), sysconfig.get_path("scripts")]
     for folder in folders:
-        if found := shutil.which("py-spy", path=folder):
+        if found := shutil.which(name, path=folder):
             return found
-    return shutil.which("py-spy")
+    return shutil.which(name)
 
 
 async def look(
     pid: int,
     *,
     native: bool = False,
+    with_locals: bool = False,
     limit: float = 3.0,
     resume: Callable[[int], object] | None = None,
 ) -> Stacks:
@@ -51,14 +52,36 @@ async def look(
 
     Without `native` the process is not paused. With it, it is, for about 0.2 s; if py-spy has to
     be killed meanwhile and the process was not stopped before but is now, `resume(pid)` is called
-    (it is to send SIGCONT) or the sentence in `missing` asks for it.
+    (it is to send SIGCONT) or the sentence in `missing` asks for it. `with_locals` (not with
+    `native`) adds those of `frame_locals.TABLE`; where that does not work, the stacks come without.
     """
+    if native or not with_locals:
+        return await _look(pid, "--native" if native else "--nonblocking", limit, resume)
+    begun = time.monotonic()
+    seen = await _look(pid, "--nonblocking", limit * _SHARE_WITH_LOCALS, resume, locals_too=True)
+    left = limit - (time.monotonic() - begun)
+    if seen.threads or seen.hopeless or left < 0.1:
+        return seen
+    plain = await _look(pid, "--nonblocking", left, resume)
+    if plain.threads:
+        return replace(plain, missing=f"{seen.missing} Without locals it did.")
+    return plain
+
+
+async def _look(
+    pid: int,
+    how: str,
+    limit: float,
+    resume: Callable[[int], object] | None,
+    locals_too: bool = False,
+) -> Stacks:
     spy = executable()
     if spy is None:
         return Stacks(missing="py-spy is not installed: no Python stacks.")
     stopped_before = is_stopped(pid)
-    command = [spy, "dump", "--json", "--pid", str(pid)]
-    command.append("--native" if native else "--nonblocking")
+    command = [spy, "dump", "--json", "--pid", str(pid), how]
+    # Asked for twice it shows more of a long text: 380 characters, not 128.
+    command += ["--locals", "--locals"] if locals_too else []
     try:
         # run() kills after its limit; the second limit is for a start that hangs.
         ran = await aside(run, command, limit, limit=limit + 0.3, key=("py-spy", pid))
@@ -67,9 +90,11 @@ async def look(
     except OSError as error:
         return Stacks(missing=f"py-spy could not be started ({error.strerror or error}).")
     if ran.status is None:
-        return Stacks(missing=_cut_off(pid, ran.seconds, stopped_before, resume))
+        sentence = _cut_off(pid, ran.seconds, stopped_before, resume)
+        return Stacks(missing=sentence)
     if ran.status != 0:
-        return Stacks(missing=why_not(pid, ran))
+        hopeless, sentence = why_not(pid, ran)
+        return Stacks(missing=sentence, hopeless=hopeless)
     threads = parse(ran.out, pid)
     return Stacks(threads, "" if threads else f"py-spy saw no Python threads in {pid}.")
 
@@ -97,17 +122,17 @@ async def can_look(pid: int, limit: float = 3.0) -> str:
     return (await look(pid, limit=limit)).missing
 
 
-def why_not(pid: int, ran: Ran) -> str:
-    """Return in a sentence why py-spy failed."""
+def why_not(pid: int, ran: Ran) -> tuple[bool, str]:
+    """Return why py-spy failed: whether other programs would fail too, and a sentence."""
     if stat(pid) is None:
-        return f"{pid} is gone."
+        return True, f"{pid} is gone."
     text = ran.err.lower()
     if "permission denied" in text or "operation not permitted" in text:
-        return f"py-spy may not read {pid} (no permission)."
+        return True, f"py-spy may not read {pid} (no permission)."
     if "python version" in text or "python interpreter" in text:
-        return f"{pid} is not running Python, or not yet."
+        return True, f"{pid} is not running Python, or not yet."
     first = next((line for line in ran.err.splitlines() if line.strip()), "no message")
-    return f"py-spy failed on {pid}: {first.removeprefix('Error: ').strip()}"
+    return False, f"py-spy failed on {pid}: {first.removeprefix('Error: ').strip()}"
 
 
 def parse(text: bytes | str, pid: int) -> tuple[Thread, ...]:
@@ -139,19 +164,29 @@ def _thread(data: dict[str, Any]) -> Thread:
 
 def _frame(data: dict[str, Any]) -> Frame:
     line = data.get("line")
-    return Frame(
+    frame = Frame(
         name=str(data.get("name") or "?"),
         file=str(data.get("filename") or ""),
         line=line if type(line) is int else 0,
         # Only frames of C, C++ and Cython name the library that they are in.
         native=data.get("module") is not None,
     )
+    found = frame_locals.kept(frame, _locals(data.get("locals")))
+    return replace(frame, locals=found) if found else frame
+
+
+def _locals(data: object) -> list[tuple[str, str]]:
+    if not isinstance(data, list):
+        return []
+    pairs = [(one.get("name"), one.get("repr")) for one in data if isinstance(one, dict)]
+    return [(n, value) for n, value in pairs if isinstance(n, str) and isinstance(value, str)]
 
 
 def text(pid: int, command: Iterable[str], threads: Iterable[Thread]) -> str:
     """Return the stacks as `py-spy dump` prints them, ready to attach; "" without any.
 
-    One thing is added: a thread that sleeps in C while it holds the GIL is "idle" to py-spy.
+    Two things are added: the locals that we keep, and that a thread which sleeps in C has the GIL
+    (to py-spy it is "idle").
     """
     lines: list[str] = []
     for thread in threads:
@@ -159,7 +194,9 @@ def text(pid: int, command: Iterable[str], threads: Iterable[Thread]) -> str:
         gil = "+gil" if thread.owns_gil else ""
         name = f': "{thread.name}"' if thread.name else ""
         lines.append(f"Thread {thread.os_id or '?'} ({state}{gil}){name}")
-        lines += [f"    {frame_text(frame)}" for frame in thread.frames]
+        for frame in thread.frames:
+            lines.append(f"    {frame_text(frame)}")
+            lines += [f"        {name} = {value}" for name, value in frame.locals]
     if not lines:
         return ""
     return "\n".join([f"Process {pid}: {' '.join(command)}".rstrip(": "), "", *lines, ""])
@@ -169,49 +206,3 @@ def frame_text(frame: Frame) -> str:
     """Return "name (file.py:12)"; the file without its folders, as py-spy shortens it."""
     where = os.path.basename(frame.file)
     return f"{frame.name} ({where}:{frame.line})" if frame.line else f"{frame.name} ({where})"
-
-
-def read_faulthandler(path: str, pid: int) -> tuple[tuple[Thread, ...], str]:
-    """Return (threads, the text) of the last dump in a file that faulthandler wrote.
-
-    ((), "") if it wrote none. May block with the file's disk: call it aside.
-    """
-    try:
-        with Path(path).open(errors="replace") as file:
-            dumped = file.read(1 << 20)
-    except OSError:
-        return (), ""
-    # A timer that repeats appends: only the last dump counts.
-    last = "Timeout (" + dumped.rpartition("Timeout (")[2] if "Timeout (" in dumped else dumped
-    return parse_faulthandler(last, pid), last if last.strip() else ""
-
-
-def parse_faulthandler(dumped: str, pid: int) -> tuple[Thread, ...]:
-    """Return the threads in a dump of faulthandler, the main one first.
-
-    It writes the main thread last (threads are listed newest first) and knows no ids of the
-    kernel: only the main thread gets one, the pid.
-    """
-    found: list[Thread] = []
-    frames: list[Frame] = []
-    head: re.Match[str] | None = None
-
-    def close() -> None:
-        if head is not None:
-            found.append(
-                Thread(None, None, False, head["current"].startswith("Current"), tuple(frames))
-            )
-
-    for line in dumped.splitlines():
-        if match := _THREAD_LINE.match(line):
-            close()
-            head, frames = match, []
-        elif match := _MAIN_LINE.match(line):
-            number = match["line"]
-            at = int(number) if number.isdecimal() and len(number) < 10 else 0
-            frames.append(Frame(match["name"], match["file"], at))
-    close()
-    if not found:
-        return ()
-    main = found.pop()
-    return (Thread(pid, "MainThread", main.active, main.owns_gil, main.frames), *found)

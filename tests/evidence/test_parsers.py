@@ -9,6 +9,7 @@ import pytest
 from hangbisect.evidence import (
     arguments,
     descriptors,
+    further_stacks,
     kernel,
     locks,
     sample,
@@ -88,6 +89,11 @@ def test_pending_signals_and_tracer() -> None:
     assert kernel.parse_status(text) == kernel.Status(77, (2, 15))
 
 
+def test_memory_and_swap() -> None:
+    text = "Name:\tx\nVmRSS:\t    2048 kB\nVmSwap:\t       1 kB\nVmData:\t7 kB\n"
+    assert kernel.parse_status(text) == kernel.Status(0, (), 2048 * 1024, 1024)
+
+
 @pytest.mark.parametrize(
     ("link", "kind"),
     [
@@ -117,10 +123,37 @@ Thread 0x00007f0000000002 (most recent call first):
 
 
 def test_a_dump_of_faulthandler() -> None:
-    main, helper = stacks.parse_faulthandler(DUMP, 5)
+    main, helper = further_stacks.parse_faulthandler(DUMP, 5)
     assert main.os_id == 5
     assert main.frames == (Frame("<module>", "/train.py", 12),)
     assert [frame.line for frame in helper.frames] == [320, 7]
+
+
+PRINTED = """Traceback for thread 9 (pt_autograd_0) [Waiting for the GIL] (most recent call last):
+    (Python) File "/lib/threading.py", line 982, in run
+        self._target("    (Python) File \\"/x.py\\", line 1, in fake")
+
+The frame stack for thread 8 is empty
+Traceback for thread 5 (python) [Garbage collecting,Has the GIL] (most recent call last):
+    (Python) File "/a b.py", line 8, in <module>
+        main()
+    (C) File "???", line 0, in poll (/lib/libc.so.6)
+"""
+
+
+def test_what_pystack_prints() -> None:
+    main, helper = further_stacks.parse_pystack(PRINTED, 5)
+    assert (main.os_id, main.owns_gil, helper.os_id, helper.owns_gil) == (5, True, 9, False)
+    assert main.frames == (
+        Frame("poll (/lib/libc.so.6)", "???", 0, True),
+        Frame("<module>", "/a b.py", 8),
+    )
+    assert [frame.name for frame in helper.frames] == ["run"]
+
+
+def test_what_an_epoll_waits_for() -> None:
+    text = "pos:\t0\nflags:\t02\ntfd:        5 events:       19 data:  5\ntfd:  x events: 1\ntfd:\n"
+    assert arguments.parse_watched(text) == [5]
 
 
 def test_py_spy_json_main_thread_first_and_native_marked() -> None:
@@ -186,7 +219,18 @@ any_json = st.recursive(
     lambda inner: (
         st.lists(inner)
         | st.dictionaries(
-            st.sampled_from(["frames", "os_thread_id", "thread_name", "name", "line", "module"]),
+            st.sampled_from(
+                [
+                    "frames",
+                    "os_thread_id",
+                    "thread_name",
+                    "name",
+                    "line",
+                    "module",
+                    "locals",
+                    "repr",
+                ]
+            ),
             inner,
         )
     ),
@@ -204,7 +248,9 @@ def test_text_parsers_never_raise(text: str) -> None:
     descriptors.kind_of(text)
     sockets.parse_proc_net(text, "tcp")
     sockets.inode_of(text)
-    stacks.parse_faulthandler(text, 1)
+    further_stacks.parse_faulthandler(text, 1)
+    further_stacks.parse_pystack(text, 1)
+    arguments.parse_watched(text)
     stacks.parse(text, 1)
 
 
@@ -223,7 +269,23 @@ def test_any_json_gives_threads_or_none(data: Any) -> None:
     stacks.text(1, [], threads)
 
 
-@given(st.integers(0, len(json.dumps([{"frames": [], "os_thread_id": 1}]))))
+WHOLE = json.dumps(
+    [
+        {
+            "os_thread_id": 1,
+            "frames": [
+                {
+                    "name": "acquire",
+                    "filename": "/filelock/_api.py",
+                    "line": 3,
+                    "locals": [{"name": "poll_interval", "repr": "0.05"}],
+                }
+            ],
+        }
+    ]
+)
+
+
+@given(st.integers(0, len(WHOLE)))
 def test_json_that_was_cut_off_gives_none(length: int) -> None:
-    whole = json.dumps([{"frames": [], "os_thread_id": 1}])
-    assert len(stacks.parse(whole[:length], 1)) == (length == len(whole))
+    assert len(stacks.parse(WHOLE[:length], 1)) == (length == len(WHOLE))

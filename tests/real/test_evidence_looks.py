@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import signal
 import subprocess
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.evidence import kernel, locks, sample, stacks
+from hangbisect.evidence import further_stacks, kernel, locks, sample, stacks
 from hangbisect.evidence.look import Target, look
 from hangbisect.facts import Descriptor, Look, Syscall
 
@@ -360,34 +359,11 @@ def test_native_frames_are_marked_and_the_process_goes_on(start: Start) -> None:
     assert after.state == "S"
 
 
-CUT_SHORT = """
-import ctypes, select, socket, struct
-c = ctypes.CDLL(None, use_errno=True)
-a, b = socket.socketpair()
-a.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 2, 0))
-epoll = select.epoll()
-buffer = ctypes.create_string_buffer(64)
-print("now", flush=True)
-# Both end with EINTR at once when the process is stopped for a moment.
-print(c.recv(a.fileno(), buffer, 1, 0), ctypes.get_errno(), flush=True)
-ctypes.set_errno(0)
-print(c.epoll_wait(epoll.fileno(), buffer, 1, 2000), ctypes.get_errno(), flush=True)
-"""
-
-
-def test_looks_cut_no_call_short(start: Start) -> None:
-    process = start(sys.executable, "-c", CUT_SHORT)
-    assert process.stdout is not None
-    process.stdout.readline()
-    while process.poll() is None:
-        asyncio.run(look([Target(process.pid)]))
-    assert process.stdout.read().split() == ["-1", str(errno.EAGAIN), "0", "0"]
-
-
 def test_without_py_spy_the_kernel_part_and_faulthandler_remain(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stacks, "executable", lambda: None)
+    monkeypatch.setattr(further_stacks, "executable", lambda _: None)
     code = """
 import faulthandler, sys, threading, time
 threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()

@@ -1,0 +1,78 @@
+"""Which lines of a source only some ranks come by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hangbisect.evidence.conditions import condition_at, with_conditions
+from hangbisect.facts import Collective, CollectiveLog
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+# The line in question ends in "# here".
+ONLY_SOME = [
+    ("if rank == 0:\n    barrier()  # here", "if rank == 0"),
+    ("main = int(os.environ['RANK']) == 0\nif main:\n    barrier()  # here", "if main"),
+    ("a = get_rank()\nb = a == 0\nif b: barrier()  # here", "if b"),
+    ("if rank == 0:\n    x()\nelse:\n    barrier()  # here", "else of if rank == 0"),
+    (
+        "class C:\n  def f(self, trainer):\n    if trainer.is_global_zero:\n"
+        "      with x:\n        y(\n          1,  # here\n        )",
+        "if trainer.is_global_zero",
+    ),
+    (
+        "def f():\n    if dist.get_rank() != 0:\n        return\n    barrier()  # here",
+        "not left before by: if dist.get_rank() != 0",
+    ),
+    ("@rank_zero_only\ndef f():\n    barrier()  # here", "@rank_zero_only"),
+    (
+        "@accelerator.on_main_process\ndef f():\n    barrier()  # here",
+        "@accelerator.on_main_process",
+    ),
+    (
+        "while not accelerator.is_main_process:\n    barrier()  # here",
+        "if not accelerator.is_main_process",
+    ),
+]
+ALL = [
+    "barrier()  # here",
+    "if world_size > 1:\n    barrier()  # here",
+    "for r in range(world):\n    if r == rank:\n        print()\n    barrier()  # here",
+    "if step % 10 == 0:\n    barrier()  # here",
+    "if rank == 0:\n    print()\nbarrier()  # here",
+    "def f(rank):\n    barrier()  # here",
+    "if rank == 0:\n    print()\nelse:\n    print()\nbarrier()  # here",
+]
+
+
+def line_of(source: str) -> int:
+    return next(n for n, line in enumerate(source.splitlines(), 1) if line.endswith("# here"))
+
+
+@pytest.mark.parametrize(("source", "condition"), ONLY_SOME)
+def test_the_condition_is_told(source: str, condition: str) -> None:
+    assert condition_at(source, line_of(source)) == condition
+
+
+@pytest.mark.parametrize("source", ALL)
+def test_where_all_come_by_there_is_none(source: str) -> None:
+    assert condition_at(source, line_of(source)) == ""
+
+
+@settings(deadline=None)
+@given(st.text(max_size=200), st.integers(-5, 50))
+def test_what_is_no_python_has_no_conditions(source: str, line: int) -> None:
+    assert isinstance(condition_at(source, line), str)
+
+
+def test_a_log_gets_the_conditions_of_its_calls(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text("if rank == 0:\n    barrier()\nbarrier()\n")
+    operations = [
+        Collective("0", "barrier", n, f"train.py:{line} <module>", file=str(file))
+        for n, line in enumerate((2, 3), 1)
+    ]
+    gone = Collective("0", "barrier", 3, "x.py:1 f", file=str(tmp_path / "x.py"))
+    log = with_conditions(CollectiveLog("ring", (*operations, gone)))
+    assert [o.condition for o in log.operations] == ["if rank == 0", "", ""]

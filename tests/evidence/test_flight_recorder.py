@@ -1,0 +1,147 @@
+"""Dumps of torch's flight recorder: the format, and what is none."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from typing import Any
+
+import pytest
+from hangbisect.evidence.flight_recorder import load, parse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+# As torch 2.13 writes it for gloo (state, retired), and torch.distributed.flight_recorder's tests
+# for NCCL.
+GLOO = {
+    "version": "2.10",
+    "entries": [
+        {
+            "collective_seq_id": 1,
+            "input_dtypes": ["Float"],
+            "input_sizes": [[4, 8]],
+            "is_p2p": False,
+            "op_id": 1,
+            "output_dtypes": ["Float"],
+            "output_sizes": [[4, 8]],
+            "p2p_seq_id": 0,
+            "pg_id": 0,
+            "process_group": ["0", "default_pg"],
+            "profiling_name": "gloo:all_reduce",
+            "record_id": 0,
+            "retired": True,
+            "state": "scheduled",
+            "time_created_ns": 1_795_212_973_078_253_527,
+        },
+        {
+            "collective_seq_id": 2,
+            "input_dtypes": [],
+            "input_sizes": [],
+            "is_p2p": False,
+            "output_dtypes": [],
+            "output_sizes": [],
+            "p2p_seq_id": 0,
+            "process_group": ["0", "default_pg"],
+            "profiling_name": "gloo:barrier",
+            "record_id": 1,
+            "retired": False,
+            "state": "scheduled",
+            "time_created_ns": 1_795_212_973_080_561_307,
+        },
+    ],
+    "pg_config": {"": {"desc": "", "name": "", "ranks": "[]"}},
+    "pg_status": {"0": {"last_completed_collective": "1", "last_enqueued_collective": "2"}},
+}
+NCCL_ENTRY = {
+    "frames": [
+        {"name": "all_reduce", "filename": "/v/site-packages/torch/distributed/x.py", "line": 1},
+        {"name": "barrier", "filename": "/v/site-packages/pytorch_lightning/ddp.py", "line": 308},
+        {"name": "on_fit_start", "filename": "/home/ada/train.py", "line": 30},
+    ],
+    "record_id": 7,
+    "pg_id": 1,
+    "process_group": ("1", "tp"),
+    "collective_seq_id": 3,
+    "p2p_seq_id": 5,
+    "profiling_name": "nccl:send 1->2",
+    "time_created_ns": 10**18,
+    "input_sizes": [[1]],
+    "input_dtypes": ["BFloat16"],
+    "output_sizes": [[1]],
+    "output_dtypes": ["BFloat16"],
+    "state": "completed",
+    "is_p2p": True,
+}
+NCCL = {
+    "version": "2.4",
+    "pg_config": {"1": {"name": "1", "desc": "tp", "ranks": "[1, 2]"}},
+    "entries": [NCCL_ENTRY, NCCL_ENTRY | {"profiling_name": "nccl:_all_gather_base"}],
+}
+
+
+def test_gloos_log_is_read_with_what_is_done_and_what_is_not() -> None:
+    log = parse(load(json.dumps(GLOO).encode()), "torch", offset=-1_795_212_000.0)
+    assert log is not None
+    assert [(o.group, o.kind, o.number, o.shape, o.done) for o in log.operations] == [
+        ("0", "all_reduce", 1, "float32[4, 8]", True),
+        ("0", "barrier", 2, "", False),
+    ]
+    assert log.operations[0].at == pytest.approx(973.078253)
+    assert log.sequence == {"0": 2}
+    assert log.groups == {}
+
+
+def test_nccls_pickle_is_read_with_sites_and_members() -> None:
+    log = parse(load(pickle.dumps(NCCL, protocol=2)), "flight recorder")
+    assert log is not None
+    first = log.operations[0]
+    assert (first.kind, first.number, first.shape) == ("send", 5, "bfloat16[1]")
+    assert (first.site, first.between) == ("train.py:30 on_fit_start", "ddp.py:308 barrier")
+    assert log.operations[1].kind == "_all_gather_base"
+    assert log.groups == {"1": (1, 2)}
+
+
+class Evil:
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("made-by-a-pickle",)
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_a_pickle_that_would_run_something_is_refused(protocol: int, tmp_path: Any) -> None:
+    os.chdir(tmp_path)
+    with pytest.raises(ValueError, match="no dump"):
+        load(pickle.dumps({"entries": [Evil()]}, protocol=protocol))
+    assert os.listdir() == []
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=100))
+def test_garbage_is_no_dump(data: bytes) -> None:
+    try:
+        found = load(data)
+    except ValueError:
+        return
+    parse(found, "torch")
+
+
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from([*NCCL_ENTRY, "entries", "pg_config", "ranks"]), inner, max_size=4
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@settings(deadline=None)
+@given(JSON)
+def test_whatever_the_fields_hold_nothing_is_raised(found: Any) -> None:
+    parse(found, "torch")
+    parse({"entries": [found, NCCL_ENTRY], "pg_config": found, "pg_status": found}, "torch")
+    for name in NCCL_ENTRY:
+        log = parse({"entries": [NCCL_ENTRY | {name: found}]}, "torch")
+        assert log is not None

@@ -1,0 +1,118 @@
+"""Lock files that are waited for, by frames and their locals; tails of logs."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from hangbisect.evidence import its_files
+from hangbisect.facts import FileLock, Frame, Thread
+from hypothesis import given
+from hypothesis import strategies as st
+
+SITE = "/venv/lib/python3.11/site-packages/"
+BATON = Frame("FileBaton.wait", SITE + "torch/utils/file_baton.py", 48)
+SOFT = SITE + "filelock/_api.py"
+
+
+def build(folder: str) -> Frame:
+    file = SITE + "torch/utils/cpp_extension.py"
+    return Frame("_jit_compile", file, 2400, locals=(("build_directory", f'"{folder}"'),))
+
+
+def soft(path: str, kind: str = "SoftFileLock") -> Frame:
+    about = (("lock_filename", f'"{path}"'), ("self", f"<{kind}>"))
+    return Frame("BaseFileLock._poll_until_acquired", SOFT, 1150, locals=about)
+
+
+def waits(*frames: Frame) -> Thread:
+    return Thread(1, None, False, False, frames)
+
+
+@pytest.mark.parametrize(
+    ("frames", "paths"),
+    [
+        ((BATON, build("/b")), ["/b/lock"]),
+        ((BATON, Frame("_jit_compile", build("").file, 1)), []),  # no locals
+        ((build("/b"),), []),  # it builds
+        ((soft("/c/x.lock"),), ["/c/x.lock"]),
+        ((soft("/c/x.lock", "UnixFileLock"),), []),  # the kernel knows who has that
+        ((BATON, build("/very/long...")), []),
+    ],
+)
+def test_files_whose_being_there_is_the_lock(frames: tuple[Frame, ...], paths: list[str]) -> None:
+    assert [*its_files.awaited_files([waits(*frames)])] == paths
+
+
+def test_a_file_that_nobody_has_open_is_stale_and_one_that_is_gone_is_none(tmp_path: Path) -> None:
+    there, gone = tmp_path / "there.lock", tmp_path / "gone.lock"
+    there.touch()
+    os.utime(there, (1000, 1000))
+    threads = [waits(soft(str(there))), waits(soft(str(gone)))]
+    held, (stale,) = its_files.awaited(os.getpid(), threads)
+    assert held == ()
+    assert (stale.path, stale.holder, stale.inode) == (str(there), None, there.stat().st_ino)
+    assert stale.age == pytest.approx(time.time() - 1000, abs=100)
+
+
+def test_a_lock_without_a_path_has_no_age(tmp_path: Path) -> None:
+    known = FileLock(str(tmp_path), 1, 5)
+    nameless, named, gone = its_files.with_ages(
+        os.getpid(), [FileLock("", 1, 5), known, FileLock("/not/there", 1, 5)]
+    )
+    assert named.age is not None
+    assert (nameless.age, gone.age) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("path", "is_one"),
+    [
+        ("/work/wandb/run-20260101_000000-x/logs/debug.log", True),
+        ("/work/wandb/offline-run-20260101_000000-x/logs/debug-internal.log", True),
+        ("/tmp/.wandb/run-20260101_000000-x/logs/debug-core.log", True),
+        ("/root/.cache/wandb/logs/core-debug-20261120_221459.log", True),
+        ("/work/wandb/run-20260101_000000-x/files/output.log", False),
+        ("/work/debug.log", False),
+    ],
+)
+def test_which_logs_are_wandbs_own(path: str, is_one: bool) -> None:
+    assert bool(its_files._WANDB_LOG.search(path)) is is_one
+
+
+def test_of_a_log_the_last_lines_remain_short_and_without_secrets() -> None:
+    lines = [f"line {n}" for n in range(20)]
+    lines[-3] = "x" * 1000
+    lines[-2] = '{"api_key":"abc","level":"INFO"} password: hush Authorization: Bearer abcdefgh.ij'
+    lines[-1] = "https://me:pass@api.example/graphql?token=abc"
+    found = its_files.tail_of("\n".join(lines).encode())
+    assert len(found) == its_files.MOST_LINES
+    assert len(found[-3]) == its_files.MOST_CHARACTERS
+    assert found[-2] == '{"api_key":"***","level":"INFO"} password: *** Authorization: Bearer ***'
+    assert found[-1] == "https://***@api.example/graphql?token=***"
+
+
+@given(st.binary(max_size=2000))
+def test_any_log_has_a_tail(data: bytes) -> None:
+    found = its_files.tail_of(data)
+    assert len(found) <= its_files.MOST_LINES
+
+
+any_frame = st.builds(
+    Frame,
+    name=st.sampled_from(["FileBaton.wait", "wait", "_jit_compile", "acquire", "x"]),
+    file=st.sampled_from([BATON.file, build("").file, SOFT, "", "/a.py"]),
+    line=st.integers(),
+    locals=st.lists(
+        st.tuples(
+            st.sampled_from(["build_directory", "self", "lock_filename"]),
+            st.text() | st.sampled_from(["<SoftFileLock>", '"/b"', '"\0"', '"relative"']),
+        )
+    ).map(tuple),
+)
+
+
+@given(st.lists(any_frame, max_size=8))
+def test_any_frames_with_any_locals_are_taken(frames: list[Frame]) -> None:
+    its_files.awaited(1 << 30, [waits(*frames)])
