@@ -71,7 +71,7 @@ def _watched(
     monitor: Reached | OSError,
     outcome_pipe: int | None,
 ) -> int:
-    from ..rank import sight
+    from ..rank import collective_log, sight
     from ..rank.context import Context
     from ..rank.link import Link
     from ..rank.signals import Signals
@@ -86,6 +86,7 @@ def _watched(
     signals = Signals(place.rank)
     link.connected, link.lost = signals.connect, signals.release
     link.open(monitor, _settings(args, pipeline, place, outcome_pipe))
+    collective_log.begin(link, place.rank)
     context = Context(args, place, lines, link)
     try:
         walk(pipeline.steps, context, lines, link)

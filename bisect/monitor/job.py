@@ -10,12 +10,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..facts import Checkpoint, Phase, SlowStep, Verdict
+from ..facts import Checkpoint, MachineFacts, Phase, SlowStep, Verdict
 from ..rank.lines import write_within
 from ..version import VERSION
 from .clocks import Limits
 from .ending import Family
 from .members import Member, Members, Message
+from .rank_logs import RankLogs
 from .run_folder import RunFolder
 
 VOICE_LIMIT = 1.0  # seconds for a reader to take what we print
@@ -40,12 +41,14 @@ class Job:
         self.writers: dict[int, asyncio.StreamWriter] = {}
         self.signal_writers: list[asyncio.StreamWriter] = []
         self.pidfds: dict[int, int] = {}  # by rank
+        self.logs = RankLogs()
         self.notes: list[str] = []
         self._is_heard = True
         self.slow_steps: dict[tuple[int, str | None], SlowStep] = {}
         self.barrier_opened: str | None = None
         self.tried_to_look = False
         self.cannot_look = ""  # why py-spy may not look, "" if it may
+        self.machine: MachineFacts | None = None  # as it was when a clock ran out
         self.verdict: Verdict | None = None
         self.closed_at = 0.0
         self.was_ended = False  # by us

@@ -39,6 +39,7 @@ def facts_of(member: Member, moved: str = "", busy: bool = False) -> RankFacts:
         left=member.left or member.left_at is not None,
         status=member.status,
         error=member.error,
+        traceback=member.traceback,
         finished=member.finished,
         awaits=member.awaits,
         left_at=member.left_at,

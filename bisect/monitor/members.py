@@ -54,6 +54,7 @@ class Member:
     traceback: str = ""
     usage: bool = False  # the command line was wrong, and it has said so itself
     not_exercised: tuple[str, ...] = ()
+    ring: int | None = None  # its log of collectives: the descriptor, as it has it
     # what the watch saw of it
     started_ticks: int = 0
     moved_at: float = 0.0
@@ -191,6 +192,9 @@ class Members:
 
     def _on_environ(self, member: Member, message: Message, at: float) -> None:
         member.environment.update(message["changed"])
+
+    def _on_ring(self, member: Member, message: Message, at: float) -> None:
+        member.ring = int(message["fd"])
 
     def _on_finished(self, member: Member, message: Message, at: float) -> None:
         member.finished, member.entered = True, at

@@ -47,6 +47,8 @@ class Server:
                 await self._rank(int(message["rank"]), pid, message, reader, writer)
             elif message.get("t") == "signals":
                 await self._signals(reader, writer)
+            elif message.get("t") == "recorder":
+                await self.job.logs.serve(message, reader, writer)
         except ConnectionError:  # it was ended
             pass
         except (ValueError, KeyError) as error:
@@ -183,6 +185,8 @@ class Server:
             for waiting in released(job.members):
                 waiting.awaits = ()
                 self._let_go(waiting)
+        elif kind == "ring":
+            job.logs.open(member.rank, member.pid, int(message["fd"]))
         elif kind == "bye" and job.verdict is not None:
             job.tell(member.rank, "written")
 

@@ -1,0 +1,212 @@
+"""A log of the collectives that this rank enters, in memory that the monitor reads (ring.py).
+
+Where every rank waits in a collective, stacks blame nobody: an extra barrier on one rank pairs
+with a later one of another, and what hangs in the end is elsewhere. The order of calls tells.
+
+Construction of DDP and FSDP, and backward, stand for the collectives that C++ makes and Python
+never sees. Not seen at all are those that a compiled graph makes, and torch.distributed's
+functional collectives; torch's own recorder has these (recorder_answers.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+import time
+from collections.abc import Callable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from .after_import import after_import
+from .call_sites import CallSites
+from .group_streams import GroupStreams, Streams
+from .place import FOLDER_VARIABLE
+from .recorder_answers import RecorderAnswers
+from .ring import ENTERED, HANDED_OUT, LEFT, RECORD, RECORDS, STATE_AT, Ring
+from .tensor_shapes import TensorShapes
+from .torch_functions import (
+    COLLECTIVES,
+    OF_NO_GROUP,
+    TO_ONE_PEER,
+    Function,
+    Maker,
+    around,
+    inner_functions,
+    parameters,
+    replace,
+    replace_attribute,
+)
+
+if TYPE_CHECKING:
+    from .link import Link
+
+_TENSORS = ("tensor", "input_tensor", "input", "output")  # parameters, the most telling first
+
+
+def begin(link: Link, rank: int) -> CollectiveLog | None:
+    """Log this rank's collectives for the monitor that `link` is open to; None without one, or if
+    there is no memory for it.
+    """
+    if link.alone:
+        return None
+    try:
+        log = CollectiveLog()
+    except OSError:
+        return None
+    answers = RecorderAnswers(rank)
+    log.grouped = answers.begin
+    before = link.connected
+
+    def connected(folder: str) -> None:
+        before(folder)
+        answers.connect(folder)
+
+    link.connected = connected
+    answers.connect(os.environ.get(FOLDER_VARIABLE, ""))
+    link.tell("ring", fd=log.ring.fd)
+    log.install()
+    return log
+
+
+class CollectiveLog:
+    """What is logged, and where."""
+
+    def __init__(self) -> None:
+        """Raises OSError where there is no memory to be had."""
+        self.ring = Ring()
+        self.grouped: Callable[[], None] = lambda: None  # called when there is a process group
+        self.is_on = True
+        self._groups = GroupStreams(self.ring)
+        self._sites = CallSites(self.ring.text)
+        self._shapes = TensorShapes(self.ring.text)
+        self._inside: set[int] = set()  # ids of code: what it calls is a part of it
+        os.register_at_fork(after_in_child=self.stop)
+
+    def stop(self) -> None:
+        """Log no more: a forked child has the same memory, and is no rank."""
+        self.is_on = False
+
+    def install(self) -> None:
+        """Log from when torch's modules are imported on."""
+        for module, then in (
+            ("torch.distributed.distributed_c10d", self._log_functions),
+            ("torch.nn.parallel.distributed", self._log_ddp),
+            ("torch.distributed.fsdp.fully_sharded_data_parallel", self._log_fsdp),
+            ("torch.distributed.fsdp._fully_shard._fully_shard", self._log_fully_shard),
+            ("torch.autograd", self._log_backward),
+        ):
+            after_import(module, functools.partial(_quietly, then))
+
+    # ---- what is logged ------------------------------------------------------------------------
+
+    def _log_functions(self, c10d: ModuleType) -> None:
+        self._groups.c10d = c10d
+        self._shapes.torch = getattr(c10d, "torch", None)
+        self._inside |= {id(f.__code__) for f in inner_functions(c10d)}
+        for names, streams in (
+            (COLLECTIVES, self._groups.collective),
+            (TO_ONE_PEER, self._groups.to_peers),
+        ):
+            for name in [n for n in names if hasattr(c10d, n)]:
+                replace(c10d, name, self._maker(name, streams))
+        for name in OF_NO_GROUP:
+            replace(c10d, name, self._maker(name))
+
+    def _log_ddp(self, module: Any) -> None:
+        made = self._maker("ddp", self._groups.collective, "process_group")
+        replace_attribute(module.DistributedDataParallel, "__init__", made)
+
+    def _log_fsdp(self, module: Any) -> None:
+        made = self._maker("fsdp", self._groups.collective, "process_group")
+        replace_attribute(module.FullyShardedDataParallel, "__init__", made)
+
+    def _log_fully_shard(self, module: Any) -> None:
+        replace_attribute(module, "fully_shard", self._maker("fsdp", self._groups.collective))
+
+    def _log_backward(self, module: Any) -> None:
+        replace_attribute(module, "backward", self._maker("backward"))
+
+    def _maker(self, kind: str, streams: Streams | None = None, group_name: str = "group") -> Maker:
+        def made(function: Function, depth: int) -> Function:
+            names = parameters(function)
+            if kind == "init_process_group":
+                function = around(function, after=self._has_group)
+            elif kind == "destroy_process_group":
+                function = around(function, before=self._forget)
+            return self._logged(function, names, kind, streams, group_name, depth)
+
+        return made
+
+    def _has_group(self) -> None:
+        with contextlib.suppress(Exception):
+            self._groups.forget()
+            self.grouped()
+
+    def _forget(self, group: Any = None, **_: Any) -> None:
+        with contextlib.suppress(Exception):
+            self._groups.forget(group)
+
+    # ---- the way of every call -----------------------------------------------------------------
+
+    def _logged(
+        self,
+        function: Function,
+        names: tuple[str, ...],
+        kind: str,
+        streams: Streams | None,
+        group_name: str,
+        depth: int,
+    ) -> Function:
+        """Return `function` with a record of each call; its caller is `depth` frames up.
+
+        This is on the way of every collective: what can be is looked up beforehand.
+        """
+        log, memory, pack, size = self, self.ring.memory, RECORD.pack_into, RECORD.size
+        monotonic, getframe, inside = time.monotonic, sys._getframe, self._inside
+        site_of, shape_of, groups = self._sites.of, self._shapes.of, self._groups
+        group_at = names.index(group_name) if group_name in names else len(names)
+        tensor_name = next((n for n in _TENSORS if n in names), "")
+        tensor_at = names.index(tensor_name) if tensor_name else len(names)
+        kind_text = self.ring.text(kind)
+        may_hand_out = "async_op" in names
+
+        def logged(*args: Any, **kwargs: Any) -> Any:
+            at = 0
+            try:
+                caller = getframe(depth)
+                if log.is_on and id(caller.f_code) not in inside:
+                    stream = groups.outside
+                    if streams is not None:
+                        group = args[group_at] if len(args) > group_at else kwargs.get(group_name)
+                        stream = streams.get(id(group)) or groups.meet(group, streams)
+                    next_number, base, name = stream
+                    shape = 0
+                    if tensor_name:
+                        given = len(args) > tensor_at
+                        shape = shape_of(args[tensor_at] if given else kwargs.get(tensor_name))
+                    site, number = site_of(caller), next_number()
+                    at = base + number % RECORDS * size
+                    now = monotonic()
+                    pack(memory, at, number, name, kind_text, site, shape, ENTERED, now, number)
+            except Exception:  # whatever it is: the job's call is what counts
+                at = 0
+            state = LEFT
+            try:
+                result = function(*args, **kwargs)
+                if may_hand_out and result is not None:
+                    state = HANDED_OUT
+                return result
+            finally:
+                if at:
+                    memory[at + STATE_AT] = state
+
+        logged._torchdynamo_disable = True  # type: ignore[attr-defined]  # as torch.compiler does
+        return logged
+
+
+def _quietly(then: Callable[[Any], None], module: ModuleType) -> None:
+    # Another version of torch may have it differently: then that part is not logged.
+    with contextlib.suppress(Exception):
+        then(module)

@@ -1,0 +1,241 @@
+"""The log of collectives, over functions that are made as torch makes its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hangbisect.evidence.collectives import read_ring
+from hangbisect.facts import Collective
+from hangbisect.rank.collective_log import CollectiveLog
+from hangbisect.rank.ring import RECORDS
+
+LOGGERS = """
+import functools
+def logs(func):
+    @functools.wraps(func)
+    def wrapper(*args, **kwargs):
+        return func(*args, **kwargs)
+    return wrapper
+"""
+# Shaped as torch.distributed.distributed_c10d is.
+C10D = """
+class GroupMember:
+    WORLD = None
+    NON_GROUP_MEMBER = -100
+class Group:
+    def __init__(self, name, ranks): self.group_name, self.ranks = name, ranks
+    group_desc = "undefined"
+def get_process_group_ranks(group): return group.ranks
+@logs
+def init_process_group(backend=None):
+    GroupMember.WORLD = Group("0", [0, 1, 2])
+    barrier()
+def destroy_process_group(group=None): GroupMember.WORLD = None
+@logs
+def new_group(ranks=None): return Group("1", ranks)
+@logs
+def barrier(group=None, async_op=False): return "handle" if async_op else None
+@logs
+def all_reduce(tensor, op=None, group=None, async_op=False):
+    if tensor == "bad": raise ValueError(tensor)
+@logs
+def all_gather_object(object_list, obj, group=None): barrier(group)
+@logs
+def send(tensor, dst=None, group=None): pass
+def monitored_barrier(group=None): return "plain"
+"""
+Read = Callable[[], list[Collective]]
+
+
+@pytest.fixture
+def c10d(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A module like torch.distributed.distributed_c10d, which is imported as such."""
+    module = ModuleType("torch.distributed.distributed_c10d")
+    values: dict[str, Any] = vars(module)
+    exec(compile(LOGGERS, "/site-packages/torch/distributed/c10d_logger.py", "exec"), values)
+    exec(compile(C10D, "/site-packages/torch/distributed/distributed_c10d.py", "exec"), values)
+    torch: Any = ModuleType("torch")
+    torch.Tensor, torch.nn = type("Tensor", (), {}), ModuleType("nn")
+    torch.nn.Parameter = type("Parameter", (), {})
+    values["torch"] = torch
+    spec: Any = type("Spec", (), {"_initializing": False})()
+    module.__spec__ = spec
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return module
+
+
+@pytest.fixture
+def log(c10d: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[CollectiveLog]:
+    """A log of that module's functions."""
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    made = CollectiveLog()
+    made._log_functions(c10d)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def read(log: CollectiveLog) -> Read:
+    """Read what the log holds, as the monitor does."""
+
+    def operations() -> list[Collective]:
+        found = read_ring(log.ring.fd)
+        assert found is not None
+        return list(found.operations)
+
+    return operations
+
+
+def test_a_call_is_logged_with_its_group_kind_number_and_place(c10d: Any, read: Read) -> None:
+    c10d.init_process_group()
+    for _ in range(2):
+        c10d.all_reduce("x")
+    first, one, two = read()
+    assert (first.kind, first.group) == ("init_process_group", "")
+    assert (one.kind, one.group, one.number, two.number) == ("all_reduce", "0", 1, 2)
+    assert one.site.startswith("test_collective_log.py:")
+    assert one.site.endswith(" test_a_call_is_logged_with_its_group_kind_number_and_place")
+    assert one.file == __file__
+    assert one.done is True
+
+
+def test_what_a_collective_consists_of_is_not_logged_beside_it(c10d: Any, read: Read) -> None:
+    c10d.init_process_group()
+    c10d.all_gather_object([], 1)
+    assert [one.kind for one in read()] == ["init_process_group", "all_gather_object"]
+
+
+def test_a_call_that_has_not_returned_is_not_done(c10d: Any, read: Read) -> None:
+    c10d.init_process_group()
+    seen: list[Collective] = []
+    original = c10d.barrier.__closure__[0].cell_contents
+    inner = original.__closure__[
+        original.__code__.co_freevars.index("function")
+    ]  # what the log is around
+    function = inner.cell_contents
+
+    def looks(*args: Any, **kwargs: Any) -> Any:
+        seen.extend(read())
+        return function(*args, **kwargs)
+
+    inner.cell_contents = looks
+    c10d.barrier()
+    assert [one.done for one in seen] == [True, False]
+    assert read()[-1].done is True
+
+
+def test_a_handle_leaves_open_whether_it_is_done(c10d: Any, read: Read) -> None:
+    c10d.init_process_group()
+    assert c10d.barrier(async_op=True) == "handle"
+    assert read()[-1].done is None
+
+
+def test_an_error_of_the_call_is_the_jobs_and_the_call_is_over(c10d: Any, read: Read) -> None:
+    c10d.init_process_group()
+    with pytest.raises(ValueError, match="bad"):
+        c10d.all_reduce("bad")
+    assert read()[-1].done is True
+
+
+def test_groups_are_told_apart_with_their_members(
+    c10d: Any, log: CollectiveLog, read: Read
+) -> None:
+    c10d.init_process_group()
+    group = c10d.new_group([0, 2])
+    c10d.barrier(group)
+    c10d.barrier(group=group)
+    c10d.barrier()
+    assert [(one.group, one.kind, one.number) for one in read()[1:]] == [
+        ("0", "new_group", 1),
+        ("1", "barrier", 1),
+        ("1", "barrier", 2),
+        ("0", "barrier", 2),
+    ]
+    logged = read_ring(log.ring.fd)
+    assert logged is not None
+    assert logged.groups == {"": (), "0": (0, 1, 2), "1": (0, 2)}
+
+
+def test_a_group_that_the_rank_is_not_in_is_left_out(c10d: Any, read: Read) -> None:
+    c10d.init_process_group()
+    c10d.barrier(group=-100)
+    assert [one.kind for one in read()] == ["init_process_group"]
+
+
+def test_after_a_new_start_numbers_begin_again_and_the_old_ones_are_gone(
+    c10d: Any, read: Read
+) -> None:
+    for calls in (3, 1):
+        c10d.init_process_group()
+        for _ in range(calls):
+            c10d.barrier()
+        if calls == 3:
+            c10d.destroy_process_group()
+    assert [one.number for one in read() if one.group == "0"] == [1]
+
+
+def test_sends_are_counted_apart(c10d: Any, read: Read) -> None:
+    c10d.init_process_group()
+    c10d.barrier()
+    c10d.send("x")
+    c10d.barrier()
+    assert [(o.kind, o.number) for o in read()[1:]] == [("barrier", 1), ("send", 1), ("barrier", 2)]
+
+
+def test_the_ring_keeps_the_last_calls_of_each_group(c10d: Any, read: Read) -> None:
+    c10d.init_process_group()
+    group = c10d.new_group([0, 1])
+    for _ in range(RECORDS + 10):
+        c10d.barrier()
+    c10d.barrier(group)
+    found = read()
+    assert [o.number for o in found if o.group == "0"] == list(range(12, RECORDS + 12))
+    assert [o.number for o in found if o.group == "1"] == [1]
+
+
+def test_functions_stay_what_they_are_for_everybody_who_has_them(c10d: Any) -> None:
+    before, plain = c10d.all_reduce, c10d.monitored_barrier
+    log = CollectiveLog()
+    log._log_functions(c10d)
+    assert c10d.all_reduce is before
+    assert c10d.monitored_barrier is not plain
+    assert c10d.monitored_barrier.__name__ == "monitored_barrier"
+    assert c10d.monitored_barrier() == "plain"
+    log.stop()
+
+
+def test_a_forked_child_logs_nothing(c10d: Any, read: Read) -> None:
+    c10d.init_process_group()
+    child = os.fork()
+    if child == 0:
+        c10d.barrier()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert [one.kind for one in read()] == ["init_process_group"]
+    c10d.barrier()
+    assert len(read()) == 2
+
+
+def test_whatever_goes_wrong_in_the_log_the_call_is_made(
+    c10d: Any, log: CollectiveLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    c10d.init_process_group()
+    group = c10d.Group("broken", None)  # its members cannot be asked for
+    assert c10d.barrier(group, async_op=True) == "handle"
+    log.ring.memory.close()
+    assert c10d.barrier(async_op=True) == "handle"
+
+
+def test_a_version_of_torch_that_has_it_differently_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    bare: Any = ModuleType("torch.distributed.distributed_c10d")
+    bare.__spec__ = type("Spec", (), {"_initializing": False})()
+    monkeypatch.setitem(sys.modules, bare.__name__, bare)
+    CollectiveLog().install()
