@@ -18,6 +18,8 @@ MAY_SEND_SIGNALS = {
     "rank/front.py": "hands on to the one child it stands for what its shell sent it",
     "rank/injections.py": "to itself, on purpose",
     "rank/signals.py": "to itself, so that it ends by the signal it got",
+    "zoo/keeper.py": "ends the job of a case whose time is over, or whose starter is gone",
+    "zoo/parts/processes.py": "ends a helper of a case that does not end by itself",
 }
 # Not `signal`: it has the names of the signals, and who sends is looked at below.
 NO_PROCESS = {"os", "subprocess", "psutil", "multiprocessing", "socket"}

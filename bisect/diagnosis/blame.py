@@ -2,58 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Generic, NamedTuple, TypeVar
+
+from . import library
 
 Progress = tuple[int, int]  # checkpoints finished, phases begun
+T = TypeVar("T", bound=Hashable)
 
 
-def sinks(needs: Mapping[int, Iterable[int]]) -> frozenset[int]:
-    """Return the ranks from which nothing can be reached that does not lead back to them.
+class Standing(NamedTuple, Generic[T]):
+    """Who waits for others, and who only for itself or for nobody."""
 
-    `needs` says for each rank for which it waits. A rank that waits for none is a sink; so is a
-    ring of ranks that wait for one another and for nobody else. Ranks that are not keys of
-    `needs` are ignored.
+    sinks: frozenset[T]  # from them only those can be reached that lead back to them
+    waiting: frozenset[T]  # from them somebody else can be reached; a ring's members are in both
+
+
+def standing(waits: Mapping[T, Iterable[T]], counted: Iterable[T]) -> Standing[T]:
+    """Return how those of `counted` stand to one another.
+
+    `waits` says for each node what it waits for; nodes that are not counted only lead from one
+    to another. A ring of nodes that wait for one another and for nobody else is a sink.
     """
-    edges = {rank: [n for n in others if n in needs] for rank, others in needs.items()}
-    back: dict[int, list[int]] = {rank: [] for rank in edges}
-    for rank, others in edges.items():
-        for other in others:
-            back[other].append(rank)
-    # Kosaraju: in the reverse order of leaving, what can be reached backwards is one ring.
-    ring_of: dict[int, int] = {}
-    for root in reversed(_left_in_order(edges)):
-        ahead = [root]
+    people, networkx = frozenset(counted), library.networkx()
+    if networkx is None:
+        return _by_hand(waits, people)
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(people)
+    graph.add_edges_from((node, other) for node, others in waits.items() for other in others)
+    rings = networkx.condensation(graph)
+    inside = {ring: people & members for ring, members in rings.nodes(data="members")}
+    leads_on: dict[int, bool] = {}
+    for ring in reversed(list(networkx.topological_sort(rings))):
+        leads_on[ring] = any(leads_on[n] or inside[n] for n in rings.successors(ring))
+    return Standing(
+        frozenset(who for ring in inside if not leads_on[ring] for who in inside[ring]),
+        frozenset(
+            who
+            for ring in inside
+            if leads_on[ring] or len(inside[ring]) > 1
+            for who in inside[ring]
+        ),
+    )
+
+
+def _by_hand(waits: Mapping[T, Iterable[T]], people: frozenset[T]) -> Standing[T]:
+    """Return the same without networkx, slowly: node by node."""
+    reached: dict[T, frozenset[T]] = {}
+    for start in people:
+        passed, ahead = {start}, [start]
         while ahead:
-            rank = ahead.pop()
-            if rank not in ring_of:
-                ring_of[rank] = root
-                ahead.extend(n for n in back[rank] if n not in ring_of)
-    leaving = {
-        ring_of[rank]
-        for rank, others in edges.items()
-        for n in others
-        if ring_of[n] != ring_of[rank]
-    }
-    return frozenset(rank for rank in edges if ring_of[rank] not in leaving)
+            new = set(waits.get(ahead.pop(), ())) - passed
+            passed |= new
+            ahead += new
+        reached[start] = people & passed - {start}
+    return Standing(
+        frozenset(who for who in people if all(who in reached[n] for n in reached[who])),
+        frozenset(who for who in people if reached[who]),
+    )
 
 
-def _left_in_order(edges: Mapping[int, list[int]]) -> list[int]:
-    """Return all ranks in the order in which a depth-first walk is done with them."""
-    left: list[int] = []
-    entered: set[int] = set()
-    for start in edges:
-        path = [(start, iter(edges[start]))] if start not in entered else []
-        entered.add(start)
-        while path:
-            rank, others = path[-1]
-            ahead = next((n for n in others if n not in entered), None)
-            if ahead is None:
-                left.append(rank)
-                path.pop()
-            else:
-                entered.add(ahead)
-                path.append((ahead, iter(edges[ahead])))
-    return left
+def sinks(needs: Mapping[T, Iterable[T]]) -> frozenset[T]:
+    """Return those from which nothing can be reached that does not lead back to them.
+
+    `needs` says for each for whom it waits. Whoever is not a key of `needs` is ignored.
+    """
+    known = {who: [n for n in others if n in needs] for who, others in needs.items()}
+    return standing(known, known).sinks
 
 
 def least_advanced(ranks: Iterable[int], progress: Mapping[int, Progress]) -> tuple[int, ...]:

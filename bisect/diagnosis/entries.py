@@ -11,8 +11,8 @@ public name.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ..facts import Frame
 from .frames import short
@@ -158,6 +158,12 @@ ENTRIES = (
 )
 
 
-def entries(frame: Frame) -> Iterator[Entry]:
-    """Yield the rows that `frame` matches."""
-    return (entry for entry in ENTRIES if entry.matches(frame))
+def entries(frame: Frame) -> tuple[Entry, ...]:
+    """Return the rows that `frame` matches."""
+    return _rows(frame.file, frame.name)
+
+
+@lru_cache(maxsize=1 << 14)  # ranks share their frames: a thousand of them have few different ones
+def _rows(file: str, name: str) -> tuple[Entry, ...]:
+    frame = Frame(name, file, 0)
+    return tuple(entry for entry in ENTRIES if entry.matches(frame))

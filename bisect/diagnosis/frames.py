@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Literal
 
 from ..facts import Frame
@@ -39,12 +40,17 @@ def short(name: str) -> str:
 
 def is_handler(frame: Frame) -> bool:
     """Return True if `frame` is where a signal handler was entered."""
-    name = short(frame.name)
+    return _handles(frame.file, frame.name)
+
+
+@lru_cache(maxsize=1 << 14)  # a thousand ranks have few different frames
+def _handles(file: str, qualified: str) -> bool:
+    name = short(qualified)
     if _HANDLER_NAMES.match(name):
         return True
     return any(
-        frame.file.endswith(file) and (function is None or function == name)
-        for file, function in _HANDLER_FILES
+        file.endswith(end) and (function is None or function == name)
+        for end, function in _HANDLER_FILES
     )
 
 
@@ -56,20 +62,23 @@ def without_handlers(frames: Sequence[Frame]) -> tuple[Frame, ...]:
 
 def owner(frame: Frame, package: str) -> Owner:
     """Return whose code `frame` is; `package` is the folder of our own code."""
-    if frame.native:
-        return "native"
-    if package and frame.file.startswith(package.rstrip("/") + "/"):
-        inside = frame.file[len(package.rstrip("/")) + 1 :]
+    return "native" if frame.native else _owner(frame.file, package.rstrip("/"))
+
+
+@lru_cache(maxsize=1 << 14)
+def _owner(file: str, package: str) -> Owner:
+    if package and file.startswith(package + "/"):
+        inside = file[len(package) + 1 :]
         if inside == _INJECTIONS:
             return "user"
         if inside == _PHASES:  # it only stands in between and tells
             return "harness"
         return "step" if inside.startswith("pipelines/") else "harness"
-    if _IMPORTLIB.search(frame.file):
+    if _IMPORTLIB.search(file):
         return "import"
-    if _RUNPY.search(frame.file):
+    if _RUNPY.search(file):
         return "harness"
-    return "library" if _LIBRARY.search(frame.file) else "user"
+    return "library" if _LIBRARY.search(file) else "user"
 
 
 def is_injection(frame: Frame, package: str) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from ..facts import FileLock, Frame, Look, RankFacts, Wait
 from .distributed import group_wait
 from .frames import owner, short, worded
-from .objects import in_words, of_descriptors, of_socket, outward
+from .objects import of_descriptors, of_socket, outward
 from .people import People, descendants
 from .services import service
 from .syscalls import CHILDREN, LOCKS, OPENS, PATHS, POLLS, SLEEPS, TRANSFERS
@@ -70,6 +70,8 @@ def first_hop(looks: Sequence[Look], around: Context, depth: int = 0) -> Wait:
 
 
 def _as_a_whole(view: Seen) -> Wait | None:
+    if view.look.frozen:
+        return Wait("stopped", f"its control group is frozen: {view.look.frozen}")
     if view.state == "T":
         return Wait("stopped", "by a signal (SIGSTOP, SIGTSTP): state T")
     if view.state == "t":
@@ -81,7 +83,7 @@ def _as_a_whole(view: Seen) -> Wait | None:
         named = of_descriptors(view.call.descriptors if view.call else (), view.look, ())
         if path or (named is not None and named.kind == "file"):
             where = path or (named.detail if named else "")
-            return Wait("file", _joined(where, f"{call}, state D", view.wchan))
+            return Wait("file", _joined(where, f"{call}, state D", view.wchan), what=where)
         return Wait("kernel", _joined(view.wchan, call, "state D"))
     return None
 
@@ -125,9 +127,9 @@ def _file_lock(view: Seen, looks: Sequence[Look], around: Context) -> Wait | Non
         held = sorted(caught, key=lambda lock: lock.holder is None) or around.held_by_others
         return _of_lock(held[0]) if held else Wait("lock", polled)
     if view.call_name == "flock":
-        return Wait("lock", _named(view) or "flock")
+        return Wait("lock", _named(view) or "flock", what=_named(view))
     if view.call_name == "fcntl" and view.wchan.startswith(("fcntl", "posix", "locks")):
-        return Wait("lock", _named(view) or "fcntl")
+        return Wait("lock", _named(view) or "fcntl", what=_named(view))
     return None
 
 
@@ -136,7 +138,7 @@ def _named(view: Seen) -> str:
 
 
 def _of_lock(lock: FileLock) -> Wait:
-    return Wait("lock", lock.path, lock.holder, lock.holder_name or None)
+    return Wait("lock", lock.path, lock.holder, lock.holder_name or None, what=lock.path)
 
 
 def _polled_lock(frames: Sequence[Frame]) -> str:
@@ -181,7 +183,7 @@ def _blocked(view: Seen, family: Sequence[Sequence[Look]], around: Context) -> W
     if name == "futex":
         return futex_wait(view)
     if name in LOCKS:
-        return Wait("lock", _named(view) or name)
+        return Wait("lock", _named(view) or name, what=_named(view))
     if name in OPENS or name in PATHS:
         return _path(view, name)
     descriptors = view.call.descriptors if view.call else ()
@@ -205,8 +207,9 @@ def _path(view: Seen, name: str) -> Wait:
     path = view.call.path if view.call else None
     fifo = view.wchan.startswith(("wait_for_partner", "fifo_open"))
     if fifo or any(d.kind == "fifo" for d in (view.call.descriptors if view.call else ())):
-        return Wait("pipe", _joined(path or _named(view), "the other end is not open"))
-    return Wait("file", _joined(path or _named(view), name))
+        what = path or _named(view)
+        return Wait("pipe", _joined(what, "the other end is not open"), what=what)
+    return Wait("file", _joined(path or _named(view), name), what=path or _named(view))
 
 
 def _only_socket(view: Seen, family: Sequence[int]) -> Wait | None:
@@ -258,10 +261,20 @@ def _completed(wait: Wait, family: Sequence[Sequence[Look]], around: Context, de
     looks = next((lks for lks in family if lks[-1].pid == wait.pid), None)
     if looks is None:
         return wait
-    inside = [lks[-1].pid for lks in family] + [around.facts.pid or 0]
-    socket = outward(looks[-1], inside)
-    if socket is not None and not looks[-1].threads:
-        return replace(wait, detail=in_words(socket))
-    next_hop = first_hop(looks, around, depth + 1)
-    told = _joined(next_hop.kind if next_hop.kind != "unknown" else "", next_hop.detail)
-    return replace(wait, detail=told or wait.detail)
+    next_hop = hop_of_child(looks, around, depth + 1)
+    by_peer = next_hop.kind == "socket" and not looks[-1].threads
+    kind = "" if by_peer or next_hop.kind == "unknown" else next_hop.kind
+    return replace(wait, detail=_joined(kind, next_hop.detail) or wait.detail)
+
+
+def hop_of_child(looks: Sequence[Look], around: Context, depth: int = 1) -> Wait:
+    """Return what a descendant of a rank waits for. Of a helper that is no Python program the
+    calls say little: it waits for the peer outside that it talks to.
+    """
+    look = looks[-1]
+    if not look.threads:
+        inside = [lks[-1].pid for lks in around.facts.children if lks] + [around.facts.pid or 0]
+        socket = outward(look, inside)
+        if socket is not None:
+            return of_socket(socket, look.pid)
+    return first_hop(looks, around, depth)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..facts import Descriptor, Look, Socket, Wait
+from ..facts import Descriptor, Look, Socket, Wait, WaitKind
 
 _SILENT = ("LISTEN", "CLOSE", "CLOSED", "")
+_KINDS: dict[str, WaitKind] = {"tty": "input", "device": "device", "file": "file"}
 
 
 def in_words(socket: Socket) -> str:
@@ -22,7 +23,7 @@ def of_socket(socket: Socket, own_pid: int) -> Wait:
         (pid, name) for pid, name in _padded(socket.peer_pids, socket.peer_names) if pid != own_pid
     ]
     pid, name = others[0] if others else (None, None)
-    return Wait("socket", in_words(socket), pid, name or None)
+    return Wait("socket", in_words(socket), pid, name or None, what=socket.peer or socket.local)
 
 
 def _padded(pids: Sequence[int], names: Sequence[str]) -> Iterable[tuple[int, str]]:
@@ -38,31 +39,27 @@ def of_descriptor(descriptor: Descriptor, look: Look, family: Sequence[int]) -> 
     if descriptor.kind == "socket":
         socket = descriptor.socket or _known(descriptor, look)
         if socket is None:
-            return Wait("socket", descriptor.path)
+            return Wait("socket", descriptor.path, what=descriptor.path)
         if socket.peer_pids and set(socket.peer_pids) == {look.pid}:
             return None  # both ends are its own, as those of an event loop
         if socket.family == "unix":
             child = next((p for p in socket.peer_pids if p in family), None)
             if child is not None:
-                return Wait("process", in_words(socket), child)
+                return Wait("process", in_words(socket), child, what=descriptor.path)
         return of_socket(socket, look.pid)
+    path = descriptor.path
     if descriptor.kind in ("pipe", "fifo"):
         child = next((p for p in descriptor.other_ends if p in family and p != look.pid), None)
         if child is not None:
-            return Wait("process", descriptor.path, child)
+            return Wait("process", path, child, what=path)
         other = next((p for p in descriptor.other_ends if p != look.pid), None)
         if other is None and descriptor.other_ends and descriptor.kind == "pipe":
-            return Wait("pipe", f"{descriptor.path}, both ends are its own")
-        return Wait("pipe", descriptor.path, other)
-    if descriptor.kind == "tty":
-        return Wait("input", descriptor.path)
-    if descriptor.kind == "device":
-        if descriptor.path.startswith(("/dev/pts/", "/dev/tty", "/dev/console")):
-            return Wait("input", descriptor.path)
-        return Wait("device", descriptor.path)
-    if descriptor.kind == "file":
-        return Wait("file", descriptor.path)
-    return None
+            return Wait("pipe", f"{path}, both ends are its own", what=path)
+        return Wait("pipe", path, other, what=path)
+    kind = _KINDS.get(descriptor.kind)
+    if kind == "device" and path.startswith(("/dev/pts/", "/dev/tty", "/dev/console")):
+        kind = "input"
+    return Wait(kind, path, what=path) if kind else None
 
 
 def _known(descriptor: Descriptor, look: Look) -> Socket | None:

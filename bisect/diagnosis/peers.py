@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ..facts import FileLock, RankFacts, Wait, WaitKind
+from .crowd import Crowd, Hop, Party, is_gone
 from .distributed import group_call, group_wait
 from .hops import Context, first_hop
 from .people import People, people
 from .view import seen
+
+__all__ = ["Situation", "claimed_world", "is_gone", "situations"]
 
 _LARGEST_WORLD = 1 << 16  # a WORLD_SIZE beyond this is a typing error
 
@@ -19,20 +23,18 @@ class Situation:
     """What one rank waits for, and for which ranks (none: it does not wait for ranks)."""
 
     wait: Wait | None
-    needs: frozenset[int] = frozenset()
+    whom: frozenset[int] = frozenset()  # shared between ranks, so a rank may be in its own
     meets: bool = False  # in a collective, or where a process group is made
     away: bool = False  # it can only wait for ranks that are not on this node
+    rank: int = -1
+    place: str = ""  # where it waits with others: "collective all_reduce", "our barrier ..."
+    sure: bool = True  # False: no stack says that it is there
+    hop: Wait | None = None  # what its own process waits for, before it is compared with others
 
-
-@dataclass(frozen=True)
-class _Hop:
-    """One rank before it is compared with the others."""
-
-    facts: RankFacts
-    wait: Wait | None
-    # construction, collective, store; unsure: asleep in a futex, and no stack to tell why
-    group: str = ""
-    call: str = ""
+    @property
+    def needs(self) -> frozenset[int]:
+        """The other ranks that it waits for."""
+        return self.whom - {self.rank} if self.rank in self.whom else self.whom
 
 
 def situations(
@@ -44,118 +46,114 @@ def situations(
     nodes) nothing is known.
     """
     everyone = people(ranks)
-    hops = {facts.rank: _hop(facts, ranks, everyone) for facts in ranks}
+    locks = _lock_files(ranks)
+    crowd = Crowd([_hop(facts, everyone, locks) for facts in ranks], absent)
+    first_remote = min(remote, default=None)
     return {
-        rank: _situation(hop, hops, sorted(absent), sorted(remote)) for rank, hop in hops.items()
+        rank: replace(_situation(hop, crowd, first_remote), rank=rank, hop=hop.wait)
+        for rank, hop in crowd.hops.items()
     }
 
 
-def is_gone(facts: RankFacts) -> bool:
-    """Return True for a rank that left, or has no process."""
-    return facts.left or not facts.alive or (facts.pid is None and not facts.looks)
-
-
-def _hop(facts: RankFacts, ranks: Sequence[RankFacts], everyone: People) -> _Hop:
+def _hop(facts: RankFacts, everyone: People, locks: Sequence[_Held]) -> Hop:
     if is_gone(facts):
-        return _Hop(facts, None)
+        return Hop(facts, None)
     view = seen(facts.looks)
     if view is None:
-        return _Hop(facts, Wait("unknown", ""))
-    around = Context(facts, everyone, _lock_files_of_others(facts, ranks))
-    wait = first_hop(facts.looks, around)
+        return Hop(facts, Wait("unknown", ""))
+    wait = first_hop(facts.looks, Context(facts, everyone, _held_by_others(facts, locks)))
     if wait.kind == "futex" and not view.frames:
-        return _Hop(facts, wait, "unsure")
+        return Hop(facts, wait, "unsure")
     if wait.kind not in ("collective", "store"):
-        return _Hop(facts, wait)
-    return _Hop(facts, wait, group_wait(view) or "store", group_call(view))
+        return Hop(facts, wait)
+    return Hop(facts, wait, group_wait(view) or "store", group_call(view))
 
 
-def _lock_files_of_others(facts: RankFacts, ranks: Sequence[RankFacts]) -> tuple[FileLock, ...]:
-    """Return the lock file that another rank or a child of it has, none if there are several."""
-    found: dict[int, FileLock] = {}
-    for other in ranks:
-        families = (other.looks, *other.children) if other.rank != facts.rank else ()
-        for look in [looks[-1] for looks in families if looks]:
+class _Held(NamedTuple):
+    rank: int
+    lock: FileLock
+
+
+def _lock_files(ranks: Sequence[RankFacts]) -> tuple[_Held, ...]:
+    """Return the lock files that ranks and their children have, one entry a rank and file."""
+    found: dict[tuple[int, int], _Held] = {}
+    for facts in ranks:
+        for look in [looks[-1] for looks in (facts.looks, *facts.children) if looks]:
             for lock in look.holds:
                 if lock.path.endswith(".lock"):
-                    found[lock.inode] = replace(lock, holder=look.pid, holder_name=look.name)
-    return tuple(found.values()) if len(found) == 1 else ()
+                    held = replace(lock, holder=look.pid, holder_name=look.name)
+                    found[facts.rank, lock.inode] = _Held(facts.rank, held)
+    return tuple(found.values())
 
 
-def _situation(hop: _Hop, hops: dict[int, _Hop], absent: list[int], remote: list[int]) -> Situation:
+def _held_by_others(facts: RankFacts, locks: Sequence[_Held]) -> tuple[FileLock, ...]:
+    """Return the lock file that another rank or a child of it has, none if there are several."""
+    found: dict[int, FileLock] = {}
+    for held in locks:
+        if held.rank != facts.rank:
+            found[held.lock.inode] = held.lock
+            if len(found) > 1:
+                return ()
+    return tuple(found.values())
+
+
+def _situation(hop: Hop, crowd: Crowd, remote: int | None) -> Situation:
     facts = hop.facts
-    others = [h for r, h in hops.items() if r != facts.rank and not h.facts.finished]
     if is_gone(facts):
         return Situation(None)
     if facts.held:
-        behind = [h for h in others if _behind(h.facts, facts)]
-        return _for_ranks(f"our barrier after checkpoint {facts.reached}", behind, absent)
+        place = f"our barrier after checkpoint {facts.reached}"
+        return replace(_for_ranks(place, crowd.behind(facts.reached), crowd), place=place)
     if facts.awaits:
-        awaited = [h for h in others if h.facts.rank in facts.awaits]
-        return _for_ranks("it said that it waits", awaited, [], facts.awaits)
+        return _for_ranks("it said that it waits", crowd.named(facts.awaits))
     if hop.group:
-        return _grouped(hop, others, absent, remote)
+        return _grouped(hop, crowd, remote)
     wait = hop.wait
-    needs = frozenset({wait.rank} - {None, facts.rank}) if wait else frozenset()
-    return Situation(wait, frozenset(n for n in needs if n is not None))
+    other = wait.rank if wait else None
+    return Situation(wait, frozenset([other]) if other not in (None, facts.rank) else frozenset())
 
 
-def _behind(other: RankFacts, facts: RankFacts) -> bool:
-    return other.never_started or is_gone(other) or not other.held or other.reached < facts.reached
-
-
-def _grouped(hop: _Hop, others: list[_Hop], absent: list[int], remote: list[int]) -> Situation:
+def _grouped(hop: Hop, crowd: Crowd, remote: int | None) -> Situation:
     """A collective, a group or a store: whoever is not there is waited for."""
     assert hop.wait is not None
     call = hop.call or hop.wait.detail
-    own = [h for h in others if not h.group and not h.facts.held and not h.facts.awaits]
-    ours = [h for h in others if not h.group and (h.facts.held or h.facts.awaits)]
+    place = f"collective {call}" if hop.group != "store" else f"store {hop.wait.what}".strip()
     if hop.group == "unsure":
-        found = _for_ranks("perhaps a collective (no stack)", own, [])
-        return found if own else Situation(hop.wait)
-    softer = [h for h in others if h.group == "store"] if hop.group != "store" else []
-    missing = _first([own, softer, ours])
-    if missing or absent:
-        found = _for_ranks(call, missing, absent)
-        return replace(found, meets=hop.group != "store")
+        if not crowd.elsewhere:
+            return Situation(hop.wait)
+        found = _for_ranks("perhaps a collective (no stack)", crowd.elsewhere)
+        return replace(found, place="a collective, perhaps", sure=False)
+    missing = crowd.missing(hop)
+    if missing or crowd.absent:
+        found = _for_ranks(call, missing, crowd)
+        return replace(found, meets=hop.group != "store", place=place)
     if hop.group == "store":
         return Situation(hop.wait)
-    peers = frozenset(h.facts.rank for h in others if h.group and h.group != "unsure")
-    if remote:
-        named = f"{call}: rank {remote[0]} and others of other nodes are not seen from here"
-        return Situation(Wait("absent_rank", named, rank=remote[0]), peers, True, away=True)
+    alone = not crowd.others(hop)
+    peers = frozenset() if crowd.meeting == {hop.facts.rank} else crowd.meeting
+    if remote is not None:
+        named = f"{call}: rank {remote} and others of other nodes are not seen from here"
+        wait = Wait("absent_rank", named, rank=remote)
+        return Situation(wait, peers, True, away=True, place=place)
     if hop.group == "construction":
         kind: WaitKind = "store" if peers else "absent_rank"
-        return Situation(Wait(kind, f"{call}: {hop.wait.detail}"), peers, True)
-    if not others and "torch/distributed" not in hop.wait.detail and not hop.call:
+        return Situation(Wait(kind, f"{call}: {hop.wait.detail}"), peers, True, place=place)
+    if alone and "torch/distributed" not in hop.wait.detail and not hop.call:
         return Situation(Wait("futex", hop.wait.detail))  # a world of one meets nobody
-    return Situation(Wait("collective", f"{call}: {hop.wait.detail}"), peers, True)
+    wait = Wait("collective", f"{call}: {hop.wait.detail}")
+    return Situation(wait, peers, True, place=place)
 
 
-def _first(groups: Iterable[list[_Hop]]) -> list[_Hop]:
-    return next((group for group in groups if group), [])
-
-
-def _for_ranks(
-    what: str, waited_for: list[_Hop], absent: Sequence[int], named: Sequence[int] = ()
-) -> Situation:
+def _for_ranks(what: str, waited_for: Party, crowd: Crowd | None = None) -> Situation:
     """Return the wait for the furthest behind of `waited_for`, or for an absent rank."""
-    ranks = frozenset(h.facts.rank for h in waited_for) | frozenset(absent) | frozenset(named)
-    started = [h for h in waited_for if not h.facts.never_started or h.facts.pid is not None]
-    if absent or (waited_for and not started):
-        rank = next(iter(absent), None)
-        if rank is None:
-            rank = waited_for[0].facts.rank
+    absent = crowd.absent if crowd else frozenset()
+    ranks = crowd.with_absent(waited_for) if crowd else waited_for.ranks
+    if absent or (waited_for.hops and not waited_for.started):
+        rank = min(absent) if absent else waited_for.hops[0].facts.rank
         return Situation(Wait("absent_rank", f"{what}: rank {rank} never came", rank=rank), ranks)
-    # Of those that came equally far, one that waits for others itself is the last to name.
-    furthest = min(
-        started,
-        key=lambda h: (h.facts.reached, bool(h.group or h.facts.awaits), h.facts.rank),
-        default=None,
-    )
+    furthest = waited_for.furthest
     if furthest is None:
-        rank = next(iter(named), None)
-        return Situation(Wait("rank", what, rank=rank), ranks)
+        return Situation(Wait("rank", what, rank=next(iter(waited_for.order), None)), ranks)
     facts = furthest.facts
     gone = ", which has left" if is_gone(facts) else ""
     detail = f"{what}: rank {facts.rank}{gone}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..bisection.toggles import TOGGLES, Toggle
 from ..facts import Try
@@ -11,18 +11,28 @@ from ..facts import Try
 _LAST = ("off",)  # gives the component up: only after everything else
 
 
-def tries(component: str | None, command: Sequence[str]) -> tuple[Try, ...]:
-    """Return the changes that may avoid a hang in `component`, the most promising first.
+def tries(
+    component: str | None, command: Sequence[str], avoiding: Iterable[tuple[str, str]] = ()
+) -> tuple[Try, ...]:
+    """Return the changes that may avoid a hang in `component`, the most promising first: before
+    all others those that avoid its cause (`avoiding`: toggles and values).
 
-    Only remedies: a probe makes nearly every hang vanish and heals none.
+    Of the component's only remedies: a probe makes nearly every hang vanish and heals none.
     """
-    found = []
+    found: dict[tuple[str, str], Try] = {}
+    for name, value in avoiding:
+        entry = next((t for t in TOGGLES if t.name == name), None)
+        if entry and _matters(entry, command) and _current(entry, command) != value:
+            found[name, value] = _try(entry, value, command)
     for entry in TOGGLES:
         if entry.component == component and entry.kind == "remedy" and _matters(entry, command):
             for value in _safer(entry, _current(entry, command)):
-                changed = shlex.join(_with(command, entry, value))
-                found.append(Try(entry.name, value, changed))
-    return tuple(found)
+                found.setdefault((entry.name, value), _try(entry, value, command))
+    return tuple(found.values())
+
+
+def _try(entry: Toggle, value: str, command: Sequence[str]) -> Try:
+    return Try(entry.name, value, shlex.join(_with(command, entry, value)))
 
 
 def _matters(entry: Toggle, command: Sequence[str]) -> bool:

@@ -17,6 +17,11 @@ def wait_of(facts: RankFacts, all_ranks: Sequence[RankFacts]) -> Wait | None:
     return situations(_with(facts, all_ranks))[facts.rank].wait
 
 
+def waits_of(all_ranks: Sequence[RankFacts]) -> dict[int, Wait | None]:
+    """Return `wait_of` of every rank, at the price of one."""
+    return {rank: found.wait for rank, found in situations(all_ranks).items()}
+
+
 def who_waits(all_ranks: Sequence[RankFacts]) -> tuple[int, ...]:
     """Return the living ranks that wait for other ranks, in order."""
     found = situations(all_ranks)

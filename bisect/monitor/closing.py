@@ -10,12 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..diagnosis.verdict import judge
-from ..facts import Ended, JobFacts, RankFacts, Verdict
+from ..diagnosis.verdict import judge, judged
+from ..evidence.machine import machine
+from ..facts import Ended, JobFacts, MachineFacts, RankFacts, Verdict
 from ..report.as_json import as_json
 from .announcing import print_verdict, say_outcome, tell_torchelastic
 from .clocks import LEAVING_LIMIT
 from .ending import has_ended, send
+from .log_reading import with_logs
 from .on_disk import write_evidence
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 # As ranks spell it, links and all: they start us by this path.
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+MACHINE_LIMIT = 0.5  # seconds to see what there is of GPUs and memory after a crash
 LAUNCHER_LIMIT = 5.0  # seconds for a launcher to end the others after a crash
 STRAY_LIMIT = 5.0  # seconds for what a healthy job leaves behind to end by itself
 
@@ -39,10 +42,14 @@ async def close(
     """Judge, write, print, publish; then end the job, or leave it, as --on-hang says."""
     job.closing = True
     since = time.monotonic() if due is None else due.since
+    if ended != "done":
+        ranks = await with_logs(job, ranks, ended)
+    if job.machine is None and ended != "done":
+        job.machine = await machine(MACHINE_LIMIT)
     facts = _job_facts(job, ended, ranks, due)
-    verdict = judge(facts, ranks)
+    verdict, graph = judged(facts, ranks)
     job.verdict, job.closed_at = verdict, time.monotonic()
-    write_evidence(job, verdict, ranks)
+    write_evidence(job, facts, verdict, graph, ranks)
     facts, verdict = _timed(job, facts, ranks, since, verdict.ranks.culprit)
     job.verdict = verdict
     job.files.write_json("verdict.json", as_json(verdict))
@@ -100,6 +107,7 @@ def _job_facts(job: Job, ended: Ended, ranks: Sequence[RankFacts], due: Overdue 
         barrier_opened=job.barrier_opened,
         versions=job.versions(),
         notes=tuple(job.notes),
+        machine=job.machine or MachineFacts(),
     )
 
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..diagnosis.waits import wait_of
-from ..evidence.kernel import cut_by_a_pause
-from ..facts import Ended, Look
+from ..evidence.machine import machine
+from ..facts import Ended
 from ..report.terminal import slow_line
 from . import clocks
 from .closing import close
 from .departures import how_it_ended
-from .inspection import PAUSE, SPAN, Inspection
+from .inspection import PAUSE, SPAN, Inspection, may_pause
 from .judging import Settled, waits_for_another
 from .members import Member
 
@@ -42,7 +42,7 @@ class Inquiry:
             self._announce(one)
         inspection, again = Inspection(job), False
         while True:
-            await inspection.look()
+            await asyncio.gather(inspection.look(), self._look_at_machine(inspection))
             if how_it_ended(job) or self._interrupted():
                 return
             due = [d for d in due if _step(job.members.by_rank[d.rank]) == steps[d.rank]]
@@ -56,6 +56,10 @@ class Inquiry:
             await asyncio.sleep(PAUSE)
         if due:
             await self._decide(inspection, due)
+
+    async def _look_at_machine(self, inspection: Inspection) -> None:
+        if inspection.count == 0:
+            self.job.machine = await machine()
 
     def _announce(self, due: clocks.Overdue) -> None:
         """Say once a step that its clock ran out, and that we look."""
@@ -160,8 +164,3 @@ class Inquiry:
 def _step(member: Member) -> tuple[int, int, str | None, int]:
     """Return what changes when a member gets on."""
     return member.reached, member.step, member.phase, member.pulse
-
-
-def may_pause(looks: Sequence[Look]) -> bool:
-    """Return whether a pausing look would leave the rank's wait as it is."""
-    return bool(looks) and looks[-1].state in ("S", "R") and not cut_by_a_pause(looks[-1].kernel)

@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..diagnosis.waits import wait_of
+from ..diagnosis.waits import waits_of
 from ..evidence import movement
+from ..evidence.carrying import carried_over
+from ..evidence.kernel import cut_by_a_pause
 from ..evidence.look import Target, look
 from ..facts import Look, RankFacts
+from ..rank.recorder_answers import THREAD as RECORDER_THREAD
 from .ending import resume
 from .judging import Settled, facts_of, settle
 from .members import Member
@@ -22,6 +25,13 @@ if TYPE_CHECKING:
 PAUSE = 0.7  # seconds between two looks
 SPAN = 2.0  # seconds that looks must span before a rank is called hung
 KEPT = 8  # looks kept of each process
+
+
+def may_pause(looks: Sequence[Look]) -> bool:
+    """Return whether a pausing look would leave what a process waits for as it is."""
+    if not looks or looks[-1].state not in ("S", "R") or looks[-1].frozen:
+        return False
+    return not cut_by_a_pause(looks[-1].kernel)
 
 
 class Inspection:
@@ -64,8 +74,8 @@ class Inspection:
         for member in members:
             targets.append((member, self._target(member)))
             targets += [(member, Target(p, "child")) for p in job.family.children(member.pid)]
-        calm = [t for m, t in targets if m.rank not in native]
-        paused = [t for m, t in targets if m.rank in native]
+        paused = [t for m, t in targets if m.rank in native and self._may_pause(m, t)]
+        calm = [t for _, t in targets if t not in paused]
         looks, natives = await asyncio.gather(
             look(calm, limit=limit), look(paused, native=True, limit=limit, resume=resume)
         )
@@ -87,18 +97,32 @@ class Inspection:
     def settled(self) -> Settled:
         """Return who moves, waits and hangs, as far as these looks tell."""
         facts = self.facts()
-        return settle(facts, {r.rank: wait_of(r, facts) for r in facts if r.alive})
+        return settle(facts, waits_of(facts))
 
     def _target(self, member: Member) -> Target:
         stacks = str(self.job.stacks_file(member.rank)) if self.job.cannot_look else None
         return Target(member.pid, "rank", stacks)
 
+    def _may_pause(self, member: Member, target: Target) -> bool:
+        """Return whether a process of a rank that may be paused may be so itself."""
+        return target.pid == member.pid or may_pause(member.children.get(target.pid, ()))
+
     def _keep(self, member: Member, one: Look) -> None:
-        # Our own sockets are no evidence: a rank's link to us is always silent when it hangs.
+        # Our own sockets are no evidence: a rank's link to us is always silent when it hangs. Nor
+        # is the thread that waits there for us to ask.
         ours = str(self.job.folder)
         sockets = tuple(s for s in one.sockets if ours not in s.local and ours not in s.peer)
-        one = replace(one, sockets=sockets)
+        ours_too = {t.os_id for t in one.threads if t.name == RECORDER_THREAD}
+        one = replace(
+            one,
+            sockets=sockets,
+            threads=tuple(t for t in one.threads if t.os_id not in ours_too),
+            kernel=tuple(k for k in one.kernel if k.tid not in ours_too),
+        )
         looks = member.looks if one.pid == member.pid else member.children.setdefault(one.pid, [])
+        if looks:
+            one = carried_over(looks[-1], one)
+            looks[-1] = replace(looks[-1], logs=())  # the newest tails are enough
         looks.append(one)
         del looks[1:-KEPT]  # the first shows what moved since long ago
 

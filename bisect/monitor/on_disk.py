@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from ..facts import Look, RankFacts, Verdict
-from ..report.stacks import merged, stack_text
+from ..diagnosis.graph import WaitGraph
+from ..facts import JobFacts, Look, RankFacts, Verdict
+from ..report.evidence import evidence_json
+from ..report.stacks import stack_text
+from ..report.tree import merged
 
 if TYPE_CHECKING:
     from .job import Job
 
 
-def write_evidence(job: Job, verdict: Verdict, ranks: Sequence[RankFacts]) -> None:
+def write_evidence(
+    job: Job, facts: JobFacts, verdict: Verdict, graph: WaitGraph, ranks: Sequence[RankFacts]
+) -> None:
     job.files.write_json("environment.json", _environment(job))
     if verdict.outcome == "ok":
         return
-    job.files.write_json("evidence.json", [asdict(r) for r in ranks])
+    job.files.write_json("evidence.json", evidence_json(ranks, graph, facts.machine))
     for rank in ranks:
         if rank.looks:
             name = f"stacks/rank-{rank.rank}.txt"

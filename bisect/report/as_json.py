@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from ..facts import (
     Candidate,
     Cause,
+    Edge,
     Place,
     Ranks,
     Seconds,
@@ -22,11 +23,11 @@ from ..facts import (
 # The order in which a person reads it.
 _ORDER = (
     *("schema", "outcome", "pipeline", "command", "attempt", "world_size", "checkpoint", "ranks"),
-    *("where", "component", "call", "frame", "waits_for", "cause", "candidates", "try"),
-    *("seen_by", "slow_steps", "barrier_opened", "seconds", "versions"),
+    *("where", "component", "call", "frame", "waits_for", "cause", "candidates", "chain", "try"),
+    *("seen_by", "slow_steps", "barrier_opened", "seconds", "versions", "notes"),
 )
-# Known inside, but not part of schema 1: which rank is meant stands in the detail.
-_INSIDE = ("rank",)
+# Known inside, but not part of schema 1: which rank and object are meant stands in the detail.
+_INSIDE = ("rank", "what")
 
 _T = TypeVar("_T")
 
@@ -51,7 +52,8 @@ def _lists(value: Any) -> Any:
 
 
 def from_json(data: Mapping[str, Any]) -> Verdict:
-    """Return the verdict that `data` (as of `as_json`) holds.
+    """Return the verdict that `data` (as of `as_json`) holds; an older file may lack `chain`,
+    `notes` and what avoids a cause.
 
     Raises KeyError, TypeError or ValueError if it is no verdict of schema 1.
     """
@@ -72,12 +74,14 @@ def from_json(data: Mapping[str, Any]) -> Verdict:
         waits_for=_optional(Wait, data["waits_for"]),
         cause=_optional(Cause, data["cause"]),
         candidates=tuple(_made(Candidate, one) for one in data["candidates"]),
+        chain=tuple(_made(Edge, one) for one in data.get("chain", ())),
         try_=tuple(_made(Try, one) for one in data["try"]),
         seen_by=data["seen_by"],
         slow_steps=tuple(_made(SlowStep, one) for one in data["slow_steps"]),
         barrier_opened=data["barrier_opened"],
         seconds=_made(Seconds, data["seconds"]),
         versions=dict(data["versions"]),
+        notes=tuple(data.get("notes", ())),
     )
 
 

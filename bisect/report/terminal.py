@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from ..diagnosis.frames import job_frames, owner, short
 from ..diagnosis.view import seen
 from ..facts import Checkpoint, Frame, JobFacts, RankFacts, Verdict
+from . import people_lines
+from .chain import chain_lines
+from .people_lines import labelled
 from .stacks import stack_text
-from .words import counted, cut, of_ranks, one_line, seconds, waited_for
+from .words import cause_page, counted, cut, of_ranks, one_line, seconds
 
 MOST_LINES = 15
 _FRAMES = 3  # of the stack, in the one line that it gets
-_LABEL = 10
 # Commands of ours that a verdict may point to; add one here when it exists ("isolate", "run").
 COMMANDS: frozenset[str] = frozenset()
 
@@ -34,28 +36,25 @@ def verdict_lines(
     if verdict.outcome == "ok":
         lines = _well(verdict, not_exercised, slowest, run_dir)
     else:
-        lines = [_headline(verdict, ranks)]
-        lines += _culprit(verdict, ranks)
-        lines += _waiting(verdict, ranks)
-        lines += _because(verdict)
-        lines += _evidence(verdict, job, ranks)
-        lines += _next(verdict)
-        lines += _labelled("job", state)
-        lines += _labelled("report", run_dir)
-    return [cut(one_line_kept(line), width) for line in lines[:MOST_LINES]]
+        lines = _told(verdict, job, ranks, state, run_dir)
+    return [cut(one_line_kept(line), width) for line in lines]
+
+
+def _told(
+    verdict: Verdict, job: JobFacts, ranks: Sequence[RankFacts], state: str, run_dir: str
+) -> list[str]:
+    """Return what went wrong. The chain gets what room there is; how it ended is never cut."""
+    head = [_headline(verdict, ranks), *people_lines.culprit(verdict, ranks)]
+    middle = people_lines.others(verdict, ranks)
+    middle += _because(verdict) + _evidence(verdict, job, ranks) + _next(verdict)
+    end = labelled("job", state) + labelled("report", run_dir)
+    chain = chain_lines(verdict, MOST_LINES - len(head) - len(middle) - len(end))
+    return [*[*head, *chain, *middle][: MOST_LINES - len(end)], *end]
 
 
 def one_line_kept(line: str) -> str:
     """Return `line` on one line, its columns as they are."""
     return "".join(c if c.isprintable() else " " for c in line).rstrip()
-
-
-def _labelled(label: str, text: str) -> list[str]:
-    return [f"{label:<{_LABEL}}{one_line(text)}"] if text else []
-
-
-def _more(text: str) -> list[str]:
-    return [" " * _LABEL + one_line(text)] if text else []
 
 
 # ---- the parts, in their order --------------------------------------------------------------
@@ -95,92 +94,24 @@ def _headline(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
     return "  ".join(part for part in (verdict.outcome.upper(), f"{where:<40}", told) if part)
 
 
-def _culprit(verdict: Verdict, ranks: Sequence[RankFacts]) -> list[str]:
-    blamed = verdict.ranks.culprit
-    if not blamed:
-        words = "none seen" if verdict.outcome == "interrupted" else "none that can be named"
-        return _labelled("culprit", words)
-    facts = [r for r in ranks if r.rank in blamed]
-    if verdict.outcome == "crash" or set(blamed) <= set(verdict.ranks.dead):
-        return _of_the_dead(verdict, facts)
-    who = of_ranks(blamed)
-    first = verdict.where[0] if verdict.where else None
-    if first is not None and first.pid is not None:
-        gpu = f" gpu {first.gpu}" if first.gpu is not None else ""
-        who += f"   {first.host} pid {first.pid}{gpu}"
-        who += f" and {len(blamed) - 1} more" if len(blamed) > 1 else ""
-    if set(blamed) <= set(verdict.ranks.never_started):
-        return _labelled("culprit", f"{who}   never started") + _hop(verdict)
-    does = [f"in {verdict.call}" if verdict.call else ""]
-    if verdict.waits_for is not None:
-        does.append(f"waits for {waited_for(verdict.waits_for)}")
-    return _labelled("culprit", f"{who}       {', '.join(d for d in does if d)}") + _hop(verdict)
-
-
-def _hop(verdict: Verdict) -> list[str]:
-    return _more(verdict.waits_for.detail) if verdict.waits_for is not None else []
-
-
-def _of_the_dead(verdict: Verdict, facts: Sequence[RankFacts]) -> list[str]:
-    lines = []
-    for one in facts[:2]:
-        text = f"rank {one.rank}   {one.host} pid {one.pid}   {how_it_ended(one)}"
-        lines += _labelled("culprit", text)
-    if len(facts) > 2:
-        lines += _more(f"and {of_ranks(r.rank for r in facts[2:])}")
-    return lines
-
-
-def how_it_ended(facts: RankFacts) -> str:
-    """Return in words how a rank left."""
-    if facts.error:
-        return f"ended by {facts.error}"
-    if facts.status is None:
-        return "is gone"
-    if facts.status < 0:
-        return f"ended by signal {-facts.status}"
-    if facts.status == 0:
-        return "left early, with status 0"
-    return f"ended with status {facts.status}"
-
-
-def _waiting(verdict: Verdict, ranks: Sequence[RankFacts]) -> list[str]:
-    """Who only waits, and what became of the others."""
-    found = verdict.ranks
-    lines = []
-    if found.waiting:
-        held = all(r.held for r in ranks if r.rank in found.waiting)
-        where = " at our barrier" if held else ""
-        lines += _labelled("waiting", f"{of_ranks(found.waiting)}{where}: not at fault")
-    others = sorted(set(found.stuck) - set(found.culprit))
-    if others:
-        lines += _labelled("also", f"{of_ranks(others)} stuck")
-    dead = sorted(set(found.dead) - set(found.culprit))
-    if dead:
-        lines += _labelled("ended", f"{of_ranks(dead)}, afterwards or because of it")
-    absent = sorted(set(found.never_started) - set(found.culprit))
-    if absent:
-        lines += _labelled("missing", f"{of_ranks(absent)} never started")
-    return lines
-
-
 def _because(verdict: Verdict) -> list[str]:
-    if verdict.cause is None:
-        return _labelled("cause", "unknown") if verdict.outcome == "hang" else []
-    lines = _labelled("cause", f"{verdict.cause.title}   {verdict.cause.confidence:.2f}")
-    return lines + _labelled("because", "; ".join(verdict.cause.matched) or verdict.cause.why)
+    cause = verdict.cause
+    if cause is None:
+        return labelled("cause", "unknown") if verdict.outcome == "hang" else []
+    lines = labelled("cause", f"{cause.title}   {cause.confidence:.2f}   {cause_page(cause.id)}")
+    return lines + labelled("because", "; ".join(cause.matched) or cause.why)
 
 
 def _evidence(verdict: Verdict, job: JobFacts, ranks: Sequence[RankFacts]) -> list[str]:
     lines = []
     culprit = next((r for r in ranks if r.rank in verdict.ranks.culprit), None)
     if culprit is not None:
-        lines += _labelled("stack", short_stack(culprit, job, verdict.call or ""))
+        lines += labelled("stack", short_stack(culprit, job, verdict.call or ""))
         if culprit.last_line:
             age = next((w.last_line_age for w in verdict.where if w.rank == culprit.rank), None)
             ago = f", {seconds(age)} ago" if age is not None else ""
             line = one_line(culprit.last_line)
-            lines += _labelled("last line", f'rank {culprit.rank}{ago}: "{line}"')
+            lines += labelled("last line", f'rank {culprit.rank}{ago}: "{line}"')
     elif verdict.outcome != "crash":
         lines += _where_they_were(job, ranks)
     return lines + _seen_by(verdict, job, ranks)
@@ -192,7 +123,7 @@ def _where_they_were(job: JobFacts, ranks: Sequence[RankFacts]) -> list[str]:
     for one in sorted((r for r in ranks if r.alive and not r.held), key=lambda r: r.reached)[:3]:
         stack = short_stack(one, job)
         if stack:
-            lines += _labelled("was in", f"rank {one.rank}: {stack}")
+            lines += labelled("was in", f"rank {one.rank}: {stack}")
     return lines
 
 
@@ -231,14 +162,27 @@ def _seen_by(verdict: Verdict, job: JobFacts, ranks: Sequence[RankFacts]) -> lis
         text += ", nothing moved"
     if job.still is not None and verdict.outcome == "hang" and len(most.looks) > 1:
         text += f", still for {seconds(job.still)}"
-    return _labelled("seen by", text)
+    return labelled("seen by", text)
 
 
 def _next(verdict: Verdict) -> list[str]:
-    lines = _labelled("try", verdict.try_[0].command) if verdict.try_ else []
+    lines = labelled("try", _advice(verdict))
     if "isolate" in COMMANDS and verdict.outcome == "hang":
-        lines += _labelled("prove it", f"hangbisect isolate -- {' '.join(verdict.command)}")
+        lines += labelled("prove it", f"hangbisect isolate -- {' '.join(verdict.command)}")
     return lines
+
+
+def _advice(verdict: Verdict) -> str:
+    """Return what to change: what avoids the cause before what is safer in general."""
+    # Not at the top: a job that ends well needs none of the catalogue, and its ranks wait for us.
+    from ..diagnosis.causes.catalogue import by_id
+
+    cause = verdict.cause
+    known = by_id(cause.id) if cause else None
+    has_a_toggle = known is not None and bool(known.toggles)
+    if cause is not None and cause.avoid and not (has_a_toggle and verdict.try_):
+        return cause.avoid[0]
+    return verdict.try_[0].command if verdict.try_ else ""
 
 
 # ---- while it goes on, and after --------------------------------------------------------------

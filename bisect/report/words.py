@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 from ..facts import Wait
+
+CAUSE_PAGES = "docs/causes"  # in the repository
 
 
 def ranges(ranks: Iterable[int]) -> str:
@@ -18,10 +21,26 @@ def ranges(ranks: Iterable[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
+def brief(ranks: Iterable[int], most: int = 8) -> str:
+    """Return ranks as `ranges` does, or "0-1022 step 2"; of more than `most` runs the first ones:
+    "0-2,5,... and 12 more".
+    """
+    numbers = sorted(set(ranks))
+    text = ranges(numbers)
+    runs = text.split(",")
+    if len(runs) <= most:
+        return text
+    step = numbers[1] - numbers[0]
+    if all(b - a == step for a, b in pairwise(numbers)):
+        return f"{numbers[0]}-{numbers[-1]} step {step}"
+    told = sum(int(run.rpartition("-")[2]) - int(run.partition("-")[0]) + 1 for run in runs[:most])
+    return f"{','.join(runs[:most])},... and {len(numbers) - told} more"
+
+
 def of_ranks(ranks: Iterable[int]) -> str:
     """Return "rank 3" or "ranks 0-6,9"."""
     numbers = sorted(set(ranks))
-    return f"rank{'s' if len(numbers) != 1 else ''} {ranges(numbers)}"
+    return f"rank{'s' if len(numbers) != 1 else ''} {brief(numbers)}"
 
 
 def seconds(value: float) -> str:
@@ -31,6 +50,11 @@ def seconds(value: float) -> str:
     if value < 300:
         return f"{value:.0f} s"
     return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.1f} h"
+
+
+def cause_page(name: str) -> str:
+    """Return where a cause is explained."""
+    return f"{CAUSE_PAGES}/{name}.md"
 
 
 def counted(number: int, what: str) -> str:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import hangbisect.facts as facts_module
 import jsonschema
 import pytest
-from hangbisect.diagnosis.verdict import judge
+from hangbisect.diagnosis.graph import WaitGraph
+from hangbisect.diagnosis.verdict import judge, judged
 from hangbisect.facts import (
     Descriptor,
     Ended,
     FileLock,
     Frame,
+    Futex,
     JobFacts,
     Kernel,
     Look,
@@ -25,8 +28,10 @@ from hangbisect.facts import (
     Thread,
 )
 from hangbisect.report.as_json import as_json, from_json
-from hangbisect.report.stacks import merged, stack_text
+from hangbisect.report.evidence import evidence_json
+from hangbisect.report.stacks import stack_text
 from hangbisect.report.terminal import culprit_stack, slow_line, verdict_lines
+from hangbisect.report.tree import merged
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -68,6 +73,7 @@ SOCKETS = st.builds(
     state=st.sampled_from(["ESTABLISHED", "SYN_SENT", "LISTEN", ""]),
     peer_pids=st.lists(PIDS, max_size=2).map(tuple),
     peer_names=st.lists(st.text(max_size=3), max_size=1).map(tuple),
+    received=st.none() | st.integers(0, 3),
 )
 DESCRIPTORS = st.builds(
     Descriptor,
@@ -90,8 +96,12 @@ CALLS = st.builds(
     st.none() | st.floats(0, 9),
     st.none() | st.text(max_size=5),
     st.lists(DESCRIPTORS, max_size=2).map(tuple),
+    futex=st.none() | st.builds(Futex, st.just(1), st.none(), st.none() | PIDS, st.booleans()),
 )
 STATES = st.sampled_from(["R", "S", "D", "T", "t", "Z", "X", "I", ""])
+LOCKS = st.builds(
+    FileLock, st.sampled_from(["", "/a.lock", "/b"]), st.integers(0, 5), st.none() | PIDS
+)
 LOOKS = st.builds(
     Look,
     at=st.floats(0, 1e6),
@@ -101,7 +111,7 @@ LOOKS = st.builds(
     command=st.just(()),
     age=st.floats(0, 99),
     state=STATES,
-    rung=st.sampled_from(["py-spy", "faulthandler", "proc"]),
+    rung=st.sampled_from(["py-spy", "pystack", "faulthandler", "proc"]),
     threads=st.lists(
         st.builds(
             Thread,
@@ -117,9 +127,8 @@ LOOKS = st.builds(
         st.builds(Kernel, PIDS, st.just("x"), STATES, st.text(max_size=4), st.none() | CALLS),
         max_size=2,
     ).map(tuple),
-    locks=st.lists(
-        st.builds(FileLock, st.text(max_size=3), st.integers(0, 5), st.none() | PIDS), max_size=1
-    ).map(tuple),
+    locks=st.lists(LOCKS, max_size=1).map(tuple),
+    holds=st.lists(LOCKS, max_size=1).map(tuple),
     sockets=st.lists(SOCKETS, max_size=2).map(tuple),
     sample=st.none()
     | st.builds(
@@ -178,7 +187,9 @@ MANY = st.lists(RANKS, max_size=4, unique_by=lambda facts: facts.rank)
 def test_every_verdict_can_be_made_written_and_read(
     facts: JobFacts, ranks: list[RankFacts], width: int | None
 ) -> None:
-    verdict = judge(facts, ranks)
+    verdict, graph = judged(facts, ranks)
+    assert json.dumps(evidence_json(ranks, graph, facts.machine))
+    assert [note for note in verdict.notes if "could not be looked for" in note] == []
 
     data = json.loads(json.dumps(as_json(verdict), allow_nan=False))
     jsonschema.validate(data, SCHEMA, jsonschema.Draft202012Validator)
@@ -206,3 +217,51 @@ def test_whoever_waits_or_is_held_is_not_blamed(facts: JobFacts, ranks: list[Ran
         assert not set(found.culprit) & {r.rank for r in ranks if r.held and not r.left and r.alive}
     if facts.ended == "done":
         assert found.culprit == ()
+
+
+def _waits_for(graph: WaitGraph, rank: int) -> set[int]:
+    """The ranks that `rank` waits for, over whatever lies between; brute force."""
+    passed, ahead = {f"rank {rank}"}, [f"rank {rank}"]
+    while ahead:
+        name = ahead.pop()
+        node = graph.nodes.get(name)
+        owner = [] if node is None or node.rank is None else [f"rank {node.rank}"]
+        on = [
+            target for (source, target), link in graph.links.items() if source == name and link.firm
+        ]
+        for other in (*on, *owner):
+            if other not in passed:
+                passed.add(other)
+                ahead.append(other)
+    return {graph.nodes[name].rank or 0 for name in passed if name.startswith("rank ")} - {rank}
+
+
+@pytest.mark.timeout(600)
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(JOBS, MANY)
+def test_whoever_is_blamed_waits_for_nobody_but_its_own_ring(
+    facts: JobFacts, ranks: list[RankFacts]
+) -> None:
+    if facts.ended in ("crash", "left", "done"):
+        return
+    verdict, graph = judged(facts, ranks)
+    finished = {r.rank for r in ranks if r.finished}
+    for culprit in verdict.ranks.culprit:
+        for other in _waits_for(graph, culprit) - finished:
+            assert culprit in _waits_for(graph, other), (culprit, other)
+
+
+@pytest.mark.timeout(600)
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(JOBS, MANY)
+def test_candidates_and_the_chain_are_what_they_promise(
+    facts: JobFacts, ranks: list[RankFacts]
+) -> None:
+    verdict = judge(facts, ranks)
+    assert len(verdict.candidates) <= 5
+    assert sum(one.score for one in verdict.candidates) <= 1
+    named = [rank for one in verdict.candidates for rank in one.ranks]
+    assert len(named) == len(set(named))
+    if verdict.ranks.culprit:
+        assert verdict.candidates[0].ranks == verdict.ranks.culprit
+    assert all(a.target == b.source for a, b in pairwise(verdict.chain))

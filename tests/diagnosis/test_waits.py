@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.diagnosis.waits import wait_of, who_waits
+from hangbisect.diagnosis.waits import wait_of, waits_of, who_waits
 from hangbisect.facts import Descriptor, FileLock, Frame, Look, Socket, Thread, Wait
 
 from .made_up import GROUP, RECV, SLEEP, WANDB, gone, held, look, rank, silent_peer, wandb_core
@@ -35,6 +35,7 @@ def test_held_waiting_and_meeting_ranks_wait_for_the_one_that_is_missing() -> No
         ("rank", 2),
     ]
     assert who_waits(ranks) == (0, 1, 3)
+    assert waits_of(ranks) == {r.rank: wait_of(r, ranks) for r in ranks}
 
 
 def test_a_group_that_waits_for_a_rank_without_a_process_says_that_it_never_came() -> None:

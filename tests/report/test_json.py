@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import hangbisect.facts as facts_module
 import jsonschema
 import pytest
-from hangbisect.facts import Ranks, Verdict
+from hangbisect.facts import Candidate, Cause, Edge, Ranks, Verdict, Wait
 from hangbisect.report.as_json import as_json, from_json
 
 BARE = Verdict(
@@ -48,6 +49,30 @@ def test_what_is_not_known_is_null_or_empty() -> None:
         "barrier_opened",
     }
     assert data["try"] == data["candidates"] == data["where"] == data["slow_steps"] == []
+    assert data["chain"] == data["notes"] == []
+
+
+def test_a_whole_verdict_is_read_as_it_was_written() -> None:
+    verdict = replace(
+        BARE,
+        cause=Cause("x", "a title", "Because.", 0.9, ("a fact",), ("do it",)),
+        candidates=(Candidate((1,), None, 0.9),),
+        chain=(Edge("rank 0", "10.0.0.1:443", "socket", "ESTABLISHED"),),
+        waits_for=Wait("socket", "10.0.0.1:443 ESTABLISHED", 7, "server"),
+        seen_by="pystack",
+        notes=("the launcher is gone",),
+    )
+    data = as_json(verdict)
+    assert valid(data)
+    assert from_json(data) == verdict
+    assert data["chain"][0]["evidence"] == "ESTABLISHED"
+    assert data["cause"]["avoid"] == ["do it"]
+
+
+def test_an_older_file_is_read_too() -> None:
+    old = {k: v for k, v in as_json(BARE).items() if k not in ("chain", "notes")}
+    assert valid(old)
+    assert from_json(old) == BARE
 
 
 @pytest.mark.parametrize(

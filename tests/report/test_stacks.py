@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.facts import Descriptor, Frame, Kernel, Look, RankFacts, Socket, Syscall, Thread
-from hangbisect.report.stacks import merged, stack_text
+from hangbisect.facts import (
+    Descriptor,
+    FileLock,
+    Frame,
+    Futex,
+    Kernel,
+    LogTail,
+    Look,
+    Socket,
+    Syscall,
+    Thread,
+)
+from hangbisect.report.stacks import stack_text, syscall_in_words
 
 SOCKET = Socket(7, "tcp", "10.0.0.2:5", "10.0.0.1:443", "ESTABLISHED", peer_pids=(9,))
 CALL = Syscall(
@@ -27,10 +38,6 @@ def look(*names: str, pid: int = 100) -> Look:
         threads=(Thread(pid, "MainThread", False, True, frames),) if names else (),
         kernel=(Kernel(pid, "python", "S", "wait_woken", CALL),),
     )
-
-
-def rank(number: int, one: Look) -> RankFacts:
-    return RankFacts(number, number, one.pid, host="n01", reached=8, looks=(one,))
 
 
 def test_a_stack_file_says_whose_it_is_what_it_does_and_waits_for() -> None:
@@ -62,28 +69,31 @@ def test_a_process_without_a_stack_says_what_is_missing() -> None:
     assert "no stack could be read" in text
 
 
-def test_equal_stacks_share_a_branch_and_differing_ones_split() -> None:
-    same = [rank(r, look("wait", "fit", "main", pid=100 + r)) for r in range(3)]
-    other = rank(3, look("read", "load", "main", pid=103))
-    assert merged([*same, other, rank(4, look())]).splitlines() == [
-        "[0-3]",
-        "  main (train.py:2)",
-        "  [0-2]",
-        "    fit (train.py:1)",
-        "    wait (train.py:0)",
-        "  [3]",
-        "    load (train.py:1)",
-        "    read (train.py:0)",
-        "[4] no stack",
+def test_locals_stand_below_their_frame_and_lock_files_and_logs_around_the_stack() -> None:
+    frame = Frame("acquire", "/lib/filelock.py", 7, locals=(("poll_interval", "0.05"),))
+    seen = replace(
+        look(),
+        threads=(Thread(100, None, False, False, (frame,)),),
+        stale_locks=(FileLock("/c/x.lock", 5, None, age=86400.4),),
+        logs=(LogTail("/w/wandb/debug.log", ("one", "two")),),
+        frozen="/sys/fs/cgroup/job",
+    )
+    lines = stack_text(seen, 0, "rank").splitlines()
+    assert "state: S, in wait_woken, frozen with its control group /sys/fs/cgroup/job" in lines
+    assert "waits for: whoever stopped it: its control group is frozen: /sys/fs/cgroup/job" in lines
+    assert "lock file: /c/x.lock, 86400 s old, no process here has it open" in lines
+    at = lines.index("    acquire (filelock.py:7)")
+    assert lines[at + 1 :] == [
+        "        poll_interval = 0.05",
+        "",
+        "The last lines of /w/wandb/debug.log:",
+        "    one",
+        "    two",
     ]
 
 
-def test_a_rank_that_goes_less_deep_is_shown_where_it_is() -> None:
-    text = merged([rank(0, look("main")), rank(1, replace(look("f", "main"), at=1.0))])
-    assert "[0]" in text
-    assert "[1]" in text
-
-
-def test_a_very_deep_recursion_can_be_merged() -> None:
-    deep = look(*["f"] * 5000)
-    assert merged([rank(0, deep)]).count("\n") == 5001
+def test_a_mutex_says_who_has_it_and_whether_that_thread_exists() -> None:
+    call = Syscall(202, "futex", (1,) * 6, futex=Futex(1, 2, 4711, True))
+    assert syscall_in_words(call) == "futex(a mutex of thread 4711)"
+    forked = replace(call, futex=Futex(1, 2, 4711, False))
+    assert syscall_in_words(forked) == "futex(a mutex of thread 4711, which does not exist here)"

@@ -8,6 +8,7 @@ from dataclasses import replace
 from hangbisect.facts import (
     Cause,
     Checkpoint,
+    Edge,
     Frame,
     JobFacts,
     Look,
@@ -144,10 +145,69 @@ def test_no_verdict_is_longer_than_a_screen() -> None:
         cause=cause,
         ranks=Ranks((1,), (1, 2), (0,), (3,), (4,)),
     )
-    lines = said(full)
+    lines = said(replace(full, chain=(*CHAIN[:3], *RING)))
     assert len(lines) <= MOST_LINES
+    assert lines[-2:] == ["job       ended", "report    runs/a1"]
     assert any("0.93" in line for line in lines)
     assert any(line.startswith("missing") for line in lines)
+
+
+CHAIN = (
+    Edge("rank 0", "our barrier after checkpoint 9", "rank", "it is held"),
+    Edge("our barrier after checkpoint 9", "rank 1", "rank", "rank 1 is not there"),
+    Edge("rank 1", "process 4899", "process", "futex in Condition.wait (threading.py:327)"),
+    Edge("process 4899", "10.0.0.9:3128", "socket", "(https_proxy) ESTABLISHED, 0 bytes in 60 s"),
+)
+RING = (
+    Edge("rank 1", "lock /x.lock", "lock", "flock in f (x.py:1)"),
+    Edge("lock /x.lock", "rank 0", "lock", "python (4700) has it"),
+    Edge("rank 0", "collective all_reduce", "collective", "all_reduce (x.py:2)"),
+    Edge("collective all_reduce", "rank 1", "rank", "rank 1 is not there"),
+)
+
+
+def test_what_the_culprit_waits_for_is_followed_to_its_end() -> None:
+    assert said(replace(VERDICT, chain=CHAIN))[1:3] == [
+        "culprit   rank 1 n03 pid 4711 in wandb.init, waits for its child wandb-core (4899)",
+        "          4899 -> 10.0.0.9:3128 (https_proxy) ESTABLISHED, 0 bytes in 60 s",
+    ]
+
+
+def test_a_deadlock_is_told_edge_by_edge() -> None:
+    wait = Wait("lock", "/x.lock", 4700, "python", 0)
+    lines = said(replace(VERDICT, chain=RING, waits_for=wait, call="fcntl.flock"))
+    assert lines[2:4] == [
+        "          rank 1 -> lock /x.lock (flock in f (x.py:1)), python (4700) has it",
+        "          rank 0 -> collective all_reduce (all_reduce (x.py:2)), rank 1 is not there",
+    ]
+
+
+def test_a_wait_that_leads_nowhere_is_told_as_it_is() -> None:
+    asleep = Edge("rank 1", "the end of a sleep", "sleep", "clock_nanosleep in f (x.py:1)")
+    wait = Wait("sleep", "clock_nanosleep in f (x.py:1)")
+    lines = said(replace(VERDICT, chain=(asleep,), waits_for=wait))
+    assert lines[2] == "          clock_nanosleep in f (x.py:1)"
+
+
+def test_one_that_waits_in_a_collective_is_said_to() -> None:
+    meets = (Edge("rank 0", "collective all_reduce", "collective", "f (x.py:1)"), *CHAIN[2:])
+    ranks = [facts(r, held=False) for r in range(4)]
+    one = replace(VERDICT, ranks=Ranks((1,), (1,), (0,)), chain=meets)
+    assert "waiting   rank 0 in all_reduce for rank 1: not at fault" in said(one, ranks)
+    many = replace(VERDICT, chain=meets)
+    assert "waiting   ranks 0,2-3, rank 0 in all_reduce for rank 1: not at fault" in said(
+        many, ranks
+    )
+
+
+def test_a_cause_has_its_page_and_what_it_rests_on_and_its_advice_comes_first() -> None:
+    cause = Cause("stale-build-lock", "a title", "Because.", 0.9, ("a fact",), ("rm x",))
+    lines = said(replace(VERDICT, cause=cause))
+    assert "cause     a title 0.90 docs/causes/stale-build-lock.md" in lines
+    assert "because   a fact" in lines
+    assert "try       rm x" in lines
+    by_toggle = replace(cause, id="service-silent")  # one that a toggle avoids
+    assert "try       torchrun -m bisect --wandb offline" in said(replace(VERDICT, cause=by_toggle))
 
 
 def test_a_crash_shows_what_was_raised_and_where_from() -> None:

@@ -1,0 +1,195 @@
+"""The wait-for graph: who waits for whom and on what, with the evidence of every edge.
+
+Nodes are named as in `facts.Edge`: "rank 3", "process 4711", "lock /tmp/x.lock", "10.0.0.1:443",
+"collective all_reduce". `edges.graph_of` makes it from a case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Literal
+
+from ..facts import Edge
+from . import library
+from .blame import Standing, standing
+
+NodeKind = Literal[
+    "rank",
+    "absent rank",
+    "process",
+    "thread",
+    "collective",
+    "barrier",
+    "store",
+    "lock",
+    "peer",
+    "pipe",
+    "file",
+    "device",
+    "other",
+]
+# What ranks wait for in ordinary life: a ring of nothing else is one collective, or two.
+MEETINGS = ("rank", "absent_rank", "collective", "store")
+
+
+@dataclass(frozen=True)
+class Node:
+    name: str
+    kind: NodeKind
+    says: str = ""  # for people: "wandb-core, of rank 0"
+    rank: int | None = None  # the rank that it is, or to which the process or thread belongs
+
+
+@dataclass(frozen=True)
+class Link:
+    """An edge, and how much it proves.
+
+    `firm`: the source cannot go on before the target does, so the target may be to blame.
+    `hard`: the kernel says so: a lock has a holder, a child is waited for, a pipe is full.
+    """
+
+    edge: Edge
+    firm: bool = True
+    hard: bool = False
+
+
+@dataclass(frozen=True)
+class Ring:
+    """A deadlock: each waits for the next, the last one for the first."""
+
+    edges: tuple[Edge, ...]
+    ranks: frozenset[int]  # all that are part of it, also by a child
+    proven: bool  # the kernel vouches for every edge that is not a meeting of ranks
+
+
+class WaitGraph:
+    """Who waits for what."""
+
+    def __init__(self, nodes: Iterable[Node], links: Iterable[Link], blamable: Iterable[int]):
+        """`blamable`: the ranks that count when it is asked whose fault it is."""
+        self.nodes = {node.name: node for node in nodes}
+        self.links = {(link.edge.source, link.edge.target): link for link in links}
+        self._blamable = frozenset(blamable)
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        return tuple(link.edge for link in self.links.values())
+
+    @cached_property
+    def standing(self) -> Standing[int]:
+        """How the ranks stand to one another: the sinks, and those that wait for others."""
+        waits: dict[str, list[str]] = {}
+        for (source, target), link in self.links.items():
+            if link.firm:
+                waits.setdefault(source, []).append(target)
+        for name, owner in self._owned():
+            waits.setdefault(name, []).append(owner)
+        names = {f"rank {rank}": rank for rank in self._blamable}
+        found = standing(waits, names)
+        return Standing(
+            frozenset(names[name] for name in found.sinks),
+            frozenset(names[name] for name in found.waiting),
+        )
+
+    @cached_property
+    def _ahead(self) -> dict[str, list[str]]:
+        """The targets of each node, in the order in which they were drawn."""
+        found: dict[str, list[str]] = {name: [] for name in self.nodes}
+        for source, target in self.links:
+            found[source].append(target)
+        return found
+
+    @cached_property
+    def deadlocks(self) -> tuple[Ring, ...]:
+        """Every ring that is more than ranks meeting: one that a lock, a pipe or a child closes.
+        None where networkx cannot be had.
+        """
+        networkx, rings = library.networkx(), []
+        if networkx is None:
+            return ()
+        for members in networkx.strongly_connected_components(networkx.DiGraph(self._ahead)):
+            inside = [
+                link.edge
+                for name in members
+                for target in self._ahead[name]
+                if target in members and (link := self.links[name, target]).hard
+            ]
+            if inside:
+                first = min(inside, key=lambda e: (e.kind != "lock", e.source, e.target))
+                among = networkx.DiGraph(self._ahead).subgraph(members)
+                back = networkx.shortest_path(among, first.target, first.source)
+                rings.append(self._ring([*back, first.target], members))
+        return tuple(sorted(rings, key=lambda ring: sorted(ring.ranks)))
+
+    def _ring(self, path: Sequence[str], members: set[str]) -> Ring:
+        links = [self.links[pair] for pair in pairwise(path)]
+        ranks = frozenset(r for name in members if (r := self.nodes[name].rank) is not None)
+        processes = [link for link in links if link.edge.kind not in MEETINGS]
+        proven = all(link.hard for link in processes)
+        return Ring(_turned(tuple(link.edge for link in links)), ranks, proven)
+
+    def chain(self, waiting: Sequence[int], culprits: Sequence[int]) -> tuple[Edge, ...]:
+        """Return the edges from one of `waiting` over the first culprit to what is waited for in
+        the end; in a deadlock once around.
+        """
+        culprit = next((f"rank {r}" for r in culprits if f"rank {r}" in self.nodes), None)
+        if culprit is None:
+            first = next((f"rank {r}" for r in waiting if f"rank {r}" in self.nodes), None)
+            return tuple(self._onward(first, set())) if first else ()
+        ring = next((r for r in self.deadlocks if any(e.source == culprit for e in r.edges)), None)
+        if ring is not None:
+            before = self._to(culprit, [rank for rank in waiting if rank not in ring.ranks])
+            return (*before, *_turned(ring.edges, culprit))
+        before = self._to(culprit, waiting)
+        return (*before, *self._onward(culprit, {edge.source for edge in before}))
+
+    def _to(self, culprit: str, waiting: Sequence[int]) -> list[Edge]:
+        """Return the shortest way from one of `waiting` to `culprit`, none without networkx."""
+        networkx = library.networkx()
+        if networkx is None:
+            return []
+        back = networkx.DiGraph((b, a) for a, b in (*self.links, *self._owned()))
+        back.add_node(culprit)
+        ways = networkx.single_source_shortest_path(back, culprit)
+        near = [ways[name] for r in waiting if (name := f"rank {r}") in ways and name != culprit]
+        path: list[str] = min(near, key=len, default=[])[::-1]
+        return [
+            self.links[pair].edge
+            if pair in self.links
+            else Edge(*pair, "process", f"it is part of {pair[1]}")
+            for pair in pairwise(path)
+        ]
+
+    def _owned(self) -> Iterator[tuple[str, str]]:
+        """Yield each process and thread with the rank that answers for it."""
+        for node in self.nodes.values():
+            if node.rank is not None and node.kind in ("process", "thread"):
+                yield node.name, f"rank {node.rank}"
+
+    def _onward(self, name: str, passed: set[str]) -> Iterator[Edge]:
+        """Yield the edges from `name` on, as long as they lead to something new."""
+        while name not in passed:
+            passed.add(name)
+            edges = [self.links[name, target].edge for target in self._ahead[name]]
+            # Of those that are in the same collective it would be chance who is named.
+            edges = [e for e in edges if e.target not in passed and not self._is_there(e)]
+            if not edges:
+                return
+            yield edges[0]
+            name = edges[0].target
+
+    def _is_there(self, edge: Edge) -> bool:
+        """Return True if a meeting waits for a rank that is at the same meeting."""
+        meets = self.nodes[edge.source].kind in ("collective", "store")
+        return meets and (edge.target, edge.source) in self.links
+
+
+def _turned(edges: tuple[Edge, ...], start: str | None = None) -> tuple[Edge, ...]:
+    """Return a ring of edges so that it begins at `start`, else at the rank that sorts first."""
+    names = [edge.source for edge in edges]
+    begin = start or min((n for n in names if n.startswith("rank ")), default=names[0])
+    first = names.index(begin)
+    return (*edges[first:], *edges[:first])

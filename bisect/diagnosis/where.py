@@ -1,0 +1,54 @@
+"""Where it hangs: the checkpoint, the process, what it waits for, and how that was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..facts import Checkpoint, JobFacts, Place, RankFacts, Ranks, Rung, Wait, Where
+from .case import Case, reached
+
+_RUNGS: tuple[Rung, ...] = ("py-spy", "pystack", "faulthandler", "proc")
+
+
+def place_of(case: Case, culprit: RankFacts | None) -> tuple[Place | None, Checkpoint | None]:
+    """Return the first checkpoint that not every rank reached, with the culprit's phase."""
+    unfinished = [r for r in case.ranks if not r.finished]
+    if not unfinished or not case.job.table:
+        return None, None
+    last = max(c.number for c in case.job.table)
+    number = min(min(reached(r) for r in unfinished) + 1, last)
+    checkpoint = next((c for c in case.job.table if c.number == number), None)
+    if checkpoint is None:
+        return None, None
+    there = culprit if culprit and reached(culprit) + 1 == number else None
+    if there is None:  # nobody known is to blame: the phase of those that are there
+        there = next((r for r in unfinished if reached(r) + 1 == number), None)
+    phase = there.phase if there else None
+    if phase not in {p.name for p in checkpoint.phases}:
+        phase = None
+    return Place(number, checkpoint.name, checkpoint.title, phase), checkpoint
+
+
+def where(facts: RankFacts, job: JobFacts) -> Where:
+    """Return which process a rank is, and what it said last."""
+    age = None if facts.last_line_at is None else round(max(0.0, job.now - facts.last_line_at), 1)
+    return Where(facts.rank, facts.host, facts.pid, None, facts.last_line, age)
+
+
+def waits_for(case: Case, ranks: Ranks) -> Wait | None:
+    """Return what the first culprit waits for; where the culprit is a rank that never came,
+    what the others wait for.
+    """
+    for rank in ranks.culprit:
+        if rank in case.found and case.found[rank].wait is not None:
+            return case.found[rank].wait
+    never_came = frozenset(ranks.never_started)
+    others = ranks.culprit and all(rank in never_came for rank in ranks.culprit)
+    waiting = ranks.waiting if others or not ranks.culprit else ()
+    return next((w for r in waiting if (w := case.found[r].wait) is not None), None)
+
+
+def best_rung(ranks: Sequence[RankFacts]) -> Rung:
+    """Return by which of its means the tool saw most, of all that it looked at."""
+    rungs = {look.rung for facts in ranks for look in facts.looks}
+    return next((r for r in _RUNGS if r in rungs), "proc")
