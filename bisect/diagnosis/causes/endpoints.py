@@ -1,0 +1,273 @@
+"""Servers for models and data: they accept and stay silent, refuse, or are not there."""
+
+from __future__ import annotations
+
+import re
+
+from ...facts import Socket
+from ..frames import worded
+from .addresses import port_of
+from .known import Found, KnownCause, also, need, unless
+from .scene import Scene
+from .services import in_wandb
+from .signs import ended_with, frame_in, native_name, nothing_came, through_a_proxy
+
+_HUB = r"huggingface_hub/\S*\.py|transformers/utils/hub\.py|hf_xet/\S*|hf_transfer/\S*"
+_CLIENTS = (
+    r"(?:urllib3|requests|httpx2?|httpcore2?|aiohttp|botocore|boto3|s3fs|gcsfs|fsspec|grpc"
+    r"|smart_open|mlflow|comet_ml|neptune)/\S*\.py|(?:^|/)(?:http/client|urllib/request|ssl)\.py"
+)
+_WAITS_FOR_THREADS = r"concurrent/futures/\w+\.py|(?:^|/)threading\.py|<frozen threading>"
+_RETRIES = r"huggingface_hub/(?:utils/_http|file_download|lfs|utils/_fixes)\.py"
+_XET_NATIVE = re.compile(r"\bhf_xet|\bxet_|hf_transfer|xet_core")
+_OTHER_PURPOSES = ("53",)  # ports: a name server is no endpoint
+
+
+# ---- signs ---------------------------------------------------------------------------------------
+
+_asks_the_hub = frame_in(_HUB, r".*", "A rank is in huggingface_hub's code")
+
+
+def _connected(scene: Scene) -> Found | None:
+    """It reads from a connection that is made, or waits for a thread that has one."""
+    return _socket_in(scene, "ESTABLISHED", "it is connected to {peer} and waits")
+
+
+def _unanswered(scene: Scene) -> Found | None:
+    """It asks for a connection, and nothing answers (SYN_SENT)."""
+    return _socket_in(scene, "SYN_SENT", "{peer} SYN_SENT")
+
+
+def _socket_in(scene: Scene, state: str, sentence: str) -> Found | None:
+    if scene.group is not None:
+        return None
+    own = scene.blocking
+    pid = scene.family[0].pid if scene.family else 0
+    sockets = [s for look, s in scene.outward if look.pid == pid and s.family.startswith("tcp")]
+    if own is not None:
+        sockets = [s for s in sockets if s == own]
+    elif scene.call != "futex" or scene.inside(_WAITS_FOR_THREADS) is None:
+        return None  # what it waits for is something else: a lock, a pause
+    for socket in sockets:
+        if socket.state == state and port_of(socket.peer) not in _OTHER_PURPOSES:
+            return Found(sentence.format(peer=socket.peer), {"peer": socket.peer})
+    return None
+
+
+def _reads_from_outside(scene: Scene) -> Found | None:
+    """It, or the thread it waits for, reads from a server that is not of the job."""
+    if scene.group is not None:
+        return None
+    if scene.blocking is not None:
+        where = _server_at(scene, scene.blocking)
+        return Found(f"{scene.call} from {where}", {"peer": where}) if where else None
+    if scene.call == "futex" and scene.inside(_WAITS_FOR_THREADS):
+        for socket in scene.blocking_threads:
+            where = _server_at(scene, socket)
+            if where:
+                return Found(f"it waits for a thread that reads from {where}", {"peer": where})
+    return None
+
+
+def _server_at(scene: Scene, socket: Socket) -> str:
+    """Return where a connection to something that is not of the job leads, "" for any other."""
+    if socket.family == "unix":
+        stranger = set(socket.peer_pids).isdisjoint(scene.job_pids)
+        names = ", ".join(dict.fromkeys(socket.peer_names)) or "another process"
+        return f"{socket.peer or 'a Unix socket'} ({names})" if stranger else ""
+    outside = any(socket == s for _, s in scene.outward)
+    other = port_of(socket.peer) in _OTHER_PURPOSES
+    return socket.peer if outside and socket.state == "ESTABLISHED" and not other else ""
+
+
+def _opens_to_outside(scene: Scene) -> Found | None:
+    """Its system call opens a connection that nothing answers (SYN_SENT)."""
+    socket = scene.blocking
+    if scene.group is not None or socket is None or socket.state != "SYN_SENT":
+        return None
+    return Found(f"{scene.call} to {socket.peer} SYN_SENT", {"peer": socket.peer})
+
+
+def _in_a_client(scene: Scene) -> Found | None:
+    """Its frames are those of a client for HTTP, gRPC or an object store."""
+    frame = scene.inside(_CLIENTS)
+    return None if frame is None else Found(f"frame {worded(frame)}")
+
+
+def _between_two_tries(scene: Scene) -> Found | None:
+    """It sleeps between two tries (http_backoff)."""
+    frame = scene.inside(_RETRIES, r"_?http_(?:\w+_)?backoff\w*|_inner|hf_raise\w*|http_get")
+    if frame is None or "nanosleep" not in scene.call:
+        return None
+    return Found(f"it sleeps in {worded(frame)}")
+
+
+def _downloads_by_xet(scene: Scene) -> Found | None:
+    """A rank is in hf_xet or hf_transfer."""
+    frame = scene.inside(r"huggingface_hub/file_download\.py", "xet_get") or scene.inside(
+        r"hf_transfer/\S*|hf_xet/\S*"
+    )
+    if frame is not None:
+        return Found(f"frame {worded(frame)}", {"library": "hf_xet"})
+    for native in scene.frames:
+        if native.native and _XET_NATIVE.search(native.name):
+            library = "hf_transfer" if "hf_transfer" in native.name else "hf_xet"
+            return Found(f"native frame {native_name(native)}", {"library": library})
+    return None
+
+
+def _has_a_connection(scene: Scene) -> Found | None:
+    """It has a connection to a server outside of the job."""
+    for _, socket in scene.outward:
+        return Found(f"connection to {socket.peer} {socket.state}", {"peer": socket.peer})
+    return None
+
+
+def _converts_in_a_thread(scene: Scene) -> Found | None:
+    """A thread of transformers asks the hub to convert the model to safetensors."""
+    threads = scene.view.threads if scene.view else ()
+    for thread in threads:
+        if "auto_conversion" in (thread.name or ""):
+            return Found(f"thread {thread.name} runs")
+    return None
+
+
+def _waits_for_threads(scene: Scene) -> Found | None:
+    """The main thread waits for threads."""
+    frame = scene.frame(r"threading\.py|<frozen threading>", "join|_shutdown|_wait_for_tstate_lock")
+    return None if frame is None else Found(f"frame {worded(frame)}")
+
+
+_not_in_the_cache = ended_with(
+    r"(?P<said>LocalEntryNotFoundError|OfflineModeIsEnabled|offline mode is enabled"
+    r"|couldn't connect to 'https?://[^']+' to load|outgoing traffic has been disabled"
+    r"|Cannot find the requested files in the (?:local|disk) cache)",
+    "It ended because a file of the hub is not in the cache",
+)
+
+# ---- causes --------------------------------------------------------------------------------------
+
+_OFFLINE = "HF_HUB_OFFLINE=1, set before the job starts: what is loaded must be in the cache"
+_TOGGLES = (("hub", "rank0-first"), ("hub", "offline"))
+
+CAUSES = (
+    KnownCause(
+        id="hub-silent",
+        title="the Hugging Face hub accepts the connection and does not answer",
+        signs=(
+            need(_asks_the_hub, 0.5),
+            need(_connected, 0.6),
+            also(nothing_came, 0.5),
+            unless(through_a_proxy),
+            unless(_downloads_by_xet),
+        ),
+        why="{peer} is connected and sends nothing. The hub's time limits are for each request; "
+        "with retries, and many files, minutes go by without a line.",
+        avoid=(_OFFLINE, "look at HF_ENDPOINT: does `curl -m 5 $HF_ENDPOINT` answer from here?"),
+        toggles=(("hub", "offline"),),
+        references=("huggingface/setfit#495", "espnet/espnet_model_zoo#76"),
+    ),
+    KnownCause(
+        id="hub-unreachable",
+        title="the Hugging Face hub cannot be reached from this machine",
+        signs=(need(_asks_the_hub, 0.5), need(_unanswered, 0.75), unless(through_a_proxy)),
+        why="Nothing answers the connection to {peer}: compute nodes often have no way out.",
+        avoid=(
+            _OFFLINE,
+            "`hf download NAME` on a machine with a way out; share its HF_HOME with the nodes",
+        ),
+        toggles=(("hub", "offline"),),
+        references=("huggingface/setfit#495",),
+    ),
+    KnownCause(
+        id="hub-retries",
+        title="the Hugging Face hub refuses or fails, and the request is tried again and again",
+        signs=(need(_asks_the_hub, 0.3), need(_between_two_tries, 0.75)),
+        why="huggingface_hub tries a failed request again, with growing pauses, for every file.",
+        avoid=(
+            _OFFLINE,
+            "look at HF_ENDPOINT and at the hub's own state",
+        ),
+        toggles=_TOGGLES,
+        references=("huggingface/kernels#640", "huggingface/huggingface_hub#3312"),
+    ),
+    KnownCause(
+        id="hub-file-missing",
+        title="a file of the hub is wanted offline, and is not in the cache",
+        signs=(need(_not_in_the_cache, 0.85),),
+        why="The hub was not asked, or not reached, and the cache has not what is wanted: {said}.",
+        avoid=(
+            "download once where the hub can be reached: `hf download NAME`, with the same HF_HOME",
+            "a local folder instead of a name",
+        ),
+        references=("huggingface/transformers#26011",),
+        outcomes=("crash",),
+    ),
+    KnownCause(
+        id="xet-stall",
+        title="a download by hf_xet or hf_transfer stands still",
+        signs=(need(_downloads_by_xet, 0.65), also(_has_a_connection, 0.4)),
+        why="{library} downloads in native code with limits of its own; versions 1.5.0 and 1.5.1 "
+        "of hf_xet could stand still for ever.",
+        avoid=(
+            "a newer hf_xet (1.5.2 or later)",
+            "HF_HUB_DISABLE_XET=1, and no HF_HUB_ENABLE_HF_TRANSFER, set before the job starts: "
+            "slower downloads",
+        ),
+        toggles=_TOGGLES,
+        references=(
+            "huggingface/xet-core#850",
+            "huggingface/xet-core#869",
+            "huggingface/hf_transfer#30",
+        ),
+    ),
+    KnownCause(
+        id="hub-conversion",
+        title="transformers asks the hub, in a thread, to convert the model",
+        signs=(need(_converts_in_a_thread, 0.7), need(_waits_for_threads, 0.6)),
+        why="A model without safetensors makes transformers ask for a conversion in a thread; the "
+        "process cannot end before that thread does.",
+        avoid=(
+            "DISABLE_SAFETENSORS_CONVERSION=1, or from_pretrained(..., local_files_only=True)",
+            "a model that has safetensors",
+        ),
+        toggles=(("hub", "offline"),),
+        references=("huggingface/transformers#29500", "huggingface/transformers#31004"),
+    ),
+    KnownCause(
+        id="endpoint-silent",
+        title="a server accepts the connection and does not answer",
+        signs=(
+            need(_reads_from_outside, 0.5),
+            also(_in_a_client, 0.3),
+            also(nothing_came, 0.35),
+            unless(_asks_the_hub),
+            unless(in_wandb),
+            unless(through_a_proxy),
+        ),
+        why="The rank reads from {peer}, which sends nothing; without a time limit that lasts for "
+        "ever.",
+        avoid=(
+            "give the request a time limit: requests and urllib have none unless told",
+            "load from a local copy",
+        ),
+        references=("huggingface/setfit#495", "espnet/espnet_model_zoo#76"),
+    ),
+    KnownCause(
+        id="endpoint-unreachable",
+        title="a server cannot be reached from this machine",
+        signs=(
+            need(_opens_to_outside, 0.65),
+            also(_in_a_client, 0.3),
+            unless(_asks_the_hub),
+            unless(in_wandb),
+            unless(through_a_proxy),
+        ),
+        why="Nothing answers the connection to {peer}: no route, or a firewall is silent.",
+        avoid=(
+            "look at the address, and whether compute nodes have a way out (a proxy?)",
+            "give the connection a time limit",
+        ),
+        references=("huggingface/setfit#495",),
+    ),
+)

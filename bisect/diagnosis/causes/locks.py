@@ -1,0 +1,335 @@
+"""Lock files and locks on files: left behind, held by somebody else, or not to be had at all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ...facts import FileLock, Frame, RankFacts
+from ..frames import worded
+from .known import Found, KnownCause, also, need, unless
+from .scene import Scene, find_frame
+from .signs import ranks_in_words
+
+_BATON = r"torch/utils/file_baton\.py"
+_BUILDS = r"torch/utils/cpp_extension\.py"
+_BUILDING = r"_run_ninja_build|_write_ninja_file_and_build_library|_build_extension\w*"
+_COMPILERS = re.compile(
+    r"ninja|make|cmake|(?:\S+-)?(?:g\+\+|gcc|c\+\+|cc|clang(?:\+\+)?)(?:-\d+)?|nvcc|hipcc|icpx?"
+    r"|cc1|cc1plus|cicc|ptxas|cudafe\+\+|collect2|ld|as"
+)
+# Loops that ask for a lock, sleep and ask again.
+_POLLS = (
+    (r"filelock/\w+\.py", r"_poll_until_acquired|acquire"),
+    (r"datasets/utils/_?filelock\.py", r"acquire"),
+    (r"portalocker/\w+\.py", r"acquire|lock"),
+    (r"fasteners/\w+\.py", r"acquire|_do_acquire"),
+)
+_HUB = r"huggingface_hub/(?:utils/_fixes|file_download|_snapshot_download)\.py"
+_METRIC = r"(?:datasets/metric|evaluate/module)\.py"
+_NO_LOCKS = r"No locks available|\[Errno 37\]|ENOLCK|[Ff]alling back to SoftFileLock"
+
+
+# ---- builds of torch extensions: the file itself is the lock -------------------------------------
+
+
+def _waits_for_a_build(scene: Scene) -> Found | None:
+    """A rank waits in FileBaton.wait (torch/utils/file_baton.py)."""
+    frame = scene.frame(_BATON, "wait")
+    if frame is None:
+        return None
+    return Found(f"it waits in {worded(frame)}", {"lock": _build_lock(scene)})
+
+
+def _build_lock(scene: Scene) -> str:
+    stale = _stale(scene)
+    if stale is not None:
+        return stale.path
+    build = scene.frame(_BUILDS, "_jit_compile")
+    folder = dict(build.locals).get("build_directory", "").strip("'\"") if build else ""
+    return f"{folder}/lock" if folder else "`lock` in the folder of the build"
+
+
+def _stale(scene: Scene) -> FileLock | None:
+    """Return the file that the subject waits for and that no process has open."""
+    looks = scene.subject.looks if scene.subject else ()
+    return next((lock for look in reversed(looks) for lock in look.stale_locks), None)
+
+
+def _builders(scene: Scene) -> Iterator[tuple[RankFacts, str]]:
+    """Yield each rank that builds, with what it is seen by."""
+    for facts in scene.living:
+        view = scene.views.get(facts.rank)
+        for looks in facts.children:
+            if looks and looks[-1].state not in "ZX" and _COMPILERS.fullmatch(looks[-1].name):
+                yield facts, f"{looks[-1].name} ({looks[-1].pid})"
+        frame = find_frame(view.frames, _BUILDS, _BUILDING) if view else None
+        if frame is not None:
+            yield facts, worded(frame)
+
+
+def _somebody_builds(scene: Scene) -> Found | None:
+    """A rank is building: it has a compiler among its children, or is in the build's code."""
+    for facts, by in _builders(scene):
+        words = f"rank {facts.rank} is building: {by}"
+        return Found(words, {"builder": facts.rank, "by": by})
+    return None
+
+
+def _nobody_builds(scene: Scene) -> Found | None:
+    """No rank is building."""
+    return None if _somebody_builds(scene) else Found("no rank is building an extension")
+
+
+def _nobody_has_it(scene: Scene) -> Found | None:
+    """The lock file is there, and no process has it open."""
+    lock = _stale(scene)
+    if lock is None:
+        return None
+    old = f", is {lock.age:.0f} s old" if lock.age is not None else ""
+    return Found(f"{lock.path} is there{old}, and no process has it open", {"lock": lock.path})
+
+
+def _older_than_the_rank(scene: Scene) -> Found | None:
+    """The lock file is older than the process that waits for it."""
+    lock = _stale(scene)
+    if lock is None or lock.age is None or scene.view is None:
+        return None
+    return Found("it is older than the job") if lock.age > scene.view.look.age else None
+
+
+def _somebody_has_it_open(scene: Scene) -> Found | None:
+    """A living process has the lock file open."""
+    lock = _held(scene)
+    if lock is None or not lock.path.endswith("/lock"):
+        return None
+    return Found(f"{lock.holder_name} ({lock.holder}) has {lock.path} open")
+
+
+def _ranks_wait_for_a_build(scene: Scene) -> Found | None:
+    """Ranks wait in FileBaton.wait for another one's build."""
+    waiting = scene.ranks_in(_BATON, "wait")
+    if not waiting:
+        return None
+    verb = "waits" if len(waiting) == 1 else "wait"
+    return Found(f"{ranks_in_words(waiting)} {verb} in FileBaton.wait")
+
+
+# ---- locks on files ------------------------------------------------------------------------------
+
+
+def _polling(scene: Scene) -> Frame | None:
+    """Return the frame in which the subject asks for a lock again and again."""
+    python = tuple(frame for frame in scene.frames if not frame.native)[:4]
+    found = (find_frame(python, file, function) for file, function in _POLLS)
+    return next((frame for frame in found if frame is not None), None)
+
+
+def _asks_for_a_file_lock(scene: Scene) -> Found | None:
+    """A rank waits in flock() or fcntl(), or asks for a lock on a file again and again."""
+    frame, lock = _polling(scene), _held(scene)
+    if frame is not None:
+        return Found(f"it asks for a lock in {worded(frame)}", {"lock": _path(scene, frame)})
+    if scene.call in ("flock", "fcntl") and (lock is None or lock.waiting):
+        path = lock.path if lock is not None else _named(scene)
+        return Found(f"it waits in {scene.call}() for {path}", {"lock": path})
+    return None
+
+
+def _path(scene: Scene, frame: Frame) -> str:
+    """Return the path of the lock file that is asked for."""
+    held, stale = _held(scene), _stale(scene)
+    if held is not None or stale is not None:
+        return (held or stale).path  # type: ignore[union-attr]  # one of them is
+    about = dict(frame.locals)
+    names = ("lock_filename", "canonical_path", "lock_file")
+    return next((about[n].strip("'\"") for n in names if n in about), "a lock file")
+
+
+def _named(scene: Scene) -> str:
+    call = scene.view.call if scene.view else None
+    return next((d.path for d in (call.descriptors if call else ()) if d.path), "a file")
+
+
+def _held(scene: Scene) -> FileLock | None:
+    """Return the lock that the subject wants, of which the kernel says who has it."""
+    looks = scene.subject.looks if scene.subject else ()
+    known = [lock for look in reversed(looks) for lock in look.locks if lock.holder is not None]
+    wanted = [lock for lock in known if lock.waiting]
+    found = next(iter(wanted or known), None)
+    wait = scene.verdict.waits_for
+    if found is None and wait is not None and wait.kind == "lock" and wait.pid is not None:
+        return FileLock(wait.what or wait.detail, 0, wait.pid, wait.process or "")
+    return found
+
+
+def _a_process_has_it(scene: Scene) -> Found | None:
+    """A living process has the lock."""
+    lock = _held(scene)
+    if lock is None:
+        return None
+    rank = next((r.rank for r in scene.ranks if r.pid == lock.holder), None)
+    name = lock.holder_name or "process"
+    who = f"{name} ({lock.holder})" + (f", which is rank {rank}" if rank is not None else "")
+    values = {"holder": who, "pid": lock.holder, "lock": lock.path}
+    return Found(f"{who} has {lock.path or 'it'}", values)
+
+
+def _waits_for_us_in_turn(scene: Scene) -> Found | None:
+    """Who has the lock waits, in turn, for the rank that wants it."""
+    culprits = set(scene.verdict.ranks.culprit)
+    rings = scene.graph.deadlocks if scene.graph is not None else ()
+    return Found("it is part of a ring") if any(r.ranks & culprits for r in rings) else None
+
+
+def _nobody_here_can_have_it(scene: Scene) -> Found | None:
+    """No process of this machine has its file open, or there are no locks to be had."""
+    if _held(scene) is not None:
+        return None
+    return _nobody_has_it(scene) or _no_locks_to_be_had(scene)
+
+
+def _its_file_is_the_lock(scene: Scene) -> Found | None:
+    """It is a SoftFileLock: that the file is there is the lock."""
+    for frame in scene.frames[:8]:
+        if "SoftFileLock" in dict(frame.locals).get("self", "") or "SoftFileLock" in frame.name:
+            return Found("it is a SoftFileLock: the file itself is the lock")
+    fell_back = scene.wrote(r"[Ff]alling back to SoftFileLock", _subjects(scene))
+    return Found("it wrote that it falls back to SoftFileLock") if fell_back else None
+
+
+def _no_locks_to_be_had(scene: Scene) -> Found | None:
+    """It wrote that the file system has no locks (ENOLCK, "No locks available")."""
+    found = scene.wrote(_NO_LOCKS, _subjects(scene))
+    return Found(f'it wrote "{found[1][0]}"') if found else None
+
+
+def _subjects(scene: Scene) -> tuple[RankFacts, ...]:
+    return (scene.subject,) if scene.subject else ()
+
+
+def _in_the_hub_client(scene: Scene) -> Found | None:
+    """The lock is one of the hub's cache."""
+    frame = scene.frame(_HUB)
+    return Found(f"frame {worded(frame)}") if frame is not None else None
+
+
+def _meets_by_lock_files(scene: Scene) -> Found | None:
+    """A rank waits for the lock files of all processes of a metric (datasets, evaluate)."""
+    frame = scene.frame(_METRIC, r"_check_all_processes_locks|_check_rendez_vous")
+    return None if frame is None else Found(f"it waits in {worded(frame)}")
+
+
+def _not_all_compute_it(scene: Scene) -> Found | None:
+    """Other ranks are not in that metric."""
+    inside = scene.ranks_in(_METRIC)
+    missing = tuple(r.rank for r in scene.living if r.rank not in inside)
+    if not missing:
+        return None
+    who, verb = ranks_in_words(missing), "is" if len(missing) == 1 else "are"
+    return Found(f"{who} {verb} not in it", {"missing": who})
+
+
+# ---- causes --------------------------------------------------------------------------------------
+
+CAUSES = (
+    KnownCause(
+        id="stale-build-lock",
+        title="a killed build of a torch extension left its lock file behind",
+        signs=(
+            need(_waits_for_a_build, 0.6),
+            need(_nobody_builds, 0.35),
+            also(_nobody_has_it, 0.75),
+            also(_older_than_the_rank, 0.5),
+            unless(_somebody_has_it_open),
+        ),
+        why="torch waits until {lock} disappears. Whoever made it was ended before it was done, so "
+        "it never will.",
+        avoid=("rm {lock}", "a TORCH_EXTENSIONS_DIR of its own for each job: it builds anew"),
+        references=("pytorch/pytorch#189245", "pytorch/pytorch#59146", "zhou13/neurvps#1"),
+    ),
+    KnownCause(
+        id="build-in-progress",
+        title="one rank builds a torch extension, and the others wait for it",
+        signs=(need(_ranks_wait_for_a_build, 0.55), need(_somebody_builds, 0.65)),
+        why="Rank {builder} builds the extension ({by}); the others wait until its lock file is "
+        "gone. A first build takes minutes.",
+        avoid=(
+            "wait, as long as the compiler is at work",
+            "build it once before the ranks start: later starts find it in TORCH_EXTENSIONS_DIR",
+        ),
+        references=("radixark/miles#3158", "pytorch/pytorch#189245"),
+        outcomes=("slow", "hang", "interrupted"),
+    ),
+    KnownCause(
+        id="file-lock-held",
+        title="another process has the lock on a file",
+        signs=(
+            need(_asks_for_a_file_lock, 0.6),
+            need(_a_process_has_it, 0.75),
+            also(_in_the_hub_client, 0.2),
+            unless(_waits_for_a_build),
+            unless(_waits_for_us_in_turn),
+        ),
+        why="It waits until {holder} gives up the lock on {lock}.",
+        avoid=(
+            "`ps -o pid,etime,stat,args -p {pid}` says what has it; end it if it is a leftover",
+            "a cache on a local disk for each job (HF_HOME, TRITON_CACHE_DIR, ...): fills anew",
+            "never remove a lock file that somebody has: two would then believe that they have it",
+        ),
+        references=(
+            "huggingface/huggingface_hub#2543",
+            "deepspeedai/DeepSpeed#5205",
+            "huggingface/transformers#8234",
+        ),
+    ),
+    KnownCause(
+        id="lock-file-left",
+        title="a lock file was left behind by a process that is gone (SoftFileLock)",
+        signs=(
+            need(_asks_for_a_file_lock, 0.35),
+            need(_its_file_is_the_lock, 0.4),
+            also(_nobody_has_it, 0.7),
+            also(_older_than_the_rank, 0.4),
+            unless(_a_process_has_it),
+        ),
+        why="Where a file system has no locks, the package filelock takes the file {lock} itself "
+        "for the lock. Who made it is gone, so nobody removes it.",
+        avoid=("rm {lock}", "HF_HOME (or that cache) on a local disk, which has real locks"),
+        references=(
+            "huggingface/huggingface_hub#2543",
+            "huggingface/huggingface_hub#2399",
+            "LetheSec/HuggingFace-Download-Accelerator#30",
+        ),
+    ),
+    KnownCause(
+        id="lock-not-to-be-had",
+        title="the file system gives no locks, or another machine has the lock",
+        signs=(
+            need(_asks_for_a_file_lock, 0.35),
+            need(_nobody_here_can_have_it, 0.35),
+            also(_no_locks_to_be_had, 0.65),
+            unless(_its_file_is_the_lock),
+            unless(_waits_for_a_build),
+        ),
+        why="It asks for {lock} again and again, and nobody on this machine has it: either a "
+        "process of another machine does, or the file system (NFS, DBFS) has no locks.",
+        avoid=(
+            "HF_HOME, HF_DATASETS_CACHE (or that cache) on a local disk",
+            "`findmnt -T {lock}` says which file system it is",
+        ),
+        references=("huggingface/datasets#3983", "huggingface/datasets#1672"),
+    ),
+    KnownCause(
+        id="metric-lock",
+        title="only some ranks compute a metric that all ranks meet in",
+        signs=(need(_meets_by_lock_files, 0.7), also(_not_all_compute_it, 0.6)),
+        why="A distributed metric of datasets or evaluate waits for the lock files of all "
+        "processes; {missing} never came there.",
+        avoid=(
+            "call metric.compute() on every rank, not below `if rank == 0`",
+            "load the metric without num_process, and gather the predictions first",
+        ),
+        references=("huggingface/datasets#1942", "huggingface/evaluate#481"),
+    ),
+)

@@ -1,0 +1,355 @@
+"""Collectives that do not go together: ranks that call others than their peers, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...facts import Frame
+from ..collective_logs import MAKES_GROUPS, WRAPS
+from ..distributed import group_wait
+from ..entries import entries
+from ..frames import owner, worded
+from ..mismatch import Mismatch, MismatchKind
+from .known import Found, KnownCause, also, need, unless
+from .scene import Scene
+from .signs import ended_with, makes_a_group, native_in, ranks_in_words
+
+_LIGHTNING = r"(?:pytorch_lightning|lightning/pytorch)"
+_C10D = r"torch/distributed/distributed_c10d\.py"
+_MAKES_GROUP = (
+    r"new_group|_new_group_with_tag|split_group|new_subgroups\w*|_new_process_group_helper"
+)
+_WRAPPERS = (
+    (r"torch/nn/parallel/distributed\.py", "__init__"),
+    (
+        r"torch/distributed/fsdp/(?:fully_sharded_data_parallel|_init_utils|_fully_shard/\S+)\.py",
+        "",
+    ),
+)
+_SYNCS_PARAMETERS = (
+    r"torch/distributed/(?:utils|fsdp/_init_utils)\.py",
+    r"_verify_param_shape_across_processes|_sync_module_states|_sync_params_and_buffers"
+    r"|_sync_module_params_and_buffers",
+)
+_OUT_OF_THE_LOOP = (
+    (rf"{_LIGHTNING}/loops/fit_loop\.py", "on_advance_end|on_run_end|teardown"),
+    (rf"{_LIGHTNING}/loops/training_epoch_loop\.py", "on_advance_end|on_run_end|teardown"),
+    (rf"{_LIGHTNING}/trainer/trainer\.py", "_teardown|_run_stage|_run"),
+)
+_IN_THE_LOOP = (rf"{_LIGHTNING}/loops/training_epoch_loop\.py", "advance")
+
+
+def _log(scene: Scene, *kinds: MismatchKind) -> Mismatch | None:
+    """Return the mismatch that the logs show, if it is of these kinds and a culprit is in it."""
+    found = scene.mismatch
+    if found is None or found.kind not in kinds:
+        return None
+    culprits = set(scene.verdict.ranks.culprit)
+    return found if not culprits or culprits & set(found.ranks) else None
+
+
+def _values(found: Mismatch) -> dict[str, object]:
+    place = f" ({found.operation.site})" if found.operation.site else ""
+    told = found.sentence.removesuffix(" (uneven batches?)")
+    return {
+        "sentence": told[:1].upper() + told[1:],
+        "ranks": ranks_in_words(found.ranks),
+        "call": f"{found.operation.kind}{place}",
+        "condition": found.operation.condition or "a condition",
+    }
+
+
+def _is_of(found: Mismatch, kinds: frozenset[str]) -> bool:
+    return found.operation.kind in kinds
+
+
+# ---- signs: what the logs of collectives show ----------------------------------------------------
+
+
+def _a_call_too_many_or_too_few(scene: Scene) -> Found | None:
+    """The logs show a collective that only some ranks called."""
+    found = _log(scene, "extra", "skipped")
+    if found is None or _is_of(found, MAKES_GROUPS | WRAPS):
+        return None
+    return Found(found.sentence, _values(found))
+
+
+def _below_a_condition(scene: Scene) -> Found | None:
+    """The source shows that only some ranks come by that call (`if rank == 0`)."""
+    found = _log(scene, "extra", "skipped")
+    if found is None or not found.operation.condition:
+        return None
+    return Found(f"the call stands below `{found.operation.condition}`")
+
+
+def _another_call_in_its_place(scene: Scene) -> Found | None:
+    """The logs show different collectives in the same place: another kind, order or size."""
+    found = _log(scene, "different", "order", "shape")
+    return None if found is None else Found(found.sentence, _values(found))
+
+
+def _left_a_loop_early(scene: Scene) -> Found | None:
+    """The logs show that some ranks went round a loop less often than others."""
+    found = _log(scene, "uneven")
+    return None if found is None else Found(found.sentence, _values(found))
+
+
+def _a_group_of_some(scene: Scene) -> Found | None:
+    """The logs show that only some ranks made a group (new_group)."""
+    found = _log(scene, "extra", "skipped", "different", "missing")
+    if found is None or not _is_of(found, MAKES_GROUPS):
+        return None
+    return Found(found.sentence, _values(found))
+
+
+def _a_wrapper_of_some(scene: Scene) -> Found | None:
+    """The logs show that only some ranks wrapped the model (DDP, FSDP)."""
+    found = _log(scene, "extra", "skipped", "different", "missing")
+    if found is None or not _is_of(found, WRAPS):
+        return None
+    return Found(found.sentence, _values(found))
+
+
+# ---- signs: what the stacks show -----------------------------------------------------------------
+
+
+def _all_meet(scene: Scene) -> Found | None:
+    """All ranks wait for one another in collectives."""
+    meeting = [r for r, view in scene.views.items() if group_wait(view) is not None]
+    if len(meeting) < 2 or len(meeting) < len(scene.living):
+        return None
+    return Found("all ranks wait in collectives")
+
+
+def _meeting_calls(scene: Scene) -> Iterator[tuple[int, str, Frame | None]]:
+    """Yield each rank that waits in a collective with the collective, and the frame of the job's
+    own code that called it.
+    """
+    for rank, view in scene.views.items():
+        if group_wait(view) != "collective":
+            continue
+        named = (e.named(f) for f in view.frames for e in entries(f) if e.collective)
+        call = next(named, "")
+        own = next((f for f in view.frames if owner(f, scene.job.package) == "user"), None)
+        yield rank, call.rpartition(".")[2], own
+
+
+def _stacks_differ(scene: Scene) -> Found | None:
+    """The stacks show ranks in different collectives at the same time."""
+    calls = list(_meeting_calls(scene))
+    if len({call for _, call, _ in calls if call}) < 2:
+        return None
+    told = [f"rank {r} in {c}" + (f" ({worded(f)})" if f else "") for r, c, f in calls if c][:4]
+    words = ", ".join(told)
+    return Found(words, {"sentence": words[:1].upper() + words[1:]})
+
+
+def _called_by_some(scene: Scene) -> Found | None:
+    """The logs show that some ranks called a collective less often, or not at all."""
+    surer = (_a_call_too_many_or_too_few, _left_a_loop_early, _a_group_of_some, _a_wrapper_of_some)
+    return next((fact for sign in surer if (fact := sign(scene)) is not None), None)
+
+
+def _some_make_a_group(scene: Scene) -> Found | None:
+    """Some ranks wait in new_group, and others do not."""
+    inside = scene.ranks_in(_C10D, _MAKES_GROUP)
+    if scene.ranks_in(_C10D, "init_process_group"):
+        return None
+    return _some(scene, inside, "new_group")
+
+
+def _some_wrap(scene: Scene) -> Found | None:
+    """Some ranks wait where DDP or FSDP is made, and others do not."""
+    inside = tuple(r for file, name in _WRAPPERS for r in scene.ranks_in(file, name or r"\w+"))
+    return _some(scene, inside, "the making of DDP or FSDP")
+
+
+def _some(scene: Scene, inside: tuple[int, ...], what: str) -> Found | None:
+    others = tuple(r.rank for r in scene.living if r.rank not in inside)
+    if not inside or not others:
+        return None
+    who, rest = ranks_in_words(inside), ranks_in_words(others)
+    words = f"{who} in {what}, {rest} not"
+    return Found(words, {"ranks": who, "sentence": f"{who[:1].upper()}{who[1:]} came to {what}"})
+
+
+def _out_of_the_loop(scene: Scene) -> Found | None:
+    """Some ranks are in the training loop of an epoch, and others are through with it."""
+    inside = scene.ranks_in(*_IN_THE_LOOP)
+    through = tuple(r for file, name in _OUT_OF_THE_LOOP for r in scene.ranks_in(file, name))
+    through = tuple(sorted({r for r in through if r not in inside}))
+    if not inside or not through:
+        return None
+    who, rest = ranks_in_words(through), ranks_in_words(inside)
+    words = f"{who} through with the epoch, {rest} in it"
+    return Found(words, {"sentence": f"{words[:1].upper()}{words[1:]}"})
+
+
+def _some_are_through(scene: Scene) -> Found | None:
+    """Some ranks are through with a loop that others are still in."""
+    found = _left_a_loop_early(scene) or _out_of_the_loop(scene)
+    return None if found is None else Found("", found.values)
+
+
+def _differ(scene: Scene) -> Found | None:
+    """Ranks are in different collectives, by their logs or by their stacks."""
+    found = _another_call_in_its_place(scene) or _stacks_differ(scene)
+    return None if found is None else Found("", found.values)
+
+
+def _compares_parameters(scene: Scene) -> Found | None:
+    """Some ranks wait where DDP or FSDP compares or copies parameters, and others are past it."""
+    return _some(scene, scene.ranks_in(*_SYNCS_PARAMETERS), "the comparison of parameters")
+
+
+_parameters_differ = ended_with(
+    r"DDP expects same model across all ranks[^\n]{0,80}"
+    r"|appears not to match (?:sizes|strides) of the same param[^\n]{0,40}",
+    "It ended because the model has other parameters than on another rank",
+)
+
+
+def _different_parameters(scene: Scene) -> Found | None:
+    """Parameters differ: by torch's own message, or because only some ranks still compare them."""
+    return _parameters_differ(scene) or _compares_parameters(scene)
+
+
+def _asks_the_store(scene: Scene) -> Found | None:
+    """A rank waits for a key of the store, outside of any making of a group."""
+    wait = scene.verdict.waits_for
+    if scene.group == "construction" or wait is None or wait.kind != "store":
+        return None
+    own = next((f for f in scene.python if owner(f, scene.job.package) in ("user", "step")), None)
+    frame = own or next(iter(scene.python), None)
+    where = worded(frame) if frame is not None else "unknown code"
+    return Found(f"it waits for the store in {where}", {"place": where})
+
+
+_reads_a_key = native_in(
+    r"\b(?:TCPStore|Store|PrefixStore|FileStore|HashStore)::(?:get|wait|doWait|doGet|check)\b",
+    "It is in the store's get() or wait()",
+)
+
+# ---- causes --------------------------------------------------------------------------------------
+
+_EVERY_RANK = "every rank must call every collective, in the same order, whatever its number"
+_PL = "Lightning-AI/pytorch-lightning"
+
+CAUSES = (
+    KnownCause(
+        id="rank-conditional-collective",
+        title="only some ranks call a collective",
+        signs=(
+            need(_a_call_too_many_or_too_few, 0.7),
+            also(_below_a_condition, 0.6),
+            also(_all_meet, 0.4),
+        ),
+        why="{sentence}. From there on each collective meets a wrong one, and the hang shows "
+        "later and elsewhere.",
+        avoid=(
+            f"take {{call}} out of the condition: {_EVERY_RANK}",
+            "mind calls that hide one: trainer.log_dir (a broadcast), save_checkpoint, sync_dist",
+        ),
+        references=(
+            f"{_PL}#18148",
+            f"{_PL}#19106",
+            "huggingface/transformers-bloom-inference#40",
+            "deepspeedai/DeepSpeed#5520",
+        ),
+    ),
+    KnownCause(
+        id="collective-mismatch",
+        title="ranks call different collectives in the same place",
+        signs=(
+            need(_differ, 0.5),
+            also(_stacks_differ, 0.3),
+            also(_another_call_in_its_place, 0.6),
+            also(_all_meet, 0.2),
+            unless(_called_by_some),
+        ),
+        why="{sentence}. Collectives meet in the order in which each rank calls them; these do "
+        "not fit.",
+        avoid=(
+            _EVERY_RANK,
+            "tensors of the same size and type on all ranks; pad what differs",
+        ),
+        references=(f"{_PL}#19106", "pytorch/pytorch#25390"),
+    ),
+    KnownCause(
+        id="group-on-some-ranks",
+        title="only some ranks make a process group (new_group)",
+        signs=(
+            need(_some_make_a_group, 0.55),
+            also(_a_group_of_some, 0.75),
+        ),
+        why="{sentence}. new_group waits for all ranks of the job, also for those that will not be "
+        "members.",
+        avoid=(
+            "call new_group on every rank, for all groups, in the same order",
+            "dist.new_group(ranks, use_local_synchronization=True): the members alone meet",
+        ),
+        references=("pytorch/pytorch#25390", "pytorch/pytorch#134314", "pytorch/pytorch#145376"),
+    ),
+    KnownCause(
+        id="ddp-on-some-ranks",
+        title="only some ranks wrap the model in DDP or FSDP",
+        signs=(
+            need(_some_wrap, 0.55),
+            also(_a_wrapper_of_some, 0.75),
+            unless(_parameters_differ),
+        ),
+        why="{sentence}. The making of DDP and FSDP is a collective: it copies the parameters of "
+        "rank 0 to all others.",
+        avoid=("wrap the model on every rank, or on none", _EVERY_RANK),
+        references=("pytorch/pytorch#68803", "pytorch/pytorch#143181"),
+    ),
+    KnownCause(
+        id="different-parameters",
+        title="the model has other parameters on some ranks than on others",
+        signs=(
+            need(_different_parameters, 0.55),
+            also(_parameters_differ, 0.75),
+        ),
+        why="DDP compares parameters when it is made. Where they differ, the ranks that notice end "
+        "or wait, and the others go on to a collective that nobody joins.",
+        avoid=(
+            "build the same model on every rank: the same vocabulary, no branches by rank",
+            "print sum(p.numel() for p in model.parameters()) on every rank before wrapping it",
+        ),
+        references=("pytorch/pytorch#68803", "pytorch/pytorch#76449"),
+        outcomes=("hang", "interrupted", "crash"),
+    ),
+    KnownCause(
+        id="uneven-batches",
+        title="some ranks have fewer batches than others",
+        signs=(
+            need(_some_are_through, 0.5),
+            also(_out_of_the_loop, 0.3),
+            also(_left_a_loop_early, 0.65),
+        ),
+        why="{sentence}. In DDP every backward waits for all ranks, also for those that have no "
+        "batch left.",
+        avoid=(
+            "DistributedSampler (Lightning's default), drop_last=True: leaves out some examples",
+            "iterable data sets: the same number of batches on every rank (limit_train_batches)",
+            "`with model.join():` of DDP: the others go on without the rank that is through",
+        ),
+        references=(f"{_PL}#9851", f"{_PL}#11242", "Lightning-AI/litData#129"),
+    ),
+    KnownCause(
+        id="store-key-missing",
+        title="a rank waits for a key of the store that nobody sets",
+        signs=(
+            need(_asks_the_store, 0.5),
+            also(_reads_a_key, 0.4),
+            unless(makes_a_group),
+        ),
+        why="In {place} it asks the process group's store for a key; the rank that was to set it "
+        "has not, and the store waits for it until its time limit.",
+        avoid=(
+            "the rank that sets the key must come by that line: look for a condition before it",
+            "store.wait([key], timedelta(seconds=60)): an error that names the key",
+        ),
+        references=("pytorch/pytorch#134314", "NVIDIA/nccl#708"),
+    ),
+)

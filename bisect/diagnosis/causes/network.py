@@ -1,0 +1,290 @@
+"""The network between the ranks: addresses, names, interfaces, proxies."""
+
+from __future__ import annotations
+
+import re
+
+from ...facts import Socket
+from ..frames import worded
+from .addresses import host_of, is_loopback, is_talking, port_of
+from .known import Found, KnownCause, also, need, unless
+from .scene import Scene
+from .signs import ended_with, makes_a_group, meets_its_peers, native_name, through_a_proxy
+
+# Python's wrappers; getaddrinfo and its like are C, and the resolver below them is libc's.
+_LOOKUPS_PYTHON = r"getaddrinfo|getfqdn|gethostbyname(?:_ex)?|getnameinfo"
+_LOOKUPS_NATIVE = re.compile(
+    r"\b(?:getaddrinfo|getnameinfo|gethostbyname\w*|gethostbyaddr\w*"
+    r"|_*(?:res|GI___res)_\w*(?:send|query|search)\w*|_nss_dns_\w+|send_dg|send_vc)\b"
+)
+_DNS = "53"
+
+
+def _opening(scene: Scene) -> tuple[Socket, ...]:
+    """Return the connections that the subject is still opening."""
+    sockets = scene.view.look.sockets if scene.view else ()
+    return tuple(s for s in sockets if s.state == "SYN_SENT" and is_talking(s))
+
+
+def _is_master(scene: Scene, socket: Socket) -> bool:
+    port = scene.environment.get("MASTER_PORT", "")
+    return port_of(socket.peer) == port or host_of(socket.peer) == scene.environment.get(
+        "MASTER_ADDR", ""
+    )
+
+
+# ---- signs ---------------------------------------------------------------------------------------
+
+
+def no_answer_from_the_master(scene: Scene) -> Found | None:
+    """A connection to MASTER_ADDR is asked for and not answered (SYN_SENT)."""
+    for socket in _opening(scene):
+        if _is_master(scene, socket):
+            name = scene.environment.get("MASTER_ADDR", "")
+            return Found(
+                f"{socket.peer} SYN_SENT, MASTER_ADDR={name}",
+                {"peer": socket.peer, "address": name or host_of(socket.peer)},
+            )
+    return None
+
+
+def _no_answer_from_a_peer(scene: Scene) -> Found | None:
+    """A connection to another host than the master's is asked for and not answered (SYN_SENT)."""
+    for socket in _opening(scene):
+        if not _is_master(scene, socket) and not is_loopback(host_of(socket.peer)):
+            return Found(f"{socket.peer} SYN_SENT", {"peer": socket.peer})
+    return None
+
+
+def _no_store_there(scene: Scene) -> Found | None:
+    """It has neither a connection to MASTER_PORT nor listens there."""
+    port = scene.environment.get("MASTER_PORT", "")
+    sockets = scene.view.look.sockets if scene.view else ()
+    if not port or scene.environment.get("RANK") == "0":
+        return None
+    if any(port in (port_of(s.peer), port_of(s.local)) for s in sockets):
+        return None
+    address = scene.environment.get("MASTER_ADDR", "?")
+    return Found(f"no connection to {address}:{port}", {"store": f"{address}:{port}"})
+
+
+def _makes_a_store_client(scene: Scene) -> Found | None:
+    """It is in _create_c10d_store, between two tries to connect."""
+    frame = scene.frame(r"torch/distributed/rendezvous\.py", "_create_c10d_store|_tcp_\\w+")
+    if frame is None or scene.call not in ("nanosleep", "clock_nanosleep"):
+        return None
+    return Found(f"it sleeps in {worded(frame)} between two tries to connect")
+
+
+def _names_no_interface(scene: Scene) -> Found | None:
+    known = scene.job.machine.interfaces
+    for facts in (scene.subject, *scene.culprits):
+        environment = facts.environment if facts else {}
+        gloo = environment.get("GLOO_SOCKET_IFNAME", "")
+        nccl = environment.get("NCCL_SOCKET_IFNAME", "")
+        wrong = [n for n in gloo.split(",") if n and n not in known]
+        if known and wrong:
+            return _wrong_interface("GLOO_SOCKET_IFNAME", gloo, known)
+        if known and nccl and not _some_fit(nccl, known):
+            return _wrong_interface("NCCL_SOCKET_IFNAME", nccl, known)
+    return None
+
+
+def _wrong_interface(name: str, value: str, known: tuple[str, ...]) -> Found:
+    here = ", ".join(sorted(known)[:8])
+    return Found(f"{name}={value}; there are {here}", {"variable": name, "value": value})
+
+
+def _some_fit(value: str, known: tuple[str, ...]) -> bool:
+    """Return whether NCCL_SOCKET_IFNAME leaves an interface: prefixes, ^ to exclude, = for exact
+    names (docs.nvidia.com/deeplearning/nccl, Environment Variables).
+    """
+    without = value.startswith("^")
+    words = value.removeprefix("^")
+    exact = words.startswith("=")
+    names = [name for name in words.removeprefix("=").split(",") if name]
+    if not names:
+        return True
+
+    def fits(interface: str) -> bool:
+        return interface in names if exact else interface.startswith(tuple(names))
+
+    return any(fits(one) != without for one in known)
+
+
+_gloo_finds_no_address = ended_with(
+    r"Unable to find address for:? ?(?P<value>[\w.:^=,-]*)"
+    r"|(?:Bootstrap : )?no socket interface found",
+    "It ended because an interface has no address",
+)
+
+
+def _no_such_interface(scene: Scene) -> Found | None:
+    """GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME names no interface that the machine has."""
+    return _names_no_interface(scene) or _gloo_finds_no_address(scene)
+
+
+def _interface_is_wanted(scene: Scene) -> Found | None:
+    """It waits for its peers, or ended because an interface has no address."""
+    return meets_its_peers(scene) or _gloo_finds_no_address(scene)
+
+
+def _looks_up_a_name(scene: Scene) -> Found | None:
+    """It looks up a host's name or address: frames of getaddrinfo and the like, or port 53."""
+    frame = scene.inside(r"(?:^|/)socket\.py", _LOOKUPS_PYTHON)
+    if frame is not None:
+        return Found(f"frame {worded(frame)}")
+    for native in scene.frames[:12]:
+        if native.native and _LOOKUPS_NATIVE.search(native.name):
+            return Found(f"native frame {native_name(native)}")
+    return _asks_a_name_server(scene)
+
+
+def _asks_a_name_server(scene: Scene) -> Found | None:
+    """Its system call is about a socket to port 53, a name server's."""
+    socket = scene.blocking
+    if socket is None or socket.family == "unix" or port_of(socket.peer) != _DNS:
+        return None
+    server = host_of(socket.peer)
+    listed = ", of resolv.conf" if server in scene.job.machine.nameservers else ""
+    return Found(f"it waits for the name server {server}{listed}", {"server": server})
+
+
+def _talks_to_a_server(scene: Scene) -> Found | None:
+    """It waits for a server outside of the job."""
+    if scene.group is not None:
+        return None
+    for look, socket in scene.outward:
+        who = "" if look is scene.family[0] else f" of {look.name}"
+        return Found(f"connection{who} to {socket.peer} {socket.state}", {"peer": socket.peer})
+    return None
+
+
+def _spans_nodes(scene: Scene) -> Found | None:
+    """The job has ranks on other nodes."""
+    here, world = len(scene.job.local_ranks), scene.job.world_size
+    return Found(f"{here} of {world} ranks are on this node") if world > here else None
+
+
+_meshed_with_itself = ended_with(
+    r"connectFullMesh.{0,300}?127\.\d+\.\d+\.\d+|Unable to resolve hostname to a \(local\) address",
+    "Gloo could not connect the ranks over an address of the machine itself",
+)
+_name_not_known = ended_with(
+    r"(?:gaierror|getaddrinfo|resolve|hostname)?[^\n]{0,80}?(?P<said>Name or service not known"
+    r"|Temporary failure in name resolution|No address associated with hostname"
+    r"|Name does not resolve)",
+    "It ended because a name could not be resolved",
+)
+
+# ---- causes --------------------------------------------------------------------------------------
+
+CAUSES = (
+    KnownCause(
+        id="master-unroutable",
+        title="nobody answers at MASTER_ADDR: the address leads nowhere, or a firewall is silent",
+        signs=(need(no_answer_from_the_master, 0.8), need(makes_a_group, 0.4)),
+        why="Nothing answers the connection to {peer}, neither yes nor no: packets to {address} "
+        "get lost, so the rank tries until its time-out.",
+        avoid=(
+            "MASTER_ADDR=<an address of node 0 that this machine reaches>; try: nc -vz {address} "
+            "$MASTER_PORT",
+            "open MASTER_PORT in the firewall",
+        ),
+        references=("NVIDIA/nccl#913", "pytorch/pytorch#150532"),
+    ),
+    KnownCause(
+        id="nobody-serves-the-store",
+        title="nothing listens at MASTER_ADDR:MASTER_PORT",
+        signs=(need(_makes_a_store_client, 0.4), need(_no_store_there, 0.5)),
+        why="The rank tries again and again to reach the store at {store}, and there is none: rank "
+        "0, which serves it, is elsewhere or is not there.",
+        avoid=("look at rank 0: did it start, and has it the same MASTER_ADDR and MASTER_PORT?",),
+        references=("pytorch/pytorch#49846", "pytorch/pytorch#67547"),
+    ),
+    KnownCause(
+        id="no-such-interface",
+        title="a variable names a network interface that this machine has not",
+        signs=(
+            need(_no_such_interface, 0.65),
+            need(_interface_is_wanted, 0.3),
+            also(_gloo_finds_no_address, 0.6),
+        ),
+        why="{variable}={value} fits no interface here.",
+        avoid=(
+            "name one that `ip -br address` lists, on every node: gloo takes names, separated by "
+            "commas; only NCCL takes prefixes, ^ (all but these) and = (exactly these)",
+            "unset {variable}",
+        ),
+        references=("aws-samples/aws-do-eks#51", "vllm-project/vllm#7074"),
+        outcomes=("hang", "interrupted", "crash"),
+    ),
+    KnownCause(
+        id="name-server-silent",
+        title="a host's name is looked up, and the name server does not answer",
+        signs=(need(_looks_up_a_name, 0.65), also(_asks_a_name_server, 0.6)),
+        why="The look-up waits for its name server; with the usual settings it gives up after "
+        "seconds to minutes, once for each name. torch also looks addresses up backwards, only to "
+        "log them.",
+        avoid=(
+            "put the names of all nodes into /etc/hosts",
+            "take name servers that do not answer out of /etc/resolv.conf, or set `options "
+            "timeout:1 attempts:1`",
+        ),
+        references=("pytorch/pytorch#159007", "pytorch/pytorch#150532", "pytorch/pytorch#80772"),
+    ),
+    KnownCause(
+        id="name-unknown",
+        title="a host's name cannot be resolved",
+        signs=(need(_name_not_known, 0.85),),
+        why='The look-up of a name failed: "{said}".',
+        avoid=(
+            "an address, or a name that `getent hosts NAME` knows on every node",
+            "in Kubernetes, wait until rank 0's name is known (nslookup in an init container)",
+        ),
+        references=("pytorch/pytorch#67547", "pytorch/pytorch#80772", "meta-pytorch/torchx#541"),
+        outcomes=("crash",),
+    ),
+    KnownCause(
+        id="proxy-silent",
+        title="the connection goes through a proxy, and the proxy does not answer",
+        signs=(need(through_a_proxy, 0.75), need(_talks_to_a_server, 0.4)),
+        why="What is waited for is not the server but the proxy at {peer}, which {variable} names.",
+        avoid=(
+            "NO_PROXY with the names and addresses that are reached directly: `localhost` alone "
+            "does not cover the addresses of the nodes",
+            "unset {variable} where there is a direct way",
+        ),
+        references=("ray-project/ray#37757", "ray-project/ray#6744", "ray-project/ray#23526"),
+    ),
+    KnownCause(
+        id="peer-unreachable",
+        title="a rank opens a connection to another rank, and nothing comes back",
+        signs=(
+            need(_no_answer_from_a_peer, 0.65),
+            need(meets_its_peers, 0.4),
+            unless(through_a_proxy),
+        ),
+        why="Nothing answers at {peer}: the other rank told an address that cannot be reached from "
+        "here (docker0, veth, a second network), or a firewall is silent.",
+        avoid=(
+            "GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME: the interface over which the nodes reach "
+            "each other, on all nodes",
+            "open all ports between the nodes: the ranks choose theirs freely",
+        ),
+        references=("NVIDIA/nccl#913", "NVIDIA/nccl#367", "horovod/horovod#584"),
+    ),
+    KnownCause(
+        id="hostname-is-loopback",
+        title="the machine's own name means 127.x, and the other nodes are told that address",
+        signs=(need(_meshed_with_itself, 0.75), also(_spans_nodes, 0.5)),
+        why="gloo tells the others the address of the machine's own name. /etc/hosts says that it "
+        "is the machine itself, so each node connects to itself.",
+        avoid=(
+            "GLOO_SOCKET_IFNAME=<the interface to the other nodes>",
+            "in /etc/hosts, the machine's name at its real address",
+        ),
+        references=("aws-samples/aws-do-eks#50", "vllm-project/vllm#7074"),
+        outcomes=("crash", "hang"),
+    ),
+)

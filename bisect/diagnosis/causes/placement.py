@@ -1,0 +1,95 @@
+"""Actors and engines that wait for a place: Ray, vLLM."""
+
+from __future__ import annotations
+
+from ..frames import worded
+from .known import Found, KnownCause, also, need, unless
+from .scene import Scene
+from .signs import frame_in
+
+_placement = frame_in(
+    r"ray/util/placement_group\.py|(?:vllm|xfuser|lmdeploy)/\S*ray_utils\.py|verl/\S*ray/base\.py",
+    r"wait|ready|_wait_until_pg_ready|_call_placement_group_ready|_init_resource_pool|\w*create\w*",
+    "A process waits for a placement group of Ray",
+)
+_ray_waits = frame_in(
+    r"ray/(?:_private/worker|_private/client_mode_hook|actor|remote_function)\.py",
+    r"get|get_objects|wait|auto_init_wrapper|wrapper",
+    "A process waits for an answer of Ray (ray.get, ray.wait)",
+)
+_engine = frame_in(
+    r"vllm/\S*(?:shm_broadcast|core_client|engine/utils|multiproc_executor|engine/core)\.py",
+    r"acquire_read|acquire_write|dequeue|wait_for_engine_startup|wait_for_ready|wait_until_ready"
+    r"|_wait_for_engine_startup|collective_rpc|get_response|recv_multipart|wait",
+    "A process of vLLM waits for its engine or its workers",
+)
+
+
+def _not_placed(scene: Scene) -> Found | None:
+    """Ray says that something cannot be placed."""
+    pattern = (
+        r"No available node types can fulfill|cannot be scheduled right now|insufficient resources"
+        r"|placement group[^\n]{0,60}(?:pending|infeasible)|Waiting for creating a placement group"
+    )
+    found = scene.wrote(pattern, scene.ranks)
+    return None if found is None else Found(f'it was told "{" ".join(found[1][0].split())}"')
+
+
+def _broadcast_is_empty(scene: Scene) -> Found | None:
+    """The engine says that its workers sent nothing for a minute."""
+    pattern = r"No available shared memory broadcast block found in \d+ seconds"
+    found = scene.wrote(pattern, scene.ranks)
+    return None if found is None else Found(f'it said "{found[1][0]}"')
+
+
+def _in_a_group(scene: Scene) -> Found | None:
+    """A rank waits for its peers in torch.distributed."""
+    if scene.group is None:
+        return None
+    where = next((worded(f) for f in scene.frames if not f.native), "")
+    return Found(f"it waits in {where}")
+
+
+CAUSES = (
+    KnownCause(
+        id="ray-placement",
+        title="Ray has no place for what is asked for",
+        signs=(need(_placement, 0.65), also(_not_placed, 0.5)),
+        why="The job waits until Ray has GPUs and cores free as asked for; while they are taken, "
+        "or never existed, that lasts for ever.",
+        avoid=(
+            "`ray status` shows what is asked for, what there is, and what is taken",
+            "ask for less; end what is left of earlier jobs (`ray stop`)",
+        ),
+        references=(
+            "ray-project/ray#27287",
+            "ray-project/ray#38006",
+            "OpenRLHF/OpenRLHF#865",
+            "OpenRLHF/OpenRLHF#958",
+        ),
+    ),
+    KnownCause(
+        id="ray-task",
+        title="an actor or task of Ray does not answer",
+        signs=(need(_ray_waits, 0.55), also(_not_placed, 0.4), unless(_placement)),
+        why="The driver waits for a result; the actor that owes it is not started yet, or is stuck "
+        "itself: it is another process, often on another node.",
+        avoid=(
+            "`ray list actors`, `ray list tasks` and `ray stack` show where it stands",
+            "the same versions of ray, vllm and torch everywhere",
+        ),
+        references=("ray-project/ray#3233", "OpenRLHF/OpenRLHF#492", "huggingface/open-r1#617"),
+    ),
+    KnownCause(
+        id="vllm-workers",
+        title="vLLM's engine waits for its workers",
+        signs=(need(_engine, 0.6), also(_broadcast_is_empty, 0.4), unless(_in_a_group)),
+        why="The engine waits for a worker that still compiles or loads, or is stuck in NCCL; it "
+        "says so once a minute.",
+        avoid=(
+            "look at the workers, not at the engine: py-spy dump on each of them",
+            "wait while they use CPU; enforce_eager=True leaves compilation out: slower later",
+        ),
+        references=("vllm-project/vllm#27313", "vllm-project/vllm#6370", "vllm-project/vllm#9920"),
+    ),
+)

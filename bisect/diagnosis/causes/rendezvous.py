@@ -1,0 +1,180 @@
+"""Where ranks meet: the store, its address, and who counts as whom."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from .addresses import is_loopback, port_of
+from .known import Found, KnownCause, also, need, unless
+from .membership import group_values, number
+from .network import no_answer_from_the_master
+from .scene import Scene
+from .signs import makes_a_group, meets_its_peers
+
+_JOINED = re.compile(
+    r"world_size=(?P<world>\d+), (?:num_workers_joined|worker_count)=(?P<joined>\d+)"
+)
+
+
+# ---- signs ---------------------------------------------------------------------------------------
+
+
+def _same_rank_twice(scene: Scene) -> Found | None:
+    """Two processes make the group with the same rank."""
+    inside = [group_values(scene, r).get("rank") for r in scene.living]
+    variables = [number(r.environment.get("RANK", "")) for r in scene.living]
+    for numbers in (inside, variables):
+        counted = Counter(n for n in numbers if n is not None)
+        twice = next((n for n, times in counted.items() if times > 1), None)
+        if twice is not None:
+            return Found(f"{counted[twice]} processes say that they are rank {twice}")
+    return None
+
+
+def _too_many_joined(scene: Scene) -> Found | None:
+    """Torch counts more joins than the world has ranks."""
+    for facts in scene.ranks:
+        for text in (facts.error, *facts.output, facts.last_line):
+            match = _JOINED.search(text)
+            if match is not None and int(match["joined"]) > int(match["world"]):
+                joined, world = match["joined"], match["world"]
+                return Found(
+                    f"torch counted {joined} joins of a world of {world}",
+                    {"joined": joined, "world": world},
+                )
+    return None
+
+
+def _masters_differ(scene: Scene) -> Found | None:
+    """MASTER_ADDR or MASTER_PORT is not the same on every rank."""
+    for name in ("MASTER_PORT", "MASTER_ADDR"):
+        values = {r.rank: v for r in scene.living if (v := r.environment.get(name))}
+        told = {_same_name(v) if name == "MASTER_ADDR" else v for v in values.values()}
+        if len(told) > 1:
+            first, other = list(dict.fromkeys(values.values()))[:2]
+            ranks = {v: next(r for r in values if values[r] == v) for v in (first, other)}
+            return Found(
+                f"{name} is {first} on rank {ranks[first]} and {other} on rank {ranks[other]}",
+                {"name": name},
+            )
+    return None
+
+
+def _same_name(address: str) -> str:
+    return "localhost" if is_loopback(address) else address
+
+
+def _counts_on_other_nodes(scene: Scene) -> Found | None:
+    """It can only wait for ranks of another node."""
+    subject = scene.subject
+    away = subject is not None and subject.rank in scene.situations
+    if subject is None or not away or not scene.situations[subject.rank].away:
+        return None
+    here, world = len(scene.job.local_ranks), scene.job.world_size
+    return Found(f"all {here} ranks of this node are there, of {world} in the job")
+
+
+def _master_is_this_machine(scene: Scene) -> Found | None:
+    """MASTER_ADDR is an address that means another machine on each node."""
+    address = scene.environment.get("MASTER_ADDR", "")
+    return Found(f"MASTER_ADDR={address}", {"address": address}) if is_loopback(address) else None
+
+
+def _store_of_a_stranger(scene: Scene) -> Found | None:
+    """Something that is not of the job answers at MASTER_PORT."""
+    port = scene.environment.get("MASTER_PORT", "")
+    known = scene.job_pids | {look.ppid for r in scene.ranks for look in r.looks[-1:]}
+    for socket in scene.view.look.sockets if scene.view and port else ():
+        if port_of(socket.peer) != port or socket.state != "ESTABLISHED" or not socket.peer_pids:
+            continue
+        names = [n for n in socket.peer_names if not n.startswith(("python", "torchrun", "pt_"))]
+        if names and not set(socket.peer_pids) & known:
+            return Found(
+                f"{socket.peer} is served by {names[0]} ({socket.peer_pids[0]})",
+                {"stranger": names[0], "port": port},
+            )
+    return None
+
+
+# ---- causes --------------------------------------------------------------------------------------
+
+_PL = "Lightning-AI/pytorch-lightning"
+
+CAUSES = (
+    KnownCause(
+        id="duplicate-rank",
+        title="two processes have the same rank",
+        signs=(need(_same_rank_twice, 0.8), need(makes_a_group, 0.4)),
+        why="The group counts ranks. Two processes with the same one are counted as one, and the "
+        "rank that is missing never comes.",
+        avoid=(
+            "rank = node * processes a node + local rank: a local rank is there once a node",
+            "srun with --ntasks-per-node equal to the number of devices, so that only one of srun "
+            "and Lightning starts processes",
+            "a different --node-rank on each node",
+        ),
+        references=("pytorch/pytorch#23074", f"{_PL}#4389", "NVIDIA/nvidia-resiliency-ext#142"),
+    ),
+    KnownCause(
+        id="more-joins-than-world",
+        title="more processes joined the store than the world has ranks",
+        signs=(need(_too_many_joined, 0.85),),
+        why="{joined} joins were counted for a world of {world}: a second job, or an earlier "
+        "attempt of this one, uses the same store.",
+        avoid=(
+            "another MASTER_PORT for each job; torchrun --standalone finds a free one",
+            "end what is left of an earlier attempt",
+        ),
+        references=("huggingface/accelerate#157",),
+        outcomes=("hang", "interrupted", "crash"),
+    ),
+    KnownCause(
+        id="different-master",
+        title="ranks look for the store at different addresses",
+        signs=(
+            need(_masters_differ, 0.75),
+            need(makes_a_group, 0.5),
+            unless(no_answer_from_the_master),
+        ),
+        why="{name} is not the same on all ranks: they wait for one another in different places.",
+        avoid=(
+            "choose the port once, before the ranks are started, and give it to all",
+            "let torchrun set MASTER_ADDR and MASTER_PORT",
+        ),
+        references=("pytorch/pytorch#53395",),
+    ),
+    KnownCause(
+        id="master-is-loopback",
+        title="every node is its own master: MASTER_ADDR is the machine itself",
+        signs=(
+            need(_counts_on_other_nodes, 0.5),
+            need(_master_is_this_machine, 0.55),
+            also(meets_its_peers, 0.1),
+        ),
+        why="MASTER_ADDR={address} means another machine on each node: each waits for the others "
+        "at its own store.",
+        avoid=("MASTER_ADDR=<a name or address of node 0 that the others reach>",),
+        references=("mlc-ai/pith-train#91",),
+    ),
+    KnownCause(
+        id="other-node-missing",
+        title="the ranks of another node have not come",
+        signs=(need(_counts_on_other_nodes, 0.6),),
+        why="All ranks of this node are there and wait for those of another one.",
+        avoid=(
+            "look at the other node's output: did its launcher start, can it reach this node?",
+            "the same --nnodes and rendezvous address, and a different --node-rank, on every node",
+        ),
+        references=("facebookresearch/fairseq#4082", "pytorch/pytorch#52848"),
+    ),
+    KnownCause(
+        id="foreign-store",
+        title="another program answers at MASTER_PORT",
+        signs=(need(_store_of_a_stranger, 0.7), need(makes_a_group, 0.3)),
+        why="{stranger} listens at port {port}, which the ranks take for torch's store; it does "
+        "not speak its language and never answers.",
+        avoid=("another MASTER_PORT; torchrun --standalone finds a free one",),
+        references=("huggingface/accelerate#157",),
+    ),
+)

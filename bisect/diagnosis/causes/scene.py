@@ -1,0 +1,238 @@
+"""What a matcher may look at: the verdict so far, and the facts it rests on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+
+from ...facts import Frame, JobFacts, Look, RankFacts, Socket, Syscall, Verdict
+from ..collectives import mismatch
+from ..distributed import GroupWait, group_wait
+from ..frames import job_frames, owner, short
+from ..graph import WaitGraph
+from ..mismatch import Mismatch
+from ..peers import Situation, is_gone
+from ..view import Seen, seen
+from .addresses import host_of, is_local, is_talking, may_be, port_of, proxies
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A job that hangs, crashed or is slow: the verdict without its cause, and all facts.
+
+    `verdict` has culprits, call, component and what is waited for. Matchers may use frames of
+    public libraries, facts of the kernel, and what differs between ranks.
+    """
+
+    job: JobFacts
+    ranks: tuple[RankFacts, ...]
+    verdict: Verdict
+    situations: Mapping[int, Situation] = field(default_factory=dict)
+    graph: WaitGraph | None = None
+
+    @cached_property
+    def subject(self) -> RankFacts | None:
+        """The rank that the verdict is about: the first culprit that lives, else one that waits,
+        else the first culprit.
+        """
+        chosen = [r for rank in self.verdict.ranks.culprit if (r := self.rank(rank))]
+        living = [r for r in chosen if r.looks and r.alive]
+        waiting = [r for r in self.ranks if r.rank in self.verdict.ranks.waiting and r.looks]
+        return next(iter([*living, *waiting, *chosen]), None)
+
+    @cached_property
+    def culprits(self) -> tuple[RankFacts, ...]:
+        return tuple(r for rank in self.verdict.ranks.culprit if (r := self.rank(rank)))
+
+    @cached_property
+    def living(self) -> tuple[RankFacts, ...]:
+        """The ranks that live and were looked at."""
+        return tuple(r for r in self.ranks if r.looks and not is_gone(r))
+
+    @cached_property
+    def views(self) -> Mapping[int, Seen]:
+        """Each living rank, by number, as its looks show it together."""
+        return {r.rank: view for r in self.living if (view := seen(r.looks)) is not None}
+
+    @cached_property
+    def view(self) -> Seen | None:
+        """The subject as its looks show it together."""
+        if self.subject is None:
+            return None
+        return self.views.get(self.subject.rank) or seen(self.subject.looks)
+
+    @cached_property
+    def call(self) -> str:
+        """The name of the system call that the subject is in, "" if that is not known."""
+        return self.view.call_name if self.view else ""
+
+    @cached_property
+    def group(self) -> GroupWait | None:
+        """In which way the subject waits for its peers, None if it does not."""
+        return group_wait(self.view) if self.view else None
+
+    @cached_property
+    def frames(self) -> tuple[Frame, ...]:
+        """The subject's main thread, innermost first, native frames included."""
+        return self.view.frames if self.view else ()
+
+    @cached_property
+    def python(self) -> tuple[Frame, ...]:
+        """The Python frames of the job on the subject's main thread, innermost first."""
+        return job_frames(self.frames, self.job.package)
+
+    @cached_property
+    def inner(self) -> tuple[Frame, ...]:
+        """The subject's frames inside of what the job's own code called: a library's alone."""
+        own = ("user", "step")
+        last = next(
+            (i for i, f in enumerate(self.frames) if owner(f, self.job.package) in own), None
+        )
+        return self.frames[:last]
+
+    @cached_property
+    def children(self) -> tuple[Look, ...]:
+        """The last look at each living descendant of the subject."""
+        families = self.subject.children if self.subject else ()
+        return tuple(looks[-1] for looks in families if looks and looks[-1].state not in "ZX")
+
+    @cached_property
+    def workers(self) -> tuple[Seen, ...]:
+        """Each living descendant of the subject as its looks show it together."""
+        families = self.subject.children if self.subject else ()
+        views = (seen(looks) for looks in families)
+        return tuple(view for view in views if view is not None and view.state not in "ZX")
+
+    @cached_property
+    def mismatch(self) -> Mismatch | None:
+        """Where the logs of the ranks show first that they called different collectives."""
+        return mismatch(self.ranks)
+
+    @cached_property
+    def environment(self) -> Mapping[str, str]:
+        """What matters of the subject's environment."""
+        return self.subject.environment if self.subject else {}
+
+    @cached_property
+    def family(self) -> tuple[Look, ...]:
+        """The last look at the subject and at each of its living descendants."""
+        return (self.view.look, *self.children) if self.view else self.children
+
+    @cached_property
+    def job_pids(self) -> frozenset[int]:
+        """The processes of the job that are known: ranks and their descendants."""
+        pids = {r.pid for r in self.ranks if r.pid is not None}
+        for facts in self.ranks:
+            pids.update(look.pid for looks in (facts.looks, *facts.children) for look in looks)
+        return frozenset(pids)
+
+    @cached_property
+    def _own_ends(self) -> frozenset[str]:
+        """The local addresses of all sockets of the job: a peer among them is the job itself."""
+        families = (fam for r in self.ranks for fam in (r.looks, *r.children) if fam)
+        return frozenset(s.local for fam in families for s in fam[-1].sockets if s.local)
+
+    @cached_property
+    def blocking(self) -> Socket | None:
+        """The socket with another end that the subject's system call is about, if there is one."""
+        return self._socket_of(self.view.call) if self.view else None
+
+    @cached_property
+    def blocking_threads(self) -> tuple[Socket, ...]:
+        """The same for the system calls of the subject's other threads."""
+        look = self.view.look if self.view else None
+        others = [k.syscall for k in look.kernel if k.tid != look.pid] if look else []
+        return tuple(s for call in others if (s := self._socket_of(call)) is not None)
+
+    def _socket_of(self, call: Syscall | None) -> Socket | None:
+        for descriptor in call.descriptors if call else ():
+            inode = "".join(c for c in descriptor.path if c.isdigit())
+            known = self.view.look.sockets if self.view else ()
+            found = descriptor.socket or next((s for s in known if str(s.inode) == inode), None)
+            if found is not None and (is_talking(found) or is_local(found)):
+                return found
+        return None
+
+    @cached_property
+    def outward(self) -> tuple[tuple[Look, Socket], ...]:
+        """The connections by which the subject or a descendant talks to something that is not of
+        the job, with who has them; the store and what forked workers inherited left out.
+        """
+        found: dict[int, tuple[Look, Socket]] = {}
+        store = self.environment.get("MASTER_PORT", "")
+        for look in self.family:
+            for socket in look.sockets:
+                inside = set(socket.peer_pids) & self.job_pids or socket.peer in self._own_ends
+                if is_talking(socket) and not inside and port_of(socket.peer) != store:
+                    found.setdefault(socket.inode, (look, socket))
+        return tuple(found.values())
+
+    def all_looks(self, pid: int) -> tuple[Look, ...]:
+        """Return all looks at the subject or at a descendant of it, oldest first."""
+        subject = self.subject
+        families = (subject.looks, *subject.children) if subject else ()
+        return next((looks for looks in families if looks and looks[-1].pid == pid), ())
+
+    def proxy_at(self, address: str) -> str:
+        """Return the variable that names `address` as a proxy, "" if none does."""
+        for name, (host, port) in proxies(self.environment).items():
+            if port == port_of(address) and may_be(host, host_of(address), port):
+                return name
+        return ""
+
+    def rank(self, number: int) -> RankFacts | None:
+        return next((r for r in self.ranks if r.rank == number), None)
+
+    def frame(self, file: str, function: str = r".*") -> Frame | None:
+        """Return the innermost frame of the subject in `file` (a regular expression for the end of
+        the path) and `function` (one for its unqualified name).
+        """
+        return find_frame(self.frames, file, function)
+
+    def ranks_in(self, file: str, function: str = r".*") -> tuple[int, ...]:
+        """Return the living ranks whose main thread has such a frame, as in `frame`."""
+        return tuple(n for n, view in self.views.items() if find_frame(view.frames, file, function))
+
+    def waiting_for_it(self) -> tuple[int, ...]:
+        """Return the ranks that wait for a culprit, as far as that is known."""
+        guilty = set(self.verdict.ranks.culprit)
+        waiting = self.verdict.ranks.waiting
+        return tuple(
+            r for r in waiting if r not in self.situations or self.situations[r].needs & guilty
+        )
+
+    def wrote(
+        self, pattern: str, ranks: Sequence[RankFacts] | None = None
+    ) -> tuple[RankFacts, re.Match[str]] | None:
+        """Return the first match in what ranks (the culprits if None) ended with or logged: their
+        error, its traceback, then the last lines of their libraries.
+        """
+        for facts in self.culprits if ranks is None else ranks:
+            for text in (facts.error, facts.traceback, *facts.output):
+                match = re.search(pattern, text) if text else None
+                if match is not None:
+                    return facts, match
+        return None
+
+    def inside(self, file: str, function: str = r".*") -> Frame | None:
+        """Return the innermost frame, as in `frame`, below the job's own code: what a library does
+        that the job called, not one that runs the job (a sweep's agent, a worker of Ray).
+        """
+        return find_frame(self.inner, file, function)
+
+    def descendants_frames(self) -> Iterator[tuple[Look, tuple[Frame, ...]]]:
+        """Yield each descendant of the subject with the frames of all its Python threads."""
+        for look in self.children:
+            yield look, tuple(frame for thread in look.threads for frame in thread.frames)
+
+
+def find_frame(frames: tuple[Frame, ...], file: str, function: str = r".*") -> Frame | None:
+    """Return the first of `frames` that matches, as in `Scene.frame`."""
+    return next((f for f in frames if _matches(file, function, f.file, f.name)), None)
+
+
+@lru_cache(maxsize=1 << 16)  # a thousand ranks have few different frames
+def _matches(file: str, function: str, path: str, name: str) -> bool:
+    return bool(re.search(rf"(?:{file})$", path) and re.fullmatch(function, short(name)))

@@ -1,0 +1,123 @@
+"""Signs that several causes share, and what makes more of the same kind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ...facts import Frame, Look, Socket
+from ..frames import worded
+from .known import Found, Looks_for, said
+from .scene import Scene
+
+
+def frame_in(file: str, function: str, words: str) -> Looks_for:
+    """Return a sign: the subject's main thread is in `function` in `file` (regular expressions, as
+    for `Scene.inside`).
+    """
+
+    @said(words)
+    def looks_for(scene: Scene) -> Found | None:
+        frame = scene.inside(file, function)
+        return None if frame is None else Found(f"frame {worded(frame)}")
+
+    return looks_for
+
+
+def native_in(function: str, words: str) -> Looks_for:
+    """Return a sign: a native frame of the subject's main thread has a name with `function`."""
+
+    @said(words)
+    def looks_for(scene: Scene) -> Found | None:
+        for frame in scene.frames:
+            if frame.native and re.search(function, frame.name):
+                return Found(f"native frame {native_name(frame)}")
+        return None
+
+    return looks_for
+
+
+def ended_with(pattern: str, words: str) -> Looks_for:
+    """Return a sign: the error with which a culprit ended, or its libraries' last lines, match
+    `pattern`; its named groups are values.
+    """
+
+    @said(words)
+    def looks_for(scene: Scene) -> Found | None:
+        found = scene.wrote(pattern)
+        if found is None:
+            return None
+        facts, match = found
+        values = {name: value for name, value in match.groupdict().items() if value is not None}
+        quoted = " ".join(match[0].split())[:160]
+        return Found(f'rank {facts.rank} ended with "{quoted}"', {"rank": facts.rank} | values)
+
+    return looks_for
+
+
+def makes_a_group(scene: Scene) -> Found | None:
+    """A rank waits where a process group is made."""
+    if scene.group != "construction":
+        return None
+    where = next((worded(f) for f in scene.frames if not f.native), "")
+    return Found(f"it waits in {where}, where the process group is made")
+
+
+def meets_its_peers(scene: Scene) -> Found | None:
+    """A rank waits for its peers: where a process group is made, or in a collective."""
+    if scene.group not in ("construction", "collective"):
+        return None
+    where = next((worded(f) for f in scene.frames if not f.native), "")
+    return Found(f"it waits for its peers in {where}")
+
+
+def others_wait_for_it(scene: Scene) -> Found | None:
+    """Other ranks wait for this one."""
+    waiting = scene.waiting_for_it()
+    return Found(f"{ranks_in_words(waiting)} wait for it") if waiting else None
+
+
+def nothing_came(scene: Scene) -> Found | None:
+    """No byte came over its connection between the first look and the last."""
+    own = scene.blocking
+    return silence(scene, [(k, s) for k, s in scene.outward if own is None or s == own])
+
+
+def silence(scene: Scene, connections: Iterable[tuple[Look, Socket]]) -> Found | None:
+    """Return that nothing came over one of `connections`, None if something came over all."""
+    for look, socket in connections:
+        if socket.state != "ESTABLISHED":
+            continue
+        earlier = [
+            one
+            for looks in scene.all_looks(look.pid)
+            for s in looks.sockets
+            if s.inode == socket.inode and (one := s.received) is not None
+        ]
+        if socket.received == 0 or (len(earlier) > 1 and earlier[0] == earlier[-1]):
+            return Found(f"nothing comes from {socket.peer}", {"peer": socket.peer})
+    return None
+
+
+def through_a_proxy(scene: Scene) -> Found | None:
+    """The other end of its connection is the proxy that a variable names."""
+    for _, socket in scene.outward:
+        name = scene.proxy_at(socket.peer)
+        if name:
+            return Found(f"{socket.peer} is the proxy of {name}", {"variable": name})
+    return None
+
+
+def ranks_in_words(ranks: tuple[int, ...]) -> str:
+    """Return "rank 1", or "ranks 0, 2 and 3"; of many the first few."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    shown = [str(rank) for rank in sorted(ranks)]
+    if len(shown) > 6:
+        shown = [*shown[:5], f"{len(shown) - 5} more"]
+    return f"ranks {', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def native_name(frame: Frame) -> str:
+    """Return the name of a function of C or C++ without its arguments."""
+    return frame.name.partition("(")[0].partition("<")[0][:80]

@@ -1,0 +1,150 @@
+"""Code of the job's own that sleeps: after an error that nobody saw, in a loop, or because it is
+told to.
+"""
+
+from __future__ import annotations
+
+from ..frames import owner, worded
+from ..syscalls import SLEEPS
+from .known import Found, KnownCause, also, need, unless
+from .scene import Scene
+from .signs import frame_in, others_wait_for_it
+
+_SHORT = 60.0  # seconds: whoever sleeps so long in one go does not poll
+_FAILURE = (
+    r"(?i)\b(?:traceback|\w*error|\w*exception|failed|failure|will retry|retrying|try again"
+    r"|giving up|gave up)\b[^\n]{0,80}"
+)
+
+
+def _own_code_sleeps(scene: Scene) -> Found | None:
+    """A rank sleeps in the job's own code (time.sleep)."""
+    view = scene.view
+    if view is None or view.running or view.holds_gil or scene.call not in SLEEPS - {"pause"}:
+        return None
+    wait = scene.verdict.waits_for
+    frame = next(iter(scene.python), None)
+    if frame is None or owner(frame, scene.job.package) not in ("user", "step"):
+        return None
+    if wait is not None and wait.kind not in ("sleep", "rank"):
+        return None
+    return Found(f"it sleeps in {worded(frame)}", {"place": worded(frame)})
+
+
+def _left(scene: Scene) -> tuple[float, ...]:
+    """Return what is left of the sleep in each look that tells."""
+    looks = scene.subject.looks if scene.subject is not None else ()
+    mains = [next((k for k in look.kernel if k.tid == look.pid), None) for look in looks]
+    calls = [k.syscall for k in mains if k is not None and k.syscall is not None]
+    return tuple(c.timeout for c in calls if c.name in SLEEPS and c.timeout is not None)
+
+
+def _again_and_again(scene: Scene) -> Found | None:
+    """It sleeps for a short time, again and again, in the same place."""
+    left, subject = _left(scene), scene.subject
+    if not left or max(left) > _SHORT or subject is None or len(subject.looks) < 2:
+        return None
+    return Found(f"it sleeps for {max(left):.3g} s at most, in the same place in every look")
+
+
+def _for_long(scene: Scene) -> Found | None:
+    """The sleep is a long one."""
+    left = _left(scene)
+    return Found(f"{left[-1]:.0f} s of the sleep are left") if left and left[-1] > _SHORT else None
+
+
+def _wrote_of_a_failure(scene: Scene) -> Found | None:
+    """It logged an error, or that it would try again."""
+    found = scene.wrote(_FAILURE, (scene.subject,) if scene.subject is not None else ())
+    return Found(f'it wrote "{found[1][0].strip()[:120]}"') if found is not None else None
+
+
+_retries = frame_in(
+    r"(?:tenacity|backoff|retrying|retry|stamina)/\S+\.py|urllib3/util/retry\.py"
+    r"|google/api_core/retry\S*\.py|botocore/\S+\.py",
+    r"_?sleep\w*|__call__|call|_?retry\w*|wrapped_f|wrapper|iter|do|_make_request",
+    "A library retries what failed (tenacity, backoff, urllib3, botocore)",
+)
+_of_a_service = frame_in(r"(?:wandb|huggingface_hub)/\S+\.py", r".*", "W&B or the hub is asked")
+
+
+def _asleep(scene: Scene) -> Found | None:
+    """It sleeps meanwhile."""
+    return Found("it sleeps between two tries") if scene.call in SLEEPS else None
+
+
+def _tries(scene: Scene) -> Found | None:
+    """A library sleeps between two tries."""
+    frame = next((f for f in scene.python if owner(f, scene.job.package) == "user"), None)
+    if _retries(scene) is None or _asleep(scene) is None:
+        return None
+    where = worded(frame) if frame is not None else "unknown code"
+    return Found(f"what fails was called in {where}", {"place": where})
+
+
+CAUSES = (
+    KnownCause(
+        id="swallowed-exception",
+        title="a rank failed, went on as if nothing had happened, and sleeps",
+        signs=(
+            need(_own_code_sleeps, 0.4),
+            need(_wrote_of_a_failure, 0.4),
+            also(_for_long, 0.2),
+            also(others_wait_for_it, 0.2),
+        ),
+        why="It wrote of a failure, and now sleeps in {place}: an `except` has eaten the exception "
+        "that would have ended it. The others wait for it.",
+        avoid=(
+            "let the exception end the rank: torchrun then ends the others and says why",
+            "`logging.exception` in that `except`, at least: it shows the traceback",
+        ),
+        references=("Lightning-AI/pytorch-lightning#8130",),
+    ),
+    KnownCause(
+        id="polling-loop",
+        title="a rank sleeps and looks, again and again, for something that does not come",
+        signs=(
+            need(_own_code_sleeps, 0.45),
+            need(_again_and_again, 0.4),
+            also(others_wait_for_it, 0.2),
+            unless(_wrote_of_a_failure),
+        ),
+        why="A loop in {place} waits for something (a file of another rank, say) that does not "
+        "come. No system call says for what.",
+        avoid=(
+            "look what the loop waits for: a path that is not shared between nodes, a step that "
+            "another rank leaves out",
+            "a time limit in that loop, and a message that names what is missing",
+        ),
+        references=("allenai/OLMo#235", "KempnerInstitute/KempnerForge#49"),
+    ),
+    KnownCause(
+        id="own-code-sleeps",
+        title="the job's own code sleeps",
+        signs=(
+            need(_own_code_sleeps, 0.5),
+            also(_for_long, 0.3),
+            also(others_wait_for_it, 0.2),
+            unless(_again_and_again),
+            unless(_wrote_of_a_failure),
+        ),
+        why="It sleeps in {place}. If it is to wait for better times after a failure, the failure "
+        "was not shown.",
+        avoid=(
+            "look why that line is reached on this rank: after an `except`, below a condition",
+            "let failures end the rank: torchrun then ends the others and says why",
+        ),
+        references=("Lightning-AI/pytorch-lightning#8130",),
+    ),
+    KnownCause(
+        id="retry-loop",
+        title="a library tries again and again what fails every time",
+        signs=(need(_retries, 0.5), need(_tries, 0.4), unless(_of_a_service)),
+        why="What {place} asks for fails, and a library sleeps between two tries without a word.",
+        avoid=(
+            "fewer tries, and a limit for all of them: its error then says what fails",
+            "logging.basicConfig(level=logging.INFO): most of these libraries log each try",
+        ),
+        references=("https://tenacity.readthedocs.io/en/latest/",),
+    ),
+)

@@ -1,0 +1,204 @@
+"""Slow, not hung: work that is long, done by one rank alone, or on a machine that is too small."""
+
+from __future__ import annotations
+
+import re
+
+from ..frames import worded
+from .known import Found, KnownCause, also, need, unless
+from .processes_seen import called, place
+from .scene import Scene
+from .signs import others_wait_for_it
+
+_COMPILES = (
+    r"torch/(?:_dynamo|_inductor|_functorch|fx/experimental)/\S+\.py",
+    r"triton/(?:compiler|runtime)/\S+\.py",
+    r"torch/utils/cpp_extension\.py",
+    r"(?:jax|xla|torch_xla|tvm|tensorrt\w*)/\S+\.py",
+)
+_COMPILERS = re.compile(
+    r"ninja|(?:\S+-)?(?:g\+\+|gcc|c\+\+|clang(?:\+\+)?)(?:-\d+)?|nvcc|cc1|cc1plus|cicc|ptxas|hipcc"
+)
+_LOADS = (
+    r"safetensors/\S+\.py",
+    r"torch/(?:serialization|_weights_only_unpickler)\.py",
+    r"transformers/(?:modeling_utils|core_model_loading|integrations/\w+)\.py",
+    r"torch/distributed/checkpoint/\S+\.py",
+    r"(?:deepspeed|accelerate)/\S*(?:checkpoint|load|modeling)\S*\.py",
+)
+_OVERLOADED = 0.4  # of the time ready, and without a core
+
+
+# ---- signs ---------------------------------------------------------------------------------------
+
+
+def _compiles(scene: Scene) -> Found | None:
+    """A rank compiles (torch.compile, Triton, an extension), or its children do."""
+    for look in scene.children:
+        if _COMPILERS.fullmatch(look.name):
+            return Found(f"its child {called(look)} compiles", {"what": called(look)})
+    frame = next((f for file in _COMPILES if (f := scene.frame(file)) is not None), None)
+    if frame is None:
+        return None
+    return Found(f"it compiles: frame {worded(frame)}", {"what": worded(frame)})
+
+
+def _loads(scene: Scene) -> Found | None:
+    """A rank loads weights."""
+    frame = next((f for file in _LOADS if (f := scene.frame(file)) is not None), None)
+    if frame is None:
+        return None
+    return Found(f"it loads weights: frame {worded(frame)}", {"place": worded(frame)})
+
+
+def _initializes(scene: Scene) -> Found | None:
+    """A rank fills new weights with numbers (torch.nn.init)."""
+    frame = scene.frame(r"torch/nn/init\.py") or scene.frame(
+        r".*", r"reset_parameters|_init_weights"
+    )
+    if frame is None:
+        return None
+    return Found(f"it initializes weights: frame {worded(frame)}", {"place": worded(frame)})
+
+
+def _imports(scene: Scene) -> Found | None:
+    """A rank imports something."""
+    frame = scene.frame(r"<frozen importlib\._bootstrap(?:_external)?>", "_find_and_load|get_data")
+    call = scene.verdict.call or ""
+    if frame is None or not call.startswith("import"):
+        return None
+    return Found(f"it is in {call}", {"what": f"`{call}`"})
+
+
+def _moves(scene: Scene) -> Found | None:
+    """It moves: what it does is said by what changed between the looks."""
+    subject = scene.subject
+    if subject is None or not (subject.moved or subject.busy):
+        return None
+    return Found(f"rank {subject.rank} {subject.moved or 'computes'}")
+
+
+def _works_alone(scene: Scene) -> Found | None:
+    """One rank, or a few, work while the others wait for them."""
+    culprits, waiting = scene.verdict.ranks.culprit, scene.waiting_for_it()
+    view = scene.view
+    if not culprits or not waiting or len(culprits) > len(waiting) or view is None:
+        return None
+    return Found(f"rank {culprits[0]} is at work in {place(view)}", {"place": place(view)})
+
+
+def _waits_for_cores(scene: Scene) -> Found | None:
+    """Ranks are ready to run, and wait for a core most of the time."""
+    shares = []
+    for facts in scene.living:
+        samples = [look.sample for look in facts.looks if look.sample is not None]
+        if len(samples) > 1 and samples[-1].at > samples[0].at:
+            delayed = samples[-1].delayed - samples[0].delayed
+            shares.append(delayed / (samples[-1].at - samples[0].at))
+    if not shares or max(shares) < _OVERLOADED:
+        return None
+    cores = scene.job.machine.cores
+    values = {"share": f"{max(shares):.0%}", "cores": cores if cores is not None else "too few"}
+    return Found(f"ranks wait for a core {max(shares):.0%} of the time", values)
+
+
+def _few_cores(scene: Scene) -> Found | None:
+    """There are fewer cores than ranks and workers."""
+    cores = scene.job.machine.cores
+    running = sum(
+        1
+        for facts in scene.living
+        for looks in (facts.looks, *facts.children)
+        if looks and any(k.state == "R" for k in looks[-1].kernel)
+    )
+    if cores is None or running <= cores:
+        return None
+    return Found(f"{running} processes want one of {cores} cores")
+
+
+# ---- causes --------------------------------------------------------------------------------------
+
+CAUSES = (
+    KnownCause(
+        id="cold-compile",
+        title="code is compiled for the first time",
+        signs=(need(_compiles, 0.6), also(_moves, 0.4)),
+        why="torch.compile, Triton or an extension compiles ({what}). The first step takes "
+        "minutes; later starts find the result in a cache.",
+        avoid=(
+            "keep the caches: TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR, TORCH_EXTENSIONS_DIR",
+            "compile once on one rank before the job, with the same shapes",
+        ),
+        references=("radixark/miles#3158",),
+        outcomes=("slow",),
+    ),
+    KnownCause(
+        id="slow-load",
+        title="loading the weights takes long",
+        signs=(need(_loads, 0.55), also(_moves, 0.4), unless(_compiles)),
+        why="It is at work in {place}: many gigabytes from storage, or on each rank once more.",
+        avoid=(
+            "weights on a local disk; safetensors in place of pickles",
+            "load on one rank and broadcast (FSDP: sync_module_states=True), or build on meta",
+        ),
+        references=("huggingface/transformers#28139", "sgl-project/sglang#37806"),
+        outcomes=("slow",),
+    ),
+    KnownCause(
+        id="slow-initialization",
+        title="weights are initialized on the CPU",
+        signs=(need(_initializes, 0.6), also(_moves, 0.3)),
+        why="It fills new weights in {place}, on one core of the CPU.",
+        avoid=(
+            "build the model on the GPU or on meta (`with torch.device(...)`), then load weights",
+            "a cheaper initialization than orthogonal_ for large matrices",
+        ),
+        references=("https://docs.pytorch.org/docs/stable/meta.html",),
+        outcomes=("slow",),
+    ),
+    KnownCause(
+        id="slow-import",
+        title="importing takes long",
+        signs=(need(_imports, 0.55), also(_moves, 0.35)),
+        why="{what} reads thousands of small files; from a network file system each costs a way "
+        "there and back.",
+        avoid=(
+            "the environment on a local disk, or in an image of a container",
+            "`python -X importtime` says which package takes how long",
+        ),
+        references=("Garden-AI/rootstock#167", "wandb/wandb#5214"),
+        outcomes=("slow",),
+    ),
+    KnownCause(
+        id="one-rank-works-alone",
+        title="one rank works for long while the others wait at a barrier",
+        signs=(need(_works_alone, 0.45), need(_moves, 0.3), also(others_wait_for_it, 0.2)),
+        why="It is at work in {place}, and the others wait until the time limit of their "
+        "collective (10 minutes with NCCL, 30 with gloo) is over.",
+        avoid=(
+            "prepare data before the job, in a script of its own",
+            "init_process_group(timeout=timedelta(hours=2)), or Lightning's prepare_data, whose "
+            "barrier has no limit",
+        ),
+        references=(
+            "Lightning-AI/pytorch-lightning#19448",
+            "huggingface/transformers#17106",
+            "NVIDIA/nccl#849",
+        ),
+        outcomes=("slow",),
+    ),
+    KnownCause(
+        id="machine-overloaded",
+        title="the machine has too few cores for what runs on it",
+        signs=(need(_waits_for_cores, 0.6), also(_few_cores, 0.5)),
+        why="Ranks are ready and wait for a core {share} of the time; the machine or container "
+        "has {cores}.",
+        avoid=(
+            "fewer workers (num_workers) and OMP_NUM_THREADS=1 for each rank",
+            "more cores for each rank (`--cpus-per-task`); look for other jobs on that machine",
+        ),
+        toggles=(("num_workers", "0"),),
+        references=("https://docs.pytorch.org/docs/stable/elastic/run.html",),
+        outcomes=("slow",),
+    ),
+)

@@ -1,0 +1,296 @@
+"""Threads, locks in memory and event loops: whoever was to go on is not there, or waits as well."""
+
+from __future__ import annotations
+
+import re
+
+from ...facts import Frame, Kernel, Thread
+from ..frames import owner, worded
+from ..syscalls import POLLS
+from .known import Found, KnownCause, also, need
+from .processes_seen import inner, is_forked, native_frame, native_part, place
+from .scene import Scene, find_frame
+
+_PYTHON_LOCK = (
+    r"^(?:lock_PyThread_acquire_lock|PyThread_acquire_lock_timed|rlock_acquire|_PyMutex_\w+)"
+)
+_HANDS_OVER = (
+    (r"/queue\.py", "get|put|join"),
+    (r"/threading\.py", "wait|wait_for"),
+    (r"concurrent/futures/_base\.py", "result|wait"),
+)
+_RESULT = (r"concurrent/futures/_base\.py", "result")
+_POOL_THREAD = (r"concurrent/futures/thread\.py", "_worker")
+_LOOP = r"asyncio/(?:base_events|runners|unix_events)\.py"
+_SELECTS = r"/selectors\.py"
+# Threads that serve a library and never give up what somebody waits for.
+_SERVING = re.compile(r"/tqdm/_monitor\.py$|/wandb/\S+\.py$|/torch/_inductor/\S+\.py$")
+_SHARED_LOCK = (r"multiproc?ess(?:ing)?/synchronize\.py", "__enter__|acquire|wait")
+_FUTEX_TIME_LIMIT = 3  # which argument of futex() it is
+
+
+def _others(scene: Scene) -> tuple[Thread, ...]:
+    """Return the job's own threads of Python besides the main one."""
+    view, package = scene.view, scene.job.package
+    found = []
+    for thread in view.threads if view is not None else ():
+        ours = any(owner(frame, package) == "harness" for frame in thread.frames)
+        serves = any(_SERVING.search(frame.file) for frame in thread.frames)
+        if view is not None and thread is not view.main and not ours and not serves:
+            found.append(thread)
+    return tuple(found)
+
+
+def _kernel(scene: Scene, thread: Thread) -> Kernel | None:
+    looks = scene.view.look.kernel if scene.view is not None else ()
+    return next((k for k in looks if k.tid == thread.os_id), None)
+
+
+def _for_ever(kernel: Kernel | None) -> bool:
+    """Return True for a thread that sleeps in a futex without a time limit."""
+    call = kernel.syscall if kernel is not None else None
+    if call is None or call.name != "futex" or len(call.args) <= _FUTEX_TIME_LIMIT:
+        return False
+    return call.args[_FUTEX_TIME_LIMIT] == 0
+
+
+def _named(thread: Thread) -> str:
+    return f"thread {thread.name or thread.os_id}"
+
+
+def _own_lock(scene: Scene, thread: Thread) -> Frame | None:
+    """Return the frame in which a thread waits for a lock of Python's, in code that is not a
+    library's: `with lock`.
+    """
+    frame = inner(thread.frames)
+    if frame is None or owner(frame, scene.job.package) not in ("user", "step"):
+        return None
+    if not _for_ever(_kernel(scene, thread)):
+        return None
+    native = native_part(thread.frames)
+    locks = native_frame(thread.frames, _PYTHON_LOCK) is not None
+    return frame if locks or not native else None
+
+
+# ---- signs ---------------------------------------------------------------------------------------
+
+
+def _waits_for_a_lock(scene: Scene) -> Found | None:
+    """A rank's main thread waits for a lock of Python's in the job's own code."""
+    view = scene.view
+    main = view.main if view is not None else None
+    if view is None or main is None or view.running or is_forked(view):
+        return None
+    frame = _own_lock(scene, main)
+    if frame is None:
+        return None
+    return Found(f"it waits for a lock in {worded(frame)}", {"place": worded(frame)})
+
+
+def _another_waits_for_a_lock(scene: Scene) -> Found | None:
+    """Another thread waits for a lock in the job's own code too."""
+    for thread in _others(scene):
+        frame = _own_lock(scene, thread)
+        if frame is not None:
+            words = f"{_named(thread)} waits for a lock in {worded(frame)}"
+            return Found(words, {"other": _named(thread), "there": worded(frame)})
+    return None
+
+
+def _nobody_else(scene: Scene) -> Found | None:
+    """The job has no other thread of Python that could go on for it."""
+    view = scene.view
+    if view is None or not view.threads or _others(scene) or view.look.rung != "py-spy":
+        return None
+    return Found("it has no other thread of Python at work for the job")
+
+
+def _mutex_of_its_own(scene: Scene) -> Found | None:
+    """The thread itself has the mutex that it waits for."""
+    view = scene.view
+    futex = view.call.futex if view is not None and view.call is not None else None
+    if view is None or futex is None or futex.owner != view.look.pid:
+        return None
+    return Found("the mutex that it waits for is its own", {"place": place(view)})
+
+
+def _waits_for_itself(scene: Scene) -> Found | None:
+    """A thread waits for a lock that nobody else can have: it has it itself."""
+    own = _mutex_of_its_own(scene)
+    if own is not None:
+        return own
+    waits = _waits_for_a_lock(scene)
+    return Found("", waits.values) if waits is not None and _nobody_else(scene) else None
+
+
+def _waits_to_be_given(scene: Scene) -> Found | None:
+    """A rank waits for what another thread is to give (Queue.get, Event.wait, Future.result)."""
+    view = scene.view
+    main = view.main if view is not None else None
+    if view is None or main is None or not _for_ever(_kernel(scene, main)):
+        return None
+    python = tuple(frame for frame in scene.frames if not frame.native)[:4]
+    found = (find_frame(python, file, name) for file, name in _HANDS_OVER)
+    frame = next((frame for frame in found if frame is not None), None)
+    if frame is None or is_forked(view) or scene.children:
+        return None  # a worker may be what is waited for
+    return Found(f"it waits in {worded(frame)}", {"place": worded(frame)})
+
+
+def _waits_for_a_result(scene: Scene) -> Found | None:
+    """A rank waits for the result of a task in a pool of threads."""
+    frame = scene.frame(*_RESULT)
+    return None if frame is None else Found(f"it waits in {worded(frame)}")
+
+
+def _pool_waits_for_results(scene: Scene) -> Found | None:
+    """Every thread of the pool waits for the result of another task."""
+    pool = [t for t in _others(scene) if find_frame(t.frames, *_POOL_THREAD) is not None]
+    waiting = [t for t in pool if find_frame(t.frames, *_RESULT) is not None]
+    if not pool or len(waiting) < len(pool):
+        return None
+    frame = next((f for f in waiting[0].frames if owner(f, "") == "user"), None)
+    where = worded(frame) if frame is not None else "a task"
+    count = len(pool)
+    words = f"{'all ' if count > 1 else 'the only '}{count} thread{'s' if count > 1 else ''}"
+    return Found(f"{words} of the pool waits for another task in {where}", {"place": where})
+
+
+def _in_an_event_loop(scene: Scene) -> Found | None:
+    """A rank is in an event loop or a selector that waits without a time limit."""
+    view = scene.view
+    if view is None or view.call is None or view.running or scene.call not in POLLS:
+        return None
+    python = tuple(frame for frame in scene.frames if not frame.native)[:4]
+    frame = find_frame(python, _LOOP) or find_frame(python, _SELECTS)
+    if frame is None or view.call.timeout is not None:
+        return None
+    return Found(f"it waits in {scene.call} without a time limit, in {worded(frame)}")
+
+
+def _hears_only_itself(scene: Scene) -> Found | None:
+    """All that it listens to has its other end in the same process."""
+    view = scene.view
+    heard = view.call.descriptors if view is not None and view.call is not None else ()
+    if view is None or not heard:
+        return None
+    for one in heard:
+        socket = one.socket
+        ends = socket.peer_pids if socket is not None else one.other_ends
+        if not ends or set(ends) != {view.look.pid}:
+            return None
+    frame = next((f for f in scene.python if owner(f, scene.job.package) in ("user", "step")), None)
+    where = worded(frame) if frame is not None else place(view)
+    return Found("both ends of all that it listens to are its own", {"place": where})
+
+
+def _waits_for_a_shared_lock(scene: Scene) -> Found | None:
+    """A rank waits for a lock that processes share (multiprocessing.Lock, semop)."""
+    if scene.call in ("semop", "semtimedop"):
+        where = place(scene.view) if scene.view else "semop"
+        return Found(f"it waits in {scene.call}(), in {where}", {"place": where})
+    python = tuple(frame for frame in scene.frames if not frame.native)[:2]
+    frame = find_frame(python, *_SHARED_LOCK)
+    if frame is None or scene.call != "futex":
+        return None
+    return Found(f"it waits for a lock of processes in {worded(frame)}", {"place": worded(frame)})
+
+
+def _nobody_there_to_have_it(scene: Scene) -> Found | None:
+    """No living child of it could have that lock."""
+    view = scene.view
+    if view is None or any(is_forked(one) for one in scene.workers):
+        return None
+    return Found("no child of it lives that could have it")
+
+
+# ---- causes --------------------------------------------------------------------------------------
+
+CAUSES = (
+    KnownCause(
+        id="self-deadlock",
+        title="a thread waits for a lock that it has itself",
+        signs=(
+            need(_waits_for_itself, 0.6),
+            also(_mutex_of_its_own, 0.85),
+            also(_waits_for_a_lock, 0.2),
+            also(_nobody_else, 0.3),
+        ),
+        why="In {place} it waits for a lock that no other thread can have: it took it itself "
+        "before, and such a lock cannot be taken twice.",
+        avoid=(
+            "threading.RLock in place of Lock, where a function may call itself by a detour",
+            "release the lock before calling what takes it again",
+        ),
+        references=("https://docs.python.org/3/library/threading.html#rlock-objects",),
+    ),
+    KnownCause(
+        id="lock-order",
+        title="two threads take the same locks in different orders",
+        signs=(need(_waits_for_a_lock, 0.45), need(_another_waits_for_a_lock, 0.5)),
+        why="The main thread waits for a lock in {place}, {other} for one in {there}: most likely "
+        "each has what the other wants.",
+        avoid=(
+            "take the locks in the same order everywhere, or use one lock for both",
+            "lock.acquire(timeout=60): an error in place of silence",
+        ),
+        references=("scikit-learn/scikit-learn#29145",),
+    ),
+    KnownCause(
+        id="dead-producer",
+        title="the thread that was to give something has ended",
+        signs=(need(_waits_to_be_given, 0.45), need(_nobody_else, 0.5)),
+        why="It waits in {place} for what another thread is to give, and there is no other thread: "
+        "an exception in a thread ends that thread alone.",
+        avoid=(
+            "hand exceptions over as well: queue.put(error) in the thread, and raise it here",
+            "queue.get(timeout=60), and a look whether the thread lives: an error, not silence",
+        ),
+        references=("huggingface/datasets#3148",),
+    ),
+    KnownCause(
+        id="pool-waits-for-itself",
+        title="a task in a pool of threads waits for another task of the same pool",
+        signs=(need(_waits_for_a_result, 0.35), need(_pool_waits_for_results, 0.65)),
+        why="In {place} a task waits for another one that no thread is free to begin: all threads "
+        "of the pool wait so.",
+        avoid=(
+            "a second pool for what tasks wait for, or more threads than tasks that wait",
+            "give all tasks to the pool from outside, and wait there",
+        ),
+        references=(
+            "https://docs.python.org/3/library/concurrent.futures.html#threadpoolexecutor",
+        ),
+    ),
+    KnownCause(
+        id="event-loop",
+        title="an event loop waits for something that nobody will do",
+        signs=(
+            need(_in_an_event_loop, 0.4),
+            need(_hears_only_itself, 0.45),
+            also(_nobody_else, 0.4),
+        ),
+        why="Nothing outside the process can wake the loop that runs {place}, and no other thread "
+        "of it is at work: what it awaits was lost, or never started.",
+        avoid=(
+            "asyncio.wait_for(..., timeout=60): an error that names what is awaited",
+            "PYTHONASYNCIODEBUG=1 names tasks that were never awaited: slower",
+        ),
+        references=("fsspec/filesystem_spec#835", "fsspec/s3fs#369"),
+    ),
+    KnownCause(
+        id="dead-owner",
+        title="a lock that processes share belongs to one that is gone",
+        signs=(
+            need(_waits_for_a_shared_lock, 0.5),
+            also(_nobody_there_to_have_it, 0.35),
+        ),
+        why="In {place} it waits for a lock or semaphore that processes share. Whoever had it "
+        "ended without giving it back: nothing frees such a lock then.",
+        avoid=(
+            "`ipcs -s` lists System V semaphores, `ipcrm -s ID` removes one that no job uses",
+            "flock() on a file instead: the kernel frees it when its process ends",
+        ),
+        references=("python/cpython#82265", "python/cpython#96062"),
+    ),
+)

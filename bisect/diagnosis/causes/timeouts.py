@@ -1,0 +1,176 @@
+"""What libraries say when they give up waiting for other ranks."""
+
+from __future__ import annotations
+
+import re
+
+from .known import Found, KnownCause, also, need, unless
+from .scene import Scene
+from .signs import ended_with, ranks_in_words
+
+_WATCHDOG = (
+    r"(?:Watchdog caught collective operation timeout|Collective WorkNCCL)[^\n]{0,40}?"
+    r"(?:WorkNCCL)?\((?:SeqNum=(?P<number>\d+), )?OpType=(?P<kind>\w+)"
+)
+_GAVE_UP = re.compile(
+    rf"{_WATCHDOG}|Watchdog caught collective operation timeout"
+    r"|Timed out waiting \d+ms for (?:recv|send|\w+) operation"
+    r"|Application timeout caused pair closure|Rank \d+ failed to pass monitoredBarrier"
+)
+# torch tells which key of its store never came, and gloo's keys end in the rank that owes it.
+_STORE_KEY = re.compile(r"(?:wait timeout after (?P<ms>\d+)ms, keys: |key: )(?P<key>/?\S+)")
+_OWES = re.compile(r"default_pg/\d+//\w+//\d+/(?P<rank>\d+)$|/rank_?(?P<other>\d+)$")
+_CLIENTS = (
+    r"Timed out after (?P<seconds>\d+) seconds waiting for clients\. "
+    r"(?P<came>\d+)/(?P<all>\d+) clients joined"
+)
+
+
+def _a_collective_timed_out(scene: Scene) -> Found | None:
+    """NCCL's watchdog or gloo gave up waiting for an operation."""
+    found = scene.wrote(_GAVE_UP.pattern, scene.ranks)
+    if found is None:
+        return None
+    facts, match = found
+    kind = (match.groupdict().get("kind") or "").lower()
+    number = match.groupdict().get("number")
+    what = f"{kind} number {number}" if kind and number else kind or "an operation"
+    return Found(f"rank {facts.rank} gave up waiting for {what}", {"what": what})
+
+
+def _groups_differ(scene: Scene) -> Found | None:
+    """Ranks gave up in different operations."""
+    told = {}
+    for facts in scene.ranks:
+        found = scene.wrote(_WATCHDOG, [facts])
+        if found is not None and found[1]["number"]:
+            told[facts.rank] = (int(found[1]["number"]), found[1]["kind"])
+    if len(set(told.values())) < 2:
+        return None
+    behind = min(told, key=lambda rank: told[rank])
+    number, kind = told[behind]
+    return Found(f"rank {behind} is at {kind} number {number}, others are further")
+
+
+def _the_store_timed_out(scene: Scene) -> Found | None:
+    """A key of the store did not come in time, or not all clients did."""
+    found = scene.wrote(rf"{_CLIENTS}|wait timeout after \d+ms|Timed out initializing process")
+    if found is None:
+        return None
+    facts, match = found
+    key = scene.wrote(_STORE_KEY.pattern, [facts])
+    missing = _owed_by(key[1]["key"]) if key else None
+    if missing is None and match.groupdict().get("came"):
+        missing = f"{int(match['all']) - int(match['came'])} of {match['all']} ranks"
+    words = f" ({missing} did not come)" if missing else ""
+    return Found(
+        f"rank {facts.rank} gave up waiting in the store{words}",
+        {"missing": missing or "a rank", "rank": facts.rank},
+    )
+
+
+def _owed_by(key: str) -> str | None:
+    match = _OWES.search(key.rstrip(".,)'\""))
+    rank = (match["rank"] or match["other"]) if match else None
+    return None if rank is None else f"rank {rank}"
+
+
+_no_store_reached = ended_with(
+    r"client socket has (?:timed out after [^\n]{1,20}while trying to connect"
+    r"|failed to connect)[^\n]{0,10} to (?:any network address of )?\(?(?P<where>[^\s)]+,? ?\d*)",
+    "It could not reach the store",
+)
+_peer_is_gone = ended_with(
+    r"[Cc]onnection (?:was )?(?:likely )?(?:closed|reset) by peer|closed by peer"
+    r"|remote process exited|[Bb]roken pipe|socketPollConnect|recv\w* (?:0|zero) bytes",
+    "Its connection to another rank was closed",
+)
+
+
+def _somebody_was_done(scene: Scene) -> Found | None:
+    """Another rank had ended before, without an error."""
+    first = min((r.left_at for r in scene.culprits if r.left_at is not None), default=None)
+    done = tuple(
+        r.rank
+        for r in scene.ranks
+        if (r.finished or r.status == 0)
+        and not r.error
+        and (first is None or r.left_at is None or r.left_at <= first)
+        and r not in scene.culprits
+    )
+    return Found(f"{ranks_in_words(done)} had ended before", {"done": done[0]}) if done else None
+
+
+def _somebody_failed(scene: Scene) -> Found | None:
+    """Another rank failed by itself."""
+    others = [r for r in scene.ranks if r.error and r not in scene.culprits]
+    return Found(f"rank {others[0].rank} failed too") if others else None
+
+
+CAUSES = (
+    KnownCause(
+        id="collective-timed-out",
+        title="a library gave up waiting for other ranks in a collective",
+        signs=(need(_a_collective_timed_out, 0.8), also(_groups_differ, 0.4)),
+        why="A rank waited for {what} until the group's time-out, and then ended the job. It is a "
+        "hang with a time limit; whoever did not come to the operation is the cause.",
+        avoid=(
+            "watch it with a shorter limit than the library's: then it can be seen who is missing",
+            "init_process_group(timeout=...) longer, where the others were only slow",
+        ),
+        references=(
+            "pytorch/pytorch#118369",
+            "NVIDIA/Megatron-LM#1207",
+            "pytorch/gloo#511",
+            "Lightning-AI/pytorch-lightning#19448",
+        ),
+        outcomes=("crash",),
+    ),
+    KnownCause(
+        id="store-timed-out",
+        title="a rank gave up waiting for the others where the process group is made",
+        signs=(need(_the_store_timed_out, 0.85),),
+        why="{missing} did not come until the store's time-out.",
+        avoid=(
+            "find out what {missing} did instead: it may have ended early, hang, or never started",
+            "WORLD_SIZE must be the number of processes that are started",
+            "init_process_group(timeout=...) longer, where it was only slow",
+        ),
+        references=("NVIDIA/nccl#708", "facebookresearch/fairseq#4082"),
+        outcomes=("crash",),
+    ),
+    KnownCause(
+        id="store-not-reached",
+        title="a rank gave up connecting to the store",
+        signs=(need(_no_store_reached, 0.85),),
+        why="Nobody answered at {where}: rank 0 was not there, or cannot be reached from here.",
+        avoid=(
+            "look at rank 0: did it start, and does it listen at MASTER_PORT?",
+            "MASTER_ADDR=<an address of node 0 that this node reaches>",
+        ),
+        references=("pytorch/pytorch#67547", "pytorch/pytorch#150532"),
+        outcomes=("crash",),
+    ),
+    KnownCause(
+        id="peer-ended-early",
+        title="a rank was done before the others: they have not the same number of batches",
+        signs=(
+            need(_peer_is_gone, 0.4),
+            need(_somebody_was_done, 0.55),
+            unless(_somebody_failed),
+        ),
+        why="Rank {done} ended while another still wanted to meet it; its end closed the "
+        "connection. With NCCL, or if it had stayed, this would be a hang.",
+        avoid=(
+            "the same number of batches on every rank: drop_last=True, or a DistributedSampler",
+            "torch.distributed.algorithms.Join: early ranks shadow the others, at some cost",
+            "a barrier before the end",
+        ),
+        references=(
+            "Lightning-AI/pytorch-lightning#9851",
+            "Lightning-AI/pytorch-lightning#20404",
+            "Lightning-AI/litData#129",
+        ),
+        outcomes=("crash",),
+    ),
+)

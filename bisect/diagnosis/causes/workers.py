@@ -1,0 +1,264 @@
+"""Workers of a rank: stuck, lost, or running the script again."""
+
+from __future__ import annotations
+
+import re
+
+from ..frames import worded
+from ..view import Seen
+from .known import Found, KnownCause, also, need, unless
+from .processes_seen import called, inner, is_forked, parent_waits_for_workers, place
+from .scene import Scene, find_frame
+
+_POOL = r"multiproc?ess(?:ing)?/pool\.py"
+_WORKER_CODE = r"torch/utils/data/_utils/worker\.py|multiproc?ess(?:ing)?/(?:pool|process)\.py"
+# What a worker does that has no task.
+_IDLE = (
+    (r"multiproc?ess(?:ing)?/queues\.py", "get"),
+    (r"multiproc?ess(?:ing)?/connection\.py", r"recv\w*|_recv\w*|poll|_poll"),
+)
+_HELPERS = r"multiprocessing/(?:resource_tracker|forkserver)\.py"
+_MAPS = (
+    (r"datasets/utils/py_utils\.py", "iflatmap_unordered"),
+    (r"datasets/arrow_dataset\.py", r"map|filter|_map_single"),
+)
+_RUNS_THE_SCRIPT = r"_fixup_main_from_(?:path|name)"
+_STARTS_THINGS = (
+    r"torch/utils/data/dataloader\.py",
+    r"torch/distributed/(?:distributed_c10d|rendezvous)\.py",
+    r"(?:pytorch_lightning|lightning/pytorch)/trainer/trainer\.py",
+    r"multiprocessing/(?:process|pool|context)\.py",
+    r"(?:wandb|transformers|datasets|huggingface_hub)/\S+\.py",
+)
+
+
+def _is_worker(view: Seen) -> bool:
+    if find_frame(view.frames, _HELPERS) is not None:
+        return False
+    return is_forked(view) or find_frame(view.frames, _WORKER_CODE) is not None
+
+
+def _is_idle(view: Seen) -> bool:
+    """Return True for a worker that waits for its next task."""
+    python = tuple(frame for frame in view.frames if not frame.native)[:6]
+    return any(find_frame(python, file, function) is not None for file, function in _IDLE)
+
+
+def _workers(scene: Scene) -> tuple[Seen, ...]:
+    return tuple(view for view in scene.workers if _is_worker(view))
+
+
+# ---- signs ---------------------------------------------------------------------------------------
+
+
+def _a_worker_stands_still(scene: Scene) -> Found | None:
+    """One of its workers has a task, and stands still in it."""
+    for view in _workers(scene):
+        if not _is_idle(view) and not view.running:
+            where = place(view)
+            words = f"its worker {called(view.look)} stands still in {where}"
+            told = ", ".join(part for part in (view.call_name, view.wchan) if part)
+            values = {"worker": called(view.look), "place": where, "pid": view.look.pid}
+            return Found(words + (f" ({told})" if told else ""), values)
+    return None
+
+
+def _in_map(scene: Scene) -> Found | None:
+    """A rank waits in Dataset.map or filter with several processes (num_proc)."""
+    for file, function in _MAPS:
+        frame = scene.frame(file, function)
+        if frame is not None and scene.children:
+            return Found(f"it waits in {worded(frame)} with {len(scene.children)} children")
+    return None
+
+
+def _waits_for_a_pool(scene: Scene) -> Found | None:
+    """A rank waits for a result of a multiprocessing.Pool."""
+    frame = scene.frame(_POOL, r"get|wait|next|map|starmap|apply|imap\w*")
+    return None if frame is None else Found(f"it waits in {worded(frame)}")
+
+
+def _nobody_works(scene: Scene) -> Found | None:
+    """All workers of the pool wait for a task."""
+    workers = (
+        [v for v in _workers(scene) if v.look.ppid == (scene.subject.pid or 0)]
+        if (scene.subject)
+        else []
+    )
+    if not workers or not all(_is_idle(view) for view in workers):
+        return None
+    return Found(f"all {len(workers)} workers wait for a task")
+
+
+def _a_worker_was_replaced(scene: Scene) -> Found | None:
+    """A worker is much younger than the others: it was started for one that ended."""
+    looks = sorted((view.look for view in _workers(scene)), key=lambda look: look.age)
+    if len(looks) < 2 or looks[0].age > looks[-1].age - 1.0:
+        return None
+    apart = looks[-1].age - looks[0].age
+    return Found(f"{called(looks[0])} is {apart:.0f} s younger than the others")
+
+
+def _a_worker_is_dead(scene: Scene) -> Found | None:
+    """A worker is dead (a zombie)."""
+    families = scene.subject.children if scene.subject else ()
+    for looks in families:
+        if looks and looks[-1].state == "Z" and re.match(r"python|pt_|ray::", looks[-1].name):
+            return Found(f"{called(looks[-1])} is dead", {"worker": called(looks[-1])})
+    return None
+
+
+def _runs_the_script_again(scene: Scene) -> Found | None:
+    """A worker runs the script from its beginning, to import it."""
+    for view in scene.workers:
+        frame = find_frame(view.frames, r"multiproc?ess(?:ing)?/spawn\.py", _RUNS_THE_SCRIPT)
+        if frame is not None:
+            words = f"{called(view.look)} imports the script: frame {worded(frame)}"
+            return Found(words, {"worker": called(view.look)})
+    return None
+
+
+def _does_the_jobs_work(scene: Scene) -> Found | None:
+    """It does there what only the rank itself should (training, process groups, workers)."""
+    for view in scene.workers:
+        outside = find_frame(view.frames, r"multiproc?ess(?:ing)?/spawn\.py", _RUNS_THE_SCRIPT)
+        if outside is None:
+            continue
+        inside = view.frames[: view.frames.index(outside)]
+        found = (find_frame(inside, file) for file in _STARTS_THINGS)
+        frame = next((frame for frame in found if frame is not None), None)
+        last = inner(view.frames)
+        if frame is not None and last is not None:
+            return Found(f"it is in {worded(frame)} there", {"place": worded(last)})
+    return None
+
+
+def _shared_memory_is_full(scene: Scene) -> Found | None:
+    """/dev/shm is full."""
+    machine = scene.job.machine
+    free, total = machine.shm_free, machine.shm_total
+    if free is None or not total or free > max(4 << 20, total // 100):
+        return None
+    values = {"free": f"{free >> 10} KiB", "total": f"{total >> 20} MiB"}
+    return Found(f"/dev/shm has {values['free']} of {values['total']} left", values)
+
+
+def _hands_over_a_batch(scene: Scene) -> Found | None:
+    """A worker stands where it puts a batch into shared memory."""
+    for view in _workers(scene):
+        frame = find_frame(view.frames, r"torch/multiprocessing/reductions\.py") or find_frame(
+            view.frames, r"torch/storage\.py", r"_share\w*|share_memory_|_new_shared\w*"
+        )
+        if frame is not None:
+            return Found(f"{called(view.look)} is in {worded(frame)}")
+    return None
+
+
+# ---- causes --------------------------------------------------------------------------------------
+
+CAUSES = (
+    KnownCause(
+        id="worker-stuck",
+        title="a worker of the rank is stuck in the dataset's own code",
+        signs=(
+            need(parent_waits_for_workers, 0.4),
+            need(_a_worker_stands_still, 0.5),
+            unless(_runs_the_script_again),
+        ),
+        why="The rank waits for its worker {worker}, which stands still in {place}. The rank's own "
+        "stack does not show why.",
+        avoid=(
+            "num_workers=0: the rank then stands in that very line itself, and says why",
+            "`py-spy dump --native --pid {pid}` shows all of the worker",
+            "DataLoader(timeout=60): an error in place of silence",
+        ),
+        toggles=(("num_workers", "0"),),
+        references=("pytorch/pytorch#75147", "pytorch/pytorch#96629"),
+    ),
+    KnownCause(
+        id="map-worker-stuck",
+        title="a process of Dataset.map(num_proc) is stuck",
+        signs=(
+            need(_in_map, 0.5),
+            need(_a_worker_stands_still, 0.45),
+            unless(_runs_the_script_again),
+        ),
+        why="Dataset.map waits for {worker}, which stands still in {place}. It was forked from a "
+        "rank that has threads: torch, tokenizers.",
+        avoid=(
+            "num_proc=None: the rank does it alone, more slowly",
+            "TOKENIZERS_PARALLELISM=false, torch.set_num_threads(1) before map",
+            "map in a script of its own, before the job: training finds the cache",
+        ),
+        toggles=(("tokenizers_parallelism", "off"),),
+        references=(
+            "huggingface/datasets#5094",
+            "huggingface/trl#1964",
+            "deepspeedai/DeepSpeed#3905",
+        ),
+    ),
+    KnownCause(
+        id="pool-worker-lost",
+        title="a worker of a multiprocessing.Pool was killed, and its task with it",
+        signs=(
+            need(_waits_for_a_pool, 0.45),
+            need(_nobody_works, 0.5),
+            also(_a_worker_was_replaced, 0.55),
+            also(_a_worker_is_dead, 0.55),
+        ),
+        why="The rank waits for a result that no worker is working on: one was killed (for want of "
+        "memory, say), the pool started another, and the lost task is never done.",
+        avoid=(
+            "`dmesg | grep -i -e oom -e killed` says whether memory ran out; fewer processes",
+            "concurrent.futures.ProcessPoolExecutor: raises BrokenProcessPool instead of waiting",
+        ),
+        references=("python/cpython#66587", "python/cpython#96062", "meta-pytorch/data#1173"),
+    ),
+    KnownCause(
+        id="worker-dead",
+        title="a worker is dead, and its rank still waits for it",
+        signs=(
+            need(parent_waits_for_workers, 0.4),
+            need(_a_worker_is_dead, 0.55),
+            unless(_waits_for_a_pool),
+        ),
+        why="{worker} ended, and the rank has not noticed: it waits on in {wait}.",
+        avoid=(
+            "`dmesg | grep -i -e oom -e killed` says whether the kernel killed it for memory",
+            "fewer workers, a smaller prefetch_factor: slower batches",
+        ),
+        toggles=(("num_workers", "0"),),
+        references=("meta-pytorch/data#1173", "pytorch/pytorch#1355"),
+    ),
+    KnownCause(
+        id="shm-full",
+        title="/dev/shm is full, and workers wait to hand over their batches",
+        signs=(
+            need(parent_waits_for_workers, 0.35),
+            need(_shared_memory_is_full, 0.5),
+            also(_hands_over_a_batch, 0.5),
+        ),
+        why="Workers hand batches over in /dev/shm, of which {free} of {total} are left. "
+        "Containers have 64 MiB of it unless told.",
+        avoid=(
+            "docker run --shm-size=8g, or --ipc=host; Kubernetes: an emptyDir, medium: Memory",
+            "num_workers=0: batches are made by the rank itself, more slowly",
+            "`ls -l /dev/shm`: what earlier jobs left there may be removed",
+        ),
+        toggles=(("num_workers", "0"),),
+        references=("huggingface/accelerate#1929", "pytorch/pytorch#1355", "dmlc/xgboost#5963"),
+    ),
+    KnownCause(
+        id="script-runs-again",
+        title="a worker runs the whole script again: it has no main guard",
+        signs=(need(_runs_the_script_again, 0.6), need(_does_the_jobs_work, 0.7)),
+        why="Workers started by spawn or forkserver import the script. Without a main guard "
+        "{worker} does all the job does, and now stands in {place}.",
+        avoid=(
+            'put the start of the script below `if __name__ == "__main__":`',
+            "num_workers=0, or the start method fork, until it is there",
+        ),
+        toggles=(("num_workers", "0"), ("worker_start", "fork")),
+        references=("huggingface/datasets#7756", "argilla-io/distilabel#685"),
+    ),
+)

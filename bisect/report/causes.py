@@ -1,0 +1,137 @@
+"""The catalogue of causes in words: a list, and one of them explained."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..bisection.toggles import Toggle, toggle
+from ..diagnosis.causes.catalogue import Family
+from ..diagnosis.causes.known import MOST_CONFIDENT, KnownCause, Sign
+
+_OUTCOMES = {
+    "hang": "hangs",
+    "interrupted": "is interrupted",
+    "crash": "crashes",
+    "slow": "is slow",
+    "ok": "ends well",
+}
+_WIDTH = 100
+
+
+def listed(families: Sequence[Family]) -> str:
+    """Return all causes, one a line, family by family."""
+    widest = max(len(known.id) for family in families for known in family.causes)
+    lines = []
+    for family in families:
+        lines += ["", family.title]
+        lines += [f"  {known.id:{widest}}  {known.title}" for known in family.causes]
+    return "\n".join(lines[1:])
+
+
+def explained(known: KnownCause, family: Family) -> str:
+    """Return one cause: why it happens, how it is recognised, what avoids it, who reported it."""
+    parts = [f"{known.id}: {known.title}", f"  ({family.title})", ""]
+    parts += [*_wrapped(with_names(known.why), "  "), ""]
+    parts += [f"Recognised when a job {outcomes(known)}, by", ""]
+    parts += [
+        line for sign in known.signs for line in _wrapped(sign_in_words(sign), "    ", "  - ")
+    ]
+    parts += ["", *_wrapped(confidence_in_words(known), "  "), "", "What avoids it", ""]
+    avoid = [with_names(text) for text in known.avoid]
+    avoid += [f"{usage} ({cost})" for usage, cost in settings(known)]
+    parts += [line for text in avoid for line in _wrapped(text, "    ", "  - ")]
+    if known.references:
+        parts += ["", "Reported", ""]
+        parts += [f"  {link(reference)}" for reference in known.references]
+    return "\n".join(parts)
+
+
+def as_data(known: KnownCause, family: Family) -> dict[str, Any]:
+    """Return one cause as JSON has it."""
+    return {
+        "id": known.id,
+        "family": family.name,
+        "title": known.title,
+        "why": known.why,
+        "outcomes": list(known.outcomes),
+        "signs": [
+            {"words": sign.words, "kind": kind_of(sign), "weight": sign.weight}
+            for sign in known.signs
+        ],
+        "avoid": list(known.avoid),
+        "toggles": [{"toggle": name, "value": value} for name, value in known.toggles],
+        "references": [link(reference) for reference in known.references],
+    }
+
+
+# ---- parts, for pages as well --------------------------------------------------------------------
+
+
+def kind_of(sign: Sign) -> str:
+    """Return "needed", "supporting" or "against"."""
+    return "against" if sign.against else "needed" if sign.needed else "supporting"
+
+
+def sign_in_words(sign: Sign) -> str:
+    """Return a sign as an entry of a list."""
+    ends = {"needed": "", "supporting": " (makes it likelier)", "against": " (rules it out)"}
+    return sign.words + ends[kind_of(sign)]
+
+
+def confidence_in_words(known: KnownCause) -> str:
+    """Return how sure a verdict is with the signs that are needed, and with all."""
+    least, most = confidences(known)
+    if least == most:
+        return f"Confidence: {least:.2f}."
+    return f"Confidence: {least:.2f} with the signs that are needed, up to {most:.2f} with all."
+
+
+def confidences(known: KnownCause) -> tuple[float, float]:
+    """Return the least and the greatest confidence with which a cause can be named."""
+    doubt = most = 1.0
+    for sign in known.signs:
+        most *= 1.0 - sign.weight
+        doubt *= 1.0 - sign.weight if sign.needed else 1.0
+    return min(MOST_CONFIDENT, 1.0 - doubt), min(MOST_CONFIDENT, 1.0 - most)
+
+
+def outcomes(known: KnownCause) -> str:
+    """Return in which ends of a job a cause is looked for: "hangs or crashes"."""
+    words = [_OUTCOMES[outcome] for outcome in known.outcomes]
+    return " or ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
+
+
+def settings(known: KnownCause) -> Iterator[tuple[str, str]]:
+    """Yield the option of our pipelines and its cost for each toggle that avoids a cause."""
+    for name, value in known.toggles:
+        entry: Toggle = toggle(name)
+        yield f"{entry.flag} {value}", f"in our pipelines; cost: {entry.cost}"
+
+
+def link(reference: str) -> str:
+    """Return the address of a public reference: an issue or a pull request, or an address."""
+    owner, sign, number = reference.partition("#")
+    if sign and "://" not in reference:
+        return f"https://github.com/{owner}/issues/{number}"  # GitHub sends on to a pull request
+    return reference
+
+
+def with_names(text: str) -> str:
+    """Return a text of a declaration with <name> in place of {name}."""
+    return re.sub(r"\{(\w+)\}", lambda match: f"<{match[1].replace('_', ' ')}>", text)
+
+
+def _wrapped(text: str, indent: str, first: str | None = None) -> list[str]:
+    width = min(_WIDTH, shutil.get_terminal_size((_WIDTH, 0)).columns)
+    return textwrap.wrap(
+        text,
+        max(40, width),
+        initial_indent=indent if first is None else first,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

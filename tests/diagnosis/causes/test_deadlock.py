@@ -1,0 +1,88 @@
+"""Rings of locks, pipes, children, threads and ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hangbisect.diagnosis.causes.catalogue import explain
+from hangbisect.facts import Descriptor, FileLock, Futex, Kernel, Syscall
+
+from ..made_up import ALL_REDUCE, RECV, held, job, look, rank
+from .scenes import Facts, Shows, causes_of, scene_of
+
+
+def locked_in_a_collective() -> Facts:
+    """Rank 0 wants a lock that rank 1 has, and rank 1 is in a collective."""
+    wants = look("step train.py:5", call="flock", locks=(FileLock("/x.lock", 5, 101, "python"),))
+    return job(), [rank(0, wants), rank(1, ALL_REDUCE)]
+
+
+def full_pipe() -> Facts:
+    """A rank waits for the end of a child that writes into a pipe which the rank does not read."""
+    pipe = Descriptor(1, "pipe", "pipe:[3]", other_ends=(100,))
+    child = look(pid=901, ppid=100, name="git", call="write", descriptors=(pipe,))
+    waits = look("Popen.wait STD/subprocess.py:1264", call="wait4", args=(901, 0, 0, 0))
+    return job(), [rank(0, waits, children=((child,),)), held(1)]
+
+
+def two_mutexes() -> Facts:
+    """Two threads of a rank, each with the mutex that the other wants."""
+
+    def wants(owner: int) -> Syscall:
+        return Syscall(202, "futex", (0,) * 6, futex=Futex(0x7F00, owner, owner, True))
+
+    one = rank(0, look("step train.py:5"))
+    kernel = (Kernel(100, "python", "S", "", wants(555)), Kernel(555, "py", "S", "", wants(100)))
+    return job(), [replace(one, looks=(replace(one.looks[0], kernel=kernel),)), held(1)]
+
+
+SHOWS: Shows = {"deadlock": locked_in_a_collective}
+
+
+def test_a_pipe_that_the_parent_does_not_read_is_one() -> None:
+    cause = explain(scene_of(full_pipe()))
+    assert cause is not None
+    assert cause.id == "deadlock"
+    assert "rank 0 -> process 901 -> pipe:[3] -> rank 0." in cause.why
+
+
+def test_two_threads_with_each_others_mutex_are_one() -> None:
+    cause = explain(scene_of(two_mutexes()))
+    assert cause is not None
+    assert cause.id == "deadlock"
+    assert "thread 555" in cause.why
+
+
+def test_every_edge_is_named() -> None:
+    cause = causes_of(locked_in_a_collective())["deadlock"]
+    for edge in ("rank 0 -> lock /x.lock", "lock /x.lock -> rank 1", "all_reduce -> rank 0"):
+        assert edge in cause.matched[0]
+
+
+def test_ranks_that_only_meet_one_another_are_none() -> None:
+    meet = job(), [rank(r, ALL_REDUCE, reached=11) for r in range(4)]
+    assert "deadlock" not in causes_of(meet)
+
+
+def test_a_lock_whose_owner_waits_for_the_network_is_none() -> None:
+    _, ranks = locked_in_a_collective()
+    assert "deadlock" not in causes_of((job(), [ranks[0], rank(1, RECV)]))
+
+
+def test_a_worker_that_waits_for_its_next_task_is_none() -> None:
+    pipe = Descriptor(0, "pipe", "pipe:[3]", other_ends=(100,))
+    idle = look(
+        "Queue.get STD/multiprocessing/queues.py:103",
+        "_worker_loop SP/torch/utils/data/_utils/worker.py:250",
+        pid=901,
+        ppid=100,
+        name="pt_data_worker",
+        call="read",
+        descriptors=(pipe,),
+    )
+    waits = look(
+        "wait STD/multiprocessing/connection.py:947",
+        "_try_get_data SP/torch/utils/data/dataloader.py:1291",
+        call="poll",
+    )
+    assert "deadlock" not in causes_of((job(), [rank(0, waits, children=((idle,),)), held(1)]))

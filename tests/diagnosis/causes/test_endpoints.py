@@ -1,0 +1,166 @@
+"""Servers for models and data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hangbisect.facts import Look, Thread
+
+from ..made_up import ALL_REDUCE, gone, held, job, look, rank, stack
+from .scenes import TORCHRUN, Facts, Shows, causes_of, on, tcp, with_native
+
+SILENT = tcp("127.0.0.1:9999", received=0)
+
+
+def hub(call: str, *more: str, socket: object = None) -> Look:
+    used = [] if socket is None else [socket]
+    return look(
+        *more,
+        "_http_backoff_base SP/huggingface_hub/utils/_http.py:537",
+        "get_hf_file_metadata SP/huggingface_hub/file_download.py:1670",
+        "_hf_hub_download_to_cache_dir SP/huggingface_hub/file_download.py:1117",
+        "cached_files SP/transformers/utils/hub.py:420",
+        "from_pretrained SP/transformers/models/auto/tokenization_auto.py:680",
+        "<module> train.py:9",
+        call=call,
+        descriptors=on(socket) if used else (),  # type: ignore[arg-type]  # a Socket if any
+        sockets=tuple(used),
+    )
+
+
+READS = ("Socket.recv STD/socket.py:706", "HTTPConnection.read SP/httpcore2/_sync/http11.py:217")
+
+
+def only_first(one: Look) -> Facts:
+    return job(), [rank(0, one, environment=TORCHRUN), held(1)]
+
+
+def hub_silent() -> Facts:
+    return only_first(hub("recvfrom", *READS, socket=SILENT))
+
+
+def hub_unreachable() -> Facts:
+    return only_first(hub("poll", *READS, socket=tcp("18.1.2.3:443", "SYN_SENT")))
+
+
+def hub_retries() -> Facts:
+    return only_first(hub("clock_nanosleep"))
+
+
+def hub_file_missing() -> Facts:
+    error = "OSError: We couldn't connect to 'https://huggingface.co' to load the files, and "
+    error += "couldn't find them in the cached files. LocalEntryNotFoundError"
+    return job("crash"), [gone(n, 1, error, left_at=90.0) for n in (0, 1)]
+
+
+def xet_stall() -> Facts:
+    server = tcp("18.1.2.3:443", received=123456)
+    one = look(
+        "xet_get SP/huggingface_hub/file_download.py:599",
+        "_download_to_tmp_and_move SP/huggingface_hub/file_download.py:2017",
+        "from_pretrained SP/transformers/modeling_utils.py:4000",
+        "<module> train.py:9",
+        call="futex",
+        sockets=(server,),
+    )
+    return only_first(with_native(one, "hf_xet::session::wait"))
+
+
+def hub_conversion() -> Facts:
+    one = look("Thread.join STD/threading.py:1119", "_shutdown STD/threading.py:1583")
+    frames = stack("recv STD/socket.py:706", "auto_conversion SP/transformers/x.py:80")
+    thread = Thread(205, "Thread-auto_conversion", False, False, frames)
+    return only_first(replace(one, threads=(*one.threads, thread)))
+
+
+def endpoint(socket: object, call: str = "recvfrom") -> Facts:
+    one = look(
+        "SocketIO.readinto STD/socket.py:706",
+        "HTTPResponse.begin STD/http/client.py:286",
+        "get SP/requests/api.py:73",
+        "<module> train.py:9",
+        call=call,
+        descriptors=on(socket),  # type: ignore[arg-type]  # a Socket
+        sockets=(socket,),
+    )
+    return only_first(one)
+
+
+def endpoint_silent() -> Facts:
+    return endpoint(SILENT)
+
+
+def endpoint_unreachable() -> Facts:
+    return endpoint(tcp("10.9.9.9:80", "SYN_SENT"), call="connect")
+
+
+SHOWS: Shows = {
+    "hub-silent": hub_silent,
+    "hub-unreachable": hub_unreachable,
+    "hub-retries": hub_retries,
+    "hub-file-missing": hub_file_missing,
+    "xet-stall": xet_stall,
+    "hub-conversion": hub_conversion,
+    "endpoint-silent": endpoint_silent,
+    "endpoint-unreachable": endpoint_unreachable,
+}
+
+
+def test_a_hub_that_sends_is_less_certain_than_one_that_sends_nothing() -> None:
+    sends = hub("recvfrom", *READS, socket=tcp("127.0.0.1:9999", received=400))
+    found = causes_of(only_first(sends))["hub-silent"]
+    assert found.confidence < causes_of(hub_silent())["hub-silent"].confidence
+
+
+def test_nothing_between_two_looks_is_silence_too() -> None:
+    one = hub("recvfrom", *READS, socket=tcp("127.0.0.1:9999", received=400))
+    ranks = [rank(0, one, replace(one, at=110.0), environment=TORCHRUN), held(1)]
+    found = causes_of((job(), ranks))["hub-silent"]
+    assert any("nothing comes" in fact for fact in found.matched)
+
+
+def test_a_lock_of_the_hub_is_not_its_server() -> None:
+    waits = look(
+        "_poll_until_acquired SP/filelock/_api.py:1177",
+        "acquire SP/filelock/_api.py:1000",
+        "WeakFileLock SP/huggingface_hub/utils/_fixes.py:98",
+        "from_pretrained SP/transformers/models/auto/tokenization_auto.py:680",
+        call="clock_nanosleep",
+    )
+    found = causes_of(only_first(waits))
+    assert not {"hub-silent", "hub-retries", "endpoint-silent"} & set(found)
+
+
+def test_an_idle_connection_while_a_lock_is_awaited_is_not_the_cause() -> None:
+    waits = look(
+        "_poll_until_acquired SP/filelock/_api.py:1177",
+        "_hf_hub_download_to_cache_dir SP/huggingface_hub/file_download.py:1230",
+        "from_pretrained SP/transformers/models/auto/tokenization_auto.py:680",
+        call="clock_nanosleep",
+        sockets=(SILENT,),
+    )
+    assert not {"hub-silent", "hub-retries"} & set(causes_of(only_first(waits)))
+
+
+def test_downloads_in_threads_are_seen_while_the_main_thread_waits_for_them() -> None:
+    waits = look(
+        "Condition.wait STD/threading.py:327",
+        "Future.result STD/concurrent/futures/_base.py:451",
+        "snapshot_download SP/huggingface_hub/_snapshot_download.py:331",
+        "<module> train.py:9",
+        call="futex",
+        sockets=(SILENT,),
+    )
+    assert causes_of(only_first(waits))["hub-silent"].confidence > 0.8
+
+
+def test_a_peer_in_the_group_is_no_endpoint() -> None:
+    one = replace(ALL_REDUCE, sockets=(SILENT,))
+    found = causes_of((job(), [rank(n, one, environment=TORCHRUN) for n in (0, 1)]))
+    assert not {"endpoint-silent", "hub-silent"} & set(found)
+
+
+def test_another_process_of_the_job_is_no_endpoint() -> None:
+    inner = tcp("127.0.0.1:45000", peer_pids=(101,))
+    facts, ranks = endpoint(inner)
+    assert "endpoint-silent" not in causes_of((facts, [ranks[0], held(1)]))

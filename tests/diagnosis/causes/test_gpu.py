@@ -1,0 +1,104 @@
+"""GPUs and their driver."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hangbisect.facts import Descriptor, Gpu, Look, MachineFacts
+
+from ..made_up import gone, held, job, look, rank
+from .scenes import TORCHRUN, Facts, Shows, causes_of, with_native
+
+STEP = look("synchronize SP/torch/cuda/__init__.py:990", "step train.py:40", call="", state="R")
+ASKS = look(
+    "is_available SP/torch/cuda/__init__.py:129",
+    "<module> train.py:4",
+    call="ioctl",
+    descriptors=(Descriptor(4, "device", "/dev/nvidia-uvm"),),
+)
+
+
+def machine(busy: float = 1.0, pids: tuple[int, ...] = (100,)) -> MachineFacts:
+    return MachineFacts(gpus=(Gpu(0, "NVIDIA H100", busy, 640.0, 700.0, pids=pids),))
+
+
+def first(one: Look, on: MachineFacts, **more: Any) -> Facts:
+    return job(machine=on), [rank(0, one, environment=TORCHRUN, **more), held(1)]
+
+
+def worker(*frames: str, name: str = "pt_data_worker") -> tuple[Look, ...]:
+    return (look(*frames, pid=300, ppid=100, name=name, call="futex"),)
+
+
+LOADER = look(
+    "_try_get_data SP/torch/utils/data/dataloader.py:1283",
+    "__next__ SP/torch/utils/data/dataloader.py:733",
+    "<module> train.py:30",
+    call="poll",
+)
+IN_CUDA = (
+    "_lazy_init SP/torch/cuda/__init__.py:520",
+    "Dataset.__getitem__ data.py:8",
+    "_worker_loop SP/torch/utils/data/_utils/worker.py:349",
+    "Popen._launch STD/multiprocessing/popen_fork.py:71",
+)
+
+
+def gpu_busy() -> Facts:
+    return first(with_native(STEP, "cuCtxSynchronize", "cudaDeviceSynchronize"), machine())
+
+
+def driver_stuck() -> Facts:
+    return first(ASKS, MachineFacts(missing=("NVML did not answer within 1.0 s.",)))
+
+
+def cuda_before_fork() -> Facts:
+    return first(LOADER, machine(0.0), children=(worker(*IN_CUDA),))
+
+
+SHOWS: Shows = {
+    "gpu-busy": gpu_busy,
+    "driver-stuck": driver_stuck,
+    "cuda-before-fork": cuda_before_fork,
+}
+
+
+def test_a_rank_that_waits_for_peers_does_not_wait_for_its_own_gpu() -> None:
+    meets = look(
+        "all_reduce SP/torch/distributed/distributed_c10d.py:3252",
+        "wrapper SP/torch/distributed/c10d_logger.py:83",
+        "<module> train.py:9",
+    )
+    one = with_native(meets, "cudaStreamSynchronize", "c10d::ProcessGroupNCCL::WorkNCCL::wait")
+    ranks = [rank(n, one) for n in (0, 1)]
+    assert "gpu-busy" not in causes_of((job(machine=machine()), ranks))
+
+
+def test_a_rank_that_has_started_cuda_long_ago_does_not_ask_the_driver() -> None:
+    works = look("step train.py:9", "<module> train.py:30", call="ioctl")
+    assert "driver-stuck" not in causes_of(first(works, machine()))
+
+
+def test_a_worker_that_reads_files_is_not_in_cuda() -> None:
+    reads = worker("Dataset.__getitem__ data.py:8", "_launch STD/multiprocessing/popen_fork.py:71")
+    assert "cuda-before-fork" not in causes_of(first(LOADER, machine(0.0), children=(reads,)))
+
+
+def test_a_child_with_a_program_of_its_own_may_use_cuda() -> None:
+    own = worker(*IN_CUDA[:2], name="python3")
+    assert "cuda-before-fork" not in causes_of(first(LOADER, machine(0.0), children=(own,)))
+
+
+def test_what_torch_says_of_cuda_and_fork_is_certain() -> None:
+    error = "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with ..."
+    found = causes_of((job("crash"), [gone(0, 1, error, left_at=90.0), held(1)]))
+    assert found["cuda-before-fork"].confidence > 0.8
+
+
+def test_state_d_below_the_driver_makes_it_more_likely() -> None:
+    plain = replace(ASKS, kernel=look("x train.py:1", call="ioctl").kernel)
+    deep = replace(ASKS, kernel=look("x train.py:1", call="", state="D", wchan="os_acquire").kernel)
+    weak = causes_of(first(plain, MachineFacts())).get("driver-stuck")
+    strong = causes_of(first(replace(deep, state="D"), MachineFacts()))["driver-stuck"]
+    assert weak is None or weak.confidence < strong.confidence

@@ -1,0 +1,106 @@
+"""Ranks that are counted on and never come, or that left."""
+
+from __future__ import annotations
+
+import pytest
+from hangbisect.facts import RankFacts
+
+from ..made_up import ALL_REDUCE, GROUP, SLEEP, gone, job, look, rank
+from .scenes import MAKES_GROUP, TORCHRUN, Facts, Shows, causes_of, with_locals
+
+SLURM = {"SLURM_NTASKS": "2", "SLURM_JOB_NAME": "train", "SLURM_PROCID": "0"}
+
+
+def not_there(number: int) -> RankFacts:
+    return RankFacts(number, number, reached=-1, alive=False, never_started=True)
+
+
+def world_size_too_large() -> Facts:
+    counted = {**TORCHRUN, "WORLD_SIZE": "3"}
+    return job(), [rank(0, GROUP, environment=counted), rank(1, GROUP, environment=counted)]
+
+
+def slurm_environment() -> Facts:
+    return job(), [rank(0, GROUP, environment=SLURM), not_there(1)]
+
+
+def exported_rank_variables() -> Facts:
+    alone = job(world=1)
+    return alone, [rank(0, GROUP, environment={"LOCAL_RANK": "0", "MASTER_PORT": "29500"})]
+
+
+def rank_left() -> Facts:
+    return job("left"), [rank(0, GROUP, environment=TORCHRUN), gone(1, 0)]
+
+
+def rank_died() -> Facts:
+    return job("left"), [rank(0, ALL_REDUCE), gone(1, -9)]
+
+
+def rank_never_started() -> Facts:
+    return job(), [rank(0, GROUP, environment=TORCHRUN), not_there(1)]
+
+
+SHOWS: Shows = {
+    "world-size-too-large": world_size_too_large,
+    "slurm-environment": slurm_environment,
+    "exported-rank-variables": exported_rank_variables,
+    "rank-left": rank_left,
+    "rank-died": rank_died,
+    "rank-never-started": rank_never_started,
+}
+
+
+def test_a_world_of_the_right_size_is_not_too_large() -> None:
+    ranks = [rank(0, GROUP, environment=TORCHRUN), rank(1, SLEEP, environment=TORCHRUN)]
+    assert "world-size-too-large" not in causes_of((job(), ranks))
+
+
+def test_ranks_of_other_nodes_do_not_make_a_world_too_large() -> None:
+    counted = {**TORCHRUN, "GROUP_WORLD_SIZE": "2", "WORLD_SIZE": "4"}
+    ranks = [rank(0, GROUP, environment=counted), rank(1, GROUP, environment=counted)]
+    assert "world-size-too-large" not in causes_of((job(world=4, local_ranks=(0, 1)), ranks))
+
+
+def test_a_world_that_lightning_was_told_is_read_from_its_frames() -> None:
+    one = look(*MAKES_GROUP, call="poll")
+    counting = with_locals(one, "_new_process_group_helper", group_rank=0, group_size=3)
+    found = causes_of((job(), [rank(0, counting), rank(1, counting)]))
+    assert "3 ranks" in found["world-size-too-large"].matched[0]
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        {"SLURM_JOB_NAME": "interactive"},
+        {"SLURM_NTASKS": "1"},
+        {"SLURM_STEP_NUM_TASKS": "2"},  # srun did start them
+        {"TORCHELASTIC_RUN_ID": "x"},  # torchrun in a batch job
+    ],
+)
+def test_slurm_is_no_cause_where_lightning_ignores_it(harmless: dict[str, str]) -> None:
+    ranks = [rank(0, GROUP, environment={**SLURM, **harmless}), not_there(1)]
+    assert "slurm-environment" not in causes_of((job(), ranks))
+
+
+def test_variables_that_a_launcher_set_are_not_exported_by_hand() -> None:
+    alone = {**TORCHRUN, "LOCAL_RANK": "0"}
+    assert "exported-rank-variables" not in causes_of(
+        (job(world=1), [rank(0, GROUP, environment=alone)])
+    )
+
+
+def test_ranks_that_lightning_started_are_not_taken_for_an_export() -> None:
+    made = {"LOCAL_RANK": "0", "NODE_RANK": "0", "WORLD_SIZE": "2"}
+    ranks = [rank(0, GROUP, environment=made), rank(1, SLEEP, environment=made)]
+    assert "exported-rank-variables" not in causes_of((job(), ranks))
+
+
+def test_a_rank_that_did_all_it_had_to_do_has_not_left() -> None:
+    ranks = [rank(0, SLEEP), gone(1, 0, finished=True)]
+    assert "rank-left" not in causes_of((job(), ranks))
+
+
+def test_a_rank_with_a_process_was_started() -> None:
+    late = RankFacts(1, 1, pid=101, never_started=True, looks=(look(pid=101, rung="proc"),))
+    assert "rank-never-started" not in causes_of((job(), [rank(0, GROUP), late]))

@@ -1,0 +1,177 @@
+"""Collectives that do not go together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hangbisect.facts import Look, RankFacts
+
+from ..logs import Call, ran
+from ..made_up import ALL_REDUCE, SLEEP, gone, job, look, rank
+from .scenes import Facts, Shows, causes_of, with_native
+
+BARRIER = look(
+    "barrier SP/torch/distributed/distributed_c10d.py:4900",
+    "wrapper SP/torch/distributed/c10d_logger.py:83",
+    "Reports.on_fit_start callbacks.py:9",
+    "<module> train.py:30",
+)
+NEW_GROUP = look(
+    "_new_group_with_tag SP/torch/distributed/distributed_c10d.py:5600",
+    "new_group SP/torch/distributed/distributed_c10d.py:5400",
+    "Reports.on_fit_start callbacks.py:9",
+    "<module> train.py:30",
+)
+DDP = look(
+    "_verify_param_shape_across_processes SP/torch/distributed/utils.py:286",
+    "DistributedDataParallel.__init__ SP/torch/nn/parallel/distributed.py:1064",
+    "main train.py:20",
+    "<module> train.py:30",
+)
+WRAPS = look(
+    "DistributedDataParallel.__init__ SP/torch/nn/parallel/distributed.py:900",
+    "main train.py:20",
+    "<module> train.py:30",
+)
+BACKWARD = look(
+    "_engine_run_backward SP/torch/autograd/graph.py:829",
+    "_TrainingEpochLoop.advance SP/pytorch_lightning/loops/training_epoch_loop.py:320",
+    "_FitLoop.advance SP/pytorch_lightning/loops/fit_loop.py:470",
+    "<module> train.py:30",
+)
+REPORTS = look(
+    "Reports.on_train_epoch_end callbacks.py:20",
+    "_FitLoop.on_advance_end SP/pytorch_lightning/loops/fit_loop.py:495",
+    "<module> train.py:30",
+    call="clock_nanosleep",
+)
+STORE = look(
+    "Exchange.on_train_start callbacks.py:12",
+    "_call_callback_hooks SP/pytorch_lightning/trainer/call.py:228",
+    "<module> train.py:30",
+    call="poll",
+)
+
+
+def logged(programs: Sequence[Sequence[Call]], *looks: Look) -> Facts:
+    """Ranks with these logs, that are now where these looks show them."""
+    with_logs = ran(programs)
+    ranks = [
+        rank(facts.rank, one, collectives=facts.collectives)
+        for facts, one in zip(with_logs, looks, strict=True)
+    ]
+    return job(world=len(ranks)), ranks
+
+
+def rank_conditional_collective() -> Facts:
+    extra = Call("barrier", "callbacks.py:9", condition="if rank == 0")
+    meet = [Call("barrier", "trainer.py:88"), Call("all_reduce", "trainer.py:90")]
+    return logged([[extra, *meet], meet], BARRIER, ALL_REDUCE)
+
+
+def collective_mismatch() -> Facts:
+    programs = [[Call("all_reduce", "train.py:10")], [Call("broadcast", "train.py:12")]]
+    broadcast = look(
+        "broadcast SP/torch/distributed/distributed_c10d.py:3000",
+        "wrapper SP/torch/distributed/c10d_logger.py:83",
+        "<module> train.py:12",
+    )
+    return logged(programs, ALL_REDUCE, broadcast)
+
+
+def group_on_some_ranks() -> Facts:
+    meet = Call("all_reduce", "trainer.py:90")
+    programs = [[Call("new_group", "callbacks.py:9", condition="if rank == 0")], [meet]]
+    return logged(programs, NEW_GROUP, ALL_REDUCE)
+
+
+def ddp_on_some_ranks() -> Facts:
+    programs = [[Call("ddp", "train.py:20")], [Call("all_reduce", "train.py:25")]]
+    return logged(programs, WRAPS, ALL_REDUCE)
+
+
+def different_parameters() -> Facts:
+    error = (
+        "RuntimeError: DDP expects same model across all ranks, but Rank 1 has 4 params, while "
+        "rank 0 has inconsistent 5 params."
+    )
+    return job("crash"), [rank(0, ALL_REDUCE), gone(1, 1, error)]
+
+
+def uneven_batches() -> Facts:
+    step = [Call("backward", "train.py:40"), Call("all_reduce", "ddp.py:1")]
+    longer = [*step * 3, Call("barrier", "train.py:50")]
+    shorter = [*step, Call("barrier", "train.py:50")]
+    return logged([longer, shorter], BACKWARD, REPORTS)
+
+
+def store_key_missing() -> Facts:
+    asks = with_native(STORE, "c10d::TCPStore::doWait", "c10d::TCPStore::get")
+    return job(), [rank(0, ALL_REDUCE), rank(1, asks)]
+
+
+SHOWS: Shows = {
+    "rank-conditional-collective": rank_conditional_collective,
+    "collective-mismatch": collective_mismatch,
+    "group-on-some-ranks": group_on_some_ranks,
+    "ddp-on-some-ranks": ddp_on_some_ranks,
+    "different-parameters": different_parameters,
+    "uneven-batches": uneven_batches,
+    "store-key-missing": store_key_missing,
+}
+ALL = frozenset(SHOWS)
+
+
+def test_the_answer_is_the_call_and_its_condition() -> None:
+    found = causes_of(rank_conditional_collective())["rank-conditional-collective"]
+    assert "callbacks.py:9" in found.why
+    assert any("if rank == 0" in fact for fact in found.matched)
+    assert found.confidence > 0.8
+
+
+def test_ranks_that_call_the_same_are_not_at_odds() -> None:
+    program = [Call("all_reduce", "train.py:10")] * 3
+    assert not ALL & set(causes_of(logged([program, program], ALL_REDUCE, ALL_REDUCE)))
+
+
+def test_a_rank_that_is_elsewhere_is_late_and_not_at_odds() -> None:
+    program = [Call("all_reduce", "train.py:10")]
+    assert not ALL & set(causes_of(logged([program, []], ALL_REDUCE, SLEEP)))
+
+
+def test_without_logs_stacks_alone_are_never_sure() -> None:
+    _, ranks = collective_mismatch()
+    bare: list[RankFacts] = [replace(one, collectives=()) for one in ranks]
+    found = causes_of((job(), bare))
+    assert found["collective-mismatch"].confidence <= 0.8
+
+
+def test_ranks_in_one_collective_called_in_two_places_are_not_at_odds() -> None:
+    other = look(
+        "all_reduce SP/torch/distributed/distributed_c10d.py:3252",
+        "wrapper SP/torch/distributed/c10d_logger.py:83",
+        "<module> train.py:99",
+    )
+    assert "collective-mismatch" not in causes_of((job(), [rank(0, ALL_REDUCE), rank(1, other)]))
+
+
+def test_ranks_that_all_make_ddp_do_not_differ_in_it() -> None:
+    found = causes_of((job(), [rank(n, DDP) for n in (0, 1)]))
+    assert not {"ddp-on-some-ranks", "different-parameters"} & set(found)
+
+
+def test_who_still_compares_parameters_waits_for_those_that_do_not() -> None:
+    found = causes_of((job(), [rank(0, ALL_REDUCE), rank(1, DDP)]))
+    assert found["different-parameters"].confidence <= 0.8
+
+
+def test_a_store_that_makes_a_group_is_asked_for_ranks_and_not_for_keys() -> None:
+    makes = look(
+        "_store_based_barrier SP/torch/distributed/distributed_c10d.py:1080",
+        "init_process_group SP/torch/distributed/distributed_c10d.py:1899",
+        "<module> train.py:12",
+        call="poll",
+    )
+    one = with_native(makes, "c10d::TCPStore::doWait", "c10d::TCPStore::get")
+    assert "store-key-missing" not in causes_of((job(), [rank(0, one), rank(1, SLEEP)]))

@@ -1,0 +1,167 @@
+"""Addresses, names, interfaces, proxies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hangbisect.facts import Descriptor, MachineFacts, Socket
+
+from ..made_up import GROUP, RECV, gone, job, look, rank
+from .scenes import (
+    MAKES_GROUP,
+    MAKES_STORE,
+    TORCHRUN,
+    Facts,
+    Shows,
+    causes_of,
+    on,
+    tcp,
+    with_native,
+)
+
+FAR = {**TORCHRUN, "MASTER_ADDR": "10.255.255.1"}
+INTERFACES = MachineFacts(interfaces=("lo", "eth0", "docker0"))
+
+
+def master_unroutable() -> Facts:
+    asked = tcp("10.255.255.1:29500", "SYN_SENT")
+    one = look(*MAKES_STORE, call="poll", descriptors=on(asked), sockets=(asked,))
+    return job(), [rank(0, GROUP, environment=TORCHRUN), rank(1, one, environment=FAR)]
+
+
+def nobody_serves_the_store() -> Facts:
+    one = look(*MAKES_STORE, call="clock_nanosleep")
+    return job(), [rank(1, one, environment={**TORCHRUN, "RANK": "1"})]
+
+
+def no_such_interface() -> Facts:
+    error = "RuntimeError: [enforce fail at gloo/transport/tcp/device.cc:39] ifa != nullptr. "
+    error += "Unable to find address for: nope0"
+    wrong = {**TORCHRUN, "GLOO_SOCKET_IFNAME": "nope0"}
+    ranks = [gone(n, 1, error, environment=wrong, left_at=90.0) for n in (0, 1)]
+    return job("crash", machine=INTERFACES), ranks
+
+
+def name_server_silent() -> Facts:
+    asked = Socket(72, "udp", "10.0.0.2:5000", "10.0.0.53:53", "ESTABLISHED")
+    one = look(*MAKES_STORE, call="poll", descriptors=on(asked), sockets=(asked,))
+    one = with_native(one, "__poll", "send_dg", "__res_context_send", "getnameinfo")
+    machine = MachineFacts(nameservers=("10.0.0.53",))
+    return job(machine=machine), [rank(n, one, environment=TORCHRUN) for n in (0, 1)]
+
+
+def name_unknown() -> Facts:
+    error = "DistNetworkError: The client socket cannot be initialized to connect to [node0]:29500 "
+    error += "(errno: 22): Name or service not known"
+    return job("crash"), [gone(1, 1, error, left_at=90.0), rank(0, GROUP)]
+
+
+def proxy_silent() -> Facts:
+    proxy = tcp("10.1.1.1:3128", received=0)
+    one = look(
+        "SSLSocket.read STD/ssl.py:1166",
+        "SyncStream.read SP/httpcore/_backends/sync.py:128",
+        "Client.send SP/httpx/_client.py:914",
+        "_httpx_follow SP/huggingface_hub/utils/_http.py:523",
+        "<module> train.py:9",
+        call="poll",
+        descriptors=on(proxy),
+        sockets=(proxy,),
+    )
+    through = {**TORCHRUN, "HTTPS_PROXY": "http://10.1.1.1:3128"}
+    return job(), [rank(n, one, environment=through) for n in (0, 1)]
+
+
+def peer_unreachable() -> Facts:
+    asked = tcp("172.17.0.1:41234", "SYN_SENT")
+    one = look(*MAKES_GROUP, call="futex", sockets=(asked,))
+    one = with_native(
+        one, "gloo::transport::tcp::Pair::waitUntilConnected", "gloo::connectFullMesh"
+    )
+    return job(), [rank(n, one, environment=TORCHRUN) for n in (0, 1)]
+
+
+def hostname_is_loopback() -> Facts:
+    error = "RuntimeError: Gloo connectFullMesh failed with [gloo/transport/tcp/pair.cc:144] no "
+    error += "error: Connection refused, remote=[127.0.1.1]:2345"
+    ranks = [gone(n, 1, error, left_at=90.0) for n in (0, 1)]
+    return job("crash", world=4, local_ranks=(0, 1)), ranks
+
+
+SHOWS: Shows = {
+    "master-unroutable": master_unroutable,
+    "nobody-serves-the-store": nobody_serves_the_store,
+    "no-such-interface": no_such_interface,
+    "name-server-silent": name_server_silent,
+    "name-unknown": name_unknown,
+    "proxy-silent": proxy_silent,
+    "peer-unreachable": peer_unreachable,
+    "hostname-is-loopback": hostname_is_loopback,
+}
+
+
+def test_a_connection_that_is_made_is_no_unroutable_master() -> None:
+    made = tcp("10.255.255.1:29500")
+    one = look(*MAKES_STORE, call="poll", descriptors=on(made), sockets=(made,))
+    ranks = [rank(0, GROUP, environment=TORCHRUN), rank(1, one, environment=FAR)]
+    assert "master-unroutable" not in causes_of((job(), ranks))
+
+
+def test_a_master_that_listens_and_waits_serves_its_store() -> None:
+    listens = Socket(5, "tcp6", "[::]:29500", "", "LISTEN")
+    one = look(*MAKES_STORE, call="clock_nanosleep", sockets=(listens,))
+    ranks = [rank(0, one, environment={**TORCHRUN, "RANK": "0"})]
+    assert "nobody-serves-the-store" not in causes_of((job(), ranks))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wrong"),
+    [
+        ("GLOO_SOCKET_IFNAME", "eth0", False),
+        ("GLOO_SOCKET_IFNAME", "^lo,docker", True),  # what only NCCL understands
+        ("GLOO_SOCKET_IFNAME", "eth0,lo", False),
+        ("NCCL_SOCKET_IFNAME", "eth", False),
+        ("NCCL_SOCKET_IFNAME", "=eth", True),
+        ("NCCL_SOCKET_IFNAME", "=eth0", False),
+        ("NCCL_SOCKET_IFNAME", "^docker,lo", False),
+        ("NCCL_SOCKET_IFNAME", "^docker,lo,eth", True),
+        ("NCCL_SOCKET_IFNAME", "ib", True),
+    ],
+)
+def test_interfaces_are_named_in_two_languages(name: str, value: str, wrong: bool) -> None:
+    ranks = [rank(n, GROUP, environment={**TORCHRUN, name: value}) for n in (0, 1)]
+    found = causes_of((job(machine=INTERFACES), ranks))
+    assert ("no-such-interface" in found) == wrong
+
+
+def test_an_interface_is_not_missing_where_interfaces_are_not_known() -> None:
+    ranks = [rank(n, GROUP, environment={**TORCHRUN, "NCCL_SOCKET_IFNAME": "ib0"}) for n in (0, 1)]
+    assert "no-such-interface" not in causes_of((job(), ranks))
+
+
+def test_a_server_that_no_variable_names_is_no_proxy() -> None:
+    facts, ranks = proxy_silent()
+    direct = [replace(r, environment=TORCHRUN) for r in ranks]
+    found = causes_of((facts, direct))
+    assert "proxy-silent" not in found
+    assert found["hub-silent"].confidence > 0.8
+
+
+def test_a_proxy_by_name_is_told_by_its_port() -> None:
+    facts, ranks = proxy_silent()
+    named = [replace(r, environment={"https_proxy": "proxy.cluster:3128"}) for r in ranks]
+    assert "proxy-silent" in causes_of((facts, named))
+    other = [replace(r, environment={"https_proxy": "proxy.cluster:8080"}) for r in ranks]
+    assert "proxy-silent" not in causes_of((facts, other))
+
+
+def test_reading_from_a_server_is_no_look_up() -> None:
+    one = replace(RECV, sockets=tuple(d.socket for d in on(tcp("10.0.0.1:443")) if d.socket))
+    assert "name-server-silent" not in causes_of((job(), [rank(0, one)]))
+
+
+def test_a_descriptor_that_is_no_socket_is_no_network() -> None:
+    file = Descriptor(3, "file", "/data/53")
+    one = look("read train.py:3", call="read", descriptors=(file,))
+    assert causes_of((job(world=1), [rank(0, one)])) == {}

@@ -1,0 +1,133 @@
+"""Processes that are stopped, frozen or traced, and children that do not end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hangbisect.facts import Descriptor, Look
+
+from ..made_up import SLEEP, held, job, look, rank
+from .scenes import Facts, Shows, causes_of
+from .seen import LOADER, first, worker
+
+STOPPED = look("step train.py:5", "<module> train.py:9", call="", state="T", wchan="do_signal_stop")
+RUNS = look(
+    "_PollLikeSelector.select STD/selectors.py:415",
+    "Popen._communicate STD/subprocess.py:2108",
+    "Popen.communicate STD/subprocess.py:1209",
+    "run STD/subprocess.py:550",
+    "fetch train.py:5",
+    "<module> train.py:9",
+    call="wait4",
+    args=(300, 0, 0, 0),
+)
+FORKS = look(
+    "_execute_child STD/subprocess.py:1900",
+    "list_devices train.py:5",
+    call="vfork",
+    state="D",
+    wchan="kernel_clone",
+)
+
+
+def program(name: str, *command: str, call: str = "recvfrom", **more: object) -> Look:
+    one = look(pid=300, ppid=100, name=name, call=call, rung="proc")
+    return replace(one, command=(name, *command), **more)
+
+
+def stopped() -> Facts:
+    return job(), [rank(0, STOPPED, STOPPED), held(1)]
+
+
+def stopped_by_debugger() -> Facts:
+    traced = look("step train.py:5", call="", state="t", wchan="ptrace_stop", traced_by=4711)
+    return job(), [rank(0, traced, traced), held(1)]
+
+
+def frozen() -> Facts:
+    asleep = replace(SLEEP, frozen="/docker/8d3f")
+    return job(), [rank(0, asleep, asleep), held(1)]
+
+
+def vfork_child() -> Facts:
+    child = look(pid=300, ppid=100, name="python", call="execve", state="D", rung="proc")
+    return job(), [first(FORKS, child), held(1)]
+
+
+def child_program() -> Facts:
+    return job(), [first(RUNS, program("nvidia-smi", "--list-gpus", call="ioctl")), held(1)]
+
+
+SHOWS: Shows = {
+    "stopped": stopped,
+    "stopped-by-debugger": stopped_by_debugger,
+    "frozen": frozen,
+    "vfork-child": vfork_child,
+    "child-program": child_program,
+}
+
+
+def test_the_command_that_lets_it_go_on_has_its_pid() -> None:
+    assert "kill -CONT 100" in causes_of(stopped())["stopped"].avoid
+
+
+def test_a_stopped_worker_is_found_behind_the_rank_that_waits_for_it() -> None:
+    one = worker("Shards.__getitem__ data.py:9", state="T", call="", wchan="do_signal_stop")
+    found = causes_of((job(), [first(LOADER, one), held(1)]))["stopped"]
+    assert "kill -CONT 300" in found.avoid
+
+
+def test_what_reads_a_terminal_from_the_background_says_which() -> None:
+    terminal = Descriptor(0, "tty", "/dev/pts/3")
+    asks = look(
+        "ask train.py:5", call="read", state="T", wchan="do_signal_stop", descriptors=(terminal,)
+    )
+    facts = job(), [rank(0, asks), held(1)]
+    assert any("/dev/pts/3" in f for f in causes_of(facts)["stopped"].matched)
+
+
+def test_a_rank_that_sleeps_is_neither_stopped_nor_frozen() -> None:
+    found = causes_of((job(), [rank(0, SLEEP, SLEEP), held(1)]))
+    assert not set(SHOWS) & set(found)
+
+
+def test_a_sleeper_in_state_d_was_frozen_by_the_first_version_of_cgroups() -> None:
+    one = look("step train.py:5", call="clock_nanosleep", state="D", wchan="hrtimer_nanosleep")
+    assert "frozen" in causes_of((job(), [rank(0, one, one), held(1)]))
+
+
+def test_a_sleeper_in_the_freezer_was_frozen_by_the_second() -> None:
+    one = look("step train.py:5", call="clock_nanosleep", wchan="get_signal")
+    assert "frozen" in causes_of((job(), [rank(0, one, one), held(1)]))
+
+
+def test_the_program_and_its_words_are_named() -> None:
+    aws = program("aws", "s3", "sync", "s3://corpus")
+    why = causes_of((job(), [first(RUNS, aws), held(1)]))["child-program"].why
+    assert "aws (300)" in why
+    assert "aws s3 sync s3://corpus" in why
+
+
+def test_of_a_shell_the_program_that_it_runs_is_named() -> None:
+    shell = program("sh", "-c", "scontrol show", call="wait4")
+    inside = replace(program("scontrol", "show"), pid=301, ppid=300)
+    why = causes_of((job(), [first(RUNS, shell, inside), held(1)]))["child-program"].why
+    assert "scontrol (301)" in why
+
+
+def test_a_program_at_work_is_no_hang() -> None:
+    works = program("convert", call="")
+    works = replace(works, state="R", kernel=(replace(works.kernel[0], state="R"),))
+    assert "child-program" not in causes_of((job(), [first(RUNS, works), held(1)]))
+
+
+def test_a_worker_of_the_rank_is_no_program() -> None:
+    one = worker("Shards.__getitem__ data.py:9", call="read")
+    assert "child-program" not in causes_of((job(), [first(LOADER, one), held(1)]))
+
+
+def test_a_rank_that_is_stopped_while_a_program_runs_is_stopped() -> None:
+    asleep = replace(RUNS, state="T", kernel=(replace(RUNS.kernel[0], state="T"),))
+    found = causes_of((job(), [first(asleep, program("aws")), held(1)]))
+    assert "child-program" not in found
+    assert "stopped" in found

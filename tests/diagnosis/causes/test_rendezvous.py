@@ -1,0 +1,105 @@
+"""Where ranks meet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..made_up import GROUP, SLEEP, job, look, rank
+from .scenes import (
+    MAKES_STORE,
+    TORCHRUN,
+    Facts,
+    Shows,
+    causes_of,
+    on,
+    tcp,
+    with_locals,
+)
+
+TWO_NODES = {**TORCHRUN, "GROUP_WORLD_SIZE": "2", "WORLD_SIZE": "4"}
+
+
+def duplicate_rank() -> Facts:
+    one = with_locals(look(*MAKES_STORE, call="poll"), "_create_c10d_store", rank=0, world_size=2)
+    return job(), [rank(0, one), rank(1, one)]
+
+
+def more_joins_than_world() -> Facts:
+    said = (
+        "Waiting in store based barrier to initialize process group for 10 secondsrank: 0, key: "
+        "store_based_barrier_key:1 (world_size=2, num_workers_joined=4, timeout=0:30:00 error=x)"
+    )
+    ranks = [rank(n, GROUP, environment=TORCHRUN, output=(said,)) for n in (0, 1)]
+    return job(), ranks
+
+
+def different_master() -> Facts:
+    other = {**TORCHRUN, "MASTER_PORT": "29501"}
+    return job(), [rank(0, GROUP, environment=TORCHRUN), rank(1, GROUP, environment=other)]
+
+
+def other_node_missing() -> Facts:
+    away = {**TWO_NODES, "MASTER_ADDR": "10.0.0.1"}
+    ranks = [rank(n, GROUP, environment=away) for n in (0, 1)]
+    return job(world=4, local_ranks=(0, 1)), ranks
+
+
+def master_is_loopback() -> Facts:
+    ranks = [rank(n, GROUP, environment=TWO_NODES) for n in (0, 1)]
+    return job(world=4, local_ranks=(0, 1)), ranks
+
+
+def foreign_store() -> Facts:
+    stranger = tcp("127.0.0.1:29500", peer_pids=(77,), peer_names=("nginx",))
+    one = look(*MAKES_STORE, call="poll", descriptors=on(stranger), sockets=(stranger,))
+    ranks = [rank(n, one, environment={**TORCHRUN, "RANK": str(n)}) for n in (0, 1)]
+    return job(), ranks
+
+
+SHOWS: Shows = {
+    "duplicate-rank": duplicate_rank,
+    "more-joins-than-world": more_joins_than_world,
+    "different-master": different_master,
+    "other-node-missing": other_node_missing,
+    "master-is-loopback": master_is_loopback,
+    "foreign-store": foreign_store,
+}
+
+
+def test_ranks_with_their_own_numbers_are_no_duplicates() -> None:
+    ranks = []
+    for number in (0, 1):
+        one = look(*MAKES_STORE, call="poll")
+        told = with_locals(one, "_create_c10d_store", rank=number, world_size=3)
+        ranks.append(rank(number, told, environment={"RANK": str(number)}))
+    assert "duplicate-rank" not in causes_of((job(), ranks))
+
+
+def test_fewer_joins_than_ranks_are_not_too_many() -> None:
+    said = "Waiting in store based barrier ... (world_size=8, worker_count=7, timeout=0:30:00)"
+    ranks = [rank(n, GROUP, output=(said,)) for n in (0, 1)]
+    assert "more-joins-than-world" not in causes_of((job(), ranks))
+
+
+def test_two_names_of_this_machine_are_the_same_master() -> None:
+    named = {**TORCHRUN, "MASTER_ADDR": "localhost"}
+    ranks = [rank(0, GROUP, environment=TORCHRUN), rank(1, GROUP, environment=named)]
+    assert "different-master" not in causes_of((job(), ranks))
+
+
+def test_another_port_matters_only_where_the_group_is_made() -> None:
+    other = {**TORCHRUN, "MASTER_PORT": "29501"}
+    ranks = [rank(0, SLEEP, environment=TORCHRUN), rank(1, SLEEP, environment=other)]
+    assert "different-master" not in causes_of((job(), ranks))
+
+
+def test_on_one_node_nobody_waits_for_another_one() -> None:
+    ranks = [rank(n, GROUP, environment=TORCHRUN) for n in (0, 1)]
+    found = causes_of((job(), ranks))
+    assert not {"other-node-missing", "master-is-loopback"} & set(found)
+
+
+def test_the_launcher_may_serve_the_store() -> None:
+    agent = tcp("127.0.0.1:29500", peer_pids=(50,), peer_names=("python3",))
+    one = replace(look(*MAKES_STORE, call="poll", sockets=(agent,)), ppid=50)
+    assert "foreign-store" not in causes_of((job(), [rank(0, one, environment=TORCHRUN)]))

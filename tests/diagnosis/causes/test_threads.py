@@ -1,0 +1,153 @@
+"""Threads, locks in memory and event loops."""
+
+from __future__ import annotations
+
+from hangbisect.facts import Descriptor, Look, Socket
+
+from ..made_up import held, job, look, rank
+from .scenes import Facts, Shows, causes_of
+from .seen import FOREVER, LOCK, SHARED, TIMED, beside, first, native, with_futex, worker
+
+TAKES = native(look("register registry.py:5", "<module> train.py:9", args=FOREVER), *LOCK)
+GETS = native(
+    look(
+        "Condition.wait STD/threading.py:327",
+        "Queue.get STD/queue.py:171",
+        "Prefetched.__iter__ data.py:20",
+        "<module> train.py:9",
+        args=FOREVER,
+    ),
+    *LOCK,
+)
+RESULT = native(
+    look(
+        "Condition.wait STD/threading.py:327",
+        "Future.result STD/concurrent/futures/_base.py:451",
+        "load data.py:20",
+        "<module> train.py:9",
+        args=FOREVER,
+    ),
+    *LOCK,
+)
+NESTED = (
+    "Condition.wait STD/threading.py:327",
+    "Future.result STD/concurrent/futures/_base.py:451",
+    "all_shards data.py:12",
+    "_WorkItem.run STD/concurrent/futures/thread.py:58",
+    "_worker STD/concurrent/futures/thread.py:83",
+    "Thread.run STD/threading.py:982",
+)
+
+
+def wake_up(*ends: int) -> Descriptor:
+    pair = Socket(9, "unix", state="ESTABLISHED", peer_pids=ends)
+    return Descriptor(6, "socket", "socket:[9]", socket=pair)
+
+
+def loop(*heard: Descriptor) -> Look:
+    return look(
+        "EpollSelector.select STD/selectors.py:468",
+        "BaseEventLoop._run_once STD/asyncio/base_events.py:1884",
+        "BaseEventLoop.run_forever STD/asyncio/base_events.py:607",
+        "run STD/asyncio/runners.py:190",
+        "load_tokenizer train.py:30",
+        call="epoll_wait",
+        descriptors=heard,
+    )
+
+
+def self_deadlock() -> Facts:
+    return job(), [rank(0, with_futex(TAKES, owner=100)), held(1)]
+
+
+def lock_order() -> Facts:
+    other = ("refresh", ("refresh data.py:12", "Thread.run STD/threading.py:982"))
+    both = beside(TAKES, other)
+    return job(), [first(both), held(1)]
+
+
+def dead_producer() -> Facts:
+    return job(), [rank(0, GETS), held(1)]
+
+
+def pool_waits_for_itself() -> Facts:
+    return job(), [first(beside(RESULT, ("ThreadPoolExecutor-0_0", NESTED))), held(1)]
+
+
+def event_loop() -> Facts:
+    return job(), [rank(0, loop(wake_up(100))), held(1)]
+
+
+def dead_owner() -> Facts:
+    takes = look(
+        "SemLock.__enter__ STD/multiprocessing/synchronize.py:95",
+        "load_model train.py:40",
+        args=SHARED,
+    )
+    return job(), [rank(0, takes), held(1)]
+
+
+SHOWS: Shows = {
+    "self-deadlock": self_deadlock,
+    "lock-order": lock_order,
+    "dead-producer": dead_producer,
+    "pool-waits-for-itself": pool_waits_for_itself,
+    "event-loop": event_loop,
+    "dead-owner": dead_owner,
+}
+ALL = frozenset(SHOWS)
+
+
+def test_a_lock_that_a_lone_thread_waits_for_is_its_own() -> None:
+    assert "self-deadlock" in causes_of((job(), [rank(0, TAKES), held(1)]))
+
+
+def test_with_another_thread_at_work_a_lock_may_be_freed() -> None:
+    works = beside(TAKES, ("writer", ("write data.py:3", "Thread.run STD/threading.py:982")))
+    found = causes_of((job(), [first(works), held(1)]))
+    assert "self-deadlock" not in found
+
+
+def test_a_mutex_of_another_thread_is_not_its_own() -> None:
+    works = beside(TAKES, ("writer", ("write data.py:3", "Thread.run STD/threading.py:982")))
+    found = causes_of((job(), [first(with_futex(works, owner=900)), held(1)]))
+    assert "self-deadlock" not in found
+
+
+def test_a_queue_that_a_living_thread_fills_has_a_producer() -> None:
+    fed = beside(GETS, ("reader", ("read data.py:3", "Thread.run STD/threading.py:982")))
+    assert "dead-producer" not in causes_of((job(), [first(fed), held(1)]))
+
+
+def test_a_queue_that_a_worker_fills_has_a_producer() -> None:
+    one = worker("Shards.__getitem__ data.py:9", call="read")
+    assert "dead-producer" not in causes_of((job(), [first(GETS, one), held(1)]))
+
+
+def test_a_wait_with_a_time_limit_gives_up_by_itself() -> None:
+    timed = native(look("Queue.get STD/queue.py:180", "<module> train.py:9", args=TIMED), *LOCK)
+    assert not ALL & set(causes_of((job(), [rank(0, timed), held(1)])))
+
+
+def test_a_pool_with_a_thread_at_work_does_not_wait_for_itself() -> None:
+    works = ("read data.py:3", *NESTED[3:])
+    two = beside(RESULT, ("pool_0", NESTED), ("pool_1", works))
+    assert "pool-waits-for-itself" not in causes_of((job(), [first(two), held(1)]))
+
+
+def test_a_loop_that_listens_to_a_peer_waits_for_that_peer() -> None:
+    peer = Socket(10, "tcp", peer="10.0.0.9:443", state="ESTABLISHED")
+    heard = (wake_up(100), Descriptor(7, "socket", "socket:[10]", socket=peer))
+    assert "event-loop" not in causes_of((job(), [rank(0, loop(*heard)), held(1)]))
+
+
+def test_a_semaphore_of_the_machine_is_a_lock_without_an_owner() -> None:
+    takes = look("load_model train.py:40", call="semtimedop")
+    assert "dead-owner" in causes_of((job(), [rank(0, takes), held(1)]))
+
+
+def test_with_a_living_worker_a_shared_lock_is_only_suspect() -> None:
+    takes = look("SemLock.__enter__ STD/multiprocessing/synchronize.py:95", args=SHARED)
+    one = worker("Shards.__getitem__ data.py:9", call="read")
+    found = causes_of((job(), [first(takes, one), held(1)]))
+    assert found["dead-owner"].confidence <= 0.6

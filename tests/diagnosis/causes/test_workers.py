@@ -1,0 +1,141 @@
+"""Workers of a rank: stuck, lost, or running the script again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hangbisect.facts import Look, MachineFacts
+
+from ..made_up import held, job, look
+from .scenes import Facts, Shows, causes_of
+from .seen import FORK, LOADER, first, worker
+
+POOL = look(
+    "Condition.wait STD/threading.py:327",
+    "Event.wait STD/threading.py:629",
+    "ApplyResult.wait STD/multiprocessing/pool.py:765",
+    "ApplyResult.get STD/multiprocessing/pool.py:768",
+    "Pool.map STD/multiprocessing/pool.py:367",
+    "<module> train.py:7",
+)
+MAP = look(
+    "iflatmap_unordered SP/datasets/utils/py_utils.py:718",
+    "Dataset.map SP/datasets/arrow_dataset.py:3171",
+    "<module> train.py:12",
+    call="clock_nanosleep",
+)
+STUCK = worker("Shards.__getitem__ data.py:9", call="read", wchan="folio_wait")
+GUARDLESS = look(
+    "Condition.wait STD/threading.py:327",
+    "_create_c10d_store SP/torch/distributed/rendezvous.py:199",
+    "init_process_group SP/torch/distributed/distributed_c10d.py:1860",
+    "<module> train.py:9",
+    "_run_code <frozen runpy>:88",
+    "_fixup_main_from_path STD/multiprocessing/spawn.py:297",
+    "prepare STD/multiprocessing/spawn.py:246",
+    "spawn_main STD/multiprocessing/spawn.py:122",
+    pid=300,
+    ppid=100,
+)
+
+
+def idle(pid: int, age: float) -> Look:
+    return look(
+        "Connection._recv_bytes STD/multiprocessing/connection.py:430",
+        "SimpleQueue.get STD/multiprocessing/queues.py:365",
+        "worker STD/multiprocessing/pool.py:114",
+        *FORK[2:],
+        pid=pid,
+        ppid=100,
+        call="read",
+        age=age,
+    )
+
+
+def of(one: Look, *children: Look) -> Facts:
+    return job(), [first(one, *children), held(1)]
+
+
+def worker_stuck() -> Facts:
+    return of(LOADER, STUCK)
+
+
+def map_worker_stuck() -> Facts:
+    child = look("encode data.py:3", *FORK[2:], pid=300, ppid=100, call="read")
+    return of(MAP, child)
+
+
+def pool_worker_lost() -> Facts:
+    return of(POOL, idle(300, 40.0), idle(301, 12.0))
+
+
+def worker_dead() -> Facts:
+    dead = look(pid=300, ppid=100, name="pt_data_worker", state="Z", call="", rung="proc")
+    return of(LOADER, dead)
+
+
+def shm_full() -> Facts:
+    puts = worker(
+        "reduce_storage SP/torch/multiprocessing/reductions.py:593",
+        "ForkingPickler.dumps STD/multiprocessing/reduction.py:51",
+        call="ftruncate",
+    )
+    small = MachineFacts(shm_free=0, shm_total=64 << 20)
+    return job(machine=small), [first(LOADER, puts), held(1)]
+
+
+def script_runs_again() -> Facts:
+    return of(LOADER, GUARDLESS)
+
+
+SHOWS: Shows = {
+    "worker-stuck": worker_stuck,
+    "map-worker-stuck": map_worker_stuck,
+    "pool-worker-lost": pool_worker_lost,
+    "worker-dead": worker_dead,
+    "shm-full": shm_full,
+    "script-runs-again": script_runs_again,
+}
+
+
+def test_a_worker_that_waits_for_its_next_task_is_not_stuck() -> None:
+    assert "worker-stuck" not in causes_of(of(LOADER, idle(300, 40.0)))
+
+
+def test_a_worker_at_work_is_not_stuck() -> None:
+    busy = worker("Shards.__getitem__ data.py:9", call="", state="R")
+    assert "worker-stuck" not in causes_of(of(LOADER, busy))
+
+
+def test_a_pool_with_a_worker_at_work_has_lost_none() -> None:
+    at_work = replace(STUCK, name="python", pid=302)
+    assert "pool-worker-lost" not in causes_of(of(POOL, idle(300, 40.0), at_work))
+
+
+def test_workers_of_one_age_are_all_of_the_first_hour() -> None:
+    found = causes_of(of(POOL, idle(300, 40.0), idle(301, 40.0)))
+    assert found["pool-worker-lost"].confidence <= 0.8
+
+
+def test_the_answer_names_the_worker_and_where_it_is() -> None:
+    why = causes_of(worker_stuck())["worker-stuck"].why
+    assert "pt_data_worker (300)" in why
+    assert "Shards.__getitem__ (data.py:9)" in why
+
+
+def test_a_worker_that_only_imports_the_script_does_what_it_should() -> None:
+    imports = look(
+        "<module> SP/torch/__init__.py:5",
+        "_find_and_load <frozen importlib._bootstrap>:1176",
+        "<module> train.py:1",
+        "_fixup_main_from_path STD/multiprocessing/spawn.py:297",
+        pid=300,
+        ppid=100,
+    )
+    assert "script-runs-again" not in causes_of(of(LOADER, imports))
+
+
+def test_shared_memory_with_room_is_not_full() -> None:
+    roomy = MachineFacts(shm_free=32 << 30, shm_total=64 << 30)
+    facts, ranks = worker_stuck()
+    assert "shm-full" not in causes_of((replace(facts, machine=roomy), ranks))
