@@ -1,7 +1,8 @@
 """What setuptools cannot be told in pyproject.toml, where all else is.
 
-The packages, found in a folder that has another name than the package; and, beside the package, the
-one-line .pth that `-m bisect` needs (see bisect/_minus_m.py).
+The packages, found in a folder that has another name than the package, and the zoo's cases, found
+in yet another; and, beside the package, the one-line .pth that `-m bisect` needs (see
+bisect/_minus_m.py).
 """
 
 import os
@@ -24,7 +25,9 @@ class BuildWithPth(build_py):
         self.copy_file(PTH, os.path.join(root, PTH))
 
 
+ZOO = "hangbisect.zoo_cases"  # where it is: pyproject.toml, package-dir
+
 setup(
-    packages=["hangbisect", *(f"hangbisect.{name}" for name in find_packages("bisect"))],
+    packages=["hangbisect", *(f"hangbisect.{name}" for name in find_packages("bisect")), ZOO],
     cmdclass={"build_py": BuildWithPth},
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from jobs import Ended
 
@@ -56,7 +58,9 @@ def has_its_stacks(ended: Ended, ranks: list[int]) -> None:
         text = (ended.run_dir / "stacks" / f"rank-{rank}.txt").read_text()
         assert f"rank {rank} pid" in text
     assert (ended.run_dir / "stacks" / "merged.txt").read_text()
-    assert (ended.run_dir / "evidence.json").read_text()
+    evidence = json.loads((ended.run_dir / "evidence.json").read_text())
+    assert {f"rank {rank}" for rank in ranks} <= {n["name"] for n in evidence["graph"]["nodes"]}
+    assert {rank["rank"] for rank in evidence["ranks"]} == {0, 1}
 
 
 def test_a_rank_that_spins_is_hung_once_the_slow_limit_is_over(jobs_here: Jobs) -> None:

@@ -1,0 +1,169 @@
+"""Run a case: its world, its job, its verdict; nothing of it is left."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import site
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import keeper
+from .case import Case, Place, Stage
+
+MARK = "HANGBISECT_ZOO"  # in the environment of every process of a case's job
+USUALLY = ("--fast-dev-run", "1", "--stall", "10")  # before the case's own options
+OUT_OF_TIME = -9
+Ask = Callable[[str], list[str]]  # of the keeper
+_PACKAGE = Path(__file__).resolve().parents[1]
+_NOT_OURS = (  # what a launcher, an account or a cluster of the user's would mix into a case
+    *("RANK", "LOCAL_", "WORLD_", "GROUP_", "MASTER_", "NODE_", "TORCH", "HANGBISECT_"),
+    *("WANDB_", "HF_", "HUGGING", "TRANSFORMERS_", "TOKENIZERS_", "SLURM_", "OMPI_", "PMI_"),
+    *("GLOO_", "NCCL_", "KUBERNETES_", "XDG_", "OMP_"),
+)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a case's job ended."""
+
+    status: int  # of the launcher; OUT_OF_TIME
+    seconds: float
+    verdict: dict[str, Any]  # {}: there is none
+    output: str
+    left: tuple[str, ...] = ()  # command lines of processes that it left behind
+
+
+def run(
+    case: Case, module: str, source: str, also: Sequence[str] = (), keep: Path | None = None
+) -> Ran:
+    """Run `case`, whose module is called `module` and reads `source`.
+
+    `also` are words for the pipeline after the case's own. With `keep` the run folder and what was
+    printed are copied there.
+    """
+    mark = f"{MARK}={os.getpid()}-{time.monotonic_ns()}"
+    with _folder(mark) as (folder, ask):
+        place = Place(folder / "job", folder / "s")
+        for made in (place.folder, place.tmp, *map(Path, _private(folder).values())):
+            made.mkdir(mode=0o700)
+        (place.folder / f"{module}.py").write_text(source, encoding="utf-8")
+        with contextlib.ExitStack() as world:
+            stage = world.enter_context(case.stage(place)) if case.stage else Stage()
+            began = time.monotonic()
+            status = _wait(case, command(case, module, stage, also), stage, folder, mark, ask)
+            seconds = time.monotonic() - began
+            left = ask("left 5")
+        output = (folder / "output").read_text(errors="replace")
+        if keep:
+            _copy(place.folder / "run", folder / "output", keep)
+        return Ran(status, seconds, _verdict(folder), output, tuple(left))
+
+
+def command(case: Case, module: str, stage: Stage, also: Sequence[str] = ()) -> list[str]:
+    """Return the words that start the job of a case."""
+    launcher = [sys.executable]
+    if case.launcher == "torchrun":
+        launcher += ["-m", "torch.distributed.run", "--standalone"]
+        launcher += [f"--nproc_per_node={case.ranks}"]
+    uses = [
+        word
+        for step, function in case.uses.items()
+        for word in ("--use", f"{step}={module}:{function}")
+    ]
+    options = [*USUALLY, "--run-dir", "run", *uses, *case.options, *stage.options, *also]
+    return [*stage.prefix, *launcher, str(_PACKAGE), *options]
+
+
+def _wait(case: Case, words: list[str], stage: Stage, folder: Path, mark: str, ask: Ask) -> int:
+    """Run the job; return its status, OUT_OF_TIME if it had to be ended."""
+    name, _, value = mark.partition("=")
+    environ = {**_environ(folder), **case.environment, **stage.environment, name: value}
+    with open(folder / "output", "wb") as output:
+        process = subprocess.Popen(
+            words,
+            cwd=folder / "job",
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        return process.wait(case.limit)
+    except subprocess.TimeoutExpired:
+        ask("end")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(1)
+        return OUT_OF_TIME
+
+
+def _environ(folder: Path) -> dict[str, str]:
+    """Return this environment without what would mix into a case, and with homes of its own."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(_NOT_OURS) and not name.lower().endswith("_proxy")
+    }
+    packages = site.getuserbase()  # of `pip install --user`: HOME will be another
+    always = {"PYTHONUNBUFFERED": "1", "WANDB_SILENT": "true", "PYTHONUSERBASE": packages}
+    return {**kept, **always, **_private(folder)}
+
+
+def _private(folder: Path) -> dict[str, str]:
+    """Return folders by variable; names are short, for sockets lie in some of them."""
+    return {
+        "HOME": str(folder / "h"),
+        "XDG_RUNTIME_DIR": str(folder / "x"),
+        "TMPDIR": str(folder / "t"),
+    }
+
+
+@contextlib.contextmanager
+def _folder(mark: str) -> Iterator[tuple[Path, Ask]]:
+    """Make a folder, and a keeper for it: that outlives us, ends the job and removes the folder."""
+    folder = Path(tempfile.mkdtemp(prefix="zoo-"))
+    program = [sys.executable, "-I", "-S", keeper.__file__, mark, str(folder)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        program, stdin=pipe, stdout=pipe, text=True, start_new_session=True
+    ) as process:
+        tell, hear = process.stdin, process.stdout
+        assert tell is not None
+        assert hear is not None
+
+        def ask(words: str) -> list[str]:
+            print(words, file=tell, flush=True)
+            answer: list[str] = json.loads(hear.readline() or "[]")
+            return answer
+
+        yield folder, ask
+        # Popen's end of the block closes its input, and waits.
+
+
+def _verdict(folder: Path) -> dict[str, Any]:
+    """Return the verdict: from the run folder, or where it went when that could not be had."""
+    for file in [folder / "job" / "run" / "verdict.json", *folder.glob("[xt]/**/verdict.json")]:
+        with contextlib.suppress(OSError, ValueError):
+            found: dict[str, Any] = json.loads(file.read_text())
+            return found
+    return {}
+
+
+def _copy(run: Path, output: Path, keep: Path) -> None:
+    shutil.rmtree(keep, ignore_errors=True)
+    keep.mkdir(parents=True)
+    shutil.copy(output, keep / "output.txt")
+    for file in run.rglob("*"):
+        if file.is_file() and not file.is_symlink():  # a FIFO is none: opening it would block
+            target = keep / file.relative_to(run)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, target)

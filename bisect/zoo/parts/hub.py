@@ -1,0 +1,136 @@
+"""A small Hugging Face hub on 127.0.0.1, and how it may misbehave."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from .processes import helper
+
+NAME = "people/small"  # of the one repository that it has
+_DATA = Path(__file__).resolve().parents[2] / "data"
+_REVISION = "0123456789abcdef0123456789abcdef01234567"
+_TOKENIZER_CONFIG = {
+    "tokenizer_class": "PreTrainedTokenizerFast",
+    "eos_token": "<|endoftext|>",
+    "pad_token": "<|endoftext|>",
+}
+# A file of weights without any: what is missing is made up (safetensors: length of the header, the
+# header, data).
+_HEADER = json.dumps({"__metadata__": {"format": "pt"}}).encode()
+_NO_WEIGHTS = len(_HEADER).to_bytes(8, "little") + _HEADER
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How requests for paths that `path` (a regular expression) matches are answered.
+
+    After `delay` seconds; GET's body with `chunk` bytes every `every` seconds (0: at once); with
+    `stops_at` the body ends there, and the connection stays open: the first `times` times only, if
+    that is not 0.
+    """
+
+    path: str
+    delay: float = 0.0
+    chunk: int = 1
+    every: float = 0.0
+    stops_at: int | None = None
+    times: int = 0
+
+
+# Answers as huggingface_hub wants it: HEAD with X-Repo-Commit and ETag, GET the same with the body
+# (huggingface_hub, file_download.py, get_hf_file_metadata); 404 with X-Error-Code for what is not
+# there, which is asked for too (chat templates, adapters).
+_HUB = """
+import http.server, json, re, time
+files, rules, revision = json.loads(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3]
+used = {}
+def rule_for(path):
+    for number, rule in enumerate(rules):
+        if re.search(rule["path"], path):
+            used[number] = used.get(number, 0) + 1
+            if not rule["times"] or used[number] <= rule["times"]:
+                return rule
+    return {"delay": 0, "every": 0, "chunk": 1, "stops_at": None}
+class Hub(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def log_message(self, *words):
+        pass
+    def do_HEAD(self):
+        self.answer(False)
+    def do_GET(self):
+        self.answer(True)
+    def answer(self, with_body):
+        rule = rule_for(self.command + " " + self.path)
+        time.sleep(rule["delay"])
+        name = self.path.partition("?")[0].rpartition("/")[2]
+        if "/resolve/" not in self.path or name not in files:
+            self.send_response(404)
+            self.send_header("X-Error-Code", "EntryNotFound")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        body = open(files[name]["path"], "rb").read()
+        self.send_response(200)
+        self.send_header("X-Repo-Commit", revision)
+        self.send_header("ETag", '"' + files[name]["etag"] + '"')
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Accept-Ranges", "bytes")
+        self.end_headers()
+        if with_body:
+            self.send_body(body, rule)
+    def send_body(self, body, rule):
+        until = len(body) if rule["stops_at"] is None else rule["stops_at"]
+        step = rule["chunk"] if rule["every"] else max(1, until)
+        for at in range(0, until, step):
+            self.wfile.write(body[at:min(at + step, until)])
+            self.wfile.flush()
+            time.sleep(rule["every"])
+        if until < len(body):
+            threading.Event().wait()
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+server.daemon_threads = True
+ready(server.server_address[1])
+server.serve_forever()
+"""
+
+
+@dataclass(frozen=True)
+class Hub:
+    """A hub that serves. `etags`: by file, which is how its locks in the cache are called."""
+
+    port: int
+    etags: dict[str, str]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes huggingface_hub go there."""
+        return {"HF_ENDPOINT": f"http://127.0.0.1:{self.port}", "HF_HUB_DISABLE_XET": "1"}
+
+    def lock(self, home: Path, file: str) -> Path:
+        """Return the lock that huggingface_hub takes to download `file` into HF_HOME `home`."""
+        folder = "models--" + NAME.replace("/", "--")
+        return home / "hub" / ".locks" / folder / f"{self.etags[file]}.lock"
+
+
+@contextlib.contextmanager
+def hub(folder: Path, rules: Sequence[Rule] = ()) -> Iterator[Hub]:
+    """Serve a tokenizer and a model as `NAME`; `folder` holds what is served."""
+    served = folder / "served"
+    served.mkdir(parents=True)
+    shutil.copy(_DATA / "tokenizer.json", served / "tokenizer.json")
+    shutil.copy(_DATA / "model_config.json", served / "config.json")
+    (served / "tokenizer_config.json").write_text(json.dumps(_TOKENIZER_CONFIG))
+    (served / "model.safetensors").write_bytes(_NO_WEIGHTS)
+    files = {
+        file.name: {"path": str(file), "etag": hashlib.sha1(file.read_bytes()).hexdigest()}
+        for file in served.iterdir()
+    }
+    plain = json.dumps([asdict(rule) for rule in rules])
+    with helper(_HUB, json.dumps(files), plain, _REVISION) as server:
+        yield Hub(int(server.said), {name: of["etag"] for name, of in files.items()})

@@ -1,0 +1,56 @@
+"""Two ranks take two file locks in opposite order: each has what the other wants.
+
+A cache lock and an index lock, taken by two code paths. Nothing outside the job is at fault, and
+neither rank alone is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from hangbisect.zoo.case import Case, Place, Stage, Truth
+
+
+def logs_directory(given: Any) -> Any:
+    from hangbisect.zoo.in_rank import rank, usual
+
+    folder = os.environ["LOCKS"]
+    names = ["cache.lock", "index.lock"]
+    if rank(given) == 1:
+        names.reverse()
+    with open(os.path.join(folder, names[0]), "a") as first:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        time.sleep(3)
+        with open(os.path.join(folder, names[1]), "a") as second:
+            fcntl.flock(second, fcntl.LOCK_EX)
+    return usual(given)
+
+
+@contextlib.contextmanager
+def locks(place: Place) -> Iterator[Stage]:
+    yield Stage(environment={"LOCKS": str(place.tmp)})
+
+
+CASE = Case(
+    id="H05",
+    title="two ranks, two locks, in opposite order",
+    cluster="C9",
+    reports=("huggingface/transformers#8234",),
+    truth=Truth(
+        outcome="hang",
+        culprit=(0, 1),
+        checkpoint="logs_directory",
+        component=("filesystem",),
+        waits_for=("lock", "rank"),
+        detail=r"(cache|index)\.lock|rank",
+        cause=("deadlock", "lock-order"),
+    ),
+    uses={"logs_directory": "logs_directory"},
+    options=("--until", "logs_directory"),
+    stage=locks,
+)

@@ -1,0 +1,32 @@
+"""Control: a rank is killed by SIGKILL, as the kernel does when memory runs out.
+
+No hang: torchrun ends the others within seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+from hangbisect.zoo.case import Case, Truth
+
+
+def model(given: Any) -> Any:
+    from hangbisect.zoo.in_rank import rank, usual
+
+    product = usual(given)
+    if rank(given) == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return product
+
+
+CASE = Case(
+    id="I03",
+    title="control: rank 1 is killed",
+    cluster="control",
+    reports=("Lightning-AI/pytorch-lightning#8130",),
+    truth=Truth(outcome="crash", culprit=(1,), checkpoint="model"),
+    uses={"model": "model"},
+    options=("--until", "model"),
+)

@@ -1,0 +1,45 @@
+"""A file of the hub's cache is locked by a process that does not belong to the job.
+
+huggingface_hub takes a lock for each file that it downloads, and waits for it without a limit. A
+download that was forgotten in another terminal, or one that hangs itself, holds it
+(huggingface/huggingface_hub#2543; "Lock not acquired" in huggingface/datasets#3983). The lock is
+asked for again and again with sleeps in between, so no system call says what is waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from hangbisect.zoo.case import Case, Place, Stage, Truth
+
+
+@contextlib.contextmanager
+def held(place: Place) -> Iterator[Stage]:
+    from hangbisect.zoo.parts import hub, locks
+
+    home = place.tmp / "hf"
+    with (
+        hub.hub(place.tmp) as served,
+        locks.flock_held(served.lock(home, "tokenizer.json")),
+    ):
+        yield Stage(environment={**served.environment, "HF_HOME": str(home)})
+
+
+CASE = Case(
+    id="I16",
+    title="the hub's cache is locked by a stranger",
+    cluster="C9",
+    reports=("huggingface/huggingface_hub#2543", "huggingface/datasets#3983"),
+    truth=Truth(
+        outcome="hang",
+        culprit=(0, 1),
+        checkpoint="tokenizer",
+        component=("hub",),
+        waits_for=("lock",),
+        detail=r"\.lock",
+        cause=("file-lock-held",),
+    ),
+    options=("--tokenizer", "people/small", "--until", "tokenizer"),
+    stage=held,
+)

@@ -1,0 +1,44 @@
+"""Rank 1 waits in epoll_wait for a word through a socket pair that only it has.
+
+Control sockets of schedulers and of asyncio's friends: the one who was to write has gone or was
+never started. Nothing outside the process is at the other end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hangbisect.zoo.case import Case, Truth
+
+
+def add_control(given: Any) -> Any:
+    """Add callbacks, once somebody has said that they may start."""
+    import selectors
+    import socket
+
+    from hangbisect.zoo.in_rank import rank, usual
+
+    if rank(given) == 1:
+        hears, _says = socket.socketpair()
+        with selectors.EpollSelector() as selector:
+            selector.register(hears, selectors.EVENT_READ)
+            selector.select()
+    return usual(given)
+
+
+CASE = Case(
+    id="J09",
+    title="rank 1 in epoll_wait on a socket pair of its own",
+    cluster="C20",
+    reports=("fsspec/s3fs#369",),
+    truth=Truth(
+        outcome="hang",
+        culprit=(1,),
+        waiting=(0,),
+        checkpoint="memory_callback",
+        component=("callbacks",),
+        waits_for=("socket", "itself", "thread"),
+        cause=("event-loop", "unknown"),
+    ),
+    uses={"memory_callback": "add_control"},
+)

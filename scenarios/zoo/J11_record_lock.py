@@ -1,0 +1,55 @@
+"""All ranks want a POSIX lock (fcntl) on a file that another process has locked.
+
+SQLite, HDF5 and NFS lock so, not by flock(2) (huggingface/datasets#3983, #4420). The kernel
+knows the holder: /proc/locks says POSIX and its pid.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from hangbisect.zoo.case import Case, Place, Stage, Truth
+
+
+@contextlib.contextmanager
+def other_job(place: Place) -> Iterator[Stage]:
+    """Somebody who has the index of all runs locked."""
+    from hangbisect.zoo.parts import local_services
+
+    index = place.tmp / "index.sqlite"
+    with local_services.record_lock_held(index):
+        yield Stage(environment={"RUNS_INDEX": str(index)})
+
+
+def make_logs(given: Any) -> Any:
+    """Return the logs directory, and enter it in the index."""
+    import fcntl
+    import os
+
+    from hangbisect.zoo.in_rank import usual
+
+    with open(os.environ["RUNS_INDEX"], "r+") as index:
+        fcntl.lockf(index, fcntl.LOCK_EX)
+    return usual(given)
+
+
+CASE = Case(
+    id="J11",
+    title="both ranks want a POSIX lock that another process has",
+    cluster="C9",
+    reports=("huggingface/datasets#3983", "huggingface/datasets#4420"),
+    truth=Truth(
+        outcome="hang",
+        culprit=(0, 1),
+        checkpoint="logs_directory",
+        component=("filesystem",),
+        waits_for=("lock",),
+        detail="index.sqlite",
+        cause=("file-lock-held",),
+    ),
+    stage=other_job,
+    uses={"logs_directory": "make_logs"},
+    options=("--until", "logs_directory"),
+)

@@ -1,0 +1,61 @@
+"""Rank 1 starts a program that lies on a file system which does not answer.
+
+subprocess uses vfork(2): the rank stands in the kernel, with the GIL, until its child has found
+the program, and the child is in state D (Garden-AI/rootstock#167: everything that touches that
+mount). The disk thaws after a while, so that both can be ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from hangbisect.zoo.case import Case, Place, Stage, Truth
+
+THAWED_AFTER = 50.0  # seconds
+
+
+@contextlib.contextmanager
+def frozen_disk(place: Place) -> Iterator[Stage]:
+    """A disk with a program on it, frozen and in no cache."""
+    from hangbisect.zoo.parts import mounts, programs
+
+    with mounts.ext4(place.tmp / "disk", mebibytes=64) as disk:
+        programs.on_path(disk, {"list-devices": "exec true"})
+        with mounts.frozen(disk, THAWED_AFTER):
+            yield Stage(environment={"TOOLS": str(disk / "bin")})
+
+
+def choose_accelerator(given: Any) -> Any:
+    """Return the accelerator; rank 1 writes down its devices."""
+    import os
+    import subprocess
+
+    from hangbisect.zoo.in_rank import rank, usual
+
+    if rank(given) == 1:
+        tools = os.environ["TOOLS"]
+        subprocess.run(f"{tools}/list-devices > {tools}/devices", shell=True)
+    return usual(given)
+
+
+CASE = Case(
+    id="J42",
+    title="a child of rank 1 writes to a frozen disk",
+    cluster="C16",
+    reports=("Garden-AI/rootstock#167",),
+    truth=Truth(
+        outcome="hang",
+        culprit=(1,),
+        waiting=(0,),
+        checkpoint="accelerator",
+        component=("accelerator", "filesystem"),
+        waits_for=("process", "file"),
+        detail="sh|devices",
+        cause=("filesystem-stuck", "child-program"),
+    ),
+    stage=frozen_disk,
+    uses={"accelerator": "choose_accelerator"},
+    needs=("loop mount",),
+)

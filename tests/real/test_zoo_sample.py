@@ -1,0 +1,54 @@
+"""Some cases of the zoo, for real: `hangbisect zoo run` has them all."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# One a kind: a rank that left, ranks that wait for another's lock, a deadlock, a file of the file
+# system as lock, nobody at the other end, W&B, and one that must not be called a hang.
+SAMPLE = ("I02", "H02", "H05", "I14", "H04", "I11", "I17")
+RENAMED = ("H02", "I14")
+
+
+def run(package: Path, tmp_path: Path, *words: str) -> tuple[subprocess.CompletedProcess[str], Any]:
+    """Return how the command ended, and the row of its one case."""
+    rows = tmp_path / "rows.json"
+    command = [sys.executable, str(package), "zoo", "run", *words, "--json", str(rows)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    (row,) = json.loads(rows.read_text())["cases"]
+    return ended, row
+
+
+def check(ended: subprocess.CompletedProcess[str], row: Any) -> None:
+    said = ended.stdout + ended.stderr
+    if row["skipped"]:
+        pytest.skip(row["skipped"])
+    assert row["located"], said
+    assert row["component"] != "wrong", said
+    assert row["cause"] != "wrong", said
+    assert row["blamed"] == []
+    assert row["left"] == [], said
+    assert ended.returncode == 0, said
+
+
+@pytest.mark.parametrize("case", SAMPLE)
+def test_the_answer_is_right(case: str, package: Path, tmp_path: Path) -> None:
+    check(*run(package, tmp_path, case))
+
+
+@pytest.mark.parametrize("case", RENAMED)
+def test_it_does_not_come_from_names(case: str, package: Path, tmp_path: Path) -> None:
+    check(*run(package, tmp_path, case, "--renamed"))
+
+
+def test_run_folders_are_kept_if_asked_for(package: Path, tmp_path: Path) -> None:
+    ended, row = run(package, tmp_path, "I02", "--keep", str(tmp_path / "kept"))
+    check(ended, row)
+    assert (tmp_path / "kept" / "I02" / "verdict.json").is_file()
+    assert "CHECKPOINT 1" in (tmp_path / "kept" / "I02" / "output.txt").read_text()
