@@ -114,11 +114,16 @@ def _answers(
     """Yield answers in the order of the cases, each as soon as those before it are there."""
     from concurrent.futures import ThreadPoolExecutor
 
+    from ..zoo import job
+
     if args.jobs == 1:
         yield from (_answer(kept, args, also) for kept in chosen)
         return
     with ThreadPoolExecutor(args.jobs) as pool:
-        yield from pool.map(lambda kept: _answer(kept, args, also), chosen)
+        try:
+            yield from pool.map(lambda kept: _answer(kept, args, also), chosen)
+        finally:
+            job.stopping.set()  # the pool waits for what is under way; after Ctrl-C not for long
 
 
 def _answer(kept: Kept, args: argparse.Namespace, also: Sequence[str]) -> Answer:

@@ -10,6 +10,7 @@ import site
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from .case import Case, Place, Stage
 MARK = "HANGBISECT_ZOO"  # in the environment of every process of a case's job
 USUALLY = ("--fast-dev-run", "1", "--stall", "10")  # before the case's own options
 OUT_OF_TIME = -9
+stopping = threading.Event()  # set: whatever runs in other threads is to end now
 Ask = Callable[[str], list[str]]  # of the keeper
 _PACKAGE = Path(__file__).resolve().parents[1]
 _NOT_OURS = (  # what a launcher, an account or a cluster of the user's would mix into a case
@@ -97,13 +99,14 @@ def _wait(case: Case, words: list[str], stage: Stage, folder: Path, mark: str, a
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    try:
-        return process.wait(case.limit)
-    except subprocess.TimeoutExpired:
-        ask("end")
+    until = time.monotonic() + case.limit
+    while time.monotonic() < until and not stopping.is_set():
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(1)
-        return OUT_OF_TIME
+            return process.wait(0.5)
+    ask("end")
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(1)
+    return OUT_OF_TIME
 
 
 def _environ(folder: Path) -> dict[str, str]:

@@ -43,7 +43,7 @@ def make_data(given: Any) -> Any:
             super().setup(stage)
             torch.set_num_threads(2)
             torch.rand(3000, 3000).exp().sum()
-            self.texts = Augmented(self.texts)
+            self.texts: Any = Augmented(self.texts)
 
     module.__class__ = Normalized
     return module

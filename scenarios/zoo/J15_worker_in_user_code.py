@@ -50,7 +50,7 @@ def make_data(given: Any) -> Any:
     class WithFeed(type(module)):  # type: ignore[misc]
         def setup(self, stage: str) -> None:
             super().setup(stage)
-            self.texts = Fed(self.texts, stuck)
+            self.texts: Any = Fed(self.texts, stuck)
 
     module.__class__ = WithFeed
     return module

@@ -38,7 +38,7 @@ def make_data(given: Any) -> Any:
         class Augmented(type(module)):  # type: ignore[misc]
             def setup(self, stage: str) -> None:
                 super().setup(stage)
-                self.texts = Large(self.texts)
+                self.texts: Any = Large(self.texts)
 
         module.__class__ = Augmented
     return module

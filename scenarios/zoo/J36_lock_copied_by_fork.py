@@ -48,7 +48,7 @@ def make_data(given: Any) -> Any:
     class WithCache(type(module)):  # type: ignore[misc]
         def setup(self, stage: str) -> None:
             super().setup(stage)
-            self.texts = Cached(self.texts)
+            self.texts: Any = Cached(self.texts)
 
     module.__class__ = WithCache
     return module

@@ -16,6 +16,7 @@ import pytest
 from hangbisect.diagnosis.collectives import mismatch
 from hangbisect.evidence.collectives import open_ring, read_ring
 from hangbisect.facts import Collective, CollectiveLog, RankFacts
+from jobs import Ended
 
 from .verdicts import check
 from .whole_jobs import Jobs
@@ -167,22 +168,33 @@ def make(given):
 def test_a_barrier_of_one_rank_is_blamed_on_it_though_it_waits_elsewhere_by_then(
     jobs_here: Jobs,
 ) -> None:
+    """Also by a second monitor: it hears of the logs again when the first one was killed."""
     folder = jobs_here.folder()
     (folder / "extra_barrier.py").write_text(CALLBACK)
-    ended = jobs_here.run(
+    job = jobs_here.start(
         *("--fast-dev-run", "1", "--wandb", "off", "--stall", "5"),
         *("--use", "memory_callback=extra_barrier:make"),
         folder=folder,
     )
+    job.until("CHECKPOINT 3")
+    job.monitor().kill()
+    ended = job.end()
     check(ended, "hang", culprit=[0], checkpoint=12)
+    assert "This monitor goes on for one that died" in ended.err
     assert ended.verdict["ranks"]["waiting"] == [1]
-    evidence = json.loads((ended.run_dir / "evidence.json").read_text())
-    ranks = evidence["ranks"] if isinstance(evidence, dict) else evidence
+    ranks = ranks_of(ended)
     sources = [[log["source"] for log in rank["collectives"]] for rank in ranks]
     assert sources == [["ring", "torch"], ["ring", "torch"]]
     sites = [one["site"] for one in ranks[0]["collectives"][0]["operations"]]
     assert "extra_barrier.py:8 Extra.on_fit_start" in sites
     assert "extra_barrier.py:8" in json.dumps(ended.verdict["cause"])
+
+
+def ranks_of(ended: Ended) -> list[dict[str, Any]]:
+    """Return the ranks as evidence.json has them."""
+    evidence = json.loads((ended.run_dir / "evidence.json").read_text())
+    ranks: list[dict[str, Any]] = evidence["ranks"]
+    return ranks
 
 
 @pytest.mark.parametrize("kind", ["stop", "gil"])
@@ -194,7 +206,6 @@ def test_a_rank_that_cannot_answer_has_its_ring_read_all_the_same(
         *("--stall", "5", "--inject", f"{kind}@first_backward:rank1"),
     )
     check(ended, "hang", culprit=[1], checkpoint=12)
-    evidence = json.loads((ended.run_dir / "evidence.json").read_text())
-    ranks = evidence["ranks"] if isinstance(evidence, dict) else evidence
+    ranks = ranks_of(ended)
     assert [log["source"] for log in ranks[1]["collectives"]] == ["ring"]
     assert "ddp" in [one["kind"] for one in ranks[1]["collectives"][0]["operations"]]

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import re
-
 from ...facts import Frame, Thread
 from ..frames import module_of, owner, worded
 from .known import Found, KnownCause, also, need, unless
-from .processes_seen import inner, native_frame, native_part
+from .processes_seen import called_from_python, in_words, inner, native_frame
 from .scene import Scene, find_frame
 from .signs import native_name
 
 _IMPORTS = r"<frozen importlib\._bootstrap(?:_external)?>|importlib/_bootstrap(?:_external)?\.py"
 _LOADER = r"^(?:_?_?dl(?:open|sym|close)\w*|_dl_\w+|__dlopen|do_dlopen|call_init|rtld_\w+)$"
 _LOADS_LIBRARY = "create_module|_call_with_frames_removed"
-# Python asks for the GIL in timed waits; these are no native calls of anybody.
-_OF_PYTHON = re.compile(
-    r"^(?:take_gil|drop_gil|PyEval_\w+|_PyEval_\w+|PyThread_\w+|lock_PyThread\w*|acquire_timed"
-    r"|time_sleep|pysleep|clock_nanosleep|select_\w+|os_\w+|sock_\w+|0x[0-9a-f]+)$"
-)
 
 
 def _holder(scene: Scene) -> Thread | None:
@@ -81,13 +74,10 @@ def _has_the_gil(scene: Scene) -> Found | None:
 def _in_native_code(scene: Scene) -> Found | None:
     """A native frame says which function keeps it."""
     holder = _holder(scene)
-    frames = native_part(holder.frames) if holder is not None else ()
-    frame = next((f for f in frames if not _OF_PYTHON.match(f.name)), None)
+    frame = called_from_python(holder.frames) if holder is not None else None
     if frame is None:
         return None
-    library = frame.file.rpartition("/")[2]
-    name = native_name(frame) + (f" ({library})" if library else "")
-    return Found(f"native frame {name}", {"call": name})
+    return Found(f"native frame {in_words(frame)}", {"call": in_words(frame)})
 
 
 def _others_want_the_gil(scene: Scene) -> Found | None:

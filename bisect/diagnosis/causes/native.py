@@ -6,30 +6,20 @@ import re
 
 from ..frames import owner, worded
 from .known import Found, KnownCause, also, need, unless
-from .processes_seen import inner, native_part, place
+from .processes_seen import (
+    called_from_python,
+    in_words,
+    inner,
+    native_part,
+    of_libc,
+    place,
+    through_ctypes,
+)
 from .scene import Scene
-from .signs import meets_its_peers, native_name, others_wait_for_it
+from .signs import meets_its_peers, others_wait_for_it
 
 _SIGNALS = re.compile(r"rt_sigtimedwait|rt_sigsuspend|pause|signalfd4?")
 _PYTHON_SIGNALS = re.compile(r"signal_(?:pause|sigwait\w*|sigtimedwait)\w*|sigwait\w*")
-_OF_PYTHON = re.compile(r"/libpython[^/]*\.so|/bin/python|/Python-[\d.]+/|/lib-dynload/(?!_ctypes)")
-_OF_LIBC = re.compile(r"/(?:libc|libpthread|libffi|ld-linux\S*)[-.][^/]*$|/(?:libc|libffi)\.so")
-_CTYPES = re.compile(r"/libffi[^/]*\.so|/_ctypes\.|/_cffi_backend\.")
-
-
-def _foreign(scene: Scene) -> str:
-    """Return the innermost native function that is neither Python's nor the C library's, else the
-    C library's.
-    """
-    native = [f for f in native_part(scene.frames) if not _OF_PYTHON.search(f.file)]
-    named = [f for f in native if not f.name.startswith("0x")]
-    own = [f for f in named if not _OF_LIBC.search(f.file) and not _CTYPES.search(f.file)]
-    frame = next(iter(own or named), None)
-    if frame is None:
-        return ""
-    return f"{native_name(frame)} ({frame.file.rpartition('/')[2]})"
-
-
 # ---- signs ---------------------------------------------------------------------------------------
 
 
@@ -40,31 +30,26 @@ def _sleeps_in_native_code(scene: Scene) -> Found | None:
         return None
     if owner(frame, scene.job.package) not in ("user", "step") and "ctypes" not in frame.file:
         return None
-    native = native_part(scene.frames)
-    foreign = [f for f in native if not _OF_PYTHON.search(f.file)]
-    by_python = any(_OF_PYTHON.search(f.file) and not f.name.startswith("0x") for f in native[:3])
-    if native and (not foreign or by_python):
+    native = called_from_python(scene.frames)
+    foreign = native is not None and (not of_libc(native) or through_ctypes(scene.frames))
+    if not foreign and scene.call != "pause":
         return None
-    if not native and scene.call != "pause":
-        return None
-    call = _foreign(scene) or f"{scene.call}()"
+    call = in_words(native) if native is not None else f"{scene.call}()"
     told = f", in {scene.call}" if scene.call else ""
     return Found(f"it sleeps in {call}{told}, called in {place(view)}", {"call": call})
 
 
 def _by_ctypes(scene: Scene) -> Found | None:
     """It was called through ctypes or cffi."""
-    frame = next((f for f in native_part(scene.frames) if _CTYPES.search(f.file)), None)
-    return Found("it was called through ctypes") if frame is not None else None
+    return Found("it was called through ctypes") if through_ctypes(scene.frames) else None
 
 
 def _in_a_library(scene: Scene) -> Found | None:
     """The function is one of a library that is neither Python's nor the C library."""
-    for frame in native_part(scene.frames):
-        known = _OF_PYTHON.search(frame.file) or _OF_LIBC.search(frame.file)
-        if not known and not _CTYPES.search(frame.file) and frame.file:
-            return Found(f"native frame {native_name(frame)} ({frame.file.rpartition('/')[2]})")
-    return None
+    native = called_from_python(scene.frames)
+    if native is None or of_libc(native):
+        return None
+    return Found(f"native frame {in_words(native)}")
 
 
 def _waits_for_a_signal(scene: Scene) -> Found | None:
@@ -94,8 +79,10 @@ def _spins(scene: Scene) -> Found | None:
 
 def _spins_in_native_code(scene: Scene) -> Found | None:
     """A native frame says in which function."""
-    call = _foreign(scene)
-    return Found(f"native frame {call}", {"place": call}) if call else None
+    native = called_from_python(scene.frames)
+    if native is None:
+        return None
+    return Found(f"native frame {in_words(native)}", {"place": in_words(native)})
 
 
 def _past_all_patience(scene: Scene) -> Found | None:

@@ -133,8 +133,9 @@ def _peer_does_not_read(scene: Scene) -> Found | None:
     view, one = found
     others = _others(view, one)
     if not others:
-        own = one.socket is not None and view.look.pid in one.socket.peer_pids
-        return Found("only it itself is at the other end", {"reader": "itself"}) if own else None
+        if one.socket is None or view.look.pid not in one.socket.peer_pids:
+            return None
+        return Found("only it itself is at the other end", {"reader": "its own process"})
     names = one.socket.peer_names if one.socket is not None else ()
     who = _process(scene, others[0], names)
     return Found(f"{who} is at the other end and does not read", {"reader": who})
@@ -151,8 +152,8 @@ CAUSES = (
             also(_pipe_is_full, 0.5),
             also(_somebody_should_read, 0.4),
         ),
-        why="{pipe} is full (a pipe holds 64 KiB), and whoever has its other end does not read: "
-        "{reader}.",
+        why="A pipe, {pipe}, is full (it holds 64 KiB), and whoever has its other end does not "
+        "read: {reader}.",
         avoid=(
             "read it while it is written: subprocess.run or communicate() in place of wait()",
             "output to a file (`> log 2>&1`) in place of a pipe to a program that may stop reading",

@@ -14,6 +14,12 @@ from .scene import Scene, find_frame
 _FORK = r"multiproc?ess(?:ing)?/popen_fork\.py"
 _FUTEX_OPERATION, _FUTEX_TIME_LIMIT = 1, 3  # which arguments of futex() these are
 _PRIVATE = 128  # FUTEX_PRIVATE_FLAG (linux/futex.h): only threads of the same process can wake it
+# Whose a native frame is: by the path of its library, or of its source where py-spy knows it.
+_CALLS_FOR_PYTHON = re.compile(r"/libffi[^/]*$|/_ctypes[./]|/_cffi_backend\.")
+_OF_PYTHON = re.compile(
+    r"/libpython[^/]*$|/bin/python[^/]*$|/Python-[\d.]+/|/lib-dynload/(?!_ctypes)"
+)
+_OF_LIBC = re.compile(r"/(?:libc|libpthread|libm|ld-linux[^/.]*|ld-musl[^/.]*)[.-][^/]*$")
 # Where a parent waits for what its workers do: (file, function).
 _WAITS_FOR_WORKERS = (
     (r"torch/utils/data/dataloader\.py", r"_try_get_data|_get_data|_shutdown_workers|__next__"),
@@ -64,6 +70,38 @@ def native_frame(frames: tuple[Frame, ...], function: str, library: str = "") ->
         if re.search(function, frame.name) or (library and re.search(library, frame.file)):
             return frame
     return None
+
+
+def called_from_python(frames: tuple[Frame, ...]) -> Frame | None:
+    """Return the native function that Python, or ctypes for it, called: one of a library rather
+    than of the C library; None if all there is is Python's own.
+    """
+    named = [
+        frame
+        for frame in native_part(frames)
+        if not frame.name.startswith("0x")
+        and not _OF_PYTHON.search(frame.file)
+        and not _CALLS_FOR_PYTHON.search(frame.file)
+    ]
+    own = [frame for frame in named if not _OF_LIBC.search(frame.file)]
+    return next(iter(own), None) or next(reversed(named), None)
+
+
+def through_ctypes(frames: tuple[Frame, ...]) -> bool:
+    """Return True if the innermost Python frame called C through ctypes or cffi."""
+    return any(_CALLS_FOR_PYTHON.search(frame.file) for frame in native_part(frames))
+
+
+def of_libc(frame: Frame) -> bool:
+    """Return True for a function of the C library."""
+    return _OF_LIBC.search(frame.file) is not None
+
+
+def in_words(frame: Frame) -> str:
+    """Return a native function in words: "ncclCommInitRank (libnccl.so.2)"."""
+    name = frame.name.partition("(")[0].partition("<")[0][:80]
+    library = frame.file.rpartition("/")[2]
+    return f"{name} ({library})" if library else name
 
 
 def is_alone(view: Seen) -> bool:

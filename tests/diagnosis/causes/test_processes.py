@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from hangbisect.facts import Descriptor, Look
 
@@ -30,7 +31,7 @@ FORKS = look(
 )
 
 
-def program(name: str, *command: str, call: str = "recvfrom", **more: object) -> Look:
+def program(name: str, *command: str, call: str = "recvfrom", **more: Any) -> Look:
     one = look(pid=300, ppid=100, name=name, call=call, rung="proc")
     return replace(one, command=(name, *command), **more)
 

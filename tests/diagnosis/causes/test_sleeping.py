@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from hangbisect.facts import Look
 
@@ -25,7 +26,7 @@ def asleep(one: Look, left: float) -> Look:
     return replace(one, kernel=(replace(main, syscall=call),))
 
 
-def beside_a_waiting_rank(*looks: Look, **more: object) -> Facts:
+def beside_a_waiting_rank(*looks: Look, **more: Any) -> Facts:
     return job(), [rank(0, ALL_REDUCE, ALL_REDUCE), replace(rank(1, *looks), **more)]
 
 
