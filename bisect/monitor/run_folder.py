@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 COPY_LIMIT = 2.0  # seconds
+KILL_LIMIT = 0.2
 _COPY = Path(__file__).with_name("copy_run.py")
 
 
@@ -87,6 +88,8 @@ class RunFolder:
             self._stuck = True
             with contextlib.suppress(ProcessLookupError):
                 helper.kill()
+            with contextlib.suppress(TimeoutError):  # in the kernel it stays, and we do not wait
+                await asyncio.wait_for(helper.wait(), KILL_LIMIT)
             self.trouble = f"{self.path} does not answer within {limit:.0f} s"
             return False
         self.trouble = said.decode(errors="replace").strip()
