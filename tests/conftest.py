@@ -17,6 +17,7 @@ from typing import Any
 
 import jobs
 import pytest
+from hypothesis import HealthCheck, settings
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 DEADLINE = 120.0  # seconds for a process to end, on a busy machine
@@ -29,6 +30,10 @@ if importlib.util.find_spec("hangbisect") is None:
     runpy.run_path(str(CHECKOUT / "bisect" / "__main__.py"), run_name="checkout")
 
 jobs.heed_signals()
+
+# How long an example takes tells how busy the machine is, and nothing else.
+settings.register_profile("ours", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ours")
 
 
 @pytest.fixture(scope="session")

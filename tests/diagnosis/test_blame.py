@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hangbisect.diagnosis import library
 from hangbisect.diagnosis.blame import least_advanced, sinks, standing
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 GRAPHS = st.dictionaries(
@@ -44,7 +44,6 @@ def reached_from(start: int, waits: dict[int, frozenset[int]]) -> set[int]:
     return found
 
 
-@settings(deadline=None)
 @given(GRAPHS)
 def test_sinks_are_those_from_which_all_ways_lead_back(needs: dict[int, frozenset[int]]) -> None:
     known = {who: frozenset(n for n in others if n in needs) for who, others in needs.items()}
@@ -54,7 +53,6 @@ def test_sinks_are_those_from_which_all_ways_lead_back(needs: dict[int, frozense
     assert sinks(needs) == brute
 
 
-@settings(deadline=None)
 @given(GRAPHS, st.frozensets(st.integers(0, 9)))
 def test_things_between_ranks_are_passed_through(
     waits: dict[int, frozenset[int]], counted: frozenset[int]
@@ -65,7 +63,6 @@ def test_things_between_ranks_are_passed_through(
     assert found.sinks == {who for who in counted if all(who in ways[n] for n in ways[who] - {who})}
 
 
-@settings(deadline=None)
 @given(GRAPHS, st.frozensets(st.integers(0, 9)))
 def test_it_is_the_same_without_networkx(
     waits: dict[int, frozenset[int]], counted: frozenset[int]
@@ -76,7 +73,6 @@ def test_it_is_the_same_without_networkx(
     assert standing(waits, counted) == by_hand
 
 
-@settings(deadline=None)
 @given(GRAPHS)
 def test_every_rank_leads_to_a_sink(needs: dict[int, frozenset[int]]) -> None:
     found = sinks(needs)

@@ -11,7 +11,7 @@ from hangbisect.diagnosis import library
 from hangbisect.diagnosis.graph import Link, Node, WaitGraph
 from hangbisect.diagnosis.verdict import judged
 from hangbisect.facts import Edge, FileLock, Futex, JobFacts, Kernel, Look, RankFacts, Syscall
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from .made_up import (
@@ -188,7 +188,6 @@ LINKS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(LINKS)
 def test_every_ring_is_closed_and_has_an_edge_that_the_kernel_vouches_for(
     links: list[tuple[int, int, bool, bool]],

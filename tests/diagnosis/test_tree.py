@@ -6,7 +6,7 @@ import pytest
 from hangbisect.diagnosis.roles import is_idle, role_of
 from hangbisect.diagnosis.tree import Branch, Stack, merge
 from hangbisect.facts import Thread
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from .made_up import look, stack
@@ -62,13 +62,11 @@ def leaves(tree: tuple[Branch, ...]) -> list[tuple[int, Stack]]:
     return sorted(found)
 
 
-@settings(deadline=None)
 @given(STACKS)
 def test_no_rank_and_no_line_is_lost(stacks: list[tuple[int, Stack]]) -> None:
     assert leaves(merge(stacks)) == sorted(stacks)
 
 
-@settings(deadline=None)
 @given(STACKS, st.randoms())
 def test_the_order_makes_no_difference(stacks: list[tuple[int, Stack]], random: object) -> None:
     other = list(stacks)
@@ -76,7 +74,6 @@ def test_the_order_makes_no_difference(stacks: list[tuple[int, Stack]], random: 
     assert merge(other) == merge(stacks)
 
 
-@settings(deadline=None)
 @given(STACKS)
 def test_branches_beside_one_another_begin_differently(stacks: list[tuple[int, Stack]]) -> None:
     begins: dict[int, set[Stack]] = {}
