@@ -17,6 +17,8 @@ from ..rank.call_sites import JOBS, whose
 
 Source = Literal["torch", "flight recorder"]
 
+MOST_ENTRIES = 1024  # the last ones; torch keeps 2,000
+
 _DTYPES = {
     **{"Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16"},
     **{"Byte": "uint8", "Char": "int8", "Short": "int16", "Int": "int32", "Long": "int64"},
@@ -51,7 +53,7 @@ def parse(dump: Any, source: Source, offset: float = 0.0) -> CollectiveLog | Non
     if not isinstance(dump, Mapping) or not isinstance(dump.get("entries"), Sequence):
         return None
     operations = []
-    for entry in dump["entries"]:
+    for entry in list(dump["entries"])[-MOST_ENTRIES:]:
         try:
             operations.append(_operation(entry, offset))
         except (TypeError, ValueError, KeyError, IndexError, AttributeError):

@@ -11,6 +11,7 @@ from .processes_seen import (
     forked,
     inner,
     is_alone,
+    is_serving,
     native_frame,
     parent_waits_for_workers,
     place,
@@ -28,6 +29,7 @@ _OPENMP_LIBRARY = r"/lib(?:gomp|iomp5|omp)[^/]*\.so"
 _OPENCV = r"^cv::"
 _OPENCV_LIBRARY = r"/(?:cv2|opencv)[^/]*/[^/]*\.so|/libopencv_\w+"
 _WAITS = r"sched_yield|futex|do_wait|do_spin|syscall|barrier|cond_wait|^0x"
+_WAIT_PRIVATE, _STEP = 128, 8  # FUTEX_WAIT | FUTEX_PRIVATE_FLAG; BAR_INCR of libgomp
 # Waits for another thread of the same process, the telling ones first.
 _ASKS_A_THREAD = (
     (r"fsspec/asyn\.py", "sync"),
@@ -50,6 +52,12 @@ def _can_never_go_on(view: Seen) -> bool:
     if futex is not None and futex.owner_exists is False:
         return True
     return is_alone(view) and sleeps_for_ever(view)
+
+
+def _one_at_work(view: Seen) -> bool:
+    """Return True if the main thread is the only one of Python that may do anything."""
+    others = [t for t in view.threads if t is not view.main and not is_serving(t)]
+    return bool(view.threads) and not others
 
 
 def _native(scene: Scene, function: str, library: str = "") -> tuple[Seen, Frame] | None:
@@ -129,27 +137,45 @@ def _parallelism_is_off(scene: Scene) -> Found | None:
     return Found("it is off") if value.lower() in ("0", "false", "no", "off", "n", "f") else None
 
 
+def _at_a_barrier_of_libgomp(view: Seen) -> bool:
+    """Return True for the futex of a barrier of libgomp: FUTEX_WAIT, private, without a time limit,
+    for a generation, which counts in steps of 8 (libgomp/config/linux/bar.h, BAR_INCR).
+    """
+    args = view.call.args if view.call is not None else ()
+    if view.call_name != "futex" or len(args) < 4 or view.running:
+        return False
+    return args[1] == _WAIT_PRIVATE and args[2] > 0 and args[2] % _STEP == 0 and args[3] == 0
+
+
+def _team(scene: Scene) -> tuple[Seen, str] | None:
+    """Return the forked process that waits for threads of OpenMP, and where."""
+    found = _native(scene, _OPENMP, _OPENMP_LIBRARY)
+    if found is not None:
+        view, _ = found
+        waits = view.frames[0].native and native_frame(view.frames[:1], _WAITS) is not None
+        if waits or view.call_name == "futex":
+            return view, native_name(view.frames[0])
+    view_at = next((v for v in forked(scene) if _at_a_barrier_of_libgomp(v)), None)
+    return None if view_at is None else (view_at, "a futex of libgomp's barriers")
+
+
+def _waits_for_its_team(scene: Scene) -> Found | None:
+    """A forked process waits for the other threads of its OpenMP team, asleep or spinning."""
+    found = _team(scene)
+    if found is None:
+        return None
+    view, where = found
+    words = f"{called(view.look)} was forked, and waits for its team in {where}"
+    return Found(words, {"worker": called(view.look), "place": place(view)})
+
+
 def _in_openmp(scene: Scene) -> Found | None:
-    """A forked process is in a parallel region of OpenMP (libgomp, libiomp5)."""
+    """A native frame shows the parallel region of OpenMP (libgomp, libiomp5)."""
     found = _native(scene, _OPENMP, _OPENMP_LIBRARY)
     if found is None:
         return None
     view, frame = found
-    words = f"{called(view.look)} was forked, and is in {native_name(frame)}"
-    return Found(words, {"worker": called(view.look), "place": place(view)})
-
-
-def _waits_for_its_team(scene: Scene) -> Found | None:
-    """It waits there for the other threads of its team, asleep or spinning."""
-    found = _native(scene, _OPENMP, _OPENMP_LIBRARY)
-    if found is None:
-        return None
-    view, _ = found
-    first = view.frames[0]
-    waits = first.native and native_frame((first,), _WAITS) is not None
-    if not waits and view.call_name != "futex":
-        return None
-    return Found(f"it waits for its team in {native_name(first)}")
+    return Found(f"{called(view.look)} is in {native_name(frame)}")
 
 
 def _parent_has_a_pool(scene: Scene) -> Found | None:
@@ -181,7 +207,7 @@ def _waits_for_a_thread(scene: Scene) -> Found | None:
         python = tuple(frame for frame in view.frames if not frame.native)[:4]
         asked = (find_frame(python, file, function) for file, function in _ASKS_A_THREAD)
         frame = next((frame for frame in asked if frame is not None), None)
-        if frame is not None and len(view.threads) == 1:
+        if frame is not None and _one_at_work(view):
             words = f"{called(view.look)} was forked, and waits in {worded(frame)}"
             return Found(words, {"worker": called(view.look), "place": worded(frame)})
     return None
@@ -190,8 +216,8 @@ def _waits_for_a_thread(scene: Scene) -> Found | None:
 def _has_no_such_thread(scene: Scene) -> Found | None:
     """It has no other thread of Python that could give it."""
     for view in forked(scene):
-        if len(view.threads) == 1 and view.look.rung == "py-spy":
-            return Found(f"{called(view.look)} has one thread of Python, which waits")
+        if _one_at_work(view):
+            return Found(f"{called(view.look)} has no other thread of Python at work")
     return None
 
 
@@ -259,9 +285,9 @@ CAUSES = (
         id="openmp-after-fork",
         title="OpenMP was used before the fork, and again in the forked worker",
         signs=(
-            need(_in_openmp, 0.55),
-            need(_waits_for_its_team, 0.45),
-            also(parent_waits_for_workers, 0.25),
+            need(_waits_for_its_team, 0.6),
+            also(_in_openmp, 0.5),
+            also(parent_waits_for_workers, 0.3),
             also(_parent_has_a_pool, 0.25),
             also(_nobody_can_wake_it, 0.5),
         ),
@@ -331,7 +357,7 @@ CAUSES = (
             unless(_waits_for_a_thread),
             unless(_waits_for_rayon),
             unless(_tokenizes),
-            unless(_in_openmp),
+            unless(_waits_for_its_team),
             unless(_in_opencv),
         ),
         why="A thread of the parent had the lock when {worker} was forked. The copy is locked, and "

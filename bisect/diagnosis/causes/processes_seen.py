@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from ...facts import Descriptor, Frame, Look
+from ...facts import Descriptor, Frame, Look, Thread
 from ..frames import worded
 from ..view import Seen
 from .known import Found
@@ -20,6 +20,13 @@ _OF_PYTHON = re.compile(
     r"/libpython[^/]*$|/bin/python[^/]*$|/Python-[\d.]+/|/lib-dynload/(?!_ctypes)"
 )
 _OF_LIBC = re.compile(r"/(?:libc|libpthread|libm|ld-linux[^/.]*|ld-musl[^/.]*)[.-][^/]*$")
+# Threads that exporters, progress bars and pools keep, some also in what is forked.
+_SERVES = re.compile(
+    r"/(?:threading|queue|selectors|socketserver)\.py$|/concurrent/futures/thread\.py$"
+    r"|/multiprocessing/(?:queues|connection|synchronize|resource_sharer)\.py$"
+    r"|/(?:opentelemetry|wandb|tqdm|sentry_sdk|prometheus_client|ddtrace|posthog)/\S+\.py$"
+    r"|/torch/_inductor/\S+\.py$|<frozen threading>"
+)
 # Where a parent waits for what its workers do: (file, function).
 _WAITS_FOR_WORKERS = (
     (r"torch/utils/data/dataloader\.py", r"_try_get_data|_get_data|_shutdown_workers|__next__"),
@@ -105,8 +112,17 @@ def in_words(frame: Frame) -> str:
 
 
 def is_alone(view: Seen) -> bool:
-    """Return True if the kernel knows of one thread only in a process."""
-    return len(view.look.kernel) == 1
+    """Return True if a process has one thread, besides such as serve a library and wait."""
+    serving = {thread.os_id for thread in view.threads if is_serving(thread)}
+    return len([task for task in view.look.kernel if task.tid not in serving]) == 1
+
+
+def is_serving(thread: Thread) -> bool:
+    """Return True for a thread of a library that waits for work, or for time to pass: it frees
+    nothing that anybody else waits for.
+    """
+    python = [frame for frame in thread.frames if not frame.native]
+    return bool(python) and all(_SERVES.search(frame.file) for frame in python)
 
 
 def sleeps_for_ever(view: Seen) -> bool:

@@ -206,11 +206,12 @@ class Scene:
     def wrote(
         self, pattern: str, ranks: Sequence[RankFacts] | None = None
     ) -> tuple[RankFacts, re.Match[str]] | None:
-        """Return the first match in what ranks (the culprits if None) ended with or logged: their
-        error, its traceback, then the last lines of their libraries.
+        """Return the first match in what ranks (the culprits if None) ended with: their error and
+        its traceback; of those that left no error, the last lines that their libraries logged.
         """
         for facts in self.culprits if ranks is None else ranks:
-            for text in (facts.error, facts.traceback, *facts.output):
+            logged = () if facts.error else facts.output
+            for text in (facts.error, facts.traceback, *logged):
                 match = re.search(pattern, text) if text else None
                 if match is not None:
                     return facts, match

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 from ...facts import Frame, Kernel, Thread
 from ..frames import owner, worded
 from ..syscalls import POLLS
 from .known import Found, KnownCause, also, need
-from .processes_seen import inner, is_forked, native_frame, native_part, place
+from .processes_seen import inner, is_forked, is_serving, native_frame, native_part, place
 from .scene import Scene, find_frame
 
 _PYTHON_LOCK = (
@@ -23,8 +21,6 @@ _RESULT = (r"concurrent/futures/_base\.py", "result")
 _POOL_THREAD = (r"concurrent/futures/thread\.py", "_worker")
 _LOOP = r"asyncio/(?:base_events|runners|unix_events)\.py"
 _SELECTS = r"/selectors\.py"
-# Threads that serve a library and never give up what somebody waits for.
-_SERVING = re.compile(r"/tqdm/_monitor\.py$|/wandb/\S+\.py$|/torch/_inductor/\S+\.py$")
 _SHARED_LOCK = (r"multiproc?ess(?:ing)?/synchronize\.py", "__enter__|acquire|wait")
 _FUTEX_TIME_LIMIT = 3  # which argument of futex() it is
 
@@ -35,10 +31,14 @@ def _others(scene: Scene) -> tuple[Thread, ...]:
     found = []
     for thread in view.threads if view is not None else ():
         ours = any(owner(frame, package) == "harness" for frame in thread.frames)
-        serves = any(_SERVING.search(frame.file) for frame in thread.frames)
-        if view is not None and thread is not view.main and not ours and not serves:
+        if view is not None and thread is not view.main and not ours and not _serves(thread):
             found.append(thread)
     return tuple(found)
+
+
+def _serves(thread: Thread) -> bool:
+    """Return True for a helper of a library; threads of a pool with a task are none."""
+    return is_serving(thread) and find_frame(thread.frames, *_RESULT) is None
 
 
 def _kernel(scene: Scene, thread: Thread) -> Kernel | None:

@@ -80,6 +80,11 @@ def test_without_a_fact_of_memory_a_kill_stays_a_suspicion() -> None:
     assert found.confidence < 0.7
 
 
+def test_what_was_logged_before_is_not_what_an_error_says() -> None:
+    assert "cuda-out-of-memory" not in causes_of(ended("ValueError: x", output=(OOM,)))
+    assert "cuda-out-of-memory" in causes_of(ended("", -6, output=(OOM,)))
+
+
 def test_what_a_healthy_rank_logs_is_not_why_another_failed() -> None:
     facts, ranks = ended("ValueError: x")
     noisy: list[RankFacts] = [ranks[0], replace(ranks[1], output=(OOM,))]
