@@ -37,13 +37,14 @@ async def _facts(job: Job, absent: list[int]) -> list[RankFacts]:
         pids = within(1.0, _find, int(job.place["launcher_pid"]), absent)
     except TimeoutError:
         pids = {}
-    looks = await look([Target(pid, "rank") for pid in pids.values()])
+    looks = await look([Target(chain[-1], "rank") for chain in pids.values()])
     by_pid = {one.pid: one for one in looks}
-    for one in looks:
-        job.family.add_rank(one.pid)
+    for chain in pids.values():
+        # All of it: a wrapper whose child alone is ended goes on and starts the rank.
+        job.family.add_rank(chain[0])
     found = []
     for rank in absent:
-        pid = pids.get(rank)
+        pid = pids[rank][-1] if rank in pids else None
         found.append(
             RankFacts(
                 rank=rank,
@@ -58,9 +59,11 @@ async def _facts(job: Job, absent: list[int]) -> list[RankFacts]:
     return found
 
 
-def _find(launcher: int, absent: list[int]) -> dict[int, int]:
-    """Return the pid of each absent rank below the launcher: the lowest process of its chain."""
-    found: dict[int, int] = {}
+def _find(launcher: int, absent: list[int]) -> dict[int, list[int]]:
+    """Return the processes of each absent rank below the launcher, in the order of their pids: a
+    wrapper, and what it has started.
+    """
+    found: dict[int, list[int]] = {}
     for pid in sorted(family([launcher])):
         with contextlib.suppress(OSError, ValueError):
             words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
@@ -68,6 +71,6 @@ def _find(launcher: int, absent: list[int]) -> dict[int, int]:
                 prefix = f"{variable}=".encode()
                 numbers = [int(w[len(prefix) :]) for w in words if w.startswith(prefix)]
                 if numbers and numbers[0] in absent:
-                    found[numbers[0]] = pid
+                    found.setdefault(numbers[0], []).append(pid)
                     break
     return found

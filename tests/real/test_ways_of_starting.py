@@ -369,7 +369,13 @@ def test_the_core_installs_next_to_another_torch_and_changes_no_package(
 ) -> None:
     venv.create(tmp_path / "venv", symlinks=True)
     made = Interpreter(tmp_path / "venv")
-    for name, version in (("torch", "2.1.0"), ("psutil", "5.9.0"), ("py_spy", "0.4.0")):
+    for name, version in (
+        ("torch", "2.1.0"),
+        ("psutil", "5.9.0"),
+        ("py_spy", "0.4.0"),
+        ("networkx", "3.0"),
+        ("nvidia_ml_py", "12.535.77"),
+    ):
         there = made.site_packages / f"{name}-{version}.dist-info"
         there.mkdir()
         (there / "METADATA").write_text(
