@@ -48,7 +48,7 @@ CASE = Case(
         waiting=(0,),
         checkpoint="data_module",
         component=("data",),
-        waits_for=("lock", "thread"),
+        waits_for=("lock", "thread", "futex"),
         cause=("lock-order", "deadlock"),
     ),
     uses={"data_module": "make_data"},

@@ -132,7 +132,7 @@ def _waits_to_be_given(scene: Scene) -> Found | None:
     python = tuple(frame for frame in scene.frames if not frame.native)[:4]
     found = (find_frame(python, file, name) for file, name in _HANDS_OVER)
     frame = next((frame for frame in found if frame is not None), None)
-    if frame is None or is_forked(view) or scene.children:
+    if frame is None or is_forked(view) or any(one.threads for one in scene.workers):
         return None  # a worker may be what is waited for
     return Found(f"it waits in {worded(frame)}", {"place": worded(frame)})
 
@@ -171,7 +171,9 @@ def _in_an_event_loop(scene: Scene) -> Found | None:
 def _hears_only_itself(scene: Scene) -> Found | None:
     """All that it listens to has its other end in the same process."""
     view = scene.view
-    heard = view.call.descriptors if view is not None and view.call is not None else ()
+    known = view.call.descriptors if view is not None and view.call is not None else ()
+    # What is anonymous (the epoll itself, an eventfd) is the process's own.
+    heard = [one for one in known if one.kind != "anon"]
     if view is None or not heard:
         return None
     for one in heard:
