@@ -41,7 +41,7 @@ CASE = Case(
         checkpoint="training",
         component=("callbacks", "strategy"),
         waits_for=("collective", "rank"),
-        cause=("rank-conditional-collective",),
+        cause=("rank-conditional-collective", "collective-mismatch"),
     ),
     ranks=4,
     uses={"memory_callback": "add_debugging"},
