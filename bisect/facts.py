@@ -53,6 +53,8 @@ class Frame:
     # (("timeout", "90"), ("build_directory", '"/home/me/x"')). No part of what a frame is: the
     # same place on two ranks is equal.
     locals: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    # Where the source shows that the line stands below an `except`: "except OSError".
+    handler: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -305,7 +307,7 @@ class RankFacts:
     environment: Mapping[str, str] = field(default_factory=dict)  # what matters of it: MASTER_PORT
     collectives: tuple[CollectiveLog, ...] = ()  # one a source
     traceback: str = ""  # of the exception that ended it
-    output: tuple[str, ...] = ()  # the last lines that its libraries logged, if they were kept
+    output: tuple[str, ...] = ()  # the last warnings of its libraries, and what it printed
 
 
 Ended = Literal[

@@ -74,6 +74,7 @@ def _watched(
     from ..rank import collective_log, sight
     from ..rank.context import Context
     from ..rank.link import Link
+    from ..rank.logged import Logged
     from ..rank.signals import Signals
     from ..rank.walk import walk
 
@@ -87,6 +88,7 @@ def _watched(
     link.connected, link.lost = signals.connect, signals.release
     link.open(monitor, _settings(args, pipeline, place, outcome_pipe))
     collective_log.begin(link, place.rank)
+    Logged(lambda text: link.mention("logged", text=text)).listen()
     context = Context(args, place, lines, link)
     try:
         walk(pipeline.steps, context, lines, link)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from ..facts import Outcome, Ranks, Seconds, Verdict
-from .case import Case
-from .where import best_rung
+from collections.abc import Sequence
+
+from ..facts import JobFacts, Outcome, RankFacts, Ranks, Rung, Seconds, Verdict
+
+_RUNGS: tuple[Rung, ...] = ("py-spy", "pystack", "faulthandler", "proc")
 
 
-def bare_verdict(case: Case, outcome: Outcome, ranks: Ranks) -> Verdict:
+def bare_verdict(
+    job: JobFacts, looked_at: Sequence[RankFacts], outcome: Outcome, ranks: Ranks
+) -> Verdict:
     """Return what every verdict says."""
-    job = case.job
     return Verdict(
         outcome=outcome,
         pipeline=job.pipeline,
@@ -18,7 +21,7 @@ def bare_verdict(case: Case, outcome: Outcome, ranks: Ranks) -> Verdict:
         world_size=job.world_size,
         checkpoint=None,
         ranks=ranks,
-        seen_by=best_rung(case.ranks),
+        seen_by=best_rung(looked_at),
         slow_steps=job.slow_steps,
         barrier_opened=job.barrier_opened,
         seconds=Seconds(
@@ -27,3 +30,9 @@ def bare_verdict(case: Case, outcome: Outcome, ranks: Ranks) -> Verdict:
         versions=dict(job.versions),
         notes=job.notes,
     )
+
+
+def best_rung(ranks: Sequence[RankFacts]) -> Rung:
+    """Return by which of its means the tool saw most, of all that it looked at."""
+    rungs = {look.rung for facts in ranks for look in facts.looks}
+    return next((r for r in _RUNGS if r in rungs), "proc")

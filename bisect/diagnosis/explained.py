@@ -42,7 +42,7 @@ def _located(case: Case, outcome: Outcome, graph: WaitGraph) -> Verdict:
     if view is not None:
         call = call_in(view, job, call)
     known = bool(people.culprit) or subject is not None
-    verdict = bare_verdict(case, outcome, people)
+    verdict = bare_verdict(job, case.ranks, outcome, people)
     return replace(
         verdict,
         checkpoint=place,

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from ..facts import Ended, JobFacts, Outcome, RankFacts, Ranks, Verdict
 from .bare import bare_verdict
-from .case import case_of
 from .graph import WaitGraph
 
 OUTCOMES: dict[Ended, Outcome] = {
@@ -28,11 +27,11 @@ def judge(job: JobFacts, ranks: Sequence[RankFacts]) -> Verdict:
 
 def judged(job: JobFacts, ranks: Sequence[RankFacts]) -> tuple[Verdict, WaitGraph]:
     """Return the verdict, and the graph that it rests on (empty if the job ended well)."""
-    case = case_of(job, ranks)
     outcome = OUTCOMES[job.ended]
     if outcome == "ok":
-        return bare_verdict(case, outcome, Ranks()), WaitGraph((), (), ())
+        return bare_verdict(job, ranks, outcome, Ranks()), WaitGraph((), (), ())
     # Not at the top: nearly all jobs end well, and their ranks would wait for these imports.
+    from .case import case_of
     from .explained import explained
 
-    return explained(case, outcome)
+    return explained(case_of(job, ranks), outcome)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ..facts import Checkpoint, JobFacts, Place, RankFacts, Ranks, Rung, Wait, Where
+from ..facts import Checkpoint, JobFacts, Place, RankFacts, Ranks, Wait, Where
 from .case import Case, reached
-
-_RUNGS: tuple[Rung, ...] = ("py-spy", "pystack", "faulthandler", "proc")
 
 
 def place_of(case: Case, culprit: RankFacts | None) -> tuple[Place | None, Checkpoint | None]:
@@ -46,9 +42,3 @@ def waits_for(case: Case, ranks: Ranks) -> Wait | None:
     others = ranks.culprit and all(rank in never_came for rank in ranks.culprit)
     waiting = ranks.waiting if others or not ranks.culprit else ()
     return next((w for r in waiting if (w := case.found[r].wait) is not None), None)
-
-
-def best_rung(ranks: Sequence[RankFacts]) -> Rung:
-    """Return by which of its means the tool saw most, of all that it looked at."""
-    rungs = {look.rung for facts in ranks for look in facts.looks}
-    return next((r for r in _RUNGS if r in rungs), "proc")

@@ -13,7 +13,6 @@ from ..rank.ring import (
     HEADER,
     LEFT,
     MAGIC,
-    NAME,
     RECORD,
     SIZE,
     TEXTS,
@@ -24,17 +23,6 @@ from ..rank.ring import (
 _PEERS = "p2p "  # before the name of a group: its sends and receives
 _MOST_MEMBERS = 1 << 20
 _WORKED_OUT = 0.05  # seconds
-
-
-def open_ring(pid: int, fd: int) -> int:
-    """Return a descriptor of our own for the ring that `pid` has open as `fd`.
-
-    It stays readable when that process is gone. Raises OSError.
-    """
-    path = f"/proc/{pid}/fd/{fd}"
-    if not os.readlink(path).startswith(f"/memfd:{NAME}"):
-        raise OSError(f"{path} is not the log of a rank")
-    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def read_ring(descriptor: int) -> CollectiveLog | None:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from ..facts import Frame, Thread
 from .aside import aside, run
-from .stacks import Stacks, executable, why_not
+from .programs import executable
+from .stacks import Stacks, why_not
 
 _PYSTACK_THREAD = re.compile(
     r"Traceback for thread (?P<id>\d{1,18}) (?:\((?P<name>.*)\) )?\[(?P<status>.*)\] \(most recent"

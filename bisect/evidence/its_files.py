@@ -107,11 +107,12 @@ def _age(about: os.stat_result | None) -> float | None:
 def wandb_logs(pid: int, links: Mapping[int, str]) -> tuple[LogTail, ...]:
     """Return the tails of W&B's own logs that a process has open."""
     named = {path: fd for fd, path in links.items() if _WANDB_LOG.search(path)}
-    tails = (LogTail(path, _last_lines(f"/proc/{pid}/fd/{fd}")) for path, fd in named.items())
+    tails = (LogTail(path, last_lines(f"/proc/{pid}/fd/{fd}")) for path, fd in named.items())
     return tuple(tail for tail in tails if tail.lines)
 
 
-def _last_lines(path: str) -> tuple[str, ...]:
+def last_lines(path: str) -> tuple[str, ...]:
+    """Return the last lines of a file, short and without secrets; () for what is none."""
     try:
         # The descriptor may be a FIFO's or a terminal's by now: wait for nobody, take no terminal.
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC

@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ..facts import Sample, Socket
 from .aside import within
+
+if TYPE_CHECKING:
+    from ..facts import Sample, Socket
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -92,6 +94,8 @@ def sample(
     With `net`, the net payload it received over all its TCP sockets, too; give the table of
     `sockets.table()` instead of True to sample many processes at one time.
     """
+    from ..facts import Sample  # of many classes: a monitor starts without them
+
     found = stat(pid)
     if found is None or found.state in "ZX":
         return None

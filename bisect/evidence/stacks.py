@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
-import shutil
-import sys
-import sysconfig
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -16,6 +12,7 @@ from typing import Any
 from ..facts import Frame, Thread
 from . import frame_locals
 from .aside import Ran, aside, run
+from .programs import executable
 from .sample import stat
 
 _SHARE_WITH_LOCALS = 0.6  # of the time: the rest is for a look without, should they not come
@@ -28,16 +25,6 @@ class Stacks:
     threads: tuple[Thread, ...] = ()
     missing: str = ""
     hopeless: bool = False  # nothing else will read this process from outside either
-
-
-@functools.cache
-def executable(name: str = "py-spy") -> str | None:
-    """Return the path of a program: next to this interpreter, in its scripts, or on the PATH."""
-    folders = [os.path.dirname(sys.executable), sysconfig.get_path("scripts")]
-    for folder in folders:
-        if found := shutil.which(name, path=folder):
-            return found
-    return shutil.which(name)
 
 
 async def look(

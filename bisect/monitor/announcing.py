@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..facts import JobFacts, RankFacts, Verdict
 from ..report.as_json import as_json
-from ..report.terminal import culprit_stack, verdict_lines
+from ..report.well import well_lines
 from .departures import STATES_AFTER
 
 if TYPE_CHECKING:
+    from ..facts import JobFacts, RankFacts, Verdict
     from .job import Job
 
 
@@ -31,27 +31,25 @@ def print_verdict(
     folder = str(job.files.path if published else job.files.stage)
     if not published:
         job.say(f"The run folder could not be written: {job.files.trouble}; files are in {folder}")
-    first = next(iter(job.members), None)
-    missing = sorted(first.not_exercised) if first else []
     width = _terminal_width()
-    lines = verdict_lines(
-        verdict,
-        facts,
-        ranks,
-        run_dir=folder,
-        state=_state(job, verdict, ending),
-        not_exercised=missing,
-        slowest=_slowest(job),
-        width=width,
-    )
+    stack: list[str] = []
+    if verdict.outcome == "ok":
+        first = next(iter(job.members), None)
+        missing = sorted(first.not_exercised) if first else []
+        lines = well_lines(verdict, missing, _slowest(job), folder, width)
+    else:
+        from ..report.terminal import culprit_stack, verdict_lines
+
+        state = _state(job, verdict, ending)
+        lines = verdict_lines(verdict, facts, ranks, run_dir=folder, state=state, width=width)
+        if width is None and verdict.outcome != "interrupted":
+            stack = culprit_stack(ranks, verdict)
     if any(m.usage for m in job.members):
         return lines
     if job.settings["json"]:
         job.print_answer(json.dumps(as_json(verdict), ensure_ascii=False))
-    elif width is None and verdict.outcome not in ("ok", "interrupted"):
-        job.print_answer("\n".join([*lines, *culprit_stack(ranks, verdict)]))
     else:
-        job.print_answer("\n".join(lines))
+        job.print_answer("\n".join([*lines, *stack]))
     return lines
 
 

@@ -11,13 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..diagnosis.verdict import judge, judged
-from ..evidence.machine import machine
 from ..facts import Ended, JobFacts, MachineFacts, RankFacts, Verdict
 from ..report.as_json import as_json
 from .announcing import print_verdict, say_outcome, tell_torchelastic
 from .clocks import LEAVING_LIMIT
 from .ending import has_ended, send
-from .log_reading import with_logs
 from .on_disk import write_evidence
 
 if TYPE_CHECKING:
@@ -43,9 +41,7 @@ async def close(
     job.closing = True
     since = time.monotonic() if due is None else due.since
     if ended != "done":
-        ranks = await with_logs(job, ranks, ended)
-    if job.machine is None and ended != "done":
-        job.machine = await machine(MACHINE_LIMIT)
+        ranks = await _with_the_rest(job, ranks, ended)
     facts = _job_facts(job, ended, ranks, due)
     verdict, graph = judged(facts, ranks)
     job.verdict, job.closed_at = verdict, time.monotonic()
@@ -72,6 +68,17 @@ async def close(
     for member in job.members:
         job.tell(member.rank, "written")
     await _end(job, verdict)
+
+
+async def _with_the_rest(job: Job, ranks: Sequence[RankFacts], ended: Ended) -> list[RankFacts]:
+    """Return the ranks with what only a job that went wrong is asked for."""
+    from ..evidence.machine import machine
+    from .log_reading import with_logs
+
+    read = await with_logs(job, ranks, ended)
+    if job.machine is None:
+        job.machine = await machine(MACHINE_LIMIT)
+    return read
 
 
 def reopen(job: Job) -> None:

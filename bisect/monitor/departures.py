@@ -7,11 +7,11 @@ import time
 from typing import TYPE_CHECKING
 
 from ..evidence.sample import exit_code
-from ..facts import Ended, SlowStep
 from . import clocks
 from .members import Member
 
 if TYPE_CHECKING:
+    from ..facts import Ended
     from .job import Job
 
 STATES_AFTER = {  # what --on-hang leaves the job in, for the verdict's `job` line
@@ -42,6 +42,8 @@ def note_slow(job: Job, member: Member) -> None:
     seconds = time.monotonic() - clocks.began(job.members, member)
     if seconds <= allowed:
         return
+    from ..facts import SlowStep  # of many classes, that all ranks would wait for
+
     key = (checkpoint.number, member.phase)
     before = job.slow_steps.get(key)
     ranks = sorted({member.rank, *(before.ranks if before else ())})

@@ -8,9 +8,9 @@ import os
 import shutil
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..facts import Checkpoint, MachineFacts, Phase, SlowStep, Verdict
+from ..checkpoints import Checkpoint, Phase
 from ..rank.lines import write_within
 from ..version import VERSION
 from .clocks import Limits
@@ -18,6 +18,9 @@ from .ending import Family
 from .members import Member, Members, Message
 from .rank_logs import RankLogs
 from .run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from ..facts import MachineFacts, SlowStep, Verdict
 
 VOICE_LIMIT = 1.0  # seconds for a reader to take what we print
 

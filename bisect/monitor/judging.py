@@ -35,6 +35,7 @@ def facts_of(member: Member, moved: str = "", busy: bool = False) -> RankFacts:
         last_line=member.last_line,
         last_line_at=member.last_line_at,
         announced=member.announced,
+        output=member.logged,
         alive=not member.left,
         left=member.left or member.left_at is not None,
         status=member.status,

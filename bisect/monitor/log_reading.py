@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ..evidence import flight_recorder, rivals
 from ..evidence.aside import aside
 from ..evidence.conditions import with_conditions
+from ..evidence.printed import Printer, printed
 from ..facts import CollectiveLog, Ended, RankFacts
 from .members import Message
 from .rank_logs import Answer, RankLogs
@@ -40,6 +41,8 @@ async def with_logs(job: Job, ranks: Sequence[RankFacts], ended: Ended) -> list[
         await aside(_read_all, job.logs, answers, found, limit=READING_LIMIT)
     read = [replace(r, collectives=tuple(found[r.rank])) for r in ranks]
     files = {m.rank: m.error_file for m in job.members if m.error_file}
+    with contextlib.suppress(TimeoutError):
+        read = await aside(_with_what_they_printed, read, files, limit=FILES_LIMIT)
     with contextlib.suppress(TimeoutError):
         since = time.time() - (time.monotonic() - job.started)
         read = await aside(_from_files, read, files, since, limit=FILES_LIMIT)
@@ -107,6 +110,15 @@ def _from_files(
             )
         )
     return read
+
+
+def _with_what_they_printed(
+    ranks: Sequence[RankFacts], error_files: dict[int, str]
+) -> list[RankFacts]:
+    """Add the last lines of ranks' own output. May block."""
+    printers = [Printer(r.rank, r.pid if r.alive else None, error_files.get(r.rank)) for r in ranks]
+    found = printed(printers)
+    return [replace(r, output=(*r.output, *found.get(r.rank, ()))) for r in ranks]
 
 
 async def _ras(ranks: Sequence[RankFacts], ended: Ended) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from .members import Message
 from .server import Server
 
 TEMPORARY_LIMIT = 2.0  # seconds to make the job's temporary folder
+FIRST_BARRIERS = 0.2  # seconds: ranks hurry through them, and imports would hold them up
 SETTINGS_LIMIT = 60.0  # seconds for the rank that started us to read its arguments
 
 
@@ -66,7 +67,7 @@ async def _watch(settings: Message) -> None:
         # Ranks wait for the first barrier by now: what they do not need comes after it.
         await _make_run_folder(job)
         server.welcome_all()
-        # Aside: ranks are in their first barriers, and these imports take longer than those.
+        await asyncio.sleep(FIRST_BARRIERS)
         watch = await asyncio.to_thread(import_module, ".watch", __package__)
         await watch.Watch(job, server).run()
     except Exception as error:  # the ranks go on without us, and somebody must be told why

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..facts import Checkpoint, Look, Phase
-from .stillness import Stillness
+if TYPE_CHECKING:
+    from ..checkpoints import Checkpoint, Phase
+    from ..facts import Look
 
 Message = dict[str, Any]
+LOGGED_KEPT = 20
 
 
 @dataclass
@@ -42,6 +44,7 @@ class Member:
     announced: str = ""
     last_line: str = ""
     last_line_at: float | None = None
+    logged: tuple[str, ...] = ()  # the last warnings of its libraries
     pulse: int = 0
     pulsed_at: float = 0.0
     spoke: float = 0.0  # the last time it said anything
@@ -60,7 +63,6 @@ class Member:
     moved_at: float = 0.0
     places: set[Any] = field(default_factory=set)
     stirred_at: float = 0.0  # cheap samples showed activity; looks decide what it is
-    stillness: Stillness = field(default_factory=Stillness)
     looks: list[Look] = field(default_factory=list)
     children: dict[int, list[Look]] = field(default_factory=dict)
     moving: str = ""  # what moved when it was last found slow
@@ -105,8 +107,9 @@ class Members:
         member = self.by_rank.get(rank)
         if member is None:
             return
-        member.spoke = max(member.spoke, at)
-        member.moved_at = max(member.moved_at, at)
+        if kind != "logged":  # a library that warns at each of its endless tries gets nowhere
+            member.spoke = max(member.spoke, at)
+            member.moved_at = max(member.moved_at, at)
         handler = getattr(self, f"_on_{kind}", None)
         if handler is not None:
             handler(member, message, at)
@@ -154,6 +157,9 @@ class Members:
 
     def _on_line(self, member: Member, message: Message, at: float) -> None:
         member.last_line, member.last_line_at = str(message["text"]), at
+
+    def _on_logged(self, member: Member, message: Message, at: float) -> None:
+        member.logged = (*member.logged[1 - LOGGED_KEPT :], str(message["text"]))
 
     def _on_import(self, member: Member, message: Message, at: float) -> None:
         seconds = float(message["seconds"])

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..evidence.aside import within
-from ..evidence.look import Target, look
 from ..evidence.sample import family
-from ..facts import RankFacts
 
 if TYPE_CHECKING:
+    from ..facts import RankFacts
     from .job import Job
 
 _RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK")
@@ -33,6 +32,9 @@ def look_for_absent(job: Job, now: float) -> Awaitable[list[RankFacts]] | None:
 
 
 async def _facts(job: Job, absent: list[int]) -> list[RankFacts]:
+    from ..evidence.look import Target, look
+    from ..facts import RankFacts
+
     try:
         pids = within(1.0, _find, int(job.place["launcher_pid"]), absent)
     except TimeoutError:

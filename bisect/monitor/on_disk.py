@@ -6,22 +6,23 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..diagnosis.graph import WaitGraph
-from ..facts import JobFacts, Look, RankFacts, Verdict
-from ..report.evidence import evidence_json
-from ..report.stacks import stack_text
-from ..report.tree import merged
-
 if TYPE_CHECKING:
+    from ..diagnosis.graph import WaitGraph
+    from ..facts import JobFacts, Look, RankFacts, Verdict
     from .job import Job
 
 
 def write_evidence(
     job: Job, facts: JobFacts, verdict: Verdict, graph: WaitGraph, ranks: Sequence[RankFacts]
 ) -> None:
+    """Write what a verdict rests on; of a job that ended well, only the environment."""
     job.files.write_json("environment.json", _environment(job))
     if verdict.outcome == "ok":
         return
+    from ..report.evidence import evidence_json
+    from ..report.stacks import stack_text
+    from ..report.tree import merged
+
     job.files.write_json("evidence.json", evidence_json(ranks, graph, facts.machine))
     for rank in ranks:
         if rank.looks:

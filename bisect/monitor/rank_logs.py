@@ -8,10 +8,13 @@ import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ..evidence.collectives import open_ring, read_ring
-from ..facts import CollectiveLog
+from ..rank.ring import open_ring
 from .members import Message
+
+if TYPE_CHECKING:
+    from ..facts import CollectiveLog
 
 LARGEST_ANSWER = 1 << 26  # bytes
 Answer = tuple[Message, list[bytes]]  # what the rank says of its dumps, and the dumps
@@ -67,6 +70,8 @@ class RankLogs:
         descriptor = self._rings.get(rank)
         if descriptor is None:
             return None
+        from ..evidence.collectives import read_ring
+
         with contextlib.suppress(OSError):
             return read_ring(descriptor)
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -29,6 +30,7 @@ class RunFolder:
         self.trouble = ""  # why the last copy failed
         self.is_published = False
         self._stuck = False
+        self._events: int | None = None  # events.jsonl, open for appending
         with contextlib.suppress(OSError):
             (stage / "stacks").mkdir(parents=True, exist_ok=True)
 
@@ -50,8 +52,10 @@ class RunFolder:
         """Append an event to events.jsonl, the one file that is appended to."""
         event = {"wall": round(time.time(), 6), **event}
         try:
-            with open(self.stage / "events.jsonl", "a", encoding="utf-8") as file:
-                file.write(json.dumps(event, default=str) + "\n")
+            if self._events is None:
+                events = self.stage / "events.jsonl"
+                self._events = os.open(events, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            os.write(self._events, json.dumps(event, default=str).encode() + b"\n")
         except OSError as error:
             self.trouble = f"events.jsonl could not be written: {error.strerror}"
 

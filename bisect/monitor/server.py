@@ -19,6 +19,7 @@ from .members import Member, Message
 if TYPE_CHECKING:
     from .job import Job
 
+FIRST_LOOK = 0.2  # seconds after the first hello: ranks hurry through their first barriers then
 LOOK_TRIES = 3  # py-spy may fail once on a process that is just changing
 LINE_LIMIT = 1 << 24  # bytes of one message
 INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -92,7 +93,8 @@ class Server:
         self.job.note(members.by_rank.get(rank), message)
         if message["t"] == "reached" and self.job.settings["sum_up"]:
             self._sum_up(int(message["n"]))
-        self.job.changed.set()
+        if message["t"] == "bye":
+            self.job.changed.set()
 
     def _sum_up(self, number: int) -> None:
         """Print one line for a checkpoint that every rank of this node has reached."""
@@ -145,9 +147,13 @@ class Server:
 
     async def _try_to_look(self, member: Member) -> None:
         """Find out once whether py-spy may look; where it may not, ranks arm their own timers."""
-        from ..evidence.stacks import can_look, executable
+        from ..evidence.programs import executable
 
         job = self.job
+        if executable() is not None:
+            await asyncio.sleep(FIRST_LOOK)
+        from ..evidence.stacks import can_look
+
         for _ in range(LOOK_TRIES):
             why = await can_look(member.pid)
             if not why or member.left:

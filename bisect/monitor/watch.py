@@ -12,18 +12,19 @@ import time
 from typing import TYPE_CHECKING
 
 from ..evidence.kernel import status
-from ..facts import Ended
 from ..rank.place import GONE
-from . import clocks
+from . import clocks, loading
 from .closing import close, reopen
 from .departures import how_it_ended
 from .ending import has_ended
-from .inquiry import Inquiry
-from .inspection import PAUSE, SPAN, Inspection
+from .judging import facts_of
 from .newcomers import look_for_absent
 from .server import INTERRUPTING, Server, all_ended
+from .stillness import Stillness
 
 if TYPE_CHECKING:
+    from ..facts import Ended
+    from .inquiry import Inquiry
     from .job import Job
 
 TICK = 0.25  # seconds
@@ -45,7 +46,9 @@ class Watch:
         self._sampled = self._reminded = 0.0
         self._signalled = False  # a signal waits for a rank that cannot take it
         self._launcher = _open_pidfd(int(job.place["launcher_pid"]))
-        self._inquiry = Inquiry(job, server, self._interrupted)
+        self._stillness: dict[int, Stillness] = {}  # by rank
+        self._inquiry: Inquiry | None = None
+        self._loading: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Watch until the job has its verdict and every rank is gone."""
@@ -58,6 +61,8 @@ class Watch:
             if now - self._sampled > SAMPLE_EVERY:
                 self._sampled = now
                 self._sample()
+            if self._loading is None and now > job.began + loading.AFTER:
+                self._loading = asyncio.create_task(asyncio.to_thread(loading.load))
             if now - self._reminded > REMIND_EVERY:
                 self._reminded = now
                 self.server.remind()
@@ -80,7 +85,7 @@ class Watch:
         job = self.job
         ended = how_it_ended(job)
         if ended == "done":
-            await close(job, self.server, "done", Inspection(job).facts())
+            await close(job, self.server, "done", [facts_of(m) for m in job.members])
         elif ended in ("crash", "left", "interrupted"):
             await self._some_left(ended)
         elif self._interrupted():
@@ -103,13 +108,18 @@ class Watch:
             and (found := clocks.overdue(job.members, member, job.limits, now))
         ]
         if due:
+            from .inquiry import Inquiry
+
+            self._inquiry = self._inquiry or Inquiry(job, self.server, self._interrupted)
             await self._inquiry.hold(due)
         elif quiet := [m for m in job.members if clocks.wants_look(m, job.limits, now)]:
+            from .inspection import Inspection
+
             inspection = Inspection(job, quiet)
             await inspection.look()
             inspection.remember_places()
         elif absent := look_for_absent(job, now):
-            await close(job, self.server, "late", [*Inspection(job).facts(), *await absent])
+            await close(job, self.server, "late", [*map(facts_of, job.members), *await absent])
 
     # ---- ends --------------------------------------------------------------------------------
 
@@ -136,13 +146,17 @@ class Watch:
         unknown = any(m.left and m.status is None for m in self.job.members)
         if ended == "left" and unknown and self._interrupted():
             ended = "crash"  # a launcher signals the others only when one has failed
-        inspection = Inspection(self.job)
         if ended == "done":
             return
+        from .inspection import Inspection
+
+        inspection = Inspection(self.job)
         await inspection.look(limit=LAST_LOOK)
         await close(self.job, self.server, ended, inspection.facts())
 
     async def _last_look(self, ended: Ended) -> None:
+        from .inspection import PAUSE, SPAN, Inspection
+
         inspection = Inspection(self.job)
         await inspection.look(limit=LAST_LOOK, judging=ended != "interrupted")
         if ended == "limit":
@@ -173,7 +187,8 @@ class Watch:
             if set(status(member.pid).signals_pending) & set(INTERRUPTING):
                 self._signalled = True
             pids = [member.pid, *job.family.children(member.pid)]
-            member.stirred_at = max(member.stirred_at, member.stillness.stirred_at(pids))
+            stillness = self._stillness.setdefault(member.rank, Stillness())
+            member.stirred_at = max(member.stirred_at, stillness.stirred_at(pids))
 
 
 def _open_pidfd(pid: int) -> int | None:

@@ -34,6 +34,7 @@ class Context:
         self._lines = lines
         self._link = link
         self._environ: dict[str, str] = {}
+        self._environ_before: dict[str, str] = {}
         self._pulsed = 0.0
         self._phase: str | None = None
 
@@ -137,9 +138,13 @@ class Context:
 
     def _tell_environment(self) -> None:
         # /proc/PID/environ never shows what a program sets in itself (measured).
+        everything = dict(os.environ)
+        if everything == self._environ_before:
+            return
+        self._environ_before = everything
         from .environment import relevant
 
-        now = relevant(os.environ)
+        now = relevant(everything)
         changed = {name: value for name, value in now.items() if self._environ.get(name) != value}
         if changed:
             self._link.tell("environ", changed=changed)

@@ -112,6 +112,16 @@ class Link:
             self._latest[kind] = message
         self._send(message)
 
+    def mention(self, kind: str, **fields: Any) -> None:
+        """Tell the monitor something that may get lost, from any thread. Never waits."""
+        connection = self._socket
+        if connection is None or os.getpid() != self._pid:
+            return
+        data = json.dumps({"t": kind, "at": time.monotonic(), **fields}).encode() + b"\n"
+        # One write, which a Unix socket takes whole or not at all if it is as short as this.
+        with contextlib.suppress(OSError):
+            os.write(connection.fileno(), data)
+
     def listen(self) -> None:
         """Heed what the monitor has said meanwhile. Does not wait."""
         self._await("nothing", 0.0)

@@ -79,3 +79,14 @@ class Ring:
 
     def _write_header(self) -> None:
         HEADER.pack_into(self.memory, 0, MAGIC, VERSION, self._texts_end, self._blocks, RECORDS)
+
+
+def open_ring(pid: int, fd: int) -> int:
+    """Return a descriptor of our own for the ring that `pid` has open as `fd`.
+
+    It stays readable when that process is gone. Raises OSError.
+    """
+    path = f"/proc/{pid}/fd/{fd}"
+    if not os.readlink(path).startswith(f"/memfd:{NAME}"):
+        raise OSError(f"{path} is not the log of a rank")
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)

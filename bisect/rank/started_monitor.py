@@ -184,7 +184,7 @@ def _become_the_monitor(
         "listener": listener.fileno(),
         "settings": settings,
     }
-    command = [sys.executable, "-I", _OURS, "monitor", json.dumps(start)]
+    command = [sys.executable, "-I", "-S", _OURS, "monitor", json.dumps(start)]
     variables = dict(os.environ)
     for name in (FOLDER_VARIABLE, JOB_VARIABLE):
         variables.pop(name, None)

@@ -11,12 +11,11 @@ from . import people_lines
 from .chain import chain_lines
 from .people_lines import labelled
 from .stacks import stack_text
-from .words import cause_page, counted, cut, of_ranks, one_line, seconds
+from .well import well_lines
+from .words import COMMANDS, cause_page, counted, cut, of_ranks, one_line, printable, seconds
 
 MOST_LINES = 15
 _FRAMES = 3  # of the stack, in the one line that it gets
-# Commands of ours that a verdict may point to; add one here when it exists ("isolate", "run").
-COMMANDS: frozenset[str] = frozenset()
 
 
 def verdict_lines(
@@ -34,10 +33,9 @@ def verdict_lines(
     of a good run took longest; `width` is the terminal's, None for a pipe: nothing is cut.
     """
     if verdict.outcome == "ok":
-        lines = _well(verdict, not_exercised, slowest, run_dir)
-    else:
-        lines = _told(verdict, job, ranks, state, run_dir)
-    return [cut(one_line_kept(line), width) for line in lines]
+        return well_lines(verdict, not_exercised, slowest, run_dir, width)
+    lines = _told(verdict, job, ranks, state, run_dir)
+    return [cut(printable(line), width) for line in lines]
 
 
 def _told(
@@ -52,32 +50,7 @@ def _told(
     return [*[*head, *chain, *middle][: MOST_LINES - len(end)], *end]
 
 
-def one_line_kept(line: str) -> str:
-    """Return `line` on one line, its columns as they are."""
-    return "".join(c if c.isprintable() else " " for c in line).rstrip()
-
-
 # ---- the parts, in their order --------------------------------------------------------------
-
-
-def _well(verdict: Verdict, not_exercised: Sequence[str], slowest: str, run_dir: str) -> list[str]:
-    parts = [verdict.pipeline, counted(verdict.world_size, "rank"), seconds(verdict.seconds.total)]
-    line = f"OK  {', '.join(p for p in parts if p)}"
-    lines = [line + (f"; slowest step {slowest}" if slowest else "")]
-    for late in verdict.slow_steps[:3]:
-        phase = f" ({late.phase})" if late.phase else ""
-        lines.append(
-            f"    late: step {late.checkpoint} {late.name}{phase} took {seconds(late.seconds)}, "
-            f"allowed {seconds(late.deadline)}, {of_ranks(late.ranks)}"
-        )
-    if verdict.barrier_opened:
-        lines.append(f"    barrier opened: {one_line(verdict.barrier_opened)}")
-    if not_exercised:
-        lines.append(f"    not exercised: {', '.join(map(one_line, not_exercised))}")
-    lines += [f"    report: {run_dir}"] if run_dir else []
-    if "run" in COMMANDS:
-        lines.append("    your own job: hangbisect run -- <the command you use today>")
-    return lines
 
 
 def _headline(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
@@ -202,7 +175,7 @@ def slow_line(
     waiting = [r.rank for r in ranks if r.rank != rank and (r.held or r.awaits)]
     waits = "waits" if len(waiting) == 1 else "wait"
     tail = f"; {of_ranks(waiting)} {waits}" if waiting else ""
-    return one_line_kept(f"SLOW  {place}   rank {rank}{took}: {one_line(moved)}{tail}")
+    return printable(f"SLOW  {place}   rank {rank}{took}: {one_line(moved)}{tail}")
 
 
 def culprit_stack(ranks: Sequence[RankFacts], verdict: Verdict, limit: int = 40) -> list[str]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from ..facts import Wait
+if TYPE_CHECKING:
+    from ..facts import Wait
 
 CAUSE_PAGES = "docs/causes"  # in the repository
+# Commands of ours that a verdict may point to; add one here when it exists ("isolate", "run").
+COMMANDS: frozenset[str] = frozenset()
 
 
 def ranges(ranks: Iterable[int]) -> str:
@@ -65,6 +69,11 @@ def counted(number: int, what: str) -> str:
 def one_line(text: str) -> str:
     """Return `text` without line breaks and control characters."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def printable(line: str) -> str:
+    """Return `line` on one line, its columns as they are."""
+    return "".join(c if c.isprintable() else " " for c in line).rstrip()
 
 
 def cut(line: str, width: int | None) -> str:

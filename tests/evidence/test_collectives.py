@@ -5,8 +5,18 @@ from __future__ import annotations
 import os
 
 import pytest
-from hangbisect.evidence.collectives import open_ring, parse, read_ring
-from hangbisect.rank.ring import BLOCKS, ENTERED, HEADER, LEFT, RECORD, RECORDS, SIZE, Ring
+from hangbisect.evidence.collectives import parse, read_ring
+from hangbisect.rank.ring import (
+    BLOCKS,
+    ENTERED,
+    HEADER,
+    LEFT,
+    RECORD,
+    RECORDS,
+    SIZE,
+    Ring,
+    open_ring,
+)
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

@@ -17,7 +17,7 @@ Event = tuple[int, dict[str, Any]]
 
 def known(members: Members) -> list[dict[str, Any]]:
     """What was folded, without what only the watch adds."""
-    seen = {"stillness", "places", "looks", "children"}
+    seen = {"places", "looks", "children"}
     names = [f.name for f in fields(Member) if f.name not in seen]
     return [{name: getattr(one, name) for name in names} for one in members]
 
@@ -31,6 +31,7 @@ _SAID: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "phase": {"name": st.sampled_from(["process_group", "first_step", "steady"])},
     "call": {"call": _text},
     "line": {"text": _text},
+    "logged": {"text": _text},
     "import": {"module": _text, "seconds": st.floats(0, 100), "version": st.none() | _text},
     "pulse": {"step": st.integers(0, 1000)},
     "reached": {"n": _checkpoints},
@@ -148,5 +149,5 @@ def test_the_ranks_of_a_node_follow_one_another(local: int, size: int, node: int
 
 def test_a_member_is_plain_enough_to_be_written_down() -> None:
     members = told((0, "line", 1.0, {"text": "hello"}))
-    written = {n: v for n, v in asdict(members.by_rank[0]).items() if n != "stillness"}
+    written = asdict(members.by_rank[0])
     assert written["last_line"] == "hello"

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 from hangbisect.diagnosis.collectives import mismatch
-from hangbisect.evidence.collectives import open_ring, read_ring
+from hangbisect.evidence.collectives import read_ring
 from hangbisect.facts import Collective, CollectiveLog, RankFacts
+from hangbisect.rank.ring import open_ring
 from jobs import Ended
 
 from .verdicts import check

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.evidence import further_stacks, machine, sample, stacks
+from hangbisect.evidence import further_stacks, machine, programs, sample, stacks
 from hangbisect.evidence import look as looking
 from hangbisect.evidence.look import Target, look
 from hangbisect.facts import Look, Syscall
@@ -132,7 +132,7 @@ def test_without_the_lock_file_there_is_none_to_wait_for(
 def test_locals_that_cannot_be_had_cost_nothing_but_themselves(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = stacks.executable()
+    real = programs.executable()
     assert real is not None
     picky = tmp_path / "py-spy"
     picky.write_text(f'#!/bin/sh\ncase "$*" in *--locals*) exit 1;; esac\nexec {real} "$@"\n')

@@ -1,0 +1,41 @@
+"""The few lines at the end of a job that ended well.
+
+Apart from those of a hang (terminal.py), which need a diagnosis: ranks wait for these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .words import COMMANDS, counted, cut, of_ranks, one_line, printable, seconds
+
+if TYPE_CHECKING:
+    from ..facts import Verdict
+
+
+def well_lines(
+    verdict: Verdict,
+    not_exercised: Sequence[str],
+    slowest: str,
+    run_dir: str,
+    width: int | None = None,
+) -> list[str]:
+    """Return what a good run says, by its verdict; see `terminal.verdict_lines`."""
+    parts = [verdict.pipeline, counted(verdict.world_size, "rank"), seconds(verdict.seconds.total)]
+    line = f"OK  {', '.join(p for p in parts if p)}"
+    lines = [line + (f"; slowest step {slowest}" if slowest else "")]
+    for late in verdict.slow_steps[:3]:
+        phase = f" ({late.phase})" if late.phase else ""
+        lines.append(
+            f"    late: step {late.checkpoint} {late.name}{phase} took {seconds(late.seconds)}, "
+            f"allowed {seconds(late.deadline)}, {of_ranks(late.ranks)}"
+        )
+    if verdict.barrier_opened:
+        lines.append(f"    barrier opened: {one_line(verdict.barrier_opened)}")
+    if not_exercised:
+        lines.append(f"    not exercised: {', '.join(map(one_line, not_exercised))}")
+    lines += [f"    report: {run_dir}"] if run_dir else []
+    if "run" in COMMANDS:
+        lines.append("    your own job: hangbisect run -- <the command you use today>")
+    return [cut(printable(line), width) for line in lines]

@@ -1,0 +1,54 @@
+"""What only a hang needs is not loaded before it is needed, or the job has gone on for a while."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from hangbisect.monitor import loading
+
+PROGRAM = """
+import runpy, sys
+runpy.run_path(sys.argv[1] + "/__main__.py")  # its package is in sys.modules from here on
+import hangbisect.monitor.main
+early = {name for name in sys.modules if name.startswith("hangbisect.")}
+import hangbisect.monitor.watch
+well = {name for name in sys.modules if name.startswith("hangbisect.")}
+from hangbisect.monitor import loading
+loading.load()
+late = {name for name in sys.modules if name.startswith("hangbisect.")}
+from hangbisect.monitor import inquiry
+from hangbisect.diagnosis import explained
+from hangbisect.report import terminal, tree
+after = {name for name in sys.modules if name.startswith("hangbisect.")}
+print(*early, sep=",")
+print(*well, sep=",")
+print(*late, sep=",")
+print(*after - late, sep=",")
+print("networkx" in sys.modules)
+"""
+
+
+def test_ranks_wait_for_no_module_that_only_a_hang_needs(package: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(package)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    early, well, late, missed, networkx = (line.split(",") for line in ran.stdout.splitlines())
+    assert "hangbisect.facts" not in early, "before the first barrier"
+    assert "hangbisect.monitor.closing" in well
+    for name in ("diagnosis.explained", "evidence.look", "report.terminal", "monitor.inquiry"):
+        assert f"hangbisect.{name}" not in well, "before a job ends well"
+        assert f"hangbisect.{name}" in late
+    assert missed == [""]
+    assert networkx == ["True"]
+
+
+def test_what_is_to_be_loaded_is_there() -> None:
+    for name in loading._NEEDED:
+        import_module(f"hangbisect.{name}")
