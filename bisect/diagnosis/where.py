@@ -28,7 +28,8 @@ def place_of(case: Case, culprit: RankFacts | None) -> tuple[Place | None, Check
 def where(facts: RankFacts, job: JobFacts) -> Where:
     """Return which process a rank is, and what it said last."""
     age = None if facts.last_line_at is None else round(max(0.0, job.now - facts.last_line_at), 1)
-    return Where(facts.rank, facts.host, facts.pid, None, facts.last_line, age)
+    gpu = next((g.index for g in job.machine.gpus if facts.pid in g.pids), None)
+    return Where(facts.rank, facts.host, facts.pid, gpu, facts.last_line, age)
 
 
 def waits_for(case: Case, ranks: Ranks) -> Wait | None:

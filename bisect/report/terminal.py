@@ -15,6 +15,7 @@ from .well import well_lines
 from .words import COMMANDS, cause_page, counted, cut, of_ranks, one_line, printable, seconds
 
 MOST_LINES = 15
+_CONFIDENCE_AT = 72  # column, after most titles
 _FRAMES = 3  # of the stack, in the one line that it gets
 
 
@@ -71,7 +72,8 @@ def _because(verdict: Verdict) -> list[str]:
     cause = verdict.cause
     if cause is None:
         return labelled("cause", "unknown") if verdict.outcome == "hang" else []
-    lines = labelled("cause", f"{cause.title}   {cause.confidence:.2f}   {cause_page(cause.id)}")
+    (line,) = labelled("cause", cause.title)
+    lines = [f"{line:<{_CONFIDENCE_AT}}  {cause.confidence:.2f}  {cause_page(cause.id)}"]
     return lines + labelled("because", "; ".join(cause.matched) or cause.why)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.diagnosis.verdict import judge
-from hangbisect.facts import Ended, FileLock, Look, Verdict
+from hangbisect.facts import Ended, FileLock, Gpu, Look, MachineFacts, Verdict
 
 from .made_up import (
     ALL_REDUCE,
@@ -309,6 +309,14 @@ def test_every_way_to_stand_still_is_a_hang(ended: Ended) -> None:
 def test_where_names_the_culprits_only() -> None:
     verdict = judge(job(), [held(0), rank(1, RECV)])
     assert [(w.rank, w.pid, w.last_line_age) for w in verdict.where] == [(1, 101, 60.0)]
+
+
+def test_where_names_the_gpu_that_the_process_computes_on() -> None:
+    stuck = rank(1, RECV)
+    assert stuck.pid is not None
+    machine = MachineFacts(gpus=(Gpu(0, "H100", pids=(1,)), Gpu(3, "H100", pids=(stuck.pid,))))
+    (place,) = judge(job(machine=machine), [held(0), stuck]).where
+    assert place.gpu == 3
 
 
 def test_the_table_of_these_tests_is_the_designs() -> None:

@@ -203,7 +203,7 @@ def test_one_that_waits_in_a_collective_is_said_to() -> None:
 def test_a_cause_has_its_page_and_what_it_rests_on_and_its_advice_comes_first() -> None:
     cause = Cause("stale-build-lock", "a title", "Because.", 0.9, ("a fact",), ("rm x",))
     lines = said(replace(VERDICT, cause=cause))
-    assert "cause     a title 0.90 docs/causes/stale-build-lock.md" in lines
+    assert f"{'cause     a title':<72}  0.90  docs/causes/stale-build-lock.md" in lines
     assert "because   a fact" in lines
     assert "try       rm x" in lines
     by_toggle = replace(cause, id="service-silent")  # one that a toggle avoids
