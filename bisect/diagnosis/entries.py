@@ -132,7 +132,7 @@ ENTRIES = (
     ),
     Entry(
         r"torch/cuda/__init__\.py",
-        r"_lazy_init|init|is_available|device_count|set_device|current_device|get_device_\w+",
+        r"_lazy_init|init|is_available|device_count|set_device|current_device|synchronize|get_device_\w+",
         "torch.cuda.{name}",
         "accelerator",
     ),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable
 from functools import cache
+from pathlib import Path
 
 
 def missing(needs: Iterable[str]) -> str:
@@ -64,7 +66,13 @@ def _library(name: str) -> Callable[[], str]:
 
 
 def _gpu() -> str:
-    return "" if os.path.exists("/dev/nvidiactl") else "needs a GPU"
+    if not os.path.exists("/dev/nvidiactl"):
+        return "needs a GPU"
+    torch = importlib.util.find_spec("torch")
+    version = Path(torch.origin or "").with_name("version.py") if torch else None
+    if version is None or re.search(r"^cuda\b.*= None$", version.read_text(), re.MULTILINE):
+        return "needs torch built with CUDA"
+    return ""
 
 
 NEEDS: dict[str, Callable[[], str]] = {
