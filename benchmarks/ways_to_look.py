@@ -123,12 +123,18 @@ def outside(here: Path) -> Iterator[dict[str, str]]:
 def plain(name: str, way: str, patience: float, port: int = 0) -> Iterator[Job]:
     """The plain script under torchrun, ended at the end of the block."""
     with folder() as here, outside(here) as environ:
-        torchrun = [str(Path(sys.executable).parent / "torchrun"), "--standalone"]
+        scripts = Path(sys.executable).parent
+        torchrun = [str(scripts / "torchrun"), "--standalone"]
         command = [*torchrun, f"--nproc_per_node={RANKS}", plain_hangs.__file__]
         running = Running(
             [*command, name, way, str(patience)],
             here,
-            {**clean_environ(), **environ, "DEBUG_PORT": str(port)},
+            {
+                **clean_environ(),
+                **environ,
+                "DEBUG_PORT": str(port),
+                "PATH": f"{scripts}:{os.environ['PATH']}",  # the debug server looks for py-spy
+            },
         )
         try:
             yield Job(running, here / "stamps", KINDS[name])
@@ -144,7 +150,7 @@ def monitored_barrier(name: str, patience: float) -> list[Said]:
     with plain(name, "monitored barrier", patience) as job:
         began = job.began()
         if began is None:
-            return [_did_not_begin("monitored barrier", name)]
+            return [_did_not_begin("monitored barrier", name, job)]
         until = began + patience + AFTER
         any_words = re.compile("|".join(p.pattern for p in (_FAILED, _SEE_RANK_0, _KEY)))
         found = job.first(any_words, until)
@@ -165,7 +171,7 @@ def library(name: str, patience: float) -> list[Said]:
     with plain(name, "", patience) as job:
         began = job.began()
         if began is None:
-            return [_did_not_begin("library", name)]
+            return [_did_not_begin("library", name, job)]
         until = began + patience + AFTER
         any_words = re.compile("|".join(p.pattern for p in (_KEY, _TIMED_OUT, _CLOSED)))
         found = job.first(any_words, until)
@@ -197,7 +203,7 @@ def debug_server(name: str, patience: float) -> list[Said]:
     with plain(name, "debug server", patience, port) as job:
         began = job.began()
         if began is None:
-            return [_did_not_begin(way, name) for way in ("/stacks", "/pyspy_dump")]
+            return [_did_not_begin(way, name, job) for way in ("/stacks", "/pyspy_dump")]
         time.sleep(max(0.0, began + patience - time.time()))
         pages = {way: _Page(f"http://127.0.0.1:{port}{way}") for way in ("/stacks", "/pyspy_dump")}
         for page in pages.values():
@@ -241,6 +247,7 @@ def hangbisect(name: str, patience: float) -> list[Said]:
         uses = [f"{step}=plain_hangs:{function}" for step, function in plain_hangs.USES.items()]
         running = start(
             ["--fast-dev-run", "3", "--stall", str(patience)]
+            + ([] if KINDS[name].place == "logger" else ["--wandb", "off"])
             + [word for use in uses for word in ("--use", use)],
             here,
             ranks=RANKS,
@@ -267,8 +274,10 @@ def hangbisect(name: str, patience: float) -> list[Said]:
     return [Said("hangbisect", name, ranks or None, shown, seconds, words)]
 
 
-def _did_not_begin(way: str, name: str) -> Said:
-    return Said(way, name, None, None, None, "the job did not begin to hang")
+def _did_not_begin(way: str, name: str, job: Job) -> Said:
+    raised = re.findall(r"^(?:\w+Error|\w+Exception): .*", job.running.said(), re.MULTILINE)
+    why = f": {raised[0]}" if raised else ""
+    return Said(way, name, None, None, None, f"the job did not begin to hang{why}")
 
 
 WAYS: dict[str, Callable[[str, float], list[Said]]] = {

@@ -14,7 +14,8 @@ Who names the culprit, and after how long? Four ranks, real processes. Each way 
 kind: "Please check rank 0 logs" names rank 0 if rank 0 reports nobody, and a number at the end of
 the store's key that nobody set names that rank. A page with the stacks of all ranks names nobody;
 "shown" means that the culprits' stacks are on it, with the call that hangs. Seconds are counted
-from the moment in which the last culprit began to hang.
+from the moment in which the last culprit began to hang. Torch's debug server wants the package
+tabulate.
 
     python benchmarks/what_people_use.py [--kinds rank0,gil] [--ways library,hangbisect] [--json F]
 """
