@@ -19,6 +19,7 @@ from .errors import HangbisectError, UsageError
 from .version import VERSION
 
 USAGE, INTERNAL_ERROR, INTERRUPTED = 2, 70, 130
+NOBODY_READS = 141  # 128 and SIGPIPE, as shells have it
 SPEAKING = 1.0  # seconds
 _LOCAL_RANK = ("--local-rank", "--local_rank")
 
@@ -26,7 +27,8 @@ _LOCAL_RANK = ("--local-rank", "--local_rank")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what `argv` (without the program's name; sys.argv if None) asks; return the exit status.
 
-    2: the command line is wrong. 70: we are. 130: interrupted. Any other is the command's own.
+    2: the command line is wrong. 70: we are. 130: interrupted. 141: nobody reads what we print. Any
+    other is the command's own.
     """
     if argv is None:
         # Lightning starts ranks by this path, perhaps after a change of folder.
@@ -47,6 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
+    except BrokenPipeError:
+        # Who reads our answer has seen enough (`| head`), and nothing is left to be flushed to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NOBODY_READS
     except Exception as error:
         return _internal(error)
 
@@ -65,7 +71,9 @@ def _run(argv: list[str]) -> int:
         raise _unknown(first)
     if local_rank:
         os.environ.setdefault("LOCAL_RANK", local_rank)
-    return _command(first)(words[1:])
+    status = _command(first)(words[1:])
+    sys.stdout.flush()
+    return status
 
 
 def _command(name: str) -> Callable[[list[str]], int]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hangbisect import cli, commands
@@ -123,3 +126,13 @@ def test_every_command_says_what_it_does_and_can_be_run() -> None:
     assert {"walk", "monitor"} <= set(commands.names())
     assert not {"walk", "monitor"} & set(commands.summaries())
     assert all(callable(cli._command(name)) for name in commands.names())
+
+
+def test_who_has_read_enough_hears_no_more(package: Path) -> None:
+    command = [sys.executable, str(package), "causes"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
