@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hangbisect import commands
 from hangbisect.bisection.toggles import TOGGLES
-from hangbisect.cli import INTERNAL_ERROR, USAGE
+from hangbisect.cli import INTERNAL_ERROR, NOBODY_READS, USAGE
 from hangbisect.monitor.members import Members
 from hangbisect.rank import arguments
 from hangbisect.rank.front import EXIT_STATUS
@@ -76,7 +76,7 @@ def test_every_kind_of_injection_is_there() -> None:
 
 def test_every_exit_status_is_there() -> None:
     rows = re.findall(r"^\| (\d+) \|", text("reference/exit-status.md"), re.MULTILINE)
-    assert {int(row) for row in rows} == {USAGE, INTERNAL_ERROR, *EXIT_STATUS.values()}
+    assert {int(row) for row in rows} == {USAGE, INTERNAL_ERROR, NOBODY_READS, *EXIT_STATUS.values()}
 
 
 def _commands() -> Iterator[tuple[str, str]]:
