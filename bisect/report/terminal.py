@@ -88,7 +88,7 @@ def _evidence(verdict: Verdict, job: JobFacts, ranks: Sequence[RankFacts]) -> li
             line = one_line(culprit.last_line)
             lines += labelled("last line", f'rank {culprit.rank}{ago}: "{line}"')
         if culprit.output:
-            lines += labelled("logged", f'rank {culprit.rank}: "{one_line(culprit.output[-1])}"')
+            lines += labelled("wrote", f'rank {culprit.rank}: "{one_line(culprit.output[-1])}"')
     elif verdict.outcome != "crash":
         lines += _where_they_were(job, ranks)
     return lines + _seen_by(verdict, job, ranks)

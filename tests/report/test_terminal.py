@@ -210,12 +210,12 @@ def test_a_cause_has_its_page_and_what_it_rests_on_and_its_advice_comes_first() 
     assert "try       torchrun -m bisect --wandb offline" in said(replace(VERDICT, cause=by_toggle))
 
 
-def test_what_the_culprits_libraries_logged_last_stands_below_its_last_line() -> None:
+def test_what_the_culprit_wrote_last_stands_below_its_last_line() -> None:
     ranks = [
         facts(r, output=("hub: first", "hub: Retrying in 8s") if r == 1 else ()) for r in range(4)
     ]
     lines = said(ranks=ranks)
-    at = lines.index('logged    rank 1: "hub: Retrying in 8s"')
+    at = lines.index('wrote     rank 1: "hub: Retrying in 8s"')
     assert lines[at - 1].startswith("last line")
 
 
