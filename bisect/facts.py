@@ -190,6 +190,9 @@ class Look:
     locks: tuple[FileLock, ...] = ()
     holds: tuple[FileLock, ...] = ()  # the locks on files that this process has
     sockets: tuple[Socket, ...] = ()
+    # Earlier connections to the peers of `sockets` that were closed on this side first.
+    closed_here: tuple[Socket, ...] = ()
+    waits: int | None = None  # times that the main thread has waited for something so far
     sample: Sample | None = None
     signals_pending: tuple[int, ...] = ()
     traced_by: int = 0  # pid of a tracer (gdb, strace), 0 if none
@@ -223,7 +226,7 @@ class Collective:
     kind: str  # "all_reduce", "broadcast", "barrier", ...; "new_group", "ddp", "fsdp", "backward"
     number: int  # of this rank's operations in this group, from 1
     site: str = ""  # where the job called it: "train.py:88 on_fit_start"
-    shape: str = ""  # "float32[4, 8]"
+    shape: str = ""  # "float32[4, 8]"; of init_process_group its init_method
     at: float = 0.0
     done: bool | None = None  # None: not known
     between: str = ""  # frames of libraries between site and torch: "ddp.py:308 barrier < ..."

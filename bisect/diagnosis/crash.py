@@ -29,7 +29,9 @@ def first_to_fail(ranks: Sequence[RankFacts]) -> tuple[int, ...]:
     if not failed:
         return tuple(sorted(r.rank for r in gone))
     own = [r for r in failed if r.status not in _ENDED_BY_LAUNCHER] or failed
-    leading = [r for r in own if not _FOLLOWS.search(r.error)] or own
+    left = [r for r in gone if r.status == 0 and not r.error]
+    # Where all that failed did so for want of a peer, one that left without a word was that peer.
+    leading = [r for r in own if not _FOLLOWS.search(r.error)] or left or own
     # A launcher that lost its patience kills; so may the kernel (out of memory), but then first.
     by_itself = [r for r in leading if r.status not in _KILLED or r.error]
     moments = [r.left_at for r in by_itself if r.left_at is not None]

@@ -1,4 +1,6 @@
-"""Completing a look that pauses, which asks for no locals: it would pause for longer."""
+"""Completing a look from the one before: one that pauses asks for no locals, for it would pause for
+longer; and what may block with a process does not always answer in time.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,11 @@ from .stacks import text
 
 
 def carried_over(before: Look, after: Look) -> Look:
-    """Return `after` with what only `before` shows: the locals of the frames that both have, and
-    the lock files found by them.
+    """Return `after` with what only `before` shows: the locals of the frames that both have, the
+    lock files found by them; and what was not answered, the command line and whether it is frozen.
     """
+    if before.pid == after.pid and before.command and not after.command:
+        after = replace(after, command=before.command, frozen=before.frozen)
     if after.rung != "py-spy" or before.pid != after.pid or any(_told(t) for t in after.threads):
         return after
     known = {thread.os_id: thread for thread in before.threads}

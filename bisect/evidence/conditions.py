@@ -13,8 +13,8 @@ from functools import lru_cache
 from itertools import pairwise
 
 from ..facts import Collective, CollectiveLog
+from .source import source_of, tree_of, way_to
 
-LARGEST_SOURCE = 1 << 21  # bytes
 MOST_SITES = 64  # of a log: the last ones
 # What names, attributes and variables are called that differ between ranks.
 _OF_A_RANK = re.compile(
@@ -41,18 +41,8 @@ def _place(one: Collective) -> tuple[str, str]:
 
 def _condition_of(file: str, site: str) -> str:
     line = site.partition(" ")[0].rpartition(":")[2]
-    source = _source(file)
+    source = source_of(file)
     return condition_at(source, int(line)) if source and line.isdecimal() else ""
-
-
-@lru_cache(maxsize=64)
-def _source(path: str) -> str:
-    """Return a source file's text, "" if it cannot be read."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(LARGEST_SOURCE)
-    except (OSError, ValueError):
-        return ""
 
 
 def condition_at(source: str, line: int) -> str:
@@ -63,7 +53,7 @@ def condition_at(source: str, line: int) -> str:
     if parsed is None:
         return ""
     tree, telling = parsed
-    way = _way_to(tree, line)
+    way = way_to(tree, line)
     for outer, inner in reversed(list(pairwise(way))):
         found = _condition(outer, inner, telling)
         if found:
@@ -73,11 +63,8 @@ def condition_at(source: str, line: int) -> str:
 
 @lru_cache(maxsize=64)
 def _parsed(source: str) -> tuple[ast.AST, frozenset[str]] | None:
-    try:
-        tree = ast.parse(source)
-        return tree, frozenset(_telling_names(tree))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+    tree = tree_of(source)
+    return None if tree is None else (tree, frozenset(_telling_names(tree)))
 
 
 def _telling_names(tree: ast.AST) -> set[str]:
@@ -101,27 +88,6 @@ def _tells(node: ast.AST, telling: Set[str]) -> bool:
         if isinstance(text, str) and _OF_A_RANK.search(text):
             return True
     return False
-
-
-def _way_to(tree: ast.AST, line: int) -> list[ast.AST]:
-    """Return the nodes around `line`, outermost first."""
-    way, node = [tree], tree
-    while True:
-        inside = [n for n in ast.iter_child_nodes(node) if _spans(n, line)]
-        if not inside:
-            return way
-        # Of `if x: y` on one line, y: what is called stands there more often than in x.
-        node = min(inside, key=lambda n: (_lines(n), not isinstance(n, ast.stmt)))
-        way.append(node)
-
-
-def _spans(node: ast.AST, line: int) -> bool:
-    first, last = getattr(node, "lineno", None), getattr(node, "end_lineno", None)
-    return first is not None and last is not None and first <= line <= last
-
-
-def _lines(node: ast.AST) -> int:
-    return getattr(node, "end_lineno", 0) - getattr(node, "lineno", 0)
 
 
 def _condition(outer: ast.AST, inner: ast.AST, telling: Set[str]) -> str:

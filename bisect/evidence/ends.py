@@ -19,15 +19,17 @@ async def name_other_ends(pids: Sequence[int], found: Sequence[Found], end: floa
     for one in found:
         for descriptor in waited_for(one):
             wanted |= _links_of_other_end(descriptor, one.sockets)
-    left = end + 0.3 - time.monotonic()
-    if not wanted or left < 0.05:
+    if not wanted:
         return
+    limit = max(0.05, end + 0.3 - time.monotonic())
     try:
-        ends = await aside(descriptors.holders, wanted, limit=left, key="holders")
+        ends = await aside(descriptors.holders, wanted, limit=limit, key="holders")
     except TimeoutError:
         for one in found:
-            one.missing.append("The other ends of pipes and sockets were not found in time.")
-        return
+            one.missing.append(
+                "Other ends of pipes and sockets outside the job were not looked for."
+            )
+        ends = _among(pids, found)
     for pid, one in zip(pids, found, strict=True):
         one.kernel = tuple(
             replace(thread, syscall=_with_ends(pid, thread.syscall, one, ends))
@@ -35,6 +37,18 @@ async def name_other_ends(pids: Sequence[int], found: Sequence[Found], end: floa
             else thread
             for thread in one.kernel
         )
+
+
+def _among(pids: Sequence[int], found: Sequence[Found]) -> dict[str, list[descriptors.End]]:
+    """Return who has each socket open, of the processes that were looked at: they are known. Of a
+    pipe that would not tell who reads and who writes.
+    """
+    ends: dict[str, list[descriptors.End]] = {}
+    for pid, one in zip(pids, found, strict=True):
+        for fd, link in one.links.items():
+            if link.startswith("socket:"):
+                ends.setdefault(link, []).append(descriptors.End(pid, fd, reads=True, writes=True))
+    return ends
 
 
 def waited_for(found: Found) -> list[Descriptor]:

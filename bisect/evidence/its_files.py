@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from ..facts import FileLock, Frame, LogTail, Thread
 from ..rank.masking import MASK, is_secret, mask_text
+from . import locks
 from .descriptors import holders
 from .frame_locals import text_of
 from .sample import stat
@@ -87,6 +88,31 @@ def awaited(
             name = found.comm if (found := stat(holder)) else ""
             held.append(replace(one, holder=holder, holder_name=name))
     return tuple(held), tuple(stale)
+
+
+def polled(pid: int, threads: Sequence[Thread]) -> tuple[FileLock, ...]:
+    """Return the locks of other processes that threads ask for again and again.
+
+    The package filelock has a file open for an instant only (UnixFileLock._acquire): which file it
+    is, its frames say; who has the lock, the kernel.
+    """
+    paths = [_fits(path) for thread in threads if (path := _of_a_polled_lock(thread.frames))]
+    held = [lock for lock in locks.all_held() if lock.holder != pid] if paths else []
+    return tuple(lock for lock in held if any(path.fullmatch(lock.path) for path in paths))
+
+
+def _of_a_polled_lock(frames: Sequence[Frame]) -> str:
+    for frame in [frame for frame in frames if not frame.native][:3]:
+        about = dict(frame.locals)
+        kind = about.get("self", "")
+        if "FileLock" in kind and "SoftFileLock" not in kind:
+            return text_of(about.get("lock_filename", ""))
+    return ""
+
+
+def _fits(path: str) -> re.Pattern[str]:
+    """Return what a path must look like of which parts are masked (a file's hash as its name)."""
+    return re.compile("[^/]*".join(map(re.escape, path.split(MASK))))
 
 
 def _stat(pid: int, path: str) -> os.stat_result | None:

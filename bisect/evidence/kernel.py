@@ -19,6 +19,7 @@ class Status(NamedTuple):
     signals_pending: tuple[int, ...]
     memory: int | None = None  # resident, bytes
     swapped: int | None = None
+    waits: int | None = None  # times that the main thread has waited for something
 
 
 def threads(pid: int, missing: list[str]) -> tuple[Kernel, ...]:
@@ -69,13 +70,13 @@ def parse_syscall(text: str, wchan: str = "") -> Syscall | None:
 
 
 def status(pid: int) -> Status:
-    """Return the tracer, the pending signals and the memory of a process."""
+    """Return the tracer, the pending signals, the memory and the waits of a process."""
     return parse_status(_text(f"/proc/{pid}/status"))
 
 
 def parse_status(text: str) -> Status:
     """Return what is of use of the text of /proc/PID/status."""
-    tracer, pending = 0, 0
+    tracer, pending, waits = 0, 0, None
     memory: dict[str, int] = {}
     for line in text.splitlines():
         key, _, value = line.partition(":")
@@ -84,12 +85,14 @@ def parse_status(text: str) -> Status:
                 tracer = int(value)
             elif key in ("SigPnd", "ShdPnd"):
                 pending |= int(value, 16)
+            elif key == "voluntary_ctxt_switches":
+                waits = int(value)
             elif key in ("VmRSS", "VmSwap"):
                 memory[key] = int(value.split()[0]) * 1024  # in kB, whatever the machine
         except (ValueError, IndexError):
             continue
     signals = tuple(bit + 1 for bit in range(64) if pending >> bit & 1)
-    return Status(tracer, signals, memory.get("VmRSS"), memory.get("VmSwap"))
+    return Status(tracer, signals, memory.get("VmRSS"), memory.get("VmSwap"), waits)
 
 
 def cut_by_a_pause(kernel: tuple[Kernel, ...]) -> str:

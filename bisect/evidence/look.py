@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..facts import Look
+from ..facts import Look, Socket
 from . import locks, sockets, stacks
 from .aside import aside
 from .ends import name_other_ends, waited_for
@@ -58,10 +58,11 @@ async def look(
 
 async def _machine(limit: float) -> Machine:
     missing: list[str] = []
+    left: list[Socket] = []
 
     def read() -> Machine:
-        table = sockets.table(missing)
-        return Machine(table, tuple(locks.entries()), tuple(missing))
+        table = sockets.table(missing, left)
+        return Machine(table, tuple(locks.entries()), tuple(missing), tuple(left))
 
     try:
         return await aside(read, limit=limit, key="machine")
@@ -81,10 +82,13 @@ async def _one(
     found.stat = stat(target.pid)
     if found.stat is None:
         return Found(found.at, missing=[f"{target.pid} is gone."])
-    await asyncio.gather(
-        _part(target, found, _see_kernel(target, found, machine, end)),
-        _part(target, found, _see_python(target, found, native, end, slots, resume)),
-    )
+    kernel = _part(target, found, _see_kernel(target, found, machine, end))
+    python = _part(target, found, _see_python(target, found, native, end, slots, resume))
+    if native:  # a process that py-spy pauses is in state t, and py-spy its tracer
+        await kernel
+        await python
+    else:
+        await asyncio.gather(kernel, python)
     await _part(target, found, _see_files(target, found, end))
     if started(target.pid) not in (found.stat.started, None):
         # Its number went to another process: what was read may be of either.
@@ -218,8 +222,10 @@ def _look(target: Target, found: Found) -> Look:
         locks=found.locks,
         holds=found.holds,
         sockets=tuple(open_sockets),
+        closed_here=_closed_here(open_sockets, found.left),
         sample=found.sample,
         signals_pending=found.status.signals_pending,
+        waits=found.status.waits,
         traced_by=found.status.tracer,
         dump=found.dump or stacks.text(target.pid, found.command or (about.comm,), found.threads),
         missing=tuple(dict.fromkeys(sentence for sentence in found.missing if sentence)),
@@ -230,3 +236,9 @@ def _look(target: Target, found: Found) -> Look:
         stale_locks=found.stale_locks,
         frozen=found.frozen,
     )
+
+
+def _closed_here(open_sockets: Sequence[Socket], left: Sequence[Socket]) -> tuple[Socket, ...]:
+    """Return the ends of earlier connections to the same peers: who closes first has one left."""
+    peers = {one.peer for one in open_sockets}
+    return tuple(one for one in left if one.peer in peers)

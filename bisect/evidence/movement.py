@@ -16,7 +16,8 @@ from .syscalls import words
 from .traffic import speed, traffic
 
 # (kind, frames as (file, name, line)). Kinds: "main" and "thread" of Python, "kernel" for the main
-# thread where Python's is not seen, "process" for a child: its command line.
+# thread where Python's is not seen, "file": what its system call is about, "process" for a child:
+# its command line.
 Place = tuple[str, tuple[tuple[str, str, int], ...]]
 
 BUSY_SHARE = 0.5  # of one core
@@ -46,8 +47,12 @@ class Movement:
     def text(self) -> str:
         """Return what it did, without a subject; "" for nothing."""
         parts = list(self.traffic)
-        if self.new_places:
-            parts.append("runs through new code" + _where(self.new_places))
+        files = sorted(place[1][0][0] for place in self.new_places if place[0] == "file")
+        code = [place for place in self.new_places if place[0] != "file"]
+        if code:
+            parts.append("runs through new code" + _where(code))
+        if files:
+            parts.append(f"has got to {files[0]}")
         return ", ".join(parts)
 
 
@@ -75,6 +80,8 @@ def _places(look: Look, every: bool = False) -> Iterator[Place]:
             yield "thread", frames
     if every or look.rung != "py-spy":
         yield from _kernel_place(look)
+    for path in _files_of(look):
+        yield "file", ((path, "", 0),)
     if every:
         yield _process_place(look)
 
@@ -85,6 +92,18 @@ def _kernel_place(look: Look) -> Iterator[Place]:
     call = look.kernel[0].syscall
     where = (call.name, "", call.stack) if call is not None else ("running", "", 0)
     yield "kernel", (where,)
+
+
+def _files_of(look: Look) -> Iterator[str]:
+    """Yield the files that the main thread's system call is about: on a slow file system a walk
+    over many small ones shows the same line and hardly a byte.
+    """
+    call = look.kernel[0].syscall if look.kernel else None
+    if call is None:
+        return
+    files = [call.path or "", *(one.path for one in call.descriptors if one.kind == "file")]
+    # Who reads those of the kernel asks after processes: a helper does so all the time.
+    yield from (path for path in files if path and not path.startswith(("/proc/", "/sys/")))
 
 
 def _process_place(look: Look) -> Place:
@@ -106,18 +125,18 @@ def movement(before: Look, after: Look, seen: Collection[Place] = ()) -> Movemen
     seconds = max(after.at - before.at, 1e-3)
     known = places([before]) | frozenset(seen)
     # A look in which py-spy failed has a kernel place that the others do not have.
-    kernel_counts = "py-spy" not in (before.rung, after.rung)
     python_counts = bool(before.threads) or bool(seen)
+    counts = {"kernel": "py-spy" not in (before.rung, after.rung), "file": bool(before.kernel)}
     new = frozenset(
         place
         for place in _places(after)
-        if place not in known and (kernel_counts if place[0] == "kernel" else python_counts)
+        if place not in known and counts.get(place[0], python_counts)
     )
     return Movement(
         seconds,
         new,
         _share(before.sample, after.sample),
-        traffic(before, after, _awaited(before), _awaited(after)),
+        traffic(before, after, awaited(before), awaited(after)),
     )
 
 
@@ -129,7 +148,7 @@ def _share(before: Sample | None, after: Sample | None) -> float:
     return max(0.0, used) / max(after.at - before.at, 1e-3)
 
 
-def _awaited(look: Look) -> tuple[tuple[str, Descriptor], ...]:
+def awaited(look: Look) -> tuple[tuple[str, Descriptor], ...]:
     """Return the descriptors that the step waits for, each with the name of the call it is in."""
     return tuple(
         (thread.syscall.name, one)

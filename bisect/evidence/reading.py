@@ -22,6 +22,7 @@ class Machine:
     sockets: Mapping[int, Socket] = field(default_factory=dict)
     locks: tuple[locks.Entry, ...] = ()
     missing: tuple[str, ...] = ()
+    left: tuple[Socket, ...] = ()  # sockets that no process has any more
 
 
 @dataclass
@@ -34,6 +35,7 @@ class Found:
     kernel: tuple[Kernel, ...] = ()
     links: dict[int, str] = field(default_factory=dict)
     sockets: Mapping[int, Socket] = field(default_factory=dict)
+    left: tuple[Socket, ...] = ()
     locks: tuple[FileLock, ...] = ()
     holds: tuple[FileLock, ...] = ()
     stale_locks: tuple[FileLock, ...] = ()
@@ -55,6 +57,7 @@ def read_safe(pid: int, found: Found, machine: Machine) -> None:
     found.network = sockets.network_of(pid)
     own_network = sockets.table_of(pid, found.missing)
     found.sockets = machine.sockets if own_network is None else own_network
+    found.left = machine.left if own_network is None else ()
     try:
         found.links = descriptors.links(pid)
     except OSError:
@@ -82,6 +85,8 @@ def read_files(pid: int, found: Found, logs: bool) -> None:
     found.locks = tuple(dict.fromkeys([*found.locks, *held]))
     if logs:
         found.logs = its_files.wandb_logs(pid, found.links)
+    if not found.locks:
+        found.locks = its_files.polled(pid, found.threads)
 
 
 def _command(pid: int) -> tuple[str, ...]:

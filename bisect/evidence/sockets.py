@@ -27,7 +27,7 @@ _SOCK_DIAG = 4  # netlink protocol
 _BY_FAMILY = 20
 _REQUEST_DUMP = 0x301
 _ERROR, _DONE = 2, 3
-_ALL_BUT_TIME_WAIT = 0xFFF & ~(1 << 6)
+_ALL_STATES = 0xFFF
 _INET_INFO = 2  # attribute
 _UNIX_NAME, _UNIX_PEER = 0, 2  # attributes
 _SHOW_NAME_AND_PEER = 5
@@ -40,8 +40,10 @@ def inode_of(link: str) -> int | None:
     return int(number) if number.isdecimal() else None
 
 
-def table(missing: list[str] | None = None) -> dict[int, Socket]:
-    """Return the sockets of our network namespace by inode; what could not be had in `missing`."""
+def table(missing: list[str] | None = None, left: list[Socket] | None = None) -> dict[int, Socket]:
+    """Return the sockets of our network namespace by inode; what could not be had in `missing`,
+    TCP's ends that no process has any more in `left`.
+    """
     found: dict[int, Socket] = {}
     for name, family, protocol in (
         ("tcp", socket.AF_INET, socket.IPPROTO_TCP),
@@ -51,11 +53,13 @@ def table(missing: list[str] | None = None) -> dict[int, Socket]:
     ):
         try:
             asked = 1 << (_INET_INFO - 1)
-            request = struct.pack("=BBBxI48x", family, protocol, asked, _ALL_BUT_TIME_WAIT)
+            request = struct.pack("=BBBxI48x", family, protocol, asked, _ALL_STATES)
             for body in _ask(request):
                 one = parse_inet(body, name)
-                if one is not None:
+                if one is not None and one.inode:
                     found[one.inode] = one
+                elif one is not None and left is not None:
+                    left.append(one)
         except OSError:
             found.update(_from_proc("self", name))
             if missing is not None and name == "tcp":
@@ -132,13 +136,11 @@ def attributes(data: bytes) -> dict[int, bytes]:
 
 
 def parse_inet(body: bytes, name: str) -> Socket | None:
-    """Return the socket in an inet_diag_msg, None if it is cut off or belongs to no process."""
+    """Return the socket in an inet_diag_msg, None if it is cut off. Inode 0: no process has it."""
     if len(body) < 72:
         return None
     family, state = body[0], body[1]
     inode = struct.unpack_from("=I", body, 68)[0]
-    if not inode:
-        return None
     sport, dport = struct.unpack_from("!HH", body, 4)
     size = 16 if family == socket.AF_INET6 else 4
     details = attributes(body[72:]).get(_INET_INFO, b"")

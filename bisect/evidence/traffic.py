@@ -14,7 +14,8 @@ from .syscalls import words
 Awaited = tuple[tuple[str, Descriptor], ...]
 
 ONE_WAY = 8  # so many times more in one direction than in the other is no polling
-NET_BULK = 16 * 1024  # bytes a second, of a socket that is not waited for
+NET_BULK = 16 * 1024  # bytes a second, sent over a socket that is not waited for
+NET_RECEIVED = 2 * 1024  # received; helpers report to servers in bursts, but are told little
 MAIN_BULK = 64 * 1024  # of the main thread's own reading and writing
 FILE_BULK = 4 * 1024 * 1024  # of the whole process: helpers that read /proc reach 1 MB/s
 DISK_BULK = 4 * 1024  # really from storage
@@ -47,10 +48,12 @@ def _sockets(before: Look, after: Look, awaited: Awaited, seconds: float) -> Ite
         received, sent = _grown(known, new)
         # One that was opened meanwhile may be a question asked again: only bulk counts.
         call = calls.get(new.inode) if known is not None else None
-        bulk = NET_BULK * seconds
-        if received > 0 and received >= ONE_WAY * sent and (call or received >= bulk):
+        much = received >= (NET_RECEIVED if known is not None else NET_BULK) * seconds
+        if received > 0 and received >= ONE_WAY * sent and (call or much):
             yield f"receives {speed(received, seconds)} from {new.peer or 'a socket'}"
-        elif sent > 0 and sent >= ONE_WAY * received and (call in _SENDS or sent >= bulk):
+            continue
+        much = sent >= NET_BULK * seconds
+        if sent > 0 and sent >= ONE_WAY * received and (call in _SENDS or much):
             yield f"sends {speed(sent, seconds)} to {new.peer or 'a socket'}"
 
 

@@ -9,6 +9,7 @@ from .members import Member, Members
 
 TRAINING_SILENCE = 60.0  # seconds without a word from a training, at the least, before a look
 LEAVING_LIMIT = 60.0  # seconds between the last checkpoint and the process's end
+IN_DOUBT = 3.0  # times --stall, for what may be polling and may be waiting for something healthy
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,21 @@ def busy_until(members: Members, member: Member, limits: Limits) -> float:
     return began(members, member) + _allowed(members, member, limits) * limits.slow_limit
 
 
+def asking_until(members: Members, member: Member, limits: Limits, answered: bool) -> float:
+    """Return until when it counts as movement that a member asks a peer again and again.
+
+    Whoever is answered may have much to ask; whoever only opens one connection after another is
+    more likely to time out.
+    """
+    lasts = _allowed(members, member, limits) * limits.slow_limit if answered else 0.0
+    return member.asks_since + max(lasts, IN_DOUBT * limits.stall)
+
+
+def has_had_its_time(member: Member, limits: Limits, now: float) -> bool:
+    """Return whether a member has stood still for so long that doubts count no more."""
+    return now > member.moved_at + IN_DOUBT * limits.stall
+
+
 def _allowed(members: Members, member: Member, limits: Limits) -> float:
     """Return the seconds until a look: a training is never late, but one that only burns CPU and
     does no step is looked at.
@@ -96,12 +112,13 @@ def wants_look(member: Member, limits: Limits, now: float) -> bool:
     return now > max(last, member.moved_at, member.stirred_at) + limits.stall / 4
 
 
-def patience(allowed: float | None, limits: Limits) -> float:
+def patience(allowed: float | None, limits: Limits, pause: float = 0.0) -> float:
     """Return how long nothing may have moved before a late rank is called hung, in seconds.
 
     Long deadlines are for steps that pause (a hub that answers every few seconds); short ones are
-    not, and the verdict must not keep anybody waiting.
+    not, and the verdict must not keep anybody waiting. `pause` is the longest time between two
+    looks that saw it move in this step: the next pause may be twice as long.
     """
     if allowed is None:
         return limits.stall
-    return min(limits.stall, max(2.0, allowed / 3))
+    return min(limits.stall, max(2.0, allowed / 3, 2 * pause))

@@ -96,7 +96,8 @@ class Inquiry:
         ]
         limits = self.job.limits
         return all(
-            now - m.moved_at >= clocks.patience(clocks.deadline(members, m, limits), limits)
+            now - m.moved_at
+            >= clocks.patience(clocks.deadline(members, m, limits), limits, m.longest_pause)
             for m in concerned
         )
 

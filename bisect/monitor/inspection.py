@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 
 from ..diagnosis.waits import waits_of
 from ..evidence import movement
+from ..evidence.asking import Asking, asking
 from ..evidence.carrying import carried_over
 from ..evidence.kernel import cut_by_a_pause
 from ..evidence.look import Target, look
 from ..facts import Look, RankFacts
 from ..rank.recorder_answers import THREAD as RECORDER_THREAD
+from . import clocks
 from .ending import resume
-from .judging import Settled, facts_of, settle
+from .judging import Settled, facts_of, settle, waits_for_another
 from .members import Member
 
 if TYPE_CHECKING:
@@ -84,8 +86,10 @@ class Inspection:
             if target.pid in by_pid:
                 self._keep(member, by_pid[target.pid])
         self.count += 1
-        for member in members if judging else ():
-            self._judge(member)
+        if judging:
+            for member in members:
+                self._judge(member)
+            self._count_answers(members)
 
     def facts(self) -> list[RankFacts]:
         """Return every rank as a diagnosis takes it."""
@@ -96,8 +100,10 @@ class Inspection:
 
     def settled(self) -> Settled:
         """Return who moves, waits and hangs, as far as these looks tell."""
-        facts = self.facts()
-        return settle(facts, waits_of(facts))
+        facts, now = self.facts(), time.monotonic()
+        limits = self.job.limits
+        had_time = {m.rank for m in self.job.members if clocks.has_had_its_time(m, limits, now)}
+        return settle(facts, waits_of(facts), had_time, clocks.IN_DOUBT * limits.stall)
 
     def _target(self, member: Member) -> Target:
         stacks = str(self.job.stacks_file(member.rank)) if self.job.cannot_look else None
@@ -131,8 +137,38 @@ class Inspection:
         self.moved[member.rank] = movement.moved(member.looks, children, seen)
         self.busy[member.rank] = movement.busy(member.looks, children, seen)
         if self.moved[member.rank]:
-            member.moved_at = time.monotonic()
-            member.moving = self.moved[member.rank]
+            self._moves(member, time.monotonic(), self.moved[member.rank])
+            member.asks_since = 0.0
+
+    def _moves(self, member: Member, at: float, what: str) -> None:
+        if member.seen_moving_at:
+            member.longest_pause = max(member.longest_pause, at - member.seen_moving_at)
+        member.seen_moving_at = at
+        member.moved_at = max(member.moved_at, at)
+        member.moving = self.moved[member.rank] = what
+
+    def _count_answers(self, members: Sequence[Member]) -> None:
+        """Count it as movement, for a while, that a rank asks somebody outside the job."""
+        ours = {pid for m in self.job.members for pid in (m.pid, *m.children)}
+        asks = {
+            m.rank: found
+            for m in members
+            if not self.moved[m.rank]
+            and (found := asking(m.looks, list(m.children.values()), ours)) is not None
+        }
+        waits = waits_of(self.facts()) if asks else {}
+        for member in members:
+            found = asks.get(member.rank)
+            if found is not None and not waits_for_another(waits[member.rank], member.rank):
+                self._asks(member, found)
+
+    def _asks(self, member: Member, found: Asking) -> None:
+        member.asks_since = member.asks_since or found.at
+        until = clocks.asking_until(
+            self.job.members, member, self.job.limits, answered=found.answered
+        )
+        if found.at <= until:
+            self._moves(member, found.at, found.text)
 
     def computing(self, member: Member) -> str:
         """Return who burns CPU in the same few places, in words."""

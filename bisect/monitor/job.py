@@ -42,7 +42,7 @@ class Job:
         self.lockstep = settings["barriers"] == "lockstep"
         self.began = time.monotonic()
         self.writers: dict[int, asyncio.StreamWriter] = {}
-        self.signal_writers: list[asyncio.StreamWriter] = []
+        self.signal_writers: dict[int, asyncio.StreamWriter] = {}  # by rank
         self.pidfds: dict[int, int] = {}  # by rank
         self.logs = RankLogs()
         self.notes: list[str] = []

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ..evidence import flight_recorder, rivals
 from ..evidence.aside import aside
 from ..evidence.conditions import with_conditions
+from ..evidence.handlers import with_handlers
 from ..evidence.printed import Printer, printed
 from ..facts import CollectiveLog, Ended, RankFacts
 from .members import Message
@@ -104,6 +105,7 @@ def _from_files(
         read.append(
             replace(
                 facts,
+                looks=tuple(map(with_handlers, facts.looks)),
                 collectives=tuple(logs),
                 error=failure.error if failure else facts.error,
                 traceback=failure.traceback if failure else facts.traceback,

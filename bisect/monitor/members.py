@@ -66,6 +66,9 @@ class Member:
     looks: list[Look] = field(default_factory=list)
     children: dict[int, list[Look]] = field(default_factory=dict)
     moving: str = ""  # what moved when it was last found slow
+    asks_since: float = 0.0  # since when all that moves is that it asks a peer; 0.0: it does not
+    seen_moving_at: float = 0.0  # by a look, in this step
+    longest_pause: float = 0.0  # between two looks that saw it move, in this step
     said_slow_at: float = 0.0
     look_again_at: float = 0.0
     announced_late: object = None  # the step whose lateness was said
@@ -80,6 +83,7 @@ class Member:
     def forget_looks(self) -> None:
         """It got on: what earlier looks showed says nothing of where it is now."""
         self.looks, self.children, self.places = [], {}, set()
+        self.asks_since = self.seen_moving_at = self.longest_pause = 0.0
 
 
 class Members:

@@ -33,7 +33,7 @@ class Server:
         self.job = job
         self._has_run_folder = False
         self._task: asyncio.Task[None] | None = None
-        self.interrupted_by = 0  # the signal that a rank was sent, 0 if none
+        self.signalled: dict[int, float] = {}  # since when a rank has a signal to end, by rank
 
     async def serve(self, listener: socket.socket) -> asyncio.Server:
         """Begin to answer on a listening socket."""
@@ -47,7 +47,7 @@ class Server:
             if message.get("t") == "hello":
                 await self._rank(int(message["rank"]), pid, message, reader, writer)
             elif message.get("t") == "signals":
-                await self._signals(reader, writer)
+                await self._signals(int(message["rank"]), reader, writer)
             elif message.get("t") == "recorder":
                 await self.job.logs.serve(message, reader, writer)
         except ConnectionError:  # it was ended
@@ -241,21 +241,32 @@ class Server:
 
     # ---- signals -----------------------------------------------------------------------------
 
-    async def _signals(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.job.signal_writers.append(writer)
+    async def _signals(
+        self, rank: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.job.signal_writers[rank] = writer
         while data := await reader.read(64):
             if self.job.verdict is not None:  # the look is taken, or there is none to take
                 writer.write(b"\n")
-            numbers = [n for n in data if n in INTERRUPTING]
-            if numbers and not self.interrupted_by:
-                self.interrupted_by = numbers[0]
+            if set(data) & set(INTERRUPTING):
+                self.signalled.setdefault(rank, asyncio.get_running_loop().time())
                 self.job.changed.set()
 
     def let_signalled_go(self) -> None:
         """The last look is taken: ranks that were signalled may end."""
-        for writer in self.job.signal_writers:
-            if not writer.is_closing():
-                writer.write(b"\n")
+        for rank in self.job.signal_writers:
+            self._let_end(rank)
+
+    def leave_alone(self) -> None:
+        """Let those that were signalled do what they do about it, and hear of later signals."""
+        for rank in self.signalled:
+            self._let_end(rank)
+        self.signalled = {}
+
+    def _let_end(self, rank: int) -> None:
+        writer = self.job.signal_writers.get(rank)
+        if writer is not None and not writer.is_closing():
+            writer.write(b"\n")
 
 
 def _peer(writer: asyncio.StreamWriter) -> int:

@@ -17,6 +17,7 @@ from . import clocks, loading
 from .closing import close, reopen
 from .departures import how_it_ended
 from .ending import has_ended
+from .interruptions import meant_for
 from .judging import facts_of
 from .newcomers import look_for_absent
 from .server import INTERRUPTING, Server, all_ended
@@ -119,7 +120,11 @@ class Watch:
             await inspection.look()
             inspection.remember_places()
         elif absent := look_for_absent(job, now):
-            await close(job, self.server, "late", [*map(facts_of, job.members), *await absent])
+            from .inspection import Inspection
+
+            inspection = Inspection(job)
+            await inspection.look()
+            await close(job, self.server, "late", [*inspection.facts(), *await absent])
 
     # ---- ends --------------------------------------------------------------------------------
 
@@ -130,13 +135,23 @@ class Watch:
         return pid == GONE or self._launcher is None or has_ended(self._launcher)
 
     def _interrupted(self) -> bool:
-        if self.server.interrupted_by:
+        if self._all_were_signalled():
             return True
         if self._launcher_is_gone():
             self.job.notes.append(f"the launcher (pid {self.job.place['launcher_pid']}) is gone")
             self.job.say("The launcher is gone: ending its ranks")
             return True
         return self._signalled
+
+    def _all_were_signalled(self) -> bool:
+        """Return whether the signals that ranks heard are for the job, and let one alone be."""
+        living = [m.rank for m in self.job.members if not m.left and m.left_at is None]
+        meant = meant_for(self.server.signalled, living, time.monotonic())
+        if meant == "one":
+            self._sample()  # one that is stopped has it pending
+            if not self._signalled:
+                self.server.leave_alone()
+        return meant == "job"
 
     async def _some_left(self, ended: Ended) -> None:
         if self.job.verdict is not None:
@@ -148,11 +163,26 @@ class Watch:
             ended = "crash"  # a launcher signals the others only when one has failed
         if ended == "done":
             return
-        from .inspection import Inspection
+        from .inspection import PAUSE, Inspection
 
         inspection = Inspection(self.job)
         await inspection.look(limit=LAST_LOOK)
+        if ended == "left" and self._others_may_follow():
+            await asyncio.sleep(PAUSE)
+            await inspection.look(limit=LAST_LOOK)
+            settled = inspection.settled()
+            if settled.moving | settled.busy or how_it_ended(self.job) != ended:
+                inspection.remember_places()
+                return
         await close(self.job, self.server, ended, inspection.facts())
+
+    def _others_may_follow(self) -> bool:
+        """Return whether ranks that do not wait may leave as well, as the last one did lately."""
+        members, now = list(self.job.members), time.monotonic()
+        gone = [m.left_at for m in members if m.left_at is not None]
+        lately = bool(gone) and now < max(gone) + self.job.limits.stall
+        free = any(m.left_at is None and not m.waits_for_us for m in members)
+        return lately and free and not self._interrupted()
 
     async def _last_look(self, ended: Ended) -> None:
         from .inspection import PAUSE, SPAN, Inspection

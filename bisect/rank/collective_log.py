@@ -139,6 +139,9 @@ class CollectiveLog:
 
         return made
 
+    def _text_of(self, value: object) -> int:
+        return self.ring.text(value) if isinstance(value, str) else 0
+
     def _has_group(self) -> None:
         with contextlib.suppress(Exception):
             self._groups.forget()
@@ -165,9 +168,12 @@ class CollectiveLog:
         """
         log, memory, pack, size = self, self.ring.memory, RECORD.pack_into, RECORD.size
         monotonic, getframe, inside = time.monotonic, sys._getframe, self._inside
-        site_of, shape_of, groups = self._sites.of, self._shapes.of, self._groups
+        site_of, groups = self._sites.of, self._groups
+        shape_of: Callable[[Any], int] = self._shapes.of
         group_at = names.index(group_name) if group_name in names else len(names)
         tensor_name = next((n for n in _TENSORS if n in names), "")
+        if kind == "init_process_group" and "init_method" in names:
+            tensor_name, shape_of = "init_method", self._text_of  # "file:///...": where they meet
         tensor_at = names.index(tensor_name) if tensor_name else len(names)
         kind_text = self.ring.text(kind)
         may_hand_out = "async_op" in names

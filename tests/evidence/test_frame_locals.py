@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -161,6 +162,15 @@ def test_nothing_is_taken_over_from_another_place() -> None:
     after = look(NATIVE, WAIT, BUILD, other)
     kept_over = carried_over(look(WAIT, KNOWN, USER), after)
     assert kept_over is after
+
+
+def test_what_was_not_answered_in_time_is_as_it_was() -> None:
+    frozen = replace(look(USER), command=("python", "x.py"), frozen="/sys/fs/cgroup/x")
+    for rung in ("proc", "py-spy"):
+        after = carried_over(frozen, look(USER, rung=rung))
+        assert (after.command, after.frozen) == (frozen.command, frozen.frozen)
+    thaws = replace(look(USER), command=frozen.command)
+    assert carried_over(frozen, thaws).frozen == ""
 
 
 def test_what_a_look_knows_itself_stays() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hangbisect.evidence import its_files
+from hangbisect.evidence import its_files, locks
 from hangbisect.facts import FileLock, Frame, Thread
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,6 +56,18 @@ def test_a_file_that_nobody_has_open_is_stale_and_one_that_is_gone_is_none(tmp_p
     assert held == ()
     assert (stale.path, stale.holder, stale.inode) == (str(there), None, there.stat().st_ino)
     assert stale.age == pytest.approx(time.time() - 1000, abs=100)
+
+
+def test_a_lock_that_is_asked_for_is_found_by_its_path_though_a_part_of_that_is_masked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wanted = FileLock(f"/c/.locks/{'0f' * 20}.lock", 5, 99, "other", waiting=False)
+    others = [FileLock("/c/.locks/d/a.lock", 6, 98, waiting=False), replace(wanted, holder=1)]
+    monkeypatch.setattr(locks, "all_held", lambda: (wanted, *others))
+    threads = [waits(soft("/c/.locks/***.lock", "UnixFileLock"))]
+    assert its_files.polled(1, threads) == (wanted,)
+    assert its_files.polled(1, [waits(soft("/c/.locks/***.lock"))]) == ()
+    assert its_files.polled(1, [waits(BATON)]) == ()
 
 
 def test_a_lock_without_a_path_has_no_age(tmp_path: Path) -> None:

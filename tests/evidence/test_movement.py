@@ -84,6 +84,26 @@ def test_without_py_spy_the_place_in_the_kernel_counts() -> None:
     assert moved([looks[0], replace(looks[0], at=2.0)]) == ""
 
 
+def at_file(at: float, path: str | None, name: str = "newfstatat") -> Look:
+    return seen(at, kernel=(Kernel(PID, "python", "D", "", Syscall(0, name, (), path=path)),))
+
+
+def test_another_file_is_progress_and_the_same_one_again_is_none() -> None:
+    assert moved([at_file(0, "/data/1"), at_file(1, "/data/2")]) == "has got to /data/2"
+    assert moved([at_file(0, "/data/1"), at_file(1, "/data/1")]) == ""
+    asks = [at_file(0, "/flag"), seen(1), at_file(2, "/flag"), seen(3)]
+    assert moved(asks) == ""
+
+
+def test_a_child_that_reads_another_file_gets_on_too() -> None:
+    def reads(at: float, path: str) -> Look:
+        file = Descriptor(3, "file", path, position=0)
+        return seen(at, threads=(), rung="proc", kernel=(in_call("read", file),))
+
+    looks = [reads(0, "/data/1"), reads(1, "/data/2")]
+    assert moved([seen(0), seen(1)], [looks]) == "its child python (100) has got to /data/2"
+
+
 def test_a_helper_thread_counts_only_while_the_main_thread_may_wait_for_threads() -> None:
     def both(at: float, line: int, call: str) -> Look:
         return seen(at, threads=(thread(1), thread(line, 101)), kernel=(in_call(call),))
@@ -147,6 +167,16 @@ def test_reading_a_slow_file_is_seen_by_its_offset() -> None:
 
     assert moved([reading(0, 0), reading(2, 600)]) == "reads 300 bytes/s (/m)"
     assert moved([reading(0, 600), reading(2, 600)]) == ""
+
+
+def test_a_slow_download_by_a_helper_is_progress_and_what_it_reports_as_slowly_is_none() -> None:
+    def beside(at: float, received: int, sent: int) -> Look:
+        return seen(at, sockets=(replace(PEER, received=received, sent=sent),))
+
+    assert moved([beside(0, 0, 0), beside(1, 3000, 0)]).startswith("receives")
+    assert moved([beside(0, 0, 0), beside(1, 0, 3000)]) == ""
+    opened = replace(seen(0), sockets=())
+    assert moved([opened, beside(1, 3000, 0)]) == ""
 
 
 def test_a_byte_through_the_awaited_pipe_is_progress() -> None:

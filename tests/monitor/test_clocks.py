@@ -7,6 +7,7 @@ from hangbisect.monitor.clocks import (
     LEAVING_LIMIT,
     TRAINING_SILENCE,
     Limits,
+    asking_until,
     deadline,
     overdue,
     patience,
@@ -133,6 +134,21 @@ def test_a_late_rank_must_have_been_still_for_a_part_of_its_deadline(
 
 def test_a_phase_that_is_never_late_must_have_been_still_for_the_whole_stall() -> None:
     assert patience(None, Limits({}, stall=33.0)) == 33.0
+
+
+def test_one_that_moves_now_and_then_is_given_twice_the_pause_in_between() -> None:
+    limits = Limits({}, stall=20.0)
+    assert patience(12.0, limits, pause=3.0) == 6.0
+    assert patience(12.0, limits, pause=60.0) == 20.0
+    assert patience(60.0, limits, pause=3.0) == 20.0
+
+
+def test_answers_count_for_as_long_as_a_busy_rank_may_be_and_new_connections_for_less() -> None:
+    members, limits = at_step(3, at=0.0), Limits({}, stall=20.0, slow_limit=5.0)
+    one = members.by_rank[0]
+    one.asks_since = 10.0
+    assert asking_until(members, one, limits, answered=True) == 10.0 + 5 * 60.0
+    assert asking_until(members, one, limits, answered=False) == 10.0 + 3 * 20.0
 
 
 def test_a_timeout_for_the_step_counts_more_than_one_for_all() -> None:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from hangbisect.facts import RankFacts, Wait, WaitKind
-from hangbisect.monitor.judging import Settled, facts_of, settle, waits_for_another
+from dataclasses import replace
+
+from hangbisect.facts import FileLock, Kernel, Look, RankFacts, Syscall, Wait, WaitKind
+from hangbisect.monitor.judging import (
+    Settled,
+    facts_of,
+    may_wait_for_another,
+    settle,
+    waits_for_another,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
-from .made_up import facts, member
+from .made_up import facts, look, member
 
 SOCKET = Wait("socket", "127.0.0.1:80")
 COLLECTIVE = Wait("collective", "all_reduce")
@@ -72,6 +80,64 @@ def test_a_wait_for_what_another_rank_has_is_one_for_that_rank() -> None:
     assert waits_for_another(lock, rank=0)
     assert not waits_for_another(lock, rank=1)
     assert not waits_for_another(None, rank=0)
+
+
+# ---- ranks of which one cannot tell ------------------------------------------------------------
+
+ASLEEP = Wait("sleep", "clock_nanosleep")
+
+
+def asleep(*left: float, call: str = "clock_nanosleep") -> tuple[Look, ...]:
+    """Looks, a second apart, at a process that sleeps for so much longer."""
+    return tuple(
+        replace(look(at), kernel=(Kernel(1, "", "S", "", Syscall(0, call, (), timeout=seconds)),))
+        for at, seconds in enumerate(left)
+    )
+
+
+def test_one_that_sleeps_again_and_again_may_wait_for_one_that_moves() -> None:
+    polls = facts(0, looks=asleep(0.3, 0.2, 0.4))
+    assert settled(polls, facts(1, moved="reads 41 MB/s"), r0=ASLEEP).waiting == of(0)
+    assert settled(polls, facts(1), r0=ASLEEP, r1=SOCKET).hung == of(0, 1)
+    assert settled(polls, facts(1, held=True), r0=ASLEEP).hung == of(0)
+
+
+def test_where_others_only_burn_cpu_that_lasts_for_a_while() -> None:
+    polls, spins = facts(0, looks=asleep(0.3, 0.2, 0.4)), facts(1, busy=True)
+    waits = {0: ASLEEP, 1: SPIN}
+    assert settle([polls, spins], waits).hung == of()
+    assert settle([polls, spins], waits, had_time={0}).hung == of(0)
+    assert settle([polls, facts(1, moved="reads")], waits, had_time={0}).hung == of()
+
+
+def test_one_that_sleeps_for_long_hangs_whoever_moves() -> None:
+    sleeps = facts(0, looks=asleep(900.0, 899.0, 898.0))
+    assert settled(sleeps, facts(1, moved="reads 41 MB/s"), r0=ASLEEP).hung == of(0)
+
+
+def test_one_whose_sleep_ends_soon_does_not_hang_nor_who_waits_for_it() -> None:
+    sleeps, meets = facts(0, looks=asleep(18.0, 17.0, 16.0)), facts(1)
+    waits = {0: ASLEEP, 1: COLLECTIVE}
+    found = settle([sleeps, meets], waits, soon=60.0)
+    assert (found.hung, found.waiting) == (of(), of(0, 1))
+    assert settle([sleeps, meets], waits, soon=5.0).hung == of(0, 1)
+    polls = facts(0, looks=asleep(0.3, 0.2, 0.4))
+    assert settle([polls, meets], waits, soon=60.0).hung == of(0, 1)
+
+
+def test_a_condition_that_is_asked_for_again_and_again_is_such_a_sleep() -> None:
+    asks = facts(0, looks=asleep(0.3, 0.9, call="futex"))
+    futex = Wait("futex", "Condition.wait")
+    assert may_wait_for_another(asks, futex)
+    assert not may_wait_for_another(facts(0, looks=asleep(0.3, 0.9, call="poll")), ASLEEP)
+
+
+def test_so_may_one_that_asks_for_a_lock_of_which_nobody_knows_who_has_it() -> None:
+    left_over = FileLock("/c/x.lock", 5, None)
+    stale = facts(0, looks=(replace(look(1.0), stale_locks=(left_over,)),))
+    assert may_wait_for_another(facts(0), Wait("lock", "a lock file"))
+    assert not may_wait_for_another(stale, Wait("lock", "a lock file"))
+    assert not may_wait_for_another(facts(0), Wait("lock", "/x", pid=9, what="/x"))
 
 
 # ---- whatever there is ------------------------------------------------------------------------

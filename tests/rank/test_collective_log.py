@@ -32,7 +32,7 @@ class Group:
     group_desc = "undefined"
 def get_process_group_ranks(group): return group.ranks
 @logs
-def init_process_group(backend=None):
+def init_process_group(backend=None, init_method=None):
     GroupMember.WORLD = Group("0", [0, 1, 2])
     barrier()
 def destroy_process_group(group=None): GroupMember.WORLD = None
@@ -102,6 +102,12 @@ def test_a_call_is_logged_with_its_group_kind_number_and_place(c10d: Any, read: 
     assert one.site.endswith(" test_a_call_is_logged_with_its_group_kind_number_and_place")
     assert one.file == __file__
     assert one.done is True
+
+
+@pytest.mark.parametrize("how", [("gloo", "file:///nfs/store"), ("gloo",), ()])
+def test_where_a_group_meets_is_logged(c10d: Any, read: Read, how: tuple[str, ...]) -> None:
+    c10d.init_process_group(*how)
+    assert [one.shape for one in read()] == [how[1] if len(how) > 1 else ""]
 
 
 def test_what_a_collective_consists_of_is_not_logged_beside_it(c10d: Any, read: Read) -> None:

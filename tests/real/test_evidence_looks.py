@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.evidence import further_stacks, kernel, locks, sample, stacks
+from hangbisect.evidence import further_stacks, kernel, locks, reading, sample, stacks
 from hangbisect.evidence.look import Target, look
 from hangbisect.facts import Descriptor, Look, Syscall
 
@@ -347,6 +347,23 @@ def test_the_signal_that_ended_a_zombie(start: Start) -> None:
     while sample.exit_code(process.pid) is None and time.monotonic() < end:
         time.sleep(0.01)
     assert sample.exit_code(process.pid) == -signal.SIGKILL
+
+
+def test_our_own_pause_is_not_taken_for_somebody_elses(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_at_the_worst_time(pid: int, *more: Any) -> None:
+        end = time.monotonic() + 1.0
+        while not kernel.status(pid).tracer and time.monotonic() < end:
+            time.sleep(0.001)
+        reading.read_safe(pid, *more)
+
+    monkeypatch.setattr("hangbisect.evidence.look.read_safe", read_at_the_worst_time)
+    pid = python(start, "import time\nprint('now', flush=True)\ntime.sleep(1000)")
+    (seen,) = asyncio.run(look([Target(pid)], native=True))
+    assert (seen.state, seen.traced_by) == ("S", 0)
+    assert seen.kernel[0].state == "S"
+    assert any(frame.native for thread in seen.threads for frame in thread.frames)
 
 
 def test_native_frames_are_marked_and_the_process_goes_on(start: Start) -> None:

@@ -151,6 +151,27 @@ def test_an_interrupted_job_says_who_was_waited_for_and_leaves_nothing(
     assert ended.status != 0
 
 
+SURVIVES = """
+import os, signal, time
+def folder(given):
+    if given.context.place.rank == 1:
+        signal.signal(signal.SIGTERM, lambda number, frame: print("not yet", flush=True))
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(3)
+    os.makedirs("made", exist_ok=True)
+    return "made"
+"""
+
+
+def test_a_signal_to_one_rank_that_survives_it_ends_nothing(jobs_here: Jobs) -> None:
+    folder = jobs_here.folder()
+    (folder / "mine.py").write_text(SURVIVES)
+    words = ("--use", "logs_directory=mine:folder", "--until", "logs_directory")
+    ended = jobs_here.run(*words, folder=folder)
+    assert "not yet" in ended.out, shown(ended)
+    assert ended.verdict["outcome"] == "ok", shown(ended)
+
+
 def test_a_job_interrupted_while_it_starts_leaves_nothing(jobs_here: Jobs) -> None:
     job = jobs_here.start()
     job.until("hangbisect")
