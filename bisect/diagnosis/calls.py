@@ -157,10 +157,21 @@ def component_of(
         found = next((e for e in entries(frame) if e.component), None)
         if found and not (found.collective and _called_by_the_job(frame, frames, job.package)):
             return found.component
+    if view is None and facts is not None and _ended_in_a_collective(facts):
+        return "strategy"
     phases = checkpoint.phases if checkpoint else ()
     phase = facts.phase if facts else None
     by_phase = next((p.component for p in phases if p.name == phase), None)
     return by_phase or (checkpoint.component if checkpoint else None)
+
+
+def _ended_in_a_collective(facts: RankFacts) -> bool:
+    """Return True if the log of a rank that is gone ends in a collective that it never left: gloo
+    aborts a rank that gets more than it has room for, and there is no traceback then.
+    """
+    operations = [o for log in facts.collectives if log.source == "ring" for o in log.operations]
+    last = max((o for o in operations if o.group), key=lambda one: one.at, default=None)
+    return facts.left and last is not None and last.done is False
 
 
 def _called_by_the_job(frame: Frame, frames: Sequence[Frame], package: str) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..facts import Checkpoint, JobFacts, RankFacts
 from .blame import Progress
-from .peers import Situation, claimed_world, situations
+from .peers import Situation, claimed_world, is_gone, situations
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def case_of(job: JobFacts, ranks: Sequence[RankFacts]) -> Case:
     known = {r.rank: r for r in ranks}
     for rank in job.local_ranks:
         known.setdefault(rank, _never_seen(rank))
-    everyone = tuple(known[rank] for rank in sorted(known))
+    everyone = _without_end(tuple(known[rank] for rank in sorted(known)))
     claimed = claimed_world(everyone)
     alone = any(r.environment.get("GROUP_WORLD_SIZE") == "1" for r in everyone)
     first = 0 if alone else job.world_size
@@ -58,6 +58,15 @@ def case_of(job: JobFacts, ranks: Sequence[RankFacts]) -> Case:
         absent = (1 if everyone[0].rank == 0 else 0,)
         found = situations(everyone, absent, remote)
     return Case(job, everyone, absent, remote, found)
+
+
+def _without_end(ranks: tuple[RankFacts, ...]) -> tuple[RankFacts, ...]:
+    """Return `ranks`; where all have done what they had to do, those whose process does not end
+    have not finished: a thread or a child is still waited for.
+    """
+    if not all(facts.finished for facts in ranks):
+        return ranks
+    return tuple(facts if is_gone(facts) else replace(facts, finished=False) for facts in ranks)
 
 
 def _never_seen(rank: int) -> RankFacts:

@@ -78,7 +78,15 @@ def _stream(rank: int, log: CollectiveLog, name: str, marks: bool) -> Stream:
         backward = [replace(o, group=name) for o in log.operations if o.kind in MARKS]
         if since:  # of a time from which nothing else is kept
             backward = [o for o in backward if o.at >= own[0].at]
-        elif backward and backward[0].number > 1:
+        elif backward and _is_cut_off(log):
             since, own = 1, [o for o in own if o.at >= backward[0].at]
         own = sorted([*own, *backward], key=lambda one: one.at)
     return Stream(rank, tuple(own), since)
+
+
+def _is_cut_off(log: CollectiveLog) -> bool:
+    """Return whether the log has no longer all that was called without a group: backward is counted
+    together with the making of the first group.
+    """
+    outside = [one.number for one in log.operations if not one.group]
+    return bool(outside) and min(outside) > 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ..facts import Edge, WaitKind
 from .graph import Link, Node, NodeKind, WaitGraph
@@ -19,6 +20,10 @@ class Drawing:
         """Add a node; return its name."""
         self.nodes.setdefault(name, Node(name, kind, says, rank))
         return name
+
+    def ends(self, name: str) -> None:
+        """Note that a process waits for nothing of the job (`Node.ends`)."""
+        self.nodes[name] = replace(self.nodes[name], ends=True)
 
     def link(
         self,

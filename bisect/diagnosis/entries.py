@@ -54,6 +54,7 @@ ENTRIES = (
     Entry(r"wandb/sdk/wandb_run\.py", "finish", "wandb.finish", "wandb", telling=True),
     Entry(r"wandb/sdk/wandb_run\.py", "_?log", "wandb.log", "wandb", telling=True),
     Entry(r"wandb/sdk/wandb_setup\.py", "_?setup", "wandb.setup", "wandb", telling=False),
+    Entry(r"wandb/sdk/\S+\.py", r"teardown\w*", "wandb.teardown", "wandb", telling=True),
     Entry(
         rf"{_LIGHTNING}/loggers/wandb\.py",
         "__init__|experiment",

@@ -50,7 +50,7 @@ def _located(case: Case, outcome: Outcome, graph: WaitGraph) -> Verdict:
         component=component_of(view, subject or culprit, job, checkpoint) if known else None,
         call=call or None,
         frame=innermost(view.frames) if view else None,
-        waits_for=waits_for(case, people),
+        waits_for=waits_for(case, people, graph),
         seen_by=view.look.rung if view else verdict.seen_by,
     )
 

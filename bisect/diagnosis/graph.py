@@ -41,6 +41,9 @@ class Node:
     kind: NodeKind
     says: str = ""  # for people: "wandb-core, of rank 0"
     rank: int | None = None  # the rank that it is, or to which the process or thread belongs
+    # A process that waits for nothing of the job: whoever waits for it waits for nobody else, and
+    # its rank answers for it, wherever that is itself.
+    ends: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,6 @@ class Ring:
 
     edges: tuple[Edge, ...]
     ranks: frozenset[int]  # all that are part of it, also by a child
-    proven: bool  # the kernel vouches for every edge that is not a meeting of ranks
 
 
 class WaitGraph:
@@ -85,14 +87,23 @@ class WaitGraph:
         for (source, target), link in self.links.items():
             if link.firm:
                 waits.setdefault(source, []).append(target)
-        for name, owner in self._owned():
-            waits.setdefault(name, []).append(owner)
         names = {f"rank {rank}": rank for rank in self._blamable}
+        for name, owner in self._owned():
+            if not self.nodes[name].ends:
+                waits.setdefault(name, []).append(owner)
+            elif owner in names:
+                names[name] = names[owner]
         found = standing(waits, names)
         return Standing(
             frozenset(names[name] for name in found.sinks),
             frozenset(names[name] for name in found.waiting),
         )
+
+    @cached_property
+    def answering(self) -> dict[int, Node]:
+        """The ranks that answer for a process that others wait for and that waits for nobody."""
+        ends = (node for node in self.nodes.values() if node.ends)
+        return {node.rank: node for node in ends if node.rank is not None}
 
     @cached_property
     def _ahead(self) -> dict[str, list[str]]:
@@ -104,32 +115,27 @@ class WaitGraph:
 
     @cached_property
     def deadlocks(self) -> tuple[Ring, ...]:
-        """Every ring that is more than ranks meeting: one that a lock, a pipe or a child closes.
-        None where networkx cannot be had.
+        """Every ring that is more than ranks meeting: one that a lock, a pipe or a child closes,
+        all of whose edges are meetings or the kernel's word. None where networkx cannot be had.
         """
         networkx, rings = library.networkx(), []
         if networkx is None:
             return ()
-        for members in networkx.strongly_connected_components(networkx.DiGraph(self._ahead)):
-            inside = [
-                link.edge
-                for name in members
-                for target in self._ahead[name]
-                if target in members and (link := self.links[name, target]).hard
-            ]
+        proven = networkx.DiGraph(
+            pair for pair, link in self.links.items() if link.hard or link.edge.kind in MEETINGS
+        )
+        for members in networkx.strongly_connected_components(proven):
+            among = proven.subgraph(members)
+            inside = [link.edge for pair in among.edges if (link := self.links[pair]).hard]
             if inside:
                 first = min(inside, key=lambda e: (e.kind != "lock", e.source, e.target))
-                among = networkx.DiGraph(self._ahead).subgraph(members)
                 back = networkx.shortest_path(among, first.target, first.source)
                 rings.append(self._ring([*back, first.target], members))
         return tuple(sorted(rings, key=lambda ring: sorted(ring.ranks)))
 
     def _ring(self, path: Sequence[str], members: set[str]) -> Ring:
-        links = [self.links[pair] for pair in pairwise(path)]
         ranks = frozenset(r for name in members if (r := self.nodes[name].rank) is not None)
-        processes = [link for link in links if link.edge.kind not in MEETINGS]
-        proven = all(link.hard for link in processes)
-        return Ring(_turned(tuple(link.edge for link in links)), ranks, proven)
+        return Ring(_turned(tuple(self.links[pair].edge for pair in pairwise(path))), ranks)
 
     def chain(self, waiting: Sequence[int], culprits: Sequence[int]) -> tuple[Edge, ...]:
         """Return the edges from one of `waiting` over the first culprit to what is waited for in
@@ -144,6 +150,8 @@ class WaitGraph:
             before = self._to(culprit, [rank for rank in waiting if rank not in ring.ranks])
             return (*before, *_turned(ring.edges, culprit))
         before = self._to(culprit, waiting)
+        if before and self.nodes[before[-1].source].ends:
+            culprit = before.pop().source  # a process of its own, which does not wait for it
         return (*before, *self._onward(culprit, {edge.source for edge in before}))
 
     def _to(self, culprit: str, waiting: Sequence[int]) -> list[Edge]:

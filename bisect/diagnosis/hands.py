@@ -18,6 +18,8 @@ from .syscalls import CHILDREN
 from .traffic import carried
 from .view import Seen, seen
 
+# What a process waits for at nobody's hands.
+_BY_ITSELF = frozenset(["stopped", "sleep", "kernel", "file", "device", "input"])
 _WRITES = frozenset(["write", "writev", "pwrite64", "sendto", "sendmsg", "splice", "sendfile"])
 # What nothing can be said of but its kind.
 _NOBODY: dict[WaitKind, str] = {
@@ -82,6 +84,9 @@ class Hands:
             if pid not in self._drawn and view is not None:
                 self._drawn.add(pid)
                 wait = hop_of_child(looks, Context(facts, self._people))
+                outside = wait.kind == "socket" and wait.pid not in self._people.rank_of
+                if outside or wait.kind in _BY_ITSELF:
+                    self._drawing.ends(f"process {pid}")
                 self._draw(_Process(f"process {pid}", facts, looks, view, own=False), wait)
 
     def _draw(self, process: _Process, wait: Wait) -> None:

@@ -16,7 +16,7 @@ from .distributed import group_wait
 from .frames import owner, short, worded
 from .objects import of_descriptors, of_socket, outward
 from .people import People, descendants
-from .services import service
+from .services import helper_polled_for, is_halted, service
 from .syscalls import CHILDREN, LOCKS, OPENS, PATHS, POLLS, SLEEPS, TRANSFERS
 from .threads import futex_wait, gil_wait
 from .view import Seen, seen
@@ -31,6 +31,8 @@ _POLLED_LOCKS = (
     ("portalocker/", ("acquire", "lock"), "a lock file"),
     ("fasteners/", ("acquire", "_do_acquire"), "a lock file"),
 )
+_MASKED = "***"  # in place of what may be a secret: the hash that a cache's file is named by
+_LOCK_PATHS = ("lock_filename", "canonical_path", "lock_file", "lock_path")  # locals of pollers
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,7 @@ class Context:
 
     facts: RankFacts
     people: People = field(default_factory=People)
-    # A lock file that another rank has, if there is but one that can be meant.
-    held_by_others: Sequence[FileLock] = ()
+    held_by_others: Sequence[FileLock] = ()  # the lock files that other ranks have
 
     @property
     def store_port(self) -> str:
@@ -124,7 +125,8 @@ def _file_lock(view: Seen, looks: Sequence[Look], around: Context) -> Wait | Non
     if polled:
         # A poller has the file open for an instant only: any look may have caught it.
         caught = [lock for look in reversed(looks) for lock in look.locks]
-        held = sorted(caught, key=lambda lock: lock.holder is None) or around.held_by_others
+        held = sorted(caught, key=lambda lock: lock.holder is None)
+        held = held or _meant(view.frames, around.held_by_others)
         return _of_lock(held[0]) if held else Wait("lock", polled)
     if view.call_name == "flock":
         return Wait("lock", _named(view) or "flock", what=_named(view))
@@ -152,6 +154,18 @@ def _polled_lock(frames: Sequence[Frame]) -> str:
     return ""
 
 
+def _meant(frames: Sequence[Frame], held: Sequence[FileLock]) -> list[FileLock]:
+    """Return those of the locks that others have which a poller may want: the one at the path in
+    its frames, part of which may be masked; where no frame tells a path, the only one there is.
+    """
+    paths = (dict(frame.locals).get(name, "") for frame in frames[:8] for name in _LOCK_PATHS)
+    path = next((path.strip("'\"") for path in paths if path), "")
+    if not path:
+        return list(held) if len({lock.inode for lock in held}) == 1 else []
+    wanted = re.compile(re.escape(path).replace(re.escape(_MASKED), ".*"))
+    return [lock for lock in held if wanted.fullmatch(lock.path)]
+
+
 def _meeting(view: Seen) -> Wait | None:
     kind = group_wait(view)
     if kind is None:
@@ -170,13 +184,7 @@ def _blocked(view: Seen, family: Sequence[Sequence[Look]], around: Context) -> W
     if name in CHILDREN:
         return _child(view, family)
     if name in SLEEPS:
-        native = view.holds_gil
-        words = (
-            "a native call that holds the GIL sleeps"
-            if native
-            else " in ".join(filter(None, (name, _at_call(view))))
-        )
-        return Wait("gil" if native else "sleep", words)
+        return _asleep(view, family)
     served = service(view, family)
     if served is not None:
         return served
@@ -189,7 +197,7 @@ def _blocked(view: Seen, family: Sequence[Sequence[Look]], around: Context) -> W
     descriptors = view.call.descriptors if view.call else ()
     named = of_descriptors(descriptors, view.look, pids)
     if named is None and name in POLLS | TRANSFERS:
-        named = _only_socket(view, pids)
+        named = _itself(view) or _only_socket(view, pids)
     if named is not None:
         return _store(named, view, around) or named
     if name in POLLS and view.call is not None and view.call.timeout is not None:
@@ -201,6 +209,26 @@ def _blocked(view: Seen, family: Sequence[Sequence[Look]], around: Context) -> W
     if name or view.wchan not in ("", "0"):
         return Wait("kernel", _joined(name, view.wchan))
     return None
+
+
+def _asleep(view: Seen, family: Sequence[Sequence[Look]]) -> Wait:
+    if view.holds_gil:
+        return Wait("gil", "a native call that holds the GIL sleeps")
+    helper = helper_polled_for(view, family)
+    return helper or Wait("sleep", " in ".join(filter(None, (view.call_name, _at_call(view)))))
+
+
+def _itself(view: Seen) -> Wait | None:
+    """Return the wait of a process without a time limit that listens to itself alone: both ends
+    of each socket that its call names are its own, as in an event loop that nobody wakes.
+    """
+    heard = [d for d in (view.call.descriptors if view.call else ()) if d.kind != "anon"]
+    ends = [set(d.socket.peer_pids) for d in heard if d.socket is not None]
+    if not heard or len(ends) < len(heard) or any(pids != {view.look.pid} for pids in ends):
+        return None
+    if view.call is None or view.call.timeout is not None:
+        return None
+    return Wait("itself", f"both ends of {heard[0].path} are its own, in {_at_call(view)}")
 
 
 def _path(view: Seen, name: str) -> Wait:
@@ -269,10 +297,10 @@ def _completed(wait: Wait, family: Sequence[Sequence[Look]], around: Context, de
 
 def hop_of_child(looks: Sequence[Look], around: Context, depth: int = 1) -> Wait:
     """Return what a descendant of a rank waits for. Of a helper that is no Python program the
-    calls say little: it waits for the peer outside that it talks to.
+    calls say little: it waits for the peer outside that it talks to, unless it is halted.
     """
     look = looks[-1]
-    if not look.threads:
+    if not look.threads and not is_halted(look):
         inside = [lks[-1].pid for lks in around.facts.children if lks] + [around.facts.pid or 0]
         socket = outward(look, inside)
         if socket is not None:

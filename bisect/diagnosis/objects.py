@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from string import digits
 
 from ..facts import Descriptor, Look, Socket, Wait, WaitKind
 
@@ -63,8 +64,8 @@ def of_descriptor(descriptor: Descriptor, look: Look, family: Sequence[int]) -> 
 
 
 def _known(descriptor: Descriptor, look: Look) -> Socket | None:
-    inode = "".join(c for c in descriptor.path if c.isdigit())
-    return next((s for s in look.sockets if inode and s.inode == int(inode)), None)
+    inode = "".join(c for c in descriptor.path if c in digits)
+    return next((s for s in look.sockets if str(s.inode) == inode), None)
 
 
 # Of several descriptors that are polled, the one that says most.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ..facts import FileLock, RankFacts, Wait, WaitKind
+from .astray import astray
 from .crowd import Crowd, Hop, Party, is_gone
 from .distributed import group_call, group_wait
 from .hops import Context, first_hop
@@ -15,6 +16,7 @@ from .view import seen
 
 __all__ = ["Situation", "claimed_world", "is_gone", "situations"]
 
+_FIRST_GROUP = "init_process_group"  # the call that makes it
 _LARGEST_WORLD = 1 << 16  # a WORLD_SIZE beyond this is a typing error
 
 
@@ -47,7 +49,7 @@ def situations(
     """
     everyone = people(ranks)
     locks = _lock_files(ranks)
-    crowd = Crowd([_hop(facts, everyone, locks) for facts in ranks], absent)
+    crowd = Crowd(_found_by_others([_hop(facts, everyone, locks) for facts in ranks]), absent)
     first_remote = min(remote, default=None)
     return {
         rank: replace(_situation(hop, crowd, first_remote), rank=rank, hop=hop.wait)
@@ -69,6 +71,15 @@ def _hop(facts: RankFacts, everyone: People, locks: Sequence[_Held]) -> Hop:
     return Hop(facts, wait, group_wait(view) or "store", group_call(view))
 
 
+def _found_by_others(hops: Sequence[Hop]) -> list[Hop]:
+    """Return `hops`; ranks that make the group where the others never find them are not there."""
+    lost = astray([h.facts for h in hops if h.group == "construction" and h.call == _FIRST_GROUP])
+    return [
+        replace(h, group="", call="", wait=wait) if (wait := lost.get(h.facts.rank)) else h
+        for h in hops
+    ]
+
+
 class _Held(NamedTuple):
     rank: int
     lock: FileLock
@@ -87,14 +98,8 @@ def _lock_files(ranks: Sequence[RankFacts]) -> tuple[_Held, ...]:
 
 
 def _held_by_others(facts: RankFacts, locks: Sequence[_Held]) -> tuple[FileLock, ...]:
-    """Return the lock file that another rank or a child of it has, none if there are several."""
-    found: dict[int, FileLock] = {}
-    for held in locks:
-        if held.rank != facts.rank:
-            found[held.lock.inode] = held.lock
-            if len(found) > 1:
-                return ()
-    return tuple(found.values())
+    """Return the lock files that other ranks and their children have."""
+    return tuple(held.lock for held in locks if held.rank != facts.rank)
 
 
 def _situation(hop: Hop, crowd: Crowd, remote: int | None) -> Situation:

@@ -10,7 +10,9 @@ from .frames import owner, short
 from .view import Seen
 
 _TOP = re.compile(r"/(?:site|dist)-packages/([A-Za-z0-9_]+)")
+_SHORT = 60.0  # seconds: whoever sleeps so long in one go polls for nothing
 _LOCKED = frozenset(["futex", "sem_wait", "poll", "ppoll", "epoll_wait", "select", "pselect6", ""])
+_JOINS = ("join", "_wait_for_tstate_lock", "_shutdown")
 # Waiting of these goes through a lock or a pipe, but what is waited for are the workers.
 _WORKERS = (
     ("multiprocessing/pool.py", None),
@@ -36,8 +38,44 @@ def service(view: Seen, family: Sequence[Sequence[Look]]) -> Wait | None:
     worker = _worker(view, living)
     if worker is not None:
         return Wait("process", "", worker.pid, worker.name)
-    child = _named_after(view, living) or _talked_to(view, living)
+    child = _named_after(view, living) or _talked_to(view, living) or _halted_helper(view, living)
     return Wait("process", "", child.pid, child.name) if child else None
+
+
+def helper_polled_for(view: Seen, family: Sequence[Sequence[Look]]) -> Wait | None:
+    """Return the wait of a process that sleeps for a moment, again and again, for a child that is
+    halted: what it looks for cannot come from there. None if no child is, or the sleep is long.
+    """
+    left = view.call.timeout if view.call is not None else None
+    inner = next((f for f in view.frames if not f.native), None)
+    by_library = inner is not None and owner(inner, "") == "library"
+    if not (by_library if left is None else left <= _SHORT):
+        return None
+    child = _named_after(view, _halted(family)) or _first(_halted(family), view.look.pid)
+    return Wait("process", "", child.pid, child.name) if child else None
+
+
+def is_halted(look: Look) -> bool:
+    """Return True for a process that only others can let go on: stopped, traced, frozen."""
+    return look.state in ("T", "t") or bool(look.frozen)
+
+
+def _halted(family: Sequence[Sequence[Look]]) -> list[Sequence[Look]]:
+    return [looks for looks in family if is_halted(looks[-1])]
+
+
+def _first(family: Sequence[Sequence[Look]], parent: int) -> Look | None:
+    """Return one of a family, a child of `parent` before children's children."""
+    looks = [looks[-1] for looks in family]
+    return min(looks, key=lambda look: (look.ppid != parent, look.pid), default=None)
+
+
+def _halted_helper(view: Seen, family: Sequence[Sequence[Look]]) -> Look | None:
+    """Return a child that is halted, where nothing says whom else a lock is to come from."""
+    futex = view.call.futex if view.call is not None else None
+    if view.call_name not in ("futex", "sem_wait") or (futex is not None and futex.owner):
+        return None
+    return _first(_halted(family), view.look.pid)
 
 
 def _worker(view: Seen, family: Sequence[Sequence[Look]]) -> Look | None:
@@ -52,9 +90,11 @@ def _worker(view: Seen, family: Sequence[Sequence[Look]]) -> Look | None:
     forked = [lks[-1] for lks in family if lks[-1].name == view.look.name or lks[-1].threads]
     named = [lk for lk in forked if lk.name.startswith("pt_data_worker")]
     mine = [lk for lk in named or forked if lk.ppid == view.look.pid] or named or forked
-    # A worker that waits for its next task is idle, not what is waited for.
+    # A worker that waits for its next task is idle, not what is waited for; one that is halted
+    # takes none.
+    halted = [lk for lk in mine if is_halted(lk)]
     working = [lk for lk in mine if not _idle(lk)]
-    return next(iter(working or mine), None)
+    return next(iter(halted or working or mine), None)
 
 
 def _idle(look: Look) -> bool:
@@ -77,7 +117,7 @@ def _named_after(view: Seen, family: Sequence[Sequence[Look]]) -> Look | None:
         if found and found[1] not in libraries:
             libraries.append(found[1])
     for library in libraries:
-        for looks in family:
+        for looks in (*_halted(family), *family):
             name = looks[-1].name
             if re.match(rf"{re.escape(library)}(?:[-_.]|$)", name):
                 return looks[-1]
@@ -93,8 +133,9 @@ def _talked_to(view: Seen, family: Sequence[Sequence[Look]]) -> Look | None:
         t is not main and t.frames and short(t.frames[0].name) in ("select", "poll", "recv", "read")
         for t in view.threads
     )
-    innermost = next((f for f in view.frames if not f.native), None)
-    if not waiting or innermost is None or owner(innermost, "") != "library":
+    python = [f for f in view.frames if not f.native]
+    joins = any(short(f.name) in _JOINS for f in python[:2])  # that is a wait for the thread
+    if not waiting or not python or owner(python[0], "") != "library" or joins:
         return None
     peers = {pid for s in view.look.sockets for pid in s.peer_pids if pid != view.look.pid}
     own_program = [

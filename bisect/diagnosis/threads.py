@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 from ..facts import Frame, Thread, Wait
 from .frames import owner, short, worded
 from .view import Seen
 
+# CPython's own names: Modules/_threadmodule.c, Python/thread_pthread.h, Python/lock.c.
+_PYTHON_LOCK = re.compile(
+    r"(?:lock_PyThread_acquire_lock|PyThread_acquire_lock_timed|rlock_acquire|_PyMutex_Lock\w*)$"
+)
 _FUTEX_TIMEOUT = 3  # which argument of futex() is its time limit
 
 
@@ -47,6 +53,8 @@ def futex_wait(view: Seen) -> Wait:
         return Wait("lock", "the import lock of a module that another thread imports")
     if "multiprocessing/" in inner.file and short(inner.name) in ("__enter__", "acquire", "wait"):
         return Wait("lock", f"a semaphore in {worded(inner)}")
+    if any(_PYTHON_LOCK.match(f.name) for f in view.frames if f.native):
+        return Wait("lock", f"a Python lock in {worded(inner)}")
     if owner(inner, "") == "library" and not native:
         return Wait("futex", f"in {worded(inner)}")
     return Wait("futex", " ".join(filter(None, [native, f"in {worded(inner)}"])))

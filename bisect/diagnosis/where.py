@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..facts import Checkpoint, JobFacts, Place, RankFacts, Ranks, Wait, Where
 from .case import Case, reached
+from .graph import WaitGraph
 
 
 def place_of(case: Case, culprit: RankFacts | None) -> tuple[Place | None, Checkpoint | None]:
@@ -32,14 +33,25 @@ def where(facts: RankFacts, job: JobFacts) -> Where:
     return Where(facts.rank, facts.host, facts.pid, gpu, facts.last_line, age)
 
 
-def waits_for(case: Case, ranks: Ranks) -> Wait | None:
-    """Return what the first culprit waits for; where the culprit is a rank that never came,
-    what the others wait for.
+def waits_for(case: Case, ranks: Ranks, graph: WaitGraph) -> Wait | None:
+    """Return what the first culprit waits for; of one that is to blame for a process of its own,
+    that process; where the culprit is a rank that never came, what the others wait for.
     """
     for rank in ranks.culprit:
         if rank in case.found and case.found[rank].wait is not None:
-            return case.found[rank].wait
+            waits_itself = case.found[rank].needs and rank in graph.answering
+            return _answered_for(graph, rank) if waits_itself else case.found[rank].wait
     never_came = frozenset(ranks.never_started)
     others = ranks.culprit and all(rank in never_came for rank in ranks.culprit)
     waiting = ranks.waiting if others or not ranks.culprit else ()
     return next((w for r in waiting if (w := case.found[r].wait) is not None), None)
+
+
+def _answered_for(graph: WaitGraph, rank: int) -> Wait:
+    """Return the process that others wait for and that `rank` answers for, as what it waits for."""
+    process = graph.answering[rank]
+    about = next((edge for edge in graph.edges if edge.source == process.name), None)
+    detail = f"{about.kind}: {about.evidence}" if about else ""
+    return Wait(
+        "process", detail, int(process.name.split()[1]), process.says.partition(",")[0] or None
+    )

@@ -58,7 +58,7 @@ def _culprits(case: Case, graph: WaitGraph) -> tuple[int, ...]:
     if job.ended == "left":
         early = [r for r in case.ranks if r.left and not r.finished]
         return tuple(r.rank for r in early if r.status == 0) or tuple(r.rank for r in early)
-    candidates = [r for r in graph.standing.sinks if _may_be_blamed(case, r)]
+    candidates = [r for r in graph.standing.sinks if _may_be_blamed(case, graph, r)]
     if not candidates and job.ended != "interrupted":
         # Whoever the others wait for moves, or is on another node; what is left are those
         # that stand still by themselves.
@@ -84,11 +84,11 @@ def progress(case: Case) -> dict[int, Progress]:
     return found | dict.fromkeys(case.absent, (-1, 0))
 
 
-def _may_be_blamed(case: Case, rank: int) -> bool:
+def _may_be_blamed(case: Case, graph: WaitGraph, rank: int) -> bool:
     facts = case.facts(rank)
     if facts is None:  # absent
         return True
-    if facts.held or case.found[rank].away:
+    if (facts.held and rank not in graph.answering) or case.found[rank].away:
         return False
     if case.job.ended == "limit":
         return bool(facts.moved) or facts.busy

@@ -76,6 +76,18 @@ def test_the_rank_that_left_the_loop_is_named_not_the_one_that_goes_on() -> None
     assert "uneven batches" in found.sentence
 
 
+def test_a_backward_that_is_not_the_first_call_without_a_group_cuts_no_log_off() -> None:
+    makes = Call("init_process_group", "train.py:8", group="")
+    wrapped, backward = Call("ddp", "train.py:20"), Call("backward", "train.py:44", group="")
+    gathers = Call("all_gather", "debug.py:3", condition="if rank == 2")
+    usual = [makes, wrapped, SIZES, backward]
+    ranks = [rank(n, usual, 3) for n in (0, 1, 3)]
+    ranks.append(rank(2, [makes, wrapped, gathers], 2))
+    found = mismatch(ranks)
+    assert found is not None
+    assert (found.kind, found.ranks, found.operation.site) == ("extra", (2,), "debug.py:3")
+
+
 def test_who_sends_in_another_line_than_who_receives_does_the_same() -> None:
     sends, receives = Call("broadcast", "a.py:10 load"), Call("broadcast", "a.py:12 load")
     ranks = ran([[sends, SETUP, STEP], [receives, SETUP, STEP], [receives, SETUP, STEP]])

@@ -10,7 +10,17 @@ import pytest
 from hangbisect.diagnosis import library
 from hangbisect.diagnosis.graph import Link, Node, WaitGraph
 from hangbisect.diagnosis.verdict import judged
-from hangbisect.facts import Edge, FileLock, Futex, JobFacts, Kernel, Look, RankFacts, Syscall
+from hangbisect.facts import (
+    Descriptor,
+    Edge,
+    FileLock,
+    Futex,
+    JobFacts,
+    Kernel,
+    Look,
+    RankFacts,
+    Syscall,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -181,6 +191,32 @@ def test_in_a_deadlock_the_least_advanced_is_the_culprit(
         *("rank 0", "lock /x.lock", "rank 1", "collective all_reduce"),
     ]
     assert verdict.chain[-1].target == "rank 0"
+
+
+def test_a_child_that_waits_for_a_word_of_its_rank_closes_no_ring() -> None:
+    idle = look(
+        pid=901, ppid=100, call="read", descriptors=(Descriptor(0, "pipe", "pipe:[3]", (100,)),)
+    )
+    wants = look("step train.py:5", call="flock", locks=(FileLock("/x.lock", 5, 901, "python"),))
+    waits = look("Popen.wait STD/subprocess.py:9", call="wait4", args=(901, 0, 0, 0))
+    for one in (wants, waits):
+        verdict, graph = judged(job(), [rank(0, one, children=((idle,),)), held(1)])
+        assert graph.deadlocks == ()
+        assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((0,), (1,))
+        assert verdict.chain[-1].target == "pipe:[3]"
+
+
+@pytest.mark.parametrize("state", ["T", "t", "D"])
+def test_a_rank_answers_for_its_process_that_cannot_go_on_wherever_it_is_itself(state: str) -> None:
+    child = look(pid=555, ppid=101, state=state, holds=(FileLock("/x.lock", 5, 555),))
+    wants = look("step train.py:5", call="flock", locks=(FileLock("/x.lock", 5, 555, "sh"),))
+    for owner in (held(1), rank(1, ALL_REDUCE, reached=9)):
+        ranks = [rank(0, wants), replace(owner, children=((child,),)), held(2)]
+        verdict = judged(job(world=3), ranks)[0]
+        assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((1,), (0, 2))
+        assert verdict.waits_for is not None
+        assert (verdict.waits_for.kind, verdict.waits_for.pid) == ("process", 555)
+        assert [edge.source for edge in verdict.chain][-1] == "process 555"
 
 
 LINKS = st.lists(

@@ -210,6 +210,13 @@ def test_a_launcher_that_kills_the_others_after_an_exception_is_not_the_cause() 
     assert judge(job("crash"), ranks).ranks.culprit == (1,)
 
 
+def test_where_others_failed_for_want_of_a_peer_the_one_that_left_is_blamed() -> None:
+    lost = "RuntimeError: Connection closed by peer [127.0.0.1]:5000"
+    ranks = [gone(0, 1, lost, left_at=9.0), gone(1, 0, left_at=5.0)]
+    assert judge(job("crash"), ranks).ranks.culprit == (1,)
+    assert judge(job("crash"), [gone(0, 1, "ValueError"), gone(1, 0)]).ranks.culprit == (0,)
+
+
 def test_all_ranks_leaving_early_is_a_crash_of_all() -> None:
     assert judge(job("crash"), [gone(0, 0), gone(1, 0)]).ranks.culprit == (0, 1)
 
@@ -304,6 +311,18 @@ def test_what_is_injected_counts_as_the_jobs_own_code() -> None:
 @pytest.mark.parametrize("ended", ["late", "still", "busy"])
 def test_every_way_to_stand_still_is_a_hang(ended: Ended) -> None:
     assert judge(job(ended), [held(0), rank(1, RECV)]).outcome == "hang"
+
+
+@pytest.mark.parametrize("left", [(0,), (1, 2), (0, 1, 2)])
+def test_a_rank_that_is_done_and_does_not_end_is_the_culprit(left: tuple[int, ...]) -> None:
+    ends = look("_shutdown STD/threading.py:1590")
+    ranks = [
+        rank(n, ends, reached=12, finished=True) if n in left else gone(n, 0, finished=True)
+        for n in range(3)
+    ]
+    verdict = judge(job("still", world=3), ranks)
+    assert (verdict.ranks.culprit, verdict.ranks.waiting) == (left, ())
+    assert kind(verdict) == "thread"
 
 
 def test_where_names_the_culprits_only() -> None:

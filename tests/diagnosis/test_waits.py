@@ -86,6 +86,27 @@ def test_a_polled_lock_is_found_in_whichever_look_caught_it() -> None:
     assert (found.kind, found.detail, found.pid) == ("lock", "/x.lock", 77)
 
 
+def test_a_polled_lock_of_another_rank_is_the_one_at_the_path_in_its_frames() -> None:
+    polls = look(
+        "BaseFileLock._poll_until_acquired SP/filelock/_api.py:1177", call="clock_nanosleep"
+    )
+    main = polls.threads[0]
+    named = replace(main.frames[0], locals=(("lock_filename", '"/hub/***.lock"'),))
+    polls = replace(polls, threads=(replace(main, frames=(named,)),))
+
+    def has(*paths: str) -> Look:
+        return replace(RECV, holds=tuple(FileLock(p, n, 101) for n, p in enumerate(paths)))
+
+    for paths, expected in (
+        (("/hub/4d.lock", "/triton/x.lock"), 1),
+        (("/triton/x.lock",), None),
+    ):
+        ranks = [rank(0, polls), rank(1, has(*paths))]
+        found = wait_of(ranks[0], ranks)
+        assert found is not None
+        assert (found.kind, found.rank) == ("lock", expected)
+
+
 def test_an_open_lock_file_that_nobody_polls_is_not_blamed() -> None:
     idle = FileLock("/x.lock", 1, 77, "rsync", waiting=False)
     assert waits(replace(RECV, locks=(idle,))).kind == "socket"
@@ -145,6 +166,77 @@ def test_a_service_is_followed_without_its_library_being_known() -> None:
     threads = (replace(WANDB.threads[0], frames=tuple(renamed)), loop)
     found = waits(replace(WANDB, threads=threads, sockets=(connection,)), children=((core,),))
     assert (found.kind, found.process) == ("process", "acme-agent")
+
+
+def test_a_helper_that_is_halted_is_what_a_poll_or_a_lock_waits_for() -> None:
+    def asleep(seconds: float | None, *frames: str) -> Look:
+        one = look(*frames, call="clock_nanosleep")
+        call = one.kernel[0].syscall
+        assert call is not None
+        return replace(
+            one, kernel=(replace(one.kernel[0], syscall=replace(call, timeout=seconds)),)
+        )
+
+    polls = "poll_for_token SP/acme/service.py:61"
+    for state, frozen in (("T", ""), ("t", ""), ("S", "/sys/fs/cgroup/x")):
+        helper = look(pid=901, ppid=100, name="acme-core", state=state, frozen=frozen)
+        for one, kind in (
+            (asleep(0.2, polls), "process"),
+            (asleep(None, polls), "process"),
+            (asleep(0.5, "step train.py:5"), "process"),
+            (asleep(9000.0, "step train.py:5"), "sleep"),
+            (asleep(None, "step train.py:5"), "sleep"),
+            (look("Condition.wait STD/threading.py:3"), "process"),
+            (RECV, "socket"),
+        ):
+            found = waits(one, children=((helper,),))
+            assert found.kind == kind
+            if kind == "process":
+                assert (found.pid, found.detail.partition(",")[0]) == (901, "stopped")
+    well = look(pid=901, ppid=100, name="acme-core")
+    assert waits(asleep(0.2, polls), children=((well,),)).kind == "sleep"
+
+
+def test_a_helper_that_is_halted_does_not_wait_for_its_server() -> None:
+    core = replace(wandb_core(0)[0], state="T")
+    assert waits(WANDB, children=((core,),)).detail.startswith("stopped")
+
+
+def test_a_join_is_for_the_thread_not_for_the_service_that_another_thread_talks_to() -> None:
+    connection = Socket(4, "unix", peer_pids=(4899,), state="ESTABLISHED")
+    loop = Thread(555, "loop", False, False, (Frame("EpollSelector.select", "/s/x.py", 1),))
+    for frame in ("_shutdown STD/threading.py:1590", "Thread.join STD/threading.py:9"):
+        ends = look(frame)
+        ends = replace(ends, threads=(*ends.threads, loop), sockets=(connection,))
+        assert waits(ends, children=(wandb_core(0),)).kind == "thread"
+
+
+def test_a_loop_that_hears_only_itself_waits_for_itself() -> None:
+    def hears(pids: tuple[int, ...], timeout: float | None = None) -> Look:
+        pair = Socket(7, "unix", state="ESTABLISHED", peer_pids=pids)
+        ends = (
+            Descriptor(4, "anon", "anon_inode:[eventpoll]"),
+            Descriptor(5, "socket", "socket:[7]", socket=pair),
+        )
+        one = look("EpollSelector.select STD/selectors.py:468", call="epoll_wait", descriptors=ends)
+        call = one.kernel[0].syscall
+        assert call is not None
+        return replace(
+            one, kernel=(replace(one.kernel[0], syscall=replace(call, timeout=timeout)),)
+        )
+
+    assert waits(hears((100,))).kind == "itself"
+    assert waits(hears((77,))).kind == "socket"
+    assert waits(hears((100,), 1.0)).kind == "sleep"
+
+
+def test_a_lock_of_pythons_is_known_by_native_frames() -> None:
+    one = look("step train.py:5")
+    main = one.threads[0]
+    taken = Frame("PyThread_acquire_lock_timed", "/usr/lib/libpython3.11.so", 0, native=True)
+    locked = replace(one, threads=(replace(main, frames=(taken, *main.frames)),))
+    found = waits(locked)
+    assert (found.kind, found.detail) == ("lock", "a Python lock in step (train.py:5)")
 
 
 def test_a_thread_that_keeps_the_gil_is_waited_for() -> None:

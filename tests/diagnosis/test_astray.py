@@ -1,0 +1,111 @@
+"""Ranks that make the process group where the others never find them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hangbisect.diagnosis.astray import astray
+from hangbisect.diagnosis.verdict import judged
+from hangbisect.facts import Look, RankFacts, Socket, Verdict
+
+from .made_up import GROUP, SLEEP, job, look, rank
+
+AGENT = 77  # the launcher's process, which serves the store
+TRIES = look(
+    "_create_c10d_store SP/torch/distributed/rendezvous.py:190",
+    "_env_rendezvous_handler SP/torch/distributed/rendezvous.py:280",
+    "init_process_group SP/torch/distributed/distributed_c10d.py:1892",
+    call="clock_nanosleep",
+    ppid=AGENT,
+)
+
+
+def connected(port: str, server: int = AGENT) -> Look:
+    """A look at a rank that has reached a store."""
+    socket = Socket(5, "tcp", "127.0.0.1:4", f"127.0.0.1:{port}", "ESTABLISHED", 192, 395)
+    return replace(GROUP, ppid=AGENT, sockets=(replace(socket, peer_pids=(server,)),))
+
+
+def serving(port: str) -> Look:
+    """A look at a rank that serves the store itself."""
+    return replace(
+        GROUP, ppid=AGENT, sockets=(Socket(5, "tcp", f"0.0.0.0:{port}", state="LISTEN"),)
+    )
+
+
+def at(number: int, one: Look, port: str, **more: str) -> RankFacts:
+    """A rank that was told this port."""
+    told = {"MASTER_ADDR": "localhost", "MASTER_PORT": port, "RANK": str(number)} | more
+    return rank(number, one, reached=11, environment=told)
+
+
+def verdict(*ranks: RankFacts, **more: Any) -> Verdict:
+    return judged(job(world=len(ranks), **more), ranks)[0]
+
+
+@pytest.mark.parametrize("lost", [(0,), (1,), (3,), (1, 2, 3), (0, 2)])
+def test_who_looks_for_the_store_elsewhere_is_to_blame(lost: tuple[int, ...]) -> None:
+    ranks = [
+        at(n, TRIES, "1") if n in lost else at(n, connected("29500"), "29500") for n in range(4)
+    ]
+    found = verdict(*ranks)
+    assert found.ranks.culprit == lost
+    assert set(found.ranks.waiting) == set(range(4)) - set(lost)
+    assert found.waits_for is not None
+    assert (found.waits_for.kind, found.waits_for.what) == ("store", "localhost:1")
+
+
+def test_each_at_a_port_of_its_own_are_to_blame_but_for_the_one_that_serves() -> None:
+    ranks = [at(0, serving("1"), "1"), *(at(n, TRIES, str(n + 5)) for n in (1, 2, 3))]
+    assert verdict(*ranks).ranks.culprit == (1, 2, 3)
+
+
+def test_a_rank_0_that_serves_where_none_of_the_others_looks_is_to_blame() -> None:
+    ranks = [at(0, serving("1"), "1"), *(at(n, TRIES, "29500") for n in (1, 2, 3))]
+    assert verdict(*ranks).ranks.culprit == (0,)
+
+
+def test_who_talks_to_a_stranger_at_its_port_has_no_store() -> None:
+    ranks = [at(0, connected("29500"), "29500"), at(1, connected("80", server=4242), "80")]
+    assert verdict(*ranks).ranks.culprit == (1,)
+
+
+def test_another_name_of_the_same_place_is_none() -> None:
+    ranks = [at(n, connected("29500"), "29500", MASTER_ADDR=f"n{n}") for n in range(3)]
+    assert astray(ranks) == {}
+    slow = [at(0, serving("29500"), "29500"), at(1, TRIES, "29500", MASTER_ADDR="127.0.0.1")]
+    assert astray(slow) == {}
+
+
+def test_who_cannot_connect_before_rank_0_serves_only_waits() -> None:
+    ranks = [rank(0, SLEEP, reached=10), *(at(n, TRIES, "29500") for n in (1, 2))]
+    found = verdict(*ranks)
+    assert (found.ranks.culprit, found.ranks.waiting) == ((0,), (1, 2))
+
+
+@pytest.mark.parametrize("twins", [{1: 0}, {1: 0, 2: 0, 3: 0}, {3: 1}, {0: 2}])
+def test_who_comes_as_another_rank_is_to_blame(twins: dict[int, int]) -> None:
+    ranks = [at(n, connected("29500"), "29500", RANK=str(twins.get(n, n))) for n in range(4)]
+    found = verdict(*ranks)
+    assert found.ranks.culprit == tuple(twins)
+    assert set(found.ranks.waiting) == set(range(4)) - set(twins)
+
+
+def test_what_torch_was_given_counts_before_the_variables() -> None:
+    def told(one: Look, **values: str) -> Look:
+        main = one.threads[0]
+        frames = tuple(
+            replace(f, locals=tuple(values.items())) if f.name == "init_process_group" else f
+            for f in main.frames
+        )
+        return replace(one, threads=(replace(main, frames=frames),))
+
+    ranks = [at(n, told(connected("29500"), rank=str(n)), "29500", RANK="0") for n in range(2)]
+    assert astray(ranks) == {}
+    by_address = told(TRIES, init_method='"tcp://10.0.0.9:1"')
+    ranks = [at(0, connected("29500"), "29500"), at(1, by_address, "29500")]
+    assert astray(ranks)[1].what == "10.0.0.9:1"
+    by_file = told(TRIES, init_method='"file:///tmp/x"')
+    assert astray([at(0, connected("29500"), "29500"), at(1, by_file, "1")]) == {}
