@@ -76,7 +76,12 @@ def test_every_kind_of_injection_is_there() -> None:
 
 def test_every_exit_status_is_there() -> None:
     rows = re.findall(r"^\| (\d+) \|", text("reference/exit-status.md"), re.MULTILINE)
-    assert {int(row) for row in rows} == {USAGE, INTERNAL_ERROR, NOBODY_READS, *EXIT_STATUS.values()}
+    assert {int(row) for row in rows} == {
+        USAGE,
+        INTERNAL_ERROR,
+        NOBODY_READS,
+        *EXIT_STATUS.values(),
+    }
 
 
 def _commands() -> Iterator[tuple[str, str]]:

@@ -35,7 +35,7 @@ def test_signs_say_what_they_are_for(capsys: pytest.CaptureFixture[str]) -> None
     text = said(capsys, "service-silent")
     assert "A rank waits in W&B's code" in text
     assert "(makes it likelier)" in text
-    assert "(rules it out)" in text
+    assert "(rules it out)" in said(capsys, "store-key-missing")
     assert "https://github.com/wandb/wandb/issues/5017" in text
     assert "--wandb offline" in text
 

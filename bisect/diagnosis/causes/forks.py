@@ -348,7 +348,7 @@ CAUSES = (
     ),
     KnownCause(
         id="lock-after-fork",
-        title="a lock was copied locked into a forked process",
+        title="a forked process waits for a lock, or a thread, that stayed behind in its parent",
         signs=(
             need(_forked_and_asleep, 0.45),
             need(_nobody_can_wake_it, 0.6),
@@ -360,8 +360,8 @@ CAUSES = (
             unless(_waits_for_its_team),
             unless(_in_opencv),
         ),
-        why="A thread of the parent had the lock when {worker} was forked. The copy is locked, and "
-        "no thread there ever frees it: it waits in {place}.",
+        why="When {worker} was forked a thread of the parent had the lock that it waits for in "
+        "{place}, or was to do its work (arrow, OpenBLAS, gRPC). The copy has no such thread.",
         avoid=(
             _FORKSERVER,
             "start threads (loggers, caches, clients) after the workers, not before",

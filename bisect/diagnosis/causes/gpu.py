@@ -27,6 +27,7 @@ _DRIVER = (
     r"|hipInit|hipGetDeviceCount|hsa_init|THCPModule_\w+|getDeviceCount\w*)\b"
 )
 _PYTHON_DRIVER = r"_lazy_init|init|is_available|device_count|_device_count_nvml|_raw_device_\w+"
+_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
 _BUSY = 0.95  # of a GPU's time
 
 
@@ -52,7 +53,9 @@ def _gpu_works(scene: Scene) -> Found | None:
 
 
 def _asks_the_driver(scene: Scene) -> Found | None:
-    """A rank starts CUDA, or asks the driver for its GPUs (torch.cuda.is_available)."""
+    """A rank starts CUDA, or asks the driver for its GPUs (torch.cuda.is_available, an ioctl on
+    /dev/nvidia...).
+    """
     frame = scene.frame(r"torch/cuda/__init__\.py", _PYTHON_DRIVER)
     if frame is not None and scene.python and scene.python[0] == frame:
         return Found(f"frame {worded(frame)}")
@@ -61,7 +64,15 @@ def _asks_the_driver(scene: Scene) -> Found | None:
             return Found(f"native frame {native_name(native)}")
         if not native.native:
             break
-    return None
+    return _asks_a_device(scene)
+
+
+def _asks_a_device(scene: Scene) -> Found | None:
+    """Return the device of a GPU that its system call is about."""
+    call = scene.view.call if scene.view is not None else None
+    paths = [d.path for d in (call.descriptors if call else ())]
+    device = next((p for p in paths if p.startswith(_DEVICES)), "")
+    return Found(f"{scene.call} on {device}", {"device": device}) if device else None
 
 
 def _in_the_kernel_driver(scene: Scene) -> Found | None:
@@ -69,10 +80,9 @@ def _in_the_kernel_driver(scene: Scene) -> Found | None:
     view = scene.view
     if view is None:
         return None
-    paths = [d.path for d in (view.call.descriptors if view.call else ())]
-    device = next((p for p in paths if p.startswith(("/dev/nvidia", "/dev/kfd", "/dev/dri"))), "")
-    if device:
-        return Found(f"{scene.call} on {device}", {"device": device})
+    device = _asks_a_device(scene)
+    if device is not None:
+        return device
     if view.state == "D" or "nv" in view.wchan.split("_")[0]:
         return Found(f"state {view.state}, {view.wchan or scene.call}")
     return None
@@ -173,7 +183,7 @@ CAUSES = (
     KnownCause(
         id="cuda-before-fork",
         title="CUDA was in use before a process was forked",
-        signs=(need(_cuda_and_fork, 0.65), also(_parent_has_cuda, 0.5), also(_forked_crash, 0.6)),
+        signs=(need(_cuda_and_fork, 0.65), also(_parent_has_cuda, 0.5), also(_forked_crash, 0.9)),
         why="A forked process has the parent's CUDA without its threads: it cannot use the GPU, "
         "and waits or fails as soon as it tries.",
         avoid=(

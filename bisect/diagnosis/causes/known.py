@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ...facts import Cause, Outcome
@@ -15,10 +15,14 @@ LEAST_CONFIDENT = 0.5  # below this it is not said
 
 @dataclass(frozen=True)
 class Found:
-    """A fact that speaks for a cause: a sentence for people, and values for the explanation."""
+    """A fact that speaks for a cause: a sentence for people, and values for the explanation.
+
+    `trust`, from 0 to 1, is less where it is weaker than what its sign usually finds.
+    """
 
     sentence: str
     values: Mapping[str, object] = field(default_factory=dict)
+    trust: float = 1.0
 
 
 Looks_for = Callable[[Scene], Found | None]
@@ -100,7 +104,7 @@ class KnownCause:
             if fact is not None:
                 facts[sign] = fact
         found = [facts[sign] for sign in self.signs if sign in facts]
-        doubt = math.prod(1.0 - sign.weight for sign in facts)
+        doubt = math.prod(1.0 - weight for weight in _weights(facts))
         values = _Values({k: v for fact in found for k, v in fact.values.items()})
         return Cause(
             self.id,
@@ -110,6 +114,15 @@ class KnownCause:
             tuple(dict.fromkeys(fact.sentence for fact in found if fact.sentence)),
             tuple(text.format_map(values) for text in self.avoid),
         )
+
+
+def _weights(facts: Mapping[Sign, Found]) -> Iterable[float]:
+    """Return how far each fact convinces: one that several signs show counts once."""
+    told: dict[object, float] = {}
+    for sign, fact in facts.items():
+        what = fact.sentence or sign
+        told[what] = max(told.get(what, 0.0), sign.weight * fact.trust)
+    return told.values()
 
 
 class _Values(dict[str, object]):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ...facts import FileLock, Frame, RankFacts
 from ..frames import worded
+from ..syscalls import SLEEPS
 from .known import Found, KnownCause, also, need, unless
 from .scene import Scene, find_frame
 from .signs import ranks_in_words
@@ -25,7 +26,10 @@ _POLLS = (
     (r"portalocker/\w+\.py", r"acquire|lock"),
     (r"fasteners/\w+\.py", r"acquire|_do_acquire"),
 )
+_SQLITE = r"/(?:lib\w*sqlite3?|_sqlite3)\b[^/]*\.so|/(?:sqlite3|aiosqlite|sqlalchemy|diskcache)/"
+_DATA_BASES = r"\.(?:db3?|sqlite3?)(?:-\w+)?$"
 _HUB = r"huggingface_hub/(?:utils/_fixes|file_download|_snapshot_download)\.py"
+_WAITS_FOR_THREADS = r"concurrent/futures/\w+\.py|(?:^|/)threading\.py|<frozen threading>"
 _METRIC = r"(?:datasets/metric|evaluate/module)\.py"
 _NO_LOCKS = r"No locks available|\[Errno 37\]|ENOLCK|[Ff]alling back to SoftFileLock"
 
@@ -119,21 +123,46 @@ def _ranks_wait_for_a_build(scene: Scene) -> Found | None:
 
 
 def _polling(scene: Scene) -> Frame | None:
-    """Return the frame in which the subject asks for a lock again and again."""
-    python = tuple(frame for frame in scene.frames if not frame.native)[:4]
-    found = (find_frame(python, file, function) for file, function in _POLLS)
-    return next((frame for frame in found if frame is not None), None)
+    """Return the frame in which the subject asks for a lock again and again, or a thread for which
+    it waits.
+    """
+    stacks = [scene.frames]
+    if scene.call == "futex" and scene.inside(_WAITS_FOR_THREADS) and scene.view is not None:
+        stacks += [thread.frames for thread in scene.view.threads]
+    for frames in stacks:
+        python = tuple(frame for frame in frames if not frame.native)[:4]
+        for file, function in _POLLS:
+            found = find_frame(python, file, function)
+            if found is not None:
+                return found
+    return None
 
 
 def _asks_for_a_file_lock(scene: Scene) -> Found | None:
-    """A rank waits in flock() or fcntl(), or asks for a lock on a file again and again."""
+    """A rank waits in flock() or fcntl(), or asks for a lock on a file again and again (filelock,
+    SQLite).
+    """
     frame, lock = _polling(scene), _held(scene)
     if frame is not None:
         return Found(f"it asks for a lock in {worded(frame)}", {"lock": _path(scene, frame)})
     if scene.call in ("flock", "fcntl") and (lock is None or lock.waiting):
         path = lock.path if lock is not None else _named(scene)
         return Found(f"it waits in {scene.call}() for {path}", {"lock": path})
-    return None
+    return _sqlite_is_busy(scene)
+
+
+def _sqlite_is_busy(scene: Scene) -> Found | None:
+    """Return the data base that SQLite wants to lock: it sleeps between two tries
+    (sqlite3_busy_timeout), and no system call says for what.
+    """
+    lock = _held(scene)
+    if scene.call not in SLEEPS or lock is None or scene.group is not None:
+        return None
+    inside = next((f for f in scene.inner if re.search(_SQLITE, f.file)), None)
+    if inside is None and not re.search(_DATA_BASES, lock.path):
+        return None
+    where = f", in {worded(inside)}" if inside is not None and not inside.native else ""
+    return Found(f"SQLite asks for {lock.path} again and again{where}", {"lock": lock.path})
 
 
 def _path(scene: Scene, frame: Frame) -> str:
@@ -141,9 +170,14 @@ def _path(scene: Scene, frame: Frame) -> str:
     held, stale = _held(scene), _stale(scene)
     if held is not None or stale is not None:
         return (held or stale).path  # type: ignore[union-attr]  # one of them is
+    return _told(frame) or "a lock file"
+
+
+def _told(frame: Frame) -> str:
+    """Return the path of the lock file that a frame asks for, "" if it does not say."""
     about = dict(frame.locals)
     names = ("lock_filename", "canonical_path", "lock_file")
-    return next((about[n].strip("'\"") for n in names if n in about), "a lock file")
+    return next((about[n].strip("'\"") for n in names if n in about), "")
 
 
 def _named(scene: Scene) -> str:
@@ -156,7 +190,11 @@ def _held(scene: Scene) -> FileLock | None:
     looks = scene.subject.looks if scene.subject else ()
     known = [lock for look in reversed(looks) for lock in look.locks if lock.holder is not None]
     wanted = [lock for lock in known if lock.waiting]
-    found = next(iter(wanted or known), None)
+    frame = _polling(scene)
+    # Of a path a part may be masked; what is asked for is told from other files by its name.
+    told = _told(frame).rpartition("/")[2] if frame is not None else ""
+    named = [lock for lock in known if told and lock.path.endswith(told)]
+    found = next(iter(wanted or named or known), None)
     wait = scene.verdict.waits_for
     if found is None and wait is not None and wait.kind == "lock" and wait.pid is not None:
         return FileLock(wait.what or wait.detail, 0, wait.pid, wait.process or "")

@@ -10,7 +10,7 @@ from ..peers import claimed_world
 from .addresses import is_loopback
 from .known import Found, KnownCause, also, need, unless
 from .scene import Scene
-from .signs import makes_a_group, ranks_in_words
+from .signs import makes_a_group, ranks_in_words, wait_in_words
 
 _INTERACTIVE = ("bash", "interactive")  # job names under which Lightning ignores Slurm
 _LAUNCHERS = ("TORCHELASTIC_RUN_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
@@ -95,7 +95,10 @@ def _variables_of_a_launcher(scene: Scene) -> Found | None:
     if not names:
         return None
     words = ", ".join(f"{name}={environment[name]}" for name in names)
-    return Found(f"{words} without torchrun, srun or mpirun", {"names": " and ".join(names)})
+    values = {"names": " and ".join(names)}
+    # All of them together may well be those of a launcher that is not known here (DeepSpeed's).
+    whole = all(environment.get(name) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
+    return Found(f"{words} without torchrun, srun or mpirun", values, 0.6 if whole else 1.0)
 
 
 def _task_of_slurm(scene: Scene) -> Found | None:
@@ -146,7 +149,7 @@ def _left_with_success(scene: Scene) -> Found | None:
 def _others_go_on(scene: Scene) -> Found | None:
     """Others wait for it, or go on without it."""
     waiting = scene.verdict.ranks.waiting
-    return Found(f"{ranks_in_words(waiting)} wait for it") if waiting else None
+    return Found(f"{wait_in_words(waiting)} for it") if waiting else None
 
 
 def _left_with_failure(scene: Scene) -> Found | None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import signal
 from collections.abc import Iterator
 
-from ...facts import Frame
+from ...facts import Frame, RankFacts
 from ..collective_logs import MAKES_GROUPS, WRAPS
 from ..distributed import group_wait
 from ..entries import entries
 from ..frames import owner, worded
 from ..mismatch import Mismatch, MismatchKind
 from .known import Found, KnownCause, also, need, unless
-from .scene import Scene
+from .scene import Scene, find_frame
 from .signs import ended_with, makes_a_group, native_in, ranks_in_words
 
 _LIGHTNING = r"(?:pytorch_lightning|lightning/pytorch)"
@@ -34,7 +36,14 @@ _SYNCS_PARAMETERS = (
 _OUT_OF_THE_LOOP = (
     (rf"{_LIGHTNING}/loops/fit_loop\.py", "on_advance_end|on_run_end|teardown"),
     (rf"{_LIGHTNING}/loops/training_epoch_loop\.py", "on_advance_end|on_run_end|teardown"),
-    (rf"{_LIGHTNING}/trainer/trainer\.py", "_teardown|_run_stage|_run"),
+    (rf"{_LIGHTNING}/trainer/trainer\.py", "_teardown"),
+    (rf"{_LIGHTNING}/trainer/call\.py", "_call_teardown_hook"),
+)
+_ABORTED = (-signal.SIGABRT, 128 + signal.SIGABRT)
+# What gloo, NCCL and MPI say where another rank does not do the same, or is gone.
+_CONNECTION_LOST = (
+    r"[Cc]onnection (?:closed|reset) by peer|(?i:gloo)\b|\bop\.preamble|NCCL error|ncclSystemError"
+    r"|ncclRemoteError|message truncated|MPI_ERR_TRUNCATE"
 )
 _IN_THE_LOOP = (rf"{_LIGHTNING}/loops/training_epoch_loop\.py", "advance")
 
@@ -129,9 +138,14 @@ def _meeting_calls(scene: Scene) -> Iterator[tuple[int, str, Frame | None]]:
         if group_wait(view) != "collective":
             continue
         named = (e.named(f) for f in view.frames for e in entries(f) if e.collective)
-        call = next(named, "")
+        call = next(named, "") or _in_backward(view.frames)
         own = next((f for f in view.frames if owner(f, scene.job.package) == "user"), None)
         yield rank, call.rpartition(".")[2], own
+
+
+def _in_backward(frames: tuple[Frame, ...]) -> str:
+    """Return "backward" for a rank that waits in the collectives of DDP's backward."""
+    return "backward" if find_frame(frames[:4], r"torch/autograd/graph\.py") is not None else ""
 
 
 def _stacks_differ(scene: Scene) -> Found | None:
@@ -195,6 +209,25 @@ def _differ(scene: Scene) -> Found | None:
     """Ranks are in different collectives, by their logs or by their stacks."""
     found = _another_call_in_its_place(scene) or _stacks_differ(scene)
     return None if found is None else Found("", found.values)
+
+
+def _ended_by_something_else(scene: Scene) -> Found | None:
+    """A rank crashed elsewhere than in that collective: gloo aborts a rank that gets more than it
+    has room for, and its peers lose the connection.
+    """
+    found = scene.mismatch
+    if scene.verdict.outcome != "crash":
+        return None
+    if found is not None and any(_ended_in(found, facts) for facts in scene.culprits):
+        return None
+    return Found("it ended elsewhere")
+
+
+def _ended_in(found: Mismatch, facts: RankFacts) -> bool:
+    lost = facts.status in _ABORTED or re.search(_CONNECTION_LOST, facts.error) is not None
+    logs = (log for log in facts.collectives if log.source == "ring")
+    last = [one for log in logs for one in log.operations if one.group == found.group][-1:]
+    return lost and any(one.number == found.number for one in last)
 
 
 def _compares_parameters(scene: Scene) -> Found | None:
@@ -266,6 +299,7 @@ CAUSES = (
             also(_another_call_in_its_place, 0.6),
             also(_all_meet, 0.2),
             unless(_called_by_some),
+            unless(_ended_by_something_else),
         ),
         why="{sentence}. Collectives meet in the order in which each rank calls them; these do "
         "not fit.",
@@ -274,6 +308,7 @@ CAUSES = (
             "tensors of the same size and type on all ranks; pad what differs",
         ),
         references=(f"{_PL}#19106", "pytorch/pytorch#25390"),
+        outcomes=("hang", "interrupted", "crash"),
     ),
     KnownCause(
         id="group-on-some-ranks",
@@ -308,7 +343,7 @@ CAUSES = (
         title="the model has other parameters on some ranks than on others",
         signs=(
             need(_different_parameters, 0.55),
-            also(_parameters_differ, 0.75),
+            also(_parameters_differ, 0.85),
         ),
         why="DDP compares parameters when it is made. Where they differ, the ranks that notice end "
         "or wait, and the others go on to a collective that nobody joins.",
@@ -324,7 +359,7 @@ CAUSES = (
         title="some ranks have fewer batches than others",
         signs=(
             need(_some_are_through, 0.5),
-            also(_out_of_the_loop, 0.3),
+            also(_out_of_the_loop, 0.5),
             also(_left_a_loop_early, 0.65),
         ),
         why="{sentence}. In DDP every backward waits for all ranks, also for those that have no "

@@ -24,19 +24,21 @@ _PYTHON_SIGNALS = re.compile(r"signal_(?:pause|sigwait\w*|sigtimedwait)\w*|sigwa
 
 
 def _sleeps_in_native_code(scene: Scene) -> Found | None:
-    """A rank sleeps in a native function that the job's own code called, without the GIL."""
+    """A rank sleeps in a native function, without the GIL, most of all one that the job's own code
+    called.
+    """
     view, frame = scene.view, inner(scene.frames)
     if view is None or frame is None or view.running or view.holds_gil or view.state != "S":
         return None
-    if owner(frame, scene.job.package) not in ("user", "step") and "ctypes" not in frame.file:
-        return None
+    own = owner(frame, scene.job.package) in ("user", "step") or "ctypes" in frame.file
     native = called_from_python(scene.frames)
-    foreign = native is not None and (not of_libc(native) or through_ctypes(scene.frames))
-    if not foreign and scene.call != "pause":
+    foreign = native is not None and (not of_libc(native) or (own and through_ctypes(scene.frames)))
+    if not foreign and not (own and scene.call == "pause"):
         return None
     call = in_words(native) if native is not None else f"{scene.call}()"
     told = f", in {scene.call}" if scene.call else ""
-    return Found(f"it sleeps in {call}{told}, called in {place(view)}", {"call": call})
+    words = f"it sleeps in {call}{told}, called in {place(view)}"
+    return Found(words, {"call": call}, trust=1.0 if own else 0.6)
 
 
 def _by_ctypes(scene: Scene) -> Found | None:

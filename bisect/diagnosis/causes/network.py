@@ -8,7 +8,7 @@ from ...facts import Socket
 from ..frames import worded
 from .addresses import host_of, is_loopback, is_talking, port_of
 from .known import Found, KnownCause, also, need, unless
-from .scene import Scene
+from .scene import Scene, find_frame
 from .signs import ended_with, makes_a_group, meets_its_peers, native_name, through_a_proxy
 
 # Python's wrappers; getaddrinfo and its like are C, and the resolver below them is libc's.
@@ -18,6 +18,8 @@ _LOOKUPS_NATIVE = re.compile(
     r"|_*(?:res|GI___res)_\w*(?:send|query|search)\w*|_nss_dns_\w+|send_dg|send_vc)\b"
 )
 _DNS = "53"
+# As the kernel shortens their names: systemd-resolved, unscd, sssd's responder for nss.
+_RESOLVERS = ("systemd-resolve", "nscd", "unscd", "sssd_nss")
 
 
 def _opening(scene: Scene) -> tuple[Socket, ...]:
@@ -137,26 +139,42 @@ def _looks_up_a_name(scene: Scene) -> Found | None:
     for native in scene.frames[:12]:
         if native.native and _LOOKUPS_NATIVE.search(native.name):
             return Found(f"native frame {native_name(native)}")
-    return _asks_a_name_server(scene)
+    return _a_thread_looks_up(scene) or _asks_a_name_server(scene)
+
+
+def _a_thread_looks_up(scene: Scene) -> Found | None:
+    """Return the look-up that an event loop had a thread make: asyncio asks a pool of threads."""
+    if scene.group is not None or scene.inside(r"asyncio/\S+\.py|fsspec/asyn\.py") is None:
+        return None
+    for thread in scene.view.threads if scene.view else ():
+        frame = find_frame(thread.frames[:4], r"(?:^|/)socket\.py", _LOOKUPS_PYTHON)
+        if frame is not None:
+            return Found(f"frame {worded(frame)} in thread {thread.name or thread.os_id}")
+    return None
 
 
 def _asks_a_name_server(scene: Scene) -> Found | None:
-    """Its system call is about a socket to port 53, a name server's."""
-    socket = scene.blocking
-    if socket is None or socket.family == "unix" or port_of(socket.peer) != _DNS:
-        return None
-    server = host_of(socket.peer)
-    listed = ", of resolv.conf" if server in scene.job.machine.nameservers else ""
-    return Found(f"it waits for the name server {server}{listed}", {"server": server})
+    """Its system call is about a socket to port 53, a name server's, or to the machine's resolver
+    (systemd-resolved, nscd).
+    """
+    own = (scene.blocking,) if scene.blocking is not None else scene.blocking_threads
+    for socket in own:
+        if socket.family == "unix":
+            if any(name in _RESOLVERS for name in socket.peer_names):
+                return Found(f"it waits for {socket.peer_names[0]}", {"server": socket.peer})
+        elif port_of(socket.peer) == _DNS:
+            server = host_of(socket.peer)
+            listed = ", of resolv.conf" if server in scene.job.machine.nameservers else ""
+            return Found(f"it waits for the name server {server}{listed}", {"server": server})
+    return None
 
 
 def _talks_to_a_server(scene: Scene) -> Found | None:
     """It waits for a server outside of the job."""
     if scene.group is not None:
         return None
-    for look, socket in scene.outward:
-        who = "" if look is scene.family[0] else f" of {look.name}"
-        return Found(f"connection{who} to {socket.peer} {socket.state}", {"peer": socket.peer})
+    for socket in scene.awaited:
+        return Found(f"it waits for {socket.peer}, {socket.state}", {"peer": socket.peer})
     return None
 
 
@@ -208,7 +226,7 @@ CAUSES = (
         signs=(
             need(_no_such_interface, 0.65),
             need(_interface_is_wanted, 0.3),
-            also(_gloo_finds_no_address, 0.6),
+            also(_gloo_finds_no_address, 0.85),
         ),
         why="{variable}={value} fits no interface here.",
         avoid=(
@@ -247,9 +265,10 @@ CAUSES = (
     ),
     KnownCause(
         id="proxy-silent",
-        title="the connection goes through a proxy, and the proxy does not answer",
-        signs=(need(through_a_proxy, 0.75), need(_talks_to_a_server, 0.4)),
-        why="What is waited for is not the server but the proxy at {peer}, which {variable} names.",
+        title="the connection goes through a proxy, and nothing comes back",
+        signs=(need(through_a_proxy, 0.65), need(_talks_to_a_server, 0.4)),
+        why="What is waited for is not the server itself but the proxy at {peer}, which {variable} "
+        "names: it does not answer, or waits for the server in vain.",
         avoid=(
             "NO_PROXY with the names and addresses that are reached directly: `localhost` alone "
             "does not cover the addresses of the nodes",
@@ -277,7 +296,7 @@ CAUSES = (
     KnownCause(
         id="hostname-is-loopback",
         title="the machine's own name means 127.x, and the other nodes are told that address",
-        signs=(need(_meshed_with_itself, 0.75), also(_spans_nodes, 0.5)),
+        signs=(need(_meshed_with_itself, 0.6), need(_spans_nodes, 0.45)),
         why="gloo tells the others the address of the machine's own name. /etc/hosts says that it "
         "is the machine itself, so each node connects to itself.",
         avoid=(

@@ -12,6 +12,8 @@ from .scene import Scene
 
 _WRITES = re.compile(r"writev?|pwritev2|send(?:to|msg|mmsg|file)|v?m?splice")
 _READS = re.compile(r"readv?|preadv2|recv(?:from|msg)|splice")
+_ACCEPTS = re.compile(r"accept4?")
+_MESSAGES = re.compile(r"msgrcv|mq_timedreceive")
 _OPENS = re.compile(r"openat2?|open")
 _STREAMS = {0: "its standard input", 1: "its standard output", 2: "its standard error"}
 # Of Linux 5.x and 6.x: where room in a full pipe, and a partner for a fifo, are waited for.
@@ -141,6 +143,31 @@ def _peer_does_not_read(scene: Scene) -> Found | None:
     return Found(f"{who} is at the other end and does not read", {"reader": who})
 
 
+def _waits_to_be_called(scene: Scene) -> Found | None:
+    """A process waits for a connection, a message or an event: accept(), a datagram, msgrcv()."""
+    for view in reversed(blocked(scene)):
+        what = _called_by(view) if not view.running and scene.group is None else ""
+        if what:
+            values = {"what": what, "place": place(view)}
+            return Found(f"{whose(scene, view)} waits in {view.call_name} for {what}", values)
+    return None
+
+
+def _called_by(view: Seen) -> str:
+    """Return in words what comes from outside and ends the call, "" for any other call."""
+    if _MESSAGES.fullmatch(view.call_name):
+        return "a message in a queue of the kernel"
+    for one in view.call.descriptors if view.call is not None else ():
+        socket = one.socket
+        if socket is not None and (_ACCEPTS.fullmatch(view.call_name) or socket.state == "LISTEN"):
+            return f"a connection to {socket.local or one.path}"
+        if socket is not None and socket.family.startswith("udp") and not socket.peer:
+            return f"a datagram to {socket.local or one.path}"
+        if one.kind == "anon" and _READS.fullmatch(view.call_name):
+            return f"an event ({one.path.removeprefix('anon_inode:').strip('[]')})"
+    return ""
+
+
 # ---- causes --------------------------------------------------------------------------------------
 
 CAUSES = (
@@ -184,5 +211,20 @@ CAUSES = (
             "a time limit for the socket (settimeout), and an upload in the background",
         ),
         references=("https://man7.org/linux/man-pages/man7/tcp.7.html",),
+    ),
+    KnownCause(
+        id="nobody-sends",
+        title="a process waits for a connection or a message that does not come",
+        signs=(need(_waits_to_be_called, 0.6),),
+        why="In {place} it waits for {what}, without a limit; whoever was to come has not started, "
+        "went elsewhere (another port or host), or has left.",
+        avoid=(
+            "look at the other side: did it start, and does it know that port or queue?",
+            "a time limit (settimeout, select, poll): an error in place of silence",
+        ),
+        references=(
+            "https://man7.org/linux/man-pages/man2/accept.2.html",
+            "https://man7.org/linux/man-pages/man2/msgrcv.2.html",
+        ),
     ),
 )

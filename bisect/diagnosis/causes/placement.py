@@ -17,6 +17,12 @@ _ray_waits = frame_in(
     r"get|get_objects|wait|auto_init_wrapper|wrapper",
     "A process waits for an answer of Ray (ray.get, ray.wait)",
 )
+_starts_ray = frame_in(
+    r"ray/_private/(?:worker|node|services|state|utils|gcs_utils)\.py|ray/_raylet\S*",
+    r"init|connect|__init__|start_\w+|_?wait_\w+|wait_for_\w+|_\w*connect\w*|get_node\w*"
+    r"|node_table|internal_kv_\w+|_internal_kv_\w+|check_health|_write_cluster_info_to_kv",
+    "A process starts Ray, or asks its head for the cluster (ray.init)",
+)
 _engine = frame_in(
     r"vllm/\S*(?:shm_broadcast|core_client|engine/utils|multiproc_executor|engine/core)\.py",
     r"acquire_read|acquire_write|dequeue|wait_for_engine_startup|wait_for_ready|wait_until_ready"
@@ -71,7 +77,7 @@ CAUSES = (
     KnownCause(
         id="ray-task",
         title="an actor or task of Ray does not answer",
-        signs=(need(_ray_waits, 0.55), also(_not_placed, 0.4), unless(_placement)),
+        signs=(need(_ray_waits, 0.6), also(_not_placed, 0.4), unless(_placement)),
         why="The driver waits for a result; the actor that owes it is not started yet, or is stuck "
         "itself: it is another process, often on another node.",
         avoid=(
@@ -79,6 +85,19 @@ CAUSES = (
             "the same versions of ray, vllm and torch everywhere",
         ),
         references=("ray-project/ray#3233", "OpenRLHF/OpenRLHF#492", "huggingface/open-r1#617"),
+    ),
+    KnownCause(
+        id="ray-start",
+        title="Ray does not come up, or its head does not answer",
+        signs=(need(_starts_ray, 0.6), unless(_ray_waits), unless(_placement)),
+        why="ray.init waits for Ray's own processes (the GCS at the head, this node's raylet), and "
+        "they do not answer: not started, not reached through a proxy, or of another version.",
+        avoid=(
+            "`ray status` and /tmp/ray/session_latest/logs (gcs_server.out, raylet.out) say why",
+            "no_proxy with the addresses of all nodes: gRPC goes through http_proxy otherwise",
+            "end what is left of earlier jobs (`ray stop`); the same version of ray everywhere",
+        ),
+        references=("ray-project/ray#19294", "ray-project/ray#43070", "ray-project/ray#37757"),
     ),
     KnownCause(
         id="vllm-workers",

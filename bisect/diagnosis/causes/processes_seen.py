@@ -20,13 +20,17 @@ _OF_PYTHON = re.compile(
     r"/libpython[^/]*$|/bin/python[^/]*$|/Python-[\d.]+/|/lib-dynload/(?!_ctypes)"
 )
 _OF_LIBC = re.compile(r"/(?:libc|libpthread|libm|ld-linux[^/.]*|ld-musl[^/.]*)[.-][^/]*$")
+# Packages with threads, and processes, of their own that send what a job logs.
+EXPORTERS = r"/(?:opentelemetry|wandb|tqdm|sentry_sdk|prometheus_client|ddtrace|posthog)/\S+\.py$"
 # Threads that exporters, progress bars and pools keep, some also in what is forked.
 _SERVES = re.compile(
     r"/(?:threading|queue|selectors|socketserver)\.py$|/concurrent/futures/thread\.py$"
     r"|/multiprocessing/(?:queues|connection|synchronize|resource_sharer)\.py$"
-    r"|/(?:opentelemetry|wandb|tqdm|sentry_sdk|prometheus_client|ddtrace|posthog)/\S+\.py$"
     r"|/torch/_inductor/\S+\.py$|<frozen threading>"
+    rf"|{EXPORTERS}"
 )
+_EXPORTS = re.compile(EXPORTERS)
+_LOOPS = re.compile(r"/asyncio/\w+\.py$")  # W&B's thread runs an event loop
 # Where a parent waits for what its workers do: (file, function).
 _WAITS_FOR_WORKERS = (
     (r"torch/utils/data/dataloader\.py", r"_try_get_data|_get_data|_shutdown_workers|__next__"),
@@ -122,7 +126,10 @@ def is_serving(thread: Thread) -> bool:
     nothing that anybody else waits for.
     """
     python = [frame for frame in thread.frames if not frame.native]
-    return bool(python) and all(_SERVES.search(frame.file) for frame in python)
+    own = any(_EXPORTS.search(frame.file) for frame in python)
+    return bool(python) and all(
+        _SERVES.search(frame.file) or (own and _LOOPS.search(frame.file)) for frame in python
+    )
 
 
 def sleeps_for_ever(view: Seen) -> bool:

@@ -6,6 +6,7 @@ import re
 
 from ..frames import worded
 from .known import Found, KnownCause, also, need, unless
+from .processes_seen import blocked
 from .scene import Scene
 from .signs import frame_in, others_wait_for_it
 
@@ -51,6 +52,14 @@ def _asking_child(scene: Scene) -> Found | None:
     return None
 
 
+def _waits_for_the_asking(scene: Scene) -> Found | None:
+    """The rank waits for that program."""
+    for view in blocked(scene)[1:]:
+        if _ASKING_PROGRAMS.fullmatch(view.look.name):
+            return Found(f"it waits for {view.look.name} ({view.look.pid})")
+    return None
+
+
 _wandb_asks = frame_in(
     r"wandb/(?:sdk/lib/(?:apikey|wbauth/prompt|timed_input)|errors/term|util|sdk/wandb_login)\.py",
     r"prompt\w*|_prompt\w*|terminput|_terminput|confirm|timed_input|_posix_timed_input"
@@ -89,7 +98,7 @@ CAUSES = (
     KnownCause(
         id="password-prompt",
         title="a program that a rank started asks for a password",
-        signs=(need(_asking_child, 0.85),),
+        signs=(need(_asking_child, 0.7), also(_waits_for_the_asking, 0.5)),
         why="{program} asks on a terminal, and nobody answers.",
         avoid=("keys or tokens instead of passwords; ssh -o BatchMode=yes fails and does not ask",),
         references=("deepspeedai/DeepSpeed#1832",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from ...facts import RankFacts
 from .addresses import is_loopback, port_of
 from .known import Found, KnownCause, also, need, unless
 from .membership import group_values, number
@@ -22,14 +23,19 @@ _JOINED = re.compile(
 
 def _same_rank_twice(scene: Scene) -> Found | None:
     """Two processes make the group with the same rank."""
-    inside = [group_values(scene, r).get("rank") for r in scene.living]
-    variables = [number(r.environment.get("RANK", "")) for r in scene.living]
-    for numbers in (inside, variables):
-        counted = Counter(n for n in numbers if n is not None)
-        twice = next((n for n, times in counted.items() if times > 1), None)
-        if twice is not None:
-            return Found(f"{counted[twice]} processes say that they are rank {twice}")
-    return None
+    counted = Counter(n for r in scene.living if (n := _rank_it_claims(scene, r)) is not None)
+    twice = next((n for n, times in counted.items() if times > 1), None)
+    if twice is None:
+        return None
+    return Found(f"{counted[twice]} processes say that they are rank {twice}")
+
+
+def _rank_it_claims(scene: Scene, facts: RankFacts) -> int | None:
+    """Return the rank with which a process makes its group; what it was told by a variable counts
+    only where its frames do not say.
+    """
+    inside = group_values(scene, facts).get("rank")
+    return number(facts.environment.get("RANK", "")) if inside is None else inside
 
 
 def _too_many_joined(scene: Scene) -> Found | None:
@@ -49,7 +55,7 @@ def _too_many_joined(scene: Scene) -> Found | None:
 def _masters_differ(scene: Scene) -> Found | None:
     """MASTER_ADDR or MASTER_PORT is not the same on every rank."""
     for name in ("MASTER_PORT", "MASTER_ADDR"):
-        values = {r.rank: v for r in scene.living if (v := r.environment.get(name))}
+        values = {r.rank: v for r in scene.living if (v := _master(scene, r, name))}
         told = {_same_name(v) if name == "MASTER_ADDR" else v for v in values.values()}
         if len(told) > 1:
             first, other = list(dict.fromkeys(values.values()))[:2]
@@ -59,6 +65,18 @@ def _masters_differ(scene: Scene) -> Found | None:
                 {"name": name},
             )
     return None
+
+
+def _master(scene: Scene, facts: RankFacts, name: str) -> str:
+    """Return where a rank looks for the store, "" if it is told neither by a variable nor by the
+    frames in which it does so: a script may pass an address of its own (init_method, store).
+    """
+    view = scene.views.get(facts.rank)
+    told = dict(pair for frame in view.frames if view for pair in frame.locals) if view else {}
+    if told.get("init_method", "").strip("'\"").startswith(("tcp://", "file://")):
+        return ""
+    local = {"MASTER_PORT": "master_port", "MASTER_ADDR": "master_addr"}[name]
+    return told.get(local, "").strip("'\"") or facts.environment.get(name, "")
 
 
 def _same_name(address: str) -> str:
@@ -119,7 +137,7 @@ CAUSES = (
     KnownCause(
         id="more-joins-than-world",
         title="more processes joined the store than the world has ranks",
-        signs=(need(_too_many_joined, 0.85),),
+        signs=(need(_too_many_joined, 0.75),),
         why="{joined} joins were counted for a world of {world}: a second job, or an earlier "
         "attempt of this one, uses the same store.",
         avoid=(

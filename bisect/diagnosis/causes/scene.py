@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
-from ...facts import Frame, JobFacts, Look, RankFacts, Socket, Syscall, Verdict
+from ...facts import Descriptor, Frame, JobFacts, Kernel, Look, RankFacts, Socket, Syscall, Verdict
 from ..collectives import mismatch
 from ..distributed import GroupWait, group_wait
 from ..frames import job_frames, owner, short
@@ -142,18 +142,60 @@ class Scene:
     @cached_property
     def blocking_threads(self) -> tuple[Socket, ...]:
         """The same for the system calls of the subject's other threads."""
-        look = self.view.look if self.view else None
-        others = [k.syscall for k in look.kernel if k.tid != look.pid] if look else []
-        return tuple(s for call in others if (s := self._socket_of(call)) is not None)
+        if self.view is None:
+            return ()
+        look = self.view.look
+        return self._sockets_of(task for task in look.kernel if task.tid != look.pid)
+
+    @cached_property
+    def blocking_natively(self) -> tuple[Socket, ...]:
+        """The same for those of them that are no threads of Python: a library's own."""
+        if self.view is None or not self.view.threads:
+            return ()
+        python = {thread.os_id for thread in self.view.threads}
+        return self._sockets_of(task for task in self.view.look.kernel if task.tid not in python)
+
+    def _sockets_of(self, tasks: Iterable[Kernel]) -> tuple[Socket, ...]:
+        return tuple(s for k in tasks if (s := self._socket_of(k.syscall)) is not None)
 
     def _socket_of(self, call: Syscall | None) -> Socket | None:
-        for descriptor in call.descriptors if call else ():
-            inode = "".join(c for c in descriptor.path if c.isdigit())
-            known = self.view.look.sockets if self.view else ()
-            found = descriptor.socket or next((s for s in known if str(s.inode) == inode), None)
-            if found is not None and (is_talking(found) or is_local(found)):
-                return found
-        return None
+        """Return the socket with another end that a call is about: of several, as an event loop
+        has them, one that leads out of the job before its own.
+        """
+        found = [
+            socket
+            for descriptor in (call.descriptors if call else ())
+            if (socket := self._socket_at(descriptor)) is not None
+            and (is_talking(socket) or is_local(socket))
+        ]
+        own = {self.view.look.pid} if self.view else set()
+        strangers = (s for s in found if not set(s.peer_pids) & self.job_pids)
+        others = (s for s in found if set(s.peer_pids) - own)
+        return next(strangers, None) or next(others, None) or next(iter(found), None)
+
+    def _socket_at(self, descriptor: Descriptor) -> Socket | None:
+        inode = "".join(c for c in descriptor.path if c.isdigit())
+        known = self.view.look.sockets if self.view else ()
+        return descriptor.socket or next((s for s in known if str(s.inode) == inode), None)
+
+    @cached_property
+    def awaited(self) -> tuple[Socket, ...]:
+        """The connections out of the job that something waits for: what the subject's system call
+        is about, else those of its other threads; those of a helper, if it waits for that.
+        """
+        wait = self.verdict.waits_for
+        helper = wait.pid if wait is not None and wait.kind == "process" else None
+        return tuple(s for look, s in self.outward if s in self.asked or look.pid == helper)
+
+    @cached_property
+    def asked(self) -> tuple[Socket, ...]:
+        """The sockets that the subject's system call is about, else those of its other threads."""
+        return (self.blocking,) if self.blocking is not None else self.blocking_threads
+
+    @cached_property
+    def awaited_peers(self) -> tuple[Socket, ...]:
+        """The sockets that something waits for whose other end a process outside the job has."""
+        return tuple(s for s in self.asked if s.peer_pids and not set(s.peer_pids) & self.job_pids)
 
     @cached_property
     def outward(self) -> tuple[tuple[Look, Socket], ...]:

@@ -63,6 +63,14 @@ def _server_is_silent(scene: Scene) -> Found | None:
     return None
 
 
+def _helper_does_not_run(scene: Scene) -> Found | None:
+    """W&B's process is stopped, frozen or in the kernel: its server is not what is waited for."""
+    for look in _services(scene):
+        if look.state in "TtD" or look.frozen:
+            return Found(f"{look.name} ({look.pid}) is in state {look.state}")
+    return None
+
+
 def _server_is_unreachable(scene: Scene) -> Found | None:
     """The connection to W&B's server is asked for and not answered (SYN_SENT)."""
     for look, socket in _connections(scene):
@@ -159,6 +167,7 @@ CAUSES = (
             also(_server_sends_nothing, 0.6),
             also(others_wait_for_it, 0.1),
             unless(through_a_proxy),
+            unless(_helper_does_not_run),
         ),
         why="{who} is connected to {peer}, which sends nothing. W&B waits for about two minutes, "
         "the other ranks for as long as their time-out lets them.",
@@ -177,6 +186,7 @@ CAUSES = (
             need(in_wandb, 0.5),
             need(_server_is_unreachable, 0.75),
             unless(through_a_proxy),
+            unless(_helper_does_not_run),
         ),
         why="Nothing answers the connection to {peer}: no route, or a firewall is silent. Compute "
         "nodes often have no way out.",
@@ -195,6 +205,7 @@ CAUSES = (
             need(in_wandb, 0.4),
             need(_has_no_connection, 0.35),
             also(_log_complains, 0.6),
+            unless(_helper_does_not_run),
         ),
         why="W&B has no connection to a server at the moment, and wandb.init waits until it has.",
         avoid=(_OFFLINE, _DISABLED, "look at WANDB_BASE_URL, and at W&B's debug-core.log"),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ...facts import Frame, Look, Socket
 from ..frames import worded
 from .known import Found, Looks_for, said
 from .scene import Scene
+
+_LOGGED = 0.8  # what a line that was logged is worth, next to the error that ended a rank
 
 
 def frame_in(file: str, function: str, words: str) -> Looks_for:
@@ -48,9 +51,12 @@ def ended_with(pattern: str, words: str) -> Looks_for:
         if found is None:
             return None
         facts, match = found
-        values = {name: value for name, value in match.groupdict().items() if value is not None}
+        values: dict[str, object] = {k: v for k, v in match.groupdict().items() if v is not None}
+        values["rank"] = facts.rank
         quoted = " ".join(match[0].split())[:160]
-        return Found(f'rank {facts.rank} ended with "{quoted}"', {"rank": facts.rank} | values)
+        if not facts.error:  # one line of many, and perhaps an old one
+            return Found(f'rank {facts.rank} wrote "{quoted}" before it ended', values, _LOGGED)
+        return Found(f'rank {facts.rank} ended with "{quoted}"', values)
 
     return looks_for
 
@@ -74,13 +80,15 @@ def meets_its_peers(scene: Scene) -> Found | None:
 def others_wait_for_it(scene: Scene) -> Found | None:
     """Other ranks wait for this one."""
     waiting = scene.waiting_for_it()
-    return Found(f"{ranks_in_words(waiting)} wait for it") if waiting else None
+    return Found(f"{wait_in_words(waiting)} for it") if waiting else None
 
 
 def nothing_came(scene: Scene) -> Found | None:
     """No byte came over its connection between the first look and the last."""
-    own = scene.blocking
-    return silence(scene, [(k, s) for k, s in scene.outward if own is None or s == own])
+    asked = scene.asked
+    found = silence(scene, [(k, s) for k, s in scene.outward if not asked or s in asked])
+    # Nothing comes over one that is not in use either.
+    return found if asked or found is None else replace(found, trust=0.5)
 
 
 def silence(scene: Scene, connections: Iterable[tuple[Look, Socket]]) -> Found | None:
@@ -100,8 +108,8 @@ def silence(scene: Scene, connections: Iterable[tuple[Look, Socket]]) -> Found |
 
 
 def through_a_proxy(scene: Scene) -> Found | None:
-    """The other end of its connection is the proxy that a variable names."""
-    for _, socket in scene.outward:
+    """The other end of the connection that it waits for is the proxy that a variable names."""
+    for socket in scene.awaited:
         name = scene.proxy_at(socket.peer)
         if name:
             return Found(f"{socket.peer} is the proxy of {name}", {"variable": name})
@@ -116,6 +124,11 @@ def ranks_in_words(ranks: tuple[int, ...]) -> str:
     if len(shown) > 6:
         shown = [*shown[:5], f"{len(shown) - 5} more"]
     return f"ranks {', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def wait_in_words(ranks: tuple[int, ...]) -> str:
+    """Return "rank 1 waits", or "ranks 0, 2 and 3 wait"."""
+    return f"{ranks_in_words(ranks)} wait{'s' if len(ranks) == 1 else ''}"
 
 
 def native_name(frame: Frame) -> str:

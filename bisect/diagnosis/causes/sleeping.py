@@ -4,12 +4,19 @@ told to.
 
 from __future__ import annotations
 
-from ..frames import owner, worded
+import itertools
+import re
+from dataclasses import replace
+
+from ..frames import dotted, owner, worded
 from ..syscalls import SLEEPS
 from .known import Found, KnownCause, also, need, unless
 from .scene import Scene
 from .signs import frame_in, others_wait_for_it
 
+_WAITS = r"(?:^|/)(?:threading|queue|signal|asyncio/\w+|selectors)\.py$|<frozen threading>"
+_NEAR = 3  # frames from where it sleeps: what is called further out is the job, not its handling
+_LOGGED = 0.7  # what a line is worth, perhaps an old one, next to the source
 _SHORT = 60.0  # seconds: whoever sleeps so long in one go does not poll
 _FAILURE = (
     r"(?i)\b(?:traceback|\w*error|\w*exception|failed|failure|will retry|retrying|try again"
@@ -29,6 +36,17 @@ def _own_code_sleeps(scene: Scene) -> Found | None:
     if wait is not None and wait.kind not in ("sleep", "rank"):
         return None
     return Found(f"it sleeps in {worded(frame)}", {"place": worded(frame)})
+
+
+def _stays_there(scene: Scene) -> Found | None:
+    """A rank sleeps in the job's own code, or waits there below an `except` (for an Event)."""
+    asleep = _own_code_sleeps(scene)
+    if asleep is not None or scene.view is None or scene.view.running:
+        return asleep
+    caught = _in_a_handler(scene) if scene.call in ("futex", "pause", *SLEEPS) else None
+    if caught is None or scene.group is not None:
+        return None
+    return Found(f"it waits in {worded(scene.python[0])}", caught.values)
 
 
 def _left(scene: Scene) -> tuple[float, ...]:
@@ -51,6 +69,26 @@ def _for_long(scene: Scene) -> Found | None:
     """The sleep is a long one."""
     left = _left(scene)
     return Found(f"{left[-1]:.0f} s of the sleep are left") if left and left[-1] > _SHORT else None
+
+
+def _in_a_handler(scene: Scene) -> Found | None:
+    """Its source shows that it sleeps below an `except`: an exception was raised and caught."""
+    if _again_and_again(scene) is not None:
+        return None  # a loop that looks whether a file is there yet goes by exceptions as well
+    own = itertools.dropwhile(lambda f: re.search(_WAITS, f.file) is not None, scene.python)
+    for frame in itertools.islice(own, _NEAR):
+        if owner(frame, scene.job.package) not in ("user", "step"):
+            return None
+        if frame.handler:
+            values = {"handler": frame.handler, "place": worded(frame)}
+            return Found(f"{worded(frame)} stands below `{frame.handler}`", values)
+    return None
+
+
+def _a_failure_was_caught(scene: Scene) -> Found | None:
+    """It sleeps below an `except`, or it logged an error, or that it would try again."""
+    wrote = _wrote_of_a_failure(scene)
+    return _in_a_handler(scene) or (replace(wrote, trust=_LOGGED) if wrote is not None else None)
 
 
 def _wrote_of_a_failure(scene: Scene) -> Found | None:
@@ -82,18 +120,33 @@ def _tries(scene: Scene) -> Found | None:
     return Found(f"what fails was called in {where}", {"place": where})
 
 
+def _a_library_sleeps(scene: Scene) -> Found | None:
+    """A rank sleeps in a library's code."""
+    view, wait = scene.view, scene.verdict.waits_for
+    frame = next(iter(scene.python), None)
+    if view is None or frame is None or view.running or view.holds_gil or scene.group is not None:
+        return None
+    asleep = scene.call in SLEEPS - {"pause"} and (wait is None or wait.kind == "sleep")
+    if not asleep or owner(frame, scene.job.package) != "library":
+        return None
+    own = next((f for f in scene.python if owner(f, scene.job.package) in ("user", "step")), None)
+    caller = f", called in {worded(own)}" if own is not None else ""
+    values = {"place": dotted(frame), "caller": caller}
+    return Found(f"it sleeps in {worded(frame)}, a library's code", values)
+
+
 CAUSES = (
     KnownCause(
         id="swallowed-exception",
-        title="a rank failed, went on as if nothing had happened, and sleeps",
+        title="a rank failed, nobody was told, and it stays where it caught the exception",
         signs=(
-            need(_own_code_sleeps, 0.4),
-            need(_wrote_of_a_failure, 0.4),
+            need(_stays_there, 0.4),
+            need(_a_failure_was_caught, 0.55),
             also(_for_long, 0.2),
             also(others_wait_for_it, 0.2),
         ),
-        why="It wrote of a failure, and now sleeps in {place}: an `except` has eaten the exception "
-        "that would have ended it. The others wait for it.",
+        why="It failed before, and now stays in {place}: an `except` has eaten the exception that "
+        "would have ended it. The others wait for it.",
         avoid=(
             "let the exception end the rank: torchrun then ends the others and says why",
             "`logging.exception` in that `except`, at least: it shows the traceback",
@@ -126,7 +179,7 @@ CAUSES = (
             also(_for_long, 0.3),
             also(others_wait_for_it, 0.2),
             unless(_again_and_again),
-            unless(_wrote_of_a_failure),
+            unless(_a_failure_was_caught),
         ),
         why="It sleeps in {place}. If it is to wait for better times after a failure, the failure "
         "was not shown.",
@@ -146,5 +199,22 @@ CAUSES = (
             "logging.basicConfig(level=logging.INFO): most of these libraries log each try",
         ),
         references=("https://tenacity.readthedocs.io/en/latest/",),
+    ),
+    KnownCause(
+        id="library-polls",
+        title="a library sleeps and looks, again and again, for something that does not come",
+        signs=(
+            need(_a_library_sleeps, 0.5),
+            also(_again_and_again, 0.1),
+            also(others_wait_for_it, 0.1),
+            unless(_tries),
+        ),
+        why="{place}{caller}, sleeps between two looks at something, or two tries. No system call "
+        "says at what.",
+        avoid=(
+            "logging.basicConfig(level=logging.DEBUG): most libraries then say what they wait for",
+            "a time limit for that call, if it takes one: an error in place of silence",
+        ),
+        references=("clearml/clearml#852", "ray-project/ray#43070"),
     ),
 )

@@ -6,11 +6,12 @@ from ..frames import owner, worded
 from .known import Found, KnownCause, also, need, unless
 from .membership import group_values
 from .scene import Scene
-from .signs import ended_with, makes_a_group, ranks_in_words
+from .signs import ended_with, makes_a_group, ranks_in_words, wait_in_words
 
 _LIGHTNING = r"(?:pytorch_lightning|lightning/pytorch)"
 _WANDB_STARTS = r"wandb/sdk/wandb_(?:init|login|setup)\.py"
 _HUB = r"(?:huggingface_hub|transformers/utils)/\S*(?:file_download|_http|hf_api|hub|_download)\.py"
+_TELLING = ("lock", "socket", "process", "pipe", "input", "file", "store", "stopped")
 _MAKES = frozenset(["mkdir", "mkdirat"])
 
 
@@ -128,11 +129,19 @@ def _in_its_own_code(scene: Scene) -> Found | None:
     return Found(f"it stands in {worded(frame)}", {"place": worded(frame)})
 
 
+def _waits_for_something_known(scene: Scene) -> Found | None:
+    """It is known what it waits for: a lock, a peer, a child, a file."""
+    wait = scene.verdict.waits_for
+    if wait is None or wait.kind not in _TELLING:
+        return None
+    return Found(f"it waits for a {wait.kind}")
+
+
 def _others_meet(scene: Scene) -> Found | None:
     """The others wait for it in a collective or where the group is made."""
     waiting = [r for r in scene.waiting_for_it() if r in scene.situations]
     meeting = tuple(r for r in waiting if scene.situations[r].meets)
-    return Found(f"{ranks_in_words(meeting)} wait for it in torch.distributed") if meeting else None
+    return Found(f"{wait_in_words(meeting)} for it in torch.distributed") if meeting else None
 
 
 # ---- causes --------------------------------------------------------------------------------------
@@ -214,6 +223,7 @@ CAUSES = (
         signs=(
             need(_others_meet, 0.3),
             need(_in_its_own_code, 0.3),
+            unless(_waits_for_something_known),
         ),
         why="The others wait in torch.distributed; this rank stands in {place} instead: an error "
         "that was caught, a retry, or work that only one rank has.",

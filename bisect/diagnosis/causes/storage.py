@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from ...facts import Look, Sample
 from ..view import Seen
@@ -34,18 +35,44 @@ _WRITES = re.compile(
     r"p?writev?(?:2|64)?|pwritev2?|open(?:at2?)?|creat|mkdir(?:at)?|unlink(?:at)?|rmdir|rename(?:at2?)?"
     r"|f?truncate|fallocate|f(?:data)?sync|(?:sym)?link(?:at)?|f?chmod(?:at)?|utimensat|mmap"
 )
+# Where a main thread waits for what a thread is to give.
+_FOR_A_THREAD = r"concurrent/futures/_base\.py|(?:^|/)(?:threading|queue)\.py|<frozen threading>"
 _FEW_FAULTS, _CRAWLS = 5.0, 20 << 20  # page faults and bytes a second
 
 
 def _in_the_kernel(scene: Scene) -> Seen | None:
     """Return the process, of those that are waited for, that does not come back from the kernel."""
-    return next((v for v in reversed(blocked(scene)) if v.state == "D"), None)
+    return next((v for v in _suspects(scene) if v.state == "D"), None)
+
+
+def _suspects(scene: Scene) -> tuple[Seen, ...]:
+    """Return the processes that are waited for, the last one first; where the main thread waits for
+    its other threads (a logger's, a pool's), those as well, each as if it were a process.
+    """
+    view = scene.view
+    found = tuple(reversed(blocked(scene)))
+    if view is None or scene.call != "futex" or scene.inside(_FOR_A_THREAD) is None:
+        return found
+    stacks = {thread.os_id: thread.frames for thread in view.threads}
+    others = [task for task in view.look.kernel if task.tid != view.look.pid and task.state == "D"]
+    return found + tuple(
+        replace(view, frames=stacks.get(t.tid, ()), state="D", wchan=t.wchan, call=t.syscall)
+        for t in others
+    )
 
 
 def _path(scene: Scene, view: Seen) -> str:
     if view.call is not None and view.call.path:
         return view.call.path
     return next((d.path for d in used(scene, view) if d.kind == "file"), "")
+
+
+def _who(scene: Scene, view: Seen) -> str:
+    """Return a suspect in words: "it", "a thread of it", "its child tar (4711)"."""
+    own = scene.view
+    if own is not None and view.look.pid == own.look.pid and view.call != own.call:
+        return "a thread of it"
+    return whose(scene, view)
 
 
 def _values(scene: Scene, view: Seen) -> dict[str, object]:
@@ -72,7 +99,7 @@ def _uninterruptible(scene: Scene) -> Found | None:
     if view is None or view.look.frozen:
         return None
     values = _values(scene, view)
-    return Found(f"{whose(scene, view)} is in state D, in {values['what']}", values)
+    return Found(f"{_who(scene, view)} is in state D, in {values['what']}", values)
 
 
 def _file_system_frozen(scene: Scene) -> Found | None:
@@ -109,11 +136,11 @@ def _call(look: Look) -> tuple[str, int]:
 
 def _waits_for_a_file_server(scene: Scene) -> Found | None:
     """The kernel waits for a network file system, or for the program behind one."""
-    for view in reversed(blocked(scene)):
+    for view in _suspects(scene):
         service = _service(view)
         if service:
             values = _values(scene, view) | {"service": service}
-            words = f"{whose(scene, view)} waits in {view.wchan}, for {service}"
+            words = f"{_who(scene, view)} waits in {view.wchan}, for {service}"
             return Found(words, values)
     return None
 

@@ -54,7 +54,9 @@ def _pool_of_threads(scene: Scene) -> Found | None:
 
 def _joins_children(scene: Scene) -> Found | None:
     """Python ends, and waits for processes that it started (multiprocessing)."""
-    frame = scene.frame(r"multiproc?ess(?:ing)?/util\.py", "_exit_function|_run_finalizers")
+    frame = scene.frame(
+        r"multiproc?ess(?:ing)?/util\.py", "_exit_function|_run_finalizers"
+    ) or scene.frame(r"multiproc?ess(?:ing)?/resource_tracker\.py", "_stop_locked")
     return None if frame is None else Found(f"it waits in {worded(frame)}")
 
 

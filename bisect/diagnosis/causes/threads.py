@@ -6,7 +6,15 @@ from ...facts import Frame, Kernel, Thread
 from ..frames import owner, worded
 from ..syscalls import POLLS
 from .known import Found, KnownCause, also, need
-from .processes_seen import inner, is_forked, is_serving, native_frame, native_part, place
+from .processes_seen import (
+    EXPORTERS,
+    inner,
+    is_forked,
+    is_serving,
+    native_frame,
+    native_part,
+    place,
+)
 from .scene import Scene, find_frame
 
 _PYTHON_LOCK = (
@@ -134,6 +142,8 @@ def _waits_to_be_given(scene: Scene) -> Found | None:
     frame = next((frame for frame in found if frame is not None), None)
     if frame is None or is_forked(view) or any(one.threads for one in scene.workers):
         return None  # a worker may be what is waited for
+    if scene.inside(EXPORTERS) is not None:
+        return None  # its own thread is
     return Found(f"it waits in {worded(frame)}", {"place": worded(frame)})
 
 
@@ -183,7 +193,9 @@ def _hears_only_itself(scene: Scene) -> Found | None:
             return None
     frame = next((f for f in scene.python if owner(f, scene.job.package) in ("user", "step")), None)
     where = worded(frame) if frame is not None else place(view)
-    return Found("both ends of all that it listens to are its own", {"place": where})
+    # A thread at work may be what is awaited: it wakes the loop by such a socket.
+    trust = 0.5 if _others(scene) else 1.0
+    return Found("both ends of all that it listens to are its own", {"place": where}, trust)
 
 
 def _waits_for_a_shared_lock(scene: Scene) -> Found | None:
@@ -214,7 +226,7 @@ CAUSES = (
         title="a thread waits for a lock that it has itself",
         signs=(
             need(_waits_for_itself, 0.6),
-            also(_mutex_of_its_own, 0.85),
+            also(_mutex_of_its_own, 0.95),
             also(_waits_for_a_lock, 0.2),
             also(_nobody_else, 0.3),
         ),
@@ -272,8 +284,8 @@ CAUSES = (
             need(_hears_only_itself, 0.45),
             also(_nobody_else, 0.4),
         ),
-        why="Nothing outside the process can wake the loop that runs {place}, and no other thread "
-        "of it is at work: what it awaits was lost, or never started.",
+        why="Nothing outside the process can wake the loop that runs {place}: what it awaits was "
+        "lost, or never started.",
         avoid=(
             "asyncio.wait_for(..., timeout=60): an error that names what is awaited",
             "PYTHONASYNCIODEBUG=1 names tasks that were never awaited: slower",

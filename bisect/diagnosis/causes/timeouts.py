@@ -20,6 +20,11 @@ _GAVE_UP = re.compile(
 # torch tells which key of its store never came, and gloo's keys end in the rank that owes it.
 _STORE_KEY = re.compile(r"(?:wait timeout after (?P<ms>\d+)ms, keys: |key: )(?P<key>/?\S+)")
 _OWES = re.compile(r"default_pg/\d+//\w+//\d+/(?P<rank>\d+)$|/rank_?(?P<other>\d+)$")
+# Others wait for keys of the store as well: a script that asks it, a barrier of its own.
+_MAKES_A_GROUP = (
+    r"\b(?:init_process_group|_new_process_group_helper|new_group|_store_based_barrier"
+    r"|_create_c10d_store|store_based_barrier_key|default_pg)\b"
+)
 _CLIENTS = (
     r"Timed out after (?P<seconds>\d+) seconds waiting for clients\. "
     r"(?P<came>\d+)/(?P<all>\d+) clients joined"
@@ -67,6 +72,12 @@ def _the_store_timed_out(scene: Scene) -> Found | None:
         f"rank {facts.rank} gave up waiting in the store{words}",
         {"missing": missing or "a rank", "rank": facts.rank},
     )
+
+
+def _where_groups_are_made(scene: Scene) -> Found | None:
+    """It did so where a process group is made."""
+    found = scene.wrote(_MAKES_A_GROUP)
+    return None if found is None else Found(f"its traceback names {found[1][0]}")
 
 
 def _owed_by(key: str) -> str | None:
@@ -129,7 +140,7 @@ CAUSES = (
     KnownCause(
         id="store-timed-out",
         title="a rank gave up waiting for the others where the process group is made",
-        signs=(need(_the_store_timed_out, 0.85),),
+        signs=(need(_the_store_timed_out, 0.65), also(_where_groups_are_made, 0.6)),
         why="{missing} did not come until the store's time-out.",
         avoid=(
             "find out what {missing} did instead: it may have ended early, hang, or never started",

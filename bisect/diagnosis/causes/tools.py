@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..frames import worded
+from .addresses import port_of
 from .known import Found, KnownCause, also, need, unless
 from .processes_seen import blocked, native_frame, whose
 from .scene import Scene
@@ -18,8 +19,9 @@ _waits_for_a_client = frame_in(
 
 def _listens(scene: Scene) -> Found | None:
     """It listens at a port for it."""
-    look = scene.view.look if scene.view is not None else None
-    found = next((s for s in (look.sockets if look else ()) if s.state == "LISTEN"), None)
+    look, store = scene.view and scene.view.look, scene.environment.get("MASTER_PORT")
+    listening = [s for s in (look.sockets if look else ()) if s.state == "LISTEN"]
+    found = next((s for s in listening if port_of(s.local) != store), None)
     return Found(f"it listens at {found.local}", {"port": found.local}) if found else None
 
 

@@ -10,7 +10,18 @@ from pathlib import Path
 import pytest
 from hangbisect.bisection.toggles import TOGGLES
 from hangbisect.diagnosis.causes.catalogue import CAUSES, FAMILIES, by_id
-from hangbisect.diagnosis.causes.known import LEAST_CONFIDENT, KnownCause
+from hangbisect.diagnosis.causes.known import (
+    LEAST_CONFIDENT,
+    Found,
+    KnownCause,
+    Sign,
+    also,
+    need,
+)
+from hangbisect.diagnosis.causes.scene import Scene
+
+from ..made_up import job, look, rank
+from .scenes import scene_of
 
 EACH = pytest.mark.parametrize("known", CAUSES, ids=lambda known: known.id)
 
@@ -74,6 +85,26 @@ def test_toggles_are_remedies_that_there_are(known: KnownCause) -> None:
 def test_references_are_public(known: KnownCause) -> None:
     for reference in known.references:
         assert re.fullmatch(r"[\w.-]+/[\w.-]+#\d+|https://\S+", reference), reference
+
+
+def test_a_fact_that_two_signs_show_counts_once() -> None:
+    def shows(_: Scene) -> Found:
+        """It is so."""
+        return Found("it is so")
+
+    def doubts(_: Scene) -> Found:
+        """It may be so."""
+        return Found("it may be so", trust=0.5)
+
+    def made(*signs: Sign) -> float:
+        known = KnownCause("x", "x", signs, why="x.", outcomes=("ok",))
+        cause = known.match(scene_of((job("done"), [rank(0, look())])))
+        assert cause is not None
+        return cause.confidence
+
+    assert made(need(shows, 0.6), also(shows, 0.5)) == 0.6
+    assert made(need(doubts, 0.6)) == 0.3
+    assert made(need(shows, 0.6), also(doubts, 0.5)) == 0.7
 
 
 # ---- advice that makes things worse --------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hangbisect.facts import Collective, CollectiveLog
 
 from ..made_up import job, look, rank
 from .scenes import MAKES_GROUP, Facts, Shows, causes_of, ended, with_locals, with_native
@@ -48,6 +49,19 @@ SHOWS: Shows = {
 )
 def test_another_error_is_another_cause(name: str, error: str) -> None:
     assert name not in causes_of(ended(error))
+
+
+def test_what_was_only_logged_is_worth_less_than_the_error() -> None:
+    said = "RuntimeError: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device a4000"
+    sure = causes_of(ended(said))["same-gpu"].confidence
+    assert causes_of(ended("", output=(said,)))["same-gpu"].confidence <= 0.8 < sure
+
+
+def test_the_log_of_a_rank_that_is_gone_tells_of_its_store() -> None:
+    made = Collective("", "init_process_group", 1, shape="file:///nfs/store")
+    logs = (CollectiveLog("ring", (made,)),)
+    found = causes_of(ended("RuntimeError: connectFullMesh: Connection refused", collectives=logs))
+    assert found["stale-rendezvous-file"].avoid[0] == "rm /nfs/store"
 
 
 def test_ranks_that_connect_to_the_dead_of_an_old_store_hang() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.facts import Look, Thread
+from hangbisect.facts import FileLock, Look, Thread
 
 from ..made_up import ALL_REDUCE, gone, held, job, look, rank, stack
 from .scenes import TORCHRUN, Facts, Shows, causes_of, on, tcp, with_native
+from .seen import beside, first
 
 SILENT = tcp("127.0.0.1:9999", received=0)
 
@@ -142,6 +143,19 @@ def test_an_idle_connection_while_a_lock_is_awaited_is_not_the_cause() -> None:
     assert not {"hub-silent", "hub-retries"} & set(causes_of(only_first(waits)))
 
 
+def test_a_wrapper_of_the_hub_around_a_lock_is_no_retry() -> None:
+    waits = look(
+        "_poll_until_acquired SP/filelock/_api.py:1177",
+        "acquire SP/filelock/_api.py:1037",
+        "WeakFileLock SP/huggingface_hub/utils/_fixes.py:99",
+        "flag_as_download_call.<locals>._inner SP/huggingface_hub/utils/_http.py:276",
+        "cached_files SP/transformers/utils/hub.py:420",
+        "<module> train.py:9",
+        call="clock_nanosleep",
+    )
+    assert "hub-retries" not in causes_of(only_first(waits))
+
+
 def test_downloads_in_threads_are_seen_while_the_main_thread_waits_for_them() -> None:
     waits = look(
         "Condition.wait STD/threading.py:327",
@@ -151,7 +165,35 @@ def test_downloads_in_threads_are_seen_while_the_main_thread_waits_for_them() ->
         call="futex",
         sockets=(SILENT,),
     )
-    assert causes_of(only_first(waits))["hub-silent"].confidence > 0.8
+    unseen = causes_of(only_first(waits))["hub-silent"].confidence
+    assert 0.5 < unseen <= 0.8
+    loads = beside(waits, ("ThreadPoolExecutor-0_0", READS), call="recvfrom")
+    main, task = loads.kernel
+    assert task.syscall is not None
+    reads = replace(task, syscall=replace(task.syscall, descriptors=on(SILENT)))
+    ranks = [first(replace(loads, kernel=(main, reads)), environment=TORCHRUN), held(1)]
+    assert causes_of((job(), ranks))["hub-silent"].confidence > 0.8
+
+
+def test_threads_that_wait_for_a_lock_do_not_wait_for_the_hub() -> None:
+    waits = look(
+        "Condition.wait STD/threading.py:327",
+        "Future.result STD/concurrent/futures/_base.py:451",
+        "snapshot_download SP/huggingface_hub/_snapshot_download.py:331",
+        "<module> train.py:9",
+        call="futex",
+        sockets=(SILENT,),
+        locks=(FileLock("/c/x.lock", 5, 999, "python", waiting=False),),
+    )
+    asks = (
+        "_poll_until_acquired SP/filelock/_api.py:1177",
+        "acquire SP/filelock/_api.py:1000",
+        "_hf_hub_download_to_cache_dir SP/huggingface_hub/file_download.py:1230",
+    )
+    loads = beside(waits, ("ThreadPoolExecutor-0_0", asks), call="clock_nanosleep")
+    found = causes_of((job(), [first(loads, environment=TORCHRUN), held(1)]))
+    assert "hub-silent" not in found
+    assert found["file-lock-held"].confidence > 0.8
 
 
 def test_a_peer_in_the_group_is_no_endpoint() -> None:

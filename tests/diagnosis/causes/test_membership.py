@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hangbisect.facts import RankFacts
 
@@ -81,6 +83,14 @@ def test_a_world_that_lightning_was_told_is_read_from_its_frames() -> None:
 def test_slurm_is_no_cause_where_lightning_ignores_it(harmless: dict[str, str]) -> None:
     ranks = [rank(0, GROUP, environment={**SLURM, **harmless}), not_there(1)]
     assert "slurm-environment" not in causes_of((job(), ranks))
+
+
+def test_a_whole_set_of_variables_may_be_a_launchers() -> None:
+    facts, ranks = exported_rank_variables()
+    whole = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
+    told = [replace(r, environment={**r.environment, **whole}) for r in ranks]
+    found = causes_of((facts, told)).get("exported-rank-variables")
+    assert found is None or found.confidence <= 0.8
 
 
 def test_variables_that_a_launcher_set_are_not_exported_by_hand() -> None:

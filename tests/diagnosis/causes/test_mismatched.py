@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 from hangbisect.facts import Look, RankFacts
 
 from ..logs import Call, ran
@@ -147,6 +148,26 @@ def test_without_logs_stacks_alone_are_never_sure() -> None:
     assert found["collective-mismatch"].confidence <= 0.8
 
 
+def crashed_in(error: str, status: int) -> set[str]:
+    """The causes of a crash of rank 0 in a collective with another size than on rank 1."""
+    logs = ran([[Call("all_reduce", "train.py:10", shape)] for shape in ("f[4]", "f[5]")])
+    ranks = [gone(0, status, error, left_at=90.0), gone(1, status, error, left_at=95.0)]
+    told = [replace(r, collectives=log.collectives) for r, log in zip(ranks, logs, strict=True)]
+    return set(causes_of((job("crash"), told)))
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "is_one"),
+    [
+        ("", -6, True),  # gloo aborts who gets more than it has room for
+        ("RuntimeError: [gloo/transport/tcp/pair.cc:537] Connection reset by peer", 1, True),
+        ("ValueError: no such file", 1, False),
+    ],
+)
+def test_sizes_that_differ_are_a_crash_with_gloo(error: str, status: int, is_one: bool) -> None:
+    assert ("collective-mismatch" in crashed_in(error, status)) == is_one
+
+
 def test_ranks_in_one_collective_called_in_two_places_are_not_at_odds() -> None:
     other = look(
         "all_reduce SP/torch/distributed/distributed_c10d.py:3252",
@@ -154,6 +175,22 @@ def test_ranks_in_one_collective_called_in_two_places_are_not_at_odds() -> None:
         "<module> train.py:99",
     )
     assert "collective-mismatch" not in causes_of((job(), [rank(0, ALL_REDUCE), rank(1, other)]))
+
+
+def test_a_backward_and_a_collective_are_different_calls() -> None:
+    gathers = look(
+        "all_gather_object SP/torch/distributed/distributed_c10d.py:2700",
+        "gather_object SP/accelerate/utils/operations.py:450",
+        "<module> train.py:9",
+    )
+    steps = look(
+        "_engine_run_backward SP/torch/autograd/graph.py:829",
+        "Accelerator.backward SP/accelerate/accelerator.py:2000",
+        "<module> train.py:5",
+    )
+    found = causes_of((job(), [rank(0, steps), rank(1, gathers)]))
+    assert 0.5 < found["collective-mismatch"].confidence <= 0.8
+    assert "collective-mismatch" not in causes_of((job(), [rank(n, steps) for n in (0, 1)]))
 
 
 def test_ranks_that_all_make_ddp_do_not_differ_in_it() -> None:
@@ -175,3 +212,23 @@ def test_a_store_that_makes_a_group_is_asked_for_ranks_and_not_for_keys() -> Non
     )
     one = with_native(makes, "c10d::TCPStore::doWait", "c10d::TCPStore::get")
     assert "store-key-missing" not in causes_of((job(), [rank(0, one), rank(1, SLEEP)]))
+
+
+IN_THE_LOOP = (
+    "broadcast SP/torch/distributed/distributed_c10d.py:3151",
+    "_TrainingEpochLoop.advance SP/pytorch_lightning/loops/training_epoch_loop.py:300",
+    "_FitLoop.run SP/pytorch_lightning/loops/fit_loop.py:217",
+    "Trainer._run_stage SP/pytorch_lightning/trainer/trainer.py:1123",
+)
+
+
+@pytest.mark.parametrize(("hook", "is_through"), [("on_run_start", False), ("on_run_end", True)])
+def test_a_rank_before_the_loop_is_not_through_with_it(hook: str, is_through: bool) -> None:
+    outside = look(
+        "save callbacks.py:7",
+        f"_FitLoop.{hook} SP/pytorch_lightning/loops/fit_loop.py:431",
+        *IN_THE_LOOP[2:],
+        call="clock_nanosleep",
+    )
+    ranks = [rank(0, look(*IN_THE_LOOP, call="futex")), rank(1, outside)]
+    assert ("uneven-batches" in causes_of((job(), ranks))) == is_through

@@ -101,6 +101,11 @@ SHOWS: Shows = {
 }
 
 
+def test_ranks_of_one_node_may_meet_over_its_own_address() -> None:
+    _, ranks = hostname_is_loopback()
+    assert "hostname-is-loopback" not in causes_of((job("crash"), ranks))
+
+
 def test_a_connection_that_is_made_is_no_unroutable_master() -> None:
     made = tcp("10.255.255.1:29500")
     one = look(*MAKES_STORE, call="poll", descriptors=on(made), sockets=(made,))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.facts import Descriptor, Look
+from hangbisect.facts import Descriptor, Look, Socket
 
 from ..made_up import held, job, look, rank
 from .scenes import Facts, Shows, causes_of, on, tcp
@@ -50,7 +50,20 @@ def socket_unread() -> Facts:
     return job(), [rank(0, sends), held(1)]
 
 
+def nobody_sends() -> Facts:
+    listens = Socket(9, "tcp", "0.0.0.0:5000", "", "LISTEN")
+    one = look(
+        "socket.accept STD/socket.py:294",
+        "serve train.py:5",
+        call="accept4",
+        descriptors=on(listens),
+        sockets=(listens,),
+    )
+    return job(), [rank(0, one), held(1)]
+
+
 SHOWS: Shows = {
+    "nobody-sends": nobody_sends,
     "pipe-unread": pipe_unread,
     "pipe-no-writer": pipe_no_writer,
     "socket-unread": socket_unread,

@@ -29,6 +29,13 @@ def ray_task() -> Facts:
     )
 
 
+def ray_start() -> Facts:
+    return one(
+        "GlobalState._connect_and_get_accessor SP/ray/_private/state.py:60",
+        "init SP/ray/_private/worker.py:1700",
+    )
+
+
 def vllm_workers() -> Facts:
     return one(
         "acquire_read SP/vllm/distributed/device_communicators/shm_broadcast.py:460",
@@ -40,6 +47,7 @@ def vllm_workers() -> Facts:
 SHOWS: Shows = {
     "ray-placement": ray_placement,
     "ray-task": ray_task,
+    "ray-start": ray_start,
     "vllm-workers": vllm_workers,
 }
 

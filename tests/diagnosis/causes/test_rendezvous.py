@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ..made_up import GROUP, SLEEP, job, look, rank
 from .scenes import (
+    MAKES_GROUP,
     MAKES_STORE,
     TORCHRUN,
     Facts,
@@ -75,6 +76,15 @@ def test_ranks_with_their_own_numbers_are_no_duplicates() -> None:
     assert "duplicate-rank" not in causes_of((job(), ranks))
 
 
+def test_a_variable_that_is_the_same_on_all_ranks_is_none_where_the_script_passes_its_own() -> None:
+    ranks = []
+    for number in (0, 1):
+        one = look(*MAKES_STORE, call="poll")
+        told = with_locals(one, "_create_c10d_store", rank=number, world_size=2)
+        ranks.append(rank(number, told, environment={"RANK": "0"}))
+    assert "duplicate-rank" not in causes_of((job(), ranks))
+
+
 def test_fewer_joins_than_ranks_are_not_too_many() -> None:
     said = "Waiting in store based barrier ... (world_size=8, worker_count=7, timeout=0:30:00)"
     ranks = [rank(n, GROUP, output=(said,)) for n in (0, 1)]
@@ -90,6 +100,12 @@ def test_two_names_of_this_machine_are_the_same_master() -> None:
 def test_another_port_matters_only_where_the_group_is_made() -> None:
     other = {**TORCHRUN, "MASTER_PORT": "29501"}
     ranks = [rank(0, SLEEP, environment=TORCHRUN), rank(1, SLEEP, environment=other)]
+    assert "different-master" not in causes_of((job(), ranks))
+
+
+def test_masters_of_variables_that_are_not_used_may_differ() -> None:
+    one = with_locals(look(*MAKES_GROUP), "init_process_group", init_method="tcp://10.0.0.1:4")
+    ranks = [rank(n, one, environment={**TORCHRUN, "MASTER_PORT": f"2950{n}"}) for n in (0, 1)]
     assert "different-master" not in causes_of((job(), ranks))
 
 

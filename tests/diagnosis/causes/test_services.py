@@ -44,6 +44,12 @@ def service_silent() -> Facts:
     return with_core(tcp(SERVER, received=0))
 
 
+def test_a_process_of_wandb_that_is_stopped_is_not_its_servers_fault() -> None:
+    for state in "TtD":
+        found = causes_of(with_core(tcp(SERVER, received=0), state=state))
+        assert "service-silent" not in found
+
+
 def service_unreachable() -> Facts:
     return with_core(tcp("35.186.228.49:443", "SYN_SENT"))
 

@@ -55,7 +55,27 @@ def retry_loop() -> Facts:
     return beside_a_waiting_rank(tries, tries)
 
 
+def library_polls() -> Facts:
+    polls = look(
+        "InterfaceBase._send SP/clearml/backend_interface/base.py:103",
+        "Task.init SP/clearml/task.py:700",
+        "<module> train.py:30",
+        call="clock_nanosleep",
+    )
+    return beside_a_waiting_rank(polls, polls)
+
+
+def caught(one: Look, *path: int) -> Look:
+    """The same look whose frames at these places stand below an `except`."""
+    main = one.threads[0]
+    frames = tuple(
+        replace(f, handler="except OSError") if n in path else f for n, f in enumerate(main.frames)
+    )
+    return replace(one, threads=(replace(main, frames=frames),))
+
+
 SHOWS: Shows = {
+    "library-polls": library_polls,
     "swallowed-exception": swallowed_exception,
     "polling-loop": polling_loop,
     "own-code-sleeps": own_code_sleeps,
@@ -66,6 +86,39 @@ SHOWS: Shows = {
 def test_none_of_them_is_ever_sure() -> None:
     for name, facts in SHOWS.items():
         assert causes_of(facts())[name].confidence <= 0.8
+
+
+def test_a_sleep_below_an_except_has_swallowed_an_exception() -> None:
+    long = caught(asleep(SLEEPS, 9e6), 0)
+    found = causes_of(beside_a_waiting_rank(long, long))
+    assert next(iter(found)) == "swallowed-exception"
+    assert found["swallowed-exception"].confidence > 0.8
+    assert any("`except OSError`" in fact for fact in found["swallowed-exception"].matched)
+    assert "own-code-sleeps" not in found
+
+
+def test_an_event_below_an_except_is_waited_for_in_vain_as_well() -> None:
+    waits = look(
+        "Condition.wait STD/threading.py:327",
+        "Event.wait STD/threading.py:629",
+        "Warmup.on_train_start callbacks.py:12",
+        "<module> train.py:30",
+        args=(0x7F00, 137, 0, 0, 0, 0xFFFFFFFF),
+    )
+    assert next(iter(causes_of(beside_a_waiting_rank(waits)))) == "dead-producer"
+    below = caught(waits, 2)
+    assert next(iter(causes_of(beside_a_waiting_rank(below)))) == "swallowed-exception"
+
+
+def test_a_loop_that_tries_again_and_again_has_swallowed_nothing() -> None:
+    short = caught(asleep(SLEEPS, 0.5), 0)
+    found = causes_of(beside_a_waiting_rank(short, short))
+    assert next(iter(found)) == "polling-loop"
+
+
+def test_an_except_far_out_is_not_why_it_sleeps() -> None:
+    far = caught(asleep(SLEEPS, 9e6), 2)
+    assert next(iter(causes_of(beside_a_waiting_rank(far, far)))) == "own-code-sleeps"
 
 
 def test_where_it_sleeps_is_said() -> None:

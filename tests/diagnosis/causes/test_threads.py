@@ -119,6 +119,34 @@ def test_a_queue_that_a_living_thread_fills_has_a_producer() -> None:
     assert "dead-producer" not in causes_of((job(), [first(fed), held(1)]))
 
 
+# W&B 0.31 with opentelemetry.
+WANDB_LOOP = (
+    "EpollSelector.select STD/selectors.py:468",
+    "BaseEventLoop._run_once STD/asyncio/base_events.py:1884",
+    "Runner.run STD/asyncio/runners.py:118",
+    "AsyncioManager._main SP/wandb/sdk/lib/asyncio_manager.py:270",
+    "Thread.run STD/threading.py:982",
+)
+
+
+def test_a_thread_of_wandb_gives_nothing_to_anybody_but_wandb() -> None:
+    thread = ("wandb-AsyncioManager-main", WANDB_LOOP)
+    assert "dead-producer" in causes_of((job(), [first(beside(GETS, thread)), held(1)]))
+    asks = look(
+        "Future.result STD/concurrent/futures/_base.py:451",
+        "AsyncioManager.run SP/wandb/sdk/lib/asyncio_manager.py:145",
+        "<module> train.py:9",
+        args=FOREVER,
+    )
+    found = causes_of((job(), [first(beside(asks, thread)), held(1)]))
+    assert "dead-producer" not in found
+
+
+def test_a_loop_of_its_own_is_no_exporters() -> None:
+    thread = ("fsspecIO", (*WANDB_LOOP[:3], WANDB_LOOP[4]))
+    assert "dead-producer" not in causes_of((job(), [first(beside(GETS, thread)), held(1)]))
+
+
 def test_a_queue_that_a_worker_fills_has_a_producer() -> None:
     one = worker("Shards.__getitem__ data.py:9", call="read")
     assert "dead-producer" not in causes_of((job(), [first(GETS, one), held(1)]))

@@ -61,6 +61,13 @@ def test_the_store_s_key_names_the_rank_that_did_not_come() -> None:
     assert causes_of(store_timed_out())["store-timed-out"].why.startswith("rank 2 ")
 
 
+def test_a_key_of_the_scripts_own_may_be_what_did_not_come() -> None:
+    error = "DistStoreError: wait timeout after 10ms, keys: /some/key"
+    found = causes_of((job("crash"), [gone(n, 1, error, left_at=90.0) for n in (0, 1)]))
+    assert found["store-timed-out"].confidence < 0.8
+    assert causes_of(store_timed_out())["store-timed-out"].confidence > 0.8
+
+
 @pytest.mark.parametrize(
     ("error", "missing"),
     [

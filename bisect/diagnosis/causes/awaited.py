@@ -1,0 +1,209 @@
+"""Threads and processes of its own that a rank waits for, and that stand still."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...facts import Frame, Kernel, Thread
+from ..frames import owner, worded
+from ..syscalls import POLLS, TRANSFERS
+from ..view import Seen
+from .known import Found, KnownCause, also, need, unless
+from .processes_seen import called, inner, is_forked, is_serving, parent_waits_for_workers, place
+from .scene import Scene, find_frame
+from .services import in_wandb
+
+# Where a main thread waits for what a thread is to give.
+_FOR_A_THREAD = r"concurrent/futures/_base\.py|(?:^|/)(?:threading|queue)\.py|<frozen threading>"
+# Threads that hand tasks to the processes of a pool and take their results.
+_MANAGES_A_POOL = r"concurrent/futures/process\.py|loky/process_executor\.py"
+_HELPERS = r"multiproc?ess(?:ing)?/(?:resource_tracker|forkserver)\.py"
+_MANAGER = r"multiproc?ess(?:ing)?/managers\.py"
+_TAKES_REQUESTS = r"accept\w*|recv\w*|_recv\w*|poll|_poll|serve_forever|accepter"
+
+
+def _waiting_frame(scene: Scene) -> Frame | None:
+    """Return the frame in which the main thread waits for another thread."""
+    if scene.call != "futex" or scene.group is not None or scene.view is None:
+        return None
+    return None if is_forked(scene.view) else scene.inside(_FOR_A_THREAD)
+
+
+def _at_work(scene: Scene) -> Iterator[tuple[Thread, Kernel | None]]:
+    """Yield the job's other threads of Python, with how the kernel sees each."""
+    view = scene.view
+    tasks = {task.tid: task for task in view.look.kernel} if view is not None else {}
+    for thread in view.threads if view is not None else ():
+        ours = any(owner(frame, scene.job.package) == "harness" for frame in thread.frames)
+        if view is not None and thread is not view.main and not ours and not is_serving(thread):
+            yield thread, tasks.get(thread.os_id or 0)
+
+
+def _child(scene: Scene) -> Seen | None:
+    """Return the descendant that something is waited for from: as the verdict has it, by the other
+    end of a connection, or behind a thread that manages a pool. Of programs that are no Python,
+    those whose output is read: whose end is awaited, others tell.
+    """
+    reads = scene.call in TRANSFERS | POLLS and scene.inside(r"/subprocess\.py") is None
+    known = {v.look.pid: v for v in scene.workers if (v.threads or reads) and not _helps(v)}
+    wait = scene.verdict.waits_for
+    if wait is not None and wait.kind in ("process", "pipe", "socket") and wait.pid in known:
+        return known[wait.pid]
+    for socket in scene.asked:
+        for pid in socket.peer_pids:
+            if pid in known:
+                return known[pid]
+    managed = any(find_frame(t.frames, _MANAGES_A_POOL) for t, _ in _at_work(scene))
+    if managed and _waiting_frame(scene) is not None:
+        busy = [view for view in known.values() if not _takes_a_task(view)]
+        return next(iter(busy or known.values()), None)
+    return None
+
+
+def _helps(view: Seen) -> bool:
+    return find_frame(view.frames, _HELPERS) is not None
+
+
+def _takes_a_task(view: Seen) -> bool:
+    python = tuple(frame for frame in view.frames if not frame.native)[:6]
+    return find_frame(python, r"multiproc?ess(?:ing)?/queues\.py|loky/\S*queues\.py") is not None
+
+
+# ---- signs ---------------------------------------------------------------------------------------
+
+
+def _waits_for_a_child(scene: Scene) -> Found | None:
+    """A rank waits for a process that it started (multiprocessing, loky, dask; one whose output it
+    reads).
+    """
+    view = _child(scene)
+    if view is None or scene.view is None:
+        return None
+    values = {"child": called(view.look), "pid": view.look.pid, "waits": place(scene.view)}
+    return Found(f"it waits in {place(scene.view)}, for its child {called(view.look)}", values)
+
+
+def _child_stands_still(scene: Scene) -> Found | None:
+    """That process lives, and does not move."""
+    view = _child(scene)
+    if view is None or view.running or (scene.subject is not None and scene.subject.moved):
+        return None
+    where = _in_the_jobs_code(scene, view) or place(view)
+    told = ", ".join(part for part in (view.call_name, view.wchan) if part)
+    words = f"{called(view.look)} stands still in {where}" + (f" ({told})" if told else "")
+    return Found(words, {"there": where})
+
+
+def _in_the_jobs_code(scene: Scene, view: Seen) -> str:
+    """Return where a process stands in the job's own code, in any of its threads."""
+    frames = (frame for thread in view.threads for frame in thread.frames)
+    own = next((f for f in frames if owner(f, scene.job.package) == "user"), None)
+    return worded(own) if own is not None and inner(view.frames) != own else ""
+
+
+def _asks_a_manager(scene: Scene) -> Found | None:
+    """A rank waits for an answer of a multiprocessing.Manager."""
+    frame = scene.inside(_MANAGER)
+    if frame is None or _is_a_server(scene):
+        return None
+    return Found(f"it waits in {worded(frame)}", {"place": worded(frame)})
+
+
+def _is_a_server(scene: Scene) -> bool:
+    """Return True for a process that is a manager's server."""
+    return scene.frame(_MANAGER, "serve_forever|_run_server") is not None
+
+
+def _its_server_waits(scene: Scene) -> Found | None:
+    """The manager's process waits itself, for that request: a lock, a queue's next item."""
+    view = _child(scene)
+    for thread in view.threads if view is not None else ():
+        python = tuple(frame for frame in thread.frames if not frame.native)
+        if find_frame(python, _MANAGER, "serve_client") is None:
+            continue
+        if find_frame(python[:4], r".*", _TAKES_REQUESTS) is None and view is not None:
+            words = f"{called(view.look)} answers it in {worded(python[0])}, and waits there"
+            return Found(words, {"there": worded(python[0])})
+    return None
+
+
+def _waits_for_a_thread(scene: Scene) -> Found | None:
+    """The main thread waits for what another thread is to give or do (join, result, get)."""
+    frame = _waiting_frame(scene)
+    return None if frame is None else Found(f"the main thread waits in {worded(frame)}")
+
+
+def _thread_stands_still(scene: Scene) -> Found | None:
+    """Another thread of the job stands still in a system call."""
+    still = [(thread, task) for thread, task in _at_work(scene) if task and task.state in "SD"]
+    own = [one for one in still if _own_frame(scene, one[0]) is not None]
+    for thread, task in own or still:
+        frame = _own_frame(scene, thread) or inner(thread.frames)
+        where = worded(frame) if frame is not None else "native code"
+        call = task.syscall.name if task is not None and task.syscall is not None else ""
+        name = f"thread {thread.name or thread.os_id}"
+        words = f"{name} stands still in {where}" + (f" ({call})" if call else "")
+        return Found(words, {"thread": name, "place": where})
+    return None
+
+
+def _own_frame(scene: Scene, thread: Thread) -> Frame | None:
+    return next((f for f in thread.frames if owner(f, scene.job.package) == "user"), None)
+
+
+# ---- causes --------------------------------------------------------------------------------------
+
+CAUSES = (
+    KnownCause(
+        id="child-process-stuck",
+        title="a process that a rank started is stuck, and the rank waits for it",
+        signs=(
+            need(_waits_for_a_child, 0.4),
+            need(_child_stands_still, 0.45),
+            unless(parent_waits_for_workers),
+            unless(_asks_a_manager),
+            unless(in_wandb),
+        ),
+        why="The rank waits in {waits} for {child}, which stands still in {there}. The rank's own "
+        "stack does not show why.",
+        avoid=(
+            "`py-spy dump --native --pid {pid}` shows all of that process",
+            "a time limit where the rank waits (join, get, poll), and a look whether it lives",
+            "start it by spawn or forkserver, which copy no threads and no locks (they need a main "
+            "guard)",
+        ),
+        references=("joblib/joblib#844", "python/cpython#66587", "dask/distributed#1176"),
+    ),
+    KnownCause(
+        id="manager-waits",
+        title="a multiprocessing.Manager is asked for something that is not to be had",
+        signs=(need(_asks_a_manager, 0.55), also(_its_server_waits, 0.4)),
+        why="In {place} the rank waits for the manager's process, which waits itself: a lock that "
+        "another process has, or a queue into which nobody puts.",
+        avoid=(
+            "look which process has that lock: one that was killed never gives it back",
+            "acquire(timeout=60) and get(timeout=60): an error in place of silence",
+        ),
+        references=(
+            "https://docs.python.org/3/library/multiprocessing.html#managers",
+            "python/cpython#101320",
+        ),
+    ),
+    KnownCause(
+        id="thread-stuck",
+        title="a thread of the rank is stuck, and the main thread waits for it",
+        signs=(
+            need(_waits_for_a_thread, 0.35),
+            need(_thread_stands_still, 0.4),
+            unless(parent_waits_for_workers),
+            unless(in_wandb),
+            unless(_asks_a_manager),
+        ),
+        why="The main thread waits for {thread}, which stands still in {place}.",
+        avoid=(
+            "look what {place} waits for",
+            "a time limit where the main thread waits: an error in place of silence",
+        ),
+        references=("https://docs.python.org/3/library/threading.html#threading.Thread.join",),
+    ),
+)

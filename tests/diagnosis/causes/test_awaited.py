@@ -1,0 +1,167 @@
+"""Threads and processes of its own that a rank waits for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hangbisect.facts import Look, Socket
+
+from ..made_up import ALL_REDUCE, job, look, rank
+from .scenes import TORCHRUN, Facts, Shows, causes_of, on, tcp
+from .seen import FOREVER, TIMED, beside, first, pipe
+
+# multiprocessing of Python 3.11; joblib 1.4 with loky; distributed 2024.
+PROCESS = (
+    "BaseProcess.run STD/multiprocessing/process.py:108",
+    "BaseProcess._bootstrap STD/multiprocessing/process.py:314",
+    "Popen._launch STD/multiprocessing/popen_fork.py:71",
+)
+SERVER = tcp("10.1.2.3:443", received=0)
+TO_MANAGER = Socket(60, "unix", "", "/tmp/pymp-x/listener-y", "ESTABLISHED", peer_pids=(300,))
+
+
+def child(*frames: str, **more: object) -> Look:
+    """A process of multiprocessing that stands still in these frames."""
+    more.setdefault("call", "recvfrom")
+    return look(*frames, *PROCESS, pid=300, ppid=100, **more)  # type: ignore[arg-type]
+
+
+STUCK = child("work data.py:5", descriptors=on(SERVER), sockets=(SERVER,))
+
+
+def beside_a_waiting_rank(one: Look, *children: Look) -> Facts:
+    return job(), [first(one, *children, environment=TORCHRUN), rank(1, ALL_REDUCE)]
+
+
+def joins() -> Facts:
+    one = look(
+        "Popen.poll STD/multiprocessing/popen_fork.py:27",
+        "Popen.wait STD/multiprocessing/popen_fork.py:43",
+        "BaseProcess.join STD/multiprocessing/process.py:149",
+        "prepare train.py:9",
+        call="wait4",
+        args=(300, 0, 0, 0, 0, 0),
+    )
+    return beside_a_waiting_rank(one, STUCK)
+
+
+def gets_from_a_queue() -> Facts:
+    one = look(
+        "Connection._recv STD/multiprocessing/connection.py:395",
+        "Connection.recv_bytes STD/multiprocessing/connection.py:216",
+        "Queue.get STD/multiprocessing/queues.py:103",
+        "prepare train.py:9",
+        call="read",
+        descriptors=(pipe(7, 100, 300),),
+    )
+    return beside_a_waiting_rank(one, STUCK)
+
+
+def pool_of_processes() -> Facts:
+    one = look(
+        "Condition.wait STD/threading.py:327",
+        "Future.result STD/concurrent/futures/_base.py:451",
+        "prepare train.py:9",
+        args=FOREVER,
+    )
+    manages = (
+        "wait STD/multiprocessing/connection.py:947",
+        "_ExecutorManagerThread.run STD/concurrent/futures/process.py:352",
+    )
+    inside = child("work data.py:5", "_process_worker STD/concurrent/futures/process.py:256")
+    return beside_a_waiting_rank(beside(one, ("manager", manages), call="poll"), inside)
+
+
+def local_cluster() -> Facts:
+    to_worker = tcp("127.0.0.1:40001", peer_pids=(300,))
+    own = Socket(50, "unix", state="ESTABLISHED", peer_pids=(100,))
+    one = look(
+        "Event.wait STD/threading.py:629",
+        "sync SP/distributed/utils.py:436",
+        "Client.gather SP/distributed/client.py:2400",
+        "prepare train.py:9",
+        args=TIMED,
+        sockets=(own, to_worker),
+    )
+    loop = ("EpollSelector.select STD/selectors.py:468", "run SP/tornado/platform/asyncio.py:205")
+    one = beside(one, ("IO loop", loop), call="epoll_wait")
+    task = one.kernel[1]
+    assert task.syscall is not None
+    heard = replace(task.syscall, descriptors=(*on(own, 5), *on(to_worker)))
+    one = replace(one, kernel=(one.kernel[0], replace(task, syscall=heard)))
+    return beside_a_waiting_rank(one, child("work data.py:5"))
+
+
+def output_of_a_program() -> Facts:
+    one = look(
+        "tar_file_iterator SP/webdataset/tariterators.py:100",
+        "prepare train.py:9",
+        call="read",
+        descriptors=(pipe(7, 300),),
+    )
+    curl = look(pid=300, ppid=100, name="curl", call="poll", rung="proc", sockets=(SERVER,))
+    return beside_a_waiting_rank(one, curl)
+
+
+def manager() -> Facts:
+    one = look(
+        "Connection._recv STD/multiprocessing/connection.py:395",
+        "Connection.recv STD/multiprocessing/connection.py:250",
+        "BaseProxy._callmethod STD/multiprocessing/managers.py:822",
+        "AcquirerProxy.acquire STD/multiprocessing/managers.py:1064",
+        "prepare train.py:9",
+        call="read",
+        descriptors=on(TO_MANAGER),
+        sockets=(TO_MANAGER,),
+    )
+    serves = child(
+        "Event.wait STD/threading.py:629",
+        "Server.serve_forever STD/multiprocessing/managers.py:177",
+        call="futex",
+        args=TIMED,
+    )
+    answers = ("Server.serve_client STD/multiprocessing/managers.py:253",)
+    return beside_a_waiting_rank(one, beside(serves, ("Thread-3", answers)))
+
+
+def thread() -> Facts:
+    one = look(
+        "Thread._wait_for_tstate_lock STD/threading.py:1119",
+        "Thread.join STD/threading.py:1112",
+        "prepare train.py:9",
+        args=FOREVER,
+    )
+    return beside_a_waiting_rank(beside(one, ("loader", ("load train.py:4",)), call="flock"))
+
+
+SHOWS: Shows = {
+    "child-process-stuck": joins,
+    "manager-waits": manager,
+    "thread-stuck": thread,
+}
+
+
+def test_a_child_is_found_however_it_is_waited_for() -> None:
+    for facts in (gets_from_a_queue, pool_of_processes, local_cluster, output_of_a_program):
+        found = causes_of(facts())
+        assert found["child-process-stuck"].confidence > 0.5, facts.__name__
+        assert next(iter(found)) == "child-process-stuck", facts.__name__
+
+
+def test_what_the_child_does_is_said_not_what_the_rank_does() -> None:
+    assert "work (data.py:5)" in causes_of(joins())["child-process-stuck"].why
+    assert "serve_client" in causes_of(manager())["manager-waits"].matched[1]
+
+
+def test_a_child_that_computes_is_not_stuck() -> None:
+    facts, ranks = joins()
+    works = replace(ranks[0], children=((replace(STUCK, state="R", kernel=()),),))
+    assert "child-process-stuck" not in causes_of((facts, [works, ranks[1]]))
+
+
+def test_a_pool_that_waits_for_a_task_is_not_what_a_thread_waits_for() -> None:
+    facts, ranks = thread()
+    idle = ("Queue.get STD/queue.py:171", "_worker STD/concurrent/futures/thread.py:81")
+    one = look("Event.wait STD/threading.py:629", "prepare train.py:9", args=FOREVER)
+    alone = first(beside(one, ("pool", idle)))
+    assert "thread-stuck" not in causes_of((facts, [alone, ranks[1]]))
