@@ -64,6 +64,7 @@ def run(
             status = _wait(case, command(case, module, stage, also), stage, folder, mark, ask)
             seconds = time.monotonic() - began
             left = ask("left 5")
+        left += ask("stuck 5")
         output = (folder / "output").read_text(errors="replace")
         if keep:
             _copy(place.folder / "run", folder / "output", keep)

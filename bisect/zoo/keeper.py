@@ -3,7 +3,8 @@
 Started by its path, in front of everything else: python -I -S keeper.py NAME=VALUE FOLDER. Every
 process of the job has NAME=VALUE in its environment. Commands are lines on the standard input:
 `left SECONDS` waits so long for the job's processes to go and answers with the command lines of
-those that did not, as JSON; `end` ends them by SIGKILL. The end of the input, which also comes
+those that did not, as JSON; those in the kernel are for `stuck SECONDS`, which is asked once the
+case's world is undone and what they wait for is back; `end` ends them by SIGKILL. The end of the input, which also comes
 when the other side is killed, means: end them, remove the folder, and go.
 """
 
@@ -29,8 +30,8 @@ def main(mark: str, folder: str) -> None:
         if word == "end":
             end(mark)
             print("[]", flush=True)
-        elif word == "left":
-            print(json.dumps(left(mark, float(rest))), flush=True)
+        elif word in ("left", "stuck"):
+            print(json.dumps(left(mark, float(rest), stuck=word == "stuck")), flush=True)
     end(mark)
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -47,10 +48,14 @@ def end(mark: str) -> None:
         time.sleep(0.05)
 
 
-def left(mark: str, seconds: float) -> list[str]:
-    """Return the command lines of the job's processes that are there after so many seconds."""
+def left(mark: str, seconds: float, stuck: bool = False) -> list[str]:
+    """Return the command lines of the job's processes that are there after so many seconds: of
+    those that are `stuck` in the kernel (state D), or of the others.
+    """
     until = time.monotonic() + seconds
-    while (found := [*_marked(mark)]) and time.monotonic() < until:
+    while (found := [p for p in _marked(mark) if _in_the_kernel(p) == stuck]) and (
+        time.monotonic() < until
+    ):
         time.sleep(0.1)
     return [_read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace") for pid in found]
 
