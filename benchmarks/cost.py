@@ -8,7 +8,7 @@ as a quarter more objects live than at the one before. So one object more may co
 30,000 more nothing. Both jobs of a pair therefore hold the same number of objects from their start
 on, and that number differs from pair to pair over a whole round of the collector's.
 
-    python benchmarks/cost.py [--rounds 10]
+    python benchmarks/cost.py [--rounds 20]
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _seconds(running: Running) -> float:
 def main() -> int:
     """Print the table; return 1 if the harness costs too much."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=20)
     options = parser.parse_args()
     widths = (5, 8, 9, 9, 7)
     print(wide(("round", "objects", "plain s", "watched s", "ratio"), widths))
