@@ -4,8 +4,8 @@ Started by its path, in front of everything else: python -I -S keeper.py NAME=VA
 process of the job has NAME=VALUE in its environment. Commands are lines on the standard input:
 `left SECONDS` waits so long for the job's processes to go and answers with the command lines of
 those that did not, as JSON; those in the kernel are for `stuck SECONDS`, which is asked once the
-case's world is undone and what they wait for is back; `end` ends them by SIGKILL. The end of the input, which also comes
-when the other side is killed, means: end them, remove the folder, and go.
+case's world is undone and what they wait for is back; `end` ends them by SIGKILL. The end of the
+input, which also comes when the other side is killed, means: end them, remove the folder, and go.
 """
 
 from __future__ import annotations
