@@ -38,7 +38,7 @@ def of_descriptor(descriptor: Descriptor, look: Look, family: Sequence[int]) -> 
     waited for, and the pipe only the way.
     """
     if descriptor.kind == "socket":
-        socket = descriptor.socket or _known(descriptor, look)
+        socket = descriptor.socket or socket_by_inode(descriptor, look)
         if socket is None:
             return Wait("socket", descriptor.path, what=descriptor.path)
         if socket.peer_pids and set(socket.peer_pids) == {look.pid}:
@@ -63,7 +63,8 @@ def of_descriptor(descriptor: Descriptor, look: Look, family: Sequence[int]) -> 
     return Wait(kind, path, what=path) if kind else None
 
 
-def _known(descriptor: Descriptor, look: Look) -> Socket | None:
+def socket_by_inode(descriptor: Descriptor, look: Look) -> Socket | None:
+    """Return the socket of a look whose inode is in a descriptor's path ("socket:[4711]")."""
     inode = "".join(c for c in descriptor.path if c in digits)
     return next((s for s in look.sockets if str(s.inode) == inode), None)
 

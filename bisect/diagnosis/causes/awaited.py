@@ -12,9 +12,8 @@ from .known import Found, KnownCause, also, need, unless
 from .processes_seen import called, inner, is_forked, is_serving, parent_waits_for_workers, place
 from .scene import Scene, find_frame
 from .services import in_wandb
+from .signs import FOR_A_THREAD
 
-# Where a main thread waits for what a thread is to give.
-_FOR_A_THREAD = r"concurrent/futures/_base\.py|(?:^|/)(?:threading|queue)\.py|<frozen threading>"
 # Threads that hand tasks to the processes of a pool and take their results.
 _MANAGES_A_POOL = r"concurrent/futures/process\.py|loky/process_executor\.py"
 _HELPERS = r"multiproc?ess(?:ing)?/(?:resource_tracker|forkserver)\.py"
@@ -26,7 +25,7 @@ def _waiting_frame(scene: Scene) -> Frame | None:
     """Return the frame in which the main thread waits for another thread."""
     if scene.call != "futex" or scene.group is not None or scene.view is None:
         return None
-    return None if is_forked(scene.view) else scene.inside(_FOR_A_THREAD)
+    return None if is_forked(scene.view) else scene.inside(FOR_A_THREAD)
 
 
 def _at_work(scene: Scene) -> Iterator[tuple[Thread, Kernel | None]]:
@@ -97,7 +96,7 @@ def _child_stands_still(scene: Scene) -> Found | None:
 def _in_the_jobs_code(scene: Scene, view: Seen) -> str:
     """Return where a process stands in the job's own code, in any of its threads."""
     frames = (frame for thread in view.threads for frame in thread.frames)
-    own = next((f for f in frames if owner(f, scene.job.package) == "user"), None)
+    own = scene.users_frame(frames)
     return worded(own) if own is not None and inner(view.frames) != own else ""
 
 
@@ -136,19 +135,15 @@ def _waits_for_a_thread(scene: Scene) -> Found | None:
 def _thread_stands_still(scene: Scene) -> Found | None:
     """Another thread of the job stands still in a system call."""
     still = [(thread, task) for thread, task in _at_work(scene) if task and task.state in "SD"]
-    own = [one for one in still if _own_frame(scene, one[0]) is not None]
+    own = [one for one in still if scene.users_frame(one[0].frames) is not None]
     for thread, task in own or still:
-        frame = _own_frame(scene, thread) or inner(thread.frames)
+        frame = scene.users_frame(thread.frames) or inner(thread.frames)
         where = worded(frame) if frame is not None else "native code"
         call = task.syscall.name if task is not None and task.syscall is not None else ""
         name = f"thread {thread.name or thread.os_id}"
         words = f"{name} stands still in {where}" + (f" ({call})" if call else "")
         return Found(words, {"thread": name, "place": where})
     return None
-
-
-def _own_frame(scene: Scene, thread: Thread) -> Frame | None:
-    return next((f for f in thread.frames if owner(f, scene.job.package) == "user"), None)
 
 
 # ---- causes --------------------------------------------------------------------------------------

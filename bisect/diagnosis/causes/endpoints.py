@@ -12,7 +12,7 @@ from .known import Found, KnownCause, also, need, unless
 from .processes_seen import called_from_python, of_libc
 from .scene import Scene, find_frame
 from .services import in_wandb
-from .signs import ended_with, frame_in, native_name, nothing_came, through_a_proxy
+from .signs import FOR_THREADS, ended_with, frame_in, native_name, nothing_came, through_a_proxy
 
 _HUB = r"huggingface_hub/\S*\.py|transformers/utils/hub\.py|hf_xet/\S*|hf_transfer/\S*"
 _CLIENTS = (
@@ -24,7 +24,6 @@ _CLIENTS = (
 )
 # Clients whose connections native threads of their own serve: no thread of Python has the socket.
 _SERVED_BY_THREADS = r"grpc/\S*\.py|google/cloud/\S*\.py"
-_WAITS_FOR_THREADS = r"concurrent/futures/\w+\.py|(?:^|/)threading\.py|<frozen threading>"
 _RETRIES = r"huggingface_hub/(?:utils/_http|file_download|lfs|utils/_fixes)\.py"
 _XET_NATIVE = re.compile(r"\bhf_xet|\bxet_|hf_transfer|xet_core")
 _OTHER_PURPOSES = ("53",)  # ports: a name server is no endpoint
@@ -53,9 +52,7 @@ def _socket_in(scene: Scene, state: str, sentence: str) -> Found | None:
     sockets = [s for look, s in scene.outward if look.pid == pid and s.family.startswith("tcp")]
     if scene.blocking is not None or known:
         sockets = [s for s in sockets if s in scene.asked]
-    if scene.blocking is None and (
-        scene.call != "futex" or scene.inside(_WAITS_FOR_THREADS) is None
-    ):
+    if scene.blocking is None and (scene.call != "futex" or scene.inside(FOR_THREADS) is None):
         return None  # what it waits for is something else: a lock, a pause
     for socket in sockets:
         if socket.state == state and port_of(socket.peer) not in _OTHER_PURPOSES:
@@ -71,7 +68,7 @@ def _asked(scene: Scene) -> tuple[Socket, ...]:
         return ()
     if scene.blocking is not None:
         return (scene.blocking,)
-    if scene.call == "futex" and scene.inside(f"{_WAITS_FOR_THREADS}|{_SERVED_BY_THREADS}"):
+    if scene.call == "futex" and scene.inside(f"{FOR_THREADS}|{_SERVED_BY_THREADS}"):
         return scene.blocking_threads
     # A library of C++ or Rust waits for its own threads: AWS CRT, tokio, ZeroMQ.
     native = called_from_python(scene.frames)

@@ -10,7 +10,7 @@ from ..frames import worded
 from ..syscalls import SLEEPS
 from .known import Found, KnownCause, also, need, unless
 from .scene import Scene, find_frame
-from .signs import ranks_in_words
+from .signs import FOR_THREADS, ranks_in_words
 
 _BATON = r"torch/utils/file_baton\.py"
 _BUILDS = r"torch/utils/cpp_extension\.py"
@@ -29,7 +29,6 @@ _POLLS = (
 _SQLITE = r"/(?:lib\w*sqlite3?|_sqlite3)\b[^/]*\.so|/(?:sqlite3|aiosqlite|sqlalchemy|diskcache)/"
 _DATA_BASES = r"\.(?:db3?|sqlite3?)(?:-\w+)?$"
 _HUB = r"huggingface_hub/(?:utils/_fixes|file_download|_snapshot_download)\.py"
-_WAITS_FOR_THREADS = r"concurrent/futures/\w+\.py|(?:^|/)threading\.py|<frozen threading>"
 _METRIC = r"(?:datasets/metric|evaluate/module)\.py"
 _NO_LOCKS = r"No locks available|\[Errno 37\]|ENOLCK|[Ff]alling back to SoftFileLock"
 
@@ -127,7 +126,7 @@ def _polling(scene: Scene) -> Frame | None:
     it waits.
     """
     stacks = [scene.frames]
-    if scene.call == "futex" and scene.inside(_WAITS_FOR_THREADS) and scene.view is not None:
+    if scene.call == "futex" and scene.inside(FOR_THREADS) and scene.view is not None:
         stacks += [thread.frames for thread in scene.view.threads]
     for frames in stacks:
         python = tuple(frame for frame in frames if not frame.native)[:4]

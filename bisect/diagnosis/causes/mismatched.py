@@ -139,7 +139,7 @@ def _meeting_calls(scene: Scene) -> Iterator[tuple[int, str, Frame | None]]:
             continue
         named = (e.named(f) for f in view.frames for e in entries(f) if e.collective)
         call = next(named, "") or _in_backward(view.frames)
-        own = next((f for f in view.frames if owner(f, scene.job.package) == "user"), None)
+        own = scene.users_frame(view.frames)
         yield rank, call.rpartition(".")[2], own
 
 

@@ -13,6 +13,7 @@ from ..distributed import GroupWait, group_wait
 from ..frames import job_frames, owner, short
 from ..graph import WaitGraph
 from ..mismatch import Mismatch
+from ..objects import socket_by_inode
 from ..peers import Situation, is_gone
 from ..view import Seen, seen
 from .addresses import host_of, is_local, is_talking, may_be, port_of, proxies
@@ -174,9 +175,9 @@ class Scene:
         return next(strangers, None) or next(others, None) or next(iter(found), None)
 
     def _socket_at(self, descriptor: Descriptor) -> Socket | None:
-        inode = "".join(c for c in descriptor.path if c.isdigit())
-        known = self.view.look.sockets if self.view else ()
-        return descriptor.socket or next((s for s in known if str(s.inode) == inode), None)
+        if descriptor.socket is not None or self.view is None:
+            return descriptor.socket
+        return socket_by_inode(descriptor, self.view.look)
 
     @cached_property
     def awaited(self) -> tuple[Socket, ...]:
@@ -264,6 +265,10 @@ class Scene:
         that the job called, not one that runs the job (a sweep's agent, a worker of Ray).
         """
         return find_frame(self.inner, file, function)
+
+    def users_frame(self, frames: Iterable[Frame]) -> Frame | None:
+        """Return the innermost of `frames` that is the job's own code, of no library."""
+        return next((f for f in frames if owner(f, self.job.package) == "user"), None)
 
     def descendants_frames(self) -> Iterator[tuple[Look, tuple[Frame, ...]]]:
         """Yield each descendant of the subject with the frames of all its Python threads."""

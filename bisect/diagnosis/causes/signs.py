@@ -11,6 +11,10 @@ from ..frames import worded
 from .known import Found, Looks_for, said
 from .scene import Scene
 
+# Where a main thread waits for what a thread is to give.
+FOR_A_THREAD = r"concurrent/futures/_base\.py|(?:^|/)(?:threading|queue)\.py|<frozen threading>"
+# The same, and in the pools that hand tasks to threads.
+FOR_THREADS = r"concurrent/futures/\w+\.py|(?:^|/)threading\.py|<frozen threading>"
 _LOGGED = 0.8  # what a line that was logged is worth, next to the error that ended a rank
 
 

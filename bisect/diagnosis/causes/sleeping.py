@@ -113,7 +113,7 @@ def _asleep(scene: Scene) -> Found | None:
 
 def _tries(scene: Scene) -> Found | None:
     """A library sleeps between two tries."""
-    frame = next((f for f in scene.python if owner(f, scene.job.package) == "user"), None)
+    frame = scene.users_frame(scene.python)
     if _retries(scene) is None or _asleep(scene) is None:
         return None
     where = worded(frame) if frame is not None else "unknown code"

@@ -10,6 +10,7 @@ from ..view import Seen
 from .known import Found, KnownCause, also, need, unless
 from .processes_seen import blocked, place, used, whose
 from .scene import Scene
+from .signs import FOR_A_THREAD
 
 # Where the kernel waits, by who is to answer. Names of functions of Linux 5.x to 6.x: net/sunrpc,
 # fs/nfs, fs/fuse/dev.c, fs/smb/client, net/9p, fs/ceph, fs/autofs; Lustre's own module.
@@ -35,8 +36,6 @@ _WRITES = re.compile(
     r"p?writev?(?:2|64)?|pwritev2?|open(?:at2?)?|creat|mkdir(?:at)?|unlink(?:at)?|rmdir|rename(?:at2?)?"
     r"|f?truncate|fallocate|f(?:data)?sync|(?:sym)?link(?:at)?|f?chmod(?:at)?|utimensat|mmap"
 )
-# Where a main thread waits for what a thread is to give.
-_FOR_A_THREAD = r"concurrent/futures/_base\.py|(?:^|/)(?:threading|queue)\.py|<frozen threading>"
 _FEW_FAULTS, _CRAWLS = 5.0, 20 << 20  # page faults and bytes a second
 
 
@@ -51,7 +50,7 @@ def _suspects(scene: Scene) -> tuple[Seen, ...]:
     """
     view = scene.view
     found = tuple(reversed(blocked(scene)))
-    if view is None or scene.call != "futex" or scene.inside(_FOR_A_THREAD) is None:
+    if view is None or scene.call != "futex" or scene.inside(FOR_A_THREAD) is None:
         return found
     stacks = {thread.os_id: thread.frames for thread in view.threads}
     others = [task for task in view.look.kernel if task.tid != view.look.pid and task.state == "D"]
