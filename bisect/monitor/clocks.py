@@ -9,6 +9,7 @@ from .members import Member, Members
 
 TRAINING_SILENCE = 60.0  # seconds without a word from a training, at the least, before a look
 LEAVING_LIMIT = 60.0  # seconds between the last checkpoint and the process's end
+AFTER_A_VERDICT = 2.0  # seconds between looks at what was called hung and stirs
 IN_DOUBT = 3.0  # times --stall, for what may be polling and may be waiting for something healthy
 
 
@@ -110,6 +111,16 @@ def wants_look(member: Member, limits: Limits, now: float) -> bool:
         return False
     last = member.looks[-1].at if member.looks else 0.0
     return now > max(last, member.moved_at, member.stirred_at) + limits.stall / 4
+
+
+def wants_another_look(member: Member, closed_at: float, now: float) -> bool:
+    """Return whether a look would tell if a member moves again that was called hung at `closed_at`:
+    something of it stirs, and the last look was a while ago.
+    """
+    if member.left or member.left_at is not None or member.stirred_at <= closed_at:
+        return False
+    last = member.looks[-1].at if member.looks else closed_at
+    return now > last + AFTER_A_VERDICT
 
 
 def patience(allowed: float | None, limits: Limits, pause: float = 0.0) -> float:

@@ -86,13 +86,15 @@ class Watch:
         job = self.job
         ended = how_it_ended(job)
         if ended == "done":
+            if job.verdict is not None:
+                reopen(job)  # it has got on since the last look
             await close(job, self.server, "done", [facts_of(m) for m in job.members])
         elif ended in ("crash", "left", "interrupted"):
             await self._some_left(ended)
         elif self._interrupted():
             await self._last_look("interrupted")
         elif job.verdict is not None:
-            await self._take_back()
+            await self._take_back(now)
         elif job.settings["limit"] and now > job.started + job.settings["limit"]:
             await self._last_look("limit")
         else:
@@ -197,12 +199,22 @@ class Watch:
             ended = "limit" if settled.moving | settled.busy else "late"
         await close(self.job, self.server, ended, inspection.facts())
 
-    async def _take_back(self) -> None:
-        """After --on-hang report or hold: if the culprit moves again, the verdict is void."""
+    async def _take_back(self, now: float) -> None:
+        """After --on-hang report or hold: if the culprit moves again, the verdict is void.
+
+        It may be long before it says so itself. Something stirs in a spin as well: a look tells.
+        """
         job = self.job
         assert job.verdict is not None
-        ranks = job.verdict.ranks.culprit
-        if any(job.members.by_rank[r].moved_at > job.closed_at for r in ranks):
+        named = job.verdict.ranks.culprit or job.verdict.ranks.stuck
+        members = [job.members.by_rank[rank] for rank in named]
+        if stirring := [m for m in members if clocks.wants_another_look(m, job.closed_at, now)]:
+            from .inspection import Inspection
+
+            inspection = Inspection(job, stirring)
+            await inspection.look()
+            inspection.remember_places()
+        if any(m.moved_at > job.closed_at for m in members):
             reopen(job)
 
     # ---- samples -----------------------------------------------------------------------------

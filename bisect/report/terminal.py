@@ -11,7 +11,6 @@ from . import people_lines
 from .chain import chain_lines
 from .people_lines import labelled
 from .stacks import stack_text
-from .well import well_lines
 from .words import COMMANDS, cause_page, counted, cut, of_ranks, one_line, printable, seconds
 
 MOST_LINES = 15
@@ -26,15 +25,12 @@ def verdict_lines(
     *,
     run_dir: str,
     state: str,
-    not_exercised: Sequence[str] = (),
-    slowest: str = "",
     width: int | None = None,
 ) -> list[str]:
-    """Return the verdict in words. `state` says what the job was left in, `slowest` which step
-    of a good run took longest; `width` is the terminal's, None for a pipe: nothing is cut.
+    """Return the verdict on a job that did not end well in words (for one that did: `well`).
+    `state` says what the job was left in; `width` is the terminal's, None for a pipe: nothing is
+    cut.
     """
-    if verdict.outcome == "ok":
-        return well_lines(verdict, not_exercised, slowest, run_dir, width)
     lines = _told(verdict, job, ranks, state, run_dir)
     return [cut(printable(line), width) for line in lines]
 

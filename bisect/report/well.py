@@ -21,7 +21,9 @@ def well_lines(
     run_dir: str,
     width: int | None = None,
 ) -> list[str]:
-    """Return what a good run says, by its verdict; see `terminal.verdict_lines`."""
+    """Return what is said of a good run. `slowest` is which step took longest, in words; `width` is
+    the terminal's, None for a pipe: nothing is cut.
+    """
     parts = [verdict.pipeline, counted(verdict.world_size, "rank"), seconds(verdict.seconds.total)]
     line = f"OK  {', '.join(p for p in parts if p)}"
     lines = [line + (f"; slowest step {slowest}" if slowest else "")]

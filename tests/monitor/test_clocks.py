@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hangbisect.monitor.clocks import (
+    AFTER_A_VERDICT,
     LEAVING_LIMIT,
     TRAINING_SILENCE,
     Limits,
@@ -11,6 +12,7 @@ from hangbisect.monitor.clocks import (
     deadline,
     overdue,
     patience,
+    wants_another_look,
     wants_look,
 )
 from hangbisect.monitor.members import Members
@@ -185,3 +187,16 @@ def test_once_a_clock_ran_out_it_stays_so_until_the_rank_gets_on(
     limits = Limits({"": timeout}, stall=stall)
     if clock(members, now, limits):
         assert clock(members, now + later, limits)
+
+
+def test_what_was_called_hung_is_looked_at_again_only_when_something_of_it_stirs() -> None:
+    one = at_step(3, at=10.0).by_rank[1]
+    one.looks = [look(20.0)]
+    assert not wants_another_look(one, closed_at=21.0, now=60.0)
+    one.stirred_at = 20.5  # before the verdict
+    assert not wants_another_look(one, closed_at=21.0, now=60.0)
+    one.stirred_at = 22.0
+    assert not wants_another_look(one, closed_at=21.0, now=20.0 + AFTER_A_VERDICT)
+    assert wants_another_look(one, closed_at=21.0, now=20.1 + AFTER_A_VERDICT)
+    one.left_at = 22.1
+    assert not wants_another_look(one, closed_at=21.0, now=60.0)

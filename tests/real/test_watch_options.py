@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import time
 import venv
 from pathlib import Path
 
@@ -39,6 +40,30 @@ def test_a_report_is_taken_back_when_the_rank_moves_again(jobs_here: Jobs) -> No
     ended = job.end()
     check(ended, "ok")
     assert ended.status == 0
+
+
+def test_a_report_is_taken_back_though_the_rank_says_nothing_itself(jobs_here: Jobs) -> None:
+    job = jobs_here.start(
+        *("--on-hang", "report", "--until", "logs_directory"),
+        *("--timeout", "30", "--stall", "4", "--inject", "slow@3:rank1"),
+    )
+    job.until(INSIDE)
+    rank = job.rank(1)
+    rank.suspend()
+    job.until("HANG  checkpoint 3", "still running, still watched")
+    rank.resume()
+    said = job.until("Taken back: rank 1 moves again")
+    assert not any("[R1/2]" in line and "CHECKPOINT 3" in line for line in said.splitlines())
+
+
+def test_a_report_on_a_spin_stands_although_the_spin_goes_on(jobs_here: Jobs) -> None:
+    job = jobs_here.start(
+        *("--on-hang", "report", "--timeout", "2", "--slow-limit", "2"),
+        *("--inject", "spin@3:rank1"),
+    )
+    job.until("HANG  checkpoint 3", "still running, still watched")
+    time.sleep(8)
+    assert "Taken back" not in job.said()
 
 
 def test_a_held_job_stays_as_it_is_until_somebody_ends_it(jobs_here: Jobs) -> None:

@@ -51,16 +51,19 @@ class Job:
 
     def monitor(self) -> psutil.Process:
         """Return the process that watches."""
-        (found,) = [process for process in self._processes() if _is_monitor(process)]
-        return found
+        for process in self._processes():
+            with suppress(psutil.NoSuchProcess):
+                if _is_monitor(process):
+                    return process
+        raise AssertionError("no monitor")
 
     def rank(self, rank: int) -> psutil.Process:
         """Return a rank's own process: of all that have its number the one that came first."""
-        own = [
-            process
-            for process in self._processes()
-            if process.environ().get("RANK") == str(rank) and not _is_monitor(process)
-        ]
+        own = []
+        for process in self._processes():
+            with suppress(psutil.NoSuchProcess):  # a helper of a moment
+                if process.environ().get("RANK") == str(rank) and not _is_monitor(process):
+                    own.append(process)
         return min(own, key=lambda process: (process.create_time(), process.pid))
 
     def _processes(self) -> list[psutil.Process]:

@@ -24,6 +24,7 @@ from hangbisect.facts import (
     Where,
 )
 from hangbisect.report.terminal import MOST_LINES, culprit_stack, slow_line, verdict_lines
+from hangbisect.report.well import well_lines
 
 TABLE = (Checkpoint(9, "wandb_logger", "WandbLogger ready", "wandb", 60),)
 FRAMES = (
@@ -105,16 +106,9 @@ def said(
     not_exercised: Sequence[str] = (),
     slowest: str = "",
 ) -> list[str]:
-    return verdict_lines(
-        verdict,
-        JOB,
-        ranks,
-        run_dir="runs/a1",
-        state="ended",
-        not_exercised=not_exercised,
-        slowest=slowest,
-        width=width,
-    )
+    if verdict.outcome == "ok":
+        return well_lines(verdict, not_exercised, slowest, "runs/a1", width)
+    return verdict_lines(verdict, JOB, ranks, run_dir="runs/a1", state="ended", width=width)
 
 
 def test_a_hang_is_told_in_the_order_in_which_a_person_asks() -> None:
