@@ -475,3 +475,43 @@ class Verdict:
     versions: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # sentences: what happened besides, what could not be worked out
     schema: int = 1
+
+
+# ---- what is known of a trial ------------------------------------------------------------------
+
+# "pass": past the place in question. "hang": the hang in question. "other": neither, so it accuses
+# nobody: a crash, a hang elsewhere, a launcher that does not start.
+Result = Literal["pass", "hang", "other"]
+
+# Values by toggle; a toggle that is not named is as the user runs it.
+Setting = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class HangPlace:
+    """Where a hang is: what tells the hang in question from another one."""
+
+    checkpoint: str | None  # its name
+    phase: str | None = None
+    call: str | None = None  # "wandb.init"
+    component: str | None = None
+    # Python frames of the ranks that are stuck, (file, function), innermost first; one entry a
+    # different stack. Files as the interpreter names them.
+    stacks: tuple[tuple[tuple[str, str], ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One launch under one setting of the toggles, and what came of it."""
+
+    number: int  # from 1
+    setting: Setting
+    result: Result
+    outcome: Outcome | None  # of its verdict; None: there is none
+    seconds: float
+    command: tuple[str, ...]
+    environment: Mapping[str, str]  # set beside the user's own
+    run_dir: str
+    why: str = ""  # "hang at checkpoint 9 in wandb.init, rank 0", "crash: ValueError: ..."
+    place: HangPlace | None = None  # where it hung
+    at_place: float | None = None  # seconds that its slowest rank spent at the place in question

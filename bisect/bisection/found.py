@@ -1,0 +1,68 @@
+"""What a search returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..facts import Result
+from .asking import Tried
+
+Answer = Literal[
+    "found",  # `change` makes the hang go away
+    "passes",  # as the user runs it, it does not hang, or more seldom than is waited for
+    "ends otherwise",  # as the user runs it, it is neither past the place nor hung there
+    "not avoided",  # with every toggle at its safest it still hangs
+    "harmed",  # with every toggle at its safest it ends otherwise, and no set was seen to pass
+    "comes and goes",  # a setting hung and passed
+    "stopped",  # a limit, or whoever runs it, ended the search: `change` is the best so far
+]
+# How well it is known that no smaller change passes. "every": each part of it was tried. "implied":
+# each part was tried, or belongs to a set that hung. "each": no toggle of it can be left out, and
+# not all parts that lack more were tried. "": not looked at to the end.
+Proof = Literal["every", "implied", "each", ""]
+
+
+@dataclass(frozen=True)
+class Starts:
+    """How often a setting was started, and how often it hung; crashes and the like not counted."""
+
+    hangs: int = 0
+    starts: int = 0
+
+
+@dataclass(frozen=True)
+class Described:
+    """What a probe says about the hang, everything else as the user runs it."""
+
+    probe: str
+    hangs: str | None  # the safest value tried with which it hangs; None: as the user runs it
+    passes: str | None  # the least value with which it passes; None: with none
+    result: Result  # with its safest value
+
+
+@dataclass(frozen=True)
+class Found:
+    """The end of a search. Sets of names are in the order of preference."""
+
+    outcome: Answer
+    # The smallest change: values by toggle. Empty: none is known.
+    change: Mapping[str, str] = field(default_factory=dict)
+    proof: Proof = ""
+    # Of `change`: without this one it does not hang, it crashes or hangs elsewhere. It goes along,
+    # and is not accused.
+    companions: tuple[str, ...] = ()
+    harmful: tuple[str, ...] = ()  # left out: their safest values do harm of their own
+    ruled_out: tuple[str, ...] = ()  # it hung with these at their safest: not it
+    not_needed: tuple[str, ...] = ()  # it passes without these, and nothing more is known of them
+    with_change: Starts = Starts()  # the starts that confirm, and no others
+    without: Starts = Starts()
+    p_value: float | None = None  # Fisher's, one-sided, of these; None: none were made
+    described: tuple[Described, ...] = ()
+    tried: tuple[Tried, ...] = ()
+
+    @property
+    def minimal(self) -> bool:
+        """Whether no smaller change passes, as far as a hang does not come back by safer values."""
+        return self.proof in ("every", "implied")

@@ -1,0 +1,87 @@
+"""The values of a toggle: which are right, which are safer, and what each sets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..nearest import nearest
+from . import launcher_words, proxies
+from .flags import given
+from .toggle import HOST, Toggle
+
+_PIPELINE, _FIRST_PIPELINE = "--pipeline", "startup"
+
+
+def safest(toggle: Toggle) -> str:
+    """Return its last value."""
+    return toggle.values[-1]
+
+
+def safer(toggle: Toggle, current: str | None) -> tuple[str, ...]:
+    """Return the values that are safer than `current`, in order; without one all that change it."""
+    values = toggle.values
+    if toggle.accepts == "count" and current is not None and current.isdigit():
+        return tuple(v for v in values if v.isdigit() and int(v) < int(current))
+    if current in values:
+        return values[values.index(current) + 1 :]
+    return values if toggle.accepts == "count" else values[1:]
+
+
+def matters(entry: Toggle, command: Sequence[str]) -> bool:
+    """Return whether the flags are given without which a toggle changes nothing."""
+    values = [given(command, flag) for flag in entry.needs]
+    return not values or any(value not in (None, "0") for value in values)
+
+
+def why_not(
+    entry: Toggle, value: str, command: Sequence[str], environ: Mapping[str, str], ours: bool
+) -> str:
+    """Return why a value cannot be applied to a command, or ""."""
+    wrong = _wrong(entry, value)
+    if wrong:
+        return wrong
+    if entry.launcher:
+        return launcher_words.why_not(tuple(command), environ)
+    if ours and entry.flag:
+        name = given(command, _PIPELINE) or _FIRST_PIPELINE
+        return "" if name in entry.pipelines else f"the pipeline {name} does not read it"
+    has_words = any(known == value for known, _ in entry.words)
+    if entry.own or has_words or entry.variable or entry.accepts == "host":
+        return ""
+    if any(known == value for known, _, _ in entry.environment):
+        return ""
+    return "nothing in the environment says it to a script of yours; a scenario file can name how"
+
+
+def with_host(value: str, host: str | None) -> str:
+    """Return the value with its host, if it wants one and there is one."""
+    return f"{value}{HOST}{host}" if host and value == proxies.EXCEPTED else value
+
+
+def variables(entry: Toggle, value: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what a value sets in the environment, beside what is set there."""
+    if entry.accepts == "host":
+        return proxies.variables(value, environ)
+    if entry.variable:
+        return {entry.variable: value}
+    return {name: set_to for known, name, set_to in entry.environment if known == value}
+
+
+def _wrong(entry: Toggle, value: str) -> str:
+    """Return what is wrong with a value, or ""."""
+    name, sign, host = value.partition(HOST)
+    if entry.accepts == "host" and sign and name in entry.values:
+        return "" if host else f"it wants a host, {name}{HOST}HOST"
+    if value in entry.values:
+        return f"it wants a host, {value}{HOST}HOST" if _wants_host(entry, value) else ""
+    if entry.accepts in ("text", "strategy"):
+        return "" if value else "the value is empty"
+    if entry.accepts == "count":
+        least = 1 if entry.launcher else 0
+        is_one = value.isascii() and value.isdigit() and int(value) >= least
+        return "" if is_one else f"it is a whole number from {least}"
+    return f"it is one of {', '.join(entry.values)}{nearest(value, entry.values)}"
+
+
+def _wants_host(entry: Toggle, value: str) -> bool:
+    return entry.accepts == "host" and value == proxies.EXCEPTED
