@@ -315,6 +315,7 @@ class RankFacts:
 
 Ended = Literal[
     "done",  # every rank left after all it had to do
+    "past",  # every rank was past what --past names; we ended it
     "late",  # a deadline passed, and nothing moved over several looks
     "still",  # nothing moved for --stall seconds
     "busy",  # the same places and CPU burning, past --slow-limit deadlines

@@ -45,6 +45,8 @@ def run(argv: list[str]) -> int:
         from ..version import VERSION
 
         lines.say(f"hangbisect {VERSION}, Python {sys.version.split()[0]}")
+        for sentence in place.contradictions:
+            lines.say(f"Contradiction: {sentence}")
         keep = [] if outcome_pipe is None else [outcome_pipe]
         try:  # now: it comes up while we read our arguments
             monitor = started_monitor.reach(place, keep=keep, answers=answers)
@@ -157,6 +159,8 @@ def _settings(
         "limit": args.limit,
         "barriers": args.barriers,
         "on_hang": args.on_hang,
+        "past": args.past,
+        "known_hang": args.known_hang,
         "run_dir": args.run_dir,
         "json": args.json,
         "plain": args.plain,

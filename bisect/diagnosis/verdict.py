@@ -10,6 +10,7 @@ from .graph import WaitGraph
 
 OUTCOMES: dict[Ended, Outcome] = {
     "done": "ok",
+    "past": "ok",
     "late": "hang",
     "still": "hang",
     "busy": "hang",

@@ -31,7 +31,7 @@ def print_verdict(
     folder = str(job.files.path if published else job.files.stage)
     if not published:
         job.say(f"The run folder could not be written: {job.files.trouble}; files are in {folder}")
-    width = _terminal_width()
+    width = terminal_width()
     stack: list[str] = []
     if verdict.outcome == "ok":
         first = next(iter(job.members), None)
@@ -74,7 +74,7 @@ def _state(job: Job, verdict: Verdict, ending: bool) -> str:
     return STATES_AFTER[job.settings["on_hang"]].format(pids=pids)
 
 
-def _terminal_width() -> int | None:
+def terminal_width() -> int | None:
     try:
         return os.get_terminal_size(2).columns
     except OSError:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from .members import Member, Members
+
+if TYPE_CHECKING:
+    from .known_hang import KnownHang
 
 TRAINING_SILENCE = 60.0  # seconds without a word from a training, at the least, before a look
 LEAVING_LIMIT = 60.0  # seconds between the last checkpoint and the process's end
@@ -20,6 +23,7 @@ class Limits:
     timeouts: dict[str, float]
     stall: float = 20.0
     slow_limit: float = 5.0
+    known: KnownHang | None = None  # what a search asks about
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class Overdue:
     """A rank whose clock ran out, and since when (monotonic)."""
 
     rank: int
-    clock: Literal["late", "still"]
+    clock: Literal["late", "still", "known"]
     since: float
 
 
@@ -71,6 +75,9 @@ def overdue(members: Members, member: Member, limits: Limits, now: float) -> Ove
     moved_at = max(member.moved_at, member.stirred_at)
     if now > moved_at + limits.stall:
         return Overdue(member.rank, "still", moved_at + limits.stall)
+    known = limits.known
+    if known and now > moved_at + known.still and known.is_place_of(members, member):
+        return Overdue(member.rank, "known", moved_at + known.still)
     return None
 
 

@@ -16,6 +16,7 @@ from ..report.as_json import as_json
 from .announcing import print_verdict, say_outcome, tell_torchelastic
 from .clocks import LEAVING_LIMIT
 from .ending import has_ended, send
+from .members import contradictions
 from .on_disk import write_evidence
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ async def close(
     """Judge, write, print, publish; then end the job, or leave it, as --on-hang says."""
     job.closing = True
     since = time.monotonic() if due is None else due.since
-    if ended != "done":
+    if ended not in ("done", "past"):
         ranks = await _with_the_rest(job, ranks, ended)
     facts = _job_facts(job, ended, ranks, due)
     verdict, graph = judged(facts, ranks)
@@ -49,9 +50,9 @@ async def close(
     facts, verdict = _timed(job, facts, ranks, since, verdict.ranks.culprit)
     job.verdict = verdict
     job.files.write_json("verdict.json", as_json(verdict))
-    job.note(None, {"t": "verdict", "outcome": verdict.outcome})
-    published = await job.files.publish()
     ending = _is_ending(job, verdict)
+    job.note(None, {"t": "verdict", "outcome": verdict.outcome, "ends": ending})
+    published = await job.files.publish()
     lines = print_verdict(job, facts, verdict, ranks, published, ending)
     if not ending:
         return
@@ -67,7 +68,7 @@ async def close(
         job.remove_temporary_files()
     for member in job.members:
         job.tell(member.rank, "written")
-    await _end(job, verdict)
+    await _end(job, verdict, ended)
 
 
 async def _with_the_rest(job: Job, ranks: Sequence[RankFacts], ended: Ended) -> list[RankFacts]:
@@ -113,7 +114,7 @@ def _job_facts(job: Job, ended: Ended, ranks: Sequence[RankFacts], due: Overdue 
         slow_steps=tuple(job.slow_steps.values()),
         barrier_opened=job.barrier_opened,
         versions=job.versions(),
-        notes=tuple(job.notes),
+        notes=(*job.notes, *contradictions(job.members)),
         machine=job.machine or MachineFacts(),
     )
 
@@ -137,9 +138,9 @@ def _still(job: Job, now: float, ranks: Iterable[int]) -> float | None:
 # ---- ending --------------------------------------------------------------------------------------
 
 
-async def _end(job: Job, verdict: Verdict) -> None:
+async def _end(job: Job, verdict: Verdict, ended: Ended) -> None:
     """End the ranks and all that belongs to them, and account for what is left."""
-    if verdict.outcome == "ok":
+    if ended == "done":
         await _wait_for_ranks(job, LEAVING_LIMIT)
         await _wait_until_gone(job, STRAY_LIMIT)
     elif verdict.outcome == "crash":
@@ -147,7 +148,8 @@ async def _end(job: Job, verdict: Verdict) -> None:
     left = await asyncio.to_thread(job.family.end_for_good)
     if left:
         job.say(f"Still there, in the kernel (state D): {', '.join(map(str, left))}")
-    if verdict.outcome in ("hang", "slow") and any(m.max_restarts > m.attempt for m in job.members):
+    was_cut_short = verdict.outcome in ("hang", "slow") or ended == "past"
+    if was_cut_short and any(m.max_restarts > m.attempt for m in job.members):
         await _end_launcher(job)
 
 

@@ -21,11 +21,12 @@ from ..rank.place import JOB_VARIABLE
 class Family:
     """The processes of a job on this node: ranks, and what descended from them."""
 
-    def __init__(self, job: str) -> None:
-        """`job` is the mark that ranks leave in their children's environment."""
-        self._job = job
+    def __init__(self, job: str, variable: str = JOB_VARIABLE) -> None:
+        """`job` is the mark that all of them have in their environment, as `variable`."""
+        self._job, self._variable = job, variable
         self._seen: dict[int, tuple[int, int]] = {}  # pid: (start in ticks, pid of its rank)
         self.ranks: set[int] = set()
+        self.spared: set[int] = set()  # marked as well, and not to be ended: monitors
 
     def add_rank(self, pid: int) -> None:
         """A rank: whatever descends from it belongs to the family."""
@@ -47,8 +48,8 @@ class Family:
 
     def search(self) -> None:
         """Look through all processes for strays: by the mark, and by the sessions of ranks."""
-        for pid in marked(JOB_VARIABLE, self._job):
-            if pid not in self._seen and pid != os.getpid():
+        for pid in marked(self._variable, self._job):
+            if pid not in self._seen and pid != os.getpid() and pid not in self.spared:
                 self._add(pid, 0)
         for pid in set(pids()) - set(self._seen) - {os.getpid()}:
             with contextlib.suppress(OSError):
@@ -110,6 +111,33 @@ def has_ended(descriptor: int) -> bool:
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(0))
+
+
+def monitors(variable: str, mark: str) -> set[int]:
+    """Return the pids of the monitors of a job, which may not have said a word yet."""
+    found = set()
+    for pid in marked(variable, mark):
+        now = stat(pid)
+        if now is None or now.state == "D":  # to read its command line might take for ever
+            continue
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                words = file.read(4096).split(b"\0")
+            if words[4:5] == [b"monitor"]:  # python -I -S FOLDER monitor {...}
+                found.add(pid)
+    return found
+
+
+def lives(pid: int) -> bool:
+    """Return whether a process is there and has not ended."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        return not has_ended(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _is_running(pid: int, ticks: int) -> bool:

@@ -65,7 +65,7 @@ class Inquiry:
         """Say once a step that its clock ran out, and that we look."""
         job, member = self.job, self.job.members.by_rank[due.rank]
         job.note(member, {"t": "overdue", "clock": due.clock, "since": due.since})
-        if member.announced_late == _step(member):
+        if member.announced_late == _step(member) or due.clock == "known":
             return
         member.announced_late = _step(member)
         where = member.phase or f"checkpoint {member.step}"
@@ -89,17 +89,23 @@ class Inquiry:
         Where nobody moves that is every rank: one that still has time may be the one that the
         others wait for, and may just be pausing.
         """
-        members, now = self.job.members, time.monotonic()
+        now = time.monotonic()
         somebody_moves = settled.moving | settled.busy
         concerned = [
-            m for m in members if m.rank == rank or not (m.left or m.waits_for_us or somebody_moves)
+            m
+            for m in self.job.members
+            if m.rank == rank or not (m.left or m.waits_for_us or somebody_moves)
         ]
-        limits = self.job.limits
-        return all(
-            now - m.moved_at
-            >= clocks.patience(clocks.deadline(members, m, limits), limits, m.longest_pause)
-            for m in concerned
-        )
+        return all(now - m.moved_at >= self._patience(m) for m in concerned)
+
+    def _patience(self, member: Member) -> float:
+        """Return for how long nothing of a member may have moved before it is called hung."""
+        members, limits = self.job.members, self.job.limits
+        known = limits.known
+        if known and known.is_place_of(members, member) and known.is_shown_by(member.looks):
+            return known.still
+        allowed = clocks.deadline(members, member, limits)
+        return clocks.patience(allowed, limits, member.longest_pause)
 
     async def _decide(self, inspection: Inspection, due: Sequence[clocks.Overdue]) -> None:
         """Call what hangs hung; let what moves, computes or waits go on."""
@@ -113,6 +119,9 @@ class Inquiry:
             if one.rank in settled.hung:
                 if self._opens_barrier(inspection, member):
                     return
+                if one.clock == "known" and not self._is_the_known_one(member):
+                    member.look_again_at = now + clocks.AFTER_A_VERDICT
+                    continue
                 ended, first = "late" if one.clock == "late" else "still", one
                 break
             if one.rank in settled.moving:
@@ -127,6 +136,10 @@ class Inquiry:
         if ended:
             await self._take_native_look(inspection, settled.hung | {first.rank})
             await close(job, self.server, ended, inspection.facts(), due=first)
+
+    def _is_the_known_one(self, member: Member) -> bool:
+        known = self.job.limits.known
+        return known is not None and known.is_shown_by(member.looks)
 
     def _go_on(self, inspection: Inspection, member: Member, moved: str) -> None:
         """Late, but not hung: say so once a minute, and look again later."""

@@ -15,7 +15,9 @@ from ..rank.lines import write_within
 from ..version import VERSION
 from .clocks import Limits
 from .ending import Family
+from .known_hang import known_hang
 from .members import Member, Members, Message
+from .outer_link import OUTER_VARIABLE, OuterLink
 from .rank_logs import RankLogs
 from .run_folder import RunFolder
 
@@ -33,7 +35,12 @@ class Job:
         self.settings = settings
         self.place: Message = settings["place"]
         self.table = tuple(_checkpoint(row) for row in settings["table"])
-        self.limits = Limits(settings["timeout"], settings["stall"], settings["slow_limit"])
+        self.limits = Limits(
+            settings["timeout"],
+            settings["stall"],
+            settings["slow_limit"],
+            known=known_hang(settings["known_hang"]) if settings["known_hang"] else None,
+        )
         self.members = Members(self.table)
         self.family = Family(self.place["job"])
         self.folder = Path(settings["folder"])
@@ -47,6 +54,7 @@ class Job:
         self.logs = RankLogs()
         self.notes: list[str] = []
         self._is_heard = True
+        self.outer = OuterLink(os.environ.get(OUTER_VARIABLE, ""))
         self.slow_steps: dict[tuple[int, str | None], SlowStep] = {}
         self.barrier_opened: str | None = None
         self.tried_to_look = False
@@ -101,6 +109,7 @@ class Job:
         if member is not None:
             event["rank"] = member.rank
         self.files.note(event)
+        self.outer.tell(event)
 
     def _print(self, fd: int, text: str) -> None:
         # After a first line that nobody took, the next ones do not wait again.
@@ -118,6 +127,8 @@ class Job:
         start = Path(str(self.settings["folder_of_start"]))
         if self.settings["run_dir"]:
             path = start / str(self.settings["run_dir"])
+            if self.place["node"]:  # nodes may share the file system
+                path /= f"node-{self.place['node']}"
             return path / f"attempt-{self.attempt}" if self.attempt else path
         # A monitor that takes over goes on in the same folder.
         chosen = self.folder / "run-path"

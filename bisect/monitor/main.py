@@ -67,6 +67,7 @@ async def _watch(settings: Message) -> None:
         # Ranks wait for the first barrier by now: what they do not need comes after it.
         await _make_run_folder(job)
         server.welcome_all()
+        _introduce(job)
         await asyncio.sleep(FIRST_BARRIERS)
         watch = await asyncio.to_thread(import_module, ".watch", __package__)
         await watch.Watch(job, server).run()
@@ -79,6 +80,14 @@ async def _watch(settings: Message) -> None:
     finally:
         serving.close()
         await _leave(job)
+
+
+def _introduce(job: Job) -> None:
+    """Tell the process around the launcher who watches, and what its ranks will speak of."""
+    titles = {c.number: c.title for c in job.table}
+    where = str(job.files.path)
+    job.outer.tell({"t": "watches", "pid": os.getpid(), "run_dir": where, "titles": titles})
+    job.note(None, {"t": "table", "numbers": {c.name: c.number for c in job.table}})
 
 
 def _take_over(job: Job, server: Server) -> None:

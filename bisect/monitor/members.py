@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 Message = dict[str, Any]
 LOGGED_KEPT = 20
+CONTRADICTIONS_SHOWN = 3
 
 
 @dataclass
@@ -28,6 +29,7 @@ class Member:
     environment: dict[str, str] = field(default_factory=dict)
     python: str = ""
     executable: str = ""
+    contradictions: tuple[str, ...] = ()  # sentences: what launchers' variables say of it differs
     # where it is
     step: int = 1
     reached: int = 0
@@ -141,6 +143,7 @@ class Members:
             environment=dict(message.get("environment", {})),
             python=str(message.get("python", "")),
             executable=str(message.get("executable", "")),
+            contradictions=tuple(message.get("contradictions", ())),
             entered=at,
             moved_at=at,
             spoke=at,
@@ -239,10 +242,19 @@ class Members:
         return next((c for c in self.table if c.number == member.step), None)
 
 
+def contradictions(members: Members) -> list[str]:
+    """Return what ranks found contradictory in their variables, a few of them in words."""
+    told = [f"rank {m.rank}: {sentence}" for m in members for sentence in m.contradictions]
+    more = len(told) - CONTRADICTIONS_SHOWN
+    return [*told[:CONTRADICTIONS_SHOWN], *([f"and {more} more such contradictions"] * (more > 0))]
+
+
 def local_ranks(place: Message) -> set[int]:
     """Return the numbers of a node's ranks, from what one of them knows of its place.
 
-    Launchers number the ranks of a node one after the other.
+    Where the launcher does not name them, it numbers those of a node one after the other.
     """
+    if place.get("neighbours"):
+        return set(place["neighbours"])
     first = int(place["rank"]) - int(place["local_rank"])
     return set(range(first, first + int(place["local_world_size"])))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..facts import RankFacts
     from .job import Job
 
-_RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK")
+RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK")
 
 
 def look_for_absent(job: Job, now: float) -> Awaitable[list[RankFacts]] | None:
@@ -69,7 +69,7 @@ def _find(launcher: int, absent: list[int]) -> dict[int, list[int]]:
     for pid in sorted(family([launcher])):
         with contextlib.suppress(OSError, ValueError):
             words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            for variable in _RANK_VARIABLES:
+            for variable in RANK_VARIABLES:
                 prefix = f"{variable}=".encode()
                 numbers = [int(w[len(prefix) :]) for w in words if w.startswith(prefix)]
                 if numbers and numbers[0] in absent:

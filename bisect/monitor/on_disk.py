@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ..diagnosis.graph import WaitGraph
     from ..facts import JobFacts, Look, RankFacts, Verdict
     from .job import Job
+    from .run_folder import RunFolder
 
 
 def write_evidence(
@@ -19,23 +20,30 @@ def write_evidence(
     job.files.write_json("environment.json", _environment(job))
     if verdict.outcome == "ok":
         return
+    write_looks(job.files, facts, graph, ranks)
+    for member in job.members:
+        if member.traceback:
+            job.files.write(f"stacks/rank-{member.rank}.txt", member.traceback)
+
+
+def write_looks(
+    files: RunFolder, facts: JobFacts, graph: WaitGraph, ranks: Sequence[RankFacts]
+) -> None:
+    """Write all looks, and the stacks of each process as text."""
     from ..report.evidence import evidence_json
     from ..report.stacks import stack_text
     from ..report.tree import merged
 
-    job.files.write_json("evidence.json", evidence_json(ranks, graph, facts.machine))
+    files.write_json("evidence.json", evidence_json(ranks, graph, facts.machine))
     for rank in ranks:
         if rank.looks:
             name = f"stacks/rank-{rank.rank}.txt"
-            job.files.write(name, stack_text(best(rank.looks), rank.rank, "rank"))
+            files.write(name, stack_text(best(rank.looks), rank.rank, "rank"))
         for looks in rank.children:
             one = best(looks)
             name = f"stacks/rank-{rank.rank}-{_plain(one.name)}-{one.pid}.txt"
-            job.files.write(name, stack_text(one, rank.rank, "child"))
-    for member in job.members:
-        if member.traceback:
-            job.files.write(f"stacks/rank-{member.rank}.txt", member.traceback)
-    job.files.write("stacks/merged.txt", merged(ranks))
+            files.write(name, stack_text(one, rank.rank, "child"))
+    files.write("stacks/merged.txt", merged(ranks))
 
 
 def best(looks: Sequence[Look]) -> Look:

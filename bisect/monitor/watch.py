@@ -19,6 +19,7 @@ from .departures import how_it_ended
 from .ending import has_ended
 from .interruptions import meant_for
 from .judging import facts_of
+from .known_hang import is_past
 from .newcomers import look_for_absent
 from .server import INTERRUPTING, Server, all_ended
 from .stillness import Stillness
@@ -95,6 +96,8 @@ class Watch:
             await self._last_look("interrupted")
         elif job.verdict is not None:
             await self._take_back(now)
+        elif job.settings["past"] and is_past(job.members, job.settings["past"]):
+            await self._end_past(job.settings["past"])
         elif job.settings["limit"] and now > job.started + job.settings["limit"]:
             await self._last_look("limit")
         else:
@@ -127,6 +130,11 @@ class Watch:
             inspection = Inspection(job)
             await inspection.look()
             await close(job, self.server, "late", [*inspection.facts(), *await absent])
+
+    async def _end_past(self, name: str) -> None:
+        """Every rank is past what the run was to show: what comes after it is not waited for."""
+        self.job.notes.append(f"ended on purpose: every rank was past {name}")
+        await close(self.job, self.server, "past", [facts_of(m) for m in self.job.members])
 
     # ---- ends --------------------------------------------------------------------------------
 

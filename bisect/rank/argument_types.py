@@ -7,21 +7,16 @@ from the environment (HANGBISECT_NAME) go the same way, named by their variable.
 from __future__ import annotations
 
 import argparse
+import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from ..errors import UsageError
+from ..nearest import nearest as nearest
 
 Read = Callable[[str], Any]
-
-
-def nearest(word: str, allowed: Iterable[str]) -> str:
-    """Return "; did you mean ...?" with the allowed word most like `word`, or nothing."""
-    from difflib import get_close_matches
-
-    found = get_close_matches(word, list(allowed), 1, cutoff=0.5)
-    return f"; did you mean {found[0]!r}?" if found else ""
 
 
 def wrong(flag: str, value: str, allowed: Sequence[str]) -> UsageError:
@@ -68,6 +63,21 @@ def positive(flag: str, unit: str = "seconds") -> Read:
     return read
 
 
+def share(flag: str) -> Read:
+    """Return a reader of a number between 0 and 1."""
+
+    def read(value: str) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not 0 < number < 1:
+            raise UsageError(f"{flag} cannot be {value!r}: it is a number between 0 and 1")
+        return number
+
+    return read
+
+
 def assignment(flag: str) -> Read:
     """Return a reader of NAME=VALUE, as a pair."""
 
@@ -87,6 +97,28 @@ def named_seconds(flag: str) -> Read:
     def read(value: str) -> tuple[str, float]:
         name, sign, rest = value.rpartition("=")
         return (name.strip() if sign else "", seconds(rest))
+
+    return read
+
+
+def known_hang(flag: str) -> Read:
+    """Return a reader of a file that says which stacks, where, are a hang that is known."""
+
+    def read(value: str) -> dict[str, Any]:
+        try:
+            with open(value, encoding="utf-8") as file:
+                found: dict[str, Any] = json.load(file)
+            stacks = [[(str(file), str(name)) for file, name in one] for one in found["stacks"]]
+            place = {"checkpoint": found["checkpoint"], "phase": found.get("phase")}
+            place["file"] = os.path.abspath(value)
+            return {**place, "stacks": stacks, "still": float(found["still"])}
+        except OSError as error:
+            raise UsageError(f"{flag} cannot be {value!r}: {error.strerror}") from None
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise UsageError(
+                f"{flag} cannot be {value!r}: it is a JSON object with checkpoint, phase, stacks "
+                "and still"
+            ) from None
 
     return read
 

@@ -102,6 +102,8 @@ def _check_names(args: argparse.Namespace, walked: Pipeline) -> None:
     for name, _ in args.timeout:
         _must_be("--timeout", name, ["", "launcher", *steps, *phases])
     args.timeout = dict(args.timeout)
+    if args.past:
+        _must_be("--past", args.past, [*steps, *phases])
     args.use = {aliases.get(step, step): place for step, place in args.use}
     for step in args.use:
         _must_be("--use", step, [*steps, *aliases])

@@ -8,7 +8,7 @@ from ..pipelines.pipeline import Pipeline
 
 def epilog(walked: Pipeline) -> str:
     """Return the tables of checkpoints and toggles."""
-    return "\n".join([*_checkpoints(walked), "", *_toggles()])
+    return "\n".join([*_checkpoints(walked), "", *_toggles(walked)])
 
 
 def _checkpoints(walked: Pipeline) -> list[str]:
@@ -22,11 +22,15 @@ def _checkpoints(walked: Pipeline) -> list[str]:
     return lines
 
 
-def _toggles() -> list[str]:
+def _toggles(walked: Pipeline) -> list[str]:
     lines = ["toggles, from as one runs it to safest (* is the default):"]
     for entry in TOGGLES:
         values = [f"{value}*" if value == entry.default else value for value in entry.values]
         if entry.accepts == "count":
             values = ["N", *values]
-        lines.append(f"  {entry.flag:26} {' > '.join(values):42} {entry.kind}")
+        if not entry.flag or walked.name in entry.pipelines:
+            lines.append(
+                f"  {entry.flag or entry.variable or entry.name:26} "
+                f"{' > '.join(values):42} {entry.kind}"
+            )
     return lines

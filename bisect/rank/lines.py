@@ -75,7 +75,7 @@ class Lines:
         stamp = self.stamp()
         if self._dropped:
             line = f"({self._dropped} lines dropped: nobody read them) {line}"
-        if not self.plain and _is_terminal(self.fd):
+        if not self.plain and _is_terminal(self.fd, self._place):
             stamp = f"\x1b[{_COLOURS[self._place.rank % len(_COLOURS)]}m{stamp}\x1b[0m"
         data = f"{stamp} {line}\n".encode(errors="replace")
         if self._is_cut:
@@ -87,8 +87,14 @@ class Lines:
         self._dropped = self._dropped + 1 if self._blocked else 0
 
 
-def _is_terminal(fd: int) -> bool:
+def _is_terminal(fd: int, place: Place) -> bool:
+    """Return whether a person's terminal is behind `fd`. mpirun gives its ranks terminals of its
+    own, so what counts there is where it prints itself.
+    """
     try:
+        if place.launcher == "mpirun" and os.isatty(fd):
+            theirs = os.readlink(f"/proc/{place.launcher_pid}/fd/{fd}")
+            return theirs.startswith(("/dev/pts/", "/dev/tty"))
         return os.isatty(fd)
     except OSError:
         return False

@@ -1,9 +1,6 @@
 """Where this process stands in its job: rank, world, node, launcher, and the job's identity.
 
-Launchers tell it in different variables: torchrun and DeepSpeed set RANK (torch.distributed.run's
-documentation), Open MPI OMPI_COMM_WORLD_* (ompi_info), Slurm SLURM_PROCID in every task of a step
-(man srun), MPICH and PMIx PMI_*; Lightning's own launch sets LOCAL_RANK and WORLD_SIZE alone
-(subprocess_script.py).
+Lightning's own launch sets LOCAL_RANK and WORLD_SIZE alone (subprocess_script.py).
 """
 
 from __future__ import annotations
@@ -14,45 +11,19 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from . import claims
+from .claims import DIALECTS, Ancestor
+
 GONE = -1  # in place of a launcher's pid; 0 is one in another pid namespace
 FOLDER_VARIABLE = "HANGBISECT_FOLDER"
 JOB_VARIABLE = "HANGBISECT_JOB"
 
-# launcher's dialect: (rank, local rank, world size, local world size, node)
-_DIALECTS = {
-    "torchrun": ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK"),
-    "mpirun": (
-        "OMPI_COMM_WORLD_RANK",
-        "OMPI_COMM_WORLD_LOCAL_RANK",
-        "OMPI_COMM_WORLD_SIZE",
-        "OMPI_COMM_WORLD_LOCAL_SIZE",
-        "",  # OMPI_COMM_WORLD_NODE_RANK is the process's number on its node
-    ),
-    "srun": (
-        "SLURM_PROCID",
-        "SLURM_LOCALID",
-        "SLURM_NTASKS",
-        "SLURM_NTASKS_PER_NODE",
-        "SLURM_NODEID",
-    ),
-    "pmi": ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE", "MPI_LOCALNRANKS", "PMI_NODE"),
-}
-_LAUNCHERS = {  # by what the process that started the ranks is called
-    "torchrun": "torchrun",
-    "deepspeed": "deepspeed",
-    "accelerate": "accelerate",
-    "mpirun": "mpirun",
-    "orted": "mpirun",
-    "prterun": "mpirun",
-    "slurmstepd": "srun",
-}
 _TYPED = {
     *("torchrun", "deepspeed", "accelerate", "mpirun", "srun"),
     *("torch.distributed.run", "torch.distributed.launch"),
 }
-# Lightning ignores Slurm under these job names too: an interactive shell has the variables of a
-# step without being one (lightning SLURMEnvironment).
-_INTERACTIVE = {"bash", "interactive"}
+_DEEPEST = 20  # ancestors that are asked
+_LAUNCHERS_DEEP = 2
 
 
 @dataclass(frozen=True)
@@ -70,12 +41,17 @@ class Place:
     launcher_pid: int
     job: str  # hash that all local ranks of one attempt share, and nobody else
     joined: bool = False  # started by a rank (Lightning's own launch), not by a launcher
+    neighbours: tuple[int, ...] = ()  # this node's ranks, where the launcher names them
+    master: str | None = None  # the host that rank 0 listens on, as the launcher has it
+    contradictions: tuple[str, ...] = ()  # sentences: variables of different launchers disagree
 
 
 def find_place(environ: Mapping[str, str] = os.environ) -> Place:
     """Return where this process stands, from its environment and its ancestors."""
-    dialect = _dialect(environ)
-    names = _DIALECTS.get(dialect or "torchrun", _DIALECTS["torchrun"])
+    named = claims.claimed(environ, _task_is_shell(environ))
+    several = len(named) > 1
+    dialect = claims.starter(environ, named, _ancestors() if several else ())
+    names = DIALECTS[dialect or "torchrun"]
     joined = bool(environ.get(FOLDER_VARIABLE) and environ.get(JOB_VARIABLE))
     if joined and dialect is None:
         rank = local_rank = _number(environ, "LOCAL_RANK", 0)
@@ -84,9 +60,9 @@ def find_place(environ: Mapping[str, str] = os.environ) -> Place:
         rank = _number(environ, names[0], 0)
         world = _number(environ, names[2], 1)
         local_rank = _number(environ, names[1], rank)
-        local_world = _number(environ, names[3], world)
+        local_world = (claims.local_size(environ, dialect) if dialect else None) or world
     attempt = _number(environ, "TORCHELASTIC_RESTART_COUNT", 0)
-    node = _number(environ, names[4], rank // max(1, local_world)) if dialect else 0
+    node = claims.number(environ, names[4]) if dialect else 0
     pid, started = _launcher(names[0] if dialect else None, environ)
     identity = (
         os.getuid(),
@@ -103,44 +79,74 @@ def find_place(environ: Mapping[str, str] = os.environ) -> Place:
         local_rank=local_rank,
         world_size=world,
         local_world_size=local_world,
-        node=node,
+        node=rank // max(1, local_world) if node is None else node,
         attempt=attempt,
         host=socket.gethostname(),
         launcher=_launcher_name(dialect, pid),
         launcher_pid=pid,
         job=environ[JOB_VARIABLE] if joined else _short_hash(identity),
         joined=joined,
+        neighbours=claims.neighbours(environ, rank) if dialect == "srun" else (),
+        master=claims.master(environ, dialect),
+        contradictions=claims.contradictions(environ, named, dialect),
     )
 
 
 def command_line(place: Place, own: Sequence[str]) -> list[str]:
     """Return the command that the user gave: the launcher's, or `own` where there is none.
 
-    Console scripts run as `python /path/to/torchrun ...`: they are named as one types them.
+    Console scripts run as `python /path/to/torchrun ...`: they are named as one types them. srun is
+    on no machine of its tasks: of its words only nodes and tasks are known.
     """
-    words = _command_of(place.launcher_pid) if place.launcher else []
-    if not any(os.path.basename(w) in _TYPED for w in words[:4]):
-        words = list(own)
+    words = _typed(place.launcher_pid) if place.launcher else []
+    if not words:
+        nodes = max(1, place.world_size // max(1, place.local_world_size))
+        srun = ["srun", f"--nodes={nodes}", f"--ntasks={place.world_size}"]
+        words = [os.path.basename(word) for word in own[:1]] + [*own[1:]]
+        words = [*(srun if place.neighbours else ()), *words]
     if len(words) > 1 and os.path.basename(words[1]) in _TYPED:
         words = words[1:]
     return [os.path.basename(words[0]), *words[1:]] if words else []
 
 
-def _dialect(environ: Mapping[str, str]) -> str | None:
-    for name, variables in _DIALECTS.items():
-        if variables[0] not in environ:
-            continue
-        if name == "srun" and environ.get("SLURM_JOB_NAME") in _INTERACTIVE:
-            continue
-        return name
-    return None
+def _typed(pid: int) -> list[str]:
+    """Return the words of the launcher that somebody typed: DeepSpeed's starts another program,
+    which starts the ranks.
+    """
+    for _ in range(_LAUNCHERS_DEEP):
+        words = _command_of(pid)
+        if any(os.path.basename(word) in _TYPED for word in words[:4]):
+            return words
+        pid = _stat_of(pid)[0]
+    return []
+
+
+def _ancestors() -> list[Ancestor]:
+    """Return the processes above us, the parent first."""
+    found: list[Ancestor] = []
+    pid = os.getppid()
+    while pid > 1 and len(found) < _DEEPEST:
+        found.append(Ancestor(_variables_of(pid), tuple(_command_of(pid))))
+        pid = _stat_of(pid)[0]
+    return found
+
+
+def _task_is_shell(environ: Mapping[str, str]) -> bool:
+    """Return whether the task of Slurm's that we belong to is a shell on a terminal, as far as one
+    can tell: salloc and `srun --pty` give one, and what is started in it is no task.
+    """
+    if "SLURM_PROCID" not in environ:
+        return False
+    task = claims.number(environ, "SLURM_TASK_PID")
+    pid = os.getpid()
+    while pid > 1 and pid != task:
+        pid = _stat_of(pid)[0]
+    return pid <= 1 or _stat_of(pid)[2] != 0
 
 
 def _number(environ: Mapping[str, str], name: str, default: int) -> int:
-    try:
-        return int(environ.get(name, ""))
-    except ValueError:
-        return default
+    found = claims.number(environ, name)
+    return default if found is None else found
 
 
 def _launcher(variable: str | None, environ: Mapping[str, str]) -> tuple[int, int]:
@@ -159,6 +165,12 @@ def _launcher(variable: str | None, environ: Mapping[str, str]) -> tuple[int, in
     return pid, _stat_of(pid)[1]
 
 
+def _variables_of(pid: int) -> dict[str, str]:
+    """Return the variables that a process was started with."""
+    pairs = (os.fsdecode(word).partition("=") for word in _environ_of(pid))
+    return {name: value for name, _, value in pairs}
+
+
 def _environ_of(pid: int) -> list[bytes]:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
@@ -167,24 +179,22 @@ def _environ_of(pid: int) -> list[bytes]:
         return []
 
 
-def _stat_of(pid: int) -> tuple[int, int]:
-    """Return (parent pid, start time in clock ticks) from proc(5) stat, zeros if it is gone."""
+def _stat_of(pid: int) -> tuple[int, int, int]:
+    """Return (parent pid, start time in clock ticks, terminal) from proc(5) stat, zeros if it is
+    gone.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
-        return int(fields[1]), int(fields[19])
+        return int(fields[1]), int(fields[19]), int(fields[4])
     except (OSError, ValueError, IndexError):
-        return 0, 0
+        return 0, 0, 0
 
 
 def _launcher_name(dialect: str | None, pid: int) -> str | None:
     if dialect is None:
         return None
-    words = [os.path.basename(word) for word in _command_of(pid)[:3]]
-    for known, name in _LAUNCHERS.items():
-        if known in words:
-            return name
-    return dialect
+    return Ancestor({}, tuple(_command_of(pid))).launcher or dialect
 
 
 def _is_launcher(pid: int) -> bool:

@@ -22,7 +22,7 @@ from typing import Any
 from .place import FOLDER_VARIABLE, JOB_VARIABLE, Place
 
 LOCK_LIMIT = 5.0  # seconds that another rank may take to start the monitor
-_LONGEST_PATH = 100  # bytes: sun_path has 108 (unix(7))
+LONGEST_PATH = 100  # bytes: sun_path has 108 (unix(7))
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -74,7 +74,7 @@ def _folders(place: Place) -> Iterator[str]:
     """Yield where the folder of this node's part of the job may be."""
     for base in (os.environ.get("XDG_RUNTIME_DIR"), "/dev/shm", os.environ.get("TMPDIR"), "/tmp"):
         folder = os.path.join(base or "", f"hangbisect-{place.job}")
-        if base and len(os.fsencode(os.path.join(folder, "socket"))) <= _LONGEST_PATH:
+        if base and len(os.fsencode(os.path.join(folder, "socket"))) <= LONGEST_PATH:
             yield folder
 
 

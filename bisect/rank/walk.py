@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -63,10 +64,14 @@ def _use_temporary_folder(context: Context, link: Link) -> None:
             os.environ["TMPDIR"] = link.welcome["tmp"]
 
 
+def _is_set(args: argparse.Namespace, name: str, value: str) -> bool:
+    return getattr(args, name, None) == value
+
+
 def _doing(step: Step, context: Context) -> Callable[[Context], Any]:
     """Return the step's function: the user's own (--use), else the pipeline's."""
     place = context.args.use.get(step.checkpoint.name)
-    if place is None:
+    if place is None or (step.given_up and _is_set(context.args, *step.given_up)):
         return step.run
     function = load(place)
 

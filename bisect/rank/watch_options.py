@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from ..bisection.toggles import toggle
 from ..errors import UsageError
-from .argument_types import Parser, choice, named_seconds, positive
+from .argument_types import Parser, choice, known_hang, named_seconds, positive
 from .toggle_argument import add_toggle
 
 ENVIRONMENT_PREFIX = "HANGBISECT_"
@@ -59,6 +59,18 @@ def add_watch_options(parser: argparse.ArgumentParser) -> None:
         help="end every rank, report and go on watching, or hold: stop nothing and wait for you "
         "(end)",
     )
+    add(
+        "--past",
+        metavar="NAME",
+        help="end well as soon as every rank is past this checkpoint or phase",
+    )
+    add(
+        "--known-hang",
+        metavar="FILE",
+        type=known_hang("--known-hang"),
+        help="call the hang whose stacks are in FILE as soon as they stand still (isolate writes "
+        "such files)",
+    )
     add("--plain", action="store_true", help="no colours, nothing that a log cannot hold")
     add("--json", action="store_true", help="the verdict as JSON on the terminal")
     add("--every-rank", action="store_true", help="print the lines of every rank above 16 ranks")
@@ -86,6 +98,26 @@ def from_environment(parser: Parser, environ: Mapping[str, str]) -> list[str]:
                     _read_as(variable, flag, action.type, one)
                 words.append(f"{flag}={one}")
     return words
+
+
+def as_environment(args: argparse.Namespace) -> dict[str, str]:
+    """Return the HANGBISECT_NAME variables that say what `args` say, for ranks to come."""
+    parser = Parser()
+    add_watch_options(parser)
+    variables = {}
+    for action in parser._actions:
+        value = getattr(args, action.dest)
+        if value in (action.default, None, []):
+            continue
+        name = ENVIRONMENT_PREFIX + action.dest.upper()
+        if action.dest == "timeout":
+            pairs = [f"{where}={seconds}" if where else str(seconds) for where, seconds in value]
+            variables[name] = ",".join(pairs)
+        elif action.dest == "known_hang":
+            variables[name] = value["file"]
+        else:
+            variables[name] = "1" if value is True else str(value)
+    return variables
 
 
 def _read_as(variable: str, flag: str, read: object, value: str) -> None:

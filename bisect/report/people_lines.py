@@ -23,6 +23,8 @@ def more(text: str) -> list[str]:
 def culprit(verdict: Verdict, ranks: Sequence[RankFacts]) -> list[str]:
     """Return whose fault it is, in which call, and what that rank waits for."""
     blamed = verdict.ranks.culprit
+    if not blamed and not verdict.world_size and verdict.where:
+        return _of_the_launcher(verdict)
     if not blamed:
         words = "none seen" if verdict.outcome == "interrupted" else "none that can be named"
         return labelled("culprit", words)
@@ -40,6 +42,16 @@ def culprit(verdict: Verdict, ranks: Sequence[RankFacts]) -> list[str]:
     if verdict.waits_for is not None:
         does.append(f"waits for {waited_for(verdict.waits_for)}")
     return labelled("culprit", f"{who}       {', '.join(d for d in does if d)}")
+
+
+def _of_the_launcher(verdict: Verdict) -> list[str]:
+    """Return what a launcher does that has not started any rank."""
+    where = verdict.where[0]
+    does = [f"in {verdict.call}" if verdict.call else "", "no rank has started"]
+    if verdict.waits_for is not None:
+        does.insert(1, f"waits for {waited_for(verdict.waits_for)}")
+    text = ", ".join(part for part in does if part)
+    return labelled("culprit", f"the launcher   {where.host} pid {where.pid}   {text}")
 
 
 def _of_the_dead(facts: Sequence[RankFacts]) -> list[str]:

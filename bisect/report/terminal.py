@@ -96,7 +96,8 @@ def _where_they_were(job: JobFacts, ranks: Sequence[RankFacts]) -> list[str]:
     for one in sorted((r for r in ranks if r.alive and not r.held), key=lambda r: r.reached)[:3]:
         stack = short_stack(one, job)
         if stack:
-            lines += labelled("was in", f"rank {one.rank}: {stack}")
+            who = f"rank {one.rank}" if job.world_size else "the launcher"
+            lines += labelled("was in", f"{who}: {stack}")
     return lines
 
 
@@ -128,7 +129,9 @@ def _seen_by(verdict: Verdict, job: JobFacts, ranks: Sequence[RankFacts]) -> lis
     most = max(looked, key=lambda r: len(r.looks))
     span = most.looks[-1].at - most.looks[0].at
     rung = "/proc" if verdict.seen_by == "proc" else f"{verdict.seen_by} and /proc"
-    text = f"{rung} on {len(looked)} of {counted(verdict.world_size, 'rank')}, "
+    size = counted(verdict.world_size, "rank")
+    on = f"{len(looked)} of {size}" if verdict.world_size else "the launcher"
+    text = f"{rung} on {on}, "
     text += f"{counted(len(most.looks), 'look')} in {seconds(max(0.0, span))}"
     moved = [r.rank for r in looked if r.moved]
     if verdict.outcome == "hang" and not moved and len(most.looks) > 1:

@@ -98,6 +98,11 @@ class Jobs:
         self._started.append(Job(jobs.start(arguments, folder, **how), folder))
         return self._started[-1]
 
+    def add(self, running: jobs.Running, folder: Path) -> Job:
+        """Take care of a job that was started in another way, in a folder of ours."""
+        self._started.append(Job(running, folder))
+        return self._started[-1]
+
     def run(self, *arguments: str, **how: Any) -> jobs.Ended:
         """Start a job and wait for its end."""
         return self.start(*arguments, **how).end()

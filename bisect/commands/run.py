@@ -1,0 +1,123 @@
+"""Run a command as you do today, watched from outside as well.
+
+hangbisect run -- torchrun --nproc_per_node=2 -m bisect --fast-dev-run 1
+hangbisect run --repeat 50 --until-hang -- torchrun ...     start it again until it hangs
+
+What stands before "--" is for the watch, what stands after it is the command. It sees also what no
+rank can tell: a launcher that starts nobody, and what is left when all is over. A job that ends by
+itself ends with its own status; of a pipeline of ours it is 0 ok, 3 hang, 4 slow, 5 crash.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import UsageError
+from ..rank.argument_types import Parser, count
+
+if TYPE_CHECKING:
+    from ..monitor.outer import Around
+
+STARTER_VARIABLE = "HANGBISECT_STARTER"  # the descriptor of a socket to who started us
+START_LIMIT = 120.0  # seconds for the first line of the first rank
+
+
+def run(argv: list[str]) -> int:
+    """Start the command, watch it, and return its status or ours."""
+    ours, command = split(argv)
+    args = _parser().parse_all([*_from_environment(), *ours])
+    if not command:
+        raise UsageError(
+            "run needs the command to start",
+            "hangbisect run -- torchrun --nproc_per_node=2 -m bisect --fast-dev-run 1",
+        )
+    if args.until_hang and args.repeat == 1:
+        raise UsageError("--until-hang stops repeating, and --repeat says how often: give both")
+    if args.repeat > 1:
+        return _repeat(args, command)
+    from ..monitor.outer import CannotStart, Outer
+
+    async def watch(around: Around) -> int:
+        return await Outer(around).run()
+
+    try:
+        return asyncio.run(watch(_around(args, command)))
+    except CannotStart as error:
+        print(f"hangbisect: {error}\n{error.help}", file=sys.stderr)
+        return error.status
+
+
+def _repeat(args: argparse.Namespace, command: Sequence[str]) -> int:
+    from ..rank.watch_options import ENVIRONMENT_PREFIX, as_environment
+    from ..trials.repeating import Repeat, repeat
+
+    variables = as_environment(args)
+    watch = {
+        name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", "-"): value
+        for name, value in variables.items()
+    }
+    watch.pop("run-dir", None)
+    watch.pop("limit", None)
+    folder = Path(_run_dir(args))
+    return repeat(
+        Repeat(tuple(command), args.repeat, args.until_hang, folder, watch, limit=args.limit)
+    )
+
+
+def _run_dir(args: argparse.Namespace) -> str:
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    return os.path.abspath(args.run_dir or os.path.join("runs", f"{stamp}-{os.getpid():x}"))
+
+
+def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return what stands before the first "--", and what stands after it."""
+    at = list(argv).index("--") if "--" in argv else len(argv)
+    return list(argv[:at]), list(argv[at + 1 :])
+
+
+def _parser() -> Parser:
+    from ..rank.watch_options import add_watch_options
+
+    parser = Parser(prog="hangbisect run", epilog=__doc__)
+    parser.add_argument("-h", "--help", action="help", help="show this")
+    add_watch_options(parser)
+    add = parser.add_argument_group("starting").add_argument
+    add("--repeat", metavar="N", type=count("--repeat", 1), default=1, help="start it N times (1)")
+    add("--until-hang", action="store_true", help="stop repeating at the first hang")
+    return parser
+
+
+def _from_environment() -> list[str]:
+    from ..rank.watch_options import from_environment
+
+    return from_environment(_parser(), os.environ)
+
+
+def _around(args: argparse.Namespace, command: Sequence[str]) -> Around:
+    from ..bisection.applying import is_ours
+    from ..monitor.outer import Around
+    from ..rank.watch_options import as_environment
+
+    ours = is_ours(command)
+    run_dir = _run_dir(args)
+    limits: dict[str, float] = dict(args.timeout)
+    starter = os.environ.pop(STARTER_VARIABLE, "")
+    return Around(
+        command=tuple(command),
+        run_dir=Path(run_dir),
+        expects_words=ours,
+        on_hang=args.on_hang or ("end" if ours else "report"),
+        start_limit=limits.get("launcher", limits.get("", START_LIMIT)),
+        stall=args.stall,
+        limit=args.limit,
+        answers=args.json,
+        environment={**as_environment(args), "HANGBISECT_RUN_DIR": run_dir},
+        starter=int(starter) if starter.isdigit() else None,
+    )

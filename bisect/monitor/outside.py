@@ -1,0 +1,219 @@
+"""A job seen from outside its ranks: below a launcher of which no rank has spoken to a monitor.
+
+Either it walks no pipeline of ours (a script of the user's), or it hangs before any rank has come
+to its first line: then that is checkpoint 0, "Ranks started".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ..checkpoints import Checkpoint
+from ..diagnosis.bare import bare_verdict
+from ..diagnosis.graph import WaitGraph
+from ..diagnosis.verdict import judged
+from ..evidence import movement
+from ..evidence.aside import within
+from ..evidence.look import Target, look
+from ..evidence.machine import machine
+from ..evidence.sample import family, stat
+from ..facts import Ended, JobFacts, Look, RankFacts, Ranks, Verdict
+from ..version import VERSION
+from .newcomers import RANK_VARIABLES
+
+LAUNCHER = Checkpoint(0, "launcher", "Ranks started", "launcher", 120)
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+FIND_LIMIT = 1.0  # seconds
+PAUSE = 0.7  # seconds between two looks
+LOOKS = 4
+
+
+@dataclass
+class Outside:
+    """The processes below a launcher, and the looks that were taken at them."""
+
+    launcher: int
+    expects_words: bool  # its ranks are ours, and would have spoken
+    looks: dict[int, list[Look]] = field(default_factory=dict)  # by pid, oldest first
+    rank_of: dict[int, int] = field(default_factory=dict)  # by the pid of a rank's own process
+    parents: dict[int, int] = field(default_factory=dict)
+
+    def find(self) -> list[int]:
+        """Find the processes, and which of them are ranks; return their pids."""
+        pids = [self.launcher, *sorted(family([self.launcher]))]
+        self.parents = {pid: found.ppid for pid in pids if (found := stat(pid))}
+        numbers = {pid: number for pid in pids if (number := _number(pid)) is not None}
+        self.rank_of = {}
+        for pid in sorted(numbers, key=self._depth):
+            # Workers and helpers inherit a rank's number: the topmost Python of it is the rank.
+            if numbers[pid] not in self.rank_of.values() and _is_python(pid):
+                self.rank_of[pid] = numbers[pid]
+        if not self.rank_of and not self.expects_words:
+            self.rank_of = {self.launcher: 0}
+        return list(self.parents)
+
+    async def look(self) -> None:
+        """Look at all of them once."""
+        try:
+            pids = within(FIND_LIMIT, self.find)
+        except TimeoutError:  # an environment that cannot be read: what is known will have to do
+            pids = list(self.parents)
+        tops = {*self.rank_of, self.launcher}
+        targets = [Target(pid, "rank" if pid in tops else "child") for pid in pids]
+        for one in await look(targets):
+            if one.state:
+                self.looks.setdefault(one.pid, []).append(one)
+
+    def moved(self) -> str:
+        """Return what moved over the looks, in words; "" for nothing."""
+        seen: list[str] = []
+        for looks in self.looks.values():
+            if len(looks) > 1 and (what := movement.moved(looks, [])):
+                seen.append(what)
+        return seen[0] if seen else ""
+
+    def facts(self, started: float) -> list[RankFacts]:
+        """Return each rank as a diagnosis takes it; the launcher in the place of rank 0 where no
+        rank was started.
+        """
+        found = []
+        for pid, rank in (self.rank_of or {self.launcher: 0}).items():
+            inside = [p for p in self.parents if self._top_of(p) == pid and p != pid]
+            found.append(
+                RankFacts(
+                    rank=rank,
+                    local_rank=rank,
+                    pid=pid,
+                    host=socket.gethostname(),
+                    reached=0 if self.rank_of else -1,
+                    entered=started,
+                    never_started=bool(self.rank_of) and self.expects_words,
+                    looks=tuple(self.looks.get(pid, ())),
+                    children=tuple(tuple(self.looks[p]) for p in inside if self.looks.get(p)),
+                )
+            )
+        return sorted(found, key=lambda facts: facts.rank)
+
+    def _depth(self, pid: int) -> int:
+        depth = 0
+        while pid in self.parents and pid != self.launcher:
+            pid, depth = self.parents[pid], depth + 1
+        return depth
+
+    def _top_of(self, pid: int) -> int | None:
+        """Return the rank's process that a process is or descends from."""
+        tops = self.rank_of or {self.launcher: 0}
+        while pid not in tops:
+            if pid not in self.parents:
+                return None
+            pid = self.parents[pid]
+        return pid
+
+
+async def look_from_outside(launcher: int, expects_words: bool) -> Outside:
+    """Return what some looks at everything below a launcher show."""
+    outside = Outside(launcher, expects_words)
+    for number in range(LOOKS):
+        if number:
+            await asyncio.sleep(PAUSE)
+        await outside.look()
+    return outside
+
+
+async def judge_from_outside(
+    outside: Outside,
+    ended: Ended,
+    command: Sequence[str],
+    started: float,
+    still: float | None = None,
+    late_since: float | None = None,
+) -> tuple[Verdict, JobFacts, list[RankFacts], WaitGraph]:
+    """Return the verdict on a job of which no rank has spoken, and what it rests on."""
+    now = time.monotonic()
+    ranks = outside.facts(started)
+    own = LAUNCHER if outside.expects_words else replace(LAUNCHER, component="fit")
+    first = Checkpoint(1, "script", "Script started", "interpreter", 30)
+    facts = JobFacts(
+        ended=ended,
+        pipeline="startup" if outside.expects_words else "",
+        command=tuple(command),
+        attempt=0,
+        world_size=len(ranks),
+        local_ranks=tuple(facts.rank for facts in ranks),
+        table=(own, first),
+        now=now,
+        started=started,
+        package=_PACKAGE,
+        still=still,
+        past_deadline=round(now - late_since, 3) if late_since else None,
+        to_verdict=round(now - late_since, 3) if late_since else None,
+        versions={"hangbisect": VERSION},
+        machine=await machine(),
+    )
+    verdict, graph = judged(facts, ranks)
+    if not outside.rank_of:
+        verdict, facts = _of_the_launcher(verdict), replace(facts, world_size=0)
+    return verdict, facts, ranks, graph
+
+
+def _of_the_launcher(verdict: Verdict) -> Verdict:
+    """Return the verdict where it is the launcher that hangs: no rank is there to be blamed."""
+    return replace(
+        verdict, world_size=0, ranks=Ranks(), component="launcher", try_=(), candidates=(), chain=()
+    )
+
+
+def unspoken_verdict(
+    command: Sequence[str], pipeline: str, started: float, status: int | None
+) -> Verdict:
+    """Return the verdict on a job that ended by itself and of which no rank has spoken: by its
+    exit status alone.
+    """
+    how = "is gone" if status is None else f"ended with status {status}"
+    facts = JobFacts(
+        ended="done" if status == 0 else "crash",
+        pipeline=pipeline,
+        command=tuple(command),
+        attempt=0,
+        world_size=0,
+        local_ranks=(),
+        table=(),
+        now=time.monotonic(),
+        started=started,
+        package=_PACKAGE,
+        versions={"hangbisect": VERSION},
+        notes=(f"no rank spoke to the watch; the command {how}",),
+    )
+    return bare_verdict(facts, (), "ok" if status == 0 else "crash", Ranks())
+
+
+def _number(pid: int) -> int | None:
+    """Return the rank that a process's environment names."""
+    environ = _environ(pid)
+    for variable in RANK_VARIABLES:
+        value = environ.get(variable, "")
+        if value.isdigit():
+            return int(value)
+    return None
+
+
+def _environ(pid: int) -> Mapping[str, str]:
+    try:
+        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return {}
+    pairs = (word.decode(errors="replace").partition("=") for word in words)
+    return {name: value for name, sign, value in pairs if sign}
+
+
+def _is_python(pid: int) -> bool:
+    try:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith(("python", "pypy"))
+    except OSError:
+        return False

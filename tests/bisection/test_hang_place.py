@@ -1,0 +1,68 @@
+"""Which hang is the one in question, and which is another."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+from hangbisect.bisection.hang_place import place_of, same, shows, stack_of
+from hangbisect.facts import Frame, HangPlace, Look, RankFacts, Thread
+
+WAITS = (("threading.py", "wait"), ("wandb_init.py", "init"))
+READS = (("ssl.py", "read"), ("client.py", "get"))
+HERE = HangPlace("wandb_logger", None, "wandb.init", "wandb", (WAITS,))
+
+
+def look(*frames: tuple[str, str], pid: int = 10, native: str = "") -> Look:
+    shown = [Frame(name, file, 1) for file, name in frames]
+    if native:
+        shown.insert(0, Frame(native, "libc.so", 0, native=True))
+    thread = Thread(pid, None, False, False, tuple(shown))
+    return Look(1.0, pid, 1, "python", (), 1.0, "S", "py-spy", threads=(thread,))
+
+
+def test_the_place_of_a_hang_is_that_of_its_verdict_with_the_stacks_of_those_that_are_stuck() -> (
+    None
+):
+    ranks = [
+        RankFacts(0, looks=(look(*READS),)),
+        RankFacts(1, looks=(look(*WAITS), look(*WAITS, native="futex"))),
+    ]
+    verdict = {
+        "checkpoint": {"number": 9, "name": "wandb_logger", "title": "", "phase": None},
+        "ranks": {"culprit": [1], "stuck": [1], "waiting": [0]},
+        "call": "wandb.init",
+        "component": "wandb",
+    }
+    assert place_of(verdict, {"ranks": [asdict(one) for one in ranks]}) == HERE
+
+
+def test_a_run_without_a_place_or_evidence_has_an_empty_one() -> None:
+    assert place_of({"checkpoint": None, "ranks": {}, "call": None}, {}) == HangPlace(None)
+
+
+def test_the_same_call_in_the_same_step_is_the_same_hang_whatever_its_stack() -> None:
+    assert same(HERE, replace(HERE, stacks=(READS,)))
+
+
+def test_the_same_stack_in_the_same_step_is_the_same_hang_whatever_it_was_called() -> None:
+    assert same(HERE, replace(HERE, call="threading.wait"))
+
+
+def test_another_step_or_phase_is_another_hang() -> None:
+    assert not same(HERE, replace(HERE, checkpoint="trainer"))
+    assert not same(HERE, replace(HERE, phase="wrap"))
+
+
+def test_another_call_with_another_stack_is_another_hang() -> None:
+    assert not same(HERE, replace(HERE, call="requests.get", stacks=(READS,)))
+
+
+def test_where_no_stack_could_be_seen_the_component_tells() -> None:
+    blind = HangPlace("wandb_logger", None, None, "wandb")
+    assert same(blind, blind)
+    assert not same(blind, replace(blind, component="hub"))
+
+
+def test_a_stack_is_pythons_alone_and_without_classes() -> None:
+    assert stack_of(look(("a.py", "Run.wait"), native="futex")) == (("a.py", "wait"),)
+    assert shows(HangPlace("x", stacks=((("a.py", "wait"),),)), [look(("a.py", "Run.wait"))])

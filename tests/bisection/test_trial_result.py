@@ -1,0 +1,44 @@
+"""What a trial's verdict means for the question."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hangbisect.bisection.trial_result import in_words, result_of
+from hangbisect.facts import HangPlace
+
+PLACE = HangPlace("wandb_logger", None, "wandb.init", "wandb")
+OTHER = HangPlace("trainer", None, "socket.recv", "trainer")
+
+
+def verdict(outcome: str, **fields: Any) -> dict[str, Any]:
+    plain: dict[str, Any] = {"checkpoint": None, "call": None, "cause": None, "notes": []}
+    return {"outcome": outcome, "ranks": {"culprit": []}, **plain, **fields}
+
+
+def test_a_run_that_ends_well_passes() -> None:
+    assert result_of(verdict("ok"), None, PLACE) == "pass"
+
+
+def test_only_the_hang_in_question_is_a_hang() -> None:
+    assert result_of(verdict("hang"), PLACE, PLACE) == "hang"
+    assert result_of(verdict("hang"), PLACE, None) == "hang"
+    assert result_of(verdict("hang"), OTHER, PLACE) == "other"
+
+
+@pytest.mark.parametrize("outcome", ["crash", "slow", "interrupted"])
+def test_whatever_else_happens_accuses_nobody(outcome: str) -> None:
+    assert result_of(verdict(outcome), None, PLACE) == "other"
+    assert result_of(None, None, PLACE) == "other"
+
+
+def test_how_a_run_ended_is_told_in_a_line() -> None:
+    where = {"number": 12, "name": "training", "title": "", "phase": "wrap"}
+    hung = verdict("hang", checkpoint=where, call="all_reduce", ranks={"culprit": [1, 3]})
+    assert in_words(hung, "") == "hang at checkpoint 12 (wrap) in all_reduce, ranks 1, 3"
+    assert in_words(None, "no such launcher") == "not judged: no such launcher"
+    assert in_words(verdict("ok"), "") == "to its end"
+    past = verdict("ok", notes=["ended on purpose: every rank was past wandb_logger"])
+    assert in_words(past, "") == "past wandb_logger"
+    assert in_words(verdict("crash"), "out of memory") == "crash: out of memory"

@@ -1,0 +1,67 @@
+"""What the process around a launcher makes of what monitors tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hangbisect.monitor.heard import Heard
+from hypothesis import given
+from hypothesis import strategies as st
+
+KINDS = ("hello", "enter", "phase", "reached", "arrive", "opened", "finished", "ended", "verdict")
+
+
+def heard(*messages: dict[str, Any]) -> Heard:
+    found = Heard()
+    for message in messages:
+        found.take(message)
+    return found
+
+
+def hello(rank: int) -> dict[str, Any]:
+    return {"t": "hello", "rank": rank, "pid": 100 + rank, "world_size": 2, "at": 1.0}
+
+
+def test_each_rank_is_where_it_said_last() -> None:
+    found = heard(
+        hello(0),
+        hello(1),
+        {"t": "reached", "rank": 0, "n": 3, "at": 4.0},
+        {"t": "arrive", "rank": 0, "n": 3, "held": True},
+        {"t": "phase", "rank": 1, "n": 3, "name": "wrap", "at": 5.0},
+    )
+    assert (found.ranks[0].step, found.ranks[0].held) == (4, 3)
+    assert (found.ranks[1].phase, found.ranks[1].since) == ("wrap", 5.0)
+    found.take({"t": "opened", "n": 3, "at": 6.0})
+    assert (found.ranks[0].held, found.ranks[0].since) == (None, 6.0)
+
+
+def test_of_several_nodes_the_one_that_did_not_end_well_counts() -> None:
+    bad = {"t": "verdict", "outcome": "hang", "ends": True}
+    good = {"t": "verdict", "outcome": "ok", "ends": True}
+    for messages in ((bad, good), (good, bad)):
+        assert heard(hello(0), *messages).outcome == "hang"
+
+
+def test_what_was_taken_back_or_was_of_an_attempt_before_is_forgotten() -> None:
+    bad = {"t": "verdict", "outcome": "hang", "ends": False}
+    assert heard(hello(0), bad, {"t": "taken back"}).outcome is None
+    assert heard(hello(0), bad, hello(0)).outcome is None
+
+
+def test_monitors_and_where_they_write_are_known() -> None:
+    found = heard(
+        {"t": "watches", "pid": 7, "run_dir": "runs/a", "titles": {"1": "Script started"}}
+    )
+    assert (found.monitors, found.run_dirs) == ({7}, ["runs/a"])
+    assert found.titles == {1: "Script started"}
+
+
+@given(st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 3), st.integers(0, 12))))
+def test_any_order_of_messages_is_taken(said: list[tuple[str, int, int]]) -> None:
+    found = Heard()
+    for kind, rank, number in said:
+        message: dict[str, Any] = {"t": kind, "rank": rank, "n": number, "at": 1.0, "pid": 9}
+        message |= {"name": "wrap", "status": 0, "world_size": 4, "outcome": "ok", "ends": True}
+        found.take(message)
+    assert set(found.ranks) <= {0, 1, 2, 3}

@@ -1,0 +1,163 @@
+"""`hangbisect run`: a real process around real launchers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import jobs
+import psutil
+import pytest
+
+from .verdicts import check, shown
+from .whole_jobs import Job, Jobs
+
+TORCHRUN = (str(Path(sys.executable).parent / "torchrun"), "--standalone", "--nproc_per_node=2")
+OURS = (*TORCHRUN, "-m", "bisect")
+QUICK = ("--until", "logs_directory")  # before torch is imported
+SLEEPING = "import time; print('asleep', flush=True); time.sleep(1000)"
+
+
+def start(jobs_here: Jobs, *command: str, watch: tuple[str, ...] = ()) -> Job:
+    """Start `hangbisect run WATCH -- COMMAND` with its run folder where the helpers look for it."""
+    folder = jobs_here.folder()
+    words = ("-m", "bisect", "run", "--run-dir", str(folder / "run"), *watch, "--", *command)
+    return jobs_here.add(
+        jobs.Running((sys.executable, *words), folder, jobs.clean_environ()), folder
+    )
+
+
+def test_a_pipeline_that_ends_well_gives_status_0_and_its_verdict(jobs_here: Jobs) -> None:
+    ended = start(jobs_here, *OURS, *QUICK).end()
+    check(ended, "ok")
+    assert ended.status == 0
+    assert "OK  startup, 2 ranks" in ended.err
+
+
+def test_a_pipeline_that_hangs_gives_status_3_although_torchrun_says_1(jobs_here: Jobs) -> None:
+    inject = ("--inject", "sleep@logs_directory:rank1")
+    ended = start(jobs_here, *OURS, *inject, watch=("--stall", "3")).end()
+    check(ended, "hang", culprit=[1])
+    assert ended.status == 3
+
+
+@pytest.mark.parametrize("status", [0, 7])
+def test_a_command_of_the_users_own_ends_with_its_own_status(jobs_here: Jobs, status: int) -> None:
+    ended = start(
+        jobs_here, sys.executable, "-c", f"print('said'); raise SystemExit({status})"
+    ).end()
+    assert (ended.status, ended.out) == (status, "said\n")
+    assert ended.clean, shown(ended)
+    assert ended.verdict["outcome"] == ("ok" if status == 0 else "crash")
+
+
+def test_a_script_of_the_users_own_that_hangs_is_seen_from_outside(jobs_here: Jobs) -> None:
+    folder = jobs_here.folder()
+    (folder / "train.py").write_text(
+        "import os, socket, time\n"
+        "a, b = socket.socketpair()\n"
+        "if os.environ['RANK'] == '1':\n"
+        "    a.recv(1)\n"
+        "time.sleep(0.5)\n"
+    )
+    watch = ("--stall", "4", "--on-hang", "end")
+    ended = start(jobs_here, *TORCHRUN, str(folder / "train.py"), watch=watch).end()
+    assert ended.status == 3, shown(ended)
+    assert ended.clean, shown(ended)
+    assert (ended.verdict["outcome"], ended.verdict["ranks"]["culprit"]) == ("hang", [1])
+    assert (ended.run_dir / "stacks" / "rank-1.txt").exists()
+
+
+def test_a_users_own_job_is_reported_on_and_goes_on(jobs_here: Jobs) -> None:
+    job = start(jobs_here, sys.executable, "-c", SLEEPING, watch=("--stall", "3"))
+    job.until("HANG", "still running, still watched")
+    (child,) = psutil.Process(job.running.process.pid).children()
+    child.kill()
+    ended = job.end()
+    assert ended.status == 128 + signal.SIGKILL
+    assert ended.clean, shown(ended)
+
+
+def test_a_launcher_that_starts_no_rank_is_checkpoint_0(jobs_here: Jobs) -> None:
+    command = (sys.executable, "-c", SLEEPING, "-m", "bisect")
+    ended = start(jobs_here, *command, watch=("--timeout", "launcher=2")).end()
+    assert ended.status == 3
+    assert ended.clean, shown(ended)
+    verdict = ended.verdict
+    assert (verdict["outcome"], verdict["checkpoint"]["name"]) == ("hang", "launcher")
+    assert (verdict["component"], verdict["ranks"]["culprit"]) == ("launcher", [])
+    assert "no rank has started" in ended.err
+
+
+def test_a_program_that_there_is_not_is_one_sentence_and_status_127(jobs_here: Jobs) -> None:
+    ended = start(jobs_here, "no-such-launcher", "train.py").end()
+    assert ended.status == 127
+    assert "'no-such-launcher' cannot be started" in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_run_without_a_command_says_what_it_needs(jobs_here: Jobs) -> None:
+    ended = start(jobs_here).end()
+    assert ended.status == 2
+    assert "run needs the command to start" in ended.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_reaches_the_job_and_the_verdict_says_where_it_was(
+    jobs_here: Jobs, number: signal.Signals
+) -> None:
+    job = start(jobs_here, *OURS, "--inject", "sleep@logs_directory:rank1")
+    job.until("Injecting")
+    os.kill(job.running.process.pid, number)
+    ended = job.end()
+    assert ended.verdict["outcome"] == "interrupted", shown(ended)
+    assert ended.status == 130
+    assert ended.clean, shown(ended)
+
+
+def test_the_time_limit_of_a_users_own_job_holds(jobs_here: Jobs) -> None:
+    watch = ("--limit", "2", "--on-hang", "end", "--stall", "100")
+    ended = start(jobs_here, sys.executable, "-c", SLEEPING, watch=watch).end()
+    assert ended.status == 3, shown(ended)
+    assert ended.clean, shown(ended)
+
+
+def test_starts_are_repeated_until_one_hangs(jobs_here: Jobs) -> None:
+    folder = jobs_here.folder()
+    (folder / "sometimes.py").write_text(
+        "import pathlib, time\n"
+        "count = pathlib.Path(__file__).with_name('count')\n"
+        "count.write_text(str(1 + int(count.read_text() if count.exists() else 0)))\n"
+        "time.sleep(1000 if count.read_text() == '3' else 0)\n"
+    )
+    watch = ("--repeat", "5", "--until-hang", "--stall", "3")
+    ended = start(jobs_here, sys.executable, str(folder / "sometimes.py"), watch=watch).end()
+    assert ended.status == 3, shown(ended)
+    assert ended.clean, shown(ended)
+    assert "1 hang in 3 starts" in ended.out
+    assert "first hang: start 3" in ended.out
+    kept = sorted(path.name for path in ended.run_dir.iterdir())
+    assert kept == ["start-3"]
+    verdict = json.loads((ended.run_dir / "start-3" / "verdict.json").read_text())
+    assert verdict["outcome"] == "hang"
+
+
+def test_a_job_whose_run_was_killed_is_ended_by_who_started_it(jobs_here: Jobs) -> None:
+    command = (sys.executable, "-c", SLEEPING)
+    job = start(jobs_here, *command, watch=("--repeat", "2", "--stall", "100"))
+    end = time.monotonic() + 60
+    while not (inner := [p for p in _below(job) if "run" in p.cmdline()]) or len(_below(job)) < 2:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    inner[0].kill()
+    ended = job.end()
+    assert ended.clean, shown(ended)
+    assert "was killed from outside" in ended.err
+
+
+def _below(job: Job) -> list[psutil.Process]:
+    return psutil.Process(job.running.process.pid).children(recursive=True)

@@ -1,0 +1,65 @@
+"""What a run folder tells."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from hangbisect.facts import HangPlace
+from hangbisect.trials.run_files import read_evidence, read_verdict, seconds_at
+
+
+def verdict(outcome: str, attempt: int = 0) -> str:
+    return json.dumps({"outcome": outcome, "attempt": attempt})
+
+
+def events(folder: Path, *said: dict[str, Any]) -> None:
+    (folder / "events.jsonl").write_text("".join(json.dumps(one) + "\n" for one in said) + "{cut")
+
+
+def test_the_verdict_of_a_run_is_read_if_it_has_one(tmp_path: Path) -> None:
+    assert read_verdict(tmp_path) is None
+    assert read_verdict(tmp_path / "nothing here") is None
+    (tmp_path / "verdict.json").write_text("{cut off")
+    assert read_verdict(tmp_path) is None
+    (tmp_path / "verdict.json").write_text(verdict("ok"))
+    assert read_verdict(tmp_path) == {"outcome": "ok", "attempt": 0}
+
+
+def test_of_several_nodes_the_one_that_hangs_counts_and_of_several_attempts_the_last(
+    tmp_path: Path,
+) -> None:
+    for name, text in {
+        "node-0": verdict("ok"),
+        "node-1": verdict("hang"),
+        "elsewhere-1": verdict("crash"),
+    }.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "verdict.json").write_text(text)
+    assert read_verdict(tmp_path) == {"outcome": "hang", "attempt": 0}
+    (tmp_path / "attempt-1").mkdir()
+    (tmp_path / "attempt-1" / "verdict.json").write_text(verdict("ok", 1))
+    assert read_verdict(tmp_path) == {"outcome": "ok", "attempt": 1}
+
+
+def test_evidence_is_empty_where_there_is_none(tmp_path: Path) -> None:
+    assert read_evidence(tmp_path) == {}
+
+
+def test_the_slowest_rank_tells_how_long_a_step_takes(tmp_path: Path) -> None:
+    events(
+        tmp_path,
+        {"t": "enter", "rank": 0, "n": 3, "at": 1.0},
+        {"t": "table", "numbers": {"logs_directory": 3, "training": 12}},
+        {"t": "enter", "rank": 1, "n": 3, "at": 1.5},
+        {"t": "reached", "rank": 0, "n": 3, "at": 2.0},
+        {"t": "reached", "rank": 1, "n": 3, "at": 5.5},
+        {"t": "enter", "rank": 0, "n": 12, "at": 6.0},
+        {"t": "phase", "rank": 0, "n": 12, "name": "wrap", "at": 7.0},
+        {"t": "phase", "rank": 0, "n": 12, "name": "first_batch", "at": 9.5},
+    )
+    assert seconds_at(tmp_path, HangPlace("logs_directory")) == 4.0
+    assert seconds_at(tmp_path, HangPlace("training", "wrap")) == 2.5
+    assert seconds_at(tmp_path, HangPlace("training", "first_batch")) is None
+    assert seconds_at(tmp_path, HangPlace(None)) is None
