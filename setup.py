@@ -1,8 +1,8 @@
 """What setuptools cannot be told in pyproject.toml, where all else is.
 
-The packages, found in a folder that has another name than the package, and the zoo's cases, found
-in yet another; and, beside the package, the one-line .pth that `-m bisect` needs (see
-bisect/_minus_m.py).
+The packages, found in a folder that has another name than the package; the zoo's cases, launchers
+and scenario files, found in yet others; and, beside the package, the one-line .pth that `-m bisect`
+needs (see bisect/_minus_m.py).
 """
 
 import os
@@ -25,9 +25,14 @@ class BuildWithPth(build_py):
         self.copy_file(PTH, os.path.join(root, PTH))
 
 
-ZOO = "hangbisect.zoo_cases"  # where it is: pyproject.toml, package-dir
+# Where they are: pyproject.toml, package-dir.
+ELSEWHERE = ["hangbisect.zoo_cases", "hangbisect.launchers", "hangbisect.scenario_files"]
 
 setup(
-    packages=["hangbisect", *(f"hangbisect.{name}" for name in find_packages("bisect")), ZOO],
+    packages=[
+        "hangbisect",
+        *(f"hangbisect.{name}" for name in find_packages("bisect")),
+        *ELSEWHERE,
+    ],
     cmdclass={"build_py": BuildWithPth},
 )

@@ -190,7 +190,8 @@ def start(
 def clean_environ() -> dict[str, str]:
     """Return this environment without what a launcher or a run of ours left in it."""
     prefixes = ("RANK", "LOCAL_", "WORLD_", "MASTER_", "TORCHELASTIC", "HANGBISECT_", "WANDB_")
-    kept = {n: v for n, v in os.environ.items() if not n.startswith(prefixes)}
+    clusters = ("SLURM_", "SBATCH_", "OMPI_", "PMI")
+    kept = {n: v for n, v in os.environ.items() if not n.startswith((*prefixes, *clusters))}
     return {**kept, "PYTHONUNBUFFERED": "1", "WANDB_SILENT": "true"}
 
 

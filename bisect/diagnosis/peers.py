@@ -17,6 +17,8 @@ from .view import seen
 __all__ = ["Situation", "claimed_world", "is_gone", "situations"]
 
 _FIRST_GROUP = "init_process_group"  # the call that makes it
+# Variables of each rank by which srun and mpirun count the ranks.
+_COUNTED = {"SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"}
 _LARGEST_WORLD = 1 << 16  # a WORLD_SIZE beyond this is a typing error
 
 
@@ -166,7 +168,14 @@ def _for_ranks(what: str, waited_for: Party, crowd: Crowd | None = None) -> Situ
 
 
 def claimed_world(ranks: Sequence[RankFacts]) -> int:
-    """Return the largest WORLD_SIZE that a rank has in its environment, 0 if none."""
-    sizes = [facts.environment.get("WORLD_SIZE", "") for facts in ranks]
+    """Return the largest WORLD_SIZE that a rank has in its environment, 0 if none.
+
+    One that was exported by hand, where srun or mpirun started the ranks, is not theirs.
+    """
+    sizes = [
+        facts.environment.get("WORLD_SIZE", "")
+        for facts in ranks
+        if "TORCHELASTIC_RUN_ID" in facts.environment or not _COUNTED & facts.environment.keys()
+    ]
     numbers = [int(s) for s in sizes if s.isascii() and s.isdecimal() and len(s) < 7]
     return max((n for n in numbers if n <= _LARGEST_WORLD), default=0)

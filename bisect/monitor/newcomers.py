@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from ..evidence.aside import within
 from ..evidence.sample import family
+from ..rank.claims import DIALECTS
 
 if TYPE_CHECKING:
     from ..facts import RankFacts
     from .job import Job
 
-RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK")
+RANK_VARIABLES = tuple(variables[0] for variables in DIALECTS.values())
 
 
 def look_for_absent(job: Job, now: float) -> Awaitable[list[RankFacts]] | None:
@@ -36,7 +37,7 @@ async def _facts(job: Job, absent: list[int]) -> list[RankFacts]:
     from ..facts import RankFacts
 
     try:
-        pids = within(1.0, _find, int(job.place["launcher_pid"]), absent)
+        pids = within(1.0, _find, int(job.place["launcher_pid"]), _variable(job), absent)
     except TimeoutError:
         pids = {}
     looks = await look([Target(chain[-1], "rank") for chain in pids.values()])
@@ -61,7 +62,13 @@ async def _facts(job: Job, absent: list[int]) -> list[RankFacts]:
     return found
 
 
-def _find(launcher: int, absent: list[int]) -> dict[int, list[int]]:
+def _variable(job: Job) -> str:
+    """Return the variable by which the launcher tells ranks apart: others may be there as well."""
+    dialect = job.place["launcher"]
+    return DIALECTS[dialect if dialect in DIALECTS else "torchrun"][0]
+
+
+def _find(launcher: int, variable: str, absent: list[int]) -> dict[int, list[int]]:
     """Return the processes of each absent rank below the launcher, in the order of their pids: a
     wrapper, and what it has started.
     """
@@ -69,10 +76,8 @@ def _find(launcher: int, absent: list[int]) -> dict[int, list[int]]:
     for pid in sorted(family([launcher])):
         with contextlib.suppress(OSError, ValueError):
             words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            for variable in RANK_VARIABLES:
-                prefix = f"{variable}=".encode()
-                numbers = [int(w[len(prefix) :]) for w in words if w.startswith(prefix)]
-                if numbers and numbers[0] in absent:
-                    found.setdefault(numbers[0], []).append(pid)
-                    break
+            prefix = f"{variable}=".encode()
+            numbers = [int(w[len(prefix) :]) for w in words if w.startswith(prefix)]
+            if numbers and numbers[0] in absent:
+                found.setdefault(numbers[0], []).append(pid)
     return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from ..rank.claims import INTERACTIVE
 from .script_steps import logs_path
 
 if TYPE_CHECKING:
@@ -64,13 +65,15 @@ def shape(context: Context) -> tuple[int, int]:
 def _introduce(context: Context, nodes: int) -> None:
     """Tell Lightning of a launcher that it does not know, or it would start the ranks once more.
 
-    It knows LOCAL_RANK (torchrun, DeepSpeed) and Slurm; Open MPI only with mpi4py
+    It knows LOCAL_RANK (torchrun, DeepSpeed), and Slurm but for salloc's; Open MPI only with mpi4py
     (lightning_fabric 2.6, plugins/environments).
     """
     place = context.place
-    if place.launcher is None or "LOCAL_RANK" in os.environ or "SLURM_NTASKS" in os.environ:
+    slurm = "SLURM_NTASKS" in os.environ
+    slurm = slurm and os.environ.get("SLURM_JOB_NAME") not in INTERACTIVE
+    if place.launcher is None or "LOCAL_RANK" in os.environ or slurm:
         return
-    if nodes > 1 and not {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
+    if nodes > 1 and not (place.master and "MASTER_PORT" in os.environ):
         raise RuntimeError(
             f"{place.launcher} started {nodes} nodes, and MASTER_ADDR or MASTER_PORT is not set: "
             "the ranks cannot find each other"
@@ -80,7 +83,7 @@ def _introduce(context: Context, nodes: int) -> None:
         "LOCAL_RANK": place.local_rank,
         "WORLD_SIZE": place.world_size,
         "NODE_RANK": place.node if nodes > 1 else 0,
-        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_ADDR": (place.master if nodes > 1 else None) or "127.0.0.1",
         "MASTER_PORT": _FIRST_PORT + int(place.job, 16) % _PORTS,
     }
     for name, value in told.items():

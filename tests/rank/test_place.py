@@ -91,7 +91,8 @@ def test_all_ranks_of_a_node_agree_on_the_job_and_nobody_else() -> None:
     assert len({first, *(find_place(other).job for other in others)}) == 5
 
 
-NAMES = sorted({*TORCHRUN, *OPEN_MPI, *SLURM, *PMI, FOLDER_VARIABLE, JOB_VARIABLE})
+MORE = ("SLURM_GTIDS", "SLURM_STEP_TASKS_PER_NODE", "SLURM_STEP_NODELIST", "SLURM_TASK_PID")
+NAMES = sorted({*TORCHRUN, *OPEN_MPI, *SLURM, *PMI, *MORE, FOLDER_VARIABLE, JOB_VARIABLE})
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), st.text(max_size=4) | st.integers().map(str)))
@@ -168,6 +169,16 @@ def test_a_launcher_that_cannot_be_named_leaves_ones_own_command(
 ) -> None:
     answer = ask(start, sys.executable, "-c", ASK, package, RANK="0", WORLD_SIZE="2")
     assert answer["command"][1:] == ["-c", ASK, str(package)]
+
+
+def test_of_srun_on_another_machine_only_nodes_and_tasks_are_known() -> None:
+    place = find_place(SLURM | {"SLURM_GTIDS": "4,5,6,7", "RANK": "0"})
+    assert place.neighbours == (4, 5, 6, 7)
+    assert place.contradictions[0].startswith("RANK=0 and SLURM_PROCID=5")
+    elsewhere = Place(**{**asdict(place), "launcher_pid": 0})
+    own = ["/usr/bin/python3", "-m", "bisect"]
+    srun = ["srun", "--nodes=2", "--ntasks=8"]
+    assert command_line(elsewhere, own) == [*srun, "python3", "-m", "bisect"]
 
 
 def test_a_console_script_is_named_as_one_types_it() -> None:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from . import slurm_here
+from .slurm_here import Slurm
 from .whole_jobs import Jobs
 
 
@@ -15,3 +17,17 @@ def jobs_here() -> Iterator[Jobs]:
     starter = Jobs()
     yield starter
     starter.end()
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[Slurm]:
+    """A real Slurm of two nodes, for all tests that want one."""
+    why_not = slurm_here.missing()
+    if why_not:
+        pytest.skip(why_not)
+    made = Slurm()
+    try:
+        made.start()
+        yield made
+    finally:
+        made.end()
