@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import re
 import runpy
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,10 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).resolve().parent
-PAGES = (DOCS / "reference" / "command-line.md",)
+PAGES = tuple(
+    DOCS / "reference" / name
+    for name in ("command-line.md", "toggles.md", "scenario-files.md", "matrix.md")
+)
 _PART = re.compile(r"(<!-- made from the code: (?P<name>[a-z]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _WATCH = "the watch"  # the group whose options are in the environment too
 
@@ -83,31 +87,72 @@ def _checkpoints() -> Iterator[str]:
     yield from _table(("number", "name", "title", "component", "deadline"), rows)
 
 
-def _toggles() -> Iterator[str]:
-    rows = []
-    for entry in _ours("bisection.toggles").TOGGLES:
-        values = [f"`{value}`{'*' * (value == entry.default)}" for value in entry.values]
-        more = {"count": ["`N`"], "strategy": []}.get(entry.accepts, [])
-        text = " → ".join([*more, *values])
-        text += ", or another that Lightning registers" * (entry.accepts == "strategy")
-        rows.append((_code(entry.flag), text, entry.component, entry.kind, entry.help, entry.cost))
-    yield from _table(("toggle", "values", "component", "kind", "what it says", "cost"), rows)
-
-
-def _variables() -> Iterator[str]:
+def _flags() -> Iterator[str]:
+    words = _ours("report.toggles")
     rows = [
-        (f"`{entry.flag} {value}`", f"`{variable}={setting}`")
+        (_code(entry.flag), words.values(entry, "`"), entry.help)
         for entry in _ours("bisection.toggles").TOGGLES
-        for value, variable, setting in entry.environment
+        if entry.flag and "startup" in entry.pipelines
     ]
-    yield from _table(("value", "in a script of yours"), rows)
+    yield from _table(("toggle", "values", "what it says"), rows)
+
+
+def _toggles() -> Iterator[str]:
+    """Yield a table of all toggles, and a table of how each is applied and read."""
+    words, table = _ours("report.toggles"), _ours("bisection.toggles").TOGGLES
+    rows = [
+        (_code(entry.name), words.values(entry, "`"), entry.component, entry.kind, entry.help)
+        for entry in table
+    ]
+    yield from _table(("toggle", "values", "component", "kind", "what it says"), rows)
+
+
+def _applied() -> Iterator[str]:
+    words, table = _ours("report.toggles"), _ours("bisection.toggles").TOGGLES
+    rows = []
+    for entry in table:
+        reads = words.read(entry) + "".join(
+            f" (with {needs})" for needs in [words.needs(entry)] if needs
+        )
+        rows.append((_code(entry.name), "; ".join(words.ways(entry)), reads, entry.cost))
+    yield from _table(("toggle", "applied", "read", "what it costs"), rows)
+
+
+def _keys(part: str) -> Iterator[str]:
+    """Yield a table of the keys of a mapping in a scenario file."""
+    rows = []
+    for name, field in getattr(_ours("bisection.scenario"), part).model_fields.items():
+        shown = "required" if field.is_required() else ""
+        if isinstance(field.default, str | int) and field.default != "":
+            shown = _code(str(field.default))
+        rows.append((_code(name), field.description or "", shown))
+    yield from _table(("key", "what it says", "default"), rows)
+
+
+def _matrix() -> Iterator[str]:
+    """Yield a table of the fields of matrix.json, from its schema."""
+    file = Path(_ours("commands").__file__).parents[1] / "data" / "matrix.schema.json"
+    schema = json.loads(file.read_text(encoding="utf-8"))
+    fields = {**schema["properties"]}
+    of_a_cell = schema["$defs"]["cell"]["properties"]
+    fields |= {f"cells.{name}": field for name, field in of_a_cell.items()}
+    rows = [(_code(name), field.get("description", "")) for name, field in fields.items()]
+    yield from _table(("field", "what it says"), rows)
 
 
 PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "options": _options,
     "checkpoints": _checkpoints,
+    "flags": _flags,
     "toggles": _toggles,
-    "variables": _variables,
+    "applied": _applied,
+    "file": lambda: _keys("Scenario"),
+    "settings": lambda: _keys("Setting"),
+    "watch": lambda: _keys("Watch"),
+    "owntoggles": lambda: _keys("OwnToggle"),
+    "changes": lambda: _keys("Change"),
+    "isolate": lambda: _keys("Isolate"),
+    "matrix": _matrix,
 }
 
 

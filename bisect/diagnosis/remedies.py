@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Sequence
 
+from ..bisection.applying import applied, as_run, pasted
 from ..bisection.toggles import TOGGLES, Toggle
+from ..bisection.values import matters, safer, why_not
 from ..facts import Try
 
 _LAST = ("off",)  # gives the component up: only after everything else
@@ -20,67 +21,33 @@ def tries(
     Of the component's only remedies: a probe makes nearly every hang vanish and heals none.
     """
     found: dict[tuple[str, str], Try] = {}
+    current = as_run(command, {}, TOGGLES, ours=True)
     for name, value in avoiding:
         entry = next((t for t in TOGGLES if t.name == name), None)
-        if entry and _matters(entry, command) and _current(entry, command) != value:
+        if entry and current.get(name) != value and _changes(entry, value, command):
             found[name, value] = _try(entry, value, command)
     for entry in TOGGLES:
-        if entry.component == component and entry.kind == "remedy" and _matters(entry, command):
-            for value in _safer(entry, _current(entry, command)):
-                found.setdefault((entry.name, value), _try(entry, value, command))
+        # A variable only where the cause names it: by its component alone nobody would try ten.
+        if entry.component == component and entry.kind == "remedy" and entry.flag:
+            for value in _most_promising_first(safer(entry, current.get(entry.name))):
+                if _changes(entry, value, command):
+                    found.setdefault((entry.name, value), _try(entry, value, command))
     return tuple(found.values())
 
 
 def _try(entry: Toggle, value: str, command: Sequence[str]) -> Try:
-    return Try(entry.name, value, shlex.join(_with(command, entry, value)))
+    setting = applied(command, {entry.name: value}, TOGGLES, ours=True)
+    return Try(entry.name, value, pasted(setting))
 
 
-def _matters(entry: Toggle, command: Sequence[str]) -> bool:
-    """Return whether the toggle changes anything about this command."""
-    given = [_value(_spellings_of(flag), command) for flag in entry.needs]
-    return bool(command) and (not given or any(value not in (None, "0") for value in given))
+def _changes(entry: Toggle, value: str, command: Sequence[str]) -> bool:
+    """Return whether a value can be applied to this command, and changes anything about it."""
+    return (
+        bool(command) and matters(entry, command) and not why_not(entry, value, command, {}, True)
+    )
 
 
-def _safer(entry: Toggle, current: str | None) -> list[str]:
-    """Return the values that are safer than `current`, the safest first, giving up last."""
-    values = list(entry.values)
-    if current in values:
-        values = values[values.index(current) + 1 :]
-    values.reverse()
-    return sorted(values, key=lambda value: value in _LAST)
-
-
-def _spellings_of(flag: str) -> tuple[str, str]:
-    return flag, "--" + flag[2:].replace("-", "_")
-
-
-def _current(entry: Toggle, command: Sequence[str]) -> str | None:
-    return _value(_spellings_of(entry.flag), command) or entry.default
-
-
-def _value(spellings: Sequence[str], command: Sequence[str]) -> str | None:
-    """Return what a flag is set to, None if it is not there."""
-    value = None
-    for word, following in zip(command, [*command[1:], ""], strict=True):
-        flag, equals, rest = word.partition("=")
-        if flag in spellings:
-            value = rest if equals else following
-    return value
-
-
-def _with(command: Sequence[str], entry: Toggle, value: str) -> list[str]:
-    """Return `command` with the toggle's argument replaced, or added at the end; without the run
-    folder, so that following the advice does not overwrite what it rests on.
-    """
-    kept: list[str] = []
-    skip = False
-    for word in command:
-        if skip:
-            skip = False
-            continue
-        flag, equals, _ = word.partition("=")
-        if flag in (*_spellings_of(entry.flag), *_spellings_of("--run-dir")):
-            skip = not equals
-            continue
-        kept.append(word)
-    return [*kept, entry.flag, value]
+def _most_promising_first(values: Sequence[str]) -> list[str]:
+    """Return the safest first, giving up last."""
+    safest_first = values[::-1]
+    return sorted(safest_first, key=lambda value: value in _LAST)

@@ -25,6 +25,8 @@ def data_module(context: Context) -> Any:
         batch_size=args.batch_size,
         num_workers=args.num_workers,
         worker_start=args.worker_start,
+        pin_memory=args.pin_memory == "on",
+        packing=args.packing == "on",
     )
 
 

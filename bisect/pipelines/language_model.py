@@ -16,10 +16,12 @@ LEARNING_RATE = 3e-4
 class LLMModule(pl.LightningModule):
     """Trains `model`, which returns its loss when it is given labels, as transformers' do."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        """Wrap `model`."""
+    def __init__(self, model: torch.nn.Module, compiled: bool = False) -> None:
+        """Wrap `model`, through torch.compile if it is to be `compiled`: at its first batch."""
         super().__init__()
         self.model = model
+        if compiled:
+            self.model.compile()
 
     def training_step(self, batch: dict[str, torch.Tensor], batch_idx: int) -> torch.Tensor:
         """Return the loss of one batch."""

@@ -9,7 +9,11 @@ if TYPE_CHECKING:
 
 
 def memory_callback(context: Context) -> Any:
-    """Return a MemoryLoggingCallback that prints this rank's lines."""
+    """Return a MemoryLoggingCallback that prints this rank's lines, None with --callbacks none."""
+    if context.args.callbacks == "none":
+        context.not_exercised.append("callbacks (--callbacks none)")
+        context.say("No callbacks")
+        return None
     context.imports("psutil")
     context.imports("pytorch_lightning")
     from .memory_callback import MemoryLoggingCallback  # its own imports are done by now

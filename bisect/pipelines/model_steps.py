@@ -43,10 +43,12 @@ def model(context: Context) -> Any:
     transformers = context.imports("transformers")
     with _hub("model", name, context):
         if name:
-            context.about_to("transformers.AutoModelForCausalLM.from_pretrained", f" with {name}")
-            made = transformers.AutoModelForCausalLM.from_pretrained(name)
+            made = _named_model(name, transformers, context)
         else:
             made = _small_model(transformers, context)
+    if context.args.gradient_checkpointing == "on":
+        context.about_to(f"transformers.{type(made).__name__}.gradient_checkpointing_enable")
+        made.gradient_checkpointing_enable()
     parameters = sum(parameter.numel() for parameter in made.parameters())
     context.say(f"Model {type(made).__name__} with {parameters:,} parameters")
     if not (_on_hub(name) or _on_hub(context.args.tokenizer)):
@@ -56,9 +58,24 @@ def model(context: Context) -> Any:
     return made
 
 
+def _named_model(name: str, transformers: Any, context: Context) -> Any:
+    options = _attention(context)
+    if context.args.device_map != "none":
+        options["device_map"] = context.args.device_map
+    words = "".join(f", {option}={value}" for option, value in options.items())
+    context.about_to("transformers.AutoModelForCausalLM.from_pretrained", f" with {name}{words}")
+    return transformers.AutoModelForCausalLM.from_pretrained(name, **options)
+
+
+def _attention(context: Context) -> dict[str, str]:
+    """Return --attention as an option of transformers, nothing where the model decides."""
+    attention = context.args.attention
+    return {} if attention is None else {"attn_implementation": attention}
+
+
 def _small_model(transformers: Any, context: Context) -> Any:
     context.imports("transformers.models.gpt2.modeling_gpt2")
-    config = transformers.AutoConfig.from_pretrained(MODEL_CONFIG)
+    config = transformers.AutoConfig.from_pretrained(MODEL_CONFIG, **_attention(context))
     # A tokenizer from the hub has more tokens than the one that ships.
     config.vocab_size = max(config.vocab_size, len(context.products["tokenizer"]))
     context.about_to("transformers.GPT2LMHeadModel", f" with {config.n_layer} layers")
@@ -70,8 +87,11 @@ def lightning_module(context: Context) -> Any:
     context.imports("pytorch_lightning")
     from .language_model import LLMModule  # its own imports are done by now
 
-    context.about_to("LLMModule")
-    return LLMModule(context.products["model"])
+    compiled = context.args.compile == "on"
+    if compiled:
+        context.imports("torch._dynamo")
+    context.about_to("LLMModule", " with torch.compile" * compiled)
+    return LLMModule(context.products["model"], compiled)
 
 
 @contextlib.contextmanager

@@ -24,6 +24,8 @@ class Step:
     checkpoint: Checkpoint
     run: Callable[[Context], Any]
     skippable: bool = False
+    # An argument and the value that leaves the component out: then not even --use does the step.
+    given_up: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)

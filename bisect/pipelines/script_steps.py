@@ -27,6 +27,10 @@ KNOWN_STRATEGIES = frozenset(
 )
 
 
+# Toggles whose flag sets a variable; of others the step reads the flag.
+_SET_BY_FLAG = ("hub", "tokenizers_parallelism")
+
+
 def script(context: Context) -> None:
     """Set what --env and the toggles want set before anything is imported; show what is set."""
     from ..rank.environment import lines
@@ -41,7 +45,7 @@ def wanted_environment(args: argparse.Namespace) -> dict[str, str]:
     wanted = {
         variable: setting
         for entry in TOGGLES
-        if entry.name in ("hub", "tokenizers_parallelism")
+        if entry.name in _SET_BY_FLAG
         for value, variable, setting in entry.environment
         if getattr(args, entry.dest) == value
     }

@@ -53,8 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         group.add_argument(flag, metavar=metavar, help=help)
     for entry in TOGGLES:
-        if entry.name != "barriers":  # an option of the watch
-            add_toggle(group, entry)
+        if "startup" in entry.pipelines and entry.flag and entry.name != "barriers":
+            add_toggle(group, entry)  # barriers: an option of the watch
 
 
 def _step(number: int, name: str, title: str, component: str, deadline: float) -> Checkpoint:
@@ -93,6 +93,7 @@ PIPELINE = Pipeline(
             _step(10, "memory_callback", "MemoryLoggingCallback ready", "callbacks", 30),
             memory_callback,
             skippable=True,
+            given_up=("callbacks", "none"),
         ),
         Step(_step(11, "trainer", "Trainer ready", "trainer", 60), trainer_step.trainer),
         Step(_TRAINING, training_step.training),

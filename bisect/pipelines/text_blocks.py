@@ -54,6 +54,35 @@ class Collate:
         }
 
 
+class CollatePacked:
+    """Makes a batch of texts without any padding: all of them one after another, cut into rows.
+
+    How many rows that makes depends on the texts, so ranks get batches of different sizes.
+    """
+
+    def __init__(self, tokenizer: Any, length: int) -> None:
+        """Make rows of `length` tokens."""
+        self._tokenizer = tokenizer
+        self._length = length
+
+    def __call__(self, texts: list[str]) -> dict[str, Any]:
+        """Return ids, attention mask and labels, each of shape (rows, length), one row at least."""
+        end = self._tokenizer.eos_token_id
+        tokens: list[int] = []
+        for text in self._tokenizer(texts)["input_ids"]:
+            tokens += text if end is None else [*text, end]
+        while len(tokens) < self._length:
+            tokens += tokens
+        whole = len(tokens) // self._length * self._length
+        rows = [tokens[at : at + self._length] for at in range(0, whole, self._length)]
+        batch = self._tokenizer.pad({"input_ids": rows}, return_tensors="pt")
+        return {
+            "input_ids": batch["input_ids"],
+            "attention_mask": batch["attention_mask"],
+            "labels": batch["input_ids"],
+        }
+
+
 def split(text: str) -> list[str]:
     """Return the lines of `text` that hold something."""
     return [line.strip() for line in text.splitlines() if line.strip()]

@@ -11,7 +11,7 @@ from typing import Any
 import pytorch_lightning as pl
 from torch.utils.data import DataLoader
 
-from .text_blocks import Collate, Texts, split
+from .text_blocks import Collate, CollatePacked, Texts, split
 
 LENGTH = 64  # tokens a text
 LARGEST = 64 << 20  # bytes read of a file: enough to train on, and no surprise for the memory
@@ -21,7 +21,14 @@ class TextData(pl.LightningDataModule):
     """Batches of `path`'s lines, for ever: training ends by its number of steps."""
 
     def __init__(
-        self, path: str, tokenizer: Any, batch_size: int, num_workers: int, worker_start: str
+        self,
+        path: str,
+        tokenizer: Any,
+        batch_size: int,
+        num_workers: int,
+        worker_start: str,
+        pin_memory: bool = False,
+        packing: bool = False,
     ) -> None:
         """Read nothing yet."""
         super().__init__()
@@ -30,6 +37,8 @@ class TextData(pl.LightningDataModule):
         self.batch_size = batch_size
         self.num_workers = num_workers
         self.worker_start = worker_start
+        self.pin_memory = pin_memory
+        self.packing = packing
         self.texts: Texts
 
     def prepare_data(self) -> None:
@@ -51,7 +60,8 @@ class TextData(pl.LightningDataModule):
             batch_size=self.batch_size,
             shuffle=True,
             drop_last=True,
-            collate_fn=Collate(self.tokenizer, LENGTH),
+            collate_fn=(CollatePacked if self.packing else Collate)(self.tokenizer, LENGTH),
             num_workers=self.num_workers,
+            pin_memory=self.pin_memory,
             multiprocessing_context=self.worker_start if self.num_workers else None,
         )

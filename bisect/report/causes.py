@@ -106,10 +106,15 @@ def outcomes(known: KnownCause) -> str:
 
 
 def settings(known: KnownCause) -> Iterator[tuple[str, str]]:
-    """Yield the option of our pipelines and its cost for each toggle that avoids a cause."""
+    """Yield the option of our pipelines, or the variable, and its cost for each toggle that avoids
+    a cause.
+    """
     for name, value in known.toggles:
         entry: Toggle = toggle(name)
-        yield f"{entry.flag} {value}", f"in our pipelines; cost: {entry.cost}"
+        if entry.flag:
+            yield f"{entry.flag} {value}", f"in our pipelines; cost: {entry.cost}"
+        else:
+            yield f"{entry.variable}={value}", f"cost: {entry.cost}"
 
 
 def link(reference: str) -> str:

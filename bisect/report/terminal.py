@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from ..diagnosis.frames import job_frames, owner, short
@@ -144,7 +145,7 @@ def _seen_by(verdict: Verdict, job: JobFacts, ranks: Sequence[RankFacts]) -> lis
 def _next(verdict: Verdict) -> list[str]:
     lines = labelled("try", _advice(verdict))
     if "isolate" in COMMANDS and verdict.outcome == "hang":
-        lines += labelled("prove it", f"hangbisect isolate -- {' '.join(verdict.command)}")
+        lines += labelled("prove it", f"hangbisect isolate -- {shlex.join(verdict.command)}")
     return lines
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 CAUSE_PAGES = "docs/causes"  # in the repository
 # Commands of ours that a verdict may point to; add one here when it exists ("isolate", "run").
-COMMANDS: frozenset[str] = frozenset()
+COMMANDS = frozenset({"isolate"})
 
 
 def ranges(ranks: Iterable[int]) -> str:

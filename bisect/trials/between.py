@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from ..evidence.machine import machine
 from ..facts import MachineFacts
@@ -56,7 +57,7 @@ def wait_until_free(
 def named_port(command: Sequence[str], environment: Mapping[str, str]) -> int | None:
     """Return the port that ranks meet at, where a launcher's words or MASTER_PORT name one."""
     value = environment.get("MASTER_PORT", "")
-    for word, following in zip(command, [*command[1:], ""], strict=True):
+    for word, following in zip_longest(command, command[1:], fillvalue=""):
         if _PORT.match(word):
             value = word.partition("=")[2] or following
     return int(value) if value.isdigit() and 0 < int(value) < 1 << 16 else None

@@ -27,10 +27,13 @@ def tokenizer(given: Any) -> Any:
 def stops(place: Place) -> Iterator[Stage]:
     from hangbisect.zoo.parts import hub
 
+    home = place.tmp / "hf"
+    hub.fill_cache(home)
     rule = hub.Rule(r"GET .*/tokenizer\.json", stops_at=4096)
     with hub.hub(place.tmp, [rule]) as served:
         # Its own limit of ten seconds for each recv would make it try again.
-        yield Stage(environment={**served.environment, "HF_HUB_DOWNLOAD_TIMEOUT": "600"})
+        limit = {"HF_HUB_DOWNLOAD_TIMEOUT": "600"}
+        yield Stage(environment={**served.environment, **limit, "HF_HOME": str(home)})
 
 
 CASE = Case(

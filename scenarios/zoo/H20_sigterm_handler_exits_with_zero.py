@@ -40,6 +40,7 @@ CASE = Case(
         checkpoint="memory_callback",
         component=("callbacks",),
         cause=("rank-left",),
+        avoids=("callbacks=none",),
     ),
     uses={"memory_callback": "memory_callback"},
     options=("--wandb", "off", "--until", "memory_callback"),

@@ -41,6 +41,7 @@ CASE = Case(
         component=("callbacks", "strategy", "fit"),
         waits_for=("collective",),
         cause=("rank-conditional-collective",),
+        avoids=("callbacks=none",),
     ),
     ranks=4,
     options=("--wandb", "off"),

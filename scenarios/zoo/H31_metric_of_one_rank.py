@@ -38,6 +38,7 @@ CASE = Case(
         component=("callbacks", "strategy", "fit"),
         waits_for=("collective",),
         cause=("rank-conditional-collective", "collective-mismatch"),
+        avoids=("callbacks=none",),
     ),
     options=("--wandb", "off", "--fast-dev-run", "3"),
     uses={"memory_callback": "memory_callback"},

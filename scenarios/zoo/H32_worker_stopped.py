@@ -17,6 +17,7 @@ def data_module(given: Any) -> Any:
     from hangbisect.zoo.in_rank import rank, usual
 
     module = usual(given)
+    torch = given.context.imports("torch")
     collate = module.train_dataloader
     if rank(given) == 1:
 
@@ -25,7 +26,8 @@ def data_module(given: Any) -> Any:
             inner = loader.collate_fn
 
             def batch(texts: list[str]) -> Any:
-                os.kill(os.getpid(), signal.SIGSTOP)
+                if torch.utils.data.get_worker_info():
+                    os.kill(os.getpid(), signal.SIGSTOP)
                 return inner(texts)
 
             loader.collate_fn = batch

@@ -19,6 +19,7 @@ def held(place: Place) -> Iterator[Stage]:
     from hangbisect.zoo.parts import hub, locks
 
     home = place.tmp / "hf"
+    hub.fill_cache(home)
     with (
         hub.hub(place.tmp) as served,
         locks.flock_held(served.lock(home, "tokenizer.json")),
@@ -39,6 +40,7 @@ CASE = Case(
         waits_for=("lock",),
         detail=r"\.lock",
         cause=("file-lock-held",),
+        avoids=("hub=offline",),
     ),
     options=("--tokenizer", "people/small", "--until", "tokenizer"),
     stage=held,

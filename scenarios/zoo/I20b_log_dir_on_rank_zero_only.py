@@ -38,6 +38,7 @@ CASE = Case(
         component=("callbacks", "strategy"),
         waits_for=("collective",),
         cause=("rank-conditional-collective",),
+        avoids=("callbacks=none",),
     ),
     options=("--wandb", "off"),
     uses={"memory_callback": "memory_callback"},

@@ -37,6 +37,7 @@ CASE = Case(
         component=("callbacks", "strategy"),
         waits_for=("collective", "store", "rank"),
         cause=("group-on-some-ranks",),
+        avoids=("callbacks=none",),
     ),
     options=("--wandb", "off"),
     uses={"memory_callback": "memory_callback"},

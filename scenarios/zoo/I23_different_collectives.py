@@ -45,6 +45,7 @@ CASE = Case(
         component=("callbacks", "strategy"),
         waits_for=("collective", "rank"),
         cause=("collective-mismatch",),
+        avoids=("callbacks=none",),
     ),
     uses={"memory_callback": "add_statistics"},
 )

@@ -47,6 +47,7 @@ CASE = Case(
         component=("callbacks",),
         waits_for=("sleep",),
         cause=("swallowed-exception", "own-code-sleeps", "unknown"),
+        avoids=("callbacks=none",),
     ),
     uses={"memory_callback": "add_warmup"},
 )

@@ -41,6 +41,7 @@ CASE = Case(
         component=("callbacks", "strategy"),
         waits_for=("store",),
         cause=("store-key-missing",),
+        avoids=("callbacks=none",),
     ),
     uses={"memory_callback": "add_exchange"},
 )

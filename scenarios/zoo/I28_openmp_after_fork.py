@@ -62,7 +62,7 @@ CASE = Case(
         waits_for=("process",),
         detail="futex|worker|python",
         cause=("openmp-after-fork",),
-        avoids=("num_workers=0",),
+        avoids=("num_workers=0", "worker_start=forkserver", "worker_start=spawn"),
     ),
     uses={"data_module": "make_data"},
     options=("--num-workers", "1"),

@@ -23,7 +23,10 @@ CASE = Case(
         waits_for=("process",),
         detail="futex|worker|python",
         cause=("tokenizers-after-fork", "rust-pool-after-fork"),
-        avoids=("tokenizers_parallelism=off", "num_workers=0"),
+        avoids=(
+            *("tokenizers_parallelism=off", "num_workers=0"),
+            *("worker_start=forkserver", "worker_start=spawn"),
+        ),
     ),
     options=("--num-workers", "1", "--tokenizers-parallelism", "on"),
 )

@@ -20,6 +20,7 @@ CASE = Case(
         checkpoint="training",
         component=("strategy",),
         cause=("no-such-interface",),
+        avoids=("gloo_socket_ifname=lo",),
     ),
     environment={"GLOO_SOCKET_IFNAME": "nope0"},
 )

@@ -19,6 +19,7 @@ CASE = Case(
         culprit=(0, 1),
         checkpoint="training",
         cause=("debug-detail",),
+        avoids=("torch_distributed_debug=OFF", "torch_distributed_debug=INFO"),
     ),
     environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"},
 )

@@ -61,6 +61,7 @@ CASE = Case(
         component=("callbacks", "fit"),
         waits_for=("itself",),
         cause=("busy-loop", "native-call"),
+        avoids=("callbacks=none",),
     ),
     stage=library,
     uses={"memory_callback": "add_transport"},

@@ -40,6 +40,7 @@ CASE = Case(
         culprit=(0,),
         waits_for=("thread", "lock", "futex"),
         cause=("thread-at-exit",),
+        avoids=("callbacks=none",),
     ),
     uses={"memory_callback": "add_uploads"},
 )

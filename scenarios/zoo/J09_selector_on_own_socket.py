@@ -39,6 +39,7 @@ CASE = Case(
         component=("callbacks",),
         waits_for=("socket", "itself", "thread"),
         cause=("event-loop", "unknown"),
+        avoids=("callbacks=none",),
     ),
     uses={"memory_callback": "add_control"},
 )

@@ -48,6 +48,7 @@ CASE = Case(
         component=("callbacks", "strategy"),
         waits_for=("lock", "collective", "rank"),
         cause=("deadlock",),
+        avoids=("callbacks=none",),
     ),
     uses={"memory_callback": "add_cache"},
 )

@@ -25,7 +25,11 @@ class Large:
         import os
         import signal
 
-        os.kill(os.getpid(), signal.SIGKILL)
+        from torch.utils.data import get_worker_info
+
+        if get_worker_info():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.texts[index]
 
 
 def make_data(given: Any) -> Any:

@@ -41,6 +41,7 @@ CASE = Case(
         component=("callbacks", "strategy"),
         waits_for=("collective", "rank", "store"),
         cause=("ddp-on-some-ranks", "rank-conditional-collective"),
+        avoids=("callbacks=none",),
     ),
     uses={"memory_callback": "add_teacher"},
 )

@@ -42,6 +42,7 @@ CASE = Case(
         component=("callbacks", "strategy"),
         waits_for=("collective", "rank"),
         cause=("rank-conditional-collective", "collective-mismatch"),
+        avoids=("callbacks=none",),
     ),
     ranks=4,
     uses={"memory_callback": "add_debugging"},

@@ -58,6 +58,7 @@ CASE = Case(
         waits_for=("input",),
         detail="pts",
         cause=("prompt",),
+        avoids=("callbacks=none",),
     ),
     stage=terminal,
     uses={"memory_callback": "add_inspection"},

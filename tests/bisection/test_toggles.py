@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from hangbisect.bisection.toggles import TOGGLES, Toggle, toggle
 from hangbisect.pipelines import find
+from hangbisect.rank.argument_types import Parser
+from hangbisect.rank.watch_options import add_watch_options
 
 BY_NAME = pytest.mark.parametrize("entry", TOGGLES, ids=lambda entry: entry.name)
 
@@ -24,15 +26,57 @@ def test_it_belongs_to_a_component_of_the_pipeline(entry: Toggle) -> None:
     table = find("startup").table
     components = {row.component for row in table}
     components |= {phase.component for row in table for phase in row.phases}
-    assert entry.component in components
+    # "network": what W&B and the hub have in common.
+    assert entry.component in {*components, "network"}
 
 
 def test_names_and_flags_are_found_once() -> None:
     assert len({entry.name for entry in TOGGLES}) == len(TOGGLES)
-    assert len({entry.flag for entry in TOGGLES}) == len(TOGGLES)
+    for found in (
+        [entry.flag for entry in TOGGLES if entry.flag],
+        [entry.variable for entry in TOGGLES if entry.variable],
+    ):
+        assert len(set(found)) == len(found)
     assert all(toggle(entry.name) is entry for entry in TOGGLES)
 
 
 def test_what_nearly_always_hides_a_hang_is_a_probe() -> None:
     probes = {entry.name for entry in TOGGLES if entry.kind == "probe"}
-    assert probes == {"backend", "accelerator", "barriers"}
+    assert probes == {
+        *("backend", "accelerator", "barriers"),
+        *("world_size", "cuda_launch_blocking"),
+    }
+
+
+@BY_NAME
+def test_each_has_a_way_to_be_applied_that_the_table_names(entry: Toggle) -> None:
+    assert entry.flag or entry.by_environment or entry.launcher
+    assert not (entry.flag and entry.variable)
+    assert entry.read_how
+    assert entry.cost
+    assert entry.help
+
+
+@BY_NAME
+def test_the_pipelines_that_read_a_flag_take_it(entry: Toggle) -> None:
+    parser = Parser()
+    add_watch_options(parser)
+    find("startup").add_arguments(parser)
+    takes_it = entry.flag in parser.flags
+    assert takes_it == bool(entry.flag and "startup" in entry.pipelines)
+
+
+def test_what_the_table_must_have_is_there() -> None:
+    names = (
+        *("wandb", "strategy", "make_logs_dir", "hub", "num_workers", "worker_start"),
+        *("tokenizers_parallelism", "backend", "accelerator", "barriers", "world_size", "compile"),
+        *("callbacks", "pin_memory", "proxy", "generation_config", "device_map"),
+        *("gradient_checkpointing", "attention", "packing"),
+    )
+    variables = (
+        *("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE", "NCCL_SHM_DISABLE", "NCCL_NVLS_ENABLE"),
+        *("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TORCH_DISTRIBUTED_DEBUG"),
+        *("CUDA_LAUNCH_BLOCKING", "OMP_NUM_THREADS"),
+    )
+    assert {*names, *(variable.lower() for variable in variables)} == {t.name for t in TOGGLES}
+    assert set(variables) == {entry.variable for entry in TOGGLES if entry.variable}

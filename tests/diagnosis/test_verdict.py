@@ -79,6 +79,15 @@ def test_ranks_of_another_node_are_neither_blamed_nor_missed() -> None:
     assert kind(verdict) == "absent_rank"
 
 
+@pytest.mark.parametrize("counted", ["SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"])
+def test_a_world_size_exported_by_hand_before_srun_or_mpirun_names_no_rank(counted: str) -> None:
+    environment = {"WORLD_SIZE": "8", counted: "2"}
+    ranks = [rank(0, SLEEP), held(1)]
+    verdict = judge(job(), [replace(facts, environment=environment) for facts in ranks])
+    assert verdict.ranks.culprit == (0,)
+    assert verdict.ranks.never_started == ()
+
+
 def test_a_world_size_larger_than_the_job_names_the_rank_that_nobody_started() -> None:
     ranks = [rank(r, GROUP, reached=11, environment={"WORLD_SIZE": "3"}) for r in range(2)]
     verdict = judge(job(), ranks)

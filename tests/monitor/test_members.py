@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, fields
 from typing import Any
 
-from hangbisect.monitor.members import Member, Members, local_ranks
+from hangbisect.monitor.members import Member, Members, contradictions, local_ranks
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -145,6 +145,20 @@ def test_the_ranks_of_a_node_follow_one_another(local: int, size: int, node: int
     local %= size
     place = {"rank": node * size + local, "local_rank": local, "local_world_size": size}
     assert local_ranks(place) == set(range(node * size, (node + 1) * size))
+
+
+def test_a_nodes_ranks_are_those_that_its_launcher_names() -> None:
+    assert local_ranks(hello(2, 4, local_rank=1, neighbours=[0, 2])) == {0, 2}
+
+
+def test_what_ranks_found_contradictory_is_told_for_a_few_of_them() -> None:
+    members = Members(TABLE)
+    for number in range(5):
+        members.apply(number, hello(number, 5, contradictions=["RANK=9"]))
+    said = contradictions(members)
+    assert said[0] == "rank 0: RANK=9"
+    assert said[-1] == "and 2 more such contradictions"
+    assert len(said) == 4
 
 
 def test_a_member_is_plain_enough_to_be_written_down() -> None:

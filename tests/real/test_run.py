@@ -148,7 +148,7 @@ def test_starts_are_repeated_until_one_hangs(jobs_here: Jobs) -> None:
 
 def test_a_job_whose_run_was_killed_is_ended_by_who_started_it(jobs_here: Jobs) -> None:
     command = (sys.executable, "-c", SLEEPING)
-    job = start(jobs_here, *command, watch=("--repeat", "2", "--stall", "100"))
+    job = start(jobs_here, *command, watch=("--repeat", "2", "--stall", "8"))
     end = time.monotonic() + 60
     while not (inner := [p for p in _below(job) if "run" in p.cmdline()]) or len(_below(job)) < 2:
         assert time.monotonic() < end

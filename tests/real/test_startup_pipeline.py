@@ -82,6 +82,34 @@ def test_every_rank_walks_every_checkpoint_and_phase(walk: Walk) -> None:
     assert out.count("W&B runs offline: no account") == 2
 
 
+TOLD = """
+def told(given):
+    model, data = given.model, given.data_module
+    attention = model.config._attn_implementation
+    switches = model.is_gradient_checkpointing, data.packing, data.pin_memory
+    given.context.say(f"{attention}, {switches}")
+    return given.context.args.accelerator
+
+def never(given):
+    raise AssertionError("--callbacks none leaves one's own out too")
+"""
+
+
+def test_each_component_of_the_model_and_the_data_can_be_changed(
+    walk: Walk, tmp_path: Path
+) -> None:
+    (tmp_path / "telling.py").write_text(TOLD)
+    out = walk(
+        *("--attention", "eager", "--gradient-checkpointing", "on", "--packing", "on"),
+        *("--pin-memory", "on", "--callbacks", "none", "--wandb", "off", "--accelerator", "cpu"),
+        *("--use", "accelerator=telling:told", "--use", "callbacks=telling:never"),
+    )
+    said = lines_of(0, out)
+    assert "eager, (True, True, True)" in said
+    assert "No callbacks" in said
+    assert "Trained 2 steps" in said
+
+
 def test_one_process_without_a_launcher_walks_too(walk: Walk) -> None:
     out = walk("--wandb", "off", "--skip", "logs_directory", "--skip", "memory_callback")
     said = lines_of(0, out)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from hangbisect import commands
 from hangbisect.facts import (
     Cause,
     Checkpoint,
@@ -122,6 +124,7 @@ def test_a_hang_is_told_in_the_order_in_which_a_person_asks() -> None:
         'last line rank 1, 60 s ago: "wandb: Logged in [0m as: ada"',
         "seen by   py-spy and /proc on 1 of 4 ranks, 2 looks in 0.0 s, nothing moved",
         "try       torchrun -m bisect --wandb offline",
+        "prove it  hangbisect isolate -- torchrun -m bisect",
         "job       ended",
         "report    runs/a1",
     ]
@@ -264,7 +267,9 @@ def test_a_good_run_says_what_it_did_not_exercise() -> None:
 
 
 def test_no_command_that_does_not_exist_is_advertised() -> None:
-    assert not any("hangbisect " in line for line in said())
+    advertised = {word for line in said() for word in re.findall(r"hangbisect (\w+)", line)}
+    assert advertised <= set(commands.names())
+    assert "isolate" in advertised
 
 
 def test_a_slow_step_gets_a_line_that_says_what_moves() -> None:

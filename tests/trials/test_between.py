@@ -21,6 +21,7 @@ TORCHRUN = ("torchrun", "--nproc_per_node=2")
         ((*TORCHRUN, "train.py"), {}, None),
         ((*TORCHRUN, "--master_port=0", "train.py"), {}, None),
         ((*TORCHRUN, "--master_port"), {}, None),
+        ((), {}, None),
     ],
 )
 def test_the_port_that_ranks_meet_at_is_named_by_words_or_the_environment(

@@ -149,6 +149,7 @@ CAUSES = (
         why="The highest level of that debugging wraps every group in another one. With torch 2.13 "
         "a healthy job of two ranks with DDP over gloo dies of it.",
         avoid=("unset TORCH_DISTRIBUTED_DEBUG, or set it to INFO",),
+        toggles=(("torch_distributed_debug", "OFF"),),
         references=("pytorch/pytorch#129672",),
         outcomes=("crash",),
     ),

@@ -85,6 +85,7 @@ CAUSES = (
         why="At its highest level that debugging wraps every group in another one over gloo, with "
         "checks of its own before each collective; healthy jobs were seen to hang in it.",
         avoid=("unset TORCH_DISTRIBUTED_DEBUG, or set it to INFO",),
+        toggles=(("torch_distributed_debug", "OFF"),),
         references=("pytorch/pytorch#129672",),
     ),
     KnownCause(

@@ -15,6 +15,7 @@ from .processes import helper
 NAME = "people/small"  # of the one repository that it has
 _DATA = Path(__file__).resolve().parents[2] / "data"
 _REVISION = "0123456789abcdef0123456789abcdef01234567"
+_OLDER = "89abcdef0123456789abcdef0123456789abcdef"
 _TOKENIZER_CONFIG = {
     "tokenizer_class": "PreTrainedTokenizerFast",
     "eos_token": "<|endoftext|>",
@@ -119,15 +120,32 @@ class Hub:
         return home / "hub" / ".locks" / folder / f"{self.etags[file]}.lock"
 
 
+def fill_cache(home: Path) -> None:
+    """Put an older version of `NAME` into the cache of HF_HOME `home`, as a download leaves it.
+
+    Offline that is what is loaded; online the hub is asked for the version of today. (refs and
+    snapshots of huggingface_hub's "Understand caching"; files are read alike without blobs.)
+    """
+    folder = home / "hub" / ("models--" + NAME.replace("/", "--"))
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text(_OLDER)
+    _write_files(folder / "snapshots" / _OLDER)
+
+
+def _write_files(folder: Path) -> None:
+    """Make the files of the one repository."""
+    folder.mkdir(parents=True)
+    shutil.copy(_DATA / "tokenizer.json", folder / "tokenizer.json")
+    shutil.copy(_DATA / "model_config.json", folder / "config.json")
+    (folder / "tokenizer_config.json").write_text(json.dumps(_TOKENIZER_CONFIG))
+    (folder / "model.safetensors").write_bytes(_NO_WEIGHTS)
+
+
 @contextlib.contextmanager
 def hub(folder: Path, rules: Sequence[Rule] = ()) -> Iterator[Hub]:
     """Serve a tokenizer and a model as `NAME`; `folder` holds what is served."""
     served = folder / "served"
-    served.mkdir(parents=True)
-    shutil.copy(_DATA / "tokenizer.json", served / "tokenizer.json")
-    shutil.copy(_DATA / "model_config.json", served / "config.json")
-    (served / "tokenizer_config.json").write_text(json.dumps(_TOKENIZER_CONFIG))
-    (served / "model.safetensors").write_bytes(_NO_WEIGHTS)
+    _write_files(served)
     files = {
         file.name: {"path": str(file), "etag": hashlib.sha1(file.read_bytes()).hexdigest()}
         for file in served.iterdir()

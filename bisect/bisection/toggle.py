@@ -1,0 +1,56 @@
+"""What a toggle is: a named setting of one component, from as one runs it to safest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+AS_SET = "as-set"  # the value that leaves everything as the user has it
+HOST = ":"  # between a value and the host that it is about: "excepted:api.wandb.ai"
+
+
+@dataclass(frozen=True)
+class Toggle:
+    """A named setting of one component.
+
+    A remedy is a change that one can live with; a probe makes nearly every hang vanish and so
+    describes more than it heals. `accepts`: "choice": the values are all there are; "count": any
+    whole number from 0; "strategy": any strategy that Lightning registers; "text": any words;
+    "host": a value may name a host ("excepted:api.wandb.ai").
+
+    Applied by `flag` in a pipeline of ours that reads it (`pipelines`), else by variables of the
+    environment: by `variable`, which gets the value itself, or by those that `environment` lists
+    for the value. The launcher's own word is rewritten where `launcher` is set. A user's own toggle
+    (own_toggle.py) puts `words` at the end of the command.
+    """
+
+    name: str
+    component: str
+    values: tuple[str, ...]  # from as one runs it to safest
+    kind: Literal["remedy", "probe"]
+    read: Literal["start", "import", "run"]  # when its value is looked at for the last time
+    cost: str  # what one gives up with the safest values
+    help: str
+    read_how: str = ""  # who looks at it: "wandb.init", "the launcher"
+    default: str | None = None  # None: whatever the environment or the library says
+    accepts: Literal["choice", "count", "strategy", "text", "host"] = "choice"
+    flag: str = ""
+    needs: tuple[str, ...] = ()  # without one of these flags it changes nothing
+    pipelines: tuple[str, ...] = ("startup",)  # of ours, whose steps read the flag
+    variable: str = ""
+    environment: tuple[tuple[str, str, str], ...] = ()  # (value, variable, its value)
+    launcher: bool = False
+    words: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (value, words), for a user's own script
+    own: bool = False  # a user's own, from a scenario file
+    gpu: bool = False  # it changes nothing where there is no GPU
+    one_node: bool = False  # its safest value parts the nodes of a job that has several
+
+    @property
+    def dest(self) -> str:
+        """The attribute of the parsed arguments that has the value."""
+        return self.flag.lstrip("-").replace("-", "_")
+
+    @property
+    def by_environment(self) -> bool:
+        """Whether variables of the environment apply it, to any command."""
+        return bool(self.variable or self.environment) or self.accepts == "host"

@@ -1,0 +1,146 @@
+"""Find the smallest change that makes a hang go away, and prove it.
+
+hangbisect isolate -- torchrun --nproc_per_node=2 train.py     the command that hangs
+hangbisect isolate scenarios/startup.yaml                      what a scenario file names
+hangbisect isolate --resume runs/iso-...                       go on after an interruption
+
+It starts the job again and again, each time with other components turned off: as you run it it must
+hang, with all of them safe it must not; then it searches, and confirms what it found. Exit status:
+0 isolated, 1 no start hung, 3 it hangs and nothing was isolated, 5 it fails in another way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import UsageError
+from ..rank.argument_types import Parser, count, positive, share
+
+if TYPE_CHECKING:
+    from ..trials.isolation_request import Request
+
+NO_HANG = 1
+
+
+def run(argv: list[str]) -> int:
+    """Isolate; return what the answer comes to."""
+    ours, command = _split(argv)
+    args = _parser().parse_all(ours)
+    if sum((bool(command), args.file is not None)) > 1:
+        raise UsageError(
+            f"isolate has both a file ({args.file}) and a command",
+            "One of them: hangbisect isolate FILE, or hangbisect isolate -- COMMAND",
+        )
+    from ..trials.isolation_session import isolate
+
+    return isolate(_request(args, command))
+
+
+def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return what stands before the first "--", and what stands after it."""
+    at = list(argv).index("--") if "--" in argv else len(argv)
+    return list(argv[:at]), list(argv[at + 1 :])
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="hangbisect isolate", epilog=__doc__)
+    add = parser.add_argument
+    add("-h", "--help", action="help", help="show this")
+    add("file", nargs="?", metavar="FILE", help="a scenario file, or the name of one of ours")
+    add("--yes", action="store_true", help="do not ask before a command of yours is started")
+    add("--resume", metavar="DIR", help="go on with the isolation in DIR; repeat no start")
+    add("--run-dir", metavar="DIR", help="the isolation's folder (runs/iso-<UTC time>-<id>)")
+    add("--plain", action="store_true", help="nothing that a log cannot hold")
+    add("--json", action="store_true", help="the answer as JSON on standard output")
+    _add_search(parser)
+    _add_watch(parser)
+    return parser
+
+
+def _add_search(parser: Parser) -> None:
+    add = parser.add_argument_group("the search").add_argument
+    whole = count("--max-trials", 1)
+    add("--confirm", metavar="N", type=count("--confirm"), help="starts with it and without (3)")
+    add("--max-trials", metavar="N", type=whole, help="end after so many starts with what is known")
+    add(
+        "--max-time",
+        metavar="SECONDS",
+        type=positive("--max-time"),
+        help="end after so long with what is known",
+    )
+    add(
+        "--confidence",
+        metavar="P",
+        type=share("--confidence"),
+        help="of what is said of a hang that comes and goes (0.95)",
+    )
+    add("--only", metavar="TOGGLE,...", type=_names, default=(), help="try these toggles alone")
+    add("--without", metavar="TOGGLE,...", type=_names, default=(), help="leave these toggles out")
+    add("--flaky", action="store_true", help="take it for a hang that comes and goes at once")
+    add(
+        "--describe",
+        action="store_true",
+        help="also start it on fewer ranks, on the CPU, with gloo",
+    )
+
+
+def _names(value: str) -> tuple[str, ...]:
+    return tuple(name.strip().replace("-", "_") for name in value.split(",") if name.strip())
+
+
+def _add_watch(parser: Parser) -> None:
+    from ..rank.argument_types import named_seconds
+
+    add = parser.add_argument_group("the watch, of each start").add_argument
+    add(
+        "--timeout",
+        metavar="[NAME=]SECONDS",
+        type=named_seconds("--timeout"),
+        action="append",
+        default=[],
+        help="deadline of every checkpoint, or of the checkpoint or phase NAME; repeatable",
+    )
+    add(
+        "--stall",
+        metavar="SECONDS",
+        type=positive("--stall"),
+        help="look closely once nothing of a rank has moved for so long (20)",
+    )
+    add(
+        "--limit",
+        metavar="SECONDS",
+        type=positive("--limit"),
+        help="end a start after so long, even if it moves (3600)",
+    )
+
+
+def _request(args: argparse.Namespace, command: Sequence[str]) -> Request:
+    from ..trials.isolation_request import Request
+
+    watch = {} if args.stall is None else {"stall": f"{args.stall:g}"}
+    if args.timeout:
+        each = [f"{name}={seconds:g}" if name else f"{seconds:g}" for name, seconds in args.timeout]
+        watch["timeout"] = ",".join(each)
+    return Request(
+        command=tuple(command),
+        file=args.file,
+        resume=args.resume,
+        folder=args.run_dir,
+        yes=args.yes,
+        json=args.json,
+        plain=args.plain or not sys.stdout.isatty() or "NO_COLOR" in os.environ,
+        watch=watch,
+        limit=args.limit,
+        confirm=args.confirm,
+        confidence=args.confidence,
+        max_trials=args.max_trials,
+        max_time=args.max_time,
+        only=args.only,
+        without=args.without,
+        flaky=args.flaky,
+        describe=args.describe,
+    )

@@ -1,0 +1,226 @@
+"""What an isolation found, on a terminal: the same order every time."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping
+
+from ..bisection.isolation import Count, Isolation, Seen, words
+from ..facts import Setting, Trial
+from .people_lines import labelled
+from .words import counted, cut, of_ranks, one_line, printable
+
+MOST_ROWS = 8  # of the table of trials, on a terminal
+_ALREADY = "as safe as can be already"
+_MOST_WHY = 100  # characters of how a start ended
+_MOST_WORDS = 58  # characters of a setting in a row
+
+
+def answer_lines(
+    isolation: Isolation, *, folder: str, width: int | None = None, rows: int | None = MOST_ROWS
+) -> list[str]:
+    """Return the answer. `width` is the terminal's, None for a pipe: nothing is cut then. `rows`:
+    how many trials the table shows, None: all of them.
+    """
+    lines = [_headline(isolation), *_change(isolation), *_proof(isolation), *_left(isolation)]
+    # The commands are there to be copied: they are never cut.
+    told = [printable(line) if _is_whole(line) else cut(printable(line), width) for line in lines]
+    table = table_lines(isolation, rows)
+    if rows is not None and len(isolation.trials) > rows:
+        table.append(f"   ({len(isolation.trials) - rows} more in {folder}/report.md)")
+    end = [*labelled("report", f"{folder}/report.md"), *labelled("next", isolation.next)]
+    return [*told, *(cut(printable(line), width) for line in table), *map(printable, end)]
+
+
+def _is_whole(line: str) -> bool:
+    return line.startswith("command ")
+
+
+def report_text(isolation: Isolation, *, folder: str) -> str:
+    """Return the answer with every trial, to be pasted into an issue."""
+    lines = answer_lines(isolation, folder=folder, rows=None)
+    return "\n".join(["```", *lines, "```", ""])
+
+
+# ---- the parts, in their order -------------------------------------------------------------------
+
+
+def _headline(isolation: Isolation) -> str:
+    starts = counted(len(isolation.trials), "start")
+    size = f"{starts}, {duration(isolation.seconds)}"
+    if isolation.outcome == "isolated":
+        return f"ISOLATED  {size}: {_only_with(isolation)}"
+    if isolation.outcome == "no_hang":
+        return f"NO HANG in {starts}, {duration(isolation.seconds)}: {isolation.why}"
+    if isolation.outcome == "hangs_all_safe":
+        return f"HANGS EVEN WITH ALL SAFE  {size}: {isolation.why}"
+    first = "INTERRUPTED" if isolation.outcome == "interrupted" else "NOT ISOLATED"
+    return f"{first}  {size}: {isolation.why}"
+
+
+def _only_with(isolation: Isolation) -> str:
+    """Return "it hangs with wandb=logger, not with wandb=offline"."""
+    before = [f"{c.toggle}={c.before}" for c in isolation.changes if c.before is not None]
+    hangs = "comes and goes" if isolation.flaky else "hangs"
+    whole = len(before) == len(isolation.changes) == 1
+    told = f"with {before[0]}" if whole else "as you run it"
+    after = words({c.toggle: c.value for c in isolation.changes})
+    both = " together" if len(isolation.changes) > 1 else ""
+    return f"it {hangs} {told}, not with {after.replace(' ', ' and ')}{both}"
+
+
+def _change(isolation: Isolation) -> list[str]:
+    lines = [
+        line
+        for change in isolation.changes
+        for line in labelled("change", f"{change.toggle}: {change.before or '?'} -> {change.value}")
+    ]
+    return lines + labelled("command", isolation.paste)
+
+
+def _proof(isolation: Isolation) -> list[str]:
+    seen, lines = isolation.seen, []
+    if isolation.with_it is not None:
+        past = f", past checkpoint {seen.number}" if seen and seen.number else ""
+        clean = past if not (isolation.with_it.hangs or isolation.with_it.others) else ""
+        lines += labelled("with it", _counted(isolation.with_it) + clean)
+    if isolation.without is not None:
+        where = f", {_where(seen)}" if seen and isolation.without.hangs else ""
+        (line,) = labelled("without", f"{_counted(isolation.without)}{where}")
+        if isolation.p_value is not None:
+            line = f"{line:<62}  p = {probability(isolation.p_value)}{_if_more(isolation)}"
+        lines.append(line)
+    elif seen is not None:
+        lines += labelled("hangs", _where(seen))
+    if seen is not None and seen.cause_title and isolation.outcome != "isolated":
+        lines += labelled("cause", seen.cause_title)
+    return lines
+
+
+def _where(seen: Seen) -> str:
+    call = f" in {seen.place.call}" if seen.place.call else ""
+    who = of_ranks(seen.culprit) if seen.culprit else "nobody to blame"
+    phase = f", phase {seen.place.phase}" if seen.place.phase else ""
+    at = f"checkpoint {seen.number}{phase}" if seen.number else ""
+    return f"{who}{call}" if call else f"{who} at {at}".removesuffix(" at ")
+
+
+def _counted(count: Count) -> str:
+    others = f", {counted(count.others, 'other failure')}" if count.others else ""
+    return f"{counted(count.hangs, 'hang')} in {counted(count.starts, 'start')}{others}"
+
+
+def _if_more(isolation: Isolation) -> str:
+    """Return what more starts would give, where all went one way and the figure is weak."""
+    with_it, without = isolation.with_it, isolation.without
+    if isolation.flaky or isolation.p_value is None or isolation.p_value < 0.01:
+        return ""
+    if with_it is None or without is None or with_it.hangs or without.passes:
+        return ""
+    more = max(isolation.confirm + 2, 5)
+    return f"  (--confirm {more}: {probability(1 / math.comb(2 * more, more))})"
+
+
+def _left(isolation: Isolation) -> list[str]:
+    lines = []
+    if isolation.companions:
+        told = ", ".join(isolation.companions)
+        lines += labelled("along", f"{told}: without it the job fails or hangs elsewhere")
+    if isolation.not_it:
+        lines += labelled("not it", f"{', '.join(isolation.not_it)}: still hangs")
+    lines += labelled("harmful", ", ".join(isolation.harmful))
+    if isolation.unused:
+        lines += labelled("unused", _unused(isolation.unused))
+    several = len(isolation.changes) > 1
+    each = [f"{c.toggle}: {c.cost}" if several else c.cost for c in isolation.changes if c.cost]
+    costs = "; ".join(each)
+    lines += labelled("costs", costs)
+    for sentence in isolation.described:
+        lines += labelled("probe", sentence)
+    return lines
+
+
+def _unused(unused: Mapping[str, str]) -> str:
+    """Return toggles that were not tried, those with the same reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for name, why in unused.items():
+        by_reason.setdefault(_ALREADY if why.endswith(" already") else why, []).append(name)
+    return "; ".join(f"{', '.join(names)}: {why}" for why, names in by_reason.items())
+
+
+# ---- the table of trials -------------------------------------------------------------------------
+
+
+def table_lines(isolation: Isolation, rows: int | None = None) -> list[str]:
+    """Return a head and a row for each trial, the first `rows` of them."""
+    if not isolation.trials:
+        return []
+    most = max((trial.setting for trial in isolation.trials), key=len)
+    shown = isolation.trials if rows is None else isolation.trials[:rows]
+    settings = [short(trial.setting, most) for trial in shown]
+    wide = min(_MOST_WORDS, max(len("setting"), *map(len, settings)))
+    results = [_result(trial) for trial in shown]
+    lines = [f" #  {'setting':<{wide}}  {'time':>6}  result"]
+    for trial, setting, result in zip(shown, settings, results, strict=True):
+        told = textwrap.shorten(setting, wide, placeholder=" ...")
+        lines.append(f"{trial.number:>2}  {told:<{wide}}  {clock(trial.seconds):>6}  {result}")
+    return lines
+
+
+def short(setting: Setting, all_safe: Setting) -> str:
+    """Return a setting in few words: "all safe but wandb" where most toggles are as in
+    `all_safe`.
+    """
+    if not setting:
+        return "as you run it"
+    same = [name for name, value in setting.items() if all_safe.get(name) == value]
+    left = [name for name in all_safe if name not in setting]
+    changed = {name: value for name, value in setting.items() if name not in same}
+    if len(all_safe) < 3 or len(same) <= len(all_safe) / 2:
+        return words(setting)
+    parts = [*left, *(f"{name}={value}" for name, value in changed.items())]
+    return f"all safe but {', '.join(parts)}" if parts else "all safe"
+
+
+def _result(trial: Trial) -> str:
+    if trial.result == "pass":
+        return "pass"
+    which = "other: " if trial.result == "other" else ""  # it accuses nobody
+    return which + cut(one_line(trial.why) or trial.result, _MOST_WHY)
+
+
+def trial_line(trial: Trial, about: int, all_safe: Setting) -> str:
+    """Return a line of the story: "trial 3 of about 8: wandb=offline ... pass, 21 s"."""
+    told = short(trial.setting, all_safe)
+    whole = f"{told}, others as you run it" if told == words(trial.setting) else told
+    setting = whole if trial.setting else told
+    result = _result(trial)
+    number = f"trial {trial.number}" + (f" of about {about}" if trial.number <= about else "")
+    return printable(f"{number}: {setting} ... {result}, {duration(trial.seconds)}")
+
+
+# ---- times and probabilities ---------------------------------------------------------------------
+
+
+def duration(value: float) -> str:
+    """Return "21 s", "6 min 12 s" or "2 h 5 min"."""
+    whole = round(value)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def clock(value: float) -> str:
+    """Return "0:38" or "1:02:10"."""
+    minutes, rest = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def probability(value: float) -> str:
+    """Return "0.05", "0.004" or "4e-05"."""
+    return f"{value:.1g}" if value < 0.095 else f"{value:.2g}"

@@ -1,0 +1,135 @@
+"""The table of toggles in words: all of them, or everything about one."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ..bisection.proxies import VARIABLES
+from ..bisection.toggle import Toggle
+from ..pipelines import PIPELINES
+
+_WIDTH = 80
+_KINDS = {
+    "remedy": "remedy: one can live with it",
+    "probe": "probe: it makes nearly every hang vanish, so it describes more than it heals",
+}
+_READ = {"start": "at the start", "import": "at import", "run": "at run time"}
+_BY_FLAG, _BY_VARIABLE, _BY_LAUNCHER = (
+    "arguments of our pipelines",
+    "variables of the environment, for any command",
+    "the launcher's own words",
+)
+
+
+def listed(table: Sequence[Toggle]) -> str:
+    """Return all toggles, one a line, by the way they are applied."""
+    widest = max(len(entry.name) for entry in table)
+    indent = " " * (widest + 12)
+    lines = ["Values go from as you run it to safest; * is the default."]
+    for title in (_BY_FLAG, _BY_VARIABLE, _BY_LAUNCHER):
+        lines += ["", title]
+        for entry in table:
+            if way(entry) == title:
+                first = f"  {entry.name:{widest}}  {entry.kind:6}  "
+                lines += _wrapped(values(entry), indent, first)
+    lines += ["", "`hangbisect toggles NAME` says what one costs and when it is read."]
+    return "\n".join(lines)
+
+
+def explained(entry: Toggle) -> str:
+    """Return everything about one toggle."""
+    rows = [
+        ("values", values(entry)),
+        ("component", entry.component),
+        ("kind", _KINDS[entry.kind]),
+        ("applied", "; ".join(ways(entry))),
+        ("read", read(entry)),
+        ("needs", needs(entry)),
+        ("cost", entry.cost),
+    ]
+    lines = [*_wrapped(f"{entry.name}: {entry.help}", "  ", ""), ""]
+    for label, text in rows:
+        if text:
+            lines += _wrapped(text, " " * 13, f"  {label:9}  ")
+    return "\n".join(lines)
+
+
+def as_data(entry: Toggle) -> dict[str, Any]:
+    """Return a toggle as JSON has it."""
+    data = asdict(entry)
+    data["environment"] = [
+        {"value": value, "variable": variable, "to": to}
+        for value, variable, to in entry.environment
+    ]
+    for name in ("words", "own", "launcher"):  # of those that the table has, no more than `applied`
+        del data[name]
+    return {**data, "applied": list(ways(entry))}
+
+
+# ---- parts, for pages as well --------------------------------------------------------------------
+
+
+def values(entry: Toggle, mark: str = "") -> str:
+    """Return the values in their order, the default with a star; `mark` goes around each."""
+    words = [f"{mark}{v}{mark}{'*' * (v == entry.default)}" for v in entry.values]
+    if entry.accepts == "count":
+        words = [f"{mark}N{mark}", *words]
+    elif entry.accepts == "host":
+        words = [word.replace("excepted", "excepted:HOST") for word in words]
+    more = {
+        "strategy": ", or another that Lightning registers",
+        "text": ", or any other",
+    }
+    return " > ".join(words) + more.get(entry.accepts, "")
+
+
+def read(entry: Toggle) -> str:
+    """Return when its value is looked at for the last time, and by whom."""
+    return f"{_READ[entry.read]}: {entry.read_how}"
+
+
+def needs(entry: Toggle) -> str:
+    """Return what it changes nothing without, "" if there is no such thing."""
+    wanted = [" or ".join(entry.needs)] if entry.needs else []
+    wanted += ["a GPU"] * entry.gpu
+    return " and ".join(wanted)
+
+
+def way(entry: Toggle) -> str:
+    """Return how it is applied first of all."""
+    if entry.launcher:
+        return _BY_LAUNCHER
+    return _BY_FLAG if entry.flag else _BY_VARIABLE
+
+
+def ways(entry: Toggle) -> Iterator[str]:
+    """Yield how it is applied: "--wandb VALUE (pipeline startup)"."""
+    if entry.launcher:
+        yield "--nproc_per_node, -n, --ntasks, -np, --num_gpus, --num_processes; NPROC_PER_NODE"
+    if entry.flag:
+        walked = [name for name in entry.pipelines if name in PIPELINES]
+        readers = f"pipeline {', '.join(walked)}" if walked else "no pipeline reads it yet"
+        yield f"{entry.flag} VALUE ({readers})"
+    if entry.variable:
+        yield f"{entry.variable}=VALUE"
+    for value, variable, to in entry.environment:
+        yield f"{variable}={to} is {value} in a script of yours"
+    if entry.accepts == "host":
+        yield f"excepted: HOST is added to {VARIABLES['excepted']}"
+        yield f"off: {VARIABLES['off']} are emptied"
+
+
+def _wrapped(text: str, indent: str, first: str) -> list[str]:
+    width = min(_WIDTH, shutil.get_terminal_size((_WIDTH, 0)).columns)
+    return textwrap.wrap(
+        text,
+        max(width, len(indent) + 20),
+        initial_indent=first,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

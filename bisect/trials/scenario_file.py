@@ -1,0 +1,189 @@
+"""Scenario files: found by name or path, read, and what is wrong with one in a sentence.
+
+Loading one executes nothing and expands nothing. An error names file, line, the wrong word and the
+nearest right one.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import HangbisectError, UsageError
+from ..nearest import nearest
+from ..rank import arguments
+from ..rank.place import find_place
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+    from ..bisection.scenario import Scenario
+    from .yaml_text import Document
+    from .yaml_text import Path as Way
+
+INSTALL = "Install what is needed: pip install PyYAML junitparser pydantic rich"
+HOW_TO = "All keys: docs/reference/scenario-files.md"
+_ENDS = (".yaml", ".yml")
+_MOST_BYTES = 1 << 20
+_MOST_OF_A_VALUE = 60  # characters of a wrong value that a sentence shows
+
+
+class Missing(HangbisectError):
+    """What scenario files need is not installed."""
+
+    help = INSTALL
+
+
+def needed(*modules: str) -> None:
+    """Raise Missing unless these libraries are installed."""
+    for name in modules:
+        if find_spec(name) is None:
+            raise Missing(f"scenario files need {name}, which is not installed")
+
+
+def load(word: str) -> Scenario:
+    """Return what a scenario file says, named by its path or, one of ours, by its name.
+
+    Raises UsageError for a file that is not there or not right, Missing where pydantic or PyYAML
+    is not installed.
+    """
+    return parse(text_of(found(word)), word)
+
+
+def folder() -> Path:
+    """Return the folder of our own: installed beside our modules, in a checkout scenarios/."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / "scenario_files"
+    return installed if installed.is_dir() else package.parent / "scenarios"
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of our own: recommended, wandb, ..."""
+    return tuple(sorted(file.stem for file in folder().glob("*.yaml")))
+
+
+def found(word: str) -> Path:
+    """Return the file that `word` names. Raises UsageError if there is none."""
+    if word in names():
+        return folder() / f"{word}.yaml"
+    path = Path(word)
+    if "\0" not in word and os.path.exists(path):
+        return path
+    beside = []
+    if os.sep in word or path.suffix in _ENDS:
+        where = path.parent
+        beside = [str(p) for p in where.glob("*") if p.suffix in _ENDS] if where.is_dir() else []
+    known = [*names(), *beside]
+    raise UsageError(
+        f"there is no scenario {word!r}{nearest(word, known)}",
+        f"By name there are {', '.join(names())}; any other is named by its path.",
+    )
+
+
+def text_of(file: Path) -> str:
+    """Return the text of a file. Raises UsageError if it cannot be read, or is no text."""
+    try:
+        # Neither a FIFO nor a device, which could be waited for without end.
+        if not stat.S_ISREG(os.stat(file).st_mode):
+            raise UsageError(f"{file} is no file but a {_kind(file)}")
+        with open(file, "rb") as opened:
+            raw = opened.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
+    if len(raw) > _MOST_BYTES:
+        raise UsageError(f"{file}:1: it has more than {_MOST_BYTES:,} bytes; a scenario is small")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise UsageError(
+            f"{file}:{line}: it is not UTF-8: byte {raw[error.start]:#04x}", HOW_TO
+        ) from None
+
+
+def _kind(file: Path) -> str:
+    return "folder" if file.is_dir() else "pipe or a device"
+
+
+def parse(text: str, file: str) -> Scenario:
+    """Return what `text` says; `file` is named in errors. Raises UsageError, Missing."""
+    needed("pydantic", "yaml")
+    from pydantic import ValidationError
+
+    from ..bisection.scenario import Scenario
+    from ..bisection.scenario_checks import wrongs
+    from . import yaml_text
+
+    try:
+        document = yaml_text.read(text)
+    except yaml_text.NotReadable as error:
+        raise UsageError(f"{file}:{error.line}: {error.fact}", HOW_TO) from None
+    try:
+        scenario = Scenario.model_validate(document.value)
+    except ValidationError as error:
+        # A word that is misspelt explains one that is missing.
+        each = sorted(error.errors(include_url=False), key=lambda one: one["type"] == "missing")
+        raise _first(file, [_malformed(document, one) for one in each]) from None
+    found = [(document.line(w.path, of_key=w.of_key), w.fact) for w in wrongs(scenario)]
+    if not found:
+        found = [(document.line(path), fact) for path, fact in _wrong_words(scenario)]
+    if found:
+        raise _first(file, found)
+    return scenario
+
+
+def _first(file: str, found: Sequence[tuple[int, str]]) -> UsageError:
+    """Return the error for what comes first in the file."""
+    line, fact = min(found, key=lambda each: each[0])
+    return UsageError(f"{file}:{line}: {fact}", HOW_TO)
+
+
+def _malformed(document: Document, error: ErrorDetails) -> tuple[int, str]:
+    """Return line and fact for one of pydantic's findings."""
+    from ..bisection.scenario import KINDS, keys_at
+
+    path, kind = error["loc"], error["type"]
+    if not path:
+        return document.line(()), "it is no mapping of keys: pipeline, command, settings, ..."
+    name = next(word for word in reversed(path) if isinstance(word, str))
+    if kind == "extra_forbidden":
+        known = keys_at(path[:-1])
+        fact = f"there is no key {_shown(name)}{nearest(name, known)}"
+        return document.line(path, of_key=True), f"{fact} (here: {', '.join(known)})"
+    if kind == "missing":
+        return document.line(path[:-1]), f"{_shown(name)} is missing"
+    # "Value error, " stands before what our own readers say.
+    why = KINDS.get(kind) or error["msg"].removeprefix("Value error, ")
+    return document.line(path), f"{name!r} cannot be {_shown(error['input'])}: {why}"
+
+
+def _shown(value: object) -> str:
+    """Return a wrong value as the file's author knows it, cut short."""
+    if value is None:
+        return "empty"
+    if isinstance(value, dict | list):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    text = repr(value)
+    return text if len(text) <= _MOST_OF_A_VALUE else f"{text[:_MOST_OF_A_VALUE]}..."
+
+
+def _wrong_words(scenario: Scenario) -> Iterator[tuple[Way, str]]:
+    """Yield what is wrong with the words for a pipeline of ours, as its command line says it."""
+    if scenario.walked is None:
+        return
+    each: list[tuple[Way, tuple[str, ...]]] = [(("arguments",), scenario.arguments)]
+    for number, one in enumerate(scenario.settings):
+        if one.arguments:
+            where = ("settings", number, "arguments")
+            each.append((where, (*scenario.arguments, *one.arguments)))
+    for path, words in each:
+        try:
+            if "-h" in words or "--help" in words:
+                raise UsageError("--help walks nothing")
+            arguments.parse(words, find_place({}), {})
+        except UsageError as error:
+            yield path, str(error)

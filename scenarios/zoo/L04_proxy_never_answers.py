@@ -1,0 +1,49 @@
+"""The hub is well, but the way there leads through a proxy that accepts and never answers.
+
+`https_proxy` comes with the cluster's profile, and nobody thinks of it: curl from the login node
+works, the job sits in recv at an address that nobody asked for (huggingface/huggingface_hub#1020,
+InternLM/Tutorial#142).
+Excepting the one host is enough, and so is no proxy at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from hangbisect.zoo.case import Case, Place, Stage, Truth
+
+
+@contextlib.contextmanager
+def detour(place: Place) -> Iterator[Stage]:
+    from hangbisect.zoo.parts import hub, servers
+
+    home = place.tmp / "hf"
+    hub.fill_cache(home)
+    with hub.hub(place.tmp) as served, servers.silent() as port:
+        proxy = f"http://127.0.0.1:{port}"
+        proxies = {"http_proxy": proxy, "https_proxy": proxy}
+        limit = {"HF_HUB_ETAG_TIMEOUT": "600"}  # seconds; ten by default, for each of many files
+        yield Stage(
+            environment={**served.environment, **proxies, **limit, "HF_HOME": str(home)},
+        )
+
+
+CASE = Case(
+    id="L04",
+    title="the proxy to the hub never answers",
+    cluster="C7",
+    reports=("huggingface/huggingface_hub#1020", "InternLM/Tutorial#142"),
+    truth=Truth(
+        outcome="hang",
+        culprit=(0, 1),
+        checkpoint="tokenizer",
+        component=("hub",),
+        waits_for=("socket",),
+        detail="ESTABLISHED",
+        cause=("proxy-silent",),
+        avoids=("proxy=excepted:127.0.0.1", "proxy=off", "hub=offline"),
+    ),
+    options=("--tokenizer", "people/small", "--until", "tokenizer"),
+    stage=detour,
+)

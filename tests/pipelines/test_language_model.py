@@ -1,0 +1,22 @@
+"""The LightningModule around a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pytorch_lightning")
+torch: Any = pytest.importorskip("torch")
+
+
+# torch's own, while it is imported.
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("compiled", [True, False])
+def test_the_model_goes_through_torch_compile_if_that_is_asked_for(compiled: bool) -> None:
+    from hangbisect.pipelines.language_model import LLMModule
+
+    module = LLMModule(torch.nn.Linear(1, 1), compiled)
+    # Where Module.compile() keeps what it made; the first batch would compile for a minute.
+    assert (module.model._compiled_call_impl is not None) == compiled
+    assert "model.weight" in module.state_dict()

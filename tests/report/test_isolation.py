@@ -1,0 +1,163 @@
+"""The answer of an isolation in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hangbisect.bisection.isolation import Change, Count, Isolation, Seen
+from hangbisect.facts import HangPlace, Setting, Trial
+from hangbisect.report.isolation import (
+    MOST_ROWS,
+    answer_lines,
+    clock,
+    duration,
+    probability,
+    report_text,
+    short,
+    trial_line,
+)
+
+PLACE = HangPlace("wandb_logger", call="wandb.init", component="wandb")
+SEEN = Seen(PLACE, 9, "WandbLogger ready", (0,), "service-silent", "it never answers", "wandb", ())
+WANDB = Change("wandb", "wandb", "logger", "offline", "no live charts until wandb sync")
+SAFE = {"wandb": "off", "strategy": "ddp", "num_workers": "0", "make_logs_dir": "rank0"}
+
+
+def trial(number: int, setting: Setting, hangs: bool = False) -> Trial:
+    return Trial(
+        number=number,
+        setting=setting,
+        result="hang" if hangs else "pass",
+        outcome="hang" if hangs else "ok",
+        seconds=38.0 if hangs else 21.4,
+        command=("torchrun", "train.py"),
+        environment={},
+        run_dir=f"iso/trials/{number:02}",
+        why="hang at checkpoint 9 in wandb.init, rank 0" if hangs else "past wandb_logger",
+    )
+
+
+TRIALS = (
+    trial(1, {}, hangs=True),
+    trial(2, SAFE),
+    *(trial(n, {} if n % 2 else {"wandb": "offline"}, hangs=bool(n % 2)) for n in range(3, 10)),
+)
+FOUND = Isolation(
+    outcome="isolated",
+    command=("torchrun", "train.py"),
+    trials=TRIALS,
+    seconds=372.0,
+    seen=SEEN,
+    changes=(WANDB,),
+    paste="WANDB_MODE=offline torchrun train.py",
+    with_it=Count(3, 0),
+    without=Count(3, 3),
+    p_value=0.05,
+    not_it=("strategy=ddp", "num_workers=0"),
+    unused={"attention": "it changes nothing without --model", "packing": "it is off already"},
+    next="take the command above",
+)
+
+
+def test_the_answer_has_its_parts_in_their_order() -> None:
+    lines = answer_lines(FOUND, folder="iso")
+    assert lines[0] == (
+        "ISOLATED  9 starts, 6 min 12 s: it hangs with wandb=logger, not with wandb=offline"
+    )
+    heads = [line[:10].strip() for line in lines]
+    order = ("change", "command", "with it", "without", "not it", "unused", "costs")
+    assert [head for head in heads if head in order] == list(order)
+    assert "change    wandb: logger -> offline" in lines
+    assert "command   WANDB_MODE=offline torchrun train.py" in lines
+    assert "with it   0 hangs in 3 starts, past checkpoint 9" in lines
+    without = next(line for line in lines if line.startswith("without"))
+    assert without.startswith("without   3 hangs in 3 starts, rank 0 in wandb.init")
+    assert without.endswith("p = 0.05  (--confirm 5: 0.004)")
+    assert "not it    strategy=ddp, num_workers=0: still hangs" in lines
+    assert lines[-2:] == ["report    iso/report.md", "next      take the command above"]
+
+
+def test_the_table_is_short_on_a_terminal_and_whole_in_the_report() -> None:
+    lines = answer_lines(FOUND, folder="iso")
+    rows = [line for line in lines if line[:2].strip().isdigit()]
+    assert len(rows) == MOST_ROWS
+    assert "   (1 more in iso/report.md)" in lines
+    whole = report_text(FOUND, folder="iso")
+    assert sum(line[:2].strip().isdigit() for line in whole.splitlines()) == len(TRIALS)
+    assert whole.startswith("```\nISOLATED")
+
+
+def test_lines_are_cut_to_the_terminal_but_commands_never() -> None:
+    long = replace(FOUND, paste="torchrun " + "x" * 200)
+    lines = answer_lines(long, folder="iso", width=60)
+    assert max(len(line) for line in lines if not line.startswith("command")) <= 60
+    assert any(line.endswith("x" * 200) for line in lines)
+
+
+def test_two_changes_are_said_to_be_needed_together() -> None:
+    workers = Change("num_workers", "data", "4", "0", "")
+    lines = answer_lines(replace(FOUND, changes=(WANDB, workers)), folder="iso")
+    assert lines[0].endswith(
+        "it hangs as you run it, not with wandb=offline and num_workers=0 together"
+    )
+
+
+@pytest.mark.parametrize(
+    ("outcome", "first"),
+    [
+        ("hangs_all_safe", "HANGS EVEN WITH ALL SAFE  9 starts, 6 min 12 s: so it is"),
+        ("no_hang", "NO HANG in 9 starts, 6 min 12 s: so it is"),
+        ("not_isolated", "NOT ISOLATED  9 starts, 6 min 12 s: so it is"),
+        ("interrupted", "INTERRUPTED  9 starts, 6 min 12 s: so it is"),
+    ],
+)
+def test_every_other_end_has_first_words_of_its_own(outcome: str, first: str) -> None:
+    found = replace(FOUND, outcome=outcome, why="so it is", changes=(), with_it=None, without=None)  # type: ignore[arg-type]
+    lines = answer_lines(found, folder="iso")
+    assert lines[0] == first
+    assert "cause     it never answers" in lines
+
+
+def test_a_hang_that_comes_and_goes_is_said_to() -> None:
+    found = replace(FOUND, flaky=True, without=Count(20, 4), with_it=Count(31, 0), p_value=0.011)
+    lines = answer_lines(found, folder="iso")
+    assert "it comes and goes with wandb=logger, not with wandb=offline" in lines[0]
+    assert any(line.endswith("p = 0.01") for line in lines)
+
+
+def test_what_a_stranger_wrote_stays_on_its_line() -> None:
+    odd = replace(TRIALS[0], why="crash: a\nb\x1b[31m")
+    lines = answer_lines(replace(FOUND, trials=(odd,), why="x\ny"), folder="iso")
+    assert all(char.isprintable() for line in lines for char in line)
+
+
+def test_a_setting_is_told_in_few_words() -> None:
+    assert short({}, SAFE) == "as you run it"
+    assert short(SAFE, SAFE) == "all safe"
+    assert short({"wandb": "off"}, SAFE) == "wandb=off"
+    assert short({k: v for k, v in SAFE.items() if k != "wandb"}, SAFE) == "all safe but wandb"
+    assert short({**SAFE, "wandb": "rank0"}, SAFE) == "all safe but wandb=rank0"
+
+
+def test_the_story_has_a_line_a_trial() -> None:
+    line = trial_line(trial(3, {"wandb": "offline"}), 8, SAFE)
+    assert line == "trial 3 of about 8: wandb=offline, others as you run it ... pass, 21 s"
+    late = trial_line(trial(12, {}, hangs=True), 8, SAFE)
+    assert late.startswith("trial 12: as you run it ... hang at checkpoint 9")
+
+
+def test_times_and_probabilities() -> None:
+    assert [duration(s) for s in (0.4, 21.4, 372, 7500)] == [
+        "0 s",
+        "21 s",
+        "6 min 12 s",
+        "2 h 5 min",
+    ]
+    assert [clock(s) for s in (38, 372, 3730)] == ["0:38", "6:12", "1:02:10"]
+    assert [probability(p) for p in (0.05, 0.004, 1 / 252, 0.17)] == [
+        "0.05",
+        "0.004",
+        "0.004",
+        "0.17",
+    ]

@@ -1,0 +1,100 @@
+"""A job that is a function of its setting, in the place of real starts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hangbisect.bisection.isolation import Isolation
+from hangbisect.facts import HangPlace, Result, Setting, Trial
+from hangbisect.trials.isolating import Isolating
+from hangbisect.trials.isolation_plan import Plan
+from hangbisect.trials.starts import Ask
+
+COMMAND = ("torchrun", "--nproc_per_node=2", "-m", "bisect", "--num-workers", "2")
+PLACE = HangPlace(
+    "wandb_logger", call="wandb.init", component="wandb", stacks=((("w.py", "init"),),)
+)
+VERDICT: Mapping[str, Any] = {
+    "checkpoint": {"number": 9, "name": "wandb_logger", "title": "WandbLogger ready"},
+    "ranks": {"culprit": [0]},
+    "component": "wandb",
+    "cause": {"id": "service-silent", "title": "W&B's server accepts and never answers"},
+    "waits_for": {"kind": "socket", "detail": "127.0.0.1:80"},
+    "try": [{"toggle": "wandb", "value": "offline", "command": ""}],
+    "world_size": 2,
+}
+
+Behaves = Callable[[Setting, int], Result]
+
+
+class Job:
+    """Starts that end as `behaves` says; `asked` has all that was asked for."""
+
+    def __init__(self, behaves: Behaves, *, seconds: float = 10.0) -> None:
+        self.asked: list[Ask] = []
+        self.limits: list[float | None] = []
+        self.kept: list[Isolation] = []
+        self.said: list[str] = []
+        self.questions: list[Sequence[str]] = []
+        self.verdict: Mapping[str, Any] = VERDICT
+        self.agrees = True
+        self.stopping = threading.Event()
+        self._behaves = behaves
+        self._seconds = seconds
+
+    def start(self, number: int, ask: Ask, left: float | None) -> Trial:
+        self.asked.append(ask)
+        self.limits.append(left)
+        result = self._behaves(ask.setting, number)
+        return Trial(
+            number=number,
+            setting=dict(ask.setting),
+            result=result,
+            outcome={"pass": "ok", "hang": "hang", "other": "crash"}[result],  # type: ignore[arg-type]
+            seconds=self._seconds,
+            command=COMMAND,
+            environment={},
+            run_dir=f"iso/trials/{number:02}",
+            why={"pass": "", "hang": "hang in wandb.init, rank 0", "other": "crash"}[result],
+            place=PLACE if result == "hang" else None,
+            at_place=2.5 if result == "pass" and ask.question.place else None,
+        )
+
+    def isolate(self, plan: Plan, recorded: Sequence[Trial] = ()) -> Isolation:
+        return Isolating(
+            plan,
+            self.start,
+            tell=self.said.append,
+            keep=self.kept.append,
+            verdict_of=lambda trial: self.verdict,
+            may_go_on=self._may_go_on,
+            recorded=recorded,
+            stopping=self.stopping,
+        ).run()
+
+    def _may_go_on(self, lines: Sequence[str]) -> bool:
+        self.questions.append(lines)
+        return self.agrees
+
+
+def plan(**changes: Any) -> Plan:
+    """Return a plan for a pipeline of ours."""
+    whole = Plan(COMMAND, {}, ours=True, has_gpu=False, again="hangbisect isolate --resume iso")
+    return replace(whole, **changes)
+
+
+def hangs_unless(*wanted: Mapping[str, Sequence[str]]) -> Behaves:
+    """Return a job that hangs unless one of `wanted` holds: each of its toggles at one of its
+    values.
+    """
+
+    def behaves(setting: Setting, number: int) -> Result:
+        avoided = any(
+            all(setting.get(name) in values for name, values in one.items()) for one in wanted
+        )
+        return "pass" if avoided else "hang"
+
+    return behaves

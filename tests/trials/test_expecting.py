@@ -1,0 +1,37 @@
+"""What a person is told before anything is started."""
+
+from __future__ import annotations
+
+from hangbisect.facts import Trial
+from hangbisect.trials.expecting import expected, flaky_lines, lines
+from hangbisect.trials.isolation_plan import usable_toggles
+
+from .simulated_job import plan
+
+COMMAND = ("torchrun", "--nproc_per_node=8", "train.py", "--output_dir", "/data/out")
+
+
+def test_starts_minutes_gpus_and_what_is_written_are_told() -> None:
+    remedies = usable_toggles(plan(command=COMMAND, ours=False)).remedies
+    told = "\n".join(lines(COMMAND, {}, remedies, 3, folder="iso", limit=60.0, gpus=8))
+    size = expected(remedies, 3)
+    assert f"about {size.about} times" in told
+    assert f"{size.about} to {size.most} min" in told
+    assert "8 ranks each, up to 8 GPUs" in told
+    assert "none longer than 1 min 0 s" in told
+    assert "below iso" in told
+    assert "--output-dir /data/out" in told
+
+
+def test_more_toggles_and_more_confirmation_are_more_starts() -> None:
+    remedies = usable_toggles(plan()).remedies
+    assert expected(remedies, 5).about == expected(remedies, 3).about + 4
+    assert expected(remedies, 3).most > expected(remedies[:2], 3).most
+
+
+def test_what_comes_and_goes_is_told_with_its_hours() -> None:
+    trial = Trial(1, {}, "pass", "ok", 60.0, COMMAND, {}, "iso/trials/01")
+    told = "\n".join(flaky_lines(4, [trial], 0.95))
+    assert "1 start and no hang" in told
+    assert "29 clean starts" in told
+    assert " h " in told
