@@ -4,7 +4,7 @@ A W&B server that accepts and never answers, 12 toggles, two ranks. First isolat
 as soon as they have answered their question; then each of the settings that it tried again, watched
 by nothing but `--timeout 60`, to its end. The second must take at least 4 times as long.
 
-    python benchmarks/isolate_time.py [--confirm 3] [--max-steps 400]
+    python benchmarks/isolate_time.py [--confirm 3] [--max-steps 1000]
 
 A job that does not hang trains for so many steps: about a minute on two idle cores, a short run of
 what people start.
@@ -35,7 +35,7 @@ _TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--n
 _TOGGLES = (
     *("wandb", "strategy", "make_logs_dir", "num_workers", "worker_start", "packing"),
     *("tokenizers_parallelism", "callbacks", "gradient_checkpointing", "attention"),
-    *("torch_distributed_debug", "omp_num_threads"),
+    *("torch_distributed_debug", "gloo_socket_ifname"),
 )
 _SET = ("--num-workers", "2", "--packing", "on", "--gradient-checkpointing", "on")
 
@@ -85,7 +85,7 @@ def main() -> int:
     """Print both times and the ratio; return 1 if it is too small or the answer wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--confirm", type=int, default=3)
-    parser.add_argument("--max-steps", type=int, default=400)
+    parser.add_argument("--max-steps", type=int, default=1000)
     options = parser.parse_args()
     job = (*_TORCHRUN, _PACKAGE, "--max-steps", str(options.max_steps), *_SET)
     with tempfile.TemporaryDirectory(prefix="iso-") as here, silent_wandb() as environ:

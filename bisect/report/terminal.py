@@ -12,7 +12,7 @@ from . import people_lines
 from .chain import chain_lines
 from .people_lines import labelled
 from .stacks import stack_text
-from .words import COMMANDS, cause_page, counted, cut, of_ranks, one_line, printable, seconds
+from .words import cause_page, counted, cut, of_ranks, one_line, printable, seconds
 
 MOST_LINES = 15
 _CONFIDENCE_AT = 72  # column, after most titles
@@ -144,7 +144,7 @@ def _seen_by(verdict: Verdict, job: JobFacts, ranks: Sequence[RankFacts]) -> lis
 
 def _next(verdict: Verdict) -> list[str]:
     lines = labelled("try", _advice(verdict))
-    if "isolate" in COMMANDS and verdict.outcome == "hang":
+    if verdict.outcome == "hang":
         lines += labelled("prove it", f"hangbisect isolate -- {shlex.join(verdict.command)}")
     return lines
 

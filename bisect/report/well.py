@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .words import COMMANDS, counted, cut, of_ranks, one_line, printable, seconds
+from .words import counted, cut, of_ranks, one_line, printable, seconds
 
 if TYPE_CHECKING:
     from ..facts import Verdict
@@ -38,6 +38,5 @@ def well_lines(
     if not_exercised:
         lines.append(f"    not exercised: {', '.join(map(one_line, not_exercised))}")
     lines += [f"    report: {run_dir}"] if run_dir else []
-    if "run" in COMMANDS:
-        lines.append("    your own job: hangbisect run -- <the command you use today>")
+    lines.append("    your own job: hangbisect run -- <the command you use today>")
     return [cut(printable(line), width) for line in lines]

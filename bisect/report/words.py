@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from ..facts import Wait
 
 CAUSE_PAGES = "docs/causes"  # in the repository
-# Commands of ours that a verdict may point to; add one here when it exists ("isolate", "run").
-COMMANDS = frozenset({"isolate"})
 
 
 def ranges(ranks: Iterable[int]) -> str:

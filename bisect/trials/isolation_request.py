@@ -20,6 +20,7 @@ from .isolation_plan import Plan, checked
 from .isolation_record import FILE, Recorded, read
 from .starts import Budget
 
+STARTED_IN = "started_in"  # an option that nobody gives: the folder of the command
 LIMIT = 3600.0  # seconds for a start of which nothing else is said
 _OF_THE_MOMENT = ("command", "resume", "folder", "yes", "json", "plain")
 
@@ -111,7 +112,8 @@ def _folder(request: Request) -> Path:
 def _options(request: Request) -> dict[str, object]:
     """Return what is written down for who resumes."""
     plain = asdict(request)
-    return {name: value for name, value in plain.items() if name not in _OF_THE_MOMENT}
+    asked = {name: value for name, value in plain.items() if name not in _OF_THE_MOMENT}
+    return {**asked, STARTED_IN: os.getcwd()}
 
 
 def _again(folder: Path, request: Request) -> str:
@@ -137,7 +139,13 @@ def _resumed(request: Request, recorded: Recorded) -> Request:
             "the command has a secret in it, which was not written down",
             f"hangbisect isolate --resume {request.resume} -- and the command as it was",
         )
-    known = {name: value for name, value in recorded.options.items() if name != "masked"}
+    there = recorded.options.get(STARTED_IN, os.getcwd())
+    if there != os.getcwd():
+        raise UsageError(
+            f"{request.resume} was begun in {there}, where what the command names is found",
+            f"cd {shlex.quote(there)}, and the same again with the path of the folder",
+        )
+    known = {n: value for n, value in recorded.options.items() if n not in ("masked", STARTED_IN)}
     was = Request(**{**known, "only": tuple(known["only"]), "without": tuple(known["without"])})
     if was.file is None:
         request = replace(request, command=tuple(command))

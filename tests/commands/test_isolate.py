@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hangbisect.bisection.isolation import Isolation
 from hangbisect.commands.isolate import run
 from hangbisect.errors import UsageError
 from hangbisect.trials import isolation_session
+from hangbisect.trials.isolation_record import IsolationRecord
 from hangbisect.trials.isolation_request import Request, job
 
 OURS = ("torchrun", "-m", "bisect", "--num-workers", "2")
@@ -75,3 +77,36 @@ def test_a_secret_in_the_command_has_to_be_said_again(tmp_path: Path) -> None:
     command = ("torchrun", "train.py", "--api-key", "abc")
     work = job(Request(command=command, folder=str(tmp_path / "iso")))
     assert work.plan.again.endswith("-- torchrun train.py --api-key abc")
+
+
+def test_it_is_resumed_only_where_it_was_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    begun = job(Request(command=OURS, folder="iso", confirm=1, without=("hub",)))
+    record = IsolationRecord(tmp_path / "iso")
+    record.write(Isolation("interrupted", OURS, (), 0.0, options=begun.plan.options))
+    again = job(Request(resume="iso"))
+    assert (again.plan.command, again.plan.confirm, again.plan.without) == (OURS, 1, ("hub",))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="was begun in"):
+        job(Request(resume="../iso"))
+
+
+def test_another_command_does_not_go_on_with_it(tmp_path: Path) -> None:
+    begun = job(Request(command=OURS, folder=str(tmp_path)))
+    record = IsolationRecord(tmp_path)
+    record.write(Isolation("interrupted", OURS, (), 0.0, options=begun.plan.options))
+    with pytest.raises(UsageError, match="is an isolation of another command"):
+        job(Request(resume=str(tmp_path), command=("torchrun", "other.py")))
+
+
+def test_a_secret_that_was_not_written_down_has_to_be_said_again(tmp_path: Path) -> None:
+    command = ("torchrun", "train.py", "--api-key", "abc")
+    begun = job(Request(command=command, folder=str(tmp_path)))
+    record = IsolationRecord(tmp_path)
+    record.write(Isolation("interrupted", command, (), 0.0, options=begun.plan.options))
+    with pytest.raises(UsageError, match="a secret in it, which was not written down"):
+        job(Request(resume=str(tmp_path)))
+    assert job(Request(resume=str(tmp_path), command=command)).plan.command == command

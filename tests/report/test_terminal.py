@@ -263,6 +263,7 @@ def test_a_good_run_says_what_it_did_not_exercise() -> None:
         "    late: step 5 model took 40 s, allowed 30 s, rank 0",
         "    not exercised: W&B online (no account), a GPU",
         "    report: runs/a1",
+        "    your own job: hangbisect run -- <the command you use today>",
     ]
 
 
