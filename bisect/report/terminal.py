@@ -5,6 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from ..bisection.applying import usable
+from ..bisection.effort import expected
+from ..bisection.toggles import TOGGLES
 from ..diagnosis.frames import job_frames, owner, short
 from ..diagnosis.view import seen
 from ..facts import Checkpoint, Frame, JobFacts, RankFacts, Verdict
@@ -145,8 +148,16 @@ def _seen_by(verdict: Verdict, job: JobFacts, ranks: Sequence[RankFacts]) -> lis
 def _next(verdict: Verdict) -> list[str]:
     lines = labelled("try", _advice(verdict))
     if verdict.outcome == "hang":
-        lines += labelled("prove it", f"hangbisect isolate -- {shlex.join(verdict.command)}")
+        lines += labelled("prove it", _proof(verdict))
     return lines
+
+
+def _proof(verdict: Verdict) -> str:
+    """Return the command that proves it, and how many starts that takes, of what length at most."""
+    remedies, _ = usable(verdict.command, {}, TOGGLES)
+    about = expected([toggle for toggle in remedies if toggle.kind == "remedy"]).about
+    size = f"about {counted(about, 'start')} of up to {seconds(verdict.seconds.total)}"
+    return f"{size}: hangbisect isolate -- {shlex.join(verdict.command)}"
 
 
 def _advice(verdict: Verdict) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ..bisection.confidence import clean_starts
+from ..bisection.effort import expected
 from ..bisection.flags import given
 from ..bisection.flaky import expected_starts
 from ..bisection.launcher_words import ranks
@@ -22,24 +21,6 @@ _WRITTEN = (
     *("--logdir", "--save-dir", "--checkpoint-dir", "--ckpt-dir", "--default-root-dir"),
     *("--results-dir", "--work-dir", "--save-path", "--output-path"),
 )
-
-
-@dataclass(frozen=True)
-class Expected:
-    """How many starts a search takes."""
-
-    about: int
-    most: int  # if one toggle is to blame
-
-
-def expected(remedies: Sequence[Toggle], confirm: int) -> Expected:
-    """Return how many starts to expect: as it is, all safe, the search, walking back, confirming.
-
-    About: a suspect of the diagnosis is it. Most: one toggle is, and nothing points to it.
-    """
-    back = max((len(toggle.values) - 2 for toggle in remedies), default=0)
-    log = math.ceil(math.log2(max(2, len(remedies))))
-    return Expected(4 + back + 2 * confirm, 2 * log + 6 + back + 2 * confirm)
 
 
 def lines(

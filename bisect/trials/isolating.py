@@ -9,6 +9,7 @@ from typing import Any
 from ..bisection.applying import applied, pasted
 from ..bisection.asking import Choice
 from ..bisection.confidence import fisher
+from ..bisection.effort import expected
 from ..bisection.flaky import expected_starts, search_flaky
 from ..bisection.found import Found
 from ..bisection.found import Starts as Counted
@@ -18,7 +19,7 @@ from ..bisection.suspicion import host_in_question, is_cache_lock, likely, seen_
 from ..bisection.toggle import Toggle
 from ..facts import Result, Setting, Trial
 from ..report.isolation import trial_line
-from .expecting import RARE, expected, flaky_lines
+from .expecting import RARE, flaky_lines
 from .isolation_plan import OWN_CACHES, Plan, all_safe, base_of_flaky, usable_toggles
 from .starts import Ask, Enough, Start, Starts
 from .telling import told

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..bisection.applying import is_ours
+from ..bisection.effort import CONFIRM
 from ..errors import UsageError
 from ..facts import Trial
 from ..rank.masking import mask_command
@@ -78,7 +79,7 @@ def job(request: Request) -> Job:
         table=named.table,
         only=request.only,
         without=request.without,
-        confirm=3 if request.confirm is None else request.confirm,
+        confirm=CONFIRM if request.confirm is None else request.confirm,
         confidence=request.confidence or 0.95,
         budget=Budget(request.max_trials, request.max_time),
         flaky=request.flaky,

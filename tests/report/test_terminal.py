@@ -124,7 +124,7 @@ def test_a_hang_is_told_in_the_order_in_which_a_person_asks() -> None:
         'last line rank 1, 60 s ago: "wandb: Logged in [0m as: ada"',
         "seen by   py-spy and /proc on 1 of 4 ranks, 2 looks in 0.0 s, nothing moved",
         "try       torchrun -m bisect --wandb offline",
-        "prove it  hangbisect isolate -- torchrun -m bisect",
+        "prove it  about 12 starts of up to 91 s: hangbisect isolate -- torchrun -m bisect",
         "job       ended",
         "report    runs/a1",
     ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from hangbisect.bisection.effort import expected
 from hangbisect.facts import Trial
-from hangbisect.trials.expecting import expected, flaky_lines, lines
+from hangbisect.trials.expecting import flaky_lines, lines
 from hangbisect.trials.isolation_plan import usable_toggles
 
 from .simulated_job import plan

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from hangbisect.bisection.effort import expected
 from hangbisect.bisection.isolation import Isolation
 from hangbisect.facts import Result, Setting
-from hangbisect.trials.expecting import expected
 from hangbisect.trials.isolation_plan import Plan, usable_toggles
 from hangbisect.trials.starts import Budget
 from hypothesis import given
