@@ -15,10 +15,11 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from . import commands
+from .errors import INTERNAL_ERROR as INTERNAL_ERROR
 from .errors import HangbisectError, UsageError
 from .version import VERSION
 
-USAGE, INTERNAL_ERROR, INTERRUPTED = 2, 70, 130
+USAGE, INTERRUPTED = 2, 130
 NOBODY_READS = 141  # 128 and SIGPIPE, as shells have it
 SPEAKING = 1.0  # seconds
 _LOCAL_RANK = ("--local-rank", "--local_rank")

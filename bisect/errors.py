@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+INTERNAL_ERROR = 70  # exit status (sysexits.h): we are what is wrong
+
 
 class HangbisectError(Exception):
     """A fact with its values; `help` is the next step. Only the way in (cli.py) catches it."""

@@ -21,7 +21,8 @@ from .values import matters, variables, why_not, with_host
 from .values import safer as safer
 from .values import safest as safest
 
-_RUN_DIR = "--run-dir"
+# Of a command of the user's: where a start writes and how it ends is the search's own affair.
+_OF_EACH_START = ("--run-dir", "--on-hang", "--past", "--known-hang")
 _NOTHING: Mapping[str, str] = {}
 
 
@@ -54,13 +55,15 @@ def applied(
     """Return what to start under a setting; a toggle that is not named is left as it is.
 
     `environ` is the user's own environment: what is added to a variable is added to that. `ours`
-    None: is_ours() tells. Of a pipeline of ours the run folder is left out, so that what is started
-    does not overwrite what it rests on. Raises UsageError for what cannot be applied.
+    None: is_ours() tells. Of a pipeline of ours the run folder and what ends a run are left out: a
+    start must not overwrite what it rests on, and ends when its question is answered. Raises
+    UsageError for what cannot be applied.
     """
     ours = is_ours(command) if ours is None else ours
     words, environment = tuple(command), dict[str, str]()
     if ours:
-        words = without(words, _RUN_DIR)
+        for flag in _OF_EACH_START:
+            words = without(words, flag)
     for entry, value in _in_order(setting, table):
         if value == AS_SET:
             continue

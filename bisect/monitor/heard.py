@@ -35,6 +35,7 @@ class Heard:
     world_size: int = 0
     outcome: str | None = None
     ends: bool = False  # the monitor that gave the outcome ends the job
+    failed: bool = False  # a monitor failed: its ranks go on, and nobody watches them
 
     def take(self, message: Mapping[str, Any]) -> None:
         """Take in one message of a monitor (outer_link.py)."""
@@ -88,6 +89,9 @@ class Heard:
         if worse:
             self.outcome = str(message["outcome"])
         self.ends = self.ends or bool(message["ends"])
+
+    def _on_failed(self, message: Mapping[str, Any]) -> None:
+        self.failed = True
 
     def _on_taken_back(self, message: Mapping[str, Any]) -> None:
         self.outcome, self.ends = None, False

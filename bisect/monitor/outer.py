@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..errors import UsageError
+from ..errors import INTERNAL_ERROR, UsageError
 from ..evidence.slurm_queue import is_queued
 from ..facts import Ended, Verdict
 from ..rank.front import EXIT_STATUS
@@ -128,6 +128,8 @@ class Outer:
         if now - self._sampled > SAMPLE_EVERY:
             self._sampled = now
             self._sample(now)
+        if self.heard.failed and around.on_hang == "end":
+            self.stop()  # nobody would end it any more
         if self.heard.ranks or (self.verdict is not None and around.on_hang != "end"):
             return
         if around.limit is not None and now > self._began + around.limit:
@@ -182,13 +184,17 @@ class Outer:
             await asyncio.to_thread(self._family.end_for_good)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(STOP_LIMIT)
-        if not self.heard.ranks and self.verdict is None:
+        if self.verdict is None and (self.heard.failed or not self.heard.ranks):
             await self._write_unspoken(process.returncode)
 
     async def _write_unspoken(self, status: int | None) -> None:
         around = self.around
+        how = "is gone" if status is None else f"ended with status {status}"
+        note = f"no rank spoke to the watch; the command {how}"
+        if self.heard.failed:
+            note = "the watch failed, and the job was ended: events.jsonl has the traceback"
         pipeline = "startup" if around.expects_words else ""
-        verdict = unspoken_verdict(around.command, pipeline, self._began, status)
+        verdict = unspoken_verdict(around.command, pipeline, self._began, status, note)
         if self._stopped:
             verdict = replace(verdict, outcome="interrupted")
         await write_from_outside(around, self._ears.folder, verdict)
@@ -215,6 +221,8 @@ class Outer:
         ended_by_us = self.heard.ends or (self.verdict is not None and self._stopped)
         if outcome in EXIT_STATUS and (self.around.expects_words or ended_by_us):
             return EXIT_STATUS[outcome]
+        if self.heard.failed and self._stopped:
+            return INTERNAL_ERROR
         if launchers is None:
             return EXIT_STATUS["interrupted"]
         return launchers if launchers >= 0 else 128 - launchers

@@ -23,6 +23,7 @@ _TOLD = {  # kinds of events, and the fields of them that are told
     "watches": ("pid", "run_dir", "titles"),
     "verdict": ("outcome", "ends"),
     "taken back": (),
+    "failed": (),
 }
 
 

@@ -170,12 +170,9 @@ def _of_the_launcher(verdict: Verdict) -> Verdict:
 
 
 def unspoken_verdict(
-    command: Sequence[str], pipeline: str, started: float, status: int | None
+    command: Sequence[str], pipeline: str, started: float, status: int | None, note: str
 ) -> Verdict:
-    """Return the verdict on a job that ended by itself and of which no rank has spoken: by its
-    exit status alone.
-    """
-    how = "is gone" if status is None else f"ended with status {status}"
+    """Return the verdict on a job that nobody watched from inside: by its exit status alone."""
     facts = JobFacts(
         ended="done" if status == 0 else "crash",
         pipeline=pipeline,
@@ -188,7 +185,7 @@ def unspoken_verdict(
         started=started,
         package=_PACKAGE,
         versions={"hangbisect": VERSION},
-        notes=(f"no rank spoke to the watch; the command {how}",),
+        notes=(note,),
     )
     return bare_verdict(facts, (), "ok" if status == 0 else "crash", Ranks())
 

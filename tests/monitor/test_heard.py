@@ -49,6 +49,11 @@ def test_what_was_taken_back_or_was_of_an_attempt_before_is_forgotten() -> None:
     assert heard(hello(0), bad, hello(0)).outcome is None
 
 
+def test_a_watch_that_failed_is_known() -> None:
+    assert not heard(hello(0)).failed
+    assert heard(hello(0), {"t": "failed"}).failed
+
+
 def test_monitors_and_where_they_write_are_known() -> None:
     found = heard(
         {"t": "watches", "pid": 7, "run_dir": "runs/a", "titles": {"1": "Script started"}}
