@@ -146,7 +146,12 @@ class Inquiry:
         job, now = self.job, time.monotonic()
         member.moving = moved
         allowed = clocks.deadline(job.members, member, job.limits) or job.limits.stall
-        member.look_again_at = now + min(job.limits.stall, max(2.0, allowed / 2))
+        pause = min(job.limits.stall, max(2.0, allowed / 2))
+        known = job.limits.known
+        if known is not None and known.is_place_of(job.members, member):
+            member.look_again_at = now + min(pause, known.still)
+            return  # it need not be late
+        member.look_again_at = now + pause
         if now - member.said_slow_at > SLOW_LINE_EVERY:
             member.said_slow_at = now
             job.say(slow_line(job.table, inspection.facts(), member.rank, moved, now))

@@ -133,12 +133,19 @@ class Inspection:
         del looks[1:-KEPT]  # the first shows what moved since long ago
 
     def _judge(self, member: Member) -> None:
-        children, seen = list(member.children.values()), member.places
+        children, seen = list(member.children.values()), member.places | self._known_places(member)
         self.moved[member.rank] = movement.moved(member.looks, children, seen)
         self.busy[member.rank] = movement.busy(member.looks, children, seen)
         if self.moved[member.rank]:
             self._moves(member, time.monotonic(), self.moved[member.rank])
             member.asks_since = 0.0
+
+    def _known_places(self, member: Member) -> frozenset[movement.Place]:
+        """Return the places of looks that show the known hang: its own loops are no news in it."""
+        known = self.job.limits.known
+        if known is None or not known.is_place_of(self.job.members, member):
+            return frozenset()
+        return movement.places(one for one in member.looks if known.is_shown_by([one]))
 
     def _moves(self, member: Member, at: float, what: str) -> None:
         if member.seen_moving_at:

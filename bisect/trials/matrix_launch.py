@@ -115,7 +115,7 @@ def pasted(launch: Launch, makes: Path | None = None) -> str:
     for name, value in shown.items():
         for one in value.split(",") if name == "timeout" else [value]:
             options += [f"--{name}", one]
-    words = [*_program(), "run", *options, "--", *launch.command]
+    words = [*program(), "run", *options, "--", *launch.command]
     variables = [_assignment(name, value) for name, value in launch.environment.items()]
     steps = [f"cd {shlex.quote(str(launch.folder or Path.cwd()))}"]
     steps += [f"mkdir -p {shlex.quote(str(makes))}"] if makes else []
@@ -129,7 +129,7 @@ def _assignment(name: str, value: str) -> str:
     return f"{name}={shlex.quote(value)}"
 
 
-def _program() -> tuple[str, ...]:
+def program() -> tuple[str, ...]:
     """Return the words that start us in a shell."""
     script = Path(sys.executable).parent / "hangbisect"
     if _PACKAGE.name == "hangbisect" and script.is_file():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,7 +14,7 @@ import pytest
 from hangbisect.bisection.toggles import TOGGLES
 from hangbisect.errors import UsageError
 from hangbisect.trials.launched import Launch
-from hangbisect.trials.matrix_launch import Around, launch, mark, pasted, run_dir
+from hangbisect.trials.matrix_launch import Around, launch, mark, pasted, program, run_dir
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -90,8 +91,8 @@ def test_a_pasted_line_says_to_a_shell_what_the_launch_says(
     )
     line = pasted(started)
     # In the place of ourselves: a program that prints what it is given.
-    _, _, rest = line.partition(" run --timeout")
-    variables = line.partition(" && ")[2].partition(sys.executable)[0]
+    head, _, rest = line.partition(" run --timeout")
+    variables = head.partition(" && ")[2].removesuffix(shlex.join(program()))
     shows = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
     words = [sys.executable, "-c", shows]
     script = f'{variables} "$@" run --timeout{rest}'
