@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from ..rank.argument_types import Parser, count, positive, share
+from ..rank.argument_types import Parser, around_dashes, count, positive, share
 
 if TYPE_CHECKING:
     from ..trials.isolation_request import Request
@@ -28,7 +28,7 @@ NO_HANG = 1
 
 def run(argv: list[str]) -> int:
     """Isolate; return what the answer comes to."""
-    ours, command = _split(argv)
+    ours, command = around_dashes(argv)
     args = _parser().parse_all(ours)
     if sum((bool(command), args.file is not None)) > 1:
         raise UsageError(
@@ -38,12 +38,6 @@ def run(argv: list[str]) -> int:
     from ..trials.isolation_session import isolate
 
     return isolate(_request(args, command))
-
-
-def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return what stands before the first "--", and what stands after it."""
-    at = list(argv).index("--") if "--" in argv else len(argv)
-    return list(argv[:at]), list(argv[at + 1 :])
 
 
 def _parser() -> Parser:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from ..rank.argument_types import Parser, count
+from ..rank.argument_types import Parser, around_dashes, count
 
 if TYPE_CHECKING:
     from ..monitor.outer import Around
@@ -31,7 +31,7 @@ START_LIMIT = 120.0  # seconds for the first line of the first rank
 
 def run(argv: list[str]) -> int:
     """Start the command, watch it, and return its status or ours."""
-    ours, command = split(argv)
+    ours, command = around_dashes(argv)
     args = _parser().parse_all([*_from_environment(), *ours])
     if not command:
         raise UsageError(
@@ -74,12 +74,6 @@ def _repeat(args: argparse.Namespace, command: Sequence[str]) -> int:
 def _run_dir(args: argparse.Namespace) -> str:
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     return os.path.abspath(args.run_dir or os.path.join("runs", f"{stamp}-{os.getpid():x}"))
-
-
-def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return what stands before the first "--", and what stands after it."""
-    at = list(argv).index("--") if "--" in argv else len(argv)
-    return list(argv[:at]), list(argv[at + 1 :])
 
 
 def _parser() -> Parser:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from ..rank.argument_types import Parser, count, nearest
+from ..rank.argument_types import Parser, around_dashes, count, nearest
 
 if TYPE_CHECKING:
     from ..zoo.comparing import Answer
@@ -67,7 +67,7 @@ def _show(argv: list[str]) -> int:
 def _run(argv: list[str]) -> int:
     from ..zoo import comparing, shelf, table
 
-    ours, also = _split(argv)
+    ours, also = around_dashes(argv)
     args = _run_parser().parse_all(ours)
     chosen = shelf.chosen(args.cases, shelf.all_cases())
     _check_writable(args.json)
@@ -82,12 +82,6 @@ def _run(argv: list[str]) -> int:
     if args.json:
         _write(Path(args.json), answers)
     return int(any(not (answer.good or answer.skipped) for answer in answers))
-
-
-def _split(argv: list[str]) -> tuple[list[str], list[str]]:
-    """Return what is before "--", for us, and what is after it, for the pipeline."""
-    at = argv.index("--") if "--" in argv else len(argv)
-    return argv[:at], argv[at + 1 :]
 
 
 def _run_parser() -> Parser:

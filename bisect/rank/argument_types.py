@@ -137,6 +137,12 @@ def replacement(flag: str) -> Read:
     return read
 
 
+def around_dashes(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return what stands before the first "--", for us, and what stands after it."""
+    at = list(argv).index("--") if "--" in argv else len(argv)
+    return list(argv[:at]), list(argv[at + 1 :])
+
+
 class Parser(argparse.ArgumentParser):
     """argparse with both spellings of a flag, no abbreviations, and errors of our own."""
 
