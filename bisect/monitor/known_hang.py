@@ -20,10 +20,11 @@ class KnownHang:
     still: float
 
     def is_place_of(self, members: Members, member: Member) -> bool:
-        """Return whether a member is in the step and phase in question."""
-        checkpoint = members.checkpoint_of(member)
-        here = checkpoint is not None and checkpoint.name == self.place.checkpoint
-        return here and member.phase == self.place.phase
+        """Return whether a member is in the step and phase in question. Who has done them all and
+        does not end is told to be in the last one.
+        """
+        checkpoint = members.checkpoint_of(member) or members.table[-1]
+        return (checkpoint.name, member.phase) == (self.place.checkpoint, self.place.phase)
 
     def is_shown_by(self, looks: Sequence[Look]) -> bool:
         """Return whether looks at a rank show the known stack."""
@@ -42,8 +43,12 @@ def known_hang(found: Mapping[str, Any]) -> KnownHang:
 
 
 def is_past(members: Members, name: str) -> bool:
-    """Return whether every rank of this node is past the checkpoint or phase of that name."""
+    """Return whether every rank of this node is past the checkpoint or phase of that name. Past the
+    last checkpoint is only who has ended, and that needs no watching for.
+    """
     if not members.by_rank or len(members.by_rank) < len(members.expected):
+        return False
+    if name == members.table[-1].name:
         return False
     return all(_is_past(members, member, name) for member in members)
 

@@ -67,6 +67,14 @@ def test_past_a_checkpoint_are_all_ranks_or_none(name: str, past: bool) -> None:
     assert is_past(members, "wandb_logger")
 
 
+def test_past_the_last_checkpoint_is_only_who_has_ended() -> None:
+    members = told(*[(rank, "reached", 5.0, {"n": 4}) for rank in (0, 1)])
+    assert not is_past(members, "training")
+    at_the_end = KnownHang(HangPlace("training"), 3.0)
+    assert at_the_end.is_place_of(members, members.by_rank[0])
+    assert not at_the_end.is_place_of(at_step(4, 5.0), at_step(3, 5.0).by_rank[0])
+
+
 def test_past_a_phase_is_in_a_later_one_or_past_its_checkpoint() -> None:
     walked = [(rank, "reached", 5.0, {"n": 3}) for rank in (0, 1)]
     members = told(*walked)
