@@ -76,9 +76,10 @@ class Outer:
         with OuterSocket(self.hear) as ears:
             self._ears = ears
             self._family = Family(ears.path, OUTER_VARIABLE)
+            # Before anything is started: who started us ends it, should we be killed.
+            self._pass_on(json.dumps({"t": "around", "mark": ears.path}).encode())
             process = self._process = self._start(ears.path)
             self._family.add_rank(process.pid)
-            self._pass_on(json.dumps({"t": "around", "mark": ears.path}).encode())
             ears.listen(process.pid, self._wake.set, self.around.starter, self.stop, self.signalled)
             while process.poll() is None and not self._stopped:
                 with contextlib.suppress(TimeoutError):

@@ -25,6 +25,7 @@ from .run_files import read_verdict
 
 OUTPUT = "output.txt"  # in the run folder: what the launch printed
 STOP_LIMIT = 30.0  # seconds for `hangbisect run` to end everything
+JUST_FORKED = 0.3  # seconds for a child to run its program: only then has it the mark
 BEYOND = 90.0  # seconds after its own time limit, for looks, files and the end of it all
 MONITORS_LIMIT = 10.0  # seconds for monitors to write and leave, once their ranks have ended
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -176,6 +177,7 @@ class Launched:
         """End what `hangbisect run` would have ended, and remove its socket's folder."""
         if not self._mark:
             return
+        time.sleep(JUST_FORKED)
         family = Family(self._mark, OUTER_VARIABLE)
         # Monitors find their ranks gone, write what they know, and take their own folders away.
         left = family.spared = self._heard.monitors | monitors(OUTER_VARIABLE, self._mark)
