@@ -55,14 +55,10 @@ def run(argv: list[str]) -> int:
 
 
 def _repeat(args: argparse.Namespace, command: Sequence[str]) -> int:
-    from ..rank.watch_options import ENVIRONMENT_PREFIX, as_environment
+    from ..rank.watch_options import as_options
     from ..trials.repeating import Repeat, repeat
 
-    variables = as_environment(args)
-    watch = {
-        name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", "-"): value
-        for name, value in variables.items()
-    }
+    watch = as_options(args)
     watch.pop("run-dir", None)
     watch.pop("limit", None)
     folder = Path(_run_dir(args))
@@ -97,10 +93,11 @@ def _from_environment() -> list[str]:
 def _around(args: argparse.Namespace, command: Sequence[str]) -> Around:
     from ..bisection.applying import is_ours
     from ..monitor.outer import Around
-    from ..rank.watch_options import as_environment
+    from ..rank.watch_options import as_options, variable_of
 
     ours = is_ours(command)
     run_dir = _run_dir(args)
+    options = {**as_options(args), "run-dir": run_dir}
     limits: dict[str, float] = dict(args.timeout)
     starter = os.environ.pop(STARTER_VARIABLE, "")
     return Around(
@@ -112,6 +109,6 @@ def _around(args: argparse.Namespace, command: Sequence[str]) -> Around:
         stall=args.stall,
         limit=args.limit,
         answers=args.json,
-        environment={**as_environment(args), "HANGBISECT_RUN_DIR": run_dir},
+        environment={variable_of(name): value for name, value in options.items()},
         starter=int(starter) if starter.isdigit() else None,
     )

@@ -186,10 +186,13 @@ def _is_python(target: Target) -> bool:
     """Return True for a rank, and for a child that runs a Python: others give only noise."""
     if target.python is not None:
         return target.python
-    if target.role == "rank":
-        return True
+    return target.role == "rank" or runs_python(target.pid)
+
+
+def runs_python(pid: int) -> bool:
+    """Return whether the program that a process runs is a Python."""
     try:
-        name = os.path.basename(os.readlink(f"/proc/{target.pid}/exe"))
+        name = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
     except OSError:
         return False
     return name.startswith(("python", "pypy"))

@@ -20,7 +20,7 @@ from ..diagnosis.graph import WaitGraph
 from ..diagnosis.verdict import judged
 from ..evidence import movement
 from ..evidence.aside import within
-from ..evidence.look import Target, look
+from ..evidence.look import Target, look, runs_python
 from ..evidence.machine import machine
 from ..evidence.sample import family, stat
 from ..facts import Ended, JobFacts, Look, RankFacts, Ranks, Verdict
@@ -52,7 +52,7 @@ class Outside:
         self.rank_of = {}
         for pid in sorted(numbers, key=self._depth):
             # Workers and helpers inherit a rank's number: the topmost Python of it is the rank.
-            if numbers[pid] not in self.rank_of.values() and _is_python(pid):
+            if numbers[pid] not in self.rank_of.values() and runs_python(pid):
                 self.rank_of[pid] = numbers[pid]
         if not self.rank_of and not self.expects_words:
             self.rank_of = {self.launcher: 0}
@@ -207,10 +207,3 @@ def _environ(pid: int) -> Mapping[str, str]:
         return {}
     pairs = (word.decode(errors="replace").partition("=") for word in words)
     return {name: value for name, sign, value in pairs if sign}
-
-
-def _is_python(pid: int) -> bool:
-    try:
-        return os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith(("python", "pypy"))
-    except OSError:
-        return False

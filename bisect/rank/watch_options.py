@@ -84,7 +84,7 @@ def from_environment(parser: Parser, environ: Mapping[str, str]) -> list[str]:
             continue
         for action in group._group_actions:
             flag = action.option_strings[0]
-            variable = ENVIRONMENT_PREFIX + flag[2:].replace("-", "_").upper()
+            variable = variable_of(flag[2:])
             value = environ.get(variable, "")
             if not value:
                 continue
@@ -100,24 +100,29 @@ def from_environment(parser: Parser, environ: Mapping[str, str]) -> list[str]:
     return words
 
 
-def as_environment(args: argparse.Namespace) -> dict[str, str]:
-    """Return the HANGBISECT_NAME variables that say what `args` say, for ranks to come."""
+def variable_of(option: str) -> str:
+    """Return the variable that stands for an option of the watch: "run-dir", without dashes."""
+    return ENVIRONMENT_PREFIX + option.replace("-", "_").upper()
+
+
+def as_options(args: argparse.Namespace) -> dict[str, str]:
+    """Return what `args` say of the watch, by option, without what is the default."""
     parser = Parser()
     add_watch_options(parser)
-    variables = {}
+    options = {}
     for action in parser._actions:
         value = getattr(args, action.dest)
         if value in (action.default, None, []):
             continue
-        name = ENVIRONMENT_PREFIX + action.dest.upper()
+        name = action.option_strings[0][2:]
         if action.dest == "timeout":
             pairs = [f"{where}={seconds}" if where else str(seconds) for where, seconds in value]
-            variables[name] = ",".join(pairs)
+            options[name] = ",".join(pairs)
         elif action.dest == "known_hang":
-            variables[name] = value["file"]
+            options[name] = value["file"]
         else:
-            variables[name] = "1" if value is True else str(value)
-    return variables
+            options[name] = "1" if value is True else str(value)
+    return options
 
 
 def _read_as(variable: str, flag: str, read: object, value: str) -> None:

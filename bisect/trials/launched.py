@@ -20,7 +20,7 @@ from ..commands.run import STARTER_VARIABLE
 from ..monitor.ending import Family, lives, monitors
 from ..monitor.heard import Heard
 from ..monitor.outer_link import OUTER_VARIABLE
-from ..rank.watch_options import ENVIRONMENT_PREFIX
+from ..rank.watch_options import variable_of
 from .run_files import read_verdict
 
 OUTPUT = "output.txt"  # in the run folder: what the launch printed
@@ -143,11 +143,8 @@ class Launched:
         wanted = {**self.launch.watch, "run-dir": str(self.launch.run_dir.resolve())}
         if self.launch.limit is not None:
             wanted["limit"] = str(self.launch.limit)
-        names = {name: ENVIRONMENT_PREFIX + name.replace("-", "_").upper() for name in wanted}
-        return {
-            **{names[name]: value for name, value in wanted.items()},
-            STARTER_VARIABLE: str(starter),
-        }
+        variables = {variable_of(name): value for name, value in wanted.items()}
+        return {**variables, STARTER_VARIABLE: str(starter)}
 
     def _read(self) -> None:
         with self._link.makefile("rb") as lines:
