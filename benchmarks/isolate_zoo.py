@@ -96,7 +96,8 @@ def main() -> int:
     parser.add_argument("--stall", type=float)
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
-    every = [kept for kept in shelf.all_cases() if kept.case.truth.avoids]
+    hangs = (kept for kept in shelf.all_cases() if kept.case.truth.outcome == "hang")
+    every = [kept for kept in hangs if kept.case.truth.avoids]
     chosen = shelf.chosen(options.cases, every) if options.cases else every
     rows: list[bool] = []
     print(f"{'case':6} {'right':6} {'starts':>6} {'seconds':>8}  answer (accepted)", flush=True)

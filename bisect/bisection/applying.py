@@ -1,7 +1,8 @@
 """What to start under a setting of the toggles, and how a command is set as it stands.
 
 In a pipeline of ours a toggle is applied by its flag, at the end of the command; in a user's own
-command by variables of the environment; the number of ranks by the launcher's own word.
+command by variables of the environment, and where these do not say it by the arguments of calls,
+which the rank side changes below `hangbisect run`; the number of ranks by the launcher's own word.
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ from dataclasses import dataclass, replace
 
 from ..errors import UsageError
 from ..nearest import nearest
+from ..steering import VARIABLE as STEER
+from ..steering import read as steered_in
+from ..steering import written
 from . import launcher_words, own_toggle, proxies
 from .flags import ENV, variables_given, without
 from .program_words import own_words_of_ours
+from .reached import Reached, as_it_applies, as_script_has_it, why_unused
 from .standing import value_as_run
 from .toggle import AS_SET, Toggle
 from .values import matters, variables, why_not, with_host
@@ -38,6 +43,7 @@ class Known:
 
     has_gpu: bool | None = None
     host: str | None = None  # the one in question, for what is about a host
+    reached: Reached | None = None  # what a script of the user's own came to in a start
 
 
 def is_ours(command: Sequence[str]) -> bool:
@@ -60,7 +66,7 @@ def applied(
     UsageError for what cannot be applied.
     """
     ours = is_ours(command) if ours is None else ours
-    words, environment = tuple(command), dict[str, str]()
+    words, environment, steered = tuple(command), dict[str, str](), dict[str, str]()
     if ours:
         for flag in _OF_EACH_START:
             words = without(words, flag)
@@ -80,15 +86,23 @@ def applied(
         if entry.words:
             words = own_toggle.with_words(words, entry, value)
         environment.update(variables(entry, value, environ))
+        if not ours and entry.change_in_code(value):
+            steered[entry.name] = value
+    if steered:
+        environment[STEER] = written({**steered_in(environ.get(STEER, "")), **steered})
     for name in environment if ours else ():
         words = without(words, ENV, f"{name}=")  # it would have the last word, inside the rank
     return Applied(words, environment)
 
 
 def pasted(applied: Applied) -> str:
-    """Return one line that is ready to paste: "WANDB_MODE=offline torchrun ..."."""
+    """Return one line that is ready to paste: "WANDB_MODE=offline torchrun ...".
+
+    What is changed inside the ranks is changed below `hangbisect run` alone.
+    """
     variables = [f"{name}={shlex.quote(value)}" for name, value in applied.environment.items()]
-    return " ".join([*variables, shlex.join(applied.command)])
+    watched = ["hangbisect run --"] if STEER in applied.environment else []
+    return " ".join([*variables, *watched, shlex.join(applied.command)])
 
 
 def as_run(
@@ -124,6 +138,9 @@ def usable(
     for entry in table:
         current = value_as_run(entry, tuple(command), environ, ours)
         reason = _useless(entry, tuple(command), environ, known, ours)
+        if not ours:
+            current = current or as_script_has_it(entry, known.reached)
+            entry = as_it_applies(entry, known.reached)
         values = [with_host(value, known.host) for value in safer(entry, current)]
         reasons = [why_not(entry, value, command, environ, ours) for value in values]
         values = [value for value, wrong in zip(values, reasons, strict=True) if not wrong]
@@ -153,6 +170,8 @@ def _useless(
         return f"it changes nothing without {' or '.join(entry.needs)}"
     if entry.gpu and known.has_gpu is False:
         return "there is no GPU here"
+    if not ours and (reason := why_unused(entry, known.reached)):
+        return reason
     if entry.accepts == "host" and not proxies.are_set(environ):
         return "no proxy is set"
     if entry.launcher:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 # Axes that are no toggles: keys of the file that a cell may have of its own.
 PLACES = ("launcher", "nodes", "ranks")
 DEFAULT_LAUNCHER = "torchrun"
+ALONE = "python"  # the launcher that starts one process, whatever the number of ranks
 DEFAULT_LIMIT = 3600.0  # seconds: a start that nobody waits for longer
 MOST_CELLS = 1000
 AS_IT_IS = "as you run it"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .proxies import EXCEPTED, OFF
-from .toggle import AS_SET, Toggle
+from .toggle import ANY, AS_SET, Toggle
 
 WANDB = Toggle(
     name="wandb",
@@ -18,6 +18,12 @@ WANDB = Toggle(
     help="who starts W&B: wandb.init on every rank; WandbLogger on every rank, as Lightning "
     "users do (starts it on rank 0); rank 0 alone; the same offline; nobody",
     environment=(("offline", "WANDB_MODE", "offline"), ("off", "WANDB_MODE", "disabled")),
+    in_code=(
+        ("rank0", "wandb.init(mode='disabled') on every rank but 0"),
+        ("offline", "wandb.init(mode='offline')"),
+        ("off", "wandb.init(mode='disabled')"),
+    ),
+    told=True,
 )
 
 STRATEGY = Toggle(
@@ -32,6 +38,8 @@ STRATEGY = Toggle(
     cost="a larger model may no longer fit",
     help="Lightning's strategy: auto, ddp, or any other that it registers",
     accepts="strategy",
+    in_code=((ANY, "Trainer(strategy='VALUE')"),),
+    told=True,
 )
 
 FILES = Toggle(
@@ -62,6 +70,7 @@ HUB = (
         "its cache; nobody (HF_HUB_OFFLINE)",
         environment=(("offline", "HF_HUB_OFFLINE", "1"),),
         needs=("--tokenizer", "--model"),
+        told=True,
     ),
     Toggle(
         name="proxy",
@@ -91,6 +100,8 @@ DATA = (
         cost="0: batches are made by the rank itself, more slowly",
         help="worker processes of each rank's DataLoader",
         accepts="count",
+        in_code=((ANY, "DataLoader(num_workers=VALUE)"),),
+        told=True,
     ),
     Toggle(
         name="worker_start",
@@ -104,6 +115,8 @@ DATA = (
         cost="each worker imports what it needs: seconds at the start of an epoch",
         help="how DataLoader workers are started",
         needs=("--num-workers",),
+        in_code=((ANY, "DataLoader(multiprocessing_context='VALUE')"),),
+        told=True,
     ),
     Toggle(
         name="tokenizers_parallelism",
@@ -119,6 +132,7 @@ DATA = (
             ("on", "TOKENIZERS_PARALLELISM", "true"),
             ("off", "TOKENIZERS_PARALLELISM", "false"),
         ),
+        told=True,
     ),
     Toggle(
         name="pin_memory",
@@ -132,6 +146,8 @@ DATA = (
         cost="copies to the GPU are slower and wait",
         help="whether the DataLoader pins its batches, in a thread of its own",
         gpu=True,
+        in_code=(("on", "DataLoader(pin_memory=True)"), ("off", "DataLoader(pin_memory=False)")),
+        told=True,
     ),
     Toggle(
         name="packing",
@@ -144,6 +160,8 @@ DATA = (
         read_how="the function that makes a batch",
         cost="padding is computed too: fewer tokens a second",
         help="whether texts are joined into full rows: ranks get batches of different sizes",
+        in_code=(("on", "SFTConfig(packing=True)"), ("off", "SFTConfig(packing=False)")),
+        told=True,
     ),
 )
 
@@ -161,6 +179,11 @@ MODEL = (
         help="where the generation config comes from: the hub; its cache; the constructor alone",
         needs=("--model",),
         pipelines=("generation",),
+        in_code=(
+            ("local-files-only", "GenerationConfig.from_pretrained(..., local_files_only=True)"),
+            ("direct", "GenerationConfig(...)"),
+        ),
+        told=True,
     ),
     Toggle(
         name="device_map",
@@ -175,6 +198,8 @@ MODEL = (
         help="who places a model's layers: accelerate, over all devices that a rank sees; nobody, "
         "the Trainer moves the whole of it",
         needs=("--model",),
+        in_code=(("none", "from_pretrained(..., device_map={'': LOCAL_RANK})"),),
+        told=True,
     ),
     Toggle(
         name="attention",
@@ -187,6 +212,8 @@ MODEL = (
         cost="attention takes more memory and time",
         help="how attention is computed: torch's fused kernels, or plain matrix products; left to "
         "the model by default",
+        in_code=((ANY, "from_pretrained(..., attn_implementation='VALUE')"),),
+        told=True,
     ),
     Toggle(
         name="gradient_checkpointing",
@@ -199,6 +226,8 @@ MODEL = (
         read_how="the model, before training",
         cost="all activations stay in memory: the batch may no longer fit",
         help="whether the backward pass computes activations again rather than keep them",
+        in_code=(("off", "TrainingArguments(gradient_checkpointing=False)"),),
+        told=True,
     ),
     Toggle(
         name="compile",
@@ -212,6 +241,7 @@ MODEL = (
         cost="steps are slower; the first is faster",
         help="whether the model inside the LightningModule goes through torch.compile",
         environment=(("off", "TORCHDYNAMO_DISABLE", "1"),),
+        told=True,
     ),
     Toggle(
         name="callbacks",
@@ -224,6 +254,8 @@ MODEL = (
         read_how="the Trainer's constructor",
         cost="memory is not logged",
         help="callbacks of the Trainer: that of step 10 (yours, with --use callbacks=...), or none",
+        in_code=(("none", "Trainer(callbacks=...) without those that only watch"),),
+        told=True,
     ),
 )
 
@@ -236,11 +268,14 @@ PROBES = (
         values=("auto", "nccl", "gloo"),
         default="auto",
         kind="probe",
+        describes=True,
         read="run",
         read_how="torch.distributed.init_process_group",
         cost="gloo is far slower between GPUs",
         help="the process group's backend; auto: Lightning's choice for the accelerator",
         gpu=True,
+        in_code=((ANY, "init_process_group(backend='VALUE')"),),
+        told=True,
     ),
     Toggle(
         name="accelerator",
@@ -249,18 +284,22 @@ PROBES = (
         values=("auto", "gpu", "cpu"),
         default="auto",
         kind="probe",
+        describes=True,
         read="run",
         read_how="the Trainer's constructor; CUDA_VISIBLE_DEVICES when CUDA starts",
         cost="cpu: no GPU",
         help="what the model runs on",
         environment=(("cpu", "CUDA_VISIBLE_DEVICES", ""),),
         gpu=True,
+        in_code=(("cpu", "Trainer(accelerator='cpu')"),),
     ),
     Toggle(
         name="world_size",
         component="launcher",
         values=("2", "1"),
         kind="probe",
+        describes=True,
+        unit="ranks",
         read="start",
         read_how="the launcher",
         cost="training takes as many times longer",
@@ -275,6 +314,7 @@ PROBES = (
         values=("off", "observe", "lockstep"),
         default="lockstep",
         kind="probe",
+        shows_races="off",
         read="start",
         read_how="the walk, after each checkpoint",
         cost="ranks wait for one another between steps",

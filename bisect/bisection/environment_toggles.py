@@ -25,6 +25,7 @@ NETWORK = (
         cost="1: GPUs of a node exchange through the host's memory, at a fraction of the speed",
         help="whether NCCL leaves out direct access between GPUs (NVLink, PCI)",
         gpu=True,
+        told=True,
     ),
     Toggle(
         name="nccl_ib_disable",
@@ -38,6 +39,7 @@ NETWORK = (
         cost="1: between nodes plain sockets, several times slower; within a node nothing",
         help="whether NCCL leaves out InfiniBand and RoCE",
         gpu=True,
+        told=True,
     ),
     Toggle(
         name="nccl_shm_disable",
@@ -51,6 +53,7 @@ NETWORK = (
         cost="1: GPUs without direct access exchange over the network, even within a node",
         help="whether NCCL leaves out shared memory (/dev/shm)",
         gpu=True,
+        told=True,
     ),
     Toggle(
         name="nccl_nvls_enable",
@@ -65,6 +68,7 @@ NETWORK = (
         help="whether NCCL uses NVLink SHARP, which takes memory of its own on each GPU",
         accepts="text",
         gpu=True,
+        told=True,
     ),
     Toggle(
         name="nccl_socket_ifname",
@@ -80,6 +84,7 @@ NETWORK = (
         help="the network interfaces that NCCL may use",
         accepts="text",
         gpu=True,
+        told=True,
     ),
     Toggle(
         name="gloo_socket_ifname",
@@ -94,6 +99,7 @@ NETWORK = (
         one_node=True,
         help="the network interface that gloo may use",
         accepts="text",
+        told=True,
     ),
     Toggle(
         name="torch_distributed_debug",
@@ -106,6 +112,7 @@ NETWORK = (
         read_how=_GROUP,
         cost="OFF: torch no longer compares what ranks call",
         help="torch's own checks of collectives; DETAIL adds a group and a barrier of its own",
+        told=True,
     ),
 )
 

@@ -58,6 +58,9 @@ def search_flaky(
     See search.search; `recorded` may come from there. `rarest`: a job that hangs less often is not
     waited for ("passes"). "stopped": `p_value` says how far `change` is from proven.
 
+    What the diagnosis makes of the first hangs may say which choices there are, and which are
+    `likely`: first_starts() makes these starts, to be handed in as `recorded`.
+
     Raises ValueError for a choice that stands twice or has no value, or a confidence not in (0, 1).
     """
     checked(choices, ())
@@ -73,6 +76,17 @@ def search_flaky(
     claimed = [one.result for one in record.tried if one.again and one.setting == found.change]
     with_change = starts(claimed or record.results(found.change)) if found.change else Starts()
     return summed_up(found, order.choices, record, with_change, without)
+
+
+def first_starts(
+    test: Test,
+    *,
+    recorded: Sequence[tuple[Setting, Result]] = (),
+    confidence: float = 0.95,
+    rarest: float = 0.05,
+) -> None:
+    """Make the starts as it is run with which search_flaky begins, those that are not recorded."""
+    _as_run(Record(test, recorded, by_values, None), clean_starts(rarest, confidence))
 
 
 def expected_starts(toggles: int, rate: float, confidence: float = 0.95) -> int:

@@ -16,6 +16,8 @@ Answer = Literal[
     "not avoided",  # with every toggle at its safest it still hangs
     "harmed",  # with every toggle at its safest it ends otherwise, and no set was seen to pass
     "comes and goes",  # a setting hung and passed
+    "not confirmed",  # `change` passed once; of the starts that confirm no one with it did, or none
+    # without it hung, and nothing speaks against it
     "stopped",  # a limit, or whoever runs it, ended the search: `change` is the best so far
 ]
 # How well it is known that no smaller change passes. "every": each part of it was tried. "implied":
@@ -26,10 +28,11 @@ Proof = Literal["every", "implied", "each", ""]
 
 @dataclass(frozen=True)
 class Starts:
-    """How often a setting was started, and how often it hung; crashes and the like not counted."""
+    """How often a setting was started, and how often it hung."""
 
     hangs: int = 0
-    starts: int = 0
+    starts: int = 0  # that hung or passed
+    others: int = 0  # crashes and the like, beside them
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -23,6 +23,7 @@ class Change:
     before: str | None  # its value as the user runs it, where that is known
     value: str
     cost: str  # what one gives up with it
+    in_code: str = ""  # what to change in the code of a script of the user's own
 
 
 @dataclass(frozen=True)
@@ -87,10 +88,3 @@ class Isolation:
 def words(setting: Setting) -> str:
     """Return a setting as people write it: "wandb=offline num_workers=0"."""
     return " ".join(f"{name}={value}" for name, value in setting.items()) or "as you run it"
-
-
-def count(trials: Sequence[Trial]) -> Count:
-    """Return how these trials ended."""
-    hangs = sum(trial.result == "hang" for trial in trials)
-    others = sum(trial.result == "other" for trial in trials)
-    return Count(len(trials), hangs, others)

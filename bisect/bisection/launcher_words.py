@@ -13,17 +13,22 @@ from .program_words import own_words_of_ours, program
 
 VARIABLE, NODES = "NPROC_PER_NODE", "NNODES"  # what an executable in launchers/ is told
 FOLDER = "launchers"
+PORTS = ("PET_MASTER_PORT", "MASTER_PORT")  # torchrun reads the first, others the second
 
 
 @dataclass(frozen=True)
 class Launcher:
-    """A known launcher: its names, and its flags for ranks and for nodes."""
+    """A known launcher: its names, and its flags for ranks, for nodes, and for the port that ranks
+    meet at, which may stand after the name of a host.
+    """
 
     names: tuple[str, ...]
     ranks: tuple[str, ...]
     nodes: tuple[str, ...]
     default: int | None = None  # ranks where nothing says how many
     allocation: str = ""  # the variable that says how many nodes, where no flag does
+    ports: tuple[str, ...] = ()
+    default_port: int | None = None  # None: a free one, or whatever a variable says
 
 
 LAUNCHERS = (
@@ -32,14 +37,23 @@ LAUNCHERS = (
         ("--nproc_per_node", "--nproc-per-node"),
         ("--nnodes",),
         1,
+        ports=("--master_port", "--master-port", "--rdzv_endpoint", "--rdzv-endpoint"),
     ),
     Launcher(("srun",), ("-n", "--ntasks"), ("-N", "--nodes"), allocation="SLURM_NNODES"),
     Launcher(("mpirun", "mpiexec", "orterun"), ("-n", "-np", "--np", "--n"), ()),
-    Launcher(("deepspeed", "deepspeed.launcher.runner"), ("--num_gpus",), ("--num_nodes",)),
+    Launcher(
+        ("deepspeed", "deepspeed.launcher.runner"),
+        ("--num_gpus",),
+        ("--num_nodes",),
+        ports=("--master_port",),
+        default_port=29500,
+    ),
     Launcher(
         ("accelerate", "accelerate.commands.launch", "accelerate.commands.accelerate_cli"),
         ("--num_processes",),
         ("--num_machines",),
+        ports=("--main_process_port", "--main-process-port"),
+        default_port=29500,
     ),
 )
 _OURS = Launcher((), ("--devices",), (), 1)  # without a launcher Lightning starts the ranks
@@ -55,6 +69,18 @@ def ranks(command: Sequence[str], environ: Mapping[str, str]) -> int | None:
     launcher, at, end = found
     span = _span(command, launcher.ranks, at, end)
     return launcher.default if span is None else _number(span[2])
+
+
+def port(command: Sequence[str], environ: Mapping[str, str]) -> int | None:
+    """Return the port that ranks meet at, None where nothing names it."""
+    found = _launcher(command)
+    flags = [flag for launcher in LAUNCHERS for flag in launcher.ports]
+    span = _span(command, flags, 0, len(command))
+    named = span[2] if span else next((environ[n] for n in PORTS if environ.get(n)), "")
+    if not named and found is not None:
+        return found[0].default_port
+    number = _number(named.rpartition(":")[2])
+    return number if number and number < 1 << 16 else None
 
 
 def why_not(command: Sequence[str], environ: Mapping[str, str]) -> str:

@@ -26,8 +26,9 @@ def best_so_far(record: Record) -> Setting:
 
 
 def starts(results: Sequence[Result]) -> Starts:
-    """Return how many of these hung; what neither passed nor hung is left out."""
-    return Starts(results.count("hang"), len(results) - results.count("other"))
+    """Return how many of these hung; what neither passed nor hung is counted apart."""
+    others = results.count("other")
+    return Starts(results.count("hang"), len(results) - others, others)
 
 
 def p_value(with_change: Starts, without: Starts) -> float | None:

@@ -29,7 +29,8 @@ def own_toggle(
     environment = environment or {}
     values = tuple(dict.fromkeys([*words, *environment]))
     if len(values) < 2:
-        raise UsageError(f"the toggle {name!r} has {len(values)} values: it takes two at least")
+        has = "one value" if values else "no value"
+        raise UsageError(f"the toggle {name!r} has {has}: it takes two at least")
     for value, listed in words.items():
         if listed and not _begins(listed[0]):
             raise UsageError(
@@ -68,8 +69,13 @@ def with_words(command: Sequence[str], entry: Toggle, value: str) -> tuple[str, 
 
 
 def as_run(entry: Toggle, command: Sequence[str], environ: Mapping[str, str]) -> str | None:
-    """Return the value whose words and variables are all there, None if none is."""
-    own = " ".join(["", *command[own_words(command) :], ""])
+    """Return the value whose words and variables are all there, else the one that has none.
+
+    Where each has some, and nothing is there that any of them replaces, it is the first: they go
+    from as one runs it to safest. None where something else is there.
+    """
+    words_there = command[own_words(command) :]
+    own = " ".join(["", *words_there, ""])
     listed = dict(entry.words)
     for value in reversed(entry.values):
         words = listed.get(value, ())
@@ -77,7 +83,16 @@ def as_run(entry: Toggle, command: Sequence[str], environ: Mapping[str, str]) ->
         there = all(f" {' '.join(chunk)} " in own for chunk in _chunks(words))
         if (words or wanted) and there and all(environ.get(name) == to for name, to in wanted):
             return value
-    return None
+    if entry.default is not None or _is_set(entry, words_there, environ):
+        return entry.default
+    return entry.values[0]
+
+
+def _is_set(entry: Toggle, words_there: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Return whether anything is there that a value of it would replace."""
+    names = {chunk[0].partition("=")[0] for _, words in entry.words for chunk in _chunks(words)}
+    there = {word.partition("=")[0] for word in words_there}
+    return bool(names & there) or any(name in environ for _, name, _ in entry.environment)
 
 
 def _begins(word: str) -> bool:

@@ -12,6 +12,8 @@ Came = Literal["ok", "slow", "hang", "crash", "killed", "not started", "interrup
 
 # A cell that ended in one of these has been judged: nobody needs to run it again.
 JUDGED = ("ok", "slow", "hang", "crash")
+# One that ended in another way ended at any time: how long others take it does not tell.
+TO_THEIR_END = ("ok", "slow", "hang")
 SIGNALLED = 128  # what a shell adds to the number of the signal that ended a process
 EXIT_STATUS: Mapping[Came, int] = {
     "ok": 0,
@@ -74,14 +76,17 @@ def exit_status(results: Iterable[Came]) -> int:
 def seconds_left(
     ended: Iterable[float], under_way: Iterable[float], waiting: int, jobs: int
 ) -> float | None:
-    """Return about how long the rest takes: as long a cell as those that have `ended` took.
+    """Return about how long the rest takes: as long a cell as those that have `ended` took, and
+    those that have taken longer already.
 
     `under_way` are the seconds that running cells have had. None while nothing has ended.
     """
-    known = list(ended)
+    known, now = list(ended), list(under_way)
     if not known:
         return None
+    usual = sum(known) / len(known)
+    known += [had for had in now if had > usual]
     each = sum(known) / len(known)
-    running = [max(each - had, 0.0) for had in under_way]
+    running = [max(each - had, 0.0) for had in now]
     work = sum(running) + waiting * each
     return max([work / jobs, *running])

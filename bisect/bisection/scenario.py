@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from .scenario_values import (
     ByWord,
     Command,
+    Count,
     Deadlines,
     Environment,
     Name,
@@ -33,6 +34,15 @@ class Part(BaseModel):
     """A mapping of a scenario file: no other keys than its own."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _said(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse a key with nothing behind it, where that would be taken for one left out."""
+        name = info.field_name or ""
+        if value is None and cls.model_fields[name].default is None:
+            raise ValueError("leave the key out, or say what it is")
+        return value
 
 
 class Watch(Part):
@@ -105,7 +115,7 @@ class Isolate(Part):
         default=None, description="starts, then it ends with what is known"
     )
     max_time: Seconds | None = Field(default=None, description="seconds, then the same")
-    confirm: Whole | None = Field(
+    confirm: Count | None = Field(
         default=None, description="starts with the answer, and without it"
     )
     confidence: Share | None = Field(default=None, description="of a hang that comes and goes")

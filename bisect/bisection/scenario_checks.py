@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from ..errors import UsageError
 from ..nearest import nearest
 from ..pipelines import PIPELINES
-from ..pipelines import find as find_pipeline
-from .cells import MOST_CELLS, PLACES, cells, size
+from .applying import is_ours
+from .cells import ALONE, MOST_CELLS, PLACES, cells, size
 from .scenario import Scenario
 from .scenario_toggles import own, toggles, why_not
+from .step_names import known_names, names_of
 from .toggle import Toggle
 
 Path = tuple[str | int, ...]
+_FOR_A_LAUNCHER = "'{}' is for a launcher, and 'command' is started without one"
 
 
 @dataclass(frozen=True)
@@ -26,9 +28,10 @@ class Wrong:
     of_key: bool = False
 
 
-def wrongs(scenario: Scenario) -> Iterator[Wrong]:
-    """Yield all that is wrong with it."""
+def wrongs(scenario: Scenario, launchers: Sequence[str]) -> Iterator[Wrong]:
+    """Yield all that is wrong with it; `launchers` are those that have a name."""
     yield from _what_to_run(scenario)
+    yield from _launchers(scenario, launchers)
     yield from _timeouts(scenario)
     own = tuple(_own_toggles(scenario))
     yield from own
@@ -59,8 +62,7 @@ def _what_to_run(scenario: Scenario) -> Iterator[Wrong]:
     if scenario.launcher is None:
         for key in ("nodes", "ranks"):
             if key in scenario.model_fields_set:
-                fact = f"{key!r} is for a launcher, and 'command' is started without one"
-                yield Wrong((key,), fact, True)
+                yield Wrong((key,), _FOR_A_LAUNCHER.format(key), True)
 
 
 def _own_toggles(scenario: Scenario) -> Iterator[Wrong]:
@@ -72,12 +74,13 @@ def _own_toggles(scenario: Scenario) -> Iterator[Wrong]:
 
 
 def _timeouts(scenario: Scenario) -> Iterator[Wrong]:
-    if not scenario.walked or scenario.walked not in PIPELINES:
-        return
-    table = find_pipeline(scenario.walked).table
-    names = [row.name for row in table] + [p.name for row in table for p in row.phases]
+    names: tuple[str, ...] = ()  # of a script of one's own any may be right
+    if scenario.walked:
+        names = names_of(scenario.walked)
+    elif scenario.command and is_ours(scenario.command):
+        names = known_names(scenario.command)
     for name in scenario.watch.timeout:
-        if name and name not in names:
+        if name and names and name not in names:
             fact = f"there is no checkpoint or phase {name!r}{nearest(name, names)}"
             yield Wrong(("watch", "timeout", name), fact, True)
 
@@ -95,16 +98,18 @@ def _settings(scenario: Scenario, table: Sequence[Toggle]) -> Iterator[Wrong]:
             fact = why_not(scenario, table, name, value)
             if fact:
                 yield Wrong((*path, "toggles", name), fact, of_key=True)
-        for place in PLACES:
+        for place in ("nodes", "ranks"):
             started_as_it_is = scenario.command and not (one.launcher or scenario.launcher)
-            if place != "launcher" and getattr(one, place) and started_as_it_is:
-                fact = f"{place!r} is for a launcher, and 'command' is started without one"
-                yield Wrong((*path, place), fact, True)
+            if getattr(one, place) and started_as_it_is:
+                yield Wrong((*path, place), _FOR_A_LAUNCHER.format(place), True)
 
 
 def _axes(scenario: Scenario, table: Sequence[Toggle]) -> Iterator[Wrong]:
     wrong = False
+    as_it_is = scenario.command and not scenario.launcher and "launcher" not in scenario.axes
     for axis, values in scenario.axes.items():
+        if as_it_is and axis in ("nodes", "ranks"):
+            yield Wrong(("axes", axis), _FOR_A_LAUNCHER.format(axis), True)
         for at, value in enumerate(values):
             fact = _axis(scenario, table, axis, value)
             if fact:
@@ -131,6 +136,38 @@ def _axes(scenario: Scenario, table: Sequence[Toggle]) -> Iterator[Wrong]:
         yield Wrong(("axes",) if scenario.axes else ("settings",), fact, True)
     elif not wrong and not cells(scenario):
         yield Wrong(("exclude",), "every combination is excluded", True)
+    elif not wrong:
+        yield from _on_several_nodes(scenario)
+
+
+def _on_several_nodes(scenario: Scenario) -> Iterator[Wrong]:
+    """Yield a cell on several nodes whose launcher starts one process."""
+    for cell in cells(scenario):
+        if cell.launcher == ALONE and cell.nodes > 1:
+            fact = f"'nodes' cannot be {cell.nodes} where the launcher is {ALONE}: "
+            path: Path = ("nodes",)
+            if scenario.settings:
+                path = ("settings", cell.number - 1)
+            elif scenario.axes:
+                path = ("axes", "nodes" if "nodes" in scenario.axes else "launcher")
+            yield Wrong(path, fact + "it starts one process on this machine", True)
+            return
+
+
+def _launchers(scenario: Scenario, known: Sequence[str]) -> Iterator[Wrong]:
+    """Yield launchers that are named without a path and do not ship. One that a path names is
+    looked for when its cell is started.
+    """
+    named: list[tuple[Path, str | None]] = [(("launcher",), scenario.launcher)]
+    named += [
+        (("settings", n, "launcher"), one.launcher) for n, one in enumerate(scenario.settings)
+    ]
+    axis = scenario.axes.get("launcher", ())
+    named += [(("axes", "launcher", n), name) for n, name in enumerate(axis)]
+    for path, name in named:
+        if name and name.strip() and "/" not in name and name not in known:
+            near = nearest(name, known)
+            yield Wrong(path, f"there is no launcher {name!r}; there are {', '.join(known)}{near}")
 
 
 def _axis(scenario: Scenario, table: Sequence[Toggle], axis: str, value: str) -> str:

@@ -44,9 +44,18 @@ def _program(value: Any) -> str:
 
 
 def _whole(value: Any) -> int:
+    return _whole_from(1, value)
+
+
+def _count(value: Any) -> int:
+    return _whole_from(0, value)
+
+
+def _whole_from(least: int, value: Any) -> int:
     text = value if isinstance(value, str) else ""
-    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text) > 0):
-        raise ValueError("it is a whole number from 1")
+    is_one = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+    if not is_one or int(text) < least:
+        raise ValueError(f"it is a whole number from {least}")
     return int(text)
 
 
@@ -142,6 +151,7 @@ Title = Annotated[str, BeforeValidator(_title)]
 Name = Annotated[str, BeforeValidator(_name)]
 Program = Annotated[str, BeforeValidator(_program)]
 Whole = Annotated[int, BeforeValidator(_whole)]
+Count = Annotated[int, BeforeValidator(_count)]
 Seconds = Annotated[float, BeforeValidator(_seconds)]
 Deadlines = Annotated[float, BeforeValidator(_deadlines)]
 Share = Annotated[float, BeforeValidator(_share)]

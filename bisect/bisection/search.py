@@ -16,8 +16,10 @@ known so far is returned as `Found("stopped", ...)`.
 `same`     settings with an equal value of it are started once: what is really started, if two
            settings may come to the same (`pasted(applied(...))`).
 `confirm`  how often the change is started again, and as often the job without it; 0: not at all.
-           3 and 3 make p = 0.05, 5 and 5 make 0.004. A contradiction is "comes and goes".
-`max_trials` ends it, recorded trials included.
+           3 and 3 make p = 0.05, 5 and 5 make 0.004. A contradiction is "comes and goes"; where all
+           of them end otherwise it is "not confirmed".
+`max_trials` ends it, recorded trials included. What was found before stands where only probes are
+           left: then as many of them are told as there are answers of.
 
 A search for hangs that come and go has the same form and result: `flaky.search_flaky`.
 """
@@ -30,7 +32,7 @@ from dataclasses import replace
 from ..facts import Result, Setting
 from .asking import Choice, Steps, Test, by_values
 from .confirming import confirmed
-from .found import Found
+from .found import Described, Found
 from .outcome import best_so_far, starts, summed_up
 from .plan import ordered, plan
 from .probing import described
@@ -55,21 +57,43 @@ def search(
     checked(choices, probes)
     order = ordered(choices, likely)
     record = Record(test, recorded, same, max_trials)
-    steps = _to_the_end(plan(order), probes, confirm)
-    found = driven(steps, record.answer)
+    found = driven(_confirmed(plan(order), confirm), record.answer)
     if found is None:
         found = Found("stopped", change=best_so_far(record))
+    elif found.outcome in ("found", "not avoided", "harmed"):
+        found = replace(found, described=_described(probes, record))
+    return _counted(found, order.choices, record)
+
+
+def only_confirmed(change: Setting, test: Test, confirm: int = 3) -> Found:
+    """Return what new starts say of a change that has avoided the hang once, as search() does."""
+    record = Record(test, (), by_values, None)
+    outcome = driven(confirmed(change, confirm), record.answer)
+    return _counted(Found(outcome or "stopped", change=change), (), record)
+
+
+def _counted(found: Found, choices: Sequence[Choice], record: Record) -> Found:
+    """Return `found` with what the starts that confirm say."""
     again = [one for one in record.tried if one.again]
     with_change = starts([one.result for one in again if one.setting])
     without = starts([one.result for one in again if not one.setting])
-    return summed_up(found, order.choices, record, with_change, without)
+    return summed_up(found, choices, record, with_change, without)
 
 
-def _to_the_end(steps: Steps[Found], probes: Sequence[Choice], confirm: int) -> Steps[Found]:
-    """Return what `steps` find, confirmed, and described by the probes."""
+def _confirmed(steps: Steps[Found], confirm: int) -> Steps[Found]:
+    """Return what `steps` find, confirmed."""
     found = yield from steps
-    if found.outcome in ("passes", "ends otherwise"):
+    if found.outcome != "found":
         return found
-    if found.outcome == "found" and not (yield from confirmed(found.change, confirm)):
-        return replace(found, outcome="comes and goes")
-    return replace(found, described=(yield from described(probes)))
+    return replace(found, outcome=(yield from confirmed(found.change, confirm)))
+
+
+def _described(probes: Sequence[Choice], record: Record) -> tuple[Described, ...]:
+    """Return what the probes say, up to the first that finds no answer: whoever starts stops."""
+    found: list[Described] = []
+    for probe in probes:
+        one = driven(described(probe), record.answer)
+        if one is None:
+            break
+        found.append(one)
+    return tuple(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..steering import ASKED, VARIABLE, read
 from . import launcher_words, own_toggle, proxies
 from .flags import given
 from .toggle import Toggle
@@ -21,11 +22,13 @@ def value_as_run(
     if entry.accepts == "host":
         return entry.values[0] if proxies.are_set(environ) else entry.values[-1]
     if entry.own:
-        return own_toggle.as_run(entry, command, environ) or entry.default
+        return own_toggle.as_run(entry, command, environ)
     in_environment = _in_environment(entry, environ) or _by_torchrun(entry, command)
     if not (ours and entry.flag):
         # What a flag is by default says nothing of a script that has no such flag.
-        return in_environment or (None if entry.flag else entry.default)
+        steered = read(environ.get(VARIABLE, "")).get(entry.name, ASKED)
+        steered_to = None if ours or steered == ASKED else steered
+        return in_environment or steered_to or (None if entry.flag else entry.default)
     by_flag = given(command, entry.flag)
     if by_flag is not None and any(value == by_flag for value, _, _ in entry.environment):
         return by_flag  # it sets the variable itself

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 AS_SET = "as-set"  # the value that leaves everything as the user has it
+ANY = "*"  # in `in_code`: whatever value, which VALUE stands for
 HOST = ":"  # between a value and the host that it is about: "excepted:api.wandb.ai"
 
 
@@ -22,6 +23,11 @@ class Toggle:
     environment: by `variable`, which gets the value itself, or by those that `environment` lists
     for the value. The launcher's own word is rewritten where `launcher` is set. A user's own toggle
     (own_toggle.py) puts `words` at the end of the command.
+
+    In a script of the user's own the values of `in_code` are applied by the rank side, which
+    changes the arguments of the call in question on their way (rank/steered/): each stands with
+    what a person changes in the code. Where a variable says the same it is the variable, and both
+    where the script overrules that.
     """
 
     name: str
@@ -39,16 +45,32 @@ class Toggle:
     pipelines: tuple[str, ...] = ("startup",)  # of ours, whose steps read the flag
     variable: str = ""
     environment: tuple[tuple[str, str, str], ...] = ()  # (value, variable, its value)
+    in_code: tuple[tuple[str, str], ...] = ()  # (value, the change): "DataLoader(num_workers=0)"
+    told: bool = False  # a script that comes to none of its calls, of which the rank side tells,
+    # does not have it
+    overruled: bool = False  # the script says in its code what a variable would say
     launcher: bool = False
     words: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (value, words), for a user's own script
     own: bool = False  # a user's own, from a scenario file
     gpu: bool = False  # it changes nothing where there is no GPU
+    describes: bool = False  # a probe that says something of a hang: it is tried to tell more
+    unit: str = ""  # of its values, if they are numbers: "ranks"
+    shows_races: str = ""  # the value under which it hides no race; another may
     one_node: bool = False  # its safest value parts the nodes of a job that has several
 
     @property
     def dest(self) -> str:
         """The attribute of the parsed arguments that has the value."""
         return self.flag.lstrip("-").replace("-", "_")
+
+    def change_in_code(self, value: str) -> str:
+        """Return what is to be changed in the code of a script of the user's own, "" if nothing
+        is, or nothing can be.
+        """
+        if not self.overruled and any(value == known for known, _, _ in self.environment):
+            return ""
+        listed = dict(self.in_code)
+        return listed.get(value) or listed.get(ANY, "").replace("VALUE", value)
 
     @property
     def by_environment(self) -> bool:

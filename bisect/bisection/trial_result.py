@@ -26,10 +26,11 @@ def result_of(
     return "other"
 
 
-def in_words(verdict: Mapping[str, Any] | None, trouble: str) -> str:
+def in_words(verdict: Mapping[str, Any] | None, trouble: str, *, with_outcome: bool = True) -> str:
     """Return in a line how a run ended: "hang at checkpoint 9 in wandb.init, rank 0".
 
     `trouble` is what is known of one that could not be judged, or of a crash, in a sentence.
+    Without the outcome: where it ended, and why.
     """
     if verdict is None:
         return f"not judged: {trouble}" if trouble else "not judged"
@@ -39,7 +40,8 @@ def in_words(verdict: Mapping[str, Any] | None, trouble: str) -> str:
         return past[0].partition(": ")[2].replace("every rank was ", "") if past else "to its end"
     parts = [outcome]
     if where := verdict.get("checkpoint"):
-        parts.append(f"at checkpoint {where['number']}")
+        numbered = where["number"] is not None
+        parts.append(f"at checkpoint {where['number']}" if numbered else f"at {where['name']}")
         parts += [f"({where['phase']})"] if where.get("phase") else []
     parts += [f"in {verdict['call']}"] if verdict.get("call") else []
     text = " ".join(parts)
@@ -49,4 +51,4 @@ def in_words(verdict: Mapping[str, Any] | None, trouble: str) -> str:
     cause = verdict.get("cause")
     if outcome == "crash" and (cause or trouble):
         text += f": {cause['title'] if cause else trouble}"
-    return text
+    return text if with_outcome else text.removeprefix(outcome).lstrip(" ,:")

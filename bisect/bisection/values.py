@@ -9,7 +9,7 @@ from . import launcher_words, proxies
 from .flags import given
 from .toggle import HOST, Toggle
 
-_PIPELINE, _FIRST_PIPELINE = "--pipeline", "startup"
+PIPELINE, FIRST_PIPELINE = "--pipeline", "startup"
 
 
 def safest(toggle: Toggle) -> str:
@@ -43,14 +43,14 @@ def why_not(
     if entry.launcher:
         return launcher_words.why_not(tuple(command), environ)
     if ours and entry.flag:
-        name = given(command, _PIPELINE) or _FIRST_PIPELINE
+        name = given(command, PIPELINE) or FIRST_PIPELINE
         return "" if name in entry.pipelines else f"the pipeline {name} does not read it"
     has_words = any(known == value for known, _ in entry.words)
     if entry.own or has_words or entry.variable or entry.accepts == "host":
         return ""
-    if any(known == value for known, _, _ in entry.environment):
+    if any(known == value for known, _, _ in entry.environment) or entry.change_in_code(value):
         return ""
-    return "nothing in the environment says it to a script of yours; a scenario file can name how"
+    return "nothing outside a script of yours says it; a scenario file can name how"
 
 
 def with_host(value: str, host: str | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import socket
@@ -13,12 +12,13 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..bisection.launcher_words import PORTS
 from ..errors import UsageError
 
 DEVICES = "CUDA_VISIBLE_DEVICES"
 # Below the ports that Linux gives to outgoing connections (net.ipv4.ip_local_port_range, from
 # 32768), and not torchrun's own 29500, where a job of somebody else may start.
-_PORTS = range(20000, 29400)
+_RANGE = range(20000, 29400)
 _TRIES = 200
 
 
@@ -39,8 +39,7 @@ class Share:
             "WANDB_DATA_DIR": scratch / "wandb-data",
             "WANDB_ARTIFACT_DIR": scratch / "wandb-artifacts",
         }
-        # torchrun reads PET_MASTER_PORT where a command says nothing of it, others MASTER_PORT.
-        ports = {"MASTER_PORT": str(port), "PET_MASTER_PORT": str(port)}
+        ports = dict.fromkeys(PORTS, str(port))
         devices = {DEVICES: ",".join(self.devices)} if self.devices else {}
         folders = {name: str(path) for name, path in of_wandb.items()}
         return {**ports, **devices, **folders, "TMPDIR": str(scratch)}
@@ -64,7 +63,7 @@ def visible_devices(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the GPUs that a cell may have, as CUDA_VISIBLE_DEVICES names them."""
     listed = environ.get(DEVICES)
     if listed is not None:
-        return tuple(word.strip() for word in listed.split(",") if word.strip())
+        return listed_devices(listed)
     import asyncio
 
     from ..evidence.gpus import gpus
@@ -73,17 +72,23 @@ def visible_devices(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(str(gpu.index) for gpu in found)
 
 
+def listed_devices(listed: str) -> tuple[str, ...]:
+    """Return the GPUs that a value of CUDA_VISIBLE_DEVICES names."""
+    return tuple(word.strip() for word in listed.split(",") if word.strip())
+
+
 @dataclass
 class Scratch:
     """Ports and temporary folders, none given twice; the folders are removed at the end."""
 
     given: set[int] = field(default_factory=set)
+    folders: set[Path] = field(default_factory=set)  # that have not been removed
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def port(self) -> int:
         """Return a free port that no other cell has had. Raises OSError if none is found."""
         with self.lock, ExitStack() as stack:
-            for port in random.sample(_PORTS, _TRIES):
+            for port in random.sample(_RANGE, _TRIES):
                 if port in self.given:
                     continue
                 trial = stack.enter_context(socket.socket())
@@ -91,16 +96,20 @@ class Scratch:
                     trial.bind(("", port))
                     self.given.add(port)
                     return port
-        raise OSError(f"no free port among {_PORTS.start} to {_PORTS.stop}")
+        raise OSError(f"no free port among {_RANGE.start} to {_RANGE.stop}")
 
     def folder(self) -> Path:
         """Return a new temporary folder. Its name is short: sockets lie in it, whose paths have at
         most 107 characters.
         """
-        return Path(tempfile.mkdtemp(prefix="hb-"))
+        with self.lock:
+            made = Path(tempfile.mkdtemp(prefix="hb-"))
+            self.folders.add(made)
+        return made
 
-
-def remove(folder: Path) -> None:
-    """Remove a temporary folder, as far as it can be."""
-    if os.path.isdir(folder):
-        shutil.rmtree(folder, ignore_errors=True)
+    def remove(self, *folders: Path) -> None:
+        """Remove temporary folders, all that are left if none is named, as far as they can be."""
+        with self.lock:
+            for folder in folders or tuple(self.folders):
+                shutil.rmtree(folder, ignore_errors=True)
+                self.folders.discard(folder)

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 
+from ..bisection import launcher_words
 from ..evidence.machine import machine
 from ..facts import MachineFacts
+from .apart import DEVICES, listed_devices
 
 FREE_LIMIT = 30.0  # seconds to wait for it; then the next trial starts all the same, and it is said
 MEMORY_SHARE = 0.1  # of what was free before, that may be missing: caches and others' jobs
-GPU_SHARE = 0.05  # of a GPU's memory, that may be missing: a driver's own
+GPU_SLACK = 256e6  # bytes of a GPU's memory that may be missing: a driver's own
 _PAUSE = 0.1
-_PORT = re.compile(r"--(?:main_process_|main_|master[_-])port(?:=|$)")
 
 
 @dataclass(frozen=True)
@@ -42,36 +41,37 @@ def wait_until_free(
     stopping: threading.Event | None = None,
     limit: float = FREE_LIMIT,
 ) -> str:
-    """Wait until the port that a trial's command or environment names, memory and GPUs are free as
-    `before`. Return what is still not after `limit` seconds, in words; "" if all is.
+    """Wait until the port that a trial's ranks meet at, memory and GPUs are free as `before`;
+    `environment` has all variables that it got. Return what is still not after `limit` seconds, in
+    words; "" if all is.
     """
-    port = named_port(command, environment)
+    port = launcher_words.port(command, environment)
     until = time.monotonic() + limit
     while True:
-        taken = _taken(before, port)
+        taken = _taken(before, port, environment)
         if not taken or time.monotonic() > until or (stopping is not None and stopping.is_set()):
             return taken
         time.sleep(_PAUSE)
 
 
-def named_port(command: Sequence[str], environment: Mapping[str, str]) -> int | None:
-    """Return the port that ranks meet at, where a launcher's words or MASTER_PORT name one."""
-    value = environment.get("MASTER_PORT", "")
-    for word, following in zip_longest(command, command[1:], fillvalue=""):
-        if _PORT.match(word):
-            value = word.partition("=")[2] or following
-    return int(value) if value.isdigit() and 0 < int(value) < 1 << 16 else None
-
-
-def _taken(before: Free, port: int | None) -> str:
+def _taken(before: Free, port: int | None, environment: Mapping[str, str]) -> str:
     if port is not None and not _can_be_bound(port):
         return f"port {port} is still in use"
-    now = free_now()
+    return not_back(before, free_now(), environment)
+
+
+def not_back(before: Free, now: Free, environment: Mapping[str, str]) -> str:
+    """Return what of memory, and of the GPUs that a trial may use, is not free as before; "" if all
+    is.
+    """
     if before.memory and now.memory is not None and now.memory < before.memory * (1 - MEMORY_SHARE):
         missing = (before.memory - now.memory) / 1e9
         return f"{missing:.1f} GB of memory are not back"
+    visible = listed_devices(environment.get(DEVICES, ""))
     for index, used in now.gpus.items():
-        if used > before.gpus.get(index, used) * (1 + GPU_SHARE):
+        if DEVICES in environment and all(map(str.isdigit, visible)) and str(index) not in visible:
+            continue  # somebody else's
+        if used > before.gpus.get(index, used) + GPU_SLACK:
             return f"GPU {index} has {used / 1e9:.1f} GB in use still"
     return ""
 

@@ -32,19 +32,27 @@ def lines(
     folder: str,
     limit: float | None,
     gpus: int,
+    flaky: float | None = None,
 ) -> list[str]:
-    """Return what to tell before the first start of a user's own command."""
+    """Return what to tell before the first start of a user's own command. `flaky`: the confidence
+    that is wanted where it is taken for a hang that comes and goes, None where it is not.
+    """
     size = expected(remedies, confirm)
+    times = f"about {size.about} times, {size.most} if nothing points to the culprit"
+    minutes = f"{size.about} to {size.most} min"
+    if flaky is not None:
+        starts = expected_starts(len(remedies), RARE, flaky)
+        times, minutes = f"about {starts} times if it hangs in one start of ten", f"{starts} min"
     count = ranks(command, environ)
     own = f"{counted(count, 'rank')} each" if count else "as many ranks as your command starts"
     devices = f"up to {counted(gpus, 'GPU')}" if gpus else "no GPU here"
     each = f", none longer than {duration(limit)}" if limit is not None else ""
     return [
-        f"isolate starts your command again and again: about {size.about} times, "
-        f"{size.most} if nothing points to the culprit; {own}, {devices}, one start at a time"
-        f"{each}.",
-        f"If a start takes a minute until it hangs or is past it, that is {size.about} to "
-        f"{size.most} min; the first one tells. --max-trials and --max-time end it sooner.",
+        f"isolate starts your command again and again: {times}; {own}, {devices}, one start at a "
+        f"time{each}.",
+        f"If a start takes a minute until it hangs or is past it, that is {minutes}; the first one "
+        "tells. --max-trials and --max-time end it sooner.",
+        *([] if flaky is None else flaky_lines(len(remedies), (), flaky)[:1]),
         _writes(command, folder),
     ]
 

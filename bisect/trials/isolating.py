@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from ..bisection.applying import applied, pasted
 from ..bisection.asking import Choice
-from ..bisection.confidence import fisher
 from ..bisection.effort import expected
-from ..bisection.flaky import expected_starts, search_flaky
+from ..bisection.flaky import expected_starts, first_starts, search_flaky
 from ..bisection.found import Found
-from ..bisection.found import Starts as Counted
 from ..bisection.isolation import Isolation, Seen
-from ..bisection.search import search
+from ..bisection.reached import Reached, both
+from ..bisection.search import only_confirmed, search
 from ..bisection.suspicion import host_in_question, is_cache_lock, likely, seen_in
 from ..bisection.toggle import Toggle
 from ..facts import Result, Setting, Trial
@@ -26,6 +26,7 @@ from .telling import told
 from .trial import Question
 
 UNDER_WAY = Enough("under way", interrupted=True)  # what is on disk if we are killed
+_OF_ITS_OWN = "caches of its own, empty ones that are removed after it: it downloads what it needs"
 LEAST_STILL = 3.0  # seconds that the known stacks must stand still, whatever passing trials took
 
 
@@ -41,8 +42,10 @@ class Isolating:
         keep: Callable[[Isolation], None],
         verdict_of: Callable[[Trial], Mapping[str, Any]],
         may_go_on: Callable[[Sequence[str]], bool],
+        reached_by: Callable[[Trial], Reached | None] = lambda trial: None,
         recorded: Sequence[Trial] = (),
         stopping: threading.Event | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`tell` gets the story, a line each; `keep` what is known after every trial. `may_go_on`
         is asked, with lines to read, before a search that takes far more starts than was said.
@@ -51,8 +54,10 @@ class Isolating:
         self._tell = tell
         self._keep = keep
         self._verdict_of = verdict_of
+        self._reached_by = reached_by
+        self._reached: Reached | None = None
         self._may_go_on = may_go_on
-        self._starts = Starts(start, self._note, plan.budget, recorded, stopping)
+        self._starts = Starts(start, self._note, plan.budget, recorded, stopping, clock)
         self._usable = usable_toggles(plan)
         self._about = expected(self._usable.remedies, plan.confirm).about
         self._base: dict[str, str] = {}
@@ -93,9 +98,6 @@ class Isolating:
             self._why = f"as you run it it does not hang: {first.why}"
         else:
             self._learn_from(first)
-            environ = self._plan.environ
-            host = host_in_question(self._seen, environ) if self._seen else None
-            self._usable = usable_toggles(self._plan, host)
             if not self._is_the_cache():
                 self._search()
             if self._found is not None and self._found.outcome == "comes and goes":
@@ -105,17 +107,33 @@ class Isolating:
         """Take over what the first hang's verdict says."""
         if trial.place is not None:
             self._seen = seen_in(self._verdict_of(trial), trial.place)
+            self._choose()
+
+    def _learn_what_it_reaches(self, trial: Trial) -> None:
+        """Leave out what a script of the user's own does not come to as it is run."""
+        if not (self._plan.ours or set(trial.setting) - set(self._base)):
+            self._reached = both(self._reached, self._reached_by(trial))
+            self._choose()
+            if not self._flaky:
+                self._about = expected(self._usable.remedies, self._plan.confirm).about
+
+    def _choose(self) -> None:
+        host = host_in_question(self._seen, self._plan.environ) if self._seen else None
+        self._usable = usable_toggles(self._plan, host, self._reached)
 
     # ---- one start -------------------------------------------------------------------------------
 
     def _try(self, setting: Setting, why: str) -> Trial:
         trial, is_new = self._starts.start(Ask({**self._base, **setting}, self._question(), why))
+        self._learn_what_it_reaches(trial)
         safest = {**self._base, **all_safe(self._usable.remedies)}
         if is_new:
             self._tell(trial_line(trial, self._about, safest))
         return trial
 
     def _test(self, setting: Setting, why: str) -> Result | None:
+        if self._end is not UNDER_WAY:
+            return None
         try:
             trial = self._try(setting, why)
         except Enough as end:
@@ -168,22 +186,43 @@ class Isolating:
     def _search_flaky(self) -> None:
         """Search for what avoids a hang that comes and goes."""
         self._flaky = True
-        trials, confidence = self._starts.trials, self._plan.confidence
-        remedies = self._usable.remedies
-        if not self._may_go_on(flaky_lines(len(remedies), trials, confidence)):
+        confidence, remedies = self._plan.confidence, self._usable.remedies
+        told = flaky_lines(len(remedies), self._starts.trials, confidence)
+        if not (self._plan.flaky or self._may_go_on(told)):  # asked for, and told before the first
+            self._end = Enough("not agreed to", interrupted=True)
             self._why = "the hang comes and goes, or there is none: nothing further was started"
             return
         self._about = expected_starts(len(remedies), RARE, confidence)
         self._base.update(base_of_flaky(self._plan))
-        known = [] if self._base else [(t.setting, t.result) for t in trials if not t.setting]
+        first_starts(self._test, recorded=self._as_run(), confidence=confidence)
+        choices, first = self._after_first_hangs()
         self._found = search_flaky(
-            _choices(remedies),
+            choices,
             self._test,
-            likely=likely(remedies, self._seen) if self._seen else (),
-            recorded=known,
+            likely=first,
+            recorded=self._as_run(),
             same=self._same,
             confidence=confidence,
         )
+
+    def _as_run(self) -> list[tuple[Setting, Result]]:
+        """Return what came of the starts so far of the job as it is run now."""
+        known = [trial for trial in self._starts.trials if dict(trial.setting) == self._base]
+        return [({}, trial.result) for trial in known]
+
+    def _after_first_hangs(self) -> tuple[tuple[Choice, ...], tuple[str, ...]]:
+        """Return what to change, and what of it first, as the diagnosis of a hang has it."""
+        remedies = self._usable.remedies
+        choices = _choices(remedies)
+        if self._seen is None:
+            return choices, ()
+        first = likely(remedies, self._seen)
+        own = set(OWN_CACHES) - set(self._base)
+        if own and is_cache_lock(self._seen, self._plan.environ):
+            self._tell(f"a lock in a cache is suspected: tried first are {_OF_ITS_OWN}")
+            choices = (*(Choice(name, (OWN_CACHES[name],)) for name in own), *choices)
+            first = (*own, *first)
+        return choices, first
 
     def _is_the_cache(self) -> bool:
         """Return whether it goes away with caches of one's own.
@@ -193,9 +232,10 @@ class Isolating:
         """
         if self._seen is None or not is_cache_lock(self._seen, self._plan.environ):
             return False
-        self._tell("a lock in a cache is suspected: the next start gets caches of its own")
+        self._tell(f"a lock in a cache is suspected: the next start gets {_OF_ITS_OWN}")
         result = self._try(OWN_CACHES, "caches of its own").result
         if result == "hang":
+            self._tell(f"it is not that lock; each start from now on gets {_OF_ITS_OWN}")
             self._base.update(OWN_CACHES)
         if result == "pass":
             self._confirm_the_cache()
@@ -203,30 +243,15 @@ class Isolating:
 
     def _confirm_the_cache(self) -> None:
         """Start again with caches of one's own and without, in turn."""
-        results: dict[bool, list[Result]] = {True: [], False: []}
-        for _ in range(self._plan.confirm):
-            results[True].append(self._try(OWN_CACHES, "confirmed").result)
-            results[False].append(self._try({}, "confirmed").result)
-        with_it, without = (_counted(results[own]) for own in (True, False))
-        clean = not with_it.hangs and without.hangs == without.starts
-        self._found = Found(
-            "found" if clean else "comes and goes",
-            OWN_CACHES,
-            with_change=with_it,
-            without=without,
-            p_value=fisher(with_it.hangs, with_it.starts, without.hangs, without.starts),
-        )
+        self._found = Found("stopped", OWN_CACHES)  # if the starts that are allowed end meanwhile
+        self._found = only_confirmed(OWN_CACHES, self._test, self._plan.confirm)
 
     def _same(self, setting: Setting) -> Hashable:
         whole = {name: value for name, value in setting.items() if name not in OWN_CACHES}
         plan = self._plan
-        return pasted(applied(plan.command, whole, plan.table, plan.environ, plan.ours))
+        made = applied(plan.command, whole, plan.table, plan.environ, plan.ours)
+        return len(whole) < len(setting), pasted(made)
 
 
 def _choices(toggles: Sequence[Toggle]) -> tuple[Choice, ...]:
     return tuple(Choice(toggle.name, toggle.values[1:]) for toggle in toggles)
-
-
-def _counted(results: Sequence[Result]) -> Counted:
-    told = [result for result in results if result != "other"]
-    return Counted(told.count("hang"), len(told))

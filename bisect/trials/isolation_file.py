@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ class Named:
     watch: Mapping[str, str] = field(default_factory=dict)
     table: tuple[Toggle, ...] = TOGGLES
     wishes: Mapping[str, Any] = field(default_factory=dict)
+    mark: str = ""  # of what a file says of the job: two that differ cannot share their starts
 
 
 def of_file(word: str) -> Named:
@@ -34,12 +35,14 @@ def of_file(word: str) -> Named:
     scenario = scenario_file.load(word)
     from ..bisection.cells import cells
     from ..bisection.scenario_toggles import toggles
-    from .matrix_launch import Around, launch
+    from .matrix_launch import Around, launch, mark
 
     (whole,) = cells(scenario.model_copy(update={"settings": (), "axes": {}}))
     table = toggles(scenario)
     watch = scenario.watch.options()
     started = launch(whole, Around(table, watch, Path(), Path()), {})
+    # The watch and the limit may be changed while one isolates.
+    same_job = mark(replace(whole, limit=0.0), Around(table, {}, Path(), Path()))
     asked = scenario.isolate
     return Named(
         command=started.command,
@@ -56,4 +59,5 @@ def of_file(word: str) -> Named:
             "confidence": asked.confidence,
             "limit": scenario.limit,
         },
+        mark=same_job,
     )

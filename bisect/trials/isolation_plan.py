@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..bisection.applying import Known, usable
+from ..bisection.reached import Reached
 from ..bisection.toggle import AS_SET, Toggle
 from ..bisection.toggles import TOGGLES
 from ..errors import UsageError
@@ -13,10 +14,6 @@ from ..facts import Setting
 from ..nearest import nearest
 from .starts import Budget
 
-# Which changes only describe a hang is a matter of cost: these few, where a person asks for them or
-# where no remedy helps.
-PROBES = ("world_size", "accelerator", "backend")
-BARRIERS = "barriers"
 OWN_CACHES = {"caches": "own"}  # no toggle of the table: each start gets empty ones
 
 
@@ -27,6 +24,7 @@ class Plan:
     command: tuple[str, ...]
     environ: Mapping[str, str]  # all variables that the command gets
     environment: Mapping[str, str] = field(default_factory=dict)  # those set beside our own
+    folder: str = ""  # that a file's command is started in; "": where the person is
     ours: bool = False  # it walks a pipeline of ours
     table: tuple[Toggle, ...] = TOGGLES  # and a user's own
     only: tuple[str, ...] = ()  # toggles; none: all
@@ -67,12 +65,20 @@ def checked(plan: Plan) -> Plan:
                     f"{flag} names the toggle {name!r}, and there is none{nearest(name, known)}",
                     "`hangbisect toggles` lists them all.",
                 )
+    for toggle in plan.table:
+        if toggle.name in plan.only and toggle.kind == "probe":
+            raise UsageError(
+                f"--only names {toggle.name}, a probe: it describes a hang, and is no remedy",
+                "--describe starts the probes as well, once it is known what avoids the hang.",
+            )
     return plan
 
 
-def usable_toggles(plan: Plan, host: str | None = None) -> Usable:
-    """Return what can be changed; `host` is the one in question, once it is known."""
-    known = Known(has_gpu=plan.has_gpu, host=host)
+def usable_toggles(plan: Plan, host: str | None = None, reached: Reached | None = None) -> Usable:
+    """Return what can be changed; `host` is the one in question, `reached` what a script of the
+    user's own came to, once they are known.
+    """
+    known = Known(has_gpu=plan.has_gpu, host=host, reached=reached)
     left, why_not = usable(plan.command, plan.environ, plan.table, known, plan.ours)
     remedies, unused = [], dict(why_not)
     for toggle in left:
@@ -84,13 +90,14 @@ def usable_toggles(plan: Plan, host: str | None = None) -> Usable:
             remedies.append(toggle)
     names = [toggle.name for toggle in plan.table if toggle.kind == "remedy"]
     told = {name: why for name, why in unused.items() if name in names}
-    probes = tuple(t for t in left if t.name in PROBES and t.name not in plan.without)
+    probes = tuple(t for t in left if t.describes and t.name not in plan.without)
+    remedies.sort(key=lambda toggle: not toggle.own)  # who declares some suspects them
     return Usable(tuple(remedies), probes, told)
 
 
 def base_of_flaky(plan: Plan) -> dict[str, str]:
     """Return what every start of a hang that comes and goes is set to: barriers may hide it."""
-    return {BARRIERS: "off"} if plan.ours else {}
+    return {t.name: t.shows_races for t in plan.table if t.shows_races} if plan.ours else {}
 
 
 def all_safe(toggles: Sequence[Toggle]) -> Setting:

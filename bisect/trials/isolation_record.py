@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..bisection.isolation import Isolation
 from ..errors import UsageError
-from ..facts import HangPlace, Trial
-from ..rank.masking import mask, mask_command
+from ..facts import Trial
+from ..rank.masking import mask, mask_command, mask_text
 from ..report.isolation import report_text
+from .from_json import made
+from .whole_file import write_whole
 
 FILE, REPORT = "isolation.json", "report.md"
 _ASSIGNED = re.compile(r"\b([A-Za-z_]\w*)=(\S+)")
@@ -50,16 +52,12 @@ class IsolationRecord:
     def write(self, isolation: Isolation) -> None:
         """Write what is known. Raises OSError."""
         text = json.dumps(as_json(isolation), indent=2, ensure_ascii=False) + "\n"
-        self._write(FILE, text)
+        write_whole(self.folder / FILE, text)
 
     def report(self, isolation: Isolation) -> None:
         """Write the answer for people. Raises OSError."""
-        self._write(REPORT, report_text(_masked(isolation), folder=str(self.folder)))
-
-    def _write(self, name: str, text: str) -> None:
-        aside = self.folder / f".{name}.new"
-        aside.write_text(text, encoding="utf-8", errors="replace")
-        aside.replace(self.folder / name)
+        text = report_text(_masked(isolation), folder=str(self.folder))
+        write_whole(self.folder / REPORT, text)
 
 
 def as_json(isolation: Isolation) -> dict[str, Any]:
@@ -77,17 +75,26 @@ def as_json(isolation: Isolation) -> dict[str, Any]:
 
 
 def _masked(isolation: Isolation) -> Isolation:
-    """Return it without the secrets of its command, in the lines to paste as well."""
+    """Return it without the secrets of its command, in the lines to paste and in what was printed
+    as well.
+    """
     command = tuple(mask_command(isolation.command))
     pairs = [pair for pair in zip(isolation.command, command, strict=True) if pair[0] != pair[1]]
 
     def masked(line: str) -> str:
         for secret, shown in pairs:
             line = line.replace(shlex.quote(secret), shown).replace(secret, shown)
-        return _ASSIGNED.sub(lambda found: f"{found[1]}={mask(found[1], found[2])}", line)
+        line = _ASSIGNED.sub(lambda found: f"{found[1]}={mask(found[1], found[2])}", line)
+        return mask_text(line)
 
-    paste, following = masked(isolation.paste), masked(isolation.next)
-    return replace(isolation, command=command, paste=paste, next=following)
+    return replace(
+        isolation,
+        command=command,
+        trials=tuple(replace(trial, why=masked(trial.why)) for trial in isolation.trials),
+        paste=masked(isolation.paste),
+        why=masked(isolation.why),
+        next=masked(isolation.next),
+    )
 
 
 def read(folder: Path) -> Recorded:
@@ -97,31 +104,15 @@ def read(folder: Path) -> Recorded:
         data = json.loads(file.read_text(encoding="utf-8"))
         if data["schema"] != 1:
             raise UsageError(f"{file} has schema {data['schema']!r}, and 1 is what can be read")
-        trials = tuple(_trial(one) for one in data["trials"])
-        return Recorded(tuple(data["command"]), data["options"], trials)
+        wanted = {name: data[name] for name in ("command", "options", "trials")}
+        return made(Recorded, wanted)
     except OSError as error:
         raise UsageError(
             f"{file} cannot be read: {error.strerror}",
             "--resume takes the folder of an isolation that was begun.",
         ) from None
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise UsageError(
             f"{file} is not what an isolation writes ({type(error).__name__}: {error})",
             "Begin anew, without --resume.",
         ) from None
-
-
-def _trial(data: Mapping[str, Any]) -> Trial:
-    place = data["place"]
-    known = {field.name for field in fields(Trial)}
-    values = {name: value for name, value in data.items() if name in known}
-    values["command"] = tuple(values["command"])
-    if data["result"] not in ("pass", "hang", "other"):
-        raise ValueError(f"a trial cannot end as {data['result']!r}")
-    return Trial(**{**values, "place": None if place is None else _place(place)})
-
-
-def _place(data: Mapping[str, Any]) -> HangPlace:
-    stacks: Sequence[Sequence[Sequence[str]]] = data["stacks"]
-    own = tuple(tuple((str(file), str(name)) for file, name in stack) for stack in stacks)
-    return HangPlace(**{**data, "stacks": own})

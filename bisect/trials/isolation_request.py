@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import os
 import shlex
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ..bisection.applying import is_ours
+from ..bisection.cells import DEFAULT_LIMIT
 from ..bisection.effort import CONFIRM
+from ..bisection.step_names import check_timeouts
 from ..errors import UsageError
 from ..facts import Trial
 from ..rank.masking import mask_command
+from ..stamp import stamp
 from .apart import visible_devices
+from .from_json import made
 from .isolation_file import Named, of_file
 from .isolation_plan import Plan, checked
 from .isolation_record import FILE, Recorded, read
 from .starts import Budget
 
-STARTED_IN = "started_in"  # an option that nobody gives: the folder of the command
-LIMIT = 3600.0  # seconds for a start of which nothing else is said
+# Options that nobody gives: the folder of the command, what a scenario file said when it began, and
+# whether a secret of the command was left out.
+STARTED_IN, MARK, MASKED = "started_in", "mark", "masked"
 _OF_THE_MOMENT = ("command", "resume", "folder", "yes", "json", "plain")
 
 
@@ -69,13 +73,24 @@ def job(request: Request) -> Job:
     named = of_file(request.file) if request.file else Named(request.command)
     request = replace(request, **_unsaid(request, named.wishes))
     environ = {**os.environ, **named.environment}
+    if recorded is not None and recorded.options.get(MARK, "") != named.mark:
+        raise UsageError(
+            f"{request.file} has been changed since {request.resume} was begun: another command, "
+            "environment, or toggles of its own",
+            "Begin anew, without --resume.",
+        )
+    ours = named.ours or is_ours(named.command)
+    if ours:
+        each = request.watch.get("timeout", "").split(",")
+        check_timeouts((one.rpartition("=")[0] for one in each), named.command)
     folder = _folder(request)
     gpus = len(visible_devices(environ))
     plan = Plan(
         command=named.command,
         environ=environ,
         environment=named.environment,
-        ours=named.ours or is_ours(named.command),
+        folder=os.getcwd() if request.file else "",
+        ours=ours,
         table=named.table,
         only=request.only,
         without=request.without,
@@ -85,22 +100,21 @@ def job(request: Request) -> Job:
         flaky=request.flaky,
         describe=request.describe,
         has_gpu=gpus > 0,
-        options=_options(request),
+        options={**_options(request), STARTED_IN: os.getcwd(), MARK: named.mark},
         again=_again(folder, request),
     )
     return Job(
         plan=checked(plan),
         folder=folder,
         watch={**named.watch, **request.watch},
-        limit=request.limit or LIMIT,
+        limit=request.limit or DEFAULT_LIMIT,
         gpus=gpus,
         recorded=recorded.trials if recorded else (),
     )
 
 
 def _folder(request: Request) -> Path:
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    new = os.path.join("runs", f"iso-{stamp}-{os.getpid():x}")
+    new = os.path.join("runs", f"iso-{stamp()}-{os.getpid():x}")
     folder = Path(request.resume or request.folder or new)
     if not request.resume and (folder / FILE).exists():
         raise UsageError(
@@ -113,8 +127,7 @@ def _folder(request: Request) -> Path:
 def _options(request: Request) -> dict[str, object]:
     """Return what is written down for who resumes."""
     plain = asdict(request)
-    asked = {name: value for name, value in plain.items() if name not in _OF_THE_MOMENT}
-    return {**asked, STARTED_IN: os.getcwd()}
+    return {name: value for name, value in plain.items() if name not in _OF_THE_MOMENT}
 
 
 def _again(folder: Path, request: Request) -> str:
@@ -129,28 +142,45 @@ def _resumed(request: Request, recorded: Recorded) -> Request:
     """Return what was asked for when it began; what is said now has the last word."""
     if request.file:
         raise UsageError("--resume goes on with what was begun: it takes no file beside it")
+    was = _was(recorded, request)
     command = request.command or recorded.command
     if list(recorded.command) != mask_command(command):
         raise UsageError(
             f"{request.resume} is an isolation of another command: {shlex.join(recorded.command)}",
             "Leave the command out, or begin anew without --resume.",
         )
-    if recorded.is_masked and not request.command:
+    if recorded.is_masked and not request.command and was.file is None:
         raise UsageError(
             "the command has a secret in it, which was not written down",
             f"hangbisect isolate --resume {request.resume} -- and the command as it was",
         )
-    there = recorded.options.get(STARTED_IN, os.getcwd())
+    there = str(recorded.options.get(STARTED_IN, os.getcwd()))
     if there != os.getcwd():
         raise UsageError(
             f"{request.resume} was begun in {there}, where what the command names is found",
             f"cd {shlex.quote(there)}, and the same again with the path of the folder",
         )
-    known = {n: value for n, value in recorded.options.items() if n not in ("masked", STARTED_IN)}
-    was = Request(**{**known, "only": tuple(known["only"]), "without": tuple(known["without"])})
     if was.file is None:
         request = replace(request, command=tuple(command))
     return replace(request, file=was.file, **_unsaid(request, asdict(was)))
+
+
+def _was(recorded: Recorded, request: Request) -> Request:
+    """Return what was asked for when it began. Raises UsageError for what nobody can ask for."""
+    own = (STARTED_IN, MARK, MASKED)
+    try:
+        was = made(Request, {n: value for n, value in recorded.options.items() if n not in own})
+        for name in ("limit", "confidence", "max_trials", "max_time"):
+            if (value := getattr(was, name)) is not None and not value > 0:
+                raise ValueError(f"{name!r} cannot be {value!r}")
+        if (was.confidence or 0) >= 1 or (was.confirm or 0) < 0:
+            raise ValueError(f"'confidence' is {was.confidence}, 'confirm' {was.confirm}")
+    except ValueError as error:
+        raise UsageError(
+            f"{request.resume}/{FILE} has options that isolate does not write: {error}",
+            "Begin anew, without --resume.",
+        ) from None
+    return was
 
 
 def _unsaid(request: Request, wishes: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,15 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from ..bisection.isolation import Isolation
+from ..bisection.reached import Reached, reached
 from ..errors import UsageError
 from ..facts import Trial
 from ..report.isolation import answer_lines
+from ..report.words import wrapped
 from .expecting import lines
 from .isolating import Isolating
 from .isolation_plan import usable_toggles
 from .isolation_record import IsolationRecord, as_json
 from .isolation_request import Job, Request, job
-from .run_files import read_verdict
+from .run_files import read_verdict, told_of_toggles
+from .startable import check_program
 from .starting import Starter
 from .stopping import stopping_by_signals
 
@@ -31,8 +34,12 @@ ANSWER_LIMIT = 600.0  # seconds for a person to answer
 
 
 def isolate(request: Request) -> int:
-    """Do what is asked, print the answer, and return the exit status. Raises UsageError."""
+    """Do what is asked, print the answer, and return the exit status.
+
+    Raises UsageError, and CannotStart for a program that there is not.
+    """
     work = job(request)
+    check_program(work.plan.command[0], work.plan.environ)
     remedies = usable_toggles(work.plan).remedies
     told = lines(
         work.plan.command,
@@ -42,6 +49,7 @@ def isolate(request: Request) -> int:
         folder=str(work.folder),
         limit=work.limit,
         gpus=work.gpus,
+        flaky=work.plan.confidence if work.plan.flaky else None,
     )
     asks = not (work.plan.ours or request.yes)
     if not asks:
@@ -65,6 +73,7 @@ def _isolated(
         tell=_tell,
         keep=_keeping(record),
         verdict_of=_verdict_of,
+        reached_by=_reached_by,
         may_go_on=(lambda told: _agreed(told, stopping)) if asks else _telling,
         recorded=work.recorded,
         stopping=stopping,
@@ -88,6 +97,10 @@ def _keeping(record: IsolationRecord) -> Callable[[Isolation], None]:
 
 def _verdict_of(trial: Trial) -> Mapping[str, Any]:
     return read_verdict(Path(trial.run_dir)) or {}
+
+
+def _reached_by(trial: Trial) -> Reached:
+    return reached(*told_of_toggles(Path(trial.run_dir)))
 
 
 def _answer(found: Isolation, record: IsolationRecord, work: Job, request: Request) -> int:
@@ -114,7 +127,10 @@ def _status(found: Isolation) -> int:
 
 
 def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    terminal = sys.stderr.isatty()
+    width = os.get_terminal_size(sys.stderr.fileno()).columns or None if terminal else None
+    lines = [part for line in text.split("\n") for part in wrapped(line, width, 2) or [""]]
+    print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 def _telling(told: Sequence[str]) -> bool:

@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..commands.run import STARTER_VARIABLE
 from ..monitor.ending import Family, lives, monitors
-from ..monitor.heard import Heard
-from ..monitor.outer_link import OUTER_VARIABLE
+from ..monitor.heard import Heard, HeardRank
+from ..monitor.outer_link import OUTER_VARIABLE, STARTER_VARIABLE
 from ..rank.watch_options import variable_of
 from .run_files import read_verdict
 
@@ -48,7 +47,7 @@ class RankAt:
     """Where a rank is, for a live table."""
 
     rank: int
-    checkpoint: int  # the one that it works towards
+    checkpoint: int | None  # the one that it works towards; None in a script of the user's own
     title: str
     phase: str | None
     since: float  # monotonic
@@ -100,8 +99,8 @@ class Launched:
             return [
                 RankAt(
                     rank=one.rank,
-                    checkpoint=one.step,
-                    title=heard.titles.get(one.step, ""),
+                    checkpoint=one.step if one.doing is None else None,
+                    title=_doing(one, heard),
                     phase=one.phase,
                     since=one.since,
                     waits=one.held is not None,
@@ -124,7 +123,10 @@ class Launched:
         return self._end(status)
 
     def stop(self) -> Ended:
-        """End it with all that belongs to it, and return how it ended."""
+        """End it with all that belongs to it, and return how it ended.
+
+        What cannot be ended is left behind, and said.
+        """
         if self._ended is not None:
             return self._ended
         with contextlib.suppress(OSError):
@@ -135,7 +137,10 @@ class Launched:
             family = Family("")
             family.add_rank(self._process.pid)
             family.end()
-            status = self._process.wait(STOP_LIMIT)
+            try:
+                status = self._process.wait(STOP_LIMIT)
+            except subprocess.TimeoutExpired:
+                return self._leave()
         return self._end(status)
 
     def _options(self, starter: int) -> dict[str, str]:
@@ -168,6 +173,14 @@ class Launched:
             trouble = self._last_words()
         seconds = time.monotonic() - self.began
         self._ended = Ended(status if status >= 0 else None, seconds, verdict, trouble)
+        return self._ended
+
+    def _leave(self) -> Ended:
+        self._reader.join(1.0)
+        self._link.close()
+        seconds = time.monotonic() - self.began
+        trouble = f"`hangbisect run` (pid {self._process.pid}) could not be ended, and is left"
+        self._ended = Ended(None, seconds, read_verdict(self.launch.run_dir), trouble)
         return self._ended
 
     def _end_orphans(self) -> None:
@@ -208,3 +221,9 @@ def run(launch: Launch, stopping: threading.Event | None = None) -> Ended:
         launched.stop()
         raise
     return ended
+
+
+def _doing(one: HeardRank, heard: Heard) -> str:
+    if one.doing is None:
+        return heard.titles.get(one.step, "")
+    return one.doing[-1] if one.doing else ""

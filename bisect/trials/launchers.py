@@ -10,10 +10,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ..bisection.cells import ALONE
 from ..errors import UsageError
 from ..nearest import nearest
-
-ALONE = "python"  # starts one process, whatever the number of ranks
 
 
 def folder() -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from ..bisection.ran import JUDGED, Came, Ran, result_of, why_unjudged
 from ..bisection.trial_result import in_words
 from ..errors import HangbisectError
 from ..rank.masking import mask_text
-from .apart import Scratch, Share, remove
+from .apart import Scratch, Share
 from .between import Free, free_now, wait_until_free
 from .launched import Ended, Launch, Launched, RankAt
 from .matrix_launch import Around, launch, mark, run_dir
@@ -86,6 +87,10 @@ class Matrix:
             raise self._failure
         return True
 
+    def close(self) -> None:
+        """Remove what cells had for themselves, those too that nobody waits for any more."""
+        self._scratch.remove()
+
     def now(self) -> list[CellNow]:
         """Return every cell as it is now."""
         with self._lock:
@@ -125,7 +130,8 @@ class Matrix:
             return cell
 
     def _wait_until_free(self, before: Free, ran: Ran) -> None:
-        taken = wait_until_free(before, ran.command, ran.environment, self.stopping)
+        environ = {**os.environ, **ran.environment}
+        taken = wait_until_free(before, ran.command, environ, self.stopping)
         self.note = f"went on although {taken}" if taken else ""
 
     def _run(self, cell: Cell, share: Share) -> Ran:
@@ -142,7 +148,7 @@ class Matrix:
             return self._told(cell, "not started", str(error))
         finally:
             if scratch is not None:
-                remove(scratch)
+                self._scratch.remove(scratch)
 
     def _launched(self, cell: Cell, start: Launch) -> Ran:
         launched = Launched(start)
@@ -161,7 +167,7 @@ class Matrix:
         if came not in JUDGED:
             why = why_unjudged(came, ended.status, ended.trouble)
             return self._told(cell, came, why, start, ended.seconds)
-        where = in_words(ended.verdict, "").removeprefix(came).strip()
+        where = in_words(ended.verdict, ended.trouble, with_outcome=False)
         cause = (ended.verdict or {}).get("cause") or {}
         ran = self._told(cell, came, where, start, ended.seconds)
         return replace(ran, cause=cause.get("id"))

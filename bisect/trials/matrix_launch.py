@@ -9,13 +9,15 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ..bisection.applying import applied
 from ..bisection.cells import Cell
+from ..bisection.launcher_words import PORTS
 from ..bisection.toggle import Toggle
 from . import launchers
+from .apart import DEVICES
 from .launched import Launch
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -31,15 +33,18 @@ class Around:
     watch: Mapping[str, str]  # options of the watch
     folder: Path  # of the matrix; each cell has one in it
     started_in: Path  # where cells are started
+    environment: Mapping[str, str] = field(default_factory=dict)  # that the file gives every cell
 
 
 def launch(cell: Cell, around: Around, apart: Mapping[str, str], port: int | None = None) -> Launch:
-    """Return the launch of a cell; `apart`: what keeps it from others that run at the same time.
+    """Return the launch of a cell; `apart`: what keeps it from others that run at the same time,
+    where the file says nothing of it. Of the GPUs that it gives to every cell one has its share.
 
     Raises UsageError for a launcher that does not exist, or a toggle that cannot be applied.
     """
-    environment = {**cell.environment, **apart}
-    command, variables = _command(cell, {**os.environ, **environment}, port)
+    environment = {**cell.environment, **_unnamed(cell, around, apart)}
+    named = any(name in cell.environment for name in PORTS)
+    command, variables = _command(cell, {**os.environ, **environment}, None if named else port)
     environment.update(variables)
     ours = cell.pipeline is not None
     change = applied(command, cell.setting, around.table, {**os.environ, **environment}, ours)
@@ -51,6 +56,18 @@ def launch(cell: Cell, around: Around, apart: Mapping[str, str], port: int | Non
         limit=cell.limit,
         folder=around.started_in,
     )
+
+
+def _unnamed(cell: Cell, around: Around, apart: Mapping[str, str]) -> dict[str, str]:
+    """Return those of the variables `apart` of which the file says nothing, or that share out what
+    it says.
+    """
+    named = set(cell.environment)
+    if cell.environment.get(DEVICES) == around.environment.get(DEVICES):
+        named.discard(DEVICES)
+    if named.intersection(PORTS):
+        named.update(PORTS)
+    return {name: value for name, value in apart.items() if name not in named}
 
 
 def run_dir(cell: Cell, around: Around) -> Path:

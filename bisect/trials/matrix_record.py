@@ -13,6 +13,7 @@ from ..bisection.ran import JUDGED, Ran
 from ..errors import UsageError
 from ..report.matrix import Told, as_json, as_junit
 from ..version import VERSION
+from .whole_file import write_whole
 
 FILE, JUNIT = "matrix.json", "junit.xml"
 
@@ -44,10 +45,8 @@ class MatrixRecord:
         self._write(JUNIT, as_junit(told))
 
     def _write(self, name: str, text: str) -> None:
-        aside = self.folder / f".{name}.new"
         try:
-            aside.write_text(text, encoding="utf-8", errors="replace")
-            aside.replace(self.folder / name)
+            write_whole(self.folder / name, text)
         except OSError as error:
             self.trouble = f"{self.folder / name} cannot be written: {error.strerror}"
 

@@ -14,17 +14,18 @@ from tempfile import gettempdir
 from typing import Protocol
 
 from ..bisection.cells import Cell, cells
-from ..bisection.ran import Ran, seconds_left
+from ..bisection.ran import EXIT_STATUS, TO_THEIR_END, Ran, seconds_left
 from ..errors import UsageError
 from ..report.live_table import Lines, LiveTable
 from ..report.matrix import Told, as_json, summary, table
-from ..report.words import counted
+from ..stamp import stamp
 from ..version import VERSION
-from .apart import Share, shares, visible_devices
+from .apart import Share
 from .matrix import CellNow, Matrix
-from .matrix_launch import Around, launch, pasted, run_dir
+from .matrix_launch import Around, launch, mark, pasted, run_dir
 from .matrix_record import FILE, JUNIT, MatrixRecord, recorded
-from .scenario_file import load, names, needed
+from .scenario_file import load, names, needed, where
+from .side_by_side import shares_of
 from .stopping import stopping_by_signals
 
 _DRAWN_EVERY = 0.25  # seconds
@@ -61,10 +62,17 @@ def session(asked: Asked) -> int:
     file, done, folder = _where(asked)
     scenario = load(file)
     listed = cells(scenario)
-    around = Around(toggles(scenario), scenario.watch.options(), folder.absolute(), Path.cwd())
-    each = _shares(asked.jobs, listed)
+    around = Around(
+        table=toggles(scenario),
+        watch=scenario.watch.options(),
+        folder=folder.absolute(),
+        started_in=Path.cwd(),
+        environment=scenario.environment,
+    )
+    each = shares_of(scenario, listed, asked.jobs, os.environ, lambda path: where(file, path))
     if asked.dry_run:
-        return _print_commands(listed, around, each)
+        left = [cell for cell in listed if mark(cell, around) not in done]
+        return _print_commands(left, around, each)
     record = MatrixRecord(folder)
     told = Told(
         scenario=file if file in names() else os.path.abspath(file),
@@ -92,9 +100,8 @@ def _where(asked: Asked) -> tuple[str, Mapping[str, Ran], Path]:
         return _resumed(asked, Path(asked.resume))
     if not asked.file:
         raise UsageError("matrix needs a scenario", "hangbisect matrix recommended")
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     name = Path(asked.file).stem
-    folder = Path(asked.run_dir or os.path.join("runs", f"{stamp}-matrix-{name}"))
+    folder = Path(asked.run_dir or os.path.join("runs", f"{stamp()}-matrix-{name}"))
     if (folder / FILE).exists() and not asked.dry_run:
         raise UsageError(f"{folder} holds a matrix already", f"Go on with it: {_again(folder)}")
     return asked.file, {}, folder
@@ -117,22 +124,12 @@ def _again(folder: Path) -> str:
     return f"hangbisect matrix --resume {shlex.quote(str(folder))}"
 
 
-def _shares(jobs: int, listed: Sequence[Cell]) -> list[Share]:
-    jobs = min(jobs, len(listed))
-    found = shares(jobs, visible_devices(os.environ) if jobs > 1 else ())
-    devices = len(found[0].devices)
-    for cell in listed:
-        if devices and cell.ranks > devices and cell.setting.get("accelerator") != "cpu":
-            raise UsageError(
-                f"--jobs cannot be {jobs}: each cell gets {counted(devices, 'GPU')}, and "
-                f"{cell.name!r} has {cell.ranks} ranks",
-                "Fewer jobs, or fewer ranks.",
-            )
-    return found
-
-
 def _print_commands(listed: Sequence[Cell], around: Around, each: Sequence[Share]) -> int:
-    """Print the command of every cell, as the next one of so many at a time would be started."""
+    """Print the command of every cell, as the next one of so many at a time would be started.
+
+    Return the exit status: 5 if one cannot be started.
+    """
+    status = 0
     for index, cell in enumerate(listed):
         share = each[index % len(each)]
         print(f"# {cell.number} {cell.name}")
@@ -143,7 +140,8 @@ def _print_commands(listed: Sequence[Cell], around: Around, each: Sequence[Share
             print(pasted(launch(cell, around, apart, port), scratch))
         except UsageError as error:
             print(f"# cannot be started: {error}")
-    return 0
+            status = EXIT_STATUS["not started"]
+    return status
 
 
 # ---- running it ----------------------------------------------------------------------------------
@@ -185,12 +183,13 @@ def _run(
             pass  # the second one: nobody waits for what is under way, which ends without us
         finally:
             view.close()
+            matrix.close()
         ended = [one for one in matrix.ran() if one.result != "interrupted"]
         return so_far(matrix.ran(), stopping.is_set() and len(ended) < len(told.cells))
 
 
 def _left(now: Sequence[CellNow], jobs: int) -> float | None:
-    ended = [one.ran.seconds for one in now if one.ran and one.ran.result != "not started"]
+    ended = [one.ran.seconds for one in now if one.ran and one.ran.result in TO_THEIR_END]
     under_way = [one.seconds for one in now if one.seconds is not None]
     waiting = sum(one.ran is None and one.seconds is None for one in now)
     return seconds_left(ended, under_way, waiting, jobs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -10,7 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..bisection.applying import Applied, is_ours
+from ..bisection.cells import DEFAULT_LIMIT
 from ..bisection.confidence import interval
+from ..bisection.toggles import TOGGLES
+from ..errors import UsageError
 from ..facts import Trial
 from ..report.words import counted, seconds
 from .between import free_now, wait_until_free
@@ -18,25 +22,32 @@ from .stopping import stopping_by_signals
 from .trial import Question, try_setting
 
 AFTER_FIRST_STEPS = "first_step"  # of our pipelines: past it a start has shown that it works
-HUNG, INTERRUPTED, CONFIDENCE = 3, 130, 0.95
+HUNG, UNJUDGED, INTERRUPTED, CONFIDENCE = 3, 5, 130, 0.95
+ENOUGH = 3  # starts of which none could be judged: neither will the next be
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """What is repeated. `watch` are options of the watch, by name."""
+    """What is repeated. `watch` are options of the watch, by name; `limit` is in seconds."""
 
     command: tuple[str, ...]
     times: int
     until_hang: bool
     folder: Path
     watch: dict[str, str]
-    limit: float | None = None
+    limit: float | None = None  # None: an hour
 
 
 def repeat(asked: Repeat) -> int:
     """Start the command up to so many times; keep the first hang's evidence; say how many of the
-    starts hung. Return 3 if one did, 130 if interrupted, else 0.
+    starts hung. Return 3 if one did, 130 if interrupted, 5 if none could be judged, else 0. Raises
+    UsageError, and CannotStart for a program that there is not.
     """
+    if (on_hang := asked.watch.get("on-hang", "end")) != "end":
+        raise UsageError(
+            f"--repeat ends each start that hangs, and --on-hang {on_hang} does not",
+            "Leave out one of them.",
+        )
     trials: list[Trial] = []
     kept: Trial | None = None
     with stopping_by_signals() as stopping:
@@ -50,7 +61,7 @@ def repeat(asked: Repeat) -> int:
                 {},
                 Question(),
                 folder,
-                limit=asked.limit,
+                limit=asked.limit or DEFAULT_LIMIT,
                 watch=_watch(asked),
                 stopping=stopping,
             )
@@ -62,14 +73,21 @@ def repeat(asked: Repeat) -> int:
                 kept = trial
             elif trial.result != "other":
                 shutil.rmtree(folder, ignore_errors=True)
-            if kept is not None and asked.until_hang:
+            if (kept is not None and asked.until_hang) or is_hopeless(trials):
                 break
-            if taken := wait_until_free(before, asked.command, {}, stopping):
+            if taken := wait_until_free(before, asked.command, os.environ, stopping):
                 print(f"going on although {taken}", file=sys.stderr)
         print("\n".join(summed_up(trials, kept, interrupted=stopping.is_set())))
         if stopping.is_set():
             return INTERRUPTED
-    return HUNG if kept is not None else 0
+    if kept is not None:
+        return HUNG
+    return 0 if any(trial.result == "pass" for trial in trials) else UNJUDGED
+
+
+def is_hopeless(trials: Sequence[Trial]) -> bool:
+    """Return whether no start so far could be judged, and further ones are not worth their time."""
+    return len(trials) >= ENOUGH and all(trial.result == "other" for trial in trials)
 
 
 def summed_up(trials: Sequence[Trial], kept: Trial | None, interrupted: bool = False) -> list[str]:
@@ -93,12 +111,13 @@ def summed_up(trials: Sequence[Trial], kept: Trial | None, interrupted: bool = F
 
 
 def _watch(asked: Repeat) -> dict[str, str]:
-    """Return the options of the watch: our pipelines end after their first steps, and without
-    barriers, which may hide a race.
+    """Return the options of the watch: our pipelines end after their first steps, as a script of
+    the user's own does anyway, and without barriers, which may hide a race.
     """
     if not is_ours(asked.command):
         return asked.watch
-    return {"past": AFTER_FIRST_STEPS, "barriers": "off", **asked.watch}
+    showing = {entry.name: entry.shows_races for entry in TOGGLES if entry.shows_races}
+    return {"past": AFTER_FIRST_STEPS, **showing, **asked.watch}
 
 
 def _tell(trial: Trial, times: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,6 +55,13 @@ def load(word: str) -> Scenario:
     return parse(text_of(found(word)), word)
 
 
+def where(word: str, path: Way) -> str:
+    """Return where a value stands in a scenario file that can be loaded: "my.yaml:7"."""
+    from . import yaml_text
+
+    return f"{word}:{yaml_text.read(text_of(found(word))).line(path)}"
+
+
 def folder() -> Path:
     """Return the folder of our own: installed beside our modules, in a checkout scenarios/."""
     package = Path(__file__).resolve().parents[1]
@@ -78,8 +86,11 @@ def found(word: str) -> Path:
         where = path.parent
         beside = [str(p) for p in where.glob("*") if p.suffix in _ENDS] if where.is_dir() else []
     known = [*names(), *beside]
+    by_stem = {Path(one).stem: one for one in reversed(known)}
+    close = get_close_matches(path.stem, by_stem, 1)  # what files end in is no likeness
+    near = f"; did you mean {by_stem[close[0]]!r}?" if close else ""
     raise UsageError(
-        f"there is no scenario {word!r}{nearest(word, known)}",
+        f"there is no scenario {word!r}{near}",
         f"By name there are {', '.join(names())}; any other is named by its path.",
     )
 
@@ -116,7 +127,7 @@ def parse(text: str, file: str) -> Scenario:
 
     from ..bisection.scenario import Scenario
     from ..bisection.scenario_checks import wrongs
-    from . import yaml_text
+    from . import launchers, yaml_text
 
     try:
         document = yaml_text.read(text)
@@ -128,7 +139,8 @@ def parse(text: str, file: str) -> Scenario:
         # A word that is misspelt explains one that is missing.
         each = sorted(error.errors(include_url=False), key=lambda one: one["type"] == "missing")
         raise _first(file, [_malformed(document, one) for one in each]) from None
-    found = [(document.line(w.path, of_key=w.of_key), w.fact) for w in wrongs(scenario)]
+    each_wrong = wrongs(scenario, launchers.names())
+    found = [(document.line(w.path, of_key=w.of_key), w.fact) for w in each_wrong]
     if not found:
         found = [(document.line(path), fact) for path, fact in _wrong_words(scenario)]
     if found:
@@ -158,7 +170,12 @@ def _malformed(document: Document, error: ErrorDetails) -> tuple[int, str]:
         return document.line(path[:-1]), f"{_shown(name)} is missing"
     # "Value error, " stands before what our own readers say.
     why = KINDS.get(kind) or error["msg"].removeprefix("Value error, ")
-    return document.line(path), f"{name!r} cannot be {_shown(error['input'])}: {why}"
+    value = error["input"]
+    if isinstance(value, dict | list) and not why.startswith("it is "):  # of something in it
+        part = next((key for key in value if why.startswith(repr(key))), None)
+        line = document.line(path) if part is None else document.line((*path, part), of_key=True)
+        return line, f"{name!r}: {why}"
+    return document.line(path), f"{name!r} cannot be {_shown(value)}: {why}"
 
 
 def _shown(value: object) -> str:

@@ -12,10 +12,14 @@ from ..bisection.applying import Applied, applied
 from ..bisection.suspicion import CACHES
 from ..errors import HangbisectError, UsageError
 from ..facts import Trial
+from ..steering import ASKED, read, written
+from ..steering import VARIABLE as STEER
 from .between import free_now, wait_until_free
 from .isolation_plan import OWN_CACHES, Plan
 from .starts import Ask
 from .trial import try_setting
+
+_OWN = "caches"  # in a start's folder: those that it gets in the place of the shared ones
 
 
 class Starter:
@@ -45,20 +49,19 @@ class Starter:
         made = self._applied(ask, folder)
         shutil.rmtree(folder, ignore_errors=True)  # of a start that was interrupted
         limits = [seconds for seconds in (self._limit, left) if seconds is not None]
-        try:
-            trial = try_setting(
-                number,
-                made,
-                ask.setting,
-                ask.question,
-                folder,
-                limit=min(limits, default=None),
-                watch=self._watch,
-                stopping=self._stopping,
-            )
-        except OSError as error:
-            raise HangbisectError(f"start {number} cannot be made: {error}") from None
-        taken = wait_until_free(self._free_before, made.command, made.environment, self._stopping)
+        trial = try_setting(
+            number,
+            made,
+            ask.setting,
+            ask.question,
+            folder,
+            limit=min(limits, default=None),
+            watch=self._watch,
+            stopping=self._stopping,
+        )
+        shutil.rmtree(folder / _OWN, ignore_errors=True)  # perhaps gigabytes, and of no further use
+        environ = {**self._plan.environ, **made.environment}
+        taken = wait_until_free(self._free_before, made.command, environ, self._stopping)
         if taken:
             self._tell(f"going on although {taken}")
         return trial
@@ -66,11 +69,23 @@ class Starter:
     def _applied(self, ask: Ask, folder: Path) -> Applied:
         plan = self._plan
         toggles = {name: value for name, value in ask.setting.items() if name not in OWN_CACHES}
+        # Where the script does not overrule a variable, the rank side leaves the call as it is.
+        table = [replace(toggle, overruled=True) for toggle in plan.table]
         try:
-            made = applied(plan.command, toggles, plan.table, plan.environ, plan.ours)
+            made = applied(plan.command, toggles, table, plan.environ, plan.ours)
         except UsageError as error:
             raise HangbisectError(str(error), error.help) from None
         caches = {}
         if len(toggles) < len(ask.setting):
-            caches = {name: str(folder.resolve() / "caches" / name.lower()) for name in CACHES}
-        return replace(made, environment={**plan.environment, **made.environment, **caches})
+            caches = {name: str(folder.resolve() / _OWN / name.lower()) for name in CACHES}
+        whole = {**plan.environment, **made.environment, **caches, **self._asked(made)}
+        return replace(made, environment=whole)
+
+    def _asked(self, made: Applied) -> dict[str, str]:
+        """Return what lets a script of the user's own tell which toggles it comes to."""
+        plan = self._plan
+        if plan.ours:
+            return {}
+        asked = {toggle.name: ASKED for toggle in plan.table if toggle.told or toggle.in_code}
+        set_to = {**read(plan.environ.get(STEER, "")), **read(made.environment.get(STEER, ""))}
+        return {STEER: written({**asked, **set_to})}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -53,9 +54,10 @@ class Starts:
         budget: Budget,
         recorded: Sequence[Trial] = (),
         stopping: threading.Event | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`note` is called after every trial. `recorded` are trials of an isolation that was
-        interrupted: who asks for the same setting again gets them, in order.
+        interrupted: who asks for the same setting again gets them, in order. `clock` in seconds.
         """
         self.trials: list[Trial] = []
         self._start = start
@@ -63,16 +65,14 @@ class Starts:
         self._budget = budget
         self._recorded = list(recorded)
         self._stopping = stopping or threading.Event()
+        self._clock = clock
+        # As if these had been made now: what was between them nobody knows any more.
+        self._began = clock() - sum(trial.seconds for trial in recorded)
 
     @property
     def all(self) -> tuple[Trial, ...]:
         """All trials, by number; the recorded ones too that nobody has asked for again yet."""
         return tuple(sorted((*self.trials, *self._recorded), key=lambda trial: trial.number))
-
-    @property
-    def seconds(self) -> float:
-        """What all of them took together."""
-        return sum(trial.seconds for trial in self.all)
 
     def start(self, ask: Ask) -> tuple[Trial, bool]:
         """Return what came of one more start, and whether it was made only now. Raises Enough."""
@@ -104,13 +104,13 @@ class Starts:
             raise Enough("interrupted", interrupted=True)
         most = self._budget.starts
         if most is not None and len(self.all) >= most:
-            raise Enough(f"--max-trials {most} are over")
+            raise Enough(f"--max-trials {most} is reached")
         if self._budget.seconds is None:
             return None
-        left = self._budget.seconds - self.seconds
+        left = self._budget.seconds - (self._clock() - self._began)
         if left <= 0:
             raise self._out_of_time()
         return left
 
     def _out_of_time(self) -> Enough:
-        return Enough(f"--max-time {duration(self._budget.seconds or 0.0)} is over")
+        return Enough(f"--max-time {duration(self._budget.seconds or 0.0)} is reached")

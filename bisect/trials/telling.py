@@ -33,15 +33,15 @@ def told(
     outcome = _outcome(found, trials, seen, end)
     sure = found is not None and found.outcome in ("found", "stopped")
     change = dict(found.change) if found and sure else {}
-    confirmed = found is not None and found.with_change.starts > 0
+    confirmed = found is not None and found.with_change.starts + found.with_change.others > 0
     return Isolation(
         outcome=outcome,
         command=plan.command,
         trials=trials,
         seconds=sum(trial.seconds for trial in trials),
         seen=seen,
-        changes=_changes(change, usable.remedies),
-        paste=_paste(plan, change),
+        changes=_changes(change, plan, usable.remedies),
+        paste=_paste(plan, change, usable.remedies),
         with_it=_count(found.with_change) if found and confirmed else None,
         without=_count(found.without) if found and confirmed else None,
         p_value=found.p_value if found else None,
@@ -55,8 +55,8 @@ def told(
         else (),
         unused=usable.unused,
         described=tuple(described(one, usable.probes) for one in found.described) if found else (),
-        why=why or _why(outcome, found, trials, seen, end),
-        next=_next(outcome, plan, trials),
+        why=why or _why(outcome, found, trials, seen, end, flaky),
+        next=_next(outcome, plan, trials, any(_in_code(plan, usable.remedies, change).values())),
         options=plan.options,
     )
 
@@ -75,8 +75,9 @@ def _outcome(
     return "not_isolated"
 
 
-def _changes(change: Setting, remedies: Sequence[Toggle]) -> tuple[Change, ...]:
+def _changes(change: Setting, plan: Plan, remedies: Sequence[Toggle]) -> tuple[Change, ...]:
     by_name = {toggle.name: toggle for toggle in remedies}
+    in_code = _in_code(plan, remedies, change)
     found = []
     for name, value in change.items():
         if {name: value} == OWN_CACHES:
@@ -84,17 +85,32 @@ def _changes(change: Setting, remedies: Sequence[Toggle]) -> tuple[Change, ...]:
             found.append(Change(name, "filesystem", "shared", value, cost))
         elif name in by_name:
             toggle = by_name[name]
-            found.append(Change(name, toggle.component, before(toggle), value, toggle.cost))
+            as_run = before(toggle)
+            found.append(Change(name, toggle.component, as_run, value, toggle.cost, in_code[name]))
     return tuple(found)
 
 
-def _paste(plan: Plan, change: Setting) -> str:
+def _in_code(plan: Plan, remedies: Sequence[Toggle], change: Setting) -> dict[str, str]:
+    """Return what each toggle of the change is in the code, "" where a variable or an argument of
+    the command says it.
+    """
+    by_name = {} if plan.ours else {toggle.name: toggle for toggle in remedies}
+    return {
+        name: by_name[name].change_in_code(value) if name in by_name else ""
+        for name, value in change.items()
+    }
+
+
+def _paste(plan: Plan, change: Setting, remedies: Sequence[Toggle]) -> str:
     """Return the command with the change, ready to paste; "" if there is none."""
     if not change:
         return ""
     toggles = {name: value for name, value in change.items() if name not in OWN_CACHES}
-    made = applied(plan.command, toggles, plan.table, plan.environ, plan.ours)
-    first = [f"{name}=$(mktemp -d)" for name in CACHES if len(toggles) < len(change)]
+    known = {toggle.name: toggle for toggle in remedies}
+    table = [known.get(toggle.name, toggle) for toggle in plan.table]
+    made = applied(plan.command, toggles, table, plan.environ, plan.ours)
+    first = [f"cd {shlex.quote(plan.folder)} &&"] if plan.folder else []
+    first += [f"{name}=$(mktemp -d)" for name in CACHES if len(toggles) < len(change)]
     own = dict(plan.environment)
     if "PATH" in own:  # whose rest is the person's own
         first.append(f'PATH={shlex.quote(own.pop("PATH").partition(":")[0])}:"$PATH"')
@@ -103,7 +119,7 @@ def _paste(plan: Plan, change: Setting) -> str:
 
 
 def _count(starts: Counted) -> Count:
-    return Count(starts.starts, starts.hangs)
+    return Count(starts.starts + starts.others, starts.hangs, starts.others)
 
 
 def _not_it(found: Found | None, remedies: Sequence[Toggle]) -> tuple[str, ...]:
@@ -112,6 +128,8 @@ def _not_it(found: Found | None, remedies: Sequence[Toggle]) -> tuple[str, ...]:
 
 def _safest(name: str, remedies: Sequence[Toggle]) -> str:
     """Return "wandb=off" for the toggle of that name."""
+    if name in OWN_CACHES:
+        return f"{name}={OWN_CACHES[name]}"
     found = next((toggle for toggle in remedies if toggle.name == name), None)
     return f"{name}={found.values[-1]}" if found else name
 
@@ -121,9 +139,9 @@ def described(one: Described, probes: Sequence[Toggle]) -> str:
     toggle = next((probe for probe in probes if probe.name == one.probe), None)
     before_it = one.hangs or (before(toggle) if toggle else None)
     safest = toggle.values[-1] if toggle else ""
-    if one.probe == "world_size":
+    if toggle is not None and toggle.unit:
         if one.passes is not None:
-            from_ = f"at {before_it} ranks" if before_it else "as you run it"
+            from_ = f"at {before_it} {toggle.unit}" if before_it else "as you run it"
             return f"hangs {from_}, not at {one.passes}"
         return f"hangs at {safest} too" if one.result == "hang" else _fails(one, safest)
     if one.passes is not None:
@@ -144,23 +162,33 @@ def _why(
     trials: Sequence[Trial],
     seen: Seen | None,
     end: Enough | None,
+    flaky: bool,
 ) -> str:
     """Return in a sentence why it is not isolated, "" where it is."""
     if outcome == "isolated":
         return ""
+    if outcome == "hangs_all_safe":
+        unknown = f"; what describes it is not all known: {end}" if end is not None else ""
+        return f"no toggle avoids it{_component(seen)}{unknown}"
     if end is not None:
-        return f"{end}{_best(found)}"
+        return f"{end}{_hung_as_run(found) if flaky else ''}{_best(found)}"
     if outcome == "no_hang":
         return "as you run it it was past its start-up every time"
-    if outcome == "hangs_all_safe":
-        return f"no toggle avoids it{_component(seen)}"
     answer = found.outcome if found else ""
+    if found is not None and answer == "not confirmed":
+        where = "without it" if found.with_change.starts else "with it"
+        return (
+            f"{words(found.change)} avoided it, and was not confirmed: no start {where} that was "
+            f"to confirm it {'hung' if found.with_change.starts else 'passed'}"
+        )
     if answer == "harmed":
         last = next((t for t in reversed(trials) if t.result == "other"), None)
         told = f": {last.why}" if last else ""
         return f"with all safe it fails in another way{told}"
     if answer == "comes and goes":
         return "under one setting it hung and passed"
+    if found is not None and answer == "passes" and found.without.hangs:
+        return f"it hangs too seldom to be searched{_hung_as_run(found)}"
     if answer == "passes":
         return "no hang was seen as you run it"
     if answer == "ends otherwise":
@@ -168,9 +196,16 @@ def _why(
     return "nothing was found that avoids it"
 
 
+def _hung_as_run(found: Found | None) -> str:
+    """Return the end of a sentence: how often a hang that comes and goes has come."""
+    if found is None or not found.without.starts:
+        return ""
+    return f"; as you run it {found.without.hangs} of {found.without.starts} starts hung"
+
+
 def _best(found: Found | None) -> str:
     """Return the end of a sentence: what was known when it had to stop."""
-    if found is None or not found.change:
+    if found is None or found.outcome != "stopped" or not found.change:
         return ""
     sure = f" (p = {found.p_value:.2g})" if found.p_value is not None else ""
     return f"; the best so far, not proven: {words(found.change)}{sure}"
@@ -179,11 +214,16 @@ def _best(found: Found | None) -> str:
 def _component(seen: Seen | None) -> str:
     if seen is None or seen.component is None:
         return ""
-    return f"; it hangs in {seen.component}"
+    return f"; the component that hangs is {seen.component}"
 
 
-def _next(outcome: IsolationOutcome, plan: Plan, trials: Sequence[Trial]) -> str:
+def _next(outcome: IsolationOutcome, plan: Plan, trials: Sequence[Trial], in_code: bool) -> str:
     """Return the next step."""
+    if outcome == "isolated" and in_code:
+        return (
+            "make the change in the code; the command above shows it without. Attach the report "
+            "to an issue"
+        )
     if outcome == "isolated":
         return "take the command above; attach the report to an issue"
     if outcome == "interrupted":

@@ -9,10 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..bisection.applying import Applied
+from ..bisection.applying import Applied, is_ours
 from ..bisection.hang_place import place_of
 from ..bisection.trial_result import in_words, result_of
+from ..errors import NO_SUCH_PROGRAM, NOT_ALLOWED, CannotStart, HangbisectError
 from ..facts import HangPlace, Setting, Trial
+from ..monitor.known_hang import STEADY
+from ..monitor.own_steps import SCRIPT_RUNNING
+from ..rank.masking import mask_text
 from .launched import Launch, run
 from .run_files import read_evidence, seconds_at
 
@@ -46,19 +50,29 @@ def try_setting(
 
     The launch ends early: once every rank is past the place in question, and once the known hang
     is seen. `watch` are further options of the watch ({"stall": "10"}); `limit` is in seconds.
-    Raises OSError if there is no place for its run folder.
+    Raises CannotStart if the command cannot be started, HangbisectError if there is no place for
+    its run folder.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    launch = Launch(
-        command=applied.command,
-        run_dir=folder,
-        environment=applied.environment,
-        watch={"on-hang": "end", **(watch or {}), **_early_ends(question, folder)},
-        limit=limit,
-        folder=start_in,
-    )
-    ended = run(launch, stopping)
+    ours = is_ours(applied.command)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        launch = Launch(
+            command=applied.command,
+            run_dir=folder,
+            environment=applied.environment,
+            watch={**_at_first(ours), **(watch or {}), **_early_ends(question, folder, ours)},
+            limit=limit,
+            folder=start_in,
+        )
+        ended = run(launch, stopping)
+    except OSError as error:
+        raise HangbisectError(
+            f"start {number} cannot be made in {folder}: {error.strerror or error}",
+            "Name another folder with --run-dir.",
+        ) from None
     verdict = ended.verdict
+    if verdict is None and ended.status in (NOT_ALLOWED, NO_SUCH_PROGRAM):
+        raise CannotStart(ended.trouble, ended.status)
     hung = place_of(verdict, read_evidence(folder)) if _hangs(verdict) and verdict else None
     known = question.place
     return Trial(
@@ -70,19 +84,39 @@ def try_setting(
         command=applied.command,
         environment=dict(applied.environment),
         run_dir=str(folder),
-        why=in_words(verdict, ended.trouble),
+        why=mask_text(in_words(verdict, ended.trouble)),
         place=hung,
         at_place=seconds_at(folder, known) if known else None,
     )
 
 
-def _early_ends(question: Question, folder: Path) -> dict[str, str]:
+def _at_first(ours: bool) -> dict[str, str]:
+    """Return the options of a start of which it is not known where it may hang: a script of the
+    user's own has shown that it does not once it trains (with --keep-watching: at its end).
+    """
+    return {"on-hang": "end"} if ours else {"on-hang": "end", "past": STEADY}
+
+
+def _past(place: HangPlace, ours: bool) -> str:
+    """Return what a start need not go beyond, "" if it has to come to its end.
+
+    A script of the user's own that hangs before it told of any step, or between two, has shown what
+    it was asked once it trains.
+    """
+    name = place.phase or place.checkpoint
+    if ours:
+        return "" if name in (None, "launcher", *_LAST) else str(name)
+    return STEADY if name in (None, "launcher", SCRIPT_RUNNING) else str(name)
+
+
+def _early_ends(question: Question, folder: Path, ours: bool) -> dict[str, str]:
     """Return the options by which a trial ends as soon as its question is answered."""
     place = question.place
-    if place is None or place.checkpoint in (None, "launcher"):
+    if place is None:
         return {}
-    name = place.phase or place.checkpoint
-    ends = {"past": str(name)} if name not in _LAST else {}
+    ends = {"past": past} if (past := _past(place, ours)) else {}
+    if place.checkpoint in (None, "launcher"):
+        return ends
     if question.still is not None and place.stacks:
         file = folder / KNOWN_HANG
         file.write_text(

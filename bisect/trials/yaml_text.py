@@ -57,7 +57,9 @@ def read(text: str) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = " ".join(part for part in (error.context, error.problem) if part)
-        raise NotReadable(mark.line + 1 if mark else 1, f"it is no YAML: {problem}") from None
+        last = text.rstrip().count("\n") + 1  # what has no end is missed only after it
+        line = min(mark.line + 1, last) if mark else 1
+        raise NotReadable(line, f"it is no YAML: {problem}") from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         character = f"U+{error.character:04X}"

@@ -50,7 +50,8 @@ CASE = Case(
         waits_for=("socket",),
         detail="ESTABLISHED",
         cause=("hub-silent",),
-        avoids=("hub=offline",),
+        # No toggle avoids it: the download that stopped has moved refs/main to a snapshot without
+        # this file, and offline the job ends with an error.
     ),
     uses={"tokenizer": "tokenizer"},
     options=("--tokenizer", "people/small", "--until", "tokenizer"),

@@ -40,7 +40,7 @@ CASE = Case(
         waits_for=("lock",),
         detail=r"\.lock",
         cause=("file-lock-held",),
-        avoids=("hub=offline",),
+        avoids=("hub=offline", "caches=own"),
     ),
     options=("--tokenizer", "people/small", "--until", "tokenizer"),
     stage=held,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 
 import pytest
 from hangbisect.bisection.applying import (
@@ -95,11 +96,33 @@ def test_in_a_users_own_command_the_environment_says_it() -> None:
     assert line("python train.py", compile="off") == "TORCHDYNAMO_DISABLE=1 python train.py"
 
 
-def test_what_nothing_in_the_environment_says_is_refused_with_the_next_step() -> None:
-    with pytest.raises(UsageError, match=r"wandb=rank0 cannot be applied: .*scenario file"):
-        line("torchrun train.py", wandb="rank0")
-    with pytest.raises(UsageError, match="num_workers=0 cannot be applied"):
-        line("torchrun train.py", num_workers="0")
+def test_what_no_variable_says_is_changed_inside_the_ranks_below_run() -> None:
+    assert line("torchrun train.py", num_workers="0", wandb="rank0", hub="offline") == (
+        "HF_HUB_OFFLINE=1 HANGBISECT_STEER=wandb=rank0,num_workers=0 "
+        "hangbisect run -- torchrun train.py"
+    )
+    assert line("torchrun -m bisect", num_workers="0") == "torchrun -m bisect --num-workers 0"
+
+
+def test_what_is_steered_already_stays_so() -> None:
+    environ = {"HANGBISECT_STEER": "strategy=ddp,num_workers=4"}
+    found = applied(THEIRS, {"num_workers": "0"}, TOGGLES, environ).environment
+    assert found == {"HANGBISECT_STEER": "strategy=ddp,num_workers=0"}
+    assert as_run(THEIRS, environ, TOGGLES)["num_workers"] == "4"
+    assert "strategy" not in as_run(THEIRS, {"HANGBISECT_STEER": "strategy=?"}, TOGGLES)
+
+
+def test_a_variable_that_the_script_overrules_is_changed_inside_the_ranks_as_well() -> None:
+    overruled = [replace(entry, overruled=True) for entry in TOGGLES]
+    found = applied(THEIRS, {"wandb": "offline"}, overruled).environment
+    assert found == {"WANDB_MODE": "offline", "HANGBISECT_STEER": "wandb=offline"}
+
+
+def test_what_nothing_outside_a_script_says_is_refused_with_the_next_step() -> None:
+    with pytest.raises(UsageError, match=r"make_logs_dir=rank0 cannot be .*scenario file"):
+        line("torchrun train.py", make_logs_dir="rank0")
+    with pytest.raises(UsageError, match="hub=rank0-first cannot be applied"):
+        line("torchrun train.py", hub="rank0-first")
 
 
 def test_a_toggle_or_value_that_there_is_not_is_named_with_the_nearest() -> None:

@@ -34,6 +34,15 @@ def test_a_users_own_toggle_puts_its_words_at_the_end() -> None:
     assert {t.name for t in usable(THEIRS, {}, (CACHE, HYDRA))[0]} == {"cache", "devices"}
 
 
+def test_the_first_value_is_as_it_is_run_where_nothing_of_the_toggle_is_there() -> None:
+    with_words = own_toggle("cache", words={"with": ("--cache",), "none": ("--no-cache",)})
+    by_variable = own_toggle("c", words={}, environment={"with": {"C": "1"}, "none": {"C": "0"}})
+    assert as_run(THEIRS, {}, (with_words, by_variable)) == {"cache": "with", "c": "with"}
+    assert [t.values for t in usable(THEIRS, {}, (with_words,))[0]] == [("with", "none")]
+    size = own_toggle("size", words={"large": ("--size=9",), "small": ("--size=1",)})
+    assert as_run((*THEIRS, "--size", "5"), {"C": "7"}, (size, by_variable)) == {}
+
+
 def test_words_that_replace_nothing_one_could_name_are_refused() -> None:
     with pytest.raises(UsageError, match="begin with a flag"):
         own_toggle("x", words={"on": (), "off": ("plain",)})

@@ -73,6 +73,7 @@ def test_the_rest_takes_as_long_a_cell_as_those_before() -> None:
     assert seconds_left([10.0, 20.0], [], 4, 1) == 60.0
     assert seconds_left([10.0, 20.0], [5.0, 0.0], 4, 2) == (10 + 15 + 60) / 2
     assert seconds_left([10.0], [30.0], 0, 1) == 0.0
+    assert seconds_left([0.2], [59.8], 2, 1) == 60.0  # one that goes on longer counts as well
 
 
 @given(st.lists(SECONDS, min_size=1), st.lists(SECONDS), st.integers(0, 99), st.integers(1, 9))

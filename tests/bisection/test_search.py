@@ -285,8 +285,40 @@ def test_a_crash_when_it_is_confirmed_counts_for_nothing() -> None:
     with_change: Iterator[Result] = iter(["pass", "pass", "other", "pass"])
     found = search([STRATEGY], lambda setting, _: next(with_change) if setting else "hang")
     assert found.outcome == "found"
-    assert found.with_change == Starts(0, 2)
+    assert found.with_change == Starts(0, 2, 1)
     assert found.p_value == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("crashes", ["with it", "without it"])
+def test_where_every_start_that_is_to_confirm_it_crashes_it_is_not_found(crashes: str) -> None:
+    def test(setting: Setting, why: str) -> Result:
+        if why.startswith("confirms") and (bool(setting) == (crashes == "with it")):
+            return "other"
+        return "pass" if setting else "hang"
+
+    found = search([STRATEGY], test)
+    assert found.outcome == "not confirmed"
+    assert found.change == {"strategy": "ddp"}
+    assert found.p_value is None
+    counts = found.with_change if crashes == "with it" else found.without
+    assert counts == Starts(0, 0, 3)
+
+
+def test_without_starts_that_confirm_it_is_found_and_has_no_p_value() -> None:
+    found = search([STRATEGY], Job(lambda setting: "strategy" in setting), confirm=0)
+    assert (found.outcome, found.p_value) == ("found", None)
+
+
+@pytest.mark.parametrize("more", range(4))
+def test_what_was_found_stands_where_the_search_ends_among_the_probes(more: int) -> None:
+    job = Job(lambda setting: "strategy" in setting or setting.get("world_size") == "1")
+    backend = Choice("backend", ("gloo",))
+    whole = search([STRATEGY], job, probes=[RANKS, backend], confirm=1)
+    part = search([STRATEGY], job, probes=[RANKS, backend], confirm=1, max_trials=4 + more)
+    assert len(whole.tried) == 7
+    assert (part.outcome, part.change) == ("found", {"strategy": "ddp"})
+    assert part.p_value == whole.p_value is not None
+    assert part.described == whole.described[: {0: 0, 1: 0, 2: 1, 3: 2}[more]]
 
 
 @settings(max_examples=100)

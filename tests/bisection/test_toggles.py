@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from hangbisect.bisection.toggle import ANY
 from hangbisect.bisection.toggles import TOGGLES, Toggle, toggle
 from hangbisect.pipelines import find
 from hangbisect.rank.argument_types import Parser
@@ -64,6 +67,23 @@ def test_the_pipelines_that_read_a_flag_take_it(entry: Toggle) -> None:
     find("startup").add_arguments(parser)
     takes_it = entry.flag in parser.flags
     assert takes_it == bool(entry.flag and "startup" in entry.pipelines)
+
+
+@BY_NAME
+def test_what_is_changed_in_the_code_belongs_to_its_values(entry: Toggle) -> None:
+    assert {value for value, _ in entry.in_code} <= {*entry.values, ANY}
+    for value, change in entry.in_code:
+        assert change.isprintable()
+        assert ("VALUE" in change) == (value == ANY)
+
+
+def test_a_change_in_the_code_names_the_value() -> None:
+    assert toggle("num_workers").change_in_code("0") == "DataLoader(num_workers=0)"
+    assert toggle("wandb").change_in_code("rank0").startswith("wandb.init(mode='disabled') on")
+    assert toggle("wandb").change_in_code("offline") == ""  # WANDB_MODE says it
+    overruled = replace(toggle("wandb"), overruled=True)
+    assert overruled.change_in_code("offline") == "wandb.init(mode='offline')"
+    assert toggle("hub").change_in_code("offline") == ""
 
 
 def test_what_the_table_must_have_is_there() -> None:

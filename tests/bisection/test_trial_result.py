@@ -42,3 +42,6 @@ def test_how_a_run_ended_is_told_in_a_line() -> None:
     past = verdict("ok", notes=["ended on purpose: every rank was past wandb_logger"])
     assert in_words(past, "") == "past wandb_logger"
     assert in_words(verdict("crash"), "out of memory") == "crash: out of memory"
+    assert in_words(verdict("crash"), "ValueError: no", with_outcome=False) == "ValueError: no"
+    told = "at checkpoint 12 (wrap) in all_reduce, ranks 1, 3"
+    assert in_words(hung, "", with_outcome=False) == told

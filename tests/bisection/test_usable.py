@@ -75,12 +75,14 @@ def test_each_other_one_has_its_reason() -> None:
 
 def test_of_a_users_own_command_only_what_can_be_said_to_it_is_left() -> None:
     left = named("torchrun --nproc_per_node=4 t.py", {"https_proxy": "p:1"}, Known(True, "h.org"))
-    assert left["wandb"].values == (AS_SET, "offline", "off")
+    assert left["wandb"].values == (AS_SET, "rank0", "offline", "off")
+    assert left["num_workers"].values == (AS_SET, "0")
+    assert left["strategy"].values == (AS_SET, "ddp")
     assert left["hub"].values == (AS_SET, "offline")
     assert left["world_size"].values == ("4", "2", "1")
     assert left["proxy"].values == ("as-set", "excepted:h.org", "off")
     assert left["nccl_ib_disable"].values == ("0", "1")
-    assert not {"num_workers", "strategy", "make_logs_dir", "attention", "barriers"} & set(left)
+    assert not {"make_logs_dir", "barriers"} & set(left)
 
 
 def test_what_parts_the_nodes_is_of_no_use_to_a_job_of_several() -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from hangbisect.bisection.isolation import Isolation
+from hangbisect.bisection.reached import Reached
 from hangbisect.facts import HangPlace, Result, Setting, Trial
 from hangbisect.trials.isolating import Isolating
 from hangbisect.trials.isolation_plan import Plan
@@ -40,14 +41,18 @@ class Job:
         self.said: list[str] = []
         self.questions: list[Sequence[str]] = []
         self.verdict: Mapping[str, Any] = VERDICT
+        self.reached: Reached | None = None  # what a script of the user's own comes to
         self.agrees = True
         self.stopping = threading.Event()
         self._behaves = behaves
         self._seconds = seconds
+        self.between = 0.0  # seconds from the end of a start to the next one
+        self.now = 0.0
 
     def start(self, number: int, ask: Ask, left: float | None) -> Trial:
         self.asked.append(ask)
         self.limits.append(left)
+        self.now += self._seconds + self.between
         result = self._behaves(ask.setting, number)
         return Trial(
             number=number,
@@ -70,9 +75,11 @@ class Job:
             tell=self.said.append,
             keep=self.kept.append,
             verdict_of=lambda trial: self.verdict,
+            reached_by=lambda trial: self.reached,
             may_go_on=self._may_go_on,
             recorded=recorded,
             stopping=self.stopping,
+            clock=lambda: self.now,
         ).run()
 
     def _may_go_on(self, lines: Sequence[str]) -> bool:

@@ -68,3 +68,13 @@ def test_a_temporary_folder_has_room_for_the_path_of_a_socket() -> None:
         assert len(str(folder / "hangbisect-0123456789ab" / "socket")) < 107
     finally:
         folder.rmdir()
+
+
+def test_temporary_folders_that_nobody_removed_are_removed_at_the_end() -> None:
+    scratch = Scratch()
+    one, two = scratch.folder(), scratch.folder()
+    scratch.remove(one)
+    assert (one.exists(), two.exists()) == (False, True)
+    (two / "file").touch()
+    scratch.remove()
+    assert not two.exists()

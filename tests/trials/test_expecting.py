@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hangbisect.bisection.effort import expected
+from hangbisect.bisection.flaky import expected_starts
 from hangbisect.facts import Trial
 from hangbisect.trials.expecting import flaky_lines, lines
 from hangbisect.trials.isolation_plan import usable_toggles
@@ -22,6 +23,17 @@ def test_starts_minutes_gpus_and_what_is_written_are_told() -> None:
     assert "none longer than 1 min 0 s" in told
     assert "below iso" in told
     assert "--output-dir /data/out" in told
+
+
+def test_for_a_hang_that_comes_and_goes_its_own_search_is_told() -> None:
+    remedies = usable_toggles(plan(command=COMMAND, ours=False)).remedies
+    options = {"folder": "iso", "limit": 60.0, "gpus": 8}
+    told = "\n".join(lines(COMMAND, {}, remedies, 3, **options, flaky=0.95))  # type: ignore[arg-type]
+    starts = expected_starts(len(remedies), 0.1)
+    assert f"about {starts} times if it hangs in one start of ten" in told
+    assert f"that is {starts} min" in told
+    assert "29 clean starts" in told
+    assert f"about {expected(remedies, 3).about} times" not in told
 
 
 def test_more_toggles_and_more_confirmation_are_more_starts() -> None:

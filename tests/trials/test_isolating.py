@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from hangbisect.bisection.effort import expected
-from hangbisect.bisection.isolation import Isolation
+from hangbisect.bisection.isolation import Count, Isolation
+from hangbisect.bisection.toggles import TOGGLES, own_toggle
 from hangbisect.facts import Result, Setting
 from hangbisect.trials.isolation_plan import Plan, usable_toggles
 from hangbisect.trials.starts import Budget
@@ -121,7 +122,14 @@ def test_no_start_gets_more_time_than_is_left() -> None:
     job = Job(hangs_unless(WANDB), seconds=10.0)
     isolation = job.isolate(plan(budget=Budget(seconds=25.0)))
     assert job.limits == [25.0, 15.0, 5.0]
-    assert "--max-time 25 s is over" in isolation.why
+    assert "--max-time 25 s is reached" in isolation.why
+
+
+def test_what_passes_between_two_starts_is_time_as_well() -> None:
+    job = Job(hangs_unless(WANDB), seconds=10.0)
+    job.between = 5.0
+    job.isolate(plan(budget=Budget(seconds=40.0)))
+    assert job.limits == [40.0, 25.0, 10.0]
 
 
 def test_what_is_known_is_kept_after_every_start() -> None:
@@ -168,12 +176,61 @@ def test_a_lock_in_a_cache_is_answered_with_caches_of_its_own() -> None:
 
 def test_a_lock_that_is_elsewhere_leaves_each_start_with_caches_of_its_own() -> None:
     job = Job(hangs_unless(WANDB))
-    waits_for = {"kind": "lock", "detail": "/home/a/.triton/cache/x.lock"}
-    job.verdict = {**job.verdict, "waits_for": waits_for}
+    job.verdict = {**job.verdict, **LOCK}
     isolation = job.isolate(plan())
     assert found(isolation) == {"wandb": "offline"}
     assert all(ask.setting.get("caches") == "own" for ask in job.asked[1:])
     assert "caches" not in isolation.paste
+
+
+LOCK = {"waits_for": {"kind": "lock", "detail": "/home/a/.triton/cache/x.lock"}}
+
+
+@pytest.mark.parametrize("last", ["confirm", "crash", "budget"])
+def test_own_caches_are_not_called_proven_where_nothing_confirmed_it(last: str) -> None:
+    def behaves(setting: Setting, number: int) -> Result:
+        if last == "crash" and number > 2:
+            return "other"
+        return hangs_unless({"caches": ("own",)})(setting, number)
+
+    job = Job(behaves)
+    job.verdict = {**job.verdict, **LOCK}
+    made = plan(confirm=0) if last == "confirm" else plan()
+    if last == "budget":
+        made = plan(budget=Budget(starts=3))
+    isolation = job.isolate(made)
+    assert isolation.outcome == ("isolated" if last == "confirm" else "not_isolated")
+    assert isolation.p_value is None
+    assert last == "confirm" or "caches=own" in isolation.why
+
+
+@pytest.mark.parametrize("with_it", [True, False])
+def test_what_only_crashes_where_it_is_confirmed_is_not_isolated(with_it: bool) -> None:
+    def behaves(setting: Setting, number: int) -> Result:
+        if number > 5 and bool(setting) == with_it:
+            return "other"
+        return hangs_unless(WANDB)(setting, number)
+
+    isolation = Job(behaves).isolate(plan())
+    assert isolation.outcome == "not_isolated"
+    assert "wandb=offline avoided it, and was not confirmed" in isolation.why
+    count = isolation.with_it if with_it else isolation.without
+    assert count == Count(starts=3, hangs=0, others=3)
+    assert isolation.p_value is None
+
+
+def test_what_is_confirmed_stands_when_the_starts_are_used_up_by_probes() -> None:
+    job = Job(hangs_unless(WANDB, {"world_size": ("1",)}))
+    isolation = job.isolate(plan(describe=True, budget=Budget(starts=11)))
+    assert len(job.asked) == 11
+    assert isolation.outcome == "isolated"
+    assert found(isolation) == {"wandb": "offline"}
+
+
+def test_that_no_toggle_avoids_it_is_said_though_no_start_is_left_for_probes() -> None:
+    isolation = Job(lambda setting, number: "hang").isolate(plan(budget=Budget(starts=2)))
+    assert isolation.outcome == "hangs_all_safe"
+    assert "--max-trials 2 is reached" in isolation.why
 
 
 def test_only_and_without_choose_toggles() -> None:
@@ -227,6 +284,49 @@ def test_a_first_start_without_a_hang_goes_on_as_one_that_comes_and_goes() -> No
     assert "barriers" not in isolation.paste
 
 
+def asked_first(job: Job) -> Setting:
+    """Return what is asked for first after the job as it is run, and all safe."""
+    settings = [
+        {name: value for name, value in ask.setting.items() if name != "barriers"}
+        for ask in job.asked
+    ]
+    changed = [setting for setting in settings if setting]
+    return next(setting for setting in changed if setting != changed[0])
+
+
+@pytest.mark.parametrize("flaky", [True, False])
+def test_the_diagnosis_of_the_first_hang_that_comes_and_goes_says_what_is_tried_first(
+    flaky: bool,
+) -> None:
+    job = Job(comes_and_goes(3))
+    isolation = job.isolate(plan(flaky=flaky))
+    assert found(isolation) == {"wandb": "offline"}
+    assert asked_first(job) == {"wandb": "off"}
+
+
+def test_the_host_of_a_hang_that_comes_and_goes_is_the_one_that_is_excepted() -> None:
+    def behaves(setting: Setting, number: int) -> Result:
+        safe = setting.get("proxy") in ("excepted:api.wandb.ai", "off")
+        return "hang" if number % 3 == 0 and not safe else "pass"
+
+    job = Job(behaves)
+    job.verdict = {**job.verdict, "try": [{"toggle": "proxy"}]}
+    isolation = job.isolate(plan(environ={"HTTPS_PROXY": "http://proxy:80"}, flaky=True))
+    assert found(isolation) == {"proxy": "excepted:api.wandb.ai"}
+
+
+def test_a_lock_in_a_cache_that_comes_and_goes_is_answered_with_caches_of_its_own() -> None:
+    def behaves(setting: Setting, number: int) -> Result:
+        return "hang" if number % 3 == 0 and setting.get("caches") != "own" else "pass"
+
+    job = Job(behaves)
+    job.verdict = {**job.verdict, **LOCK}
+    isolation = job.isolate(plan(flaky=True))
+    assert isolation.outcome == "isolated"
+    assert found(isolation) == {"caches": "own"}
+    assert asked_first(job) == {"caches": "own"}
+
+
 def test_a_users_own_command_has_no_barriers_to_turn_off() -> None:
     job = Job(comes_and_goes(3))
     isolation = job.isolate(a_users_own())
@@ -238,8 +338,16 @@ def test_who_does_not_agree_to_many_starts_gets_none() -> None:
     job = Job(comes_and_goes(3))
     job.agrees = False
     isolation = job.isolate(plan())
-    assert isolation.outcome == "no_hang"
+    assert isolation.outcome == "interrupted"
+    assert isolation.next == "hangbisect isolate --resume iso"
     assert len(job.asked) == 1
+
+
+def test_what_is_asked_for_as_one_that_comes_and_goes_is_not_asked_about_again() -> None:
+    job = Job(comes_and_goes(3))
+    job.agrees = False
+    assert job.isolate(plan(flaky=True)).outcome == "isolated"
+    assert job.questions == []
 
 
 def test_a_job_that_never_hangs_is_said_to_have_shown_no_hang() -> None:
@@ -265,7 +373,12 @@ def test_what_passes_once_while_it_is_confirmed_comes_and_goes() -> None:
 def test_few_starts_of_a_hang_that_comes_and_goes_prove_nothing() -> None:
     isolation = Job(comes_and_goes(3)).isolate(plan(budget=Budget(starts=20)))
     assert isolation.outcome == "not_isolated"
-    assert "--max-trials 20 are over" in isolation.why
+    assert "--max-trials 20 is reached; as you run it 4 of 11 starts hung" in isolation.why
+
+
+def test_a_hang_that_comes_seldom_is_counted() -> None:
+    isolation = Job(comes_and_goes(60)).isolate(plan())
+    assert isolation.why.startswith("it hangs too seldom to be searched; as you run it 3 of ")
 
 
 @given(st.sampled_from(sorted(t.name for t in usable_toggles(plan()).remedies)), st.data())
@@ -288,3 +401,27 @@ def test_it_always_ends_with_an_answer_that_the_job_confirms(
     assert isolation.outcome == "isolated"
     assert found(isolation) == {one: values[0] for one, values in needed.items()}
     assert set(isolation.harmful) == {f"{one}={remedies[one].values[-1]}" for one in harmful}
+
+
+def test_a_toggle_of_ones_own_comes_before_those_of_the_table() -> None:
+    mine = own_toggle("cache", words={"with": ("--cache",), "none": ("--no-cache",)})
+    own = plan(command=("torchrun", "train.py"), ours=False, table=(*TOGGLES, mine))
+    assert usable_toggles(own).remedies[0].name == "cache"
+    job = Job(hangs_unless({"cache": ("none",)}))
+    job.verdict = {**job.verdict, "component": None, "try": []}
+    isolation = job.isolate(own)
+    assert "cache" in job.asked[2].setting  # the first half
+    assert (isolation.changes[0].before, isolation.changes[0].value) == ("with", "none")
+
+
+def test_the_command_of_a_file_is_pasted_with_its_folder_and_interpreter() -> None:
+    launcher = plan(
+        command=("/l/torchrun", "-m", "bisect"),
+        environment={"NNODES": "1", "PATH": "/my venv/bin:/usr/bin"},
+        folder="/my work",
+    )
+    isolation = Job(hangs_unless(WANDB)).isolate(launcher)
+    assert isolation.paste == (
+        "cd '/my work' && PATH='/my venv/bin':\"$PATH\" NNODES=1 "
+        "/l/torchrun -m bisect --wandb offline"
+    )

@@ -69,16 +69,19 @@ def test_trials_are_read_as_they_were(tmp_path: Path) -> None:
 
 
 def test_a_secret_in_the_command_is_not_written(tmp_path: Path) -> None:
-    secret = "abcdef0123456789"
+    secret, token = "abcdef0123456789", f"hf_{'a1' * 12}"
     command = ("torchrun", "train.py", "--api-key", secret)
-    trial = Trial(1, {}, "hang", "hang", 1.0, command, {"WANDB_API_KEY": secret}, "x")
+    why = f"crash: no such key {secret}, {token}"
+    trial = Trial(1, {}, "hang", "hang", 1.0, command, {"WANDB_API_KEY": secret}, "x", why)
     pasted = f"WANDB_API_KEY={secret} {' '.join(command)}"
     found = replace(isolation(), command=command, paste=pasted, next=pasted, trials=(trial,))
+    found = replace(found, outcome="not_isolated", why=f"as you run it: {why}")
     record = IsolationRecord(tmp_path)
     record.write(found)
     record.report(found)
     for file in tmp_path.iterdir():
         assert secret not in file.read_text(), file
+        assert token not in file.read_text(), file
     assert "--api-key" in (tmp_path / "report.md").read_text()
     assert read(tmp_path).is_masked
 

@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from hangbisect.facts import HangPlace
-from hangbisect.trials.run_files import read_evidence, read_verdict, seconds_at
+from hangbisect.trials.run_files import (
+    read_evidence,
+    read_verdict,
+    seconds_at,
+    told_of_toggles,
+)
 
 
 def verdict(outcome: str, attempt: int = 0) -> str:
@@ -63,3 +68,28 @@ def test_the_slowest_rank_tells_how_long_a_step_takes(tmp_path: Path) -> None:
     assert seconds_at(tmp_path, HangPlace("training", "wrap")) == 2.5
     assert seconds_at(tmp_path, HangPlace("training", "first_batch")) is None
     assert seconds_at(tmp_path, HangPlace(None)) is None
+
+
+def test_in_a_script_of_ones_own_a_step_lasts_until_it_ends(tmp_path: Path) -> None:
+    wandb = {"step": "wandb_init", "k": 1, "checkpoint": "wandb_logger", "phase": None}
+    inner = {"step": "hub_download", "k": 1, "checkpoint": None, "phase": None}
+    events(
+        tmp_path,
+        {"t": "begin", "rank": 0, "at": 1.0, **wandb},
+        {"t": "begin", "rank": 0, "at": 2.0, **inner},
+        {"t": "end", "rank": 0, "at": 3.0, "step": "hub_download", "k": 1},
+        {"t": "begin", "rank": 1, "at": 1.0, **wandb},
+        {"t": "end", "rank": 0, "at": 5.0, "step": "wandb_init", "k": 1},
+    )
+    assert seconds_at(tmp_path, HangPlace("wandb_logger")) == 4.0
+    assert seconds_at(tmp_path, HangPlace("hub_download")) == 1.0
+    assert seconds_at(tmp_path, HangPlace("tokenizer")) is None
+
+
+def test_what_ranks_told_of_toggles_is_read_from_every_node(tmp_path: Path) -> None:
+    assert told_of_toggles(tmp_path) == ([], False)
+    for node, name in (("node-0", "num_workers=4"), ("node-1", "wandb")):
+        (tmp_path / node).mkdir()
+        hello = {"t": "hello", "rank": 0, "own": True}
+        events(tmp_path / node, hello, {"t": "toggle", "rank": 0, "name": name, "at": 1.0})
+    assert told_of_toggles(tmp_path) == (["num_workers=4", "wandb"], True)

@@ -117,6 +117,8 @@ def test_options_of_the_watch_are_those_of_the_command_line() -> None:
         ("rank: 2", "1: there is no key 'rank'; did you mean 'ranks'?"),
         ("ranks: 2\nranks: 3", "2: the key 'ranks' is there twice, first in line 1"),
         ("a: [", "1: it is no YAML: "),
+        ("a: [\n", "1: it is no YAML: "),
+        ("a: 1\nb: {c: [1, 2\n\n", "2: it is no YAML: "),
         ("ranks: two", "1: 'ranks' cannot be 'two': it is a whole number from 1"),
         ("ranks:", "1: 'ranks' cannot be empty: it is a whole number from 1"),
         ("ranks: [2]", "1: 'ranks' cannot be a list: it is a whole number from 1"),
@@ -126,15 +128,25 @@ def test_options_of_the_watch_are_those_of_the_command_line() -> None:
         ("title: t\ncommand: a && b", "2: 'command' cannot be 'a && b': no shell reads it, and"),
         ("command: A=1 python x.py", "1: 'command' cannot be 'A=1 python x.py': no shell reads"),
         ("command: python 'x", "1: 'command' cannot be \"python 'x\": it cannot be split into"),
-        ("command: []", "1: 'command' cannot be a list: it names no program"),
+        ("command: []", "1: 'command': it names no program"),
+        ("command:\ntitle: x", "1: 'command' cannot be empty: leave the key out, or say what"),
+        ("watch: {stall: }", "1: 'stall' cannot be empty: leave the key out, or say what it is"),
+        ("settings: [{name: x, launcher: ~}]", "1: 'launcher' cannot be empty: leave the key"),
+        ("command: [x, 'a', [b]]", "1: 'command' cannot be a list: it is a list of words, or"),
         ("command: x\npipeline: startup", "2: it names a pipeline and a command; it is one of"),
         ("command: x\narguments: y", "2: 'arguments' are a pipeline's"),
         ("command: x\nranks: 3", "2: 'ranks' is for a launcher, and 'command' is started"),
         ("arguments: --fast-dev-rum 1", "1: there is no argument '--fast-dev-rum'; did you mean"),
         ("arguments: --help", "1: --help walks nothing"),
-        ("environment: {1A: x}", "1: 'environment' cannot be a mapping: '1A' is no name of a"),
+        ("environment: {1A: x}", "1: 'environment': '1A' is no name of a variable"),
+        ("environment:\n  A: 1\n  A=B: 2", "3: 'environment': 'A=B' is no name of a variable"),
+        ("environment: [A]", "1: 'environment' cannot be a list: it is a mapping, NAME: VALUE"),
         ("watch: {stal: 3}", "1: there is no key 'stal'; did you mean 'stall'?"),
         ("watch: {timeout: {trainr: 3}}", "1: there is no checkpoint or phase 'trainr'; did you"),
+        (
+            "command: torchrun -m bisect\nwatch:\n  timeout: {wandb_loger: 3}",
+            "3: there is no checkpoint or phase 'wandb_loger'; did you mean 'wandb_logger'?",
+        ),
         ("settings: [{name: x, toggles: {wand: off}}]", "1: there is no toggle 'wand'; did you"),
         ("settings:\n- name: x\n  toggles: {wandb: of}", "3: wandb=of cannot be applied: it is"),
         ("settings: [{toggles: {}}]", "1: 'name' is missing"),
@@ -148,9 +160,16 @@ def test_options_of_the_watch_are_those_of_the_command_line() -> None:
         ("axes: {ranks: 1}\nexclude: [{rank: 1}]", "2: it excludes 'rank', which is no axis; did"),
         ("axes: {ranks: 1}\nexclude: [{ranks: 2}]", "2: it excludes ranks=2, which is no value"),
         ("axes: {ranks: 1}\nexclude: [{ranks: 1}]", "2: every combination is excluded"),
+        ("command: x\naxes:\n  ranks: [1, 2]", "3: 'ranks' is for a launcher, and 'command' is"),
+        ("title: x\nlauncher: torchrn", "2: there is no launcher 'torchrn'; there are acc"),
+        ("settings:\n- name: x\n  launcher: sruns", "3: there is no launcher 'sruns'; there"),
+        ("axes:\n  launcher:\n  - srun\n  - mpirn", "4: there is no launcher 'mpirn'; there"),
+        ("launcher: python\nnodes: 2", "2: 'nodes' cannot be 2 where the launcher is python"),
+        ("settings:\n- name: x\n- {name: y, nodes: 2, launcher: python}", "3: 'nodes' cannot"),
+        ("axes:\n  nodes: [1, 2]\n  launcher: [srun, python]", "2: 'nodes' cannot be 2 where"),
         ("own_toggles: {wandb: {values: {a: , b: }}}", "1: 'wandb' cannot name a toggle of your"),
         ("own_toggles: {x: {values: {a: , b: }}}", "1: no value of the toggle 'x' changes"),
-        ("own_toggles: {x: {values: {a: {arguments: -a}}}}", "1: the toggle 'x' has 1 values"),
+        ("own_toggles: {x: {values: {a: {arguments: -a}}}}", "1: the toggle 'x' has one value: it"),
         ("own_toggles: {x: {value: 1}}", "1: there is no key 'value'; did you mean 'values'?"),
         ("isolate: {only: [wandb, proxi]}", "1: there is no toggle 'proxi'; did you mean 'proxy'"),
         ("isolate: {confidence: 2}", "1: 'confidence' cannot be '2': it is a number from 0.5"),
@@ -162,6 +181,15 @@ def test_what_is_wrong_is_said_with_its_line_and_the_nearest_right_word(
     text: str, said: str
 ) -> None:
     assert wrong(text).startswith(said)
+
+
+def test_a_launcher_at_a_path_is_looked_for_when_its_cell_is_started() -> None:
+    assert cells(right("launcher: ./nowhere"))[0].launcher == "./nowhere"
+    assert len(cells(right("command: x\naxes: {ranks: [1, 2], launcher: [srun, ./mine]}"))) == 4
+    without = (
+        "axes: {nodes: [1, 2], launcher: [srun, python]}\nexclude: [{nodes: 2, launcher: python}]"
+    )
+    assert len(cells(right(without))) == 3
 
 
 def test_too_many_cells_are_refused_before_any_is_made() -> None:
@@ -182,6 +210,9 @@ def test_a_file_that_is_not_there_is_said_with_the_nearest_name(tmp_path: Path) 
     (tmp_path / "mine.yaml").write_text("ranks: 2")
     with pytest.raises(UsageError, match=r"did you mean '.*/mine.yaml'"):
         scenario_file.load(str(tmp_path / "min.yaml"))
+    with pytest.raises(UsageError) as raised:
+        scenario_file.load(str(tmp_path / "other.yaml"))
+    assert "did you mean" not in str(raised.value)
 
 
 def test_only_a_file_is_read_so_that_nothing_is_waited_for(tmp_path: Path) -> None:

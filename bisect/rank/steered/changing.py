@@ -1,0 +1,103 @@
+"""Put the changes of toggles into the calls that they are about, once those are there."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from ...steering import IN_CODE
+from ..after_import import after_import
+from ..torch_functions import parameters
+from ..torch_functions import replace as replace_torchs
+from ..watched.wrapping import HIDDEN
+from .call import Call, Said
+from .row import Row
+from .table import TABLE
+
+Function = Callable[..., Any]
+
+
+def steer(wanted: Mapping[str, str], tell: Callable[[str], None]) -> None:
+    """Change the calls of the toggles in `wanted` to their values, whenever they are made."""
+    steering = _Steering(wanted, tell)
+    by_module: dict[str, list[Row]] = {}
+    for row in TABLE:
+        if row.toggle in wanted:
+            by_module.setdefault(row.module, []).append(row)
+    for name, rows in by_module.items():
+        after_import(name, functools.partial(steering.take, rows))
+
+
+class _Steering:
+    """What is wanted, and what has been told."""
+
+    def __init__(self, wanted: Mapping[str, str], tell: Callable[[str], None]) -> None:
+        self._wanted = wanted
+        self._tell = tell
+        self._told: set[str] = set()
+
+    def take(self, rows: Sequence[Row], module: ModuleType) -> None:
+        """Put the changes of `rows` into the calls that `module` defines; raises nothing."""
+        for attribute in dict.fromkeys(row.attribute for row in rows):
+            mine = [row for row in rows if row.attribute == attribute]
+            with contextlib.suppress(Exception):
+                if attribute:
+                    _replace(module, attribute, functools.partial(self._steered, mine))
+                else:
+                    self._change(mine, Call((), (), {}))
+
+    def _steered(self, rows: Sequence[Row], function: Function) -> Function:
+        names = parameters(function)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            made = self._change(rows, Call(names, args, kwargs))
+            if made.answered:
+                return made.answer
+            try:
+                return function(*made.args, **made.kwargs)
+            except BaseException as error:
+                # Raised again without our own frame, which Python has just added.
+                if error.__traceback__ is not None:
+                    error.__traceback__ = error.__traceback__.tb_next
+                raise
+
+        call.__code__ = call.__code__.replace(co_filename=HIDDEN)
+        wrapper: Any = functools.wraps(function)(call)
+        wrapper._torchdynamo_disable = True  # nothing of us is compiled
+        return wrapper  # type: ignore[no-any-return]  # a function, whatever else
+
+    def _change(self, rows: Sequence[Row], call: Call) -> Call:
+        """Return the call as it is to be made; a change that fails is left out."""
+        for row in rows:
+            with contextlib.suppress(Exception):
+                said = row.change(call, self._wanted[row.toggle])
+                if said is not None:
+                    self._reached(row.toggle, said)
+        return call
+
+    def _reached(self, toggle: str, said: Said) -> None:
+        words = [f"{toggle}={said.value}" if said.value else toggle]
+        words += [toggle + IN_CODE] if said.in_code else []
+        for word in words:
+            if word not in self._told:
+                self._told.add(word)
+                self._tell(word)
+
+
+def _replace(module: ModuleType, attribute: str, made: Callable[[Function], Function]) -> None:
+    """Put made(function) in the place of what `module` defines; in a class, it stays the class."""
+    if module.__name__ == "torch.distributed.distributed_c10d":
+        replace_torchs(module, attribute, lambda function, depth: made(function))
+        return
+    *owners, name = attribute.split(".")
+    owner: Any = module
+    for one in owners:
+        owner = getattr(owner, one)
+    found = vars(owner)[name]
+    if isinstance(found, classmethod | staticmethod):
+        setattr(owner, name, type(found)(made(found.__func__)))
+    else:
+        setattr(owner, name, made(found))

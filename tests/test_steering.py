@@ -1,0 +1,20 @@
+"""The words in which toggles are told to processes."""
+
+from __future__ import annotations
+
+from hangbisect.steering import read, written
+from hypothesis import given
+from hypothesis import strategies as st
+
+NAMES = st.from_regex(r"[a-z_]+", fullmatch=True)
+VALUES = st.from_regex(r"[a-z0-9?_-]+", fullmatch=True)
+
+
+@given(st.dictionaries(NAMES, VALUES))
+def test_what_is_written_is_read(setting: dict[str, str]) -> None:
+    assert read(written(setting)) == setting
+
+
+def test_what_says_nothing_is_left_out() -> None:
+    assert read("") == {}
+    assert read("a, =3,b=,c=1 , d = 2") == {"c": "1", "d": "2"}
