@@ -137,10 +137,31 @@ def replacement(flag: str) -> Read:
     return read
 
 
+def function(flag: str) -> Read:
+    """Return a reader of module:function, as it stands."""
+
+    def read(text: str) -> str:
+        module, _, name = text.partition(":")
+        if not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
+            raise UsageError(f"{flag} cannot be {text!r}: it is module:function")
+        return text
+
+    return read
+
+
 def around_dashes(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return what stands before the first "--", for us, and what stands after it."""
     at = list(argv).index("--") if "--" in argv else len(argv)
     return list(argv[:at]), list(argv[at + 1 :])
+
+
+def dashes_missing(command: str, argv: Sequence[str], first: str) -> UsageError:
+    """Return the error for a command that begins with `first` and has no "--" before it."""
+    import shlex
+
+    at = list(argv).index(first)
+    words = ["hangbisect", command, *argv[:at], "--", *argv[at:]]
+    return UsageError(f"-- is missing before the command {first!r}", shlex.join(words))
 
 
 class Parser(argparse.ArgumentParser):
@@ -161,9 +182,15 @@ class Parser(argparse.ArgumentParser):
         """All long flags."""
         return [f for action in self._actions for f in action.option_strings if f[:2] == "--"]
 
+    def parse_first(self, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+        """Return what `argv` says, and the words that are not understood. Raises UsageError for
+        a value that is wrong.
+        """
+        return self.parse_known_args(self._dashed(argv))
+
     def parse_all(self, argv: Sequence[str]) -> argparse.Namespace:
         """Return what `argv` says. Raises UsageError for anything that is not understood."""
-        args, rest = self.parse_known_args(self._dashed(argv))
+        args, rest = self.parse_first(argv)
         if rest:
             name = rest[0].partition("=")[0]
             raise UsageError(

@@ -181,6 +181,23 @@ def master(environ: Mapping[str, str], dialect: str | None) -> str | None:
     return "".join(part or "" for part in first.groups()) or None if first else None
 
 
+def impossible(environ: Mapping[str, str], dialect: str | None) -> str:
+    """Return a sentence where the numbers of one launcher cannot be a rank of any job, else "".
+
+    A rank with such numbers would wait for others that never come.
+    """
+    if dialect is None:
+        return ""
+    mine, local, _ = DIALECTS[dialect][:3]
+    rank, within = number(environ, mine), number(environ, local)
+    if rank is not None and within is not None and within > rank:
+        return (
+            f"{local}={within} and {mine}={rank} contradict each other: no rank's number on its "
+            "node is higher than its number"
+        )
+    return _outside(environ, dialect)
+
+
 def contradictions(
     environ: Mapping[str, str], named: Sequence[str], dialect: str | None
 ) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from .after_import import after_import
+from .after_import import after_import, wait_no_more
 from .call_sites import CallSites
 from .group_streams import GroupStreams, Streams
 from .place import FOLDER_VARIABLE
@@ -32,12 +32,14 @@ from .torch_functions import (
     TO_ONE_PEER,
     Function,
     Maker,
+    Undo,
     around,
     inner_functions,
     parameters,
     replace,
     replace_attribute,
 )
+from .tracebacks import without_our_frame
 
 if TYPE_CHECKING:
     from .link import Link
@@ -82,11 +84,21 @@ class CollectiveLog:
         self._sites = CallSites(self.ring.text)
         self._shapes = TensorShapes(self.ring.text)
         self._inside: set[int] = set()  # ids of code: what it calls is a part of it
+        self._undo: list[Undo] = []
+        self._waiting: list[Callable[[ModuleType], None]] = []  # for modules
         os.register_at_fork(after_in_child=self.stop)
 
     def stop(self) -> None:
         """Log no more: a forked child has the same memory, and is no rank."""
         self.is_on = False
+
+    def uninstall(self) -> None:
+        """Log no more, and put torch's own functions back: a call costs what it did without us."""
+        self.is_on = False
+        wait_no_more(self._waiting)
+        while self._undo:
+            with contextlib.suppress(Exception):
+                self._undo.pop()()
 
     def install(self) -> None:
         """Log from when torch's modules are imported on."""
@@ -97,7 +109,9 @@ class CollectiveLog:
             ("torch.distributed.fsdp._fully_shard._fully_shard", self._log_fully_shard),
             ("torch.autograd", self._log_backward),
         ):
-            after_import(module, functools.partial(_quietly, then))
+            waiting = functools.partial(_quietly, then)
+            self._waiting.append(waiting)
+            after_import(module, waiting)
 
     # ---- what is logged ------------------------------------------------------------------------
 
@@ -110,23 +124,24 @@ class CollectiveLog:
             (TO_ONE_PEER, self._groups.to_peers),
         ):
             for name in [n for n in names if hasattr(c10d, n)]:
-                replace(c10d, name, self._maker(name, streams))
+                self._undo.append(replace(c10d, name, self._maker(name, streams)))
         for name in OF_NO_GROUP:
-            replace(c10d, name, self._maker(name))
+            self._undo.append(replace(c10d, name, self._maker(name)))
 
     def _log_ddp(self, module: Any) -> None:
         made = self._maker("ddp", self._groups.collective, "process_group")
-        replace_attribute(module.DistributedDataParallel, "__init__", made)
+        self._undo.append(replace_attribute(module.DistributedDataParallel, "__init__", made))
 
     def _log_fsdp(self, module: Any) -> None:
         made = self._maker("fsdp", self._groups.collective, "process_group")
-        replace_attribute(module.FullyShardedDataParallel, "__init__", made)
+        self._undo.append(replace_attribute(module.FullyShardedDataParallel, "__init__", made))
 
     def _log_fully_shard(self, module: Any) -> None:
-        replace_attribute(module, "fully_shard", self._maker("fsdp", self._groups.collective))
+        made = self._maker("fsdp", self._groups.collective)
+        self._undo.append(replace_attribute(module, "fully_shard", made))
 
     def _log_backward(self, module: Any) -> None:
-        replace_attribute(module, "backward", self._maker("backward"))
+        self._undo.append(replace_attribute(module, "backward", self._maker("backward")))
 
     def _maker(self, kind: str, streams: Streams | None = None, group_name: str = "group") -> Maker:
         def made(function: Function, depth: int) -> Function:
@@ -204,6 +219,9 @@ class CollectiveLog:
                 if may_hand_out and result is not None:
                     state = HANDED_OUT
                 return result
+            except BaseException as error:
+                without_our_frame(error)
+                raise
             finally:
                 if at:
                     memory[at + STATE_AT] = state

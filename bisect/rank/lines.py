@@ -48,7 +48,7 @@ class Lines:
         self.plain = "NO_COLOR" in os.environ
         self.quiet = False  # print nothing: the monitor sums up many ranks
         self.told: Callable[[str], None] = lambda text: None
-        self._place = place
+        self.place = place
         self._dropped = 0
         self._blocked = False
         self._is_cut = False  # a line was taken in part
@@ -65,7 +65,7 @@ class Lines:
         now = time.time()
         clock = time.strftime("%H:%M:%S", time.localtime(now)) + f".{int(now % 1 * 1000):03d}"
         elapsed = time.monotonic() - began.MONOTONIC
-        place = self._place
+        place = self.place
         return (
             f"[{clock}][+{elapsed:.3f}s][R{place.rank}/{place.world_size}]"
             f"[LR{place.local_rank}][PID:{os.getpid()}]"
@@ -75,8 +75,8 @@ class Lines:
         stamp = self.stamp()
         if self._dropped:
             line = f"({self._dropped} lines dropped: nobody read them) {line}"
-        if not self.plain and _is_terminal(self.fd, self._place):
-            stamp = f"\x1b[{_COLOURS[self._place.rank % len(_COLOURS)]}m{stamp}\x1b[0m"
+        if not self.plain and _is_terminal(self.fd, self.place):
+            stamp = f"\x1b[{_COLOURS[self.place.rank % len(_COLOURS)]}m{stamp}\x1b[0m"
         data = f"{stamp} {line}\n".encode(errors="replace")
         if self._is_cut:
             data = b"\n" + data

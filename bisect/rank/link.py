@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .place import FOLDER_VARIABLE, JOB_VARIABLE, Place
-from .started_monitor import Reached, reach
+from .started_monitor import Python, Reached, reach
 
 SEND_LIMIT = 2.0  # seconds for the monitor to make room for a message
 SILENCE_LIMIT = 30.0  # seconds without a word from the monitor at a barrier
@@ -26,7 +26,7 @@ GOODBYE_LIMIT = 3.0  # seconds for the verdict to be written when a rank leaves
 
 Message = dict[str, Any]
 # Where the rank is, and where its log of collectives is, for a new monitor.
-_STATE = ("ring", "enter", "phase", "reached", "finished")
+_STATE = ("ring", "enter", "phase", "reached", "finished", "quiet")
 
 
 class Link:
@@ -44,6 +44,8 @@ class Link:
         self._buffer = b""
         self._pid = os.getpid()
         self._successions = 0
+        self.python: Python | None = None  # for a monitor that we start later; None: our own
+        self.ends_quietly = False  # a monitor that is gone before the goodbye is not missed
         self._goodbye: Message = {"status": 1, "error": "", "finished": False}
         self._left = False
         self._latest: dict[str, Message] = {}  # what a new monitor must be told again
@@ -77,8 +79,12 @@ class Link:
             if "run_dir" not in self.welcome and not self.alone:
                 self._give_up(f"the monitor did not answer in {limit:.0f} s")
 
-    def leaving(self, status: int, error: str = "", finished: bool = False, **more: Any) -> None:
-        """Note what the goodbye will say; it is said when the interpreter ends."""
+    def leaving(
+        self, status: int | None, error: str = "", finished: bool = False, **more: Any
+    ) -> None:
+        """Note what the goodbye will say (status None: not known); it is said when the interpreter
+        ends.
+        """
         self._goodbye = {"status": status, "error": error, "finished": finished, **more}
         if finished:
             self.tell("finished")
@@ -121,6 +127,11 @@ class Link:
         # One write, which a Unix socket takes whole or not at all if it is as short as this.
         with contextlib.suppress(OSError):
             os.write(connection.fileno(), data)
+
+    def close(self) -> None:
+        """Talk no more, and say no goodbye: this process speaks for another rank, or for none."""
+        self._left = True
+        self._drop()
 
     def listen(self) -> None:
         """Heed what the monitor has said meanwhile. Does not wait."""
@@ -196,6 +207,8 @@ class Link:
     def _succeed(self) -> bool:
         """Start a successor of a monitor that died, once; return whether we have one."""
         self._drop()
+        if self._left and self.ends_quietly:
+            return False
         if self._successions:
             self._give_up("the monitor is gone")
             return False
@@ -230,6 +243,7 @@ class Link:
             keep=self._settings["keep"],
             answers=self._settings["json"],
             successor=bool(self.welcome),
+            python=self.python,
         )
         found.give({**self._settings, "successor": bool(self.welcome)})
         return found

@@ -44,6 +44,7 @@ class Place:
     neighbours: tuple[int, ...] = ()  # this node's ranks, where the launcher names them
     master: str | None = None  # the host that rank 0 listens on, as the launcher has it
     contradictions: tuple[str, ...] = ()  # sentences: variables of different launchers disagree
+    impossible: str = ""  # a sentence, where there can be no such rank
 
 
 def find_place(environ: Mapping[str, str] = os.environ) -> Place:
@@ -89,6 +90,7 @@ def find_place(environ: Mapping[str, str] = os.environ) -> Place:
         neighbours=claims.neighbours(environ, rank) if dialect == "srun" else (),
         master=claims.master(environ, dialect),
         contradictions=claims.contradictions(environ, named, dialect),
+        impossible=claims.impossible(environ, dialect),
     )
 
 

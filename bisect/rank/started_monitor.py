@@ -20,10 +20,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from .place import FOLDER_VARIABLE, JOB_VARIABLE, Place
+from .watched.names import CLAIM_VARIABLE, PACKAGE_VARIABLE
 
 LOCK_LIMIT = 5.0  # seconds that another rank may take to start the monitor
 LONGEST_PATH = 100  # bytes: sun_path has 108 (unix(7))
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+@dataclass(frozen=True)
+class Python:
+    """The interpreter that a monitor runs in, with the folders that it imports from."""
+
+    executable: str
+    path: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -44,13 +53,19 @@ class Reached:
 
 
 def reach(
-    place: Place, *, keep: Sequence[int] = (), answers: bool = False, successor: bool = False
+    place: Place,
+    *,
+    keep: Sequence[int] = (),
+    answers: bool = False,
+    successor: bool = False,
+    python: Python | None = None,
 ) -> Reached:
     """Return a connection to this node's monitor, which is started unless there is one.
 
     One that is started keeps the descriptors `keep` open, and our stdout if it `answers` there
-    (--json). A `successor` goes on from what the monitor before it wrote down. Raises OSError if
-    there is no place for a socket, or if no monitor can be started.
+    (--json); it runs in `python`, by default in ours. A `successor` goes on from what the monitor
+    before it wrote down. Raises OSError if there is no place for a socket, or if no monitor can be
+    started.
     """
     known = os.environ.get(FOLDER_VARIABLE) if place.joined or successor else None
     folders = [known] if known else list(_folders(place))
@@ -61,7 +76,7 @@ def reach(
                 return Reached(connection, folder)
         if successor:
             _only_once(folders[0])
-        folder, pipe = _start(folders, answers, keep)
+        folder, pipe = _start(folders, answers, keep, python or Python(sys.executable, _path()))
         connection = _connect(folder)
         if connection is None:
             os.close(pipe)
@@ -126,7 +141,13 @@ def _connect(folder: str) -> socket.socket | None:
     return connection
 
 
-def _start(folders: Sequence[str], answers: bool, keep: Sequence[int]) -> tuple[str, int]:
+def _path() -> tuple[str, ...]:
+    return tuple(path for path in sys.path if isinstance(path, str))
+
+
+def _start(
+    folders: Sequence[str], answers: bool, keep: Sequence[int], python: Python
+) -> tuple[str, int]:
     """Start the monitor as nobody's child, in a session of its own; return the folder it uses,
     and the pipe that it will read its settings from.
 
@@ -140,7 +161,7 @@ def _start(folders: Sequence[str], answers: bool, keep: Sequence[int]) -> tuple[
         try:
             os.setsid()
             if os.fork() == 0:
-                _become_the_monitor(folders, settings_reader, writer, answers, keep)
+                _become_the_monitor(folders, settings_reader, writer, answers, keep, python)
         finally:
             os._exit(127)
     os.close(writer)
@@ -162,6 +183,7 @@ def _become_the_monitor(
     writer: int,
     answers: bool,
     keep: Sequence[int],
+    python: Python,
 ) -> None:
     """Listen, say where, and become the monitor. It keeps no input, the listening socket, the pipe
     with its `settings`, our stderr for the verdict, and the pipe to the process in front, if any.
@@ -179,14 +201,15 @@ def _become_the_monitor(
     os.write(writer, folder.encode())
     os.close(writer)
     start = {
-        "path": sys.path,
+        "path": python.path,
         "folder": folder,
         "listener": listener.fileno(),
         "settings": settings,
     }
-    command = [sys.executable, "-I", "-S", _OURS, "monitor", json.dumps(start)]
+    command = [python.executable, "-I", "-S", _OURS, "monitor", json.dumps(start)]
     variables = dict(os.environ)
-    for name in (FOLDER_VARIABLE, JOB_VARIABLE):
+    # Without the last two what it starts is no rank.
+    for name in (FOLDER_VARIABLE, JOB_VARIABLE, PACKAGE_VARIABLE, CLAIM_VARIABLE):
         variables.pop(name, None)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
@@ -197,7 +220,7 @@ def _become_the_monitor(
     for descriptor in (0, 1, 2, *kept):
         os.set_inheritable(descriptor, True)
     os.chdir("/")
-    os.execve(sys.executable, command, variables)
+    os.execve(python.executable, command, variables)
 
 
 def _listen(folder: str) -> socket.socket:

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
+from .tracebacks import without_our_frame
+
 COLLECTIVES = (
     *("all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_object"),
     *("all_gather_single", "_all_gather_base", "all_reduce", "all_reduce_coalesced"),
@@ -30,25 +32,57 @@ OF_NO_GROUP = ("init_process_group", "destroy_process_group")
 Function = Callable[..., Any]
 # Returns what takes the place of a function; the number says how many frames up its caller is.
 Maker = Callable[[Function, int], Function]
+Undo = Callable[[], None]
 
 
-def replace(c10d: ModuleType, name: str, made: Maker) -> None:
-    """Put made(function, depth) in the place of a function of torch.distributed."""
+def replace(c10d: ModuleType, name: str, made: Maker) -> Undo:
+    """Put made(function, depth) in the place of a function of torch.distributed; return what puts
+    the function back, unless another one has taken that place meanwhile.
+    """
     function = getattr(c10d, name)
     cells = list(_cells(function))
     if cells:
-        cells[-1].cell_contents = made(cells[-1].cell_contents, 1 + len(cells))
-        return
+        cell, inner = cells[-1], cells[-1].cell_contents
+        cell.cell_contents = replacement = made(inner, 1 + len(cells))
+
+        def undo() -> None:
+            if cell.cell_contents is replacement:
+                cell.cell_contents = inner
+
+        return undo
+    modules = [c10d, sys.modules.get("torch.distributed")]
+    places = [m for m in modules if m is not None and getattr(m, name, None) is function]
     replacement = functools.wraps(function)(made(function, 1))
-    for module in (c10d, sys.modules.get("torch.distributed")):
-        if module is not None and getattr(module, name, None) is function:
-            setattr(module, name, replacement)
+    undone = [_set(place, name, replacement, function) for place in places]
+
+    def undo_all() -> None:
+        for undo in undone:
+            undo()
+
+    return undo_all
 
 
-def replace_attribute(owner: Any, name: str, made: Maker) -> None:
-    """Put made(function, depth) in the place of a method of a class, or a function of a module."""
-    function = getattr(owner, name)
-    setattr(owner, name, functools.wraps(function)(made(function, 1)))
+def replace_attribute(owner: Any, name: str, made: Maker) -> Undo:
+    """Put made(function, depth) in the place of a method of a class, or a function of a module;
+    return what puts it back, as above.
+    """
+    function = vars(owner).get(name)
+    replacement = functools.wraps(getattr(owner, name))(made(getattr(owner, name), 1))
+    return _set(owner, name, replacement, function)
+
+
+def _set(owner: Any, name: str, replacement: Any, function: Any) -> Undo:
+    setattr(owner, name, replacement)
+
+    def undo() -> None:
+        if vars(owner).get(name) is not replacement:
+            return
+        if function is None:  # it was inherited
+            delattr(owner, name)
+        else:
+            setattr(owner, name, function)
+
+    return undo
 
 
 def unwrapped(function: Any) -> Any:
@@ -83,7 +117,11 @@ def around(
     def with_both(*args: Any, **kwargs: Any) -> Any:
         if before is not None:
             before(*args, **kwargs)
-        result = function(*args, **kwargs)
+        try:
+            result = function(*args, **kwargs)
+        except BaseException as error:
+            without_our_frame(error)
+            raise
         if after is not None:
             after()
         return result

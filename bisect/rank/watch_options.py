@@ -10,11 +10,14 @@ from collections.abc import Mapping
 
 from ..bisection.toggles import toggle
 from ..errors import UsageError
-from .argument_types import Parser, choice, known_hang, named_seconds, positive
+from .argument_types import Parser, choice, count, function, known_hang, named_seconds, positive
 from .toggle_argument import add_toggle
+from .watched.steady import STEADY
 
 ENVIRONMENT_PREFIX = "HANGBISECT_"
 WATCH = "the watch"
+SCRIPT = "a script of your own"
+_REPEATABLE = ("--timeout", "--step")
 _SWITCH = ("0", "1")
 
 
@@ -57,7 +60,7 @@ def add_watch_options(parser: argparse.ArgumentParser) -> None:
         metavar="WHAT",
         type=choice("--on-hang", ("end", "report", "hold")),
         help="end every rank, report and go on watching, or hold: stop nothing and wait for you "
-        "(end)",
+        "(end; for a script of your own report)",
     )
     add(
         "--past",
@@ -76,11 +79,32 @@ def add_watch_options(parser: argparse.ArgumentParser) -> None:
     add("--every-rank", action="store_true", help="print the lines of every rank above 16 ranks")
 
 
+def add_script_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options for a script that is not ours: what of it is told, and for how long."""
+    add = parser.add_argument_group(SCRIPT, "Each also as HANGBISECT_NAME.").add_argument
+    add(
+        "--step",
+        metavar="MODULE:FUNCTION",
+        type=function("--step"),
+        action="append",
+        default=[],
+        help="a step of your own: this function, whenever it is called; repeatable",
+    )
+    add(
+        "--steady",
+        metavar="N",
+        type=count("--steady", 1),
+        default=STEADY,
+        help=f"watch no more after so many training steps, or the end of fit ({STEADY})",
+    )
+    add("--keep-watching", action="store_true", help="watch to the end")
+
+
 def from_environment(parser: Parser, environ: Mapping[str, str]) -> list[str]:
     """Return the words that HANGBISECT_NAME variables stand for, for flags of the watch."""
     words: list[str] = []
     for group in parser._action_groups:
-        if group.title != WATCH:
+        if group.title not in (WATCH, SCRIPT):
             continue
         for action in group._group_actions:
             flag = action.option_strings[0]
@@ -92,7 +116,7 @@ def from_environment(parser: Parser, environ: Mapping[str, str]) -> list[str]:
                 words += [flag] if choice(variable, _SWITCH)(value) == "1" else []
                 continue
             # --timeout may be there more than once: HANGBISECT_TIMEOUT=60,wandb_logger=120
-            values = value.split(",") if flag == "--timeout" else [value]
+            values = value.split(",") if flag in _REPEATABLE else [value]
             for one in values:
                 if callable(action.type):
                     _read_as(variable, flag, action.type, one)
@@ -109,15 +133,18 @@ def as_options(args: argparse.Namespace) -> dict[str, str]:
     """Return what `args` say of the watch, by option, without what is the default."""
     parser = Parser()
     add_watch_options(parser)
+    add_script_options(parser)
     options = {}
     for action in parser._actions:
-        value = getattr(args, action.dest)
+        value = getattr(args, action.dest, action.default)
         if value in (action.default, None, []):
             continue
         name = action.option_strings[0][2:]
         if action.dest == "timeout":
             pairs = [f"{where}={seconds}" if where else str(seconds) for where, seconds in value]
             options[name] = ",".join(pairs)
+        elif action.dest == "step":
+            options[name] = ",".join(value)
         elif action.dest == "known_hang":
             options[name] = value["file"]
         else:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hangbisect.bisection.cells import cells
+from hangbisect.bisection.scenario_toggles import toggles
 from hangbisect.cli import main
+from hangbisect.trials.matrix_launch import Around, mark
 from hangbisect.trials.matrix_record import MatrixRecord
+from hangbisect.trials.scenario_file import load
 
-from ..trials.made_up_matrix import TOLD
+from ..trials.made_up_matrix import TOLD, ran
 
 
 @pytest.mark.parametrize(
@@ -47,6 +52,31 @@ def test_a_matrix_goes_on_only_where_its_commands_mean_the_same(
     assert main(["matrix", "--resume", str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert f"cd /home/me && hangbisect matrix --resume {tmp_path}" in said
+
+
+def test_a_dry_run_of_a_matrix_to_go_on_with_prints_what_is_left_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    scenario = load("recommended")
+    listed = cells(scenario)
+    options = scenario.watch.options()
+    around = Around(toggles(scenario), options, tmp_path, tmp_path, scenario.environment)
+    done = replace(ran(1, "ok"), mark=mark(listed[0], around))
+    told = replace(TOLD, scenario="recommended", started_in=str(tmp_path), cells=listed)
+    MatrixRecord(tmp_path / "run").write(replace(told, ran=(done,)))
+    assert main(["matrix", "--resume", "run", "--dry-run"]) == 0
+    heads = [line for line in capsys.readouterr().out.splitlines() if line.startswith("# ")]
+    assert heads == ["# 2 with workers", "# 3 one process"]
+
+
+def test_a_dry_run_says_by_its_status_that_a_cell_cannot_be_started(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("launcher: ./nowhere\n")
+    assert main(["matrix", str(file), "--dry-run"]) == 5
+    assert "# cannot be started: there is no launcher at" in capsys.readouterr().out
 
 
 def test_gpus_that_do_not_go_round_are_said_before_anything_is_started(

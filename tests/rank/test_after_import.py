@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from hangbisect.rank.after_import import after_import
+from hangbisect.rank.after_import import after_import, before_import, wait_no_more
 
 
 @pytest.fixture
@@ -61,3 +62,47 @@ def test_a_module_that_does_not_exist_is_missed_as_ever(module: str) -> None:
     after_import("no_such_module_at_all", lambda one: None)
     with pytest.raises(ModuleNotFoundError, match="no_such_module_at_all"):
         importlib.import_module("no_such_module_at_all")
+
+
+def test_something_is_called_just_before_a_modules_code_runs(module: str, tmp_path: Path) -> None:
+    seen: list[str] = []
+    (tmp_path / f"{module}.py").write_text(f"seen = {module!r}\nraise LookupError")
+    before_import(module, lambda: seen.append("before"), lambda: seen.append("failed"))
+    assert importlib.util.find_spec(module) is not None  # being looked for is not enough
+    assert seen == []
+    with pytest.raises(LookupError) as raised:
+        importlib.import_module(module)
+    assert seen == ["before", "failed"]
+    assert [entry.name for entry in raised.traceback][-1] == "<module>"
+    assert "after_import.py" not in {Path(entry.path).name for entry in raised.traceback}
+
+
+def test_whoever_looks_for_a_module_does_not_spoil_it(module: str) -> None:
+    seen: list[int] = []
+    after_import(module, lambda one: seen.append(one.value))
+    importlib.util.find_spec(module)
+    importlib.import_module(module)
+    assert seen == [1]
+
+
+def test_what_is_called_before_may_want_more_of_the_same_module(module: str) -> None:
+    seen: list[object] = []
+
+    def before() -> None:
+        before_import(module, lambda: seen.append("more"))
+        after_import(module, lambda one: seen.append(one.value))
+
+    before_import(module, before)
+    importlib.import_module(module)
+    assert seen == ["more", 1]
+
+
+def test_what_is_waited_for_no_more_is_not_called(module: str) -> None:
+    before = list(sys.meta_path)
+    seen: list[ModuleType] = []
+    then = seen.append
+    after_import(module, then)
+    wait_no_more([then])
+    assert sys.meta_path == before
+    importlib.import_module(module)
+    assert seen == []

@@ -10,6 +10,7 @@ from hangbisect.rank.claims import (
     Ancestor,
     claimed,
     contradictions,
+    impossible,
     local_size,
     master,
     neighbours,
@@ -232,3 +233,19 @@ def test_garbage_of_slurms_names_no_rank_and_fails_nowhere(tasks: str, nodes: st
     environ = {"SLURM_GTIDS": tasks, "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": nodes}
     assert not neighbours(environ, -1)
     master(environ, "srun")
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}, ""),
+        ({"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8"}, ""),
+        ({"RANK": "0", "LOCAL_RANK": "3", "WORLD_SIZE": "1"}, "LOCAL_RANK=3 and RANK=0 contradict"),
+        ({"RANK": "5", "WORLD_SIZE": "2"}, "RANK=5 and WORLD_SIZE=2 contradict"),
+        ({}, ""),
+    ],
+)
+def test_numbers_of_which_there_can_be_no_rank(variables: dict[str, str], said: str) -> None:
+    found = impossible(variables, "torchrun")
+    assert found.startswith(said)
+    assert bool(found) == bool(said)

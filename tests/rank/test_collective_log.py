@@ -245,3 +245,20 @@ def test_a_version_of_torch_that_has_it_differently_is_left_alone(
     bare.__spec__ = type("Spec", (), {"_initializing": False})()
     monkeypatch.setitem(sys.modules, bare.__name__, bare)
     CollectiveLog().install()
+
+
+def test_a_log_that_is_taken_out_leaves_torchs_functions_as_they_were(
+    c10d: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def insides() -> list[Any]:
+        names = ("barrier", "all_reduce", "init_process_group", "monitored_barrier")
+        functions = [getattr(c10d, name) for name in names]
+        cells = [cell.cell_contents for one in functions for cell in one.__closure__ or ()]
+        return [*functions, *cells]
+
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    before, made = insides(), CollectiveLog()
+    made._log_functions(c10d)
+    assert insides() != before
+    made.uninstall()
+    assert insides() == before

@@ -1,0 +1,108 @@
+"""Run a script of yours, watched, where only the script in the launcher's command can be changed.
+
+torchrun --nproc_per_node=2 -m bisect watch train.py --lr 0.1
+torchrun --nproc_per_node=2 -m bisect watch --stall 60 -m package.train
+
+Options of the watch stand before the script; what follows it is its own. The process becomes
+`python train.py --lr 0.1` itself, of the same Python with the same flags. Where the launcher's
+command can be changed too, `hangbisect run -- torchrun ...` sees more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from ..errors import UsageError
+from ..rank.argument_types import Parser
+
+_LOCAL_RANK = ("--local-rank", "--local_rank")
+
+
+def run(argv: list[str]) -> int:
+    """Become the script; returns only if that is not possible."""
+    ours, script = _parts(argv)
+    args = _arguments(ours)
+    if not script:
+        raise UsageError("watch needs the script to run", "torchrun ... -m bisect watch train.py")
+    if script[0] != "-m" and not os.path.exists(script[0]):
+        raise UsageError(f"there is no script {script[0]!r} in {os.getcwd()}")
+    if sys.flags.ignore_environment:
+        raise UsageError(
+            "this Python ignores its environment (-E or -I), by which the watch reaches a script",
+            "Start it without that flag, or put `hangbisect run --` in front of the command.",
+        )
+    environ = {**os.environ, **_variables(args)}
+    words = _with_local_rank(script, sys.argv[1:])
+    command = [sys.executable, *python_flags(sys.orig_argv, len(sys.argv) - 1), *words]
+    sys.stdout.flush()
+    os.execve(sys.executable, command, environ)
+    return 0
+
+
+def _arguments(ours: Sequence[str]) -> argparse.Namespace:
+    from ..rank.watch_options import from_environment
+
+    parser = _parser()
+    return parser.parse_all([*from_environment(parser, os.environ), *ours])
+
+
+def _parser() -> Parser:
+    from ..rank.watch_options import add_script_options, add_watch_options
+
+    parser = Parser(prog="python -m bisect watch", epilog=__doc__)
+    parser.add_argument("-h", "--help", action="help", help="show this")
+    add_watch_options(parser)
+    add_script_options(parser)
+    return parser
+
+
+def _variables(args: argparse.Namespace) -> dict[str, str]:
+    from ..rank.watch_options import as_options
+    from ..rank.watched.variables import variables
+
+    return variables(as_options(args))
+
+
+def _parts(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return our options, and the script (or -m and its module) with its arguments."""
+    flags = {
+        flag: action.nargs == 0 for action in _parser()._actions for flag in action.option_strings
+    }
+    at = 0
+    while at < len(argv):
+        word = argv[at]
+        name = word.partition("=")[0].replace("_", "-")
+        if word == "--":
+            return list(argv[:at]), list(argv[at + 1 :])
+        if word == "-m" or not word.startswith("-"):
+            break
+        at += 1 if "=" in word or flags.get(name, True) else 2
+    return list(argv[:at]), list(argv[at:])
+
+
+def _with_local_rank(script: Sequence[str], words: Sequence[str]) -> list[str]:
+    """Return the script's words, with the --local-rank that old launchers put before all others."""
+    own = 2 if script[0] == "-m" else 1
+    first = words[0] if words else ""
+    given = [first] if first.startswith(tuple(f"{name}=" for name in _LOCAL_RANK)) else []
+    if first in _LOCAL_RANK:
+        given = list(words[:2])
+    return [*script[:own], *given, *script[own:]]
+
+
+def python_flags(original: Sequence[str], arguments: int) -> list[str]:
+    """Return Python's own flags in `original` (sys.orig_argv), whose last `arguments` words are the
+    program's; before these stands what was started: a script, or -m and a module.
+    """
+    words = list(original[1 : len(original) - arguments])
+    if not words:
+        return []
+    last = words.pop()
+    if last.startswith("-") and "m" in last:  # -mbisect
+        words.append(last.partition("m")[0])
+    elif words and words[-1][0] == "-" != words[-1][1:2] and words[-1][-1] == "m":
+        words[-1] = words[-1][:-1]  # -m bisect, -um bisect
+    return [word for word in words if word != "-"]

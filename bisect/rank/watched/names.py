@@ -1,0 +1,19 @@
+"""Names that a process needs before it knows whether it is a rank. Most are none: no imports."""
+
+# How the processes of a watched script find us (variables.py), and which rank is taken (role.py).
+PACKAGE_VARIABLE = "HANGBISECT_PACKAGE"
+CLAIM_VARIABLE = "HANGBISECT_CLAIM"
+# Where hangbisect itself runs: its monitor needs its own packages, not the job's.
+PYTHON_VARIABLE = "HANGBISECT_PYTHON"
+PATH_VARIABLE = "HANGBISECT_PATH"
+STEADY_VARIABLE = "HANGBISECT_STEADY"
+KEEP_WATCHING_VARIABLE = "HANGBISECT_KEEP_WATCHING"
+STEP_VARIABLE = "HANGBISECT_STEP"
+# The variables by which launchers number ranks (claims.py).
+RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK")
+# The packages of the table of known calls (table.py) that are not Python's own.
+PACKAGES = (
+    *("accelerate", "datasets", "deepspeed", "huggingface_hub", "lightning", "lightning_fabric"),
+    *("mlflow", "mpi4py", "peft", "pytorch_lightning", "safetensors", "tensorboardX", "torch"),
+    *("transformers", "wandb"),
+)

@@ -1,0 +1,44 @@
+"""What a Python process runs, read from its command line before any of it has run. Pure."""
+
+from __future__ import annotations
+
+import os
+
+# Modules and console scripts that start ranks, and are none: those of claims.py, and more.
+LAUNCHERS = {
+    *("torchrun", "deepspeed", "accelerate", "mpirun", "orted", "prterun", "prted", "slurmstepd"),
+    *("torch.distributed.run", "torch.distributed.launch", "deepspeed.launcher.launch"),
+    *("accelerate.commands.launch", "accelerate.commands.accelerate_cli", "accelerate-launch"),
+    *("deepspeed.launcher.runner", "deepspeed.launcher.launcher_helper", "ds", "dsr"),
+    *("torch.distributed.launcher", "torchx", "torchx.apps", "fabric", "lightning_fabric.cli"),
+    *("mpiexec", "ray", "horovodrun"),
+}
+_OURS = {"bisect", "hangbisect", "bisect.__main__", "hangbisect.__main__"}
+
+
+def program(argv: list[str], original: list[str]) -> str:
+    """Return the module, or the path of the script, that Python was told to run: "-c" for a
+    command, "" for none. `argv` and `original` are sys.argv and sys.orig_argv at the start.
+
+    While Python starts, sys.argv[0] is "-m" for a module (runpy.py sets it later).
+    """
+    first = argv[0] if argv else ""
+    if first != "-m":
+        return first
+    if len(original) < len(argv):
+        return ""
+    word = original[len(original) - len(argv)]
+    return word.partition("m")[2] if word.startswith("-") else word
+
+
+def is_launcher(what: str) -> bool:
+    """Return whether a program starts ranks and is none."""
+    return os.path.basename(what) in LAUNCHERS
+
+
+def is_ours(what: str, package: str) -> bool:
+    """Return whether a program is hangbisect itself, whose package is in the folder `package`."""
+    if what in _OURS or os.path.basename(what) == "hangbisect":
+        return True
+    folder = os.path.abspath(what)
+    return folder == package or os.path.dirname(folder) == package

@@ -1,0 +1,65 @@
+"""The first of our code in a Python below a watched command: it asks whether this may be a rank.
+
+Most are none. So little is imported here, and what would say more only once a rank's variables are
+there, or a library that we know is about to be imported.
+"""
+
+from __future__ import annotations
+
+from .. import began as began  # it reads the clock: before any other import
+
+# isort: split
+import os
+import sys
+
+from ...steering import VARIABLE as STEER_VARIABLE
+from ..after_import import before_import
+from .names import (
+    CLAIM_VARIABLE,
+    PACKAGE_VARIABLE,
+    PACKAGES,
+    RANK_VARIABLES,
+    STEP_VARIABLE,
+)
+from .programs import is_launcher, is_ours, program
+
+_PID = os.getpid()
+_OF_MULTIPROCESSING = "--multiprocessing-fork"  # on what it spawns (multiprocessing/spawn.py)
+
+
+def begin() -> None:
+    """Become a rank's side of the watch, if this process is one; else wait whether it becomes one.
+
+    Raises whatever goes wrong.
+    """
+    what = program(sys.argv, sys.orig_argv)
+    if is_launcher(what) or is_ours(what, os.environ.get(PACKAGE_VARIABLE, "")):
+        return
+    if os.environ.get(STEER_VARIABLE):
+        from .. import steered
+
+        steered.begin(steered.TOLD)
+    if os.environ.get(CLAIM_VARIABLE) or any(name in os.environ for name in RANK_VARIABLES):
+        from . import here
+
+        if here.begin():
+            return
+    own = [word.partition(".")[0].partition(":")[0] for word in _own_words()]
+    for package in {*PACKAGES, *own} - {"", "__main__"}:
+        before_import(package, _train)
+
+
+def _own_words() -> list[str]:
+    return [word.strip() for word in os.environ.get(STEP_VARIABLE, "").split(",")]
+
+
+def _train() -> None:
+    """A library that we know is about to be imported: this process is more than a starter."""
+    try:
+        from . import here
+
+        is_child = os.getpid() != _PID or _OF_MULTIPROCESSING in sys.argv
+        here.train(is_child, _train)
+    except Exception as error:
+        if os.environ.get("HANGBISECT_DEBUG"):
+            sys.stderr.write(f"hangbisect: this rank is not watched: {error!r}\n")

@@ -1,0 +1,42 @@
+"""The environment in which every Python below a command is reached."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from ..started_monitor import Python
+from .names import CLAIM_VARIABLE, PACKAGE_VARIABLE, PATH_VARIABLE, PYTHON_VARIABLE
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+START_UP = os.path.join(PACKAGE, "start_up")
+
+
+def variables(
+    options: Mapping[str, str] | None = None, environ: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """Return the variables to add to `environ` for a command that is to be watched.
+
+    `options` by name, without dashes ("run-dir", "stall", "steady", "step"): each becomes
+    HANGBISECT_NAME (rank/watch_options.py).
+    """
+    paths = [path for path in environ.get("PYTHONPATH", "").split(os.pathsep) if path != START_UP]
+    path = os.pathsep.join(paths)
+    named = {f"HANGBISECT_{n.replace('-', '_').upper()}": v for n, v in (options or {}).items()}
+    return {
+        "PYTHONPATH": os.pathsep.join([START_UP, path]) if path else START_UP,
+        PACKAGE_VARIABLE: PACKAGE,
+        PYTHON_VARIABLE: sys.executable,
+        PATH_VARIABLE: os.pathsep.join(p for p in map(os.path.abspath, filter(None, sys.path))),
+        CLAIM_VARIABLE: "",
+        **named,
+    }
+
+
+def monitors_python(environ: Mapping[str, str] = os.environ) -> Python | None:
+    """Return the interpreter for a monitor, None where there is none (in a container)."""
+    executable = environ.get(PYTHON_VARIABLE, "")
+    if not executable or not os.access(executable, os.X_OK):
+        return None
+    return Python(executable, tuple(filter(None, environ.get(PATH_VARIABLE, "").split(os.pathsep))))
