@@ -162,7 +162,7 @@ def component_of(
     phases = checkpoint.phases if checkpoint else ()
     phase = facts.phase if facts else None
     by_phase = next((p.component for p in phases if p.name == phase), None)
-    return by_phase or (checkpoint.component if checkpoint else None)
+    return by_phase or (checkpoint.component if checkpoint else "") or None
 
 
 def _ended_in_a_collective(facts: RankFacts) -> bool:

@@ -30,6 +30,8 @@ class Case:
 
     def step(self, facts: RankFacts) -> Checkpoint | None:
         """Return the checkpoint that a rank is on its way to."""
+        if facts.step is not None:
+            return facts.step
         return next((c for c in self.job.table if c.number == reached(facts) + 1), None)
 
     def progress(self, facts: RankFacts) -> Progress:

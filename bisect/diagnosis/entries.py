@@ -36,9 +36,12 @@ class Entry:
 
     def named(self, frame: Frame) -> str:
         owner = frame.name.rpartition(".")[0].rpartition(".")[2]
+        owner = _PUBLIC.get(owner, owner)
         return self.call.format(name=short(frame.name), **{"class": owner or "object"})
 
 
+# Classes that people call by the name of one that derives from them.
+_PUBLIC = {"_BaseAutoModelClass": "AutoModel"}
 _LIGHTNING = r"(?:pytorch_lightning|lightning/pytorch)"
 _FABRIC = r"(?:lightning_fabric|lightning/fabric)"
 _C10D = r"torch/distributed/distributed_c10d\.py"

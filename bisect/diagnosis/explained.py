@@ -64,7 +64,7 @@ def _with_cause(case: Case, graph: WaitGraph, verdict: Verdict) -> Verdict:
     return replace(
         verdict,
         cause=cause,
-        try_=tries(component, case.job.command, avoiding),
+        try_=tries(component, case.job.command, avoiding, ours=bool(case.job.pipeline)),
         notes=(*verdict.notes, *failed),
     )
 

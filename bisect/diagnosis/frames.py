@@ -17,6 +17,9 @@ _BELOW_LIBRARY = re.compile(
 )
 _IMPORTLIB = re.compile(r"<frozen importlib|/importlib/(?:__init__|_bootstrap\w*)\.py$")
 _INJECTIONS = "rank/injections.py"  # below our own folder
+# What wrappers in a script of the user's own say as their file (rank/watched/wrapping.py).
+WRAPPER = "<frozen importlib._bootstrap> hangbisect"
+_BETWEEN = ("rank/collective_log.py", "rank/watched/", "rank/steered/")
 _PHASES = "pipelines/fit_phases.py"
 _RUNPY = re.compile(r"<frozen runpy>|/runpy\.py$")
 
@@ -74,6 +77,8 @@ def _owner(file: str, package: str) -> Owner:
         if inside == _PHASES:  # it only stands in between and tells
             return "harness"
         return "step" if inside.startswith("pipelines/") else "harness"
+    if file == WRAPPER:
+        return "harness"
     if _IMPORTLIB.search(file):
         return "import"
     if _RUNPY.search(file):
@@ -91,7 +96,9 @@ def job_frames(frames: Iterable[Frame], package: str) -> tuple[Frame, ...]:
     and whatever called the harness (a console script, runpy).
     """
     kept: list[Frame] = []
-    python = [f for f in without_handlers(tuple(frames)) if not f.native]
+    python = [
+        f for f in without_handlers(tuple(frames)) if not (f.native or _stands_between(f, package))
+    ]
     harness = [i for i, f in enumerate(python) if owner(f, package) == "harness"]
     for i, frame in enumerate(python):
         if i in harness:
@@ -100,6 +107,14 @@ def job_frames(frames: Iterable[Frame], package: str) -> tuple[Frame, ...]:
             break
         kept.append(frame)
     return tuple(kept)
+
+
+def _stands_between(frame: Frame, package: str) -> bool:
+    """Return True for our frames between a caller and the library that it calls."""
+    if frame.file == WRAPPER:
+        return True
+    inside = frame.file.removeprefix(package.rstrip("/") + "/")
+    return bool(package) and inside != frame.file and inside.startswith(_BETWEEN)
 
 
 def dotted(frame: Frame) -> str:

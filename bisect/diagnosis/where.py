@@ -12,6 +12,8 @@ def place_of(case: Case, culprit: RankFacts | None) -> tuple[Place | None, Check
     unfinished = [r for r in case.ranks if not r.finished]
     if not unfinished or not case.job.table:
         return None, None
+    if any(r.step for r in unfinished):
+        return _own_place(case, unfinished, culprit)
     last = max(c.number for c in case.job.table)
     number = min(min(reached(r) for r in unfinished) + 1, last)
     checkpoint = next((c for c in case.job.table if c.number == number), None)
@@ -24,6 +26,20 @@ def place_of(case: Case, culprit: RankFacts | None) -> tuple[Place | None, Check
     if phase not in {p.name for p in checkpoint.phases}:
         phase = None
     return Place(number, checkpoint.name, checkpoint.title, phase), checkpoint
+
+
+def _own_place(
+    case: Case, unfinished: list[RankFacts], culprit: RankFacts | None
+) -> tuple[Place | None, Checkpoint | None]:
+    """Return the step of a script of the user's own that the culprit is in; where nobody is to
+    blame, or it never came so far as to speak, that of the rank that came least far.
+    """
+    there = culprit
+    if there is None or there.step is None:
+        there = min((r for r in unfinished if r.step), key=reached)
+    step = there.step
+    assert step is not None
+    return Place(step.shown, step.name, step.title, step.phase), step
 
 
 def where(facts: RankFacts, job: JobFacts) -> Where:

@@ -92,7 +92,16 @@ def _may_be_blamed(case: Case, graph: WaitGraph, rank: int) -> bool:
         return False
     if case.job.ended == "limit":
         return bool(facts.moved) or facts.busy
+    if _ended_well(facts) and not graph.standing.waiting:
+        return False
     return not facts.moved and not _unsure(case, facts)
+
+
+def _ended_well(facts: RankFacts) -> bool:
+    """Return True if a rank of a script of the user's own is gone, as far as it is known for good:
+    that is no fault where nobody waits for it.
+    """
+    return facts.step is not None and is_gone(facts) and facts.status in (0, None)
 
 
 def _unsure(case: Case, facts: RankFacts) -> bool:

@@ -70,6 +70,11 @@ TABLE = (
         r"init_distributed",
         "dist_backend init_method rank world_size timeout",
     ),
+    # what starts a rank: its number, where no environment tells it
+    Row(r"torch/multiprocessing/spawn\.py", r"_wrap|start_processes|spawn", "i nprocs"),
+    Row(r"torch/distributed/elastic/multiprocessing/api\.py", r"_wrap", "local_rank"),
+    Row(r"strategies/launchers/multiprocessing\.py", r"_wrapping_function", "process_idx"),
+    Row(r"accelerate/utils/launch\.py", r"__call__", "index"),
     # builds and locks
     Row(
         r"torch/utils/cpp_extension\.py",
@@ -152,6 +157,9 @@ _ROWS = tuple(
 _OBJECT = re.compile(r"<([\w.]+) at 0x[0-9a-fA-F]+>")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _COMMANDS = ("args", "popenargs")
+# In the job's own functions, and whole numbers only: which rank it is, where nothing else tells.
+_RANKS = ("rank", "local_rank", "world_size")
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/(?:lib|lib64)/python\d+(?:\.\d+)?/|^<frozen ")
 
 
 def kept(frame: Frame, found: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
@@ -163,6 +171,8 @@ def kept(frame: Frame, found: Sequence[tuple[str, str]]) -> tuple[tuple[str, str
         r for file, function, r in _ROWS if function.fullmatch(name) and file.search(frame.file)
     ]
     values = dict(found)
+    if not rows and not _LIBRARY.search(frame.file):
+        return tuple((n, values[n]) for n in _RANKS if values.get(n, "").isdecimal())
     wanted = dict.fromkeys(local for row in rows for local in row.names.split())
     shown = [(local, shown_value(local, values[local])) for local in wanted if local in values]
     return tuple((local, value) for local, value in shown if value)

@@ -42,7 +42,7 @@ async def look(
     """Return one Look for each target, in their order, within `limit` + 0.5 seconds.
 
     A target that is gone has the state "" and no threads. `native` pauses the ranks and the other
-    Python processes for about 0.2 s: see `kernel.cut_by_a_pause`; `resume` as in `stacks.look`.
+    Python processes for 20 to 400 ms: see `kernel.cut_by_a_pause`; `resume` as in `stacks.look`.
     Locals come with every look but that one: they cost a millisecond, and it would pause for longer
     (`carrying.carried_over` takes them from the look before).
     """

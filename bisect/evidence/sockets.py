@@ -32,6 +32,7 @@ _INET_INFO = 2  # attribute
 _UNIX_NAME, _UNIX_PEER = 0, 2  # attributes
 _SHOW_NAME_AND_PEER = 5
 _ACKED_AT, _RECEIVED_AT = 120, 128  # in struct tcp_info (Linux 4.1 and later)
+_HEARD_AT = 52  # tcpi_last_data_recv, milliseconds
 
 
 def inode_of(link: str) -> int | None:
@@ -72,6 +73,23 @@ def table(missing: list[str] | None = None, left: list[Socket] | None = None) ->
     except OSError:
         if missing is not None:
             missing.append("The other ends of Unix sockets are not known (no unix_diag).")
+    return found
+
+
+def quiet_for() -> dict[int, float]:
+    """Return for how many seconds nothing has come in over each TCP connection of our network
+    namespace, by inode; of one over which nothing ever came, since it was made. Raises OSError.
+    """
+    found: dict[int, float] = {}
+    for family in (socket.AF_INET, socket.AF_INET6):
+        asked = 1 << (_INET_INFO - 1)
+        wanted = 1 << _STATES.index("ESTABLISHED")
+        request = struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP, asked, wanted)
+        for body in _ask(request):
+            details = attributes(body[72:]).get(_INET_INFO, b"") if len(body) >= 72 else b""
+            if len(details) >= _HEARD_AT + 4:
+                inode = struct.unpack_from("=I", body, 68)[0]
+                found[inode] = struct.unpack_from("=I", details, _HEARD_AT)[0] / 1000
     return found
 
 

@@ -37,7 +37,7 @@ async def look(
 ) -> Stacks:
     """Return the stacks of a process, within `limit` seconds.
 
-    Without `native` the process is not paused. With it, it is, for about 0.2 s; if py-spy has to
+    Without `native` the process is not paused. With it, it is, for 20 to 400 ms; if py-spy has to
     be killed meanwhile and the process was not stopped before but is now, `resume(pid)` is called
     (it is to send SIGCONT) or the sentence in `missing` asks for it. `with_locals` (not with
     `native`) adds those of `frame_locals.TABLE`; where that does not work, the stacks come without.

@@ -36,7 +36,7 @@ def print_verdict(
     if verdict.outcome == "ok":
         first = next(iter(job.members), None)
         missing = sorted(first.not_exercised) if first else []
-        lines = well_lines(verdict, missing, _slowest(job), folder, width)
+        lines = well_lines(verdict, missing, _slowest(job), folder, width, own=job.own)
     else:
         from ..report.terminal import culprit_stack, verdict_lines
 
@@ -59,6 +59,8 @@ def _slowest(job: Job) -> str:
     if not steps:
         return ""
     took, number, member = max(steps, key=lambda step: step[0])
+    if job.members.own is not None:
+        return f"{job.members.own.title(number)} {took:.1f} s"
     title = next((c.title for c in job.table if c.number == number), "")
     importing = member.imports.get(number, 0.0)
     inside = f" (imports {importing:.1f} s)" if importing >= 0.1 else ""
@@ -70,6 +72,8 @@ def _state(job: Job, verdict: Verdict, ending: bool) -> str:
         return ""
     if ending:
         return STATES_AFTER["end"]
+    if verdict.outcome in ("crash", "interrupted"):
+        return "left to its launcher"
     pids = ", ".join(f"{m.pid} (rank {m.rank})" for m in job.members if not m.left)
     return STATES_AFTER[job.settings["on_hang"]].format(pids=pids)
 

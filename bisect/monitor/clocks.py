@@ -43,10 +43,10 @@ def deadline(members: Members, member: Member, limits: Limits) -> float | None:
     checkpoint = members.checkpoint_of(member)
     if checkpoint is None:
         return None
-    names = [checkpoint.name, ""]
-    default: float | None = checkpoint.deadline
+    # What is never late by itself is late only if it is named.
+    names = [*checkpoint.names, *([] if checkpoint.never_late else [""])]
+    default: float | None = None if checkpoint.never_late else checkpoint.deadline
     if phase is not None:
-        # What is never late by itself is late only if it is named.
         names = [phase.name, *(names if phase.deadline is not None else [])]
         default = phase.deadline
     return next((limits.timeouts[name] for name in names if name in limits.timeouts), default)
@@ -60,19 +60,21 @@ def began(members: Members, member: Member) -> float:
     """
     if member.finished:
         return member.entered
-    if member.phase is not None:
+    if member.phase is not None or members.own is not None:
         return max(member.phase_at, member.entered, member.pulsed_at)
     return max(member.entered, members.opened.get(member.reached, 0.0))
 
 
 def overdue(members: Members, member: Member, limits: Limits, now: float) -> Overdue | None:
     """Return which clock of a member ran out, None if neither did."""
-    if member.left or member.waits_for_us:
+    if member.left or member.waits_for_us or member.quiet:
         return None
     allowed = _allowed(members, member, limits)
     if now > began(members, member) + allowed:
         return Overdue(member.rank, "late", began(members, member) + allowed)
-    moved_at = max(member.moved_at, member.stirred_at)
+    # Whoever waits for one that has left may poll, and stir, for ever: a look tells.
+    left_alone = members.own is not None and any(one.left for one in members)
+    moved_at = member.moved_at if left_alone else max(member.moved_at, member.stirred_at)
     if now > moved_at + limits.stall:
         return Overdue(member.rank, "still", moved_at + limits.stall)
     known = limits.known
@@ -106,7 +108,10 @@ def _allowed(members: Members, member: Member, limits: Limits) -> float:
     does no step is looked at.
     """
     allowed = deadline(members, member, limits)
-    return max(TRAINING_SILENCE, 10 * member.longest_silence) if allowed is None else allowed
+    if allowed is not None:
+        return allowed
+    silence = TRAINING_SILENCE if members.own is None else IN_DOUBT * limits.stall
+    return max(silence, 10 * member.longest_silence)
 
 
 def wants_look(member: Member, limits: Limits, now: float) -> bool:
@@ -114,7 +119,7 @@ def wants_look(member: Member, limits: Limits, now: float) -> bool:
 
     What comes only now and then (a byte every ten seconds) shows in no short series of looks.
     """
-    if member.left or member.left_at is not None or member.waits_for_us:
+    if member.left or member.left_at is not None or member.waits_for_us or member.quiet:
         return False
     last = member.looks[-1].at if member.looks else 0.0
     return now > max(last, member.moved_at, member.stirred_at) + limits.stall / 4

@@ -17,6 +17,7 @@ from .announcing import print_verdict, say_outcome, tell_torchelastic
 from .clocks import LEAVING_LIMIT
 from .ending import has_ended, send
 from .members import contradictions
+from .newcomers import silent_ranks
 from .on_disk import write_evidence
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ async def close(
     """Judge, write, print, publish; then end the job, or leave it, as --on-hang says."""
     job.closing = True
     since = time.monotonic() if due is None else due.since
+    if job.own and ended in ("late", "still", "busy"):
+        known = {facts.rank for facts in ranks}
+        ranks = [*ranks, *(f for f in await silent_ranks(job) if f.rank not in known)]
     if ended not in ("done", "past"):
         ranks = await _with_the_rest(job, ranks, ended)
     facts = _job_facts(job, ended, ranks, due)
@@ -50,7 +54,7 @@ async def close(
     facts, verdict = _timed(job, facts, ranks, since, verdict.ranks.culprit)
     job.verdict = verdict
     job.files.write_json("verdict.json", as_json(verdict))
-    ending = _is_ending(job, verdict)
+    ending = _is_ending(job, verdict, ended)
     job.note(None, {"t": "verdict", "outcome": verdict.outcome, "ends": ending})
     published = await job.files.publish()
     lines = print_verdict(job, facts, verdict, ranks, published, ending)
@@ -91,9 +95,10 @@ def reopen(job: Job) -> None:
     job.verdict, job.closing = None, False
 
 
-def _is_ending(job: Job, verdict: Verdict) -> bool:
-    mode = job.settings["on_hang"]
-    return mode == "end" or verdict.outcome in ("ok", "crash", "interrupted")
+def _is_ending(job: Job, verdict: Verdict, ended: Ended) -> bool:
+    if job.own:
+        return job.ends_it and ended != "done"
+    return job.ends_it or verdict.outcome in ("ok", "crash", "interrupted")
 
 
 def _job_facts(job: Job, ended: Ended, ranks: Sequence[RankFacts], due: Overdue | None) -> JobFacts:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..checkpoints import OwnStep
 from ..evidence.sample import exit_code
 from . import clocks
 from .members import Member
@@ -39,18 +41,19 @@ def note_slow(job: Job, member: Member) -> None:
     allowed = clocks.deadline(job.members, member, job.limits)
     if checkpoint is None or allowed is None or member.finished:
         return
+    phase = checkpoint.phase if isinstance(checkpoint, OwnStep) else member.phase
     seconds = time.monotonic() - clocks.began(job.members, member)
     if seconds <= allowed:
         return
     from ..facts import SlowStep  # of many classes, that all ranks would wait for
 
-    key = (checkpoint.number, member.phase)
+    key = (checkpoint.number, phase)
     before = job.slow_steps.get(key)
     ranks = sorted({member.rank, *(before.ranks if before else ())})
     job.slow_steps[key] = SlowStep(
-        checkpoint=checkpoint.number,
+        checkpoint=checkpoint.shown,
         name=checkpoint.name,
-        phase=member.phase,
+        phase=phase,
         ranks=tuple(ranks),
         seconds=round(max(seconds, before.seconds if before else 0.0), 3),
         deadline=allowed,
@@ -64,6 +67,8 @@ def how_it_ended(job: Job) -> Ended | None:
     A status that torchrun's own SIGTERM caused says nothing: the first end counts.
     """
     members = list(job.members)
+    if job.members.own is not None:
+        return _how_a_script_ended(job, [m for m in members if m.left])
     gone = [m for m in members if m.left or m.left_at is not None]
     if not gone:
         return None
@@ -78,3 +83,15 @@ def how_it_ended(job: Job) -> Ended | None:
         return "crash"
     # A status that nobody could read any more was none that the launcher minds.
     return "left" if first.status in (0, None) else "crash"
+
+
+def _how_a_script_ended(job: Job, gone: Sequence[Member]) -> Ended | None:
+    """Return the same of a script of the user's own, whose ranks need not end together: whoever has
+    ended well has done all it had to do.
+    """
+    failed = [m for m in gone if m.error or m.status not in (0, None)]
+    if failed:
+        first = min(failed, key=lambda m: m.left_at or 0.0)
+        told_to_go = first.status in TOLD_TO_GO or first.status == 130
+        return "interrupted" if told_to_go and not first.error else "crash"
+    return "done" if len(gone) == len(job.members.expected) else None

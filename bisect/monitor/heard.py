@@ -9,6 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+BADNESS = (
+    "ok",
+    "interrupted",
+    "slow",
+    "crash",
+    "hang",
+)  # outcomes of a job's parts, the worst last
+
 
 @dataclass
 class HeardRank:
@@ -18,6 +26,7 @@ class HeardRank:
     pid: int
     step: int = 1
     phase: str | None = None
+    doing: tuple[str, ...] | None = None  # steps of a script of the user's own, the innermost last
     since: float = 0.0
     held: int | None = None  # the checkpoint behind which it waits in our barrier
     finished: bool = False
@@ -63,6 +72,18 @@ class Heard:
         if one := self.ranks.get(message["rank"]):
             one.phase, one.since = message["name"], message["at"]
 
+    def _on_begin(self, message: Mapping[str, Any]) -> None:
+        if one := self.ranks.get(message["rank"]):
+            one.doing, one.since = (*(one.doing or ()), str(message["title"])), message["at"]
+
+    def _on_end(self, message: Mapping[str, Any]) -> None:
+        if one := self.ranks.get(message["rank"]):
+            one.doing, one.since = (one.doing or ())[:-1], message["at"]
+
+    def _on_quiet(self, message: Mapping[str, Any]) -> None:
+        if one := self.ranks.get(message["rank"]):
+            one.doing = ("trains",)
+
     def _on_reached(self, message: Mapping[str, Any]) -> None:
         if one := self.ranks.get(message["rank"]):
             one.step, one.phase, one.since = message["n"] + 1, None, message["at"]
@@ -85,9 +106,8 @@ class Heard:
             one.status = message["status"]
 
     def _on_verdict(self, message: Mapping[str, Any]) -> None:
-        worse = self.outcome in (None, "ok") or message["outcome"] != "ok"
-        if worse:
-            self.outcome = str(message["outcome"])
+        both = (self.outcome or BADNESS[0], str(message["outcome"]))
+        self.outcome = max(both, key=BADNESS.index)
         self.ends = self.ends or bool(message["ends"])
 
     def _on_failed(self, message: Mapping[str, Any]) -> None:

@@ -69,6 +69,8 @@ class Inquiry:
             return
         member.announced_late = _step(member)
         where = member.phase or f"checkpoint {member.step}"
+        if member.inside is not None:
+            where = member.inside.words
         what = "is late" if due.clock == "late" else "stands still"
         job.say(f"Rank {member.rank} {what} at {where}: looking")
 
@@ -180,6 +182,6 @@ class Inquiry:
         await inspection.look(native=native)
 
 
-def _step(member: Member) -> tuple[int, int, str | None, int]:
+def _step(member: Member) -> tuple[int, int, str | None, int, int]:
     """Return what changes when a member gets on."""
-    return member.reached, member.step, member.phase, member.pulse
+    return member.reached, member.step, member.phase, member.pulse, member.steps_told

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import Checkpoint, Phase
+from ..pipelines import find as find_pipeline
 from ..rank.lines import write_within
+from ..stamp import stamp
 from ..version import VERSION
 from .clocks import Limits
 from .ending import Family
@@ -34,14 +36,19 @@ class Job:
         """`settings` are what the first rank sent along (commands/walk.py)."""
         self.settings = settings
         self.place: Message = settings["place"]
-        self.table = tuple(_checkpoint(row) for row in settings["table"])
+        self.own = bool(settings.get("own"))  # ranks run a script of the user's own
+        self.table = (
+            find_pipeline("startup").table
+            if self.own
+            else tuple(_checkpoint(row) for row in settings["table"])
+        )
         self.limits = Limits(
             settings["timeout"],
             settings["stall"],
             settings["slow_limit"],
             known=known_hang(settings["known_hang"]) if settings["known_hang"] else None,
         )
-        self.members = Members(self.table)
+        self.members = Members(self.table, self.own)
         self.family = Family(self.place["job"])
         self.folder = Path(settings["folder"])
         self.files = RunFolder(self.folder / "run", self._run_path())
@@ -75,6 +82,17 @@ class Job:
     def started(self) -> float:
         """When the first rank of the job began."""
         return min((m.began for m in self.members), default=self.began)
+
+    @property
+    def ends_it(self) -> bool:
+        """A verdict ends the job. A script of the user's own goes on, unless that was asked for."""
+        return str(self.settings["on_hang"]) == "end"
+
+    @property
+    def is_quiet(self) -> bool:
+        """All ranks are past what is watched, or have ended."""
+        members = list(self.members)
+        return bool(members) and all(m.quiet or m.left for m in members)
 
     # ---- talking to ranks and to people ------------------------------------------------------
 
@@ -137,7 +155,7 @@ class Job:
         return Path(chosen.read_text())
 
     def _new_name(self) -> str:
-        return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{self.place['job'][:6]}"
+        return f"{stamp()}-{self.place['job'][:6]}"
 
     def _temporary_path(self) -> str:
         base = str(self.settings["folder_for_temporary_files"])

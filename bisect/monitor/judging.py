@@ -47,6 +47,7 @@ def facts_of(member: Member, moved: str = "", busy: bool = False) -> RankFacts:
         traceback=member.traceback,
         finished=member.finished,
         awaits=member.awaits,
+        step=member.inside,
         left_at=member.left_at,
         environment=dict(member.environment),
         looks=tuple(member.looks),

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from .members import Member, Members
 
+STEADY = "steady"  # past it is who is watched no more, in a script of the user's own
+
 if TYPE_CHECKING:
     from ..facts import HangPlace, Look
 
@@ -23,6 +25,9 @@ class KnownHang:
         """Return whether a member is in the step and phase in question. Who has done them all and
         does not end is told to be in the last one.
         """
+        if member.inside is not None:
+            inside = member.inside
+            return (inside.name, inside.phase) == (self.place.checkpoint, self.place.phase)
         checkpoint = members.checkpoint_of(member) or members.table[-1]
         return (checkpoint.name, member.phase) == (self.place.checkpoint, self.place.phase)
 
@@ -48,6 +53,10 @@ def is_past(members: Members, name: str) -> bool:
     """
     if not members.by_rank or len(members.by_rank) < len(members.expected):
         return False
+    if members.own is not None and name == STEADY:
+        return all(member.quiet for member in members)
+    if members.own is not None:
+        return all(members.own.is_past(member, name) for member in members)
     if name == members.table[-1].name:
         return False
     return all(_is_past(members, member, name) for member in members)

@@ -128,7 +128,7 @@ async def _leave(job: Job) -> None:
     job.hush()
     if job.folder.is_dir():
         job.note(None, {"t": "watch ends"})
-        await job.files.publish()
+        await job.files.publish(last=True)
         job.remove_folder()
     job.remove_temporary_files()
     # A thread may hang in /proc, behind a process in the kernel: it must not keep us.

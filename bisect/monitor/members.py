@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .own_steps import Open, OwnSteps
+
 if TYPE_CHECKING:
-    from ..checkpoints import Checkpoint, Phase
+    from ..checkpoints import Checkpoint, OwnStep, Phase
     from ..facts import Look
 
 Message = dict[str, Any]
@@ -60,6 +62,16 @@ class Member:
     usage: bool = False  # the command line was wrong, and it has said so itself
     not_exercised: tuple[str, ...] = ()
     ring: int | None = None  # its log of collectives: the descriptor, as it has it
+    # a script of the user's own
+    open: tuple[Open, ...] = ()  # the steps that it is in, the innermost last
+    # The innermost that is a checkpoint of the startup pipeline as well, else the innermost;
+    # between two what stands for the script.
+    inside: OwnStep | None = None
+    done: int = 0  # the furthest step that it has ended
+    last_step: str = ""  # the title of the last one that it began or ended
+    steps_told: int = 0  # how often a step began or ended
+    toggles: tuple[str, ...] = ()  # those whose call it came to
+    quiet: bool = False  # past its first training steps: it is watched no more
     # what the watch saw of it
     started_ticks: int = 0
     moved_at: float = 0.0
@@ -91,9 +103,12 @@ class Member:
 class Members:
     """The ranks of this node by number, and what happened among them."""
 
-    def __init__(self, table: tuple[Checkpoint, ...]) -> None:
-        """`table` gives the phases their steps."""
+    def __init__(self, table: tuple[Checkpoint, ...], own: bool = False) -> None:
+        """`table` gives the phases their steps. `own`: ranks run a script of the user's own, and
+        tell of its steps as they come.
+        """
         self.table = table
+        self.own = OwnSteps(table) if own else None
         self.by_rank: dict[int, Member] = {}
         self.opened: dict[int, float] = {}  # when the barrier after a checkpoint opened
         self.done: set[str] = set()  # what rank 0 did for the others ("logs directory")
@@ -131,6 +146,9 @@ class Members:
         known = self.by_rank.get(rank)
         if known is not None and known.pid == message["pid"] and not known.left:
             return  # it greets a new monitor
+        before = self.by_rank.get(message.get("instead_of", -1))
+        if before is not None and before.pid == message["pid"]:
+            del self.by_rank[before.rank]  # it knows better now which rank it is
         self.by_rank[rank] = Member(
             rank=rank,
             local_rank=int(message["local_rank"]),
@@ -148,6 +166,8 @@ class Members:
             moved_at=at,
             spoke=at,
         )
+        if self.own is not None:
+            self.own.greet(self.by_rank[rank])
 
     def _on_enter(self, member: Member, message: Message, at: float) -> None:
         member.step, member.entered, member.phase = int(message["n"]), at, None
@@ -187,6 +207,20 @@ class Members:
         member.step = member.reached + 1
         member.entered, member.phase, member.announced = at, None, ""
 
+    def _on_begin(self, member: Member, message: Message, at: float) -> None:
+        if self.own is not None:
+            self.own.begin(member, message, at)
+
+    def _on_end(self, member: Member, message: Message, at: float) -> None:
+        if self.own is not None:
+            self.own.end(member, message, at)
+
+    def _on_toggle(self, member: Member, message: Message, at: float) -> None:
+        member.toggles = (*member.toggles, str(message["name"]))
+
+    def _on_quiet(self, member: Member, message: Message, at: float) -> None:
+        member.quiet = True
+
     def _on_arrive(self, member: Member, message: Message, at: float) -> None:
         if message.get("held", True):
             member.held_at, member.waits_since = int(message["n"]), at
@@ -213,7 +247,8 @@ class Members:
         member.finished, member.entered = True, at
 
     def _on_bye(self, member: Member, message: Message, at: float) -> None:
-        member.status = int(message["status"])
+        status = message["status"]  # None: not known to the rank itself
+        member.status = member.status if status is None else int(status)
         member.error = str(message.get("error", ""))
         member.traceback = str(message.get("traceback", ""))
         member.usage = bool(message.get("usage"))
@@ -239,6 +274,8 @@ class Members:
 
     def checkpoint_of(self, member: Member) -> Checkpoint | None:
         """Return the checkpoint whose step a member is in; None after the last."""
+        if self.own is not None:
+            return member.open[-1].step if member.open else member.inside
         return next((c for c in self.table if c.number == member.step), None)
 
 

@@ -3,46 +3,106 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..evidence.aside import within
-from ..evidence.sample import family
+from ..evidence.sample import family, stat
 from ..rank.claims import DIALECTS
+from .own_steps import SILENT
+from .stillness import Stillness
 
 if TYPE_CHECKING:
     from ..facts import RankFacts
     from .job import Job
 
+SEARCH_EVERY = 1.0  # seconds
 RANK_VARIABLES = tuple(variables[0] for variables in DIALECTS.values())
 
 
-def look_for_absent(job: Job, now: float) -> Awaitable[list[RankFacts]] | None:
-    """Return what becomes facts about the ranks that should be here by now, None if none is late.
+class Absent:
+    """The ranks that should be here and never said hello."""
 
-    A rank is late when the deadline of checkpoint 0, "Ranks started", is over, counted from the
-    job's first rank.
-    """
+    def __init__(self, job: Job) -> None:
+        """Nothing is looked for before somebody is late."""
+        self._job = job
+        self._searched = 0.0
+        self._stillness: dict[int, Stillness] = {}
+        self._stirred: dict[int, float] = {}
+
+    def late(self, now: float) -> Awaitable[list[RankFacts]] | None:
+        """Return what becomes facts about ranks that are late, None if none is.
+
+        A rank is late when the deadline of checkpoint 0, "Ranks started", is over, counted from the
+        job's first rank. In a script of the user's own one that only does not speak to us (another
+        Python, `python -I`) is not, as long as something of it stirs.
+        """
+        job = self._job
+        absent = sorted(job.members.expected - set(job.members.by_rank))
+        first = job.table[0]
+        allowed = job.limits.timeouts.get(first.name, job.limits.timeouts.get("", first.deadline))
+        if not absent or now < max(job.started + allowed, self._searched + SEARCH_EVERY):
+            return None
+        self._searched = now
+        pids = _processes(job, absent)
+        if job.own:
+            stirs = {rank for rank, found in pids.items() if not self._is_still(found, now)}
+            absent = [rank for rank in absent if rank not in stirs]
+        return _facts(job, absent, pids) if absent else None
+
+    def _is_still(self, found: Sequence[int], now: float) -> bool:
+        stillness = self._stillness.setdefault(found[0], Stillness())
+        since = self._stirred.setdefault(found[0], now)
+        self._stirred[found[0]] = max(since, stillness.stirred_at(found))
+        return now > self._stirred[found[0]] + self._job.limits.stall
+
+
+async def silent_ranks(job: Job) -> list[RankFacts]:
+    """Return facts about the ranks of a script of the user's own that run and have not spoken."""
     absent = sorted(job.members.expected - set(job.members.by_rank))
-    first = job.table[0]
-    allowed = job.limits.timeouts.get(first.name, job.limits.timeouts.get("", first.deadline))
-    if not absent or now < job.started + allowed:
-        return None
-    return _facts(job, absent)
+    pids = _processes(job, absent) if absent else {}
+    return await _facts(job, [rank for rank in absent if rank in pids], pids)
 
 
-async def _facts(job: Job, absent: list[int]) -> list[RankFacts]:
+def _processes(job: Job, absent: list[int]) -> dict[int, list[int]]:
+    """Return the processes of absent ranks, as far as they are found."""
+    found: dict[int, list[int]] = {}
+    with contextlib.suppress(TimeoutError):
+        found = within(1.0, _find, int(job.place["launcher_pid"]), _variable(job), absent)
+    left = [rank for rank in absent if rank not in found]
+    if job.own and left:
+        with contextlib.suppress(TimeoutError):
+            found |= within(1.0, _spawned, [m.pid for m in job.members], left)
+    return found
+
+
+def _spawned(known: list[int], absent: list[int]) -> dict[int, list[int]]:
+    """Return the processes of ranks that a program spawned (torch.multiprocessing.spawn): they know
+    their numbers only when they join a group. It starts them in their order; where there are more
+    or fewer than are missing, none is taken for one.
+    """
+    parents = {found.ppid for pid in known if (found := stat(pid)) is not None}
+    siblings = [p for p in family(parents) if (s := stat(p)) and s.ppid in parents]
+    silent = sorted(p for p in siblings if p not in known and _is_spawned(p))
+    return (
+        {r: [p] for r, p in zip(absent, silent, strict=True)} if len(silent) == len(absent) else {}
+    )
+
+
+def _is_spawned(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return b"multiprocessing.spawn" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
+
+
+async def _facts(job: Job, absent: list[int], pids: dict[int, list[int]]) -> list[RankFacts]:
     from ..evidence.look import Target, look
     from ..facts import RankFacts
 
-    try:
-        pids = within(1.0, _find, int(job.place["launcher_pid"]), _variable(job), absent)
-    except TimeoutError:
-        pids = {}
-    looks = await look([Target(chain[-1], "rank") for chain in pids.values()])
+    looks = await look([Target(pids[rank][-1], "rank") for rank in absent if rank in pids])
     by_pid = {one.pid: one for one in looks}
-    for chain in pids.values():
+    for chain in (pids[rank] for rank in absent if rank in pids):
         # All of it: a wrapper whose child alone is ended goes on and starts the rank.
         job.family.add_rank(chain[0])
     found = []
@@ -55,7 +115,8 @@ async def _facts(job: Job, absent: list[int]) -> list[RankFacts]:
                 pid=pid,
                 host=str(job.place["host"]),
                 alive=pid is not None,
-                never_started=True,
+                never_started=pid is None or not job.own,
+                step=SILENT if job.own else None,
                 looks=(by_pid[pid],) if pid in by_pid else (),
             )
         )

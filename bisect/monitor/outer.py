@@ -17,16 +17,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..errors import INTERNAL_ERROR, UsageError
+from ..checkpoints import Checkpoint
+from ..errors import INTERNAL_ERROR, NO_SUCH_PROGRAM, NOT_ALLOWED, CannotStart
 from ..evidence.slurm_queue import is_queued
 from ..facts import Ended, Verdict
 from ..rank.front import EXIT_STATUS
+from .clocks import AFTER_A_VERDICT
 from .ending import Family, lives, monitors
 from .heard import Heard
 from .outer_link import OUTER_VARIABLE
 from .outer_socket import OuterSocket
-from .outside import judge_from_outside, look_from_outside, unspoken_verdict
-from .outside_report import report_from_outside, write_from_outside
+from .outside import Outside, judge_from_outside, look_from_outside, unspoken_verdict
+from .outside_report import print_answer, report_from_outside, say, write_from_outside
 from .stillness import Stillness
 
 TICK = 0.25  # seconds
@@ -34,7 +36,6 @@ SAMPLE_EVERY = 1.0
 MONITORS_LIMIT = 15.0  # seconds for monitors to write and leave once the launcher has ended
 STOP_LIMIT = 10.0  # seconds for a launcher to end after it was told to
 PATIENT_SIGNALS = 3  # a person who presses Ctrl-C so often means it
-NO_SUCH_PROGRAM, NOT_ALLOWED = 127, 126  # as shells have it
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Around:
     run_dir: Path
     expects_words: bool  # its ranks walk a pipeline of ours, and speak to monitors
     on_hang: str  # end, report, hold
+    table: tuple[Checkpoint, ...]  # of the pipeline; its first row is the launcher's
     start_limit: float  # for the first rank to come to its first line
     stall: float
     limit: float | None
@@ -95,9 +97,9 @@ class Outer:
         try:
             return subprocess.Popen(around.command, env=environ)
         except FileNotFoundError:
-            raise CannotStart(around.command[0], NO_SUCH_PROGRAM) from None
+            raise _cannot_start(around.command[0], NO_SUCH_PROGRAM) from None
         except OSError as error:
-            raise CannotStart(around.command[0], NOT_ALLOWED, error.strerror or "") from None
+            raise _cannot_start(around.command[0], NOT_ALLOWED, error.strerror or "") from None
 
     # ---- while it runs -------------------------------------------------------------------------
 
@@ -131,7 +133,11 @@ class Outer:
             self._sample(now)
         if self.heard.failed and around.on_hang == "end":
             self.stop()  # nobody would end it any more
-        if self.heard.ranks or (self.verdict is not None and around.on_hang != "end"):
+        if self.heard.ranks:
+            return
+        if self.verdict is not None:
+            if around.on_hang != "end":
+                await self._take_back(now)
             return
         if around.limit is not None and now > self._began + around.limit:
             await self._judge("limit", self._began + around.limit)
@@ -156,22 +162,41 @@ class Outer:
     async def _judge(self, ended: Ended, since: float) -> None:
         """Look from outside, and close if nothing moves."""
         around = self.around
-        outside = await look_from_outside(self._process.pid, around.expects_words)
-        self._looked = time.monotonic()
+        outside = await self._look()
         moved = outside.moved()
         if self.heard.ranks or self._process.poll() is not None:
             return
-        if moved and ended != "limit":
+        if (moved or outside.sees_nothing) and ended != "limit":
             return
-        if ended == "limit" and not moved:
+        if ended == "limit" and not (moved or outside.sees_nothing):
             ended = "late"
         judged = await judge_from_outside(
-            outside, ended, around.command, self._began, self._looked - self._stirred, since
+            outside,
+            ended,
+            around.command,
+            around.table,
+            self._began,
+            self._looked - self._stirred,
+            since,
         )
         self.verdict = judged[0]
         await report_from_outside(around, self._ears.folder, *judged)
         if around.on_hang == "end":
             self.stop()
+
+    async def _take_back(self, now: float) -> None:
+        """If what was called hung stirs, look; if it moves, the verdict is void."""
+        if now < self._looked + AFTER_A_VERDICT or self._stirred <= self._looked:
+            return
+        if moved := (await self._look()).moved():
+            self.verdict = None
+            say(f"Taken back: it moves again ({moved}); watching on")
+
+    async def _look(self) -> Outside:
+        mark = self._ears.path
+        found = await look_from_outside(self._process.pid, self.around.expects_words, mark)
+        self._looked = time.monotonic()
+        return found
 
     # ---- the end ---------------------------------------------------------------------------------
 
@@ -187,6 +212,8 @@ class Outer:
             process.wait(STOP_LIMIT)
         if self.verdict is None and (self.heard.failed or not self.heard.ranks):
             await self._write_unspoken(process.returncode)
+        if self.around.answers and not self.around.expects_words and self.heard.run_dirs:
+            print_answer(Path(self.heard.run_dirs[-1]))
 
     async def _write_unspoken(self, status: int | None) -> None:
         around = self.around
@@ -229,16 +256,8 @@ class Outer:
         return launchers if launchers >= 0 else 128 - launchers
 
 
-class CannotStart(UsageError):
-    """The launcher's program cannot be started; `status` is what a shell would say."""
-
-    def __init__(self, program: str, status: int, why: str = "there is no such program") -> None:
-        """`why` in words."""
-        super().__init__(
-            f"{program!r} cannot be started: {why}",
-            "Is it installed in this environment, or a path with a typing error?",
-        )
-        self.status = status
+def _cannot_start(program: str, status: int, why: str = "there is no such program") -> CannotStart:
+    return CannotStart(f"{program!r} cannot be started: {why}", status)
 
 
 def _from_the_terminal() -> bool:

@@ -10,6 +10,8 @@ from typing import Any
 
 # Its value, the path of a socket, is also the mark by which all that the launcher starts is found.
 OUTER_VARIABLE = "HANGBISECT_OUTER"
+# The descriptor of a socket to who started `hangbisect run`.
+STARTER_VARIABLE = "HANGBISECT_STARTER"
 
 _TOLD = {  # kinds of events, and the fields of them that are told
     "hello": ("rank", "pid", "world_size", "at"),
@@ -18,6 +20,9 @@ _TOLD = {  # kinds of events, and the fields of them that are told
     "reached": ("rank", "n", "at"),
     "arrive": ("rank", "n", "held"),
     "opened": ("n", "at"),
+    "begin": ("rank", "title", "at"),
+    "end": ("rank", "at"),
+    "quiet": ("rank",),
     "finished": ("rank",),
     "ended": ("rank", "status"),
     "watches": ("pid", "run_dir", "titles"),

@@ -22,14 +22,17 @@ from ..evidence import movement
 from ..evidence.aside import within
 from ..evidence.look import Target, look, runs_python
 from ..evidence.machine import machine
-from ..evidence.sample import family, stat
+from ..evidence.sample import family, marked, stat
+from ..evidence.traffic import speed
 from ..facts import Ended, JobFacts, Look, RankFacts, Ranks, Verdict
 from ..version import VERSION
 from .newcomers import RANK_VARIABLES
+from .outer_link import OUTER_VARIABLE
+from .own_steps import SILENT
 
-LAUNCHER = Checkpoint(0, "launcher", "Ranks started", "launcher", 120)
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FIND_LIMIT = 1.0  # seconds
+_CLIENTS = ("srun", "sbatch", "kubectl", "ssh", "docker", "podman")
 PAUSE = 0.7  # seconds between two looks
 LOOKS = 4
 
@@ -40,23 +43,34 @@ class Outside:
 
     launcher: int
     expects_words: bool  # its ranks are ours, and would have spoken
+    mark: str = ""  # what all that it started has in its environment, as OUTER_VARIABLE
     looks: dict[int, list[Look]] = field(default_factory=dict)  # by pid, oldest first
     rank_of: dict[int, int] = field(default_factory=dict)  # by the pid of a rank's own process
     parents: dict[int, int] = field(default_factory=dict)
+    is_elsewhere: bool = False  # the launcher is a client of who starts the ranks
 
     def find(self) -> list[int]:
         """Find the processes, and which of them are ranks; return their pids."""
         pids = [self.launcher, *sorted(family([self.launcher]))]
-        self.parents = {pid: found.ppid for pid in pids if (found := stat(pid))}
+        self.is_elsewhere = any(map(_is_client, pids))
+        if self.is_elsewhere and self.mark:
+            started = set(marked(OUTER_VARIABLE, self.mark)) - {os.getpid()}
+            pids = [*pids, *sorted(started | set(family(started)) - set(pids))]
+        self.parents = {pid: found.ppid for pid in dict.fromkeys(pids) if (found := stat(pid))}
         numbers = {pid: number for pid in pids if (number := _number(pid)) is not None}
         self.rank_of = {}
         for pid in sorted(numbers, key=self._depth):
             # Workers and helpers inherit a rank's number: the topmost Python of it is the rank.
             if numbers[pid] not in self.rank_of.values() and runs_python(pid):
                 self.rank_of[pid] = numbers[pid]
-        if not self.rank_of and not self.expects_words:
+        if not self.rank_of and not (self.expects_words or self.is_elsewhere):
             self.rank_of = {self.launcher: 0}
         return list(self.parents)
+
+    @property
+    def sees_nothing(self) -> bool:
+        """The job of the user's own runs on another machine, or in a queue."""
+        return self.is_elsewhere and not (self.expects_words or self.rank_of)
 
     async def look(self) -> None:
         """Look at all of them once."""
@@ -71,12 +85,23 @@ class Outside:
                 self.looks.setdefault(one.pid, []).append(one)
 
     def moved(self) -> str:
-        """Return what moved over the looks, in words; "" for nothing."""
+        """Return what moved over the looks, in words; "" for nothing.
+
+        That a script of the user's own prints something counts: it may sleep in between, and nobody
+        can be asked what it does.
+        """
         seen: list[str] = []
         for looks in self.looks.values():
-            if len(looks) > 1 and (what := movement.moved(looks, [])):
+            if len(looks) > 1 and (what := movement.moved(looks, []) or self._printed(looks)):
                 seen.append(what)
         return seen[0] if seen else ""
+
+    def _printed(self, looks: Sequence[Look]) -> str:
+        first, last = looks[0].sample, looks[-1].sample
+        if self.expects_words or first is None or last is None or first.started != last.started:
+            return ""
+        written = last.main_written - first.main_written
+        return f"writes {speed(written, last.at - first.at)}" if written > 0 else ""
 
     def facts(self, started: float) -> list[RankFacts]:
         """Return each rank as a diagnosis takes it; the launcher in the place of rank 0 where no
@@ -92,6 +117,7 @@ class Outside:
                     pid=pid,
                     host=socket.gethostname(),
                     reached=0 if self.rank_of else -1,
+                    step=None if self.expects_words else SILENT,
                     entered=started,
                     never_started=bool(self.rank_of) and self.expects_words,
                     looks=tuple(self.looks.get(pid, ())),
@@ -116,9 +142,9 @@ class Outside:
         return pid
 
 
-async def look_from_outside(launcher: int, expects_words: bool) -> Outside:
+async def look_from_outside(launcher: int, expects_words: bool, mark: str = "") -> Outside:
     """Return what some looks at everything below a launcher show."""
-    outside = Outside(launcher, expects_words)
+    outside = Outside(launcher, expects_words, mark)
     for number in range(LOOKS):
         if number:
             await asyncio.sleep(PAUSE)
@@ -130,6 +156,7 @@ async def judge_from_outside(
     outside: Outside,
     ended: Ended,
     command: Sequence[str],
+    table: Sequence[Checkpoint],
     started: float,
     still: float | None = None,
     late_since: float | None = None,
@@ -137,8 +164,6 @@ async def judge_from_outside(
     """Return the verdict on a job of which no rank has spoken, and what it rests on."""
     now = time.monotonic()
     ranks = outside.facts(started)
-    own = LAUNCHER if outside.expects_words else replace(LAUNCHER, component="fit")
-    first = Checkpoint(1, "script", "Script started", "interpreter", 30)
     facts = JobFacts(
         ended=ended,
         pipeline="startup" if outside.expects_words else "",
@@ -146,7 +171,7 @@ async def judge_from_outside(
         attempt=0,
         world_size=len(ranks),
         local_ranks=tuple(facts.rank for facts in ranks),
-        table=(own, first),
+        table=tuple(table[:2]),
         now=now,
         started=started,
         package=_PACKAGE,
@@ -188,6 +213,15 @@ def unspoken_verdict(
         notes=(note,),
     )
     return bare_verdict(facts, (), "ok" if status == 0 else "crash", Ranks())
+
+
+def _is_client(pid: int) -> bool:
+    """Return whether a process is a client of a scheduler: what it starts is not below it."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:3]
+    except OSError:
+        return False
+    return any(os.fsdecode(os.path.basename(word)) in _CLIENTS for word in words)
 
 
 def _number(pid: int) -> int | None:

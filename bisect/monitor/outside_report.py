@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,20 @@ async def write_from_outside(around: Around, folder: str, verdict: Verdict) -> N
     files = _run_folder(around, folder)
     files.write_json("verdict.json", as_json(verdict))
     await _published(files)
+
+
+def print_answer(folder: Path) -> None:
+    """Print the verdict in a run folder, if it can be read, as JSON on stdout: the monitor of a
+    script of the user's own leaves stdout to that.
+    """
+    with suppress(OSError, ValueError):
+        verdict = json.loads((folder / "verdict.json").read_text(encoding="utf-8"))
+        _print(1, json.dumps(verdict, ensure_ascii=False))
+
+
+def say(text: str) -> None:
+    """Print a line on stderr."""
+    _print(2, f"hangbisect: {text}")
 
 
 async def _published(files: RunFolder) -> str:

@@ -15,7 +15,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ..evidence.sample import Stat, stat
+
 COPY_LIMIT = 2.0  # seconds
+BUSY_LIMIT = 15.0  # the same for a helper that gets on, if slowly: the machine is busy
+MOMENT = 0.5
 KILL_LIMIT = 0.2
 _COPY = Path(__file__).with_name("copy_run.py")
 
@@ -29,7 +33,8 @@ class RunFolder:
         self.path = path
         self.trouble = ""  # why the last copy failed
         self.is_published = False
-        self._stuck = False
+        # A helper that gave no answer. In a file system it cannot even be killed: no second one.
+        self._stuck: asyncio.subprocess.Process | None = None
         self._events: int | None = None  # events.jsonl, open for appending
         with contextlib.suppress(OSError):
             (stage / "stacks").mkdir(parents=True, exist_ok=True)
@@ -71,13 +76,17 @@ class RunFolder:
                 events.append(json.loads(line))
         return events
 
-    async def publish(self, limit: float = COPY_LIMIT, first: bool = False) -> bool:
+    async def publish(
+        self, limit: float = COPY_LIMIT, first: bool = False, last: bool = False
+    ) -> bool:
         """Copy what is new to the run folder; the `first` time, remove an earlier run's files from
         it, for they would be taken for this one's. Return False, and say why in `trouble`, if it
-        could not be done within `limit` seconds.
+        could not be done within `limit` seconds, or BUSY_LIMIT on a machine that is only busy.
+
+        What failed in that way is not tried again but for the `last` time, when nobody waits.
         """
         self.is_published = False
-        if self._stuck:  # a helper that sits in a file system cannot even be killed: no second one
+        if self._stuck is not None and not (last and self._stuck.returncode is not None):
             return False
         helper = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", str(_COPY), str(self.stage), str(self.path)),
@@ -86,10 +95,9 @@ class RunFolder:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
         )
-        try:
-            said, _ = await asyncio.wait_for(helper.communicate(), limit)
-        except TimeoutError:
-            self._stuck = True
+        said = await _said(helper, limit)
+        if said is None:
+            self._stuck = helper
             with contextlib.suppress(ProcessLookupError):
                 helper.kill()
             with contextlib.suppress(TimeoutError):  # in the kernel it stays, and we do not wait
@@ -102,4 +110,29 @@ class RunFolder:
 
     def move(self, path: Path) -> None:
         """Publish to another folder from now on."""
-        self.path, self.trouble, self._stuck = path, "", False
+        self.path, self.trouble, self._stuck = path, "", None
+
+
+async def _said(helper: asyncio.subprocess.Process, limit: float) -> bytes | None:
+    """Return what a helper printed, None if it neither ended within `limit` seconds nor got on."""
+    answer = asyncio.ensure_future(helper.communicate())
+    until, pause = time.monotonic() + BUSY_LIMIT, min(MOMENT, limit / 2)
+    await asyncio.wait([answer], timeout=limit - pause)
+    while not answer.done():
+        before = stat(helper.pid)
+        await asyncio.wait([answer], timeout=pause)
+        if not answer.done() and not (_gets_on(before, stat(helper.pid)) and _before(until)):
+            answer.cancel()
+            await asyncio.wait([answer])
+            return None
+    return answer.result()[0]
+
+
+def _before(moment: float) -> bool:
+    return time.monotonic() < moment
+
+
+def _gets_on(before: Stat | None, now: Stat | None) -> bool:
+    if before is None or now is None:
+        return False
+    return now.state == "R" or now.ticks > before.ticks

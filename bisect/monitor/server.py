@@ -33,6 +33,7 @@ class Server:
         self.job = job
         self._has_run_folder = False
         self._task: asyncio.Task[None] | None = None
+        self._watched: dict[int, int] = {}  # the pids of those whose end is heard of, by rank
         self.signalled: dict[int, float] = {}  # since when a rank has a signal to end, by rank
 
     async def serve(self, listener: socket.socket) -> asyncio.Server:
@@ -68,11 +69,17 @@ class Server:
         job = self.job
         hello = {**hello, "pid": pid or hello["pid"]}
         self._take_in(rank, hello)
+        before = hello.get("instead_of")
+        if before is not None and before not in job.members.by_rank:
+            self._stop_watching(before)
+            job.writers.pop(before, None)
         member = job.members.by_rank[rank]
         job.writers[rank] = writer
         self._welcome(member)
         while line := await reader.readline():
             message: Message = json.loads(line)
+            if job.members.by_rank.get(rank) is not member:
+                continue  # another process is this rank: a launcher spoke for it before
             self._take_in(rank, message)
             self._answer(member, message)
         if job.writers.get(rank) is writer:
@@ -87,7 +94,7 @@ class Server:
     def _take_in(self, rank: int, message: Message) -> None:
         members = self.job.members
         before = members.by_rank.get(rank)
-        if message["t"] in ("reached", "phase") and before is not None:
+        if message["t"] in ("reached", "phase", "end") and before is not None:
             note_slow(self.job, before)
         members.apply(rank, message)
         self.job.note(members.by_rank.get(rank), message)
@@ -130,8 +137,9 @@ class Server:
     def watch(self, member: Member) -> None:
         """Hear of the member's end as soon as it comes, without being its parent."""
         job = self.job
-        if member.rank in job.pidfds:
+        if self._watched.get(member.rank) == member.pid:
             return
+        self._stop_watching(member.rank)
         job.family.add_rank(member.pid)
         try:
             descriptor = os.pidfd_open(member.pid)
@@ -139,7 +147,15 @@ class Server:
             member.left = True
             return
         job.pidfds[member.rank] = descriptor
+        self._watched[member.rank] = member.pid
         asyncio.get_running_loop().add_reader(descriptor, self._ended, member, descriptor)
+
+    def _stop_watching(self, rank: int) -> None:
+        """Another process was taken for this rank."""
+        descriptor = self.job.pidfds.pop(rank, None)
+        if descriptor is not None:
+            asyncio.get_running_loop().remove_reader(descriptor)
+            os.close(descriptor)
 
     def _ended(self, member: Member, descriptor: int) -> None:
         asyncio.get_running_loop().remove_reader(descriptor)
@@ -193,7 +209,7 @@ class Server:
                 self._let_go(waiting)
         elif kind == "ring":
             job.logs.open(member.rank, member.pid, int(message["fd"]))
-        elif kind == "bye" and job.verdict is not None:
+        elif kind == "bye" and (job.verdict is not None or job.own):
             job.tell(member.rank, "written")
 
     def open_barriers(self) -> None:

@@ -20,7 +20,7 @@ from .ending import has_ended
 from .interruptions import meant_for
 from .judging import facts_of
 from .known_hang import is_past
-from .newcomers import look_for_absent
+from .newcomers import Absent
 from .server import INTERRUPTING, Server, all_ended
 from .stillness import Stillness
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .job import Job
 
 TICK = 0.25  # seconds
+QUIET_TICK = 5.0
 SAMPLE_EVERY = 1.0
 REMIND_EVERY = 5.0
 LAST_LOOK = 1.5  # seconds for the look at an interrupted job
@@ -50,6 +51,7 @@ class Watch:
         self._launcher = _open_pidfd(int(job.place["launcher_pid"]))
         self._stillness: dict[int, Stillness] = {}  # by rank
         self._inquiry: Inquiry | None = None
+        self._absent = Absent(job)
         self._loading: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -57,10 +59,10 @@ class Watch:
         job = self.job
         while not self._is_over():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(job.changed.wait(), TICK)
+                await asyncio.wait_for(job.changed.wait(), QUIET_TICK if job.is_quiet else TICK)
             job.changed.clear()
             now = time.monotonic()
-            if now - self._sampled > SAMPLE_EVERY:
+            if now - self._sampled > SAMPLE_EVERY and not job.is_quiet:
                 self._sampled = now
                 self._sample()
             if self._loading is None and now > job.began + loading.AFTER:
@@ -68,7 +70,7 @@ class Watch:
             if now - self._reminded > REMIND_EVERY:
                 self._reminded = now
                 self.server.remind()
-            if job.verdict is None or job.settings["on_hang"] != "end":
+            if job.verdict is None or not job.ends_it:
                 await self._judge(now)
 
     def _is_over(self) -> bool:
@@ -124,7 +126,7 @@ class Watch:
             inspection = Inspection(job, quiet)
             await inspection.look()
             inspection.remember_places()
-        elif absent := look_for_absent(job, now):
+        elif absent := self._absent.late(now):
             from .inspection import Inspection
 
             inspection = Inspection(job)
@@ -215,7 +217,7 @@ class Watch:
         job = self.job
         assert job.verdict is not None
         named = job.verdict.ranks.culprit or job.verdict.ranks.stuck
-        members = [job.members.by_rank[rank] for rank in named]
+        members = [m for m in job.members if m.rank in named]
         if stirring := [m for m in members if clocks.wants_another_look(m, job.closed_at, now)]:
             from .inspection import Inspection
 
@@ -232,7 +234,7 @@ class Watch:
         job = self.job
         job.family.refresh()
         for member in job.members:
-            if member.left:
+            if member.left or member.quiet:
                 continue
             if set(status(member.pid).signals_pending) & set(INTERRUPTING):
                 self._signalled = True

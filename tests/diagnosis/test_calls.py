@@ -16,6 +16,12 @@ HUB = look(
     "tokenizer OURS/pipelines/model_steps.py:7",
     call="recvfrom",
 )
+MODEL = look(
+    "HfApi.model_info SP/huggingface_hub/hf_api.py:3214",
+    "_BaseAutoModelClass.from_pretrained SP/transformers/models/auto/auto_factory.py:309",
+    "<module> train.py:7",
+    call="recvfrom",
+)
 IN_FIT = (
     "_call_callback_hooks SP/pytorch_lightning/trainer/call.py:228",
     "Trainer._run SP/pytorch_lightning/trainer/trainer.py:1057",
@@ -44,6 +50,7 @@ MAKEDIRS = look("makedirs <frozen os>:225", "logs OURS/pipelines/script_steps.py
     [
         (WANDB, "wandb.init", "wandb"),
         (HUB, "transformers.AutoTokenizer.from_pretrained", "hub"),
+        (MODEL, "transformers.AutoModel.from_pretrained", "hub"),
         (GROUP, "torch.distributed.init_process_group", "strategy"),
         (ALL_REDUCE, "torch.distributed.all_reduce", "strategy"),
         (RECV, "requests.get", "fit"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hangbisect.monitor.heard import Heard
+from hangbisect.monitor.heard import BADNESS, Heard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,6 +41,14 @@ def test_of_several_nodes_the_one_that_did_not_end_well_counts() -> None:
     good = {"t": "verdict", "outcome": "ok", "ends": True}
     for messages in ((bad, good), (good, bad)):
         assert heard(hello(0), *messages).outcome == "hang"
+
+
+@given(st.permutations(BADNESS))
+def test_of_several_bad_ends_the_worst_counts_whichever_is_told_last(outcomes: list[str]) -> None:
+    verdicts = [{"t": "verdict", "outcome": one, "ends": True} for one in outcomes]
+    for last in range(1, len(verdicts) + 1):
+        worst = max(outcomes[:last], key=BADNESS.index)
+        assert heard(hello(0), *verdicts[:last]).outcome == worst
 
 
 def test_what_was_taken_back_or_was_of_an_attempt_before_is_forgotten() -> None:

@@ -126,6 +126,26 @@ def test_a_folder_that_does_not_answer_is_given_up_in_time_and_not_asked_again(
     assert f"{run.path} does not answer" in run.trouble
 
 
+def test_what_was_given_up_is_tried_once_more_when_nobody_waits(run: RunFolder) -> None:
+    os.mkfifo(run.stage / "frozen")
+    run.write("verdict.json", "{}")
+
+    async def at_last() -> tuple[bool, bool]:
+        first = await run.publish(0.5)
+        (run.stage / "frozen").unlink()
+        return first, await run.publish(DEADLINE, last=True)
+
+    assert asyncio.run(asyncio.wait_for(at_last(), DEADLINE)) == (False, True)
+    assert (run.path / "verdict.json").exists()
+    assert run.is_published
+
+
+def test_a_copy_that_gets_on_is_waited_for_on_a_busy_machine(run: RunFolder) -> None:
+    for number in range(3000):  # for more than the limit, of files and not of a frozen disk
+        run.write(f"{number}.txt", "x" * 100)
+    assert publish(run, 0.05)
+
+
 def test_a_file_that_cannot_be_written_here_is_a_trouble_and_no_error(tmp_path: Path) -> None:
     (tmp_path / "stage").write_text("no folder\n")
     run = RunFolder(tmp_path / "stage", tmp_path / "run")
