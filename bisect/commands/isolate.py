@@ -13,23 +13,26 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from ..rank.argument_types import Parser, around_dashes, count, positive, share
+from ..rank.argument_types import Parser, around_dashes, count, dashes_missing, positive, share
 
 if TYPE_CHECKING:
     from ..trials.isolation_request import Request
-
-NO_HANG = 1
 
 
 def run(argv: list[str]) -> int:
     """Isolate; return what the answer comes to."""
     ours, command = around_dashes(argv)
-    args = _parser().parse_all(ours)
+    parser = _parser()
+    args, rest = parser.parse_first(ours)
+    if "--" not in argv and rest and _is_program(args.file, rest):
+        raise dashes_missing("isolate", argv, args.file)
+    args = parser.parse_all(ours)
     if sum((bool(command), args.file is not None)) > 1:
         raise UsageError(
             f"isolate has both a file ({args.file}) and a command",
@@ -38,6 +41,15 @@ def run(argv: list[str]) -> int:
     from ..trials.isolation_session import isolate
 
     return isolate(_request(args, command))
+
+
+def _is_program(word: str | None, following: Sequence[str]) -> bool:
+    """Return whether a word, no file of ours, begins a command that goes on with others."""
+    from ..trials.scenario_file import names
+
+    if word is None or word in names():
+        return False
+    return not following[0].startswith("-") or shutil.which(word) is not None
 
 
 def _parser() -> Parser:

@@ -14,44 +14,50 @@ import argparse
 import asyncio
 import os
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from ..rank.argument_types import Parser, around_dashes, count
+from ..rank.argument_types import Parser, around_dashes, count, dashes_missing
+from ..stamp import stamp
 
 if TYPE_CHECKING:
     from ..monitor.outer import Around
-
-STARTER_VARIABLE = "HANGBISECT_STARTER"  # the descriptor of a socket to who started us
-START_LIMIT = 120.0  # seconds for the first line of the first rank
 
 
 def run(argv: list[str]) -> int:
     """Start the command, watch it, and return its status or ours."""
     ours, command = around_dashes(argv)
-    args = _parser().parse_all([*_from_environment(), *ours])
+    parser = _parser()
+    _, rest = parser.parse_first(ours)
+    if "--" not in argv and rest and not rest[0].startswith("-"):
+        raise dashes_missing("run", argv, rest[0])
+    args = parser.parse_all([*_from_environment(), *ours])
     if not command:
         raise UsageError(
             "run needs the command to start",
             "hangbisect run -- torchrun --nproc_per_node=2 -m bisect --fast-dev-run 1",
         )
+    _check_names(args, command)
     if args.until_hang and args.repeat == 1:
         raise UsageError("--until-hang stops repeating, and --repeat says how often: give both")
     if args.repeat > 1:
         return _repeat(args, command)
-    from ..monitor.outer import CannotStart, Outer
+    from ..monitor.outer import Outer
 
     async def watch(around: Around) -> int:
         return await Outer(around).run()
 
-    try:
-        return asyncio.run(watch(_around(args, command)))
-    except CannotStart as error:
-        print(f"hangbisect: {error}\n{error.help}", file=sys.stderr)
-        return error.status
+    return asyncio.run(watch(_around(args, command)))
+
+
+def _check_names(args: argparse.Namespace, command: Sequence[str]) -> None:
+    from ..bisection.applying import is_ours
+    from ..bisection.step_names import check_timeouts
+
+    if is_ours(command):
+        check_timeouts((name for name, _ in args.timeout), command)
 
 
 def _repeat(args: argparse.Namespace, command: Sequence[str]) -> int:
@@ -68,16 +74,17 @@ def _repeat(args: argparse.Namespace, command: Sequence[str]) -> int:
 
 
 def _run_dir(args: argparse.Namespace) -> str:
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    return os.path.abspath(args.run_dir or os.path.join("runs", f"{stamp}-{os.getpid():x}"))
+    new = os.path.join("runs", f"{stamp()}-{os.getpid():x}")
+    return os.path.abspath(args.run_dir or new)
 
 
 def _parser() -> Parser:
-    from ..rank.watch_options import add_watch_options
+    from ..rank.watch_options import add_script_options, add_watch_options
 
     parser = Parser(prog="hangbisect run", epilog=__doc__)
     parser.add_argument("-h", "--help", action="help", help="show this")
     add_watch_options(parser)
+    add_script_options(parser)
     add = parser.add_argument_group("starting").add_argument
     add("--repeat", metavar="N", type=count("--repeat", 1), default=1, help="start it N times (1)")
     add("--until-hang", action="store_true", help="stop repeating at the first hang")
@@ -93,22 +100,31 @@ def _from_environment() -> list[str]:
 def _around(args: argparse.Namespace, command: Sequence[str]) -> Around:
     from ..bisection.applying import is_ours
     from ..monitor.outer import Around
+    from ..monitor.outer_link import STARTER_VARIABLE
+    from ..pipelines import find as find_pipeline
     from ..rank.watch_options import as_options, variable_of
+    from ..rank.watched.reach import why_unreached
+    from ..rank.watched.variables import variables
 
     ours = is_ours(command)
+    if not ours and (why := why_unreached(command)):
+        print(f"hangbisect: {why}", file=sys.stderr)
     run_dir = _run_dir(args)
     options = {**as_options(args), "run-dir": run_dir}
     limits: dict[str, float] = dict(args.timeout)
     starter = os.environ.pop(STARTER_VARIABLE, "")
+    table = find_pipeline("startup").table
+    named = {variable_of(name): value for name, value in options.items()}
     return Around(
         command=tuple(command),
         run_dir=Path(run_dir),
         expects_words=ours,
         on_hang=args.on_hang or ("end" if ours else "report"),
-        start_limit=limits.get("launcher", limits.get("", START_LIMIT)),
+        table=table,
+        start_limit=limits.get("launcher", limits.get("", table[0].deadline)),
         stall=args.stall,
         limit=args.limit,
         answers=args.json,
-        environment={variable_of(name): value for name, value in options.items()},
+        environment=named if ours else {**named, **variables(options)},
         starter=int(starter) if starter.isdigit() else None,
     )

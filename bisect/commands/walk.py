@@ -35,6 +35,11 @@ def run(argv: list[str]) -> int:
             return standing.status
         outcome_pipe = standing.pipe
         place = find_place()
+    if place.impossible and not _asks_only(argv):
+        raise UsageError(
+            place.impossible,
+            "Unset these variables, or let a launcher set them: torchrun, srun, mpirun.",
+        )
     lines = Lines(place)
     answers = "--json" in argv or os.environ.get("HANGBISECT_JSON") == "1"
     if answers:

@@ -1,0 +1,205 @@
+"""What one machine tells of a job: the facts that a verdict is made of, there or elsewhere."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..evidence.aside import aside
+from ..evidence.its_files import last_lines
+from ..evidence.printed import Printer, printed
+from ..evidence.sample import exit_code, family
+from ..facts import MachineFacts, RankFacts
+from ..monitor.judging import Settled
+from ..rank.environment import relevant
+from .downloads import Download
+from .jobs import Job
+from .processes import Table
+from .progress import ENDED, progress
+from .series import SPAN, Series
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_FILES_LIMIT = 0.5  # seconds for what ranks printed: it may lie on a disk that does not answer
+_ENDS_ALL = "torchrun"  # its agent lets the others go on only where a rank ended with status 0
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """What one machine tells of a job. Times are those of that machine's monotonic clock."""
+
+    host: str
+    command: tuple[str, ...]
+    world: int
+    whole: bool  # no rank is to be on another machine
+    age: float  # seconds since its first rank started
+    at: float  # when the last look was taken
+    span: float  # seconds from the first look to the last
+    ranks: tuple[RankFacts, ...]
+    unnumbered: tuple[int, ...] = ()  # stand-ins for ranks whose numbers are not known
+    launcher: int | None = None  # where no rank has started: the launcher stands in for rank 0
+    moving: tuple[int, ...] = ()
+    busy: tuple[int, ...] = ()
+    quiet: tuple[int, ...] = ()  # nothing of them moved, and they wait for no other rank
+    watched: str | None = None
+    notebook: int | None = None
+    machine: MachineFacts = field(default_factory=MachineFacts)
+    downloads: tuple[Download, ...] = ()  # as they were at the last look
+    notes: tuple[str, ...] = ()
+
+
+async def look_at(job: Job, processes: Table, span: float = SPAN, deeper: bool = True) -> NodeFacts:
+    """Look at a job until it is clear whether it moves, and return what was seen. `deeper`: look
+    at last at native frames as well, which pauses two ranks at most for 20 to 400 ms.
+    """
+    numbers = _numbers(job)
+    roots = list(numbers)
+
+    def descendants() -> Mapping[int, int]:
+        return {**{pid: pid for pid in roots}, **family(roots)}
+
+    series = Series(job, numbers, descendants)
+    settled = await series.take(span)
+    if deeper and not settled.moving and job.ranks:
+        await series.look_deeper(sorted(settled.hung))
+    return await _facts(job, processes, series, settled)
+
+
+def _numbers(job: Job) -> dict[int, int]:
+    """Return the number of each rank by its pid; stand-ins, behind all others, for the unknown."""
+    known = {rank.pid: rank.number for rank in job.ranks if rank.number is not None}
+    unknown = [rank.pid for rank in job.ranks if rank.number is None]
+    if not job.ranks:
+        return {job.launchers[0]: 0}
+    free = iter(sorted(set(range(max(job.world, len(job.ranks)))) - set(known.values())))
+    beyond = iter(range(1 << 20, 1 << 21))
+    return {**known, **{pid: next(free, next(beyond)) for pid in unknown}}
+
+
+async def _facts(job: Job, processes: Table, series: Series, settled: Settled) -> NodeFacts:
+    host = socket.gethostname()
+    ranks = [_of_its_place(f, job, processes, host) for f in series.facts()]
+    ranks = await _with_output([*ranks, *_gone(job, processes, ranks, host)])
+    unnumbered = {rank.pid for rank in job.ranks if rank.number is None}
+    now = time.monotonic()
+    started = time.clock_gettime(time.CLOCK_BOOTTIME) - job.started / _TICKS
+    return NodeFacts(
+        host=host,
+        command=job.command,
+        world=max(job.world, len(job.ranks)),
+        whole=job.whole,
+        age=max(0.0, started),
+        at=now,
+        span=series.span,
+        ranks=tuple(sorted(ranks, key=lambda facts: facts.rank)),
+        unnumbered=tuple(f.rank for f in ranks if f.pid in unnumbered),
+        launcher=None if job.ranks else job.launchers[0],
+        moving=tuple(sorted(settled.moving)),
+        busy=tuple(sorted(settled.busy)),
+        quiet=tuple(sorted(settled.hung)),
+        watched=job.watched,
+        notebook=job.notebook,
+        machine=series.machine,
+        notes=_not_there(ranks),
+        downloads=tuple(
+            replace(file[-1], grew=file[-1].size > file[0].size) for file in series.grown.values()
+        ),
+    )
+
+
+def _of_its_place(facts: RankFacts, job: Job, processes: Table, host: str) -> RankFacts:
+    """Return a rank with what is known of it besides its looks."""
+    rank = next((r for r in job.ranks if r.pid == facts.pid), None)
+    one = processes.get(facts.pid or 0)
+    return replace(
+        facts,
+        host=host,
+        local_rank=facts.rank if rank is None or rank.local is None else rank.local,
+        never_started=one is not None and not one.python and rank is not None,
+        environment=relevant(one.environ) if one is not None and one.environ else {},
+        **_its_end(facts),
+    )
+
+
+def _its_end(facts: RankFacts) -> dict[str, Any]:
+    """Return how a rank ended, if it did while it was looked at: its parent has not noticed yet."""
+    if facts.looks and facts.looks[-1].state not in ("", "Z", "X"):
+        return {"alive": True, "reached": progress(facts)}
+    status = exit_code(facts.pid) if facts.pid is not None else None
+    return {"alive": False, "left": True, "status": status, "reached": ENDED}
+
+
+def _gone(job: Job, processes: Table, ranks: list[RankFacts], host: str) -> list[RankFacts]:
+    """Return the ranks that have ended, as far as one can tell: where all are to be here, those
+    that are not.
+    """
+    if not job.whole or not job.ranks or any(rank.number is None for rank in job.ranks):
+        return []
+    missing = sorted(set(range(job.world)) - {facts.rank for facts in ranks})
+    parents = {rank.launcher for rank in job.ranks}
+    zombies = [p for p, one in processes.items() if one.state == "Z" and one.ppid in parents]
+    zombie = zombies[0] if len(zombies) == len(missing) == 1 else None
+    status = exit_code(zombie) if zombie is not None else None
+    agents = {one.launcher for p in parents if (one := processes.get(p or 0)) is not None}
+    if status is None and _ENDS_ALL in agents:
+        status = 0
+    return [_absent(number, status, zombie, host) for number in missing]
+
+
+def _not_there(ranks: list[RankFacts]) -> tuple[str, ...]:
+    found = [str(facts.rank) for facts in ranks if facts.never_started and facts.pid is None]
+    if not found:
+        return ()
+    return (f"not there, and whether ever started is not known: rank {', '.join(found)}",)
+
+
+def _absent(number: int, status: int | None, pid: int | None, host: str) -> RankFacts:
+    """Return a rank that is not there: it has ended, or, as far as one can tell, never came."""
+    if status is None:
+        return RankFacts(number, number, None, host, reached=-1, alive=False, never_started=True)
+    return RankFacts(
+        number, number, pid, host, reached=ENDED, alive=False, left=True, status=status
+    )
+
+
+async def _with_output(ranks: list[RankFacts]) -> list[RankFacts]:
+    """Return the ranks with the last line that each printed, where it goes to a file of its own."""
+
+    def read() -> dict[int, tuple[str, float | None]]:
+        printers = [Printer(facts.rank, facts.pid) for facts in ranks if facts.looks]
+        return {
+            rank: (lines[-1], _age_of_output(next(p.pid for p in printers if p.rank == rank)))
+            for rank, lines in printed(printers).items()
+        }
+
+    try:
+        found = await aside(read, limit=_FILES_LIMIT, key="output")
+    except TimeoutError:
+        return ranks
+    now = time.monotonic()
+    return [
+        replace(
+            facts,
+            last_line=found[facts.rank][0],
+            last_line_at=None if (age := found[facts.rank][1]) is None else now - age,
+        )
+        if facts.rank in found
+        else facts
+        for facts in ranks
+    ]
+
+
+def _age_of_output(pid: int | None) -> float | None:
+    """Return how long ago a process wrote to the file that its output goes to, in seconds."""
+    times = []
+    for number in (1, 2):
+        path = f"/proc/{pid}/fd/{number}"
+        try:
+            if last_lines(path):
+                times.append(os.stat(path).st_mtime)
+        except OSError:
+            continue
+    return max(0.0, time.time() - max(times)) if times else None

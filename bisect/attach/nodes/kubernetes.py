@@ -1,0 +1,106 @@
+"""Pods of a Kubernetes cluster, by their labels.
+
+A container may seldom trace, and seldom has us in it. `kubectl debug` adds one beside it that
+shares its processes (--target) and may (the profile "general" adds SYS_PTRACE: kubernetes.io,
+"Debugging Profiles"). Where that is refused, `kubectl exec` asks in the container itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...errors import HangbisectError, UsageError
+from ...evidence.aside import aside, run
+from ...evidence.programs import executable
+from .asking import last_words
+from .node import Elsewhere, Node
+from .ourselves import words
+
+LIMIT = 15.0  # seconds for the list of pods
+PROFILE = "general"
+IMAGE_VARIABLE = "HANGBISECT_IMAGE"
+IMAGE = "python:3.12-slim"
+_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+
+
+async def pods(
+    selector: str,
+    namespace: str | None,
+    span: float | None,
+    only: Mapping[str, str] | None = None,
+) -> Elsewhere:
+    """Return the running pods that `selector` ("app=train") names.
+
+    Raises UsageError where there is none, or no kubectl; HangbisectError where it does not answer.
+    """
+    kubectl = executable("kubectl")
+    if kubectl is None:
+        raise UsageError("there is no kubectl here", "In the pod: hangbisect attach")
+    listing = (*_base(namespace), "get", "pods", f"--selector={selector}", "--output=json")
+    try:
+        ran = await aside(run, (kubectl, *listing[1:]), LIMIT, limit=LIMIT + 0.5)
+    except (OSError, TimeoutError) as error:
+        raise HangbisectError(f"kubectl did not answer: {error}") from None
+    if ran.status is None:
+        raise HangbisectError(f"kubectl did not answer within {LIMIT:.0f} s")
+    if ran.status:
+        raise UsageError(f"kubectl says: {last_words(ran.err) or f'status {ran.status}'}")
+    found = parse(ran.out)
+    if not found:
+        raise UsageError(
+            f"no pod runs with the labels {selector!r}",
+            f"kubectl get pods --selector={shlex.quote(selector)} shows what there is.",
+        )
+    image = os.environ.get(IMAGE_VARIABLE)
+    asked = ("hangbisect", *words(span, only))
+    nodes = tuple(pod(name, box, namespace, asked, image) for name, box in found.items())
+    return Elsewhere(
+        nodes, f"the job in {len(nodes)} pods", f"kubectl delete pod {' '.join(found)}"
+    )
+
+
+def parse(printed: bytes) -> dict[str, str]:
+    """Return the running pods in `kubectl get pods --output=json`, each with the container that it
+    is about: the one that an annotation names, else the first.
+    """
+    try:
+        items: Sequence[Any] = json.loads(printed)["items"]
+        return {
+            str(item["metadata"]["name"]): _container(item)
+            for item in items
+            if item.get("status", {}).get("phase") == "Running"
+        }
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        raise HangbisectError(f"kubectl printed no list of pods: {error!r}") from None
+
+
+def _container(item: Mapping[str, Any]) -> str:
+    annotations = item["metadata"].get("annotations") or {}
+    return str(annotations.get(_DEFAULT_CONTAINER) or item["spec"]["containers"][0]["name"])
+
+
+def pod(
+    name: str, container: str, namespace: str | None, asked: Sequence[str], image: str | None
+) -> Node:
+    """Return a pod with the ways to ask it, by the command `asked`. `image` is one that has us in
+    it; without, a plain Python's into which we are installed.
+    """
+    inside = asked if image else ("sh", "-c", f"{_INSTALLED} && {shlex.join(asked)}")
+    base = _base(namespace)
+    beside = ("debug", name, f"--image={image or IMAGE}", f"--target={container}")
+    debug = (*base, *beside, f"--profile={PROFILE}", "--stdin", "--quiet", "--", *inside)
+    execute = (*base, "exec", name, f"--container={container}", "--", *asked)
+    typed = (*base, *beside, f"--profile={PROFILE}", "-it", "--", "sh", "-c")
+    paste = f"{shlex.join(typed)} 'pip install hangbisect && hangbisect attach'"
+    return Node(name, (debug, execute), paste)
+
+
+_INSTALLED = "pip install --quiet --disable-pip-version-check hangbisect >&2"
+
+
+def _base(namespace: str | None) -> tuple[str, ...]:
+    return ("kubectl", *((f"--namespace={namespace}",) if namespace else ()))

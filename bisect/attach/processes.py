@@ -1,0 +1,159 @@
+"""All processes of this machine, as far as they may be read: names, words, variables, parents."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..evidence.aside import within
+from ..evidence.sample import pids, stat
+from ..rank.claims import Ancestor
+
+LIMIT = 1.5  # seconds for all of /proc
+_BLOCKED = 0.1  # seconds for one process in the kernel, whose memory may be locked
+_KERNELS_OWN = 2  # kthreadd, the parent of the kernel's threads
+_NOTEBOOK = ("ipykernel_launcher", "ipykernel")
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process. `environ` is what it was started with; None where it may not be read."""
+
+    pid: int
+    ppid: int
+    uid: int
+    started: int  # clock ticks after boot
+    name: str
+    state: str
+    words: tuple[str, ...]
+    environ: Mapping[str, str] | None
+    python: bool
+
+    @cached_property
+    def launcher(self) -> str | None:
+        """The launcher that it is, None for any other program."""
+        return Ancestor({}, self.words).launcher
+
+    @cached_property
+    def notebook(self) -> bool:
+        """It is the kernel of a notebook, or was forked by one."""
+        return any(word.rpartition("/")[2].removesuffix(".py") in _NOTEBOOK for word in self.words)
+
+    @cached_property
+    def ours(self) -> bool:
+        """It belongs to us: a monitor, or a command of ours that is not walking a pipeline."""
+        return self.words[1:3] == ("-I", "-S") and "monitor" in self.words[4:5]
+
+
+Table = Mapping[int, Process]
+
+
+def table(limit: float = LIMIT) -> dict[int, Process]:
+    """Return all processes by pid. Those that do not answer within `limit` seconds are left out."""
+    found: dict[int, Process] = {}
+
+    def body() -> None:
+        for pid in pids():
+            one = _read(pid)
+            if one is not None:
+                found[pid] = one
+
+    try:
+        within(limit, body)
+    except TimeoutError:
+        return dict(found)
+    return found
+
+
+def above(processes: Table, pid: int) -> Iterator[Process]:
+    """Yield the processes above one, its parent first."""
+    passed = {pid}
+    one = processes.get(pid)
+    while one is not None and one.ppid in processes and one.ppid not in passed:
+        passed.add(one.ppid)
+        one = processes[one.ppid]
+        yield one
+
+
+def below(processes: Table, roots: set[int]) -> set[int]:
+    """Return the descendants of `roots`, without them."""
+    children: dict[int, list[int]] = {}
+    for one in processes.values():
+        children.setdefault(one.ppid, []).append(one.pid)
+    found: set[int] = set()
+    ahead = [child for root in roots for child in children.get(root, ())]
+    while ahead:
+        pid = ahead.pop()
+        if pid not in found:
+            found.add(pid)
+            ahead += children.get(pid, ())
+    return found - roots
+
+
+def ourselves(processes: Table) -> set[int]:
+    """Return this process, those above it, and those that it started."""
+    me = os.getpid()
+    return {me, *(one.pid for one in above(processes, me)), *below(processes, {me})}
+
+
+def _read(pid: int) -> Process | None:
+    about = stat(pid)
+    if about is None or about.ppid == _KERNELS_OWN or pid == _KERNELS_OWN:
+        return None
+    words: tuple[str, ...] = ()
+    environ: dict[str, str] | None = None
+    uid = _owner(pid)
+    if about.state not in "ZX":
+        with contextlib.suppress(TimeoutError):
+            words, environ = (
+                within(_BLOCKED, _words_and_variables, pid)
+                if about.state == "D"
+                else _words_and_variables(pid)
+            )
+    return Process(
+        pid=pid,
+        ppid=about.ppid,
+        uid=uid,
+        started=about.started,
+        name=about.comm,
+        state=about.state,
+        words=words,
+        environ=environ,
+        python=_is_python(pid, words),
+    )
+
+
+def _words_and_variables(pid: int) -> tuple[tuple[str, ...], dict[str, str] | None]:
+    words = tuple(os.fsdecode(word) for word in (_parts(pid, "cmdline") or ()))
+    variables = _parts(pid, "environ")
+    if variables is None:
+        return words, None
+    pairs = (os.fsdecode(word).partition("=") for word in variables)
+    return words, {name: value for name, sign, value in pairs if sign}
+
+
+def _parts(pid: int, name: str) -> list[bytes] | None:
+    try:
+        with open(f"/proc/{pid}/{name}", "rb") as file:
+            raw = file.read()
+    except OSError:
+        return None
+    return raw.rstrip(b"\0").split(b"\0") if raw else []
+
+
+def _owner(pid: int) -> int:
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return -1
+
+
+def _is_python(pid: int, words: tuple[str, ...]) -> bool:
+    try:
+        name = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+    except OSError:  # another user's: what it was started as tells
+        name = os.path.basename(words[0]) if words else ""
+    return name.startswith(("python", "pypy"))

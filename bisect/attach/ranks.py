@@ -1,0 +1,212 @@
+"""Which processes are ranks, by what their launcher set in their environment. Pure.
+
+A rank's number is inherited by all that it starts (DataLoader workers, wandb-core), and wrappers
+in front of it have it too: of those with the same number in one line, the topmost Python is the
+rank. Lightning's own launch sets it only in the ranks that rank 0 starts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from ..rank import claims
+from ..rank.claims import DIALECTS, Ancestor
+from .processes import Process, Table, above
+
+# Launchers that are a part of the job: slurmstepd belongs to Slurm, srun's ranks are below it.
+STARTERS = frozenset(claims.LAUNCHERS.values()) - {"srun"}
+_LIGHTNING = "LOCAL_RANK"
+_WORLD = "WORLD_SIZE"
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A process that is a rank. What is not known of it is None."""
+
+    pid: int
+    number: int | None
+    local: int | None = None
+    world: int | None = None
+    launcher: int | None = None  # the process that started it
+    dialect: str = ""  # whose variables tell it: a key of claims.DIALECTS, or "lightning"
+    by: str = (
+        ""  # how its number is known: "environment", "launch", "stack"; "alone": it is no other
+    )
+    master: str = ""  # the host where ranks meet, where its frames tell it
+
+
+def from_environment(processes: Table, spared: Collection[int] = ()) -> list[Rank]:
+    """Return the ranks that launchers' variables name, without what is `spared`."""
+    shells = {pid for pid, one in processes.items() if _is_shells_task(processes, one)}
+    claimed: dict[int, tuple[str, int]] = {}  # by pid: dialect and number
+    for pid, one in processes.items():
+        if pid not in spared and (claim := _claim(processes, one, pid in shells)) is not None:
+            claimed[pid] = claim
+    lines: dict[int, list[int]] = {}  # by the topmost process of the same number: all of them
+    for pid in claimed:
+        lines.setdefault(_top(processes, claimed, pid), []).append(pid)
+    ranks = [
+        _rank(processes[rank], claimed[rank], processes)
+        for top, line in lines.items()
+        if (rank := _of_line(processes, top, line)) is not None
+    ]
+    taken = {*claimed, *spared}
+    return [*ranks, *_of_lightning(processes, taken), *_unreadable(processes, taken)]
+
+
+def _unreadable(processes: Table, taken: Collection[int]) -> list[Rank]:
+    """Return the ranks whose variables may not be read (another user's): what a launcher of ranks
+    has started. Their numbers are not known.
+    """
+    return [
+        Rank(one.pid, None, launcher=one.ppid, by="launch")
+        for one in processes.values()
+        if one.environ is None
+        and one.pid not in taken
+        and one.launcher is None
+        and (parent := processes.get(one.ppid)) is not None
+        and parent.launcher in STARTERS
+    ]
+
+
+def _claim(processes: Table, one: Process, is_shell: bool) -> tuple[str, int] | None:
+    """Return the dialect and the number by which a process is a rank, or belongs to one."""
+    environ = one.environ
+    if not environ or one.launcher is not None or one.ours:
+        return None
+    named = claims.claimed(environ, is_shell)
+    if "SLURM_STEP_ID" not in environ and "srun" in named:
+        named.remove("srun")  # a batch script, and what it starts: no step's task
+    if not named:
+        return None
+    line = above(processes, one.pid)
+    ancestors = [Ancestor(a.environ or {}, a.words) for a in line] if len(named) > 1 else []
+    dialect = claims.starter(environ, named, ancestors)
+    number = claims.number(environ, DIALECTS[dialect][0]) if dialect else None
+    return None if dialect is None or number is None else (dialect, number)
+
+
+def _is_shells_task(processes: Table, one: Process) -> bool:
+    """Return whether Slurm's task that a process belongs to is a person's shell: salloc and `srun
+    --pty` give one, and what is started in it is no task.
+    """
+    environ = one.environ or {}
+    if "SLURM_PROCID" not in environ or environ.get("SLURM_JOB_NAME") not in claims.INTERACTIVE:
+        return False
+    task = claims.number(environ, "SLURM_TASK_PID")
+    for other in (one, *above(processes, one.pid)):
+        if other.pid == task:
+            options = all(word.startswith("-") and word != "-c" for word in other.words[1:])
+            return options and Ancestor({}, other.words).is_shell
+    return True
+
+
+def _top(processes: Table, claimed: dict[int, tuple[str, int]], pid: int) -> int:
+    top = pid
+    for one in above(processes, pid):
+        if claimed.get(one.pid) == claimed[pid]:
+            top = one.pid
+        elif one.launcher is not None:
+            break
+    return top
+
+
+def _of_line(processes: Table, top: int, line: Sequence[int]) -> int | None:
+    """Return the rank of those with its number in one line: the topmost Python; where none runs
+    yet, what its launcher started; None for what a rank that is gone has left.
+    """
+    pythons = [pid for pid in line if processes[pid].python]
+    if pythons:
+        return min(pythons, key=lambda pid: (len(list(above(processes, pid))), pid))
+    return None if processes[top].ppid in (0, 1) else top
+
+
+def _rank(one: Process, claim: tuple[str, int], processes: Table) -> Rank:
+    dialect, number = claim
+    environ = one.environ or {}
+    names = DIALECTS[dialect]
+    return Rank(
+        pid=one.pid,
+        number=number,
+        local=claims.number(environ, names[1]),
+        world=claims.number(environ, names[2]),
+        launcher=_launcher(processes, one, names[0]),
+        dialect=dialect,
+        by="environment",
+    )
+
+
+def _launcher(processes: Table, one: Process, variable: str) -> int | None:
+    """Return the first process above without this rank's own number: between them may stand
+    wrappers, which have it. None for init.
+    """
+    mine = (one.environ or {}).get(variable)
+    for other in above(processes, one.pid):
+        if other.launcher is not None or (other.environ or {}).get(variable) != mine:
+            return other.pid if other.pid > 1 or other.launcher else None
+    return None
+
+
+# ---- Lightning's own launch ---------------------------------------------------------------------
+
+
+def _of_lightning(processes: Table, taken: Collection[int]) -> list[Rank]:
+    """Return the ranks of Lightning's own launch: rank 0 has started the others with its own
+    command line, and sets their variables only in them (subprocess_script.py).
+    """
+    started: dict[int, list[Process]] = {}
+    for one in processes.values():
+        parent = processes.get(one.ppid)
+        if one.pid in taken or parent is None or not parent.python or parent.launcher:
+            continue
+        if _is_started_by_rank_0(one, parent):
+            started.setdefault(parent.pid, []).append(one)
+    return [
+        rank
+        for pid, children in started.items()
+        if pid not in taken
+        for rank in _lightnings(processes[pid], children)
+    ]
+
+
+def _is_started_by_rank_0(one: Process, parent: Process) -> bool:
+    local = claims.number(one.environ or {}, _LIGHTNING)
+    return bool(
+        one.python
+        and local
+        and _same_program(parent.words, one.words)
+        and claims.number(one.environ or {}, _WORLD)
+        and _LIGHTNING not in (parent.environ or {})
+    )
+
+
+def _same_program(first: Sequence[str], other: Sequence[str]) -> bool:
+    """Return whether Lightning starts `first` again as `other`: by the whole path, without the
+    interpreter's own options; with Hydra some words follow.
+    """
+    if len(other) < 2:
+        return False
+    script = os.path.basename(other[1])
+    for at, word in enumerate(first[1:], 1):
+        rest = first[at + 1 :]
+        if os.path.basename(word) == script and tuple(other[2 : 2 + len(rest)]) == tuple(rest):
+            return True
+    return False
+
+
+def _lightnings(first: Process, children: Iterable[Process]) -> list[Rank]:
+    """Return rank 0 and the ranks that it started. On a further node the numbers of all ranks are
+    not known: what a node has of them stands nowhere.
+    """
+    ranks = []
+    for one in children:
+        environ = one.environ or {}
+        local, world = claims.number(environ, _LIGHTNING), claims.number(environ, _WORLD)
+        is_first_node = environ.get("NODE_RANK", "0") == "0"
+        number = local if is_first_node else None
+        ranks.append(Rank(one.pid, number, local, world, first.pid, "lightning", "launch"))
+    lead = ranks[0]
+    number = None if lead.number is None else 0
+    return [Rank(first.pid, number, 0, lead.world, first.pid, "lightning", "launch"), *ranks]

@@ -1,0 +1,171 @@
+"""One `attach`, from the job to the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..facts import RankFacts
+from ..report.as_json import as_json
+from ..report.terminal import culprit_stack
+from ..report.words import counted, one_line
+from .ending import end
+from .facts_as_json import to_json
+from .finding import Found
+from .jobs import Job
+from .judging import Judgement, judge
+from .leave_to_trace import leave, ways, why_not
+from .node_facts import NodeFacts, look_at
+from .processes import Table
+from .run_files import new_run_dir, write
+from .series import SPAN
+from .without_stacks import is_unread, reason, unread_lines, ways_lines
+from .words import hang_lines, moving_lines, state_after, with_unknown
+
+HANG, MOVES = 3, 0  # exit status
+_MOST_UNREAD = 4  # ranks of which it is told what there is without a stack
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for."""
+
+    span: float = SPAN  # seconds
+    run_dir: Path | None = None
+    ends: bool = False  # end the job after that
+    answers: bool = False  # the verdict as JSON
+
+
+async def facts_of(found: Found, job: Job, span: float = SPAN) -> NodeFacts:
+    """Return what this machine tells of a job."""
+    return await look_at(job, found.processes, span)
+
+
+async def print_facts(found: Found, job: Job, span: float = SPAN) -> int:
+    """Print what this machine tells of a job as JSON, for who asks from elsewhere; return 0."""
+    print(json.dumps(to_json(await facts_of(found, job, span)), default=str))
+    return 0
+
+
+async def attach(found: Found, job: Job, request: Request) -> int:
+    """Look at a job, say whether it moves, and if not, why; return the exit status."""
+    began = time.monotonic()
+    _introduce(job)
+    node = await facts_of(found, job, request.span)
+    judgement = judge([node], _notes(job), time.monotonic())
+    return await answer(judgement, job, request, found.processes, [node], began)
+
+
+async def answer(
+    judgement: Judgement,
+    job: Job,
+    request: Request,
+    processes: Table,
+    nodes: Sequence[NodeFacts],
+    began: float,
+) -> int:
+    """Write what was found, say it, and end the job if that is asked for; return the exit status.
+    `began` is when the first look was.
+    """
+    took = round(time.monotonic() - began, 3)
+    verdict = judgement.verdict
+    verdict = replace(verdict, seconds=replace(verdict.seconds, to_verdict=took))
+    judgement = replace(judgement, verdict=verdict)
+    moves = bool(judgement.moving)
+    unread = _unread(judgement, nodes, processes)
+    where = ""
+    if not moves or request.run_dir is not None:
+        place, trouble = await write(judgement, request.run_dir or new_run_dir(job.pid), unread)
+        where = str(place)
+        if trouble:
+            _say(f"The run folder could not be written: {trouble}; files are in {place}")
+    if request.answers:
+        print(json.dumps(as_json(verdict), ensure_ascii=False))
+    else:
+        print("\n".join(_told(judgement, job, where, unread, request.ends)), flush=True)
+    if request.ends:
+        await _end(job, moves)
+    return HANG if verdict.outcome == "hang" else MOVES
+
+
+def _introduce(job: Job) -> None:
+    size = counted(len(job.ranks), "rank") if job.ranks else "no rank yet"
+    _say(f"Looking at {job.pid} ({size}): {one_line(' '.join(job.command))[:120]}")
+    if job.watched is not None:
+        where = f": {job.watched}" if job.watched else ""
+        _say(f"It is watched by hangbisect since its start{where}; looking all the same")
+
+
+def _notes(job: Job) -> list[str]:
+    if job.watched is None:
+        return []
+    return [f"this job is watched by hangbisect since its start{_in(job.watched)}"]
+
+
+def _in(folder: str) -> str:
+    return f", in {folder}" if folder else ""
+
+
+def _told(found: Judgement, job: Job, where: str, unread: Sequence[str], ends: bool) -> list[str]:
+    width = _width()
+    if found.moving:
+        return [*moving_lines(found, width), *unread]
+    state = state_after(job.pid, job.notebook, job.watched is not None, ends)
+    lines = hang_lines(found, where, state, width, job.notebook is not None)
+    stack = culprit_stack(found.ranks, found.verdict) if width is None else []
+    return [*lines, *unread, *(() if unread else with_unknown(stack, found.unnumbered))]
+
+
+def _unread(found: Judgement, nodes: Sequence[NodeFacts], processes: Table) -> list[str]:
+    """Return what is known of ranks whose stacks cannot be read, and the ways to one."""
+    unread = [facts for facts in _in_doubt(found) if is_unread(facts)]
+    if not unread:
+        return []
+    own = leave()
+    downloads = [file for node in nodes for file in node.downloads]
+    lines: list[str] = []
+    told: list[str] = []
+    for facts in unread[:_MOST_UNREAD]:
+        one = processes.get(facts.pid or 0)
+        uid = own.uid if one is None else one.uid
+        why = reason(facts, why_not(own, uid))
+        is_launcher = any(node.launcher == facts.pid for node in nodes)
+        lines += unread_lines(facts, why, downloads, "the launcher" if is_launcher else "")
+        environ = (one.environ if one else None) or {}
+        told = told or (ways(why, own, facts.pid or 0, environ, uid) if why else [])
+    return with_unknown([*lines, *ways_lines(told)], found.unnumbered)
+
+
+def _in_doubt(found: Judgement) -> list[RankFacts]:
+    """Return the ranks, those to blame first."""
+    culprit = found.verdict.ranks.culprit
+    return sorted(found.ranks, key=lambda facts: (facts.rank not in culprit, facts.rank))
+
+
+async def _end(job: Job, moves: bool) -> None:
+    if moves:
+        _say("It moves, so it was not ended")
+        return
+    ended, left = await asyncio.to_thread(end, job)
+    _say(f"Ended: {', '.join(map(str, ended)) or 'nobody, they were gone'}")
+    if left:
+        _say(f"Still there, in the kernel (state D): {', '.join(map(str, left))}")
+    if job.notebook is not None:
+        _say(f"The notebook's kernel ({job.notebook}) was left alone")
+
+
+def _width() -> int | None:
+    try:
+        return os.get_terminal_size(1).columns
+    except OSError:
+        return None
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,105 @@
+"""Look at the job that hangs right now: which rank, in which call, and why.
+
+hangbisect attach                    the job that runs here; several are listed
+hangbisect attach PID                the job that a process belongs to (`hangbisect PID` does, too)
+hangbisect attach PID PID            processes that you say are one job
+hangbisect attach PID --kill         then end it: every rank and all that belongs to it
+hangbisect attach --slurm [JOBID]    on every node of a job; so do --hosts and --kubernetes
+
+It changes nothing in the job and ends nothing, unless --kill says so. A job that moves is said to
+(status 0); one that hangs is explained, with the same run folder as a job that was watched from
+its start (status 3).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..attach.nodes import options as nodes
+from ..errors import UsageError
+from ..rank.argument_types import Parser, count, positive
+
+if TYPE_CHECKING:
+    from ..attach.jobs import Job
+
+SEVERAL = 2  # exit status: which job is meant has to be said
+
+
+def run(argv: list[str]) -> int:
+    """Find the job, look at it, and say what is found; return the exit status."""
+    args = _parser().parse_all(argv)
+    if nodes.asked(args):
+        return asyncio.run(nodes.attach_elsewhere(args))
+    return asyncio.run(_attach(args))
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="hangbisect attach", epilog=__doc__)
+    add = parser.add_argument
+    add("-h", "--help", action="help", help="show this")
+    add("pids", nargs="*", metavar="PID", type=count("PID", 1), help="a process of the job")
+    add("--pid", action="append", default=[], type=count("--pid", 1), help="the same")
+    add("--run-dir", metavar="DIR", help="the run folder (runs/<UTC time>-<pid>)")
+    add(
+        "--for",
+        dest="span",
+        metavar="SECONDS",
+        type=positive("--for"),
+        help="nothing may have moved for so long in a job that hangs (2.1)",
+    )
+    add("--kill", dest="ends", action="store_true", help="then end the job, unless it moves")
+    add("--json", action="store_true", help="the verdict as JSON")
+    add("--facts", action="store_true", help="what this machine tells, as JSON, to be merged")
+    nodes.add_options(parser)
+    return parser
+
+
+async def _attach(args: argparse.Namespace) -> int:
+    from ..attach.finding import find
+    from ..attach.listing import choices, nothing
+    from ..attach.series import SPAN
+    from ..attach.session import Request, attach, print_facts
+
+    pids = [*args.pids, *args.pid]
+    found = await find(pids)
+    jobs = found.jobs if pids else likely(nodes.in_question(args, found))
+    if not jobs:
+        raise UsageError(
+            nothing(found)[0],
+            "Give the pid of one of its processes (hangbisect attach PID), or start it under the "
+            "watch: hangbisect run -- COMMAND",
+        )
+    job = jobs[0] if len(jobs) == 1 else _asked(jobs, choices(found, jobs))
+    if job is None:
+        return SEVERAL
+    span = args.span or SPAN
+    if args.facts:
+        return await print_facts(found, job, span)
+    run_dir = Path(os.path.abspath(args.run_dir)) if args.run_dir else None
+    return await attach(found, job, Request(span, run_dir, args.ends, args.json))
+
+
+def likely(jobs: Sequence[Job]) -> Sequence[Job]:
+    """Return this user's jobs of several ranks, or with a launcher; where there are none, the
+    processes that have torch and stand alone. Root is asked for everybody's.
+    """
+    me = os.geteuid()
+    jobs = [job for job in jobs if me in (0, job.uid)]
+    sure = [job for job in jobs if not job.ranks or any(r.by != "alone" for r in job.ranks)]
+    return sure or jobs
+
+
+def _asked(jobs: Sequence[Job], lines: Sequence[str]) -> Job | None:
+    """Return which job a person at the terminal means; without a terminal, or an answer, None."""
+    print("\n".join(lines), file=sys.stderr)
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return None
+    print("which? PID: ", end="", file=sys.stderr, flush=True)
+    said = sys.stdin.readline().strip()
+    return next((job for job in jobs if str(job.pid) == said), None)

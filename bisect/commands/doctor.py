@@ -1,0 +1,73 @@
+"""Say what of this machine and this environment would make a job hang, before it does.
+
+hangbisect doctor                                   here, in seconds
+torchrun --nproc_per_node=2 -m bisect doctor        once a node; the nodes connect to every other
+srun hangbisect doctor                              the same in a job of Slurm's
+
+Each line is ok, warning, problem or not known, with the value and the next step; only what is not
+ok is shown without --all. It changes nothing: no file is written, no signal sent, no process left.
+Exit status: 0 ok or warnings only, 1 a problem, 2 the command line is wrong. Under torchrun that is
+torchrun's own matter.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+
+from ..rank.argument_types import Parser, positive
+
+_LIMIT, _LIMIT_OF_NODES = 10.0, 30.0  # seconds
+
+
+def run(argv: list[str]) -> int:
+    """Examine this node, if this is its first rank; print what was found."""
+    parser = Parser(prog="hangbisect doctor", epilog=__doc__)
+    add = parser.add_argument
+    add("-h", "--help", action="help", help="show this")
+    add("--all", action="store_true", help="show what is ok, too")
+    add("--json", action="store_true", help="everything as JSON, a line a node")
+    add("--plain", action="store_true", help="no colours")
+    limit_help = f"for everything ({_LIMIT:g}; {_LIMIT_OF_NODES:g} with several nodes)"
+    add("--limit", metavar="SECONDS", type=positive("--limit"), help=limit_help)
+    args = parser.parse_all(argv)
+    from ..rank.place import find_place
+
+    place = find_place()
+    from ..doctor import telling
+    from ..doctor.catalogue import FAMILIES
+    from ..doctor.examination import examine
+    from ..doctor.finding import Setting
+    from ..doctor.processes import ancestors
+
+    above = tuple(ancestors())
+    setting = Setting(
+        environ=dict(os.environ),
+        place=place,
+        ancestors=tuple(one for _, one in above),
+        pids=tuple(pid for pid, _ in above),
+    )
+    if place.local_rank != 0 and setting.is_launched:
+        return 0  # one of this node speaks
+    limit = args.limit or (_LIMIT if setting.nodes == 1 else _LIMIT_OF_NODES)
+    found = examine(setting.within(limit), FAMILIES)
+    if args.json:
+        text = json.dumps(telling.as_data(found, place.host, place.node), ensure_ascii=False)
+    else:
+        terminal = sys.stdout.isatty()
+        dumb = os.environ.get("TERM") == "dumb" or "NO_COLOR" in os.environ or args.plain
+        where = place.host + (f" (node {place.node})" if setting.nodes > 1 else "")
+        report = telling.lines(
+            found,
+            where,
+            everything=args.all,
+            width=shutil.get_terminal_size((80, 0)).columns if terminal else None,
+            colours=terminal and not dumb,
+        )
+        text = "\n".join(report)
+    # One write: the reports of several nodes must not mix.
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+    return 1 if found.level == "problem" else 0

@@ -1,0 +1,188 @@
+"""The GPUs: how many, in use by whom, and whether they reach one another."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..evidence.aside import run
+from ..evidence.gpus import gpus
+from ..facts import Gpu
+from .finding import Check, Family, Finding, Setting, ok, problem, unknown, warning
+from .processes import Process, process
+from .sizes import size
+
+_PROBE = Path(__file__).with_name("peer_probe.py")
+_DRIVER = 4.0  # seconds for the driver to answer
+_IDLE = 0.05  # of its memory: the driver itself takes some
+_WITHOUT_PEERS = {  # nvmlGpuP2PStatus_t
+    1: "the chipset does not do it",
+    2: "these GPUs do not do it",
+    3: "they hang on different parts of the machine",
+    4: "it is turned off in the driver",
+    5: "not supported",
+}
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The GPUs of this machine, pairs without direct access and why, their places on the bus."""
+
+    gpus: tuple[Gpu, ...] = ()
+    missing: str = ""
+    apart: tuple[tuple[int, int, str], ...] = ()
+    pairs: int = 0  # of which it is known
+    buses: tuple[str, ...] = ()
+    users: tuple[Process, ...] = ()  # processes that use a GPU
+    uid: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many GPUs there are."""
+        return len(self.gpus)
+
+    def visible(self, environ: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the words of CUDA_VISIBLE_DEVICES that count, all GPUs where it is not set.
+
+        CUDA leaves out everything from the first wrong word on (CUDA C++ Programming Guide, "CUDA
+        Environment Variables").
+        """
+        text = environ.get("CUDA_VISIBLE_DEVICES")
+        if text is None:
+            return tuple(str(index) for index in range(self.count))
+        words = [word.strip() for word in text.split(",")]
+        wrong = next((i for i, word in enumerate(words) if not self._is_there(word)), len(words))
+        return tuple(words[:wrong])
+
+    def no_such(self, environ: Mapping[str, str]) -> str | None:
+        """Return the first number in CUDA_VISIBLE_DEVICES of which there is no GPU, None for none.
+
+        -1 is how one hides them all.
+        """
+        words = [word.strip() for word in environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+        wrong = next((word for word in words if word and not self._is_there(word)), None)
+        return None if wrong == "-1" else wrong
+
+    def _is_there(self, word: str) -> bool:
+        if word.isascii() and word.isdigit():
+            return len(word) < 6 and int(word) < self.count
+        return word.startswith(("GPU-", "MIG-"))
+
+
+def read(setting: Setting) -> Devices:
+    """Ask the driver, from programs of their own."""
+    found, missing = asyncio.run(gpus(_DRIVER))
+    if not found:
+        return Devices(missing=missing)
+    apart, pairs, buses = parse_peers(
+        run([sys.executable, "-P", str(_PROBE)], _DRIVER).out if len(found) > 1 else b"{}"
+    )
+    pids = {pid for gpu in found for pid in gpu.pids}
+    users = tuple(process(pid) for pid in sorted(pids))
+    return Devices(found, "", apart, pairs, buses, users, os.getuid())
+
+
+def parse_peers(
+    text: bytes | str,
+) -> tuple[tuple[tuple[int, int, str], ...], int, tuple[str, ...]]:
+    """Return (pairs without direct access and why, how many pairs are known, places on the bus) in
+    what the probe printed; nothing for garbage.
+    """
+    try:
+        data: Any = json.loads(text)
+        pairs = [(int(a), int(b), status) for a, b, status in data.get("pairs", ())]
+        buses = tuple(str(bus) for bus in data.get("buses", ()))
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return (), 0, ()
+    known = [(a, b, status) for a, b, status in pairs if type(status) is int]
+    apart = tuple((a, b, _WITHOUT_PEERS.get(s, "not known why")) for a, b, s in known if s != 0)
+    return apart, len(known), buses
+
+
+# ---- judged --------------------------------------------------------------------------------------
+
+
+def count(setting: Setting, facts: Devices) -> Iterator[Finding]:
+    """Judge whether the driver answers, and say what there is."""
+    if facts.count:
+        names = ", ".join(dict.fromkeys(gpu.name for gpu in facts.gpus if gpu.name))
+        yield ok(f"{facts.count} x {names or 'GPU'}")
+    elif "no NVIDIA driver" in facts.missing:
+        yield ok("none of NVIDIA's: no driver")
+    elif "no answer in time" in facts.missing:
+        said = f"{facts.missing} ({_DRIVER:g} s)"
+        yield problem(said, "nvidia-smi; dmesg | grep -i xid; a reboot")
+    else:
+        yield unknown(facts.missing)
+
+
+def in_use(setting: Setting, facts: Devices) -> Iterator[Finding]:
+    """Judge whether somebody uses the GPUs already."""
+    busy = [g for g in facts.gpus if (g.memory_used or 0) > _IDLE * (g.memory_total or 0)]
+    for gpu in busy:
+        users = [one for one in facts.users if one.pid in gpu.pids and one.pid not in setting.pids]
+        who = str(users[0]) if users else "nobody that can be seen"
+        more = f" and {len(users) - 1} more" if len(users) > 1 else ""
+        mine = [one for one in users if one.uid == facts.uid]
+        next = f"kill {mine[0].pid} if it was left behind" if mine else ""
+        yield warning(
+            f"GPU {gpu.index}: {_in_use(gpu)}: {who}{more}",
+            next or "nvidia-smi; another GPU: CUDA_VISIBLE_DEVICES",
+        )
+    if not busy:
+        yield ok("nobody uses them" if facts.count else "no GPUs")
+
+
+def _in_use(gpu: Gpu) -> str:
+    return f"{size(gpu.memory_used or 0)} of {size(gpu.memory_total or 0)} in use"
+
+
+def peers(setting: Setting, facts: Devices) -> Iterator[Finding]:
+    """Judge whether the GPUs reach one another directly."""
+    if facts.count < 2:
+        yield ok("fewer than two GPUs")
+    elif not facts.pairs:
+        yield unknown("the driver does not say it")
+    elif not facts.apart:
+        yield ok(f"all {facts.pairs} pairs")
+    else:
+        a, b, why = facts.apart[0]
+        # Common and harmless by itself: NCCL takes shared memory then.
+        said = f"{len(facts.apart)} of {facts.pairs} pairs without (GPU {a} and {b}: {why})"
+        off = any(why == _WITHOUT_PEERS[4] for *_, why in facts.apart)
+        yield warning(said, "nvidia-smi topo -p2p r") if off else ok(said + ": NCCL uses /dev/shm")
+
+
+FAMILY = Family(
+    "GPUs",
+    (
+        Check(
+            id="gpus",
+            title="the GPUs are there, and their driver answers",
+            why="A driver that does not answer holds every process that asks it in the kernel.",
+            read=read,
+            judge=count,
+        ),
+        Check(
+            id="gpus-in-use",
+            title="nobody uses the GPUs yet",
+            why="What an earlier start left there takes memory, and a kernel that never ends holds "
+            "up every other.",
+            read=read,
+            judge=in_use,
+        ),
+        Check(
+            id="gpu-peers",
+            title="the GPUs reach one another directly",
+            why="Where direct access is reported and does not work the first collective hangs.",
+            read=read,
+            judge=peers,
+        ),
+    ),
+)

@@ -1,0 +1,242 @@
+"""MASTER_ADDR and the name of this machine: whether they resolve, how fast, and to what."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from ..diagnosis.causes.addresses import is_loopback, port_of
+from ..report.words import seconds
+from .at_once import at_once
+from .finding import Check, Family, Finding, Setting, ok, problem, warning
+
+LOOK_UP = 5.0  # seconds for a name server to answer; the resolver itself tries for 10 and more
+SLOW = 1.0
+_LOCAL = "the ranks of other nodes would look for rank 0 on their own machine"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a name server (or /etc/hosts) answered, after how many seconds; None: it did not."""
+
+    said: tuple[str, ...] = ()
+    seconds: float | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Named:
+    """A host's name, its addresses, and the name of the first address."""
+
+    name: str
+    forward: Answer
+    backward: Answer
+
+
+@dataclass(frozen=True)
+class Names:
+    """MASTER_ADDR (None where nobody says it) and the name of this machine."""
+
+    master: Named | None
+    own: Named
+    own_addresses: tuple[str, ...]  # of MASTER_ADDR, those that this machine has
+
+
+def read_names(setting: Setting) -> Names:
+    """Look both names up, forward and backward."""
+    wanted = {"own": socket.gethostname()}
+    if setting.place.master:
+        wanted["master"] = setting.place.master
+    calls = {key: partial(_look_up, name) for key, name in wanted.items()}
+    found = at_once(2 * LOOK_UP + 0.5, calls)
+    named = {
+        key: one if isinstance(one, Named) else Named(wanted[key], Answer(), Answer())
+        for key, one in found.items()
+    }
+    master = named.get("master")
+    addresses = master.forward.said if master else ()
+    return Names(master, named["own"], tuple(a for a in addresses if is_ours(a)))
+
+
+def _look_up(name: str) -> Named:
+    forward = _timed(partial(addresses_of, name))
+    if not forward.said:
+        return Named(name, forward, Answer())
+    return Named(name, forward, _timed(partial(_name_of, forward.said[0])))
+
+
+def _timed(call: partial[tuple[str, ...]]) -> Answer:
+    begun = time.monotonic()
+    answer = at_once(LOOK_UP, {"": call})[""]
+    took = time.monotonic() - begun
+    if isinstance(answer, TimeoutError):
+        return Answer()
+    if isinstance(answer, Exception):
+        return Answer(error=getattr(answer, "strerror", None) or str(answer), seconds=took)
+    return Answer(answer, took)
+
+
+def addresses_of(name: str) -> tuple[str, ...]:
+    found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    return tuple(dict.fromkeys(str(one[4][0]) for one in found))
+
+
+def _name_of(address: str) -> tuple[str, ...]:
+    return (socket.getnameinfo((address, 0), socket.NI_NAMEREQD)[0],)
+
+
+def is_ours(address: str) -> bool:
+    """Return whether this machine has an address: to itself it speaks from there. Nothing is sent.
+
+    Not by bind(): in a network without routes it takes any address.
+    """
+    if is_loopback(address):
+        return True
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as one:
+        one.connect((address, 9))
+        return str(one.getsockname()[0]) == address
+    return False
+
+
+def master_address(setting: Setting, facts: Names) -> Iterator[Finding]:
+    """Judge MASTER_ADDR: whether it is a name, resolves, and is not loopback for several nodes."""
+    named = facts.master
+    if named is None:
+        several = setting.nodes > 1 and setting.environ.get("SLURM_JOB_ID")
+        yield ok("not set: the launcher or Lightning sets it" + " on each node" * bool(several))
+        return
+    # Without it Lightning takes the first node of Slurm's list.
+    given = "MASTER_ADDR" in setting.environ
+    what = f"MASTER_ADDR={named.name}" if given else f"{named.name}, the first of Slurm's nodes,"
+    odd = misspelled(named.name)
+    if odd:
+        yield problem(f"{what} {odd}", "it is a name or an address alone")
+        return
+    if not named.forward.said:
+        yield _no_address(named, what)
+        return
+    said = f"{named.name} is {', '.join(named.forward.said[:3])} ({_took(named.forward)})"
+    next = "MASTER_ADDR=$(hostname -I | cut -d' ' -f1) of the first node, or its name in the DNS"
+    if setting.nodes > 1 and is_loopback(named.name):
+        yield problem(f"{what} in a job of {setting.nodes} nodes: {_LOCAL}", next)
+    elif setting.nodes > 1 and all(map(is_loopback, named.forward.said)):
+        yield problem(f"{said}, in a job of {setting.nodes} nodes: {_LOCAL}", next)
+    elif _slow(named.forward):
+        yield warning(f"{said}: every rank looks it up", "an address, or a line in /etc/hosts")
+    else:
+        yield ok(said)
+    first = setting.place.launcher is not None and setting.place.rank == 0
+    if first and setting.nodes > 1 and not facts.own_addresses:
+        yield warning(
+            f"rank 0 is here, and none of {', '.join(named.forward.said[:3])} is an address of "
+            f"{facts.own.name}",
+            "MASTER_ADDR names the machine of rank 0 (unless something forwards it)",
+        )
+
+
+def own_name(setting: Setting, facts: Names) -> Iterator[Finding]:
+    """Judge the name of this machine, which torchrun and gloo look up."""
+    named = facts.own
+    if not named.forward.said:
+        yield _no_address(named, f"this machine's name {named.name}")
+        return
+    said = f"{named.name} is {', '.join(named.forward.said[:3])} ({_took(named.forward)})"
+    chosen = setting.environ.get("GLOO_SOCKET_IFNAME", "")
+    if setting.nodes > 1 and is_loopback(named.forward.said[0]) and len(chosen) < 2:
+        yield problem(
+            f"{said}, in a job of {setting.nodes} nodes: gloo tells the others that address",
+            "GLOO_SOCKET_IFNAME=<the interface that the nodes share>, or mend /etc/hosts",
+        )
+    elif _slow(named.forward):
+        yield warning(f"{said}: torchrun and gloo look it up", f"add {named.name} to /etc/hosts")
+    else:
+        yield ok(said)
+
+
+def backward(setting: Setting, facts: Names) -> Iterator[Finding]:
+    """Judge how long an address takes to be looked up backwards."""
+    for label, named in (("MASTER_ADDR", facts.master), ("this machine", facts.own)):
+        if named is None or not named.forward.said:
+            continue
+        address, answer = named.forward.said[0], named.backward
+        if answer.seconds is None:
+            yield problem(
+                f"{address} ({label}): the name server gave no name within {seconds(LOOK_UP)}",
+                f"add {address} to /etc/hosts, or mend /etc/resolv.conf: torchrun waits for this "
+                "before it starts a rank, and each connection for its line in the log",
+            )
+        elif answer.seconds > SLOW:
+            yield warning(
+                f"{address} ({label}): looked up backwards in {seconds(answer.seconds)}",
+                f"add {address} to /etc/hosts: torchrun waits for this before it starts a rank",
+            )
+        else:
+            what = answer.said[0] if answer.said else "no name"
+            yield ok(f"{address} ({label}) is {what} ({_took(answer)})")
+
+
+def misspelled(address: str) -> str:
+    """Return what is wrong with the spelling of MASTER_ADDR, "" if nothing is."""
+    if address != address.strip() or any(c.isspace() for c in address):
+        return "has a blank in it"
+    if "/" in address:
+        return "is a URL"
+    if address.count(":") == 1:
+        return f"has a port, which belongs in MASTER_PORT ({port_of(address)})"
+    return ""
+
+
+def _no_address(named: Named, what: str) -> Finding:
+    if named.forward.seconds is None:
+        return problem(
+            f"{what}: the name server gave no answer within {seconds(LOOK_UP)}",
+            "mend /etc/resolv.conf, or use an address, or a line in /etc/hosts",
+        )
+    return problem(
+        f"{what} is no name that is known here: {named.forward.error}",
+        f"getent hosts {named.name}; use an address, or a line in /etc/hosts",
+    )
+
+
+def _slow(answer: Answer) -> bool:
+    return answer.seconds is not None and answer.seconds > SLOW
+
+
+def _took(answer: Answer) -> str:
+    took = answer.seconds or 0.0
+    return f"{took * 1000:.0f} ms" if took < SLOW else seconds(took)
+
+
+FAMILY = Family(
+    "Names",
+    (
+        Check(
+            id="master-addr",
+            title="MASTER_ADDR is an address that every node reaches",
+            why="Every rank connects to it before anything else; with loopback each node waits for "
+            "itself.",
+            read=read_names,
+            judge=master_address,
+        ),
+        Check(
+            id="host-name",
+            title="this machine's own name resolves, and not to loopback for several nodes",
+            why="torchrun looks it up, and gloo listens on the address that comes of it.",
+            read=read_names,
+            judge=own_name,
+        ),
+        Check(
+            id="reverse-lookup",
+            title="addresses are looked up backwards at once",
+            why="torchrun and its store do so for their log; a name server that is silent holds up "
+            "each of them.",
+            read=read_names,
+            judge=backward,
+        ),
+    ),
+)

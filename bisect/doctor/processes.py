@@ -1,0 +1,91 @@
+"""A process in words: its name, its pid, how long it has run, its command."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..evidence.aside import within
+from ..evidence.sample import stat
+from ..rank.claims import Ancestor
+from ..rank.masking import mask_command
+from ..report.words import one_line, seconds
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_LONGEST = 70  # characters of a command
+_READ = 0.3  # seconds: a process in state D may hold whoever reads its words
+_DEEPEST = 30
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of this machine. `age` in seconds; `uid` None if it is gone."""
+
+    pid: int
+    name: str
+    words: tuple[str, ...] = ()
+    age: float | None = None
+    uid: int | None = None
+
+    def __str__(self) -> str:
+        """Return 'python (4711, 3.0 h old, "python train.py")'."""
+        words = list(self.words)
+        if words:
+            words[0] = os.path.basename(words[0])
+        command = one_line(" ".join(mask_command(words)))
+        if len(command) > _LONGEST:
+            command = command[: _LONGEST - 3] + "..."
+        old = f", {seconds(self.age)} old" if self.age is not None else ""
+        return f"{self.name} ({self.pid}{old}" + (f', "{command}")' if command else ")")
+
+
+def process(pid: int) -> Process:
+    """Return what is known of a process; its name is "?" if it is gone."""
+    found = stat(pid)
+    if found is None:
+        return Process(pid, "?")
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - found.started / _TICKS
+    return Process(pid, found.comm, words_of(pid), max(0.0, age), uid_of(pid))
+
+
+def uid_of(pid: int) -> int | None:
+    """Return who a process belongs to, None if it is gone."""
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return None
+
+
+def words_of(pid: int) -> tuple[str, ...]:
+    """Return the command line of a process, () if it cannot be had."""
+    data = _read(f"/proc/{pid}/cmdline").rstrip(b"\0")
+    return tuple(word.decode(errors="replace") for word in data.split(b"\0")) if data else ()
+
+
+def variables_of(pid: int) -> dict[str, str]:
+    """Return the variables that a process was started with, {} if they cannot be had."""
+    pairs = (
+        os.fsdecode(word).partition("=") for word in _read(f"/proc/{pid}/environ").split(b"\0")
+    )
+    return {name: value for name, sign, value in pairs if sign}
+
+
+def ancestors() -> Iterator[tuple[int, Ancestor]]:
+    """Yield the processes above us, the parent first."""
+    pid = os.getppid()
+    for _ in range(_DEEPEST):
+        found = stat(pid) if pid > 0 else None
+        if found is None:
+            return
+        yield pid, Ancestor(variables_of(pid), words_of(pid))
+        pid = found.ppid
+
+
+def _read(path: str) -> bytes:
+    try:
+        return within(_READ, Path(path).read_bytes)
+    except (OSError, TimeoutError):
+        return b""

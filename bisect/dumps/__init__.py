@@ -1,0 +1,4 @@
+"""Stacks and logs that people already have: read, put together, and judged as far as they carry it.
+
+One format a file. Nothing here looks at a process, and nothing that a file holds is executed.
+"""

@@ -1,0 +1,243 @@
+"""How machines are asked: the commands, and what stands in their place on PATH."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hangbisect.attach.facts_as_json import to_json
+from hangbisect.attach.node_facts import NodeFacts
+from hangbisect.attach.nodes import kubernetes, options, slurm, ssh
+from hangbisect.attach.nodes.asking import ask, parse
+from hangbisect.attach.nodes.node import Node
+from hangbisect.attach.nodes.ourselves import words
+from hangbisect.commands import attach
+from hangbisect.errors import HangbisectError, UsageError
+from hangbisect.evidence.programs import executable
+from hangbisect.facts import Frame, Look, RankFacts, Thread
+from hangbisect.rank.argument_types import Parser
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ...transcripts import DOCS, block, is_printed
+
+SLEEPS = (Frame("prepare", "/home/ada/train.py", 13),)
+REDUCES = (
+    Frame("all_reduce", "/v/site-packages/torch/distributed/distributed_c10d.py", 3252),
+    Frame("train", "/home/ada/train.py", 18),
+)
+
+
+def facts(rank: int, frames: tuple[Frame, ...], pid: int = 7) -> NodeFacts:
+    """What a machine with one rank of two tells."""
+    threads = (Thread(pid, "MainThread", False, False, frames),) if frames else ()
+    look = Look(1.0, pid, 1, "python", ("python", "train.py"), 9.0, "S", "py-spy", threads)
+    one = RankFacts(rank, pid=pid, host="vm", looks=(look, look))
+    return NodeFacts("vm", ("python", "train.py"), 2, False, 9.0, 5.0, 2.5, (one,), quiet=(rank,))
+
+
+StandIn = Callable[[str, str], None]
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """Put a shell script in the place of a program; what it is called with goes to `calls`."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fact0").write_text(json.dumps(to_json(facts(0, REDUCES))))
+    (tmp_path / "fact1").write_text(json.dumps(to_json(facts(1, SLEEPS))))
+
+    def put(name: str, script: str) -> None:
+        file = tmp_path / name
+        file.write_text(f'#!/bin/sh\ncd {tmp_path}\necho {name} "$@" >> calls\n{script}\n')
+        file.chmod(0o755)
+        executable.cache_clear()
+
+    return put
+
+
+def calls() -> list[str]:
+    return Path("calls").read_text().splitlines()
+
+
+PODS = json.dumps(
+    {
+        "items": [
+            {
+                "metadata": {"name": f"train-{n}"},
+                "spec": {"containers": [{"name": "pytorch"}, {"name": "sidecar"}]},
+                "status": {"phase": phase},
+            }
+            for n, phase in enumerate(["Running", "Running", "Pending"])
+        ]
+    }
+)
+
+
+def test_pods_are_asked_beside_their_container_and_where_that_is_refused_inside(
+    stand_in: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("pods").write_text(PODS)
+    stand_in(
+        "kubectl",
+        'case "$1 $2" in\n'
+        '"get pods") cat pods;;\n'
+        '"debug train-0") echo "Targeting container pytorch. {"; cat fact0;;\n'
+        '"debug train-1") echo "Error: pods is forbidden: ephemeralcontainers" >&2; exit 1;;\n'
+        '"exec train-1") cat fact1;;\nesac',
+    )
+    assert attach.run(["--kubernetes", "app=train"]) == 3
+    assert sorted(call.partition(" -- ")[0] for call in calls()) == [
+        "kubectl debug train-0 --image=python:3.12-slim --target=pytorch --profile=general "
+        "--stdin --quiet",
+        "kubectl debug train-1 --image=python:3.12-slim --target=pytorch --profile=general "
+        "--stdin --quiet",
+        "kubectl exec train-1 --container=pytorch",
+        "kubectl get pods --selector=app=train --output=json",
+    ]
+    told = capsys.readouterr().out
+    assert is_printed(block("how-to/kubernetes.md", "culprit   rank 1 train-1 pid 7"), told)
+
+
+def test_an_image_of_ones_own_needs_no_installation() -> None:
+    asked = ("hangbisect", *words(4.0, {"RUN": "a b"}))
+    node = kubernetes.pod("p", "c", "ml", asked, "here/hangbisect:1")
+    debug, execute = node.ways
+    assert debug[:5] == ("kubectl", "--namespace=ml", "debug", "p", "--image=here/hangbisect:1")
+    inside = debug[debug.index("--") + 1 :]
+    assert inside == ("hangbisect", "attach", "--facts", "--for", "4", "--in=RUN=a b")
+    assert execute[:4] == ("kubectl", "--namespace=ml", "exec", "p")
+
+
+def test_hosts_are_asked_by_ssh_without_a_prompt(
+    stand_in: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in("ssh", 'case "$*" in *" a "*) cat fact0;; *" b "*) cat fact1;; esac')
+    assert attach.run(["--hosts", "a,b", "--json"]) == 3
+    assert all("-o BatchMode=yes -o ConnectTimeout=10 -T" in call for call in calls())
+    verdict = json.loads(capsys.readouterr().out)
+    assert (verdict["ranks"]["culprit"], verdict["where"][0]["host"]) == ([1], "b")
+
+
+def test_a_machine_that_does_not_answer_is_reported_and_the_others_are_used(
+    stand_in: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in("ssh", 'case "$*" in *" a "*) cat fact0;; *) exec sleep 30;; esac')
+    assert attach.run(["--hosts", "a,b", "--limit", "1.5"]) == 3
+    printed = capsys.readouterr()
+    assert "b: no answer within 2 s\n    there: ssh b hangbisect attach" in printed.err
+    node = slurm.node("n1", "4711", None, {})
+    shown = block("how-to/hung-on-slurm.md", "n1: no answer within 30 s")
+    assert shown == ["n1: no answer within 30 s", f"    there: {node.paste}"]
+    assert "culprit   none that can be named" in printed.out
+    assert "cause     unknown" in printed.out
+    assert "note      b is not seen: no answer within 2 s" in printed.out
+
+
+def test_of_a_rank_without_a_stack_it_is_said_what_there_is(
+    stand_in: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in("ssh", 'case "$*" in *" a "*) cat fact0;; *) cat fact1;; esac')
+    Path("fact1").write_text(json.dumps(to_json(facts(1, ()))))
+    assert attach.run(["--hosts", "a,b"]) == 3
+    told = capsys.readouterr().out
+    assert "rank 1   pid 7   call: not readable" in told
+    assert "rank 0   pid 7   call" not in told
+
+
+def test_of_several_jobs_there_one_can_be_named(stand_in: StandIn) -> None:
+    stand_in("ssh", 'echo "which? hangbisect attach 4711" >&2; exit 2')
+    with pytest.raises(HangbisectError):
+        attach.run(["--hosts", "a", "--in", "TORCHELASTIC_RUN_ID=x"])
+    assert calls()[0].endswith("attach --facts --in=TORCHELASTIC_RUN_ID=x")
+    (answer,) = asyncio.run(ask(ssh.hosts("a", None).nodes, 30.0))
+    assert answer.trouble.startswith("several jobs run there: --in NAME=VALUE")
+
+
+def test_where_nobody_answers_nothing_is_judged(stand_in: StandIn) -> None:
+    stand_in("ssh", 'echo "hangbisect: no job runs here" >&2; exit 2')
+    with pytest.raises(HangbisectError, match="none of 2 machines told anything"):
+        attach.run(["--hosts", "a,b"])
+
+
+def test_a_step_beside_the_jobs_own_is_free_of_our_variables() -> None:
+    node = slurm.node("n1", "4711", None, {"SLURM_NTASKS": "8", "SLURM_CONF": "x", "HOME": "/"})
+    (command,) = node.ways
+    assert command[:4] == ("env", "-u", "SLURM_NTASKS", "srun")
+    assert {"--overlap", "--jobid=4711", "--nodelist=n1", "--gres=none"} < set(command)
+    assert command[-2:] == ("--in=SLURM_JOB_ID=4711", "--in=SLURMD_NODENAME=n1")
+    assert node.paste.startswith("srun --overlap --jobid=4711 --nodelist=n1 -N1 -n1 --gres=none")
+
+
+def test_several_jobs_of_slurms_are_listed(stand_in: StandIn) -> None:
+    rows = "4711|n[1-2]|2|1:02:03|train a|b\n4712|n3|1|5:00|eval\n"
+    assert [one.name for one in slurm.parse(rows)] == ["train a|b", "eval"]
+    stand_in("squeue", f"printf '{rows}'")
+    with pytest.raises(UsageError, match="2 jobs of yours run") as error:
+        attach.run(["--slurm"])
+    assert "hangbisect attach --slurm 4712    eval, n3, 5:00" in error.value.help
+    stand_in("squeue", "true")
+    with pytest.raises(UsageError, match="no job of yours runs"):
+        attach.run(["--slurm"])
+    stand_in("squeue", "echo slurm_load_jobs error: Invalid job id specified >&2; exit 1")
+    with pytest.raises(UsageError, match="Invalid job id"):
+        attach.run(["--slurm", "77"])
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--slurm", "1", "--hosts", "a"], "--slurm and --hosts contradict each other"),
+        (["4711", "--hosts", "a"], "a PID is of this machine"),
+        (["--hosts", "a", "--kill"], "--kill ends processes of this machine"),
+    ],
+)
+def test_what_goes_not_together_is_said(argv: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        attach.run(argv)
+
+
+@pytest.mark.parametrize("text", ["", ",", "-oProxyCommand=x", "a b"])
+def test_hosts_are_names(text: str) -> None:
+    with pytest.raises(UsageError, match="--hosts cannot be"):
+        ssh.hosts(text, None)
+
+
+def test_without_an_option_this_machine_is_meant() -> None:
+    parser = Parser()
+    parser.add_argument("pids", nargs="*")
+    options.add_options(parser)
+    args = parser.parse_all([])
+    assert not options.asked(argparse.Namespace(**vars(args), pid=[], kill=False))
+
+
+@given(st.binary(max_size=200))
+def test_any_answer_is_facts_or_a_sentence(printed: bytes) -> None:
+    for data in (printed, b'{"ranks": ' + printed, b'{"ranks": [], "host": 3}'):
+        with pytest.raises(ValueError, match=r"printed no facts|another version"):
+            parse(data)
+
+
+def test_a_program_that_is_not_there_is_no_end() -> None:
+    node = Node("a", (("no-such-program",), ("false",)), "paste")
+    (answer,) = asyncio.run(ask([node], 5.0))
+    assert answer.trouble.startswith("no-such-program could not be started")
+
+
+def test_the_page_shows_the_options_and_the_commands() -> None:
+    page = (DOCS / "reference" / "attach-elsewhere.md").read_text(encoding="utf-8")
+    parser = Parser()
+    options.add_options(parser)
+    assert [flag for flag in parser.flags if f"| `{flag} " not in page] == []
+    (step,) = slurm.node("NODE", "JOBID", None, {}).ways
+    assert f"`{' '.join(step[: step.index('--job-name=hangbisect') + 1])} " in page
+    (by_ssh,) = ssh.hosts("HOST", None).nodes[0].ways
+    assert f"`{' '.join(by_ssh[:-1])} " in page
+    debug, execute = kubernetes.pod("POD", "CONTAINER", None, words(None), "IMAGE").ways
+    assert f"`{' '.join(debug[: debug.index('--')])} -- " in page
+    assert f"`{' '.join(execute[: execute.index('--')])} -- " in page

@@ -1,0 +1,112 @@
+"""Which ranks make one job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hangbisect.attach.jobs import Job, alone, grouped, joined, typed, without_ranks
+from hangbisect.attach.processes import Process
+from hangbisect.attach.ranks import Rank, from_environment
+
+from .made_up import PYTHON, of_torchrun, process, table, torchrun
+
+
+def jobs(*processes: Process) -> list[Job]:
+    known = table(*processes)
+    return grouped(known, from_environment(known))
+
+
+def test_ranks_below_one_launcher_are_a_job() -> None:
+    (job,) = jobs(*torchrun())
+    assert [rank.number for rank in job.ranks] == [0, 1]
+    assert (job.pid, job.launchers, job.world, job.whole) == (100, (100,), 2, True)
+    assert job.command == ("torchrun", "--nproc_per_node=2", "train.py")
+
+
+def test_two_launchers_are_two_jobs_the_latest_first() -> None:
+    found = jobs(*torchrun(100, 2, "a", MASTER_PORT="1"), *torchrun(200, 2, "b", MASTER_PORT="2"))
+    assert [job.pid for job in found] == [200, 100]
+
+
+def test_what_an_earlier_start_left_at_the_same_port_is_a_job_of_its_own() -> None:
+    found = jobs(*torchrun(100, 2, "none"), *torchrun(200, 2, "none"))
+    assert [job.pid for job in found] == [200, 100]
+
+
+def test_two_launchers_of_one_run_are_one_job() -> None:
+    def node(first: int, rank: int) -> list[Process]:
+        environ = of_torchrun(rank, 2, "run7") | {"GROUP_WORLD_SIZE": "2"}
+        return [torchrun(first, 0)[0], process(first + 1, first, environ=environ)]
+
+    (job,) = jobs(*node(100, 0), *node(200, 1))
+    assert [rank.pid for rank in job.ranks] == [101, 201]
+    assert job.launchers == (100, 200)
+
+
+def test_ranks_that_are_elsewhere_are_no_loss() -> None:
+    environ = of_torchrun(1, 4) | {"GROUP_WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    (job,) = jobs(torchrun(100, 0)[0], process(101, 100, environ=environ))
+    assert (job.world, job.whole) == (4, False)
+    (job,) = jobs(torchrun(100, 0)[0], process(101, 100, environ=of_torchrun(1, 4)))
+    assert (job.world, job.whole) == (4, True)
+
+
+def test_slurmstepd_is_no_part_of_the_job() -> None:
+    def task(rank: int) -> dict[str, str]:
+        said = {"SLURM_PROCID": str(rank), "SLURM_NTASKS": "2", "SLURM_JOB_ID": "7"}
+        return said | {"SLURM_STEP_ID": "0"}
+
+    step = process(90, 1, "slurmstepd:", "[7.0]", environ=None)
+    (job,) = jobs(step, process(91, 90, environ=task(0)), process(92, 90, environ=task(1)))
+    assert job.launchers == ()
+    assert job.pids == {91, 92}
+
+
+def test_a_launcher_that_has_started_nobody_is_a_job_without_ranks() -> None:
+    known = table(process(100, 1, PYTHON, "/venv/bin/torchrun", "train.py"))
+    (job,) = without_ranks(known, [], set())
+    assert (job.pid, job.ranks) == (100, ())
+    busy = table(*torchrun())
+    assert without_ranks(busy, grouped(busy, from_environment(busy)), set()) == []
+
+
+def test_the_kernel_of_a_notebook_is_never_a_launcher_of_ours() -> None:
+    kernel = process(50, 1, PYTHON, "-m", "ipykernel_launcher", "-f", "k.json")
+    forked = [replace(kernel, pid=51 + n, ppid=50) for n in (0, 1)]
+    ranks = [Rank(51 + n, n, n, 2, 50, "", "stack") for n in (0, 1)]
+    (job,) = grouped(table(kernel, *forked), ranks)
+    assert (job.launchers, job.notebook) == ((), 50)
+    assert 50 not in job.pids
+
+
+def test_a_script_that_spawned_its_ranks_is_a_part_of_the_job() -> None:
+    script = process(50, 1, PYTHON, "train.py")
+    ranks = [Rank(51 + n, n, n, 2, 50, "", "stack") for n in (0, 1)]
+    (job,) = grouped(table(script, process(51, 50), process(52, 50)), ranks)
+    assert (job.launchers, job.command) == ((50,), ("python", "train.py"))
+
+
+def test_a_watch_of_ours_is_noted() -> None:
+    (job,) = jobs(*torchrun(HANGBISECT_RUN_DIR="/runs/x"))
+    assert job.watched == "/runs/x"
+    (job,) = jobs(*torchrun())
+    assert job.watched is None
+    words = (PYTHON, "-I", "-S", "/x/hangbisect", "monitor", "{}")
+    (job,) = jobs(*torchrun(), process(120, 1, *words, environ=of_torchrun(0)))
+    assert job.watched == ""
+    walks = process(101, 100, PYTHON, "-m", "bisect", "--run-dir", "/r", environ=of_torchrun(0))
+    (job,) = jobs(torchrun(100, 0)[0], walks)
+    assert job.watched == "/r"
+
+
+def test_processes_that_a_person_names_are_one_job_of_unknown_ranks() -> None:
+    known = table(process(50), process(60))
+    job = joined([alone(known, 50), alone(known, 60)])
+    assert [(rank.pid, rank.number) for rank in job.ranks] == [(50, None), (60, None)]
+    assert job.world == 2
+
+
+def test_a_command_is_shown_as_one_types_it() -> None:
+    assert typed(("/venv/bin/python", "/venv/bin/torchrun", "x.py")) == ("torchrun", "x.py")
+    assert typed(("/venv/bin/python", "-u", "x.py")) == ("python", "-u", "x.py")
+    assert typed(()) == ()

@@ -1,0 +1,53 @@
+"""How far a rank came, and which checkpoint that is, as far as its stack tells."""
+
+from __future__ import annotations
+
+import pytest
+from hangbisect.attach.checkpoint import place_of_call
+from hangbisect.attach.judging import judge
+from hangbisect.attach.progress import TRAINS, UNKNOWN, progress
+from hangbisect.facts import Frame, RankFacts
+
+from .test_words import BARRIER, SITE, SLEEP, node, rank
+
+BACKWARD = Frame("_engine_run_backward", SITE + "torch/autograd/graph.py", 979)
+NEW_GROUP = Frame("new_group", SITE + "torch/distributed/distributed_c10d.py", 5863)
+FIT = Frame("Trainer.fit", SITE + "lightning/pytorch/trainer/trainer.py", 584)
+PREPARE = Frame(
+    "_DataConnector.prepare_data",
+    SITE + "lightning/pytorch/trainer/connectors/data_connector.py",
+    90,
+)
+
+
+def test_training_is_further_than_anything_else_that_is_known() -> None:
+    assert progress(rank(0, BACKWARD, "futex")) == TRAINS
+    assert progress(rank(0, NEW_GROUP, "futex")) == UNKNOWN
+    assert progress(rank(0, SLEEP, "clock_nanosleep")) == UNKNOWN
+    assert progress(RankFacts(0)) == UNKNOWN
+
+
+def test_of_two_that_wait_for_one_another_the_one_that_came_less_far_is_to_blame() -> None:
+    def at(number: int, frame: Frame) -> RankFacts:
+        made = rank(number, frame, "futex")
+        return rank(number, frame, "futex", reached=progress(made))
+
+    found = judge([node(at(0, NEW_GROUP), at(1, BACKWARD))], now=102.0)
+    assert found.verdict.ranks.culprit == (0,)
+
+
+@pytest.mark.parametrize(
+    ("frames", "name", "phase"),
+    [
+        ((SLEEP, FIT), "training", None),
+        ((SLEEP, PREPARE, FIT), "training", "prepare_data"),
+        ((BARRIER, FIT), "training", None),
+    ],
+)
+def test_what_stands_around_a_call_tells_the_checkpoint(
+    frames: tuple[Frame, ...], name: str, phase: str | None
+) -> None:
+    place = place_of_call("subprocess.run", frames)
+    assert place is not None
+    assert (place.name, place.phase) == (name, phase)
+    assert place_of_call("subprocess.run", (SLEEP,)) is None

@@ -1,0 +1,149 @@
+"""Which processes are ranks, by what launchers set."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hangbisect.attach.processes import Process
+from hangbisect.attach.ranks import Rank, from_environment
+from hypothesis import given
+from hypothesis import strategies as st
+
+from .made_up import PYTHON, SCRIPT, of_torchrun, process, table, torchrun
+
+
+def numbers(*processes: Process) -> dict[int, int | None]:
+    return {rank.pid: rank.number for rank in from_environment(table(*processes))}
+
+
+def test_the_children_of_torchrun_are_ranks() -> None:
+    ranks = from_environment(table(*torchrun()))
+    assert ranks == [
+        Rank(101, 0, 0, 2, 100, "torchrun", "environment"),
+        Rank(102, 1, 1, 2, 100, "torchrun", "environment"),
+    ]
+
+
+def test_what_a_rank_starts_inherits_its_number_and_is_no_rank() -> None:
+    worker = process(110, 101, environ=of_torchrun(0))
+    core = process(111, 101, "wandb-core", environ=of_torchrun(0))
+    assert numbers(*torchrun(), worker, core) == {101: 0, 102: 1}
+
+
+def test_a_wrapper_in_front_of_a_rank_is_not_the_rank() -> None:
+    shell = process(101, 100, "bash", "-c", "x", environ=of_torchrun(0))
+    inside = process(105, 101, environ=of_torchrun(0))
+    assert numbers(torchrun(100, 0)[0], shell, inside) == {105: 0}
+
+
+def test_a_wrapper_that_has_not_come_to_python_stands_for_its_rank() -> None:
+    shell = process(101, 100, "bash", "-c", "x", environ=of_torchrun(0))
+    waits = process(105, 101, "sleep", "9", environ=of_torchrun(0))
+    assert numbers(torchrun(100, 0)[0], shell, waits) == {101: 0}
+
+
+def test_what_a_rank_that_is_gone_has_left_is_no_rank() -> None:
+    assert numbers(process(111, 1, "wandb-core", environ=of_torchrun(0))) == {}
+
+
+def test_torchrun_in_a_task_of_slurm_is_no_rank() -> None:
+    task = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_STEP_ID": "0", "SLURM_LOCALID": "0"}
+    agent, *ranks = torchrun(100, 2, "abc", **task)
+    step = process(90, 1, "slurmstepd:", "[7.0]", environ=None)
+    agent = process(100, 90, *agent.words, environ=task)
+    assert numbers(step, agent, *ranks) == {101: 0, 102: 1}
+
+
+def test_tasks_of_srun_are_ranks_and_a_batch_script_is_none() -> None:
+    def task(rank: int) -> dict[str, str]:
+        return {"SLURM_PROCID": str(rank), "SLURM_NTASKS": "2", "SLURM_JOB_ID": "7"}
+
+    step = process(90, 1, "slurmstepd:", "[7.0]", environ=None)
+    tasks = [process(91 + n, 90, environ=task(n) | {"SLURM_STEP_ID": "0"}) for n in (0, 1)]
+    batch = process(80, 79, PYTHON, "prepare.py", environ=task(0))
+    assert numbers(step, *tasks, batch) == {91: 0, 92: 1}
+
+
+def test_a_task_in_an_allocation_is_a_rank_and_what_its_shell_starts_is_none() -> None:
+    """Srun's tasks inherit the name that salloc gives its jobs."""
+    said = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_STEP_ID": "0"}
+    said |= {"SLURM_JOB_NAME": "interactive"}
+    step = process(90, 1, "slurmstepd:", "[7.0]", environ=None)
+    task = process(91, 90, environ=said | {"SLURM_TASK_PID": "91"})
+    assert numbers(step, task) == {91: 1}
+    wrapped = process(92, 90, "bash", "-c", "x", environ=said | {"SLURM_TASK_PID": "92"})
+    inside = process(93, 92, environ=said | {"SLURM_TASK_PID": "92"})
+    assert numbers(step, wrapped, inside) == {93: 1}
+    shell = process(94, 90, "-bash", environ=said | {"SLURM_TASK_PID": "94"})
+    by_hand = process(95, 94, environ=said | {"SLURM_TASK_PID": "94"})
+    assert numbers(step, shell, by_hand) == {}
+
+
+def test_a_monitor_of_ours_is_no_rank() -> None:
+    words = (PYTHON, "-I", "-S", "/x/hangbisect", "monitor", "{}")
+    monitor = process(120, 1, *words, environ=of_torchrun(0))
+    assert numbers(*torchrun(), monitor) == {101: 0, 102: 1}
+
+
+def test_lightning_starts_the_other_ranks_from_rank_0() -> None:
+    child = {"LOCAL_RANK": "1", "WORLD_SIZE": "2", "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
+    first = process(50, 1)
+    assert numbers(first, process(51, 50, environ=child)) == {50: 0, 51: 1}
+    workers = [process(60, 50), process(61, 51, environ=child)]
+    assert numbers(first, process(51, 50, environ=child), *workers) == {50: 0, 51: 1}
+
+
+def test_lightning_starts_a_script_by_its_whole_path() -> None:
+    child = {"LOCAL_RANK": "1", "WORLD_SIZE": "2"}
+    first = process(50, 1, PYTHON, "-u", "train.py", "--lr", "1")
+    for words in (
+        (PYTHON, "/home/ada/train.py", "--lr", "1"),
+        (PYTHON, "/home/ada/train.py", "--lr", "1", "hydra.run.dir=x"),
+    ):
+        assert numbers(first, process(51, 50, *words, environ=child)) == {50: 0, 51: 1}
+    other = process(51, 50, PYTHON, "/home/ada/train.py", "--lr", "2", environ=child)
+    assert numbers(first, other) == {}
+
+
+def test_on_a_further_node_lightnings_numbers_are_not_known() -> None:
+    child = {"LOCAL_RANK": "1", "WORLD_SIZE": "4", "NODE_RANK": "1", "MASTER_ADDR": "n01"}
+    found = numbers(process(50, 1), process(51, 50, environ=child))
+    assert found == {50: None, 51: None}
+
+
+def test_ranks_of_another_user_have_no_known_numbers() -> None:
+    agent, *ranks = torchrun()
+    hidden = [replace(one, environ=None) for one in ranks]
+    assert numbers(replace(agent, environ=None), *hidden) == {101: None, 102: None}
+
+
+def test_another_program_below_a_python_is_not_lightnings() -> None:
+    child = {"LOCAL_RANK": "1", "WORLD_SIZE": "2"}
+    other = process(51, 50, PYTHON, "other.py", environ=child)
+    assert numbers(process(50, 1), other) == {}
+
+
+names = st.sampled_from(
+    ["RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_STEP_ID", "PMI_RANK", "NODE_RANK"]
+)
+environs = st.none() | st.dictionaries(names, st.sampled_from(["", "0", "1", "-1", "x", "9" * 30]))
+words = st.lists(st.sampled_from([PYTHON, "torchrun", "bash", "slurmstepd:", ""]), min_size=1)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), words, environs), max_size=9))
+def test_whatever_processes_there_are_no_rank_is_made_up(
+    found: list[tuple[int, list[str], dict[str, str] | None]],
+) -> None:
+    processes = {
+        pid: process(pid, ppid, *(said or SCRIPT), environ=environ)
+        for pid, (ppid, said, environ) in enumerate(found, 2)
+    }
+    for rank in from_environment(processes):
+        said = [
+            value
+            for one in processes.values()
+            for value in (one.environ or {}).values()
+            if value in ("0", "1")
+        ]
+        assert rank.number is None or str(rank.number) in [*said, "0"]
+        assert rank.pid in processes

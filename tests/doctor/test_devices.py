@@ -1,0 +1,116 @@
+"""GPUs: what NVML says of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hangbisect.doctor import devices, peer_probe
+from hangbisect.doctor.devices import Devices, parse_peers
+from hangbisect.doctor.processes import Process
+from hangbisect.facts import Gpu
+from hypothesis import given
+from hypothesis import strategies as st
+
+from .made_up import levels, said, setting
+
+GB = 1 << 30
+TWO = Devices(tuple(Gpu(i, "H100", memory_used=0, memory_total=80 * GB) for i in range(2)), pairs=1)
+NO_DRIVER = Devices(missing="There is no NVIDIA driver here: nothing is known of GPUs.")
+
+
+def test_pairs_without_direct_access() -> None:
+    text = json.dumps({"pairs": [[0, 1, 0], [0, 2, 3], [1, 2, None]], "buses": ["a", "b", "c"]})
+    apart, pairs, buses = parse_peers(text)
+    assert [(a, b) for a, b, _ in apart] == [(0, 2)]
+    assert (pairs, buses) == (2, ("a", "b", "c"))
+
+
+@given(st.text() | st.binary())
+def test_any_text_is_taken_for_peers(text: str | bytes) -> None:
+    parse_peers(text)
+
+
+@given(st.recursive(st.none() | st.integers() | st.text(max_size=3), st.lists))
+def test_any_json_is_taken_for_peers(data: object) -> None:
+    parse_peers(json.dumps(data))
+    parse_peers(json.dumps({"pairs": data, "buses": data}))
+
+
+@pytest.mark.parametrize(
+    ("value", "visible", "wrong"),
+    [
+        (None, ("0", "1"), None),
+        ("1", ("1",), None),
+        ("1, 0", ("1", "0"), None),
+        ("0,5,1", ("0",), "5"),
+        ("-1", (), None),
+        ("", (), None),
+        ("GPU-8932f937", ("GPU-8932f937",), None),
+        ("cuda:0", (), "cuda:0"),
+    ],
+)
+def test_what_cuda_visible_devices_leaves(
+    value: str | None, visible: tuple[str, ...], wrong: str | None
+) -> None:
+    environ = {} if value is None else {"CUDA_VISIBLE_DEVICES": value}
+    assert TWO.visible(environ) == visible
+    assert TWO.no_such(environ) == wrong
+
+
+def test_how_many_there_are() -> None:
+    assert said(devices.count, TWO) == [("ok", "2 x H100")]
+    assert levels(devices.count, NO_DRIVER) == ["ok"]
+    silent = "The NVIDIA driver gave no answer in time: it may itself be what hangs."
+    assert levels(devices.count, Devices(missing=silent)) == ["problem"]
+    assert levels(devices.count, Devices(missing="nvidia-ml-py is not installed")) == ["unknown"]
+
+
+def test_who_uses_them_already() -> None:
+    user = Process(4711, "python", ("python", "old.py"), 9000.0, uid=1000)
+    busy = replace(TWO.gpus[1], memory_used=70 * GB, pids=(4711,))
+    facts = replace(TWO, gpus=(TWO.gpus[0], busy), users=(user,), uid=1000)
+    ((level, value),) = said(devices.in_use, facts)
+    assert level == "warning"
+    assert "GPU 1: 70 GB of 80 GB in use: python (4711" in value
+    (found,) = devices.in_use(setting(), facts)
+    assert found.next.startswith("kill 4711")
+    (found,) = devices.in_use(setting(), replace(facts, uid=1))
+    assert "kill" not in found.next
+    assert levels(devices.in_use, TWO) == levels(devices.in_use, NO_DRIVER) == ["ok"]
+
+
+def test_direct_access() -> None:
+    assert levels(devices.peers, TWO) == ["ok"]
+    assert levels(devices.peers, replace(TWO, pairs=0)) == ["unknown"]
+    (apart, _, _) = parse_peers(json.dumps({"pairs": [[0, 1, 1]]}))
+    assert levels(devices.peers, replace(TWO, apart=apart)) == ["ok"]
+    (off, _, _) = parse_peers(json.dumps({"pairs": [[0, 1, 4]]}))
+    assert levels(devices.peers, replace(TWO, apart=off)) == ["warning"]
+
+
+class FakeNvml:
+    """What the probe uses of the module pynvml, for three GPUs of which one pair is apart."""
+
+    NVMLError = OSError
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 3
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        return index
+
+    def nvmlDeviceGetP2PStatus(self, one: int, other: int, what: int) -> int:
+        if (one, other) == (0, 2):
+            raise OSError("not supported")
+        return 3 if (one, other) == (1, 2) else 0
+
+    def nvmlDeviceGetPciInfo(self, gpu: int) -> object:
+        return type("Info", (), {"busId": f"0000:0{gpu}:00.0".encode()})
+
+
+def test_the_probe_tells_what_nvml_says() -> None:
+    apart, pairs, buses = parse_peers(json.dumps(peer_probe._told(FakeNvml())))
+    assert [(a, b) for a, b, _ in apart] == [(1, 2)]
+    assert (pairs, buses) == (2, ("0000:00:00.0", "0000:01:00.0", "0000:02:00.0"))
