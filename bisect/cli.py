@@ -1,6 +1,7 @@
 """From the command line to the command, and from its errors to an exit status.
 
-The first word decides: a command's name (bisect/commands/), else the pipeline walk.
+The first word decides: a command's name (bisect/commands/), a pid, else the pipeline walk. Our name
+alone, as a person types it, shows the jobs that run here.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from .version import VERSION
 USAGE, INTERRUPTED = 2, 130
 NOBODY_READS = 141  # 128 and SIGPIPE, as shells have it
 SPEAKING = 1.0  # seconds
+CONSOLE = "hangbisect"  # what the installed program is called
 _LOCAL_RANK = ("--local-rank", "--local_rank")
 
 
@@ -47,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return USAGE
     except HangbisectError as error:
         _complain(error)
-        return 1
+        return error.status
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -66,6 +68,10 @@ def _run(argv: list[str]) -> int:
         return 0
     if first in ("-h", "--help"):
         return _help(words)
+    if first.isdecimal():
+        return _command("attach")(words)
+    if not words and _alone():
+        return _command("jobs")([])
     if not first or first.startswith("-"):
         return _command("walk")(argv)
     if first not in commands.names():
@@ -115,6 +121,17 @@ def _first_rank() -> bool:
     from .rank.place import find_place
 
     return find_place().rank == 0
+
+
+def _alone() -> bool:
+    """Return whether a person typed our name and nothing else: no launcher starts us as a rank, and
+    `-m` or a folder stands for the pipeline.
+    """
+    from .rank.place import find_place
+
+    place = find_place()
+    by_name = os.path.basename(sys.argv[0]) == CONSOLE
+    return by_name and place.launcher is None and not place.joined
 
 
 def _complain(error: HangbisectError) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 INTERNAL_ERROR = 70  # exit status (sysexits.h): we are what is wrong
+NO_SUCH_PROGRAM, NOT_ALLOWED = 127, 126  # as shells have it
 
 
 class HangbisectError(Exception):
-    """A fact with its values; `help` is the next step. Only the way in (cli.py) catches it."""
+    """A fact with its values; `help` is the next step, `status` the exit status. Only the way in
+    (cli.py) catches it.
+    """
 
     help = ""
+    status = 1
 
     def __init__(self, fact: str, help: str = "") -> None:
         super().__init__(fact)
@@ -18,3 +22,13 @@ class HangbisectError(Exception):
 
 class UsageError(HangbisectError):
     """The command line is wrong: exit status 2."""
+
+
+class CannotStart(HangbisectError):
+    """A command's program does not exist or is none; `status` is what a shell would say."""
+
+    help = "Is it installed in this environment, or a path with a typing error?"
+
+    def __init__(self, fact: str, status: int) -> None:
+        super().__init__(fact)
+        self.status = status

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from .checkpoints import Checkpoint as Checkpoint
+from .checkpoints import OwnStep as OwnStep
 from .checkpoints import Phase as Phase
 
 Outcome = Literal["ok", "hang", "slow", "crash", "interrupted"]
@@ -310,6 +311,7 @@ class RankFacts:
     environment: Mapping[str, str] = field(default_factory=dict)  # what matters of it: MASTER_PORT
     collectives: tuple[CollectiveLog, ...] = ()  # one a source
     traceback: str = ""  # of the exception that ended it
+    step: OwnStep | None = None  # of a script of the user's own: the one it is in
     output: tuple[str, ...] = ()  # the last warnings of its libraries, and what it printed
 
 
@@ -413,9 +415,11 @@ class Try:
 
 @dataclass(frozen=True)
 class Place:
-    """The checkpoint (and phase) a verdict is about."""
+    """The checkpoint (and phase) a verdict is about; of a script of the user's own, the one that
+    its step corresponds to, or the step itself: that has no number.
+    """
 
-    number: int
+    number: int | None
     name: str
     title: str
     phase: str | None = None
@@ -440,7 +444,7 @@ class Seconds:
 
 @dataclass(frozen=True)
 class SlowStep:
-    checkpoint: int
+    checkpoint: int | None
     name: str
     phase: str | None
     ranks: tuple[int, ...]

@@ -6,10 +6,12 @@ import math
 import textwrap
 from collections.abc import Mapping
 
+from ..bisection.confidence import interval
 from ..bisection.isolation import Count, Isolation, Seen, words
+from ..bisection.reached import UNREACHED
 from ..facts import Setting, Trial
-from .people_lines import labelled
-from .words import counted, cut, of_ranks, one_line, printable
+from .people_lines import LABEL, labelled
+from .words import counted, cut, of_ranks, one_line, printable, wrapped
 
 MOST_ROWS = 8  # of the table of trials, on a terminal
 _ALREADY = "as safe as can be already"
@@ -20,21 +22,24 @@ _MOST_WORDS = 58  # characters of a setting in a row
 def answer_lines(
     isolation: Isolation, *, folder: str, width: int | None = None, rows: int | None = MOST_ROWS
 ) -> list[str]:
-    """Return the answer. `width` is the terminal's, None for a pipe: nothing is cut then. `rows`:
-    how many trials the table shows, None: all of them.
+    """Return the answer. `width` is the terminal's, None for a pipe: no line is broken or cut then.
+    `rows`: how many trials the table shows, None: all of them, and all else that is known.
     """
-    lines = [_headline(isolation), *_change(isolation), *_proof(isolation), *_left(isolation)]
-    # The commands are there to be copied: they are never cut.
-    told = [printable(line) if _is_whole(line) else cut(printable(line), width) for line in lines]
+    lines = [_headline(isolation), *_change(isolation), *_proof(isolation)]
+    lines += _left(isolation, None if rows is None else folder)
+    told = [part for line in lines for part in _broken(printable(line), width)]
     table = table_lines(isolation, rows)
     if rows is not None and len(isolation.trials) > rows:
         table.append(f"   ({len(isolation.trials) - rows} more in {folder}/report.md)")
     end = [*labelled("report", f"{folder}/report.md"), *labelled("next", isolation.next)]
-    return [*told, *(cut(printable(line), width) for line in table), *map(printable, end)]
+    rest = [part for line in end for part in _broken(printable(line), width)]
+    return [*told, *(cut(printable(line), width) for line in table), *rest]
 
 
-def _is_whole(line: str) -> bool:
-    return line.startswith("command ")
+def _broken(line: str, width: int | None) -> list[str]:
+    """Return `line` broken between words, but for commands, which are there to be copied."""
+    is_command = line.startswith("command ") or "hangbisect " in line
+    return [line] if is_command else wrapped(line, width, LABEL)
 
 
 def report_text(isolation: Isolation, *, folder: str) -> str:
@@ -76,6 +81,7 @@ def _change(isolation: Isolation) -> list[str]:
         for change in isolation.changes
         for line in labelled("change", f"{change.toggle}: {change.before or '?'} -> {change.value}")
     ]
+    lines += [line for change in isolation.changes for line in labelled("in code", change.in_code)]
     return lines + labelled("command", isolation.paste)
 
 
@@ -84,7 +90,9 @@ def _proof(isolation: Isolation) -> list[str]:
     if isolation.with_it is not None:
         past = f", past checkpoint {seen.number}" if seen and seen.number else ""
         clean = past if not (isolation.with_it.hangs or isolation.with_it.others) else ""
-        lines += labelled("with it", _counted(isolation.with_it) + clean)
+        lines += labelled("with it", _counted(isolation.with_it) + clean + _at_most(isolation))
+    elif isolation.changes and isolation.outcome == "isolated":
+        lines += labelled("with it", f"not started again: --confirm {isolation.confirm}")
     if isolation.without is not None:
         where = f", {_where(seen)}" if seen and isolation.without.hangs else ""
         (line,) = labelled("without", f"{_counted(isolation.without)}{where}")
@@ -122,7 +130,16 @@ def _if_more(isolation: Isolation) -> str:
     return f"  (--confirm {more}: {probability(1 / math.comb(2 * more, more))})"
 
 
-def _left(isolation: Isolation) -> list[str]:
+def _at_most(isolation: Isolation) -> str:
+    """Return how often it may hang all the same, where clean starts cannot tell never from rare."""
+    count = isolation.with_it
+    if not isolation.flaky or count is None or count.hangs or not count.passes:
+        return ""
+    _, most = interval(0, count.passes, isolation.confidence)
+    return f" (by {isolation.confidence:.0%} confidence at most {most:.1%} of them hang)"
+
+
+def _left(isolation: Isolation, folder: str | None) -> list[str]:
     lines = []
     if isolation.companions:
         told = ", ".join(isolation.companions)
@@ -130,8 +147,7 @@ def _left(isolation: Isolation) -> list[str]:
     if isolation.not_it:
         lines += labelled("not it", f"{', '.join(isolation.not_it)}: still hangs")
     lines += labelled("harmful", ", ".join(isolation.harmful))
-    if isolation.unused:
-        lines += labelled("unused", _unused(isolation.unused))
+    lines += _unused(isolation.unused, folder)
     several = len(isolation.changes) > 1
     each = [f"{c.toggle}: {c.cost}" if several else c.cost for c in isolation.changes if c.cost]
     costs = "; ".join(each)
@@ -141,12 +157,20 @@ def _left(isolation: Isolation) -> list[str]:
     return lines
 
 
-def _unused(unused: Mapping[str, str]) -> str:
-    """Return toggles that were not tried, those with the same reason together."""
+def _unused(unused: Mapping[str, str], folder: str | None) -> list[str]:
+    """Return toggles that were not tried, those with the same reason together; with a folder only
+    how many, and where the reasons are.
+    """
+    if folder is not None:
+        never = list(unused.values()).count(UNREACHED)
+        reached = f" ({never} never reached by the script)" if never else ""
+        told = f"{counted(len(unused), 'toggle')}{reached}, for reasons in {folder}/report.md"
+        return labelled("unused", told) if unused else []
     by_reason: dict[str, list[str]] = {}
     for name, why in unused.items():
         by_reason.setdefault(_ALREADY if why.endswith(" already") else why, []).append(name)
-    return "; ".join(f"{', '.join(names)}: {why}" for why, names in by_reason.items())
+    each = [f"{', '.join(names)}: {why}" for why, names in by_reason.items()]
+    return [line for i, one in enumerate(each) for line in labelled("" if i else "unused", one)]
 
 
 # ---- the table of trials -------------------------------------------------------------------------
@@ -196,7 +220,8 @@ def trial_line(trial: Trial, about: int, all_safe: Setting) -> str:
     whole = f"{told}, others as you run it" if told == words(trial.setting) else told
     setting = whole if trial.setting else told
     result = _result(trial)
-    number = f"trial {trial.number}" + (f" of about {about}" if trial.number <= about else "")
+    expected = f" of about {about}" if trial.number <= about else f", more than about {about}"
+    number = f"trial {trial.number}{expected}"
     return printable(f"{number}: {setting} ... {result}, {duration(trial.seconds)}")
 
 

@@ -115,6 +115,8 @@ def _place(one: RankAt) -> str:
     if one.waits:
         return "waits"
     name = one.phase or one.title
+    if one.checkpoint is None:
+        return name or "runs"
     return f"{one.checkpoint} {name}" if name else "ends"  # past the last checkpoint
 
 

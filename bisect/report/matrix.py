@@ -16,6 +16,7 @@ _COLOURS: Mapping[Came, str] = {"ok": "32", "slow": "33", "hang": "31;1", "crash
 _OTHER = "35"
 _HEAD = ("#", "cell", "setting", "result", "s", "where")
 _WIDEST = 40  # characters of a cell's name or setting
+_CUT = "…"  # as the live table has it
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def table(told: Told, *, width: int | None = None, colours: bool = False) -> lis
 
 def _line(row: Sequence[str], widths: Sequence[int], width: int | None) -> str:
     parts = [f"{_short(text):{size}}" for text, size in zip(row, widths, strict=False)]
-    return cut(printable("  ".join([*parts, row[-1]])), width)
+    return cut(printable("  ".join([*parts, row[-1]])), width, _CUT)
 
 
 def setting_words(setting: Mapping[str, str]) -> str:
@@ -77,8 +78,7 @@ def _row(cell: Cell, ran: Ran | None) -> tuple[str, ...]:
 
 
 def _short(text: str) -> str:
-    text = one_line(text)
-    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
+    return cut(one_line(text), _WIDEST, _CUT)
 
 
 def _coloured(line: str, at: int, result: Came | None) -> str:
@@ -149,6 +149,12 @@ def _cell(cell: Cell, ran: Ran | None) -> dict[str, Any]:
     }
 
 
+def _message(ran: Ran) -> str:
+    """Return "hang at checkpoint 9 in wandb.init, rank 0" or "crash: ValueError: no"."""
+    between = " " if ran.where.startswith(("at ", "in ")) else ": "
+    return f"{ran.result}{between}{ran.where}" if ran.where else ran.result
+
+
 def as_junit(told: Told) -> str:
     """Return JUnit XML: a test a cell; a hang, a crash or a slow one is a failure."""
     from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
@@ -162,7 +168,7 @@ def as_junit(told: Told) -> str:
             test.result = [Skipped("not run: the matrix was interrupted")]
         else:
             test.time = one.seconds
-            message = printable(f"{one.result} {one.where}".strip())
+            message = printable(_message(one))
             if one.result in ("hang", "crash", "slow"):
                 test.result = [Failure(message, one.result)]
             elif one.result != "ok":

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from ..facts import RankFacts, Verdict
 from .words import of_ranks, one_line, waited_for
 
-_LABEL = 10
+LABEL = 10  # columns
 
 
 def labelled(label: str, text: str) -> list[str]:
     """Return a line with its label, none if there is nothing to say."""
-    return [f"{label:<{_LABEL}}{one_line(text)}"] if text else []
+    return [f"{label:<{LABEL}}{one_line(text)}"] if text else []
 
 
 def more(text: str) -> list[str]:

@@ -59,7 +59,8 @@ def _headline(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
     where = ""
     if place is not None:
         phase = f", phase {place.phase}" if place.phase else ""
-        where = f"checkpoint {place.number} {place.title}{phase}"
+        number = f"checkpoint {place.number} " if place.number is not None else ""
+        where = f"{number}{place.title}{phase}"
     hosts = len({r.host for r in ranks if r.host})
     size = counted(verdict.world_size, "rank")
     if hosts > 1:
@@ -183,8 +184,9 @@ def slow_line(
     facts = next((r for r in ranks if r.rank == rank), None)
     place = ""
     if facts is not None:
-        step = next((c for c in table if c.number == facts.reached + 1), None)
-        place = f"checkpoint {step.number} {step.title}" if step else ""
+        row = next((c for c in table if c.number == facts.reached + 1), None)
+        step = facts.step or row
+        place = step.words if step else ""
         place += f", phase {facts.phase}" if facts.phase else ""
     took = f", {seconds(now - facts.entered)}" if facts and facts.entered is not None else ""
     waiting = [r.rank for r in ranks if r.rank != rank and (r.held or r.awaits)]

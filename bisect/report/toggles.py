@@ -9,8 +9,9 @@ from dataclasses import asdict
 from typing import Any
 
 from ..bisection.proxies import VARIABLES
-from ..bisection.toggle import Toggle
+from ..bisection.toggle import ANY, Toggle
 from ..pipelines import PIPELINES
+from ..steering import VARIABLE as STEER
 
 _WIDTH = 80
 _KINDS = {
@@ -23,6 +24,7 @@ _BY_FLAG, _BY_VARIABLE, _BY_LAUNCHER = (
     "variables of the environment, for any command",
     "the launcher's own words",
 )
+_TOLD = "told by the ranks when a script comes to it"
 
 
 def listed(table: Sequence[Toggle]) -> str:
@@ -48,6 +50,7 @@ def explained(entry: Toggle) -> str:
         ("kind", _KINDS[entry.kind]),
         ("applied", "; ".join(ways(entry))),
         ("read", read(entry)),
+        ("reached", reached(entry)),
         ("needs", needs(entry)),
         ("cost", entry.cost),
     ]
@@ -65,7 +68,9 @@ def as_data(entry: Toggle) -> dict[str, Any]:
         {"value": value, "variable": variable, "to": to}
         for value, variable, to in entry.environment
     ]
-    for name in ("words", "own", "launcher"):  # of those that the table has, no more than `applied`
+    data["in_code"] = [{"value": value, "change": change} for value, change in entry.in_code]
+    # Of those that the table has, no more than `applied`.
+    for name in ("words", "own", "launcher", "overruled"):
         del data[name]
     return {**data, "applied": list(ways(entry))}
 
@@ -90,6 +95,11 @@ def values(entry: Toggle, mark: str = "") -> str:
 def read(entry: Toggle) -> str:
     """Return when its value is looked at for the last time, and by whom."""
     return f"{_READ[entry.read]}: {entry.read_how}"
+
+
+def reached(entry: Toggle) -> str:
+    """Return how it is known that a script of the user's own comes to it, "" if it is not."""
+    return _TOLD if entry.told else ""
 
 
 def needs(entry: Toggle) -> str:
@@ -118,6 +128,11 @@ def ways(entry: Toggle) -> Iterator[str]:
         yield f"{entry.variable}=VALUE"
     for value, variable, to in entry.environment:
         yield f"{variable}={to} is {value} in a script of yours"
+    by_variable = {value for value, _, _ in entry.environment}
+    for value, change in entry.in_code:
+        if value not in by_variable:
+            steered = "VALUE" if value == ANY else value
+            yield f"{STEER}={entry.name}={steered}, in the code {change}"
     if entry.accepts == "host":
         yield f"excepted: HOST is added to {VARIABLES['excepted']}"
         yield f"off: {VARIABLES['off']} are emptied"

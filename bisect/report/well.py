@@ -20,17 +20,19 @@ def well_lines(
     slowest: str,
     run_dir: str,
     width: int | None = None,
+    own: bool = False,
 ) -> list[str]:
     """Return what is said of a good run. `slowest` is which step took longest, in words; `width` is
-    the terminal's, None for a pipe: nothing is cut.
+    the terminal's, None for a pipe: nothing is cut. `own`: it was a script of the user's own.
     """
     parts = [verdict.pipeline, counted(verdict.world_size, "rank"), seconds(verdict.seconds.total)]
     line = f"OK  {', '.join(p for p in parts if p)}"
     lines = [line + (f"; slowest step {slowest}" if slowest else "")]
     for late in verdict.slow_steps[:3]:
         phase = f" ({late.phase})" if late.phase else ""
+        number = f"{late.checkpoint} " if late.checkpoint is not None else ""
         lines.append(
-            f"    late: step {late.checkpoint} {late.name}{phase} took {seconds(late.seconds)}, "
+            f"    late: step {number}{late.name}{phase} took {seconds(late.seconds)}, "
             f"allowed {seconds(late.deadline)}, {of_ranks(late.ranks)}"
         )
     if verdict.barrier_opened:
@@ -38,5 +40,6 @@ def well_lines(
     if not_exercised:
         lines.append(f"    not exercised: {', '.join(map(one_line, not_exercised))}")
     lines += [f"    report: {run_dir}"] if run_dir else []
-    lines.append("    your own job: hangbisect run -- <the command you use today>")
+    if not own:
+        lines.append("    your own job: hangbisect run -- <the command you use today>")
     return [cut(printable(line), width) for line in lines]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -74,11 +76,27 @@ def printable(line: str) -> str:
     return "".join(c if c.isprintable() else " " for c in line).rstrip()
 
 
-def cut(line: str, width: int | None) -> str:
+def cut(line: str, width: int | None, mark: str = "...") -> str:
     """Return `line` cut to `width`, whole if that is None (a pipe, a file)."""
     if width is None or len(line) <= width:
         return line
-    return line[: max(1, width - 3)] + "..."
+    return line[: max(1, width - len(mark))] + mark
+
+
+def wrapped(line: str, width: int | None, indent: int) -> list[str]:
+    """Return `line` as lines of at most `width`, broken between words, the further ones indented by
+    so many columns; whole if `width` is None. A word that is longer stays whole.
+    """
+    if width is None or len(line) <= width:
+        return [line]
+    close = line[:indent] + re.sub(" {3,}", "  ", line[indent:])  # a column has no place there
+    return textwrap.wrap(
+        close,
+        max(width, indent + 10),
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def waited_for(wait: Wait) -> str:

@@ -1,0 +1,229 @@
+"""Dumps that were put together, and the verdict on them, in words and as JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..diagnosis.frames import worded
+from ..facts import JobFacts, Place, RankFacts, Verdict
+from . import people_lines
+from .as_json import as_json
+from .chain import chain_lines
+from .people_lines import labelled
+from .terminal import short_stack
+from .tree import merged as tree
+from .words import cause_page, counted, cut, of_ranks, printable
+
+if TYPE_CHECKING:
+    from ..dumps.dumped import Unreadable
+    from ..dumps.together import Known, Merged
+
+# How a rank without a number is written inside (dumps/together.py).
+_UNKNOWN = re.compile(r"-[1-9]\d{6,}(?!\d)")
+_NO_PID = " pid None"  # faulthandler does not tell
+_CONFIDENCE_AT = 72  # column, as in terminal.py
+_CHAIN = 4
+_MOST = 3  # ranks without a number, and ranks that are nobody's fault, that are told apart
+_LOGS = 12  # lines of collectives
+
+
+def merged_lines(
+    merged: Merged, verdict: Verdict, parted: str, width: int | None = None
+) -> list[str]:
+    """Return the tree of all stacks, and the verdict; `width` is the terminal's, None: no cut."""
+    ranks = [one.facts for one in merged.ranks]
+    shown = [one.facts for one in merged.ranks if one.has_stack]
+    lines = tree(shown).splitlines() if shown else []
+    lines += ["", *_collectives(merged.ranks)] if any(r.collectives for r in ranks) else []
+    lines += ["", *_told(merged, verdict, parted, ranks)]
+    names = _names(merged)
+    return [cut(_named(printable(line), names), width) for line in lines]
+
+
+def _names(merged: Merged) -> dict[str, str]:
+    """Return what stands for the ranks without a number: "?(4711)", by the pid if it is known."""
+    nameless = [known.facts for known in merged.ranks if known.number is None]
+    return {str(r.rank): f"?({r.pid or n})" for n, r in enumerate(nameless, 1)}
+
+
+def _named(text: str, names: Mapping[str, str]) -> str:
+    return _UNKNOWN.sub(lambda match: names.get(match[0], "?"), text)
+
+
+def _told(merged: Merged, verdict: Verdict, parted: str, ranks: Sequence[RankFacts]) -> list[str]:
+    lines = [_headline(merged, verdict)]
+    if verdict.outcome != "ok":
+        lines += [line.replace(_NO_PID, "") for line in people_lines.culprit(verdict, ranks)]
+        lines += chain_lines(verdict, _CHAIN)
+        lines += people_lines.others(verdict, ranks)
+        lines += _cause(verdict)
+        lines += labelled("parted", parted) if parted not in _matched(verdict) else []
+        lines += _stacks(merged, verdict)
+    lines += _seen_by(merged, verdict)
+    if verdict.outcome != "ok":
+        lines += labelled("try", _advice(verdict))
+    return [*lines, *_unknown(merged), *_notes(merged)]
+
+
+def _headline(merged: Merged, verdict: Verdict) -> str:
+    size = counted(merged.world_size or len(merged.ranks), "rank")
+    if verdict.outcome == "ok":
+        return f"MOVES  {size}: each was at another place at its last dump"
+    several = any(len(one.facts.looks) > 1 for one in merged.ranks)
+    telling = "" if several else "; one dump of each cannot tell slow from hung"
+    if verdict.outcome == "crash":
+        return f"CRASH  as the dumps show it, {size}"
+    place = verdict.checkpoint
+    where = f"{_place(place)}, " if place is not None else ""
+    return f"HANG  {where}as the dumps show it, {size}{telling}"
+
+
+def _place(place: Place) -> str:
+    """Return a checkpoint with its phase: "checkpoint 9 WandbLogger ready"."""
+    number = f"checkpoint {place.number} " if place.number is not None else ""
+    return f"{number}{place.title}{f', phase {place.phase}' if place.phase else ''}"
+
+
+def _cause(verdict: Verdict) -> list[str]:
+    cause = verdict.cause
+    if cause is None:
+        return labelled("cause", "unknown")
+    (line,) = labelled("cause", cause.title)
+    lines = [f"{line:<{_CONFIDENCE_AT}}  {cause.confidence:.2f}  {cause_page(cause.id)}"]
+    return lines + labelled("because", "; ".join(cause.matched) or cause.why)
+
+
+def _matched(verdict: Verdict) -> str:
+    return "; ".join(verdict.cause.matched) if verdict.cause else ""
+
+
+def _stacks(merged: Merged, verdict: Verdict) -> list[str]:
+    """The culprit's innermost frames; where nobody can be blamed, those of some ranks."""
+    culprits = [k.facts for k in merged.ranks if k.facts.rank in verdict.ranks.culprit]
+    with_stack = [k.facts for k in merged.ranks if k.has_stack]
+    if culprits:
+        first = culprits[0]
+        has = any(first is one for one in with_stack)
+        return labelled("stack", short_stack(first, _BARE, verdict.call or "")) if has else []
+    lines = []
+    for one in with_stack[:_MOST]:
+        lines += labelled("was in", f"rank {one.rank}: {short_stack(one, _BARE)}")
+    return lines
+
+
+def _seen_by(merged: Merged, verdict: Verdict) -> list[str]:
+    tools = sorted({look.rung for k in merged.ranks if k.has_stack for look in k.facts.looks})
+    logs = ["the flight recorder"] if any(k.facts.collectives for k in merged.ranks) else []
+    files = {source.rpartition(":")[0] or source for k in merged.ranks for source in k.sources}
+    text = f"{', '.join([*tools, *logs])} on {len(merged.ranks)} of "
+    text += f"{counted(merged.world_size or len(merged.ranks), 'rank')}, "
+    text += counted(len(files), "file")
+    most = max(len(k.facts.looks) for k in merged.ranks)
+    text += f", up to {most} dumps of a rank" if most > 1 else ""
+    lines = labelled("seen by", text)
+    moved = [k.facts.rank for k in merged.ranks if k.facts.moved]
+    if moved and verdict.outcome != "ok":
+        lines += labelled("moved", f"{of_ranks(moved)}: another place at the last dump")
+    if merged.unseen:
+        blame = "" if verdict.ranks.culprit else ": the one at fault may be among them"
+        lines += labelled("not seen", f"{of_ranks(merged.unseen)}{blame}")
+    elif verdict.ranks.waiting and not verdict.ranks.culprit:
+        whom = "it waits" if len(merged.ranks) == 1 else "they all wait"
+        text = f"whoever {whom} for: merge the dumps of the others too"
+        lines += labelled("not seen", text)
+    return lines
+
+
+def _advice(verdict: Verdict) -> str:
+    return verdict.cause.avoid[0] if verdict.cause and verdict.cause.avoid else ""
+
+
+def _unknown(merged: Merged) -> list[str]:
+    lines = []
+    nameless = [known for known in merged.ranks if known.number is None]
+    for known in nameless[:_MOST]:
+        source = ", ".join(known.sources[:1])
+        text = f"{known.facts.rank} is {source}: neither text nor name tell its number"
+        lines += labelled("unknown", text)
+    more = len(nameless) - _MOST
+    return lines + (labelled("", f"and {more} more") if more > 0 else [])
+
+
+def _notes(merged: Merged) -> list[str]:
+    return [line for note in merged.notes for line in labelled("note", note)]
+
+
+# ---- collectives --------------------------------------------------------------------------------
+
+
+def _collectives(ranks: Sequence[Known]) -> list[str]:
+    """Return where each rank's log of collectives ends, ranks at the same place together."""
+    places: dict[str, list[int]] = {}
+    for known in ranks:
+        for text in _ends(known.facts):
+            places.setdefault(text, []).append(known.facts.rank)
+    lines = ["collectives, as the flight recorder has them"]
+    told = [f"{of_ranks(where)}: {text}" for text, where in places.items()]
+    lines += told[:_LOGS]
+    return lines + ([f"({counted(len(told) - _LOGS, 'more line')})"] if len(told) > _LOGS else [])
+
+
+def _ends(facts: RankFacts) -> Iterator[str]:
+    for log in facts.collectives:
+        last = log.operations[-1] if log.operations else None
+        if last is None:
+            yield "none"
+            continue
+        state = {True: "done", False: "not done", None: "state unknown"}[last.done]
+        shape = f" {last.shape}" if last.shape else ""
+        site = f" at {last.site}" if last.site else ""
+        yield f"{last.kind}{shape} number {last.number} of group {last.group}{site}, {state}"
+
+
+# ---- JSON ---------------------------------------------------------------------------------------
+
+
+def merged_json(
+    merged: Merged, verdict: Verdict, parted: str, unreadable: Sequence[Unreadable]
+) -> dict[str, Any]:
+    """Return the same as an object. A rank without a number is null in it."""
+    whole = {
+        "schema": 1,
+        "verdict": as_json(verdict),
+        "parted": parted or None,
+        "not_seen": list(merged.unseen),
+        "ranks": [_rank(known) for known in merged.ranks],
+        "unreadable": [{"file": u.file, "line": u.line, "why": u.fact} for u in unreadable],
+    }
+    named: dict[str, Any] = _without_unknown(whole, _names(merged))
+    return named
+
+
+def _rank(known: Known) -> dict[str, Any]:
+    facts = known.facts
+    main = facts.looks[-1].main if known.has_stack and facts.looks else None
+    return {
+        "rank": known.number,
+        "pid": facts.pid,
+        "host": facts.host or None,
+        "from": list(known.sources),
+        "dumps": len(facts.looks) if known.has_stack else 0,
+        "moved": bool(facts.moved),
+        "stack": [worded(f).replace(":0)", ")") for f in main.frames] if main else [],
+        "collectives": list(_ends(facts)),
+    }
+
+
+def _without_unknown(value: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_unknown(item, names) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_unknown(item, names) for item in value]
+    if isinstance(value, str):
+        return _named(value, names)
+    return None if type(value) is int and str(value) in names else value
+
+
+_BARE = JobFacts("still", "", (), 0, 0, (), (), 0.0, 0.0, "")

@@ -1,0 +1,104 @@
+"""What a saved log tells of a job, in words and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from .people_lines import labelled
+from .words import counted, cut, of_ranks, one_line, printable, seconds
+
+if TYPE_CHECKING:
+    from ..saved_log.progress import Checkpoint, Progress
+
+_COLUMNS = 8  # ranks that have a column of their own
+_TITLE = 44  # characters of a checkpoint
+_LAST = 16  # ranks whose last line is shown
+
+
+def log_lines(found: Progress, name: str, width: int | None = None) -> list[str]:
+    """Return the table of checkpoints, the last line of each rank, who is missing, and the verdict
+    where the log has one; `width` is the terminal's, None: nothing is cut.
+    """
+    lines = [f"{name}: {counted(found.world, 'rank')}, {_seen(found)}", ""]
+    lines += _table(found)
+    lines += ["", *_last_lines(found), *_missing(found)]
+    if found.verdict:
+        lines += ["", f"the verdict, line {found.verdict_line} of the log", *found.verdict]
+    return [cut(printable(line), width) for line in lines]
+
+
+def _seen(found: Progress) -> str:
+    again = sum(one.starts - 1 for one in found.ranks)
+    of = f"{len(found.ranks)} with lines of their own"
+    return of + (f", {counted(again, 'earlier start')} left out" if again else "")
+
+
+def _table(found: Progress) -> list[str]:
+    if not found.checkpoints:
+        return ["no checkpoint was reached"]
+    wide = max(len("checkpoint"), *(min(_TITLE, len(c.words)) for c in found.checkpoints))
+    rows = [_row(found, checkpoint) for checkpoint in found.checkpoints]
+    head = [f"rank {rank}" for rank in range(found.world)]
+    head = head if found.world <= _COLUMNS else ["reached by", "elapsed"]
+    sizes = [max(len(cell) for cell in column) for column in zip(head, *rows, strict=True)]
+    lines = [f"{'checkpoint':<{wide}}  {_cells(head, sizes)}".rstrip()]
+    for checkpoint, row in zip(found.checkpoints, rows, strict=True):
+        lacks = found.missing(checkpoint)
+        tail = f"  missing: {of_ranks(lacks)}" if lacks else ""
+        words = cut(one_line(checkpoint.words), _TITLE)
+        lines.append(f"{words:<{wide}}  {_cells(row, sizes)}{tail}".rstrip())
+    return lines
+
+
+def _row(found: Progress, checkpoint: Checkpoint) -> list[str]:
+    times = checkpoint.elapsed
+    if found.world <= _COLUMNS:
+        return [f"{times[r]:.1f} s" if r in times else "-" for r in range(found.world)]
+    span = f"{min(times.values()):.1f} to {max(times.values()):.1f} s"
+    return [f"{len(times)} of {found.world}", span]
+
+
+def _cells(texts: Sequence[str], sizes: Sequence[int]) -> str:
+    return "  ".join(f"{text:>{size}}" for text, size in zip(texts, sizes, strict=True))
+
+
+def _last_lines(found: Progress) -> list[str]:
+    """Return what each rank said last, those that have been silent for longest first."""
+    lines = []
+    ranks = sorted(found.ranks, key=lambda one: (-one.age, one.rank))
+    for one in ranks[:_LAST]:
+        ago = f"{seconds(one.age)} before the log's end, at +{one.elapsed:.1f} s"
+        lines += labelled("last line", f'rank {one.rank}, {ago}: "{one_line(one.last)}"')
+    left = len(ranks) - _LAST
+    return lines + (labelled("", f"and of {counted(left, 'more rank')}") if left > 0 else [])
+
+
+def _missing(found: Progress) -> list[str]:
+    lines = labelled("silent", f"{of_ranks(found.silent)}: no line" if found.silent else "")
+    first = next((c for c in found.checkpoints if found.missing(c)), None)
+    if first is None:
+        return lines or labelled("missing", "nobody: every rank reached every checkpoint above")
+    text = f"{of_ranks(found.missing(first))}: not at checkpoint {first.words}"
+    return lines + labelled("missing", text)
+
+
+def log_json(found: Progress) -> dict[str, Any]:
+    """Return the same as an object. Seconds throughout."""
+    return {
+        "schema": 1,
+        "world_size": found.world,
+        "checkpoints": [
+            {
+                "name": one.name,
+                "title": one.title,
+                "elapsed": {str(rank): at for rank, at in sorted(one.elapsed.items())},
+                "missing": list(found.missing(one)),
+            }
+            for one in found.checkpoints
+        ],
+        "ranks": [asdict(one) for one in found.ranks],
+        "silent": list(found.silent),
+        "verdict": list(found.verdict),
+    }
