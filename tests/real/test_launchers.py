@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -276,6 +277,31 @@ def test_python_says_that_there_is_none(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (127, "launcher python: there is no python3 in PATH\n")
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_too_little_or_a_number_that_is_none_is_said_in_a_sentence(
+    name: str, bare_path: str
+) -> None:
+    bare = {"PATH": bare_path}
+    for words, environ in (
+        ((), bare),
+        (("train.py",), {**bare, "NPROC_PER_NODE": "abc"}),
+        (("train.py",), {**bare, "NPROC_PER_NODE": "0"}),
+        (("train.py",), {**bare, "NNODES": "-1"}),
+    ):
+        done = run(name, *words, environ=environ)
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        assert done.stderr.startswith(f"launcher {name}: ")
+        assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_its_usage_is_printed_and_nothing_started(name: str, bare_path: str) -> None:
+    done = run(name, "--help", environ={"PATH": bare_path})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"launchers/{name} train.py --epochs 1" in done.stdout
+    assert "set -eu" not in done.stdout
+
+
 @pytest.mark.parametrize("name", ["python", "torchrun", "launch", "deepspeed", "accelerate"])
 def test_several_nodes_need_to_be_told_where_they_meet(
     name: str, request: pytest.FixtureRequest
@@ -313,6 +339,35 @@ def test_the_time_in_the_queue_counts_in_no_limit(slurm: Slurm, jobs_here: Jobs)
     check(ended, "ok")
     assert ended.status == 0, shown(ended)
     assert ended.seconds > 3  # it was in the queue for longer than the limit
+
+
+@pytest.mark.parametrize("queued", [False, True])
+def test_sbatch_hears_a_signal_whatever_programs_of_slurm_wait_for(
+    tmp_path: Path, jobs_here: Jobs, queued: bool
+) -> None:
+    """Its controller does not answer: before the job is queued, or when it is to be cancelled."""
+    programs = {
+        "sbatch": f"{'echo 17' if queued else ''}\necho $$ > {tmp_path}/sbatch.pid",
+        "scancel": f"kill -9 $(cat {tmp_path}/sbatch.pid)",
+    }
+    (tmp_path / "bin").mkdir()
+    for name, does in programs.items():
+        program = tmp_path / "bin" / name
+        program.write_text(f"#!/bin/sh\n{does}\nexec sleep 1000\n")
+        program.chmod(0o755)
+    command, environ = launchers.command(launchers.find("sbatch"), 1, 1, ["train.py"])
+    environ["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    running = jobs.Running(command, tmp_path, {**jobs.clean_environ(), **environ})
+    job = jobs_here.add(running, tmp_path)
+    until = time.monotonic() + DEADLINE
+    while not (tmp_path / "sbatch.pid").exists() or (queued and "is queued" not in job.said()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    running.process.terminate()
+    ended = job.end()
+    assert ended.status == 128 + signal.SIGTERM, shown(ended)
+    assert ended.left_processes == []
+    assert not list(tmp_path.glob("sbatch-*"))
 
 
 def test_sbatch_ends_with_a_job_that_was_cancelled_in_the_queue(

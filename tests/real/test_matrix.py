@@ -205,7 +205,7 @@ settings: [{{name: one}}, {{name: two}}, {{name: three}}]
 def test_the_printed_commands_do_what_the_cells_do(jobs_here: Jobs) -> None:
     job = fresh(jobs_here, BAD_CELLS, "--dry-run")
     ended = job.end()
-    assert ended.status == 0
+    assert ended.status == 5
     assert not (job.folder / "run").exists()
     lines = dict(zip(*[iter(ended.out.splitlines())] * 2, strict=True))
     assert "cannot be started" in lines["# 4 no launcher"]

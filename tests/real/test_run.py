@@ -146,6 +146,21 @@ def test_starts_are_repeated_until_one_hangs(jobs_here: Jobs) -> None:
     assert verdict["outcome"] == "hang"
 
 
+@pytest.mark.parametrize(
+    ("command", "status", "said"),
+    [
+        ("nosuchprogram", 127, "'nosuchprogram' cannot be started"),
+        ("false", 5, "no start could be judged, of 3"),
+    ],
+)
+def test_what_can_never_be_judged_is_not_repeated_without_end(
+    jobs_here: Jobs, command: str, status: int, said: str
+) -> None:
+    ended = start(jobs_here, command, watch=("--repeat", "50")).end()
+    assert ended.status == status, shown(ended)
+    assert said in ended.out + ended.err
+
+
 def test_a_job_whose_run_was_killed_is_ended_by_who_started_it(jobs_here: Jobs) -> None:
     command = (sys.executable, "-c", SLEEPING)
     job = start(jobs_here, *command, watch=("--repeat", "2", "--stall", "8"))

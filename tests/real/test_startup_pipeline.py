@@ -56,7 +56,7 @@ def lines_of(rank: int, out: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("how", "processes"),
-    [("logger", 1), ("every-rank", 2), ("rank0", 1), ("offline", 1), ("off", 0)],
+    [("every-rank", 2), ("rank0", 1), ("off", 0)],
 )
 def test_wandb_is_started_as_often_as_is_asked(
     walk: Walk, tmp_path: Path, how: str, processes: int

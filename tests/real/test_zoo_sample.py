@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-# One a kind: a rank that left, ranks that wait for another's lock, a deadlock, a file of the file
-# system as lock, nobody at the other end, W&B, and one that must not be called a hang.
-SAMPLE = ("I02", "H02", "H05", "I14", "H04", "I11", "I17")
-RENAMED = ("H02", "I14")
+# One a kind: a rank that left, ranks that wait for another's lock, nobody at the other end, W&B,
+# and one that must not be called a hang.
+SAMPLE = ("I02", "H02", "I14", "I11", "I17")
+RENAMED = ("H02",)
 
 
 def run(package: Path, tmp_path: Path, *words: str) -> tuple[subprocess.CompletedProcess[str], Any]:

@@ -1,0 +1,89 @@
+"""How long `hangbisect attach` takes until a verdict is complete: at most 5 s on 8 ranks.
+
+    python benchmarks/attach_time.py [--ranks 8] [--rounds 5] [--settle 20]
+
+It starts so many ranks under torchrun, of which one sleeps where the others meet (gloo, on the
+CPU), waits until they all hang, and then for `--settle` seconds: what hangs now has hung for a
+while. Then it attaches, again and again, each time in a process of its own: from the start of the
+command to its end, with the run folder written. Each verdict must name that rank.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import jobs
+
+LIMIT = 5.0  # seconds
+_HANGS = """
+import pathlib, time
+import torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+dist.barrier()
+pathlib.Path(__file__).with_name(f"ready-{rank}").touch()
+if rank == dist.get_world_size() - 1:
+    time.sleep(1e6)
+dist.barrier()
+"""
+
+
+def main() -> int:
+    """Measure, and return 1 where a verdict was wrong or the median is over the limit."""
+    parser = argparse.ArgumentParser(epilog=__doc__)
+    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--settle", type=float, default=20.0)
+    args = parser.parse_args()
+    took, wrong = [], 0
+    with jobs.folder() as here:
+        script = here / "train.py"
+        script.write_text(_HANGS)
+        torchrun = Path(sys.executable).with_name("torchrun")
+        words = [str(torchrun), "--standalone", f"--nproc_per_node={args.ranks}", str(script)]
+        job = jobs.Running(words, here, jobs.clean_environ())
+        try:
+            ready = [here / f"ready-{rank}" for rank in range(args.ranks)]
+            if jobs.until(lambda: all(p.exists() for p in ready), 300.0, job.process) is None:
+                print(job.said()[-2000:])
+                return 1
+            time.sleep(args.settle)
+            for number in range(args.rounds):
+                seconds, culprit = _attach(job.process.pid)
+                took.append(seconds)
+                wrong += culprit != [args.ranks - 1]
+                load = os.getloadavg()[0]
+                print(f"{number + 1:>3}  {seconds:5.2f} s  culprit {culprit}  load {load:.1f}")
+        finally:
+            job.process.kill()
+            job.end(10.0)
+    middle = statistics.median(took)
+    print(
+        f"{args.ranks} ranks, {os.cpu_count()} cores: median {middle:.2f} s, "
+        f"worst {max(took):.2f} s of {len(took)}; {wrong} wrong; the limit is {LIMIT:.0f} s"
+    )
+    return int(bool(wrong) or middle > LIMIT)
+
+
+def _attach(pid: int) -> tuple[float, list[int]]:
+    """Return how long it took, and whom it blames."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = [sys.executable, *jobs.INSTALLED, "attach", str(pid), "--run-dir", folder]
+        began = time.monotonic()
+        subprocess.run(words, capture_output=True, timeout=120, check=False)
+        seconds = time.monotonic() - began
+        verdict = json.loads((Path(folder) / "verdict.json").read_text(encoding="utf-8"))
+    culprit: list[int] = verdict["ranks"]["culprit"]
+    return seconds, culprit
+
+
+if __name__ == "__main__":
+    sys.exit(main())

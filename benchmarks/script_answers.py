@@ -1,0 +1,149 @@
+"""What is right in the answer to a script, and the shares of many."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from script_shelf import Script, Truth
+
+PARTS = ("rank", "step", "call")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to one script, compared with its truth."""
+
+    name: str
+    flavour: str
+    outcome: str  # that it says; "no verdict"
+    right: Mapping[str, bool]  # by PARTS
+    said: Mapping[str, Any] = field(default_factory=dict)
+    blamed: tuple[int, ...] = ()  # ranks that only wait
+    seconds: float = 0.0  # run: from the start to the verdict; attach: of the command
+    false_hang: bool = False  # it must not be called one
+
+    @property
+    def good(self) -> bool:
+        """All of it is right."""
+        return all(self.right.values()) and not self.blamed
+
+
+def compare(
+    script: Script, verdict: Mapping[str, Any], seconds: float, watched: bool = True
+) -> Answer:
+    """Return what is right of `verdict`, the object of verdict.json ({}: there was none).
+
+    Not `watched` from its start, a script that hangs in its own code has no step that is known.
+    """
+    truth = script.truth
+    if not verdict:
+        none = dict.fromkeys(PARTS, False)
+        return Answer(script.name, script.flavour, "no verdict", none, seconds=seconds)
+    outcome = verdict["outcome"]
+    culprit = frozenset(verdict["ranks"]["culprit"])
+    hang = truth.outcome == "hang"
+    same = outcome == truth.outcome or (truth.busy and not watched and outcome == "slow")
+    accepted = truth.culprits if watched else (*truth.culprits, *truth.culprits_by_stacks)
+    right = {
+        "rank": same and (not hang or culprit in accepted),
+        "step": same and (not hang or _step(truth, verdict, watched)),
+        "call": same and (not hang or _call(truth, verdict)),
+    }
+    return Answer(
+        script.name,
+        script.flavour,
+        outcome,
+        right,
+        said=said(verdict),
+        blamed=() if culprit in accepted else tuple(sorted(culprit & truth.waiting)),
+        seconds=seconds,
+        false_hang=not hang and outcome == "hang",
+    )
+
+
+def said(verdict: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the words of a verdict that are compared, and those that explain them."""
+    checkpoint = verdict["checkpoint"] or {}
+    cause = verdict.get("cause") or {}
+    return {
+        "culprit": verdict["ranks"]["culprit"],
+        "step": checkpoint.get("name"),
+        "title": checkpoint.get("title"),
+        "phase": checkpoint.get("phase"),
+        "call": verdict["call"],
+        "frame": verdict["frame"],
+        "component": verdict["component"],
+        "waits_for": verdict["waits_for"],
+        "cause": cause.get("id"),
+        "never_started": verdict["ranks"]["never_started"],
+        "dead": verdict["ranks"]["dead"],
+    }
+
+
+def _step(truth: Truth, verdict: Mapping[str, Any], watched: bool) -> bool:
+    checkpoint = verdict["checkpoint"]
+    if checkpoint is None:
+        return truth.own_code and not watched
+    if checkpoint["number"] is None and checkpoint["name"] == "script":
+        return checkpoint["title"].partition(" after ")[2] in truth.after
+    return bool({checkpoint["name"], checkpoint["phase"]} & set(truth.steps))
+
+
+def _call(truth: Truth, verdict: Mapping[str, Any]) -> bool:
+    call = verdict["call"] or ""
+    return any(re.search(one, call) for one in truth.calls)
+
+
+def head() -> str:
+    """Return the row of names."""
+    return _row(("script", "flavour", "outcome", *PARTS, "s", "said where it is wrong"))
+
+
+def row(answer: Answer) -> str:
+    """Return the row of a script."""
+    marks = ["right" if answer.right[part] else "WRONG" for part in PARTS]
+    wrong = [f"{name} {value}" for name, value in _wrong(answer).items()]
+    return _row(
+        (
+            answer.name,
+            answer.flavour,
+            answer.outcome,
+            *marks,
+            f"{answer.seconds:.1f}",
+            "; ".join(wrong),
+        )
+    )
+
+
+def _wrong(answer: Answer) -> dict[str, Any]:
+    names = {"rank": ("culprit",), "step": ("step", "title", "phase"), "call": ("call",)}
+    return {
+        name: answer.said.get(name)
+        for part in PARTS
+        if not answer.right[part]
+        for name in names[part]
+    }
+
+
+def shares(answers: Sequence[Answer]) -> str:
+    """Return the last lines: how many are right, by part and by flavour."""
+    of = len(answers)
+    parts = [f"{part} {_share(sum(a.right[part] for a in answers), of)}" for part in PARTS]
+    lines = [f"all right {_share(sum(a.good for a in answers), of)}: {', '.join(parts)}"]
+    for flavour in sorted({answer.flavour for answer in answers}):
+        own = [answer for answer in answers if answer.flavour == flavour]
+        lines.append(f"  {flavour}: {_share(sum(a.good for a in own), len(own))}")
+    blamed = sum(len(answer.blamed) for answer in answers)
+    return "\n".join([*lines, f"waiting ranks blamed: {blamed}"])
+
+
+def _share(right: int, of: int) -> str:
+    return f"{right} of {of}" + (f" ({100 * right / of:.0f} %)" if of else "")
+
+
+def _row(cells: Sequence[str]) -> str:
+    widths = (36, 12, 11, 5, 5, 5, 6, 0)
+    return "  ".join(f"{c:{w}}" for c, w in zip(cells, widths, strict=True)).rstrip()

@@ -1,0 +1,138 @@
+"""The scripts of scenarios/scripts/ and the answer that is right for each.
+
+A script is what a user has: nothing of ours is imported. What starts it and what is right stands
+in a comment at its end, as TOML between `# /// case` and `# ///`. scenarios/scripts/README.md says
+what may stand there.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+FOLDER = Path(__file__).resolve().parent.parent / "scenarios" / "scripts"
+FLAVOURS = {  # by the first word of a file's name
+    "accelerate": "accelerate",
+    "ddp": "torch DDP",
+    "deepspeed": "deepspeed",
+    "fabric": "Lightning",
+    "lightning": "Lightning",
+    "mpirun": "torch DDP",
+    "spawn": "torch DDP",
+    "trainer": "transformers",
+}
+_BLOCK = re.compile(r"(?m)^# /// case$\n((?:^#(?: .*)?$\n)+?)^# ///$")
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What really happens. Of several answers any is right."""
+
+    outcome: Literal["hang", "ok"]
+    culprits: tuple[frozenset[int], ...] = ()
+    # Where ranks disagree and stacks alone cannot tell who is to blame: right too for `attach`.
+    culprits_by_stacks: tuple[frozenset[int], ...] = ()
+    waiting: frozenset[int] = frozenset()  # must never be blamed
+    steps: tuple[str, ...] = ()  # a checkpoint of `startup`, a phase, or a step's own name
+    after: tuple[str, ...] = ()  # it hangs between steps, after the one with this title
+    own_code: bool = False  # no known call is around it: `attach` may name no step
+    busy: bool = False  # it burns CPU: `attach`, which looks for seconds, may call that slow
+    calls: tuple[str, ...] = ()  # regular expressions, searched in the dotted call
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script on the shelf."""
+
+    file: Path
+    title: str  # the first line of its docstring
+    command: tuple[str, ...]  # $NAME: of the world, or PORT, AMOUNT; "train.py" is the script
+    truth: Truth
+    world: str = ""  # what is outside the job, a name of script_worlds.py
+    environment: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)  # beside the script, by name
+    amount: float = 20.0  # how slow what is slow shall be: $AMOUNT, and its world's
+    limit: float = 180.0  # seconds until it must hang, or have ended
+
+    @property
+    def name(self) -> str:
+        """What it is selected by: `ddp_busy_loop`."""
+        return self.file.stem
+
+    @property
+    def flavour(self) -> str:
+        """What it is written with."""
+        return FLAVOURS[self.name.partition("_")[0]]
+
+    @property
+    def source(self) -> str:
+        """The script without the block that says what is right."""
+        return _BLOCK.sub("", self.file.read_text(encoding="utf-8")).rstrip() + "\n"
+
+
+class BadScript(Exception):
+    """A file of the shelf says not, or wrongly, how it is started and what is right."""
+
+
+def all_scripts(folder: Path = FOLDER) -> list[Script]:
+    """Return every script, by name."""
+    return [load(file) for file in sorted(folder.glob("*.py"))]
+
+
+def chosen(words: Sequence[str], folder: Path = FOLDER) -> list[Script]:
+    """Return the scripts whose names begin with one of `words`; all for none.
+
+    Raises BadScript for a word that no name begins with.
+    """
+    shelf = all_scripts(folder)
+    for word in words:
+        if not any(one.name.startswith(word) for one in shelf):
+            raise BadScript(f"no script is called {word}...; they lie in {folder}")
+    return [one for one in shelf if not words or one.name.startswith(tuple(words))]
+
+
+def load(file: Path) -> Script:
+    """Return the script of a file. Raises BadScript."""
+    text = file.read_text(encoding="utf-8")
+    found = _BLOCK.search(text)
+    if found is None:
+        raise BadScript(f"{file} has no block between '# /// case' and '# ///'")
+    try:
+        told = tomllib.loads(re.sub(r"(?m)^# ?", "", found[1]))
+        return _script(file, _title(text), told)
+    except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
+        raise BadScript(f"{file}: {type(error).__name__}: {error}") from error
+
+
+def _title(text: str) -> str:
+    import ast
+
+    told = ast.get_docstring(ast.parse(text)) or ""
+    return " ".join(told.partition("\n\n")[0].split())
+
+
+def _script(file: Path, title: str, told: dict[str, Any]) -> Script:
+    truth = Truth(
+        outcome=told.pop("outcome", "hang"),
+        culprits=_sets(told.pop("culprits", ())),
+        culprits_by_stacks=_sets(told.pop("culprits_by_stacks", ())),
+        waiting=frozenset(told.pop("waiting", ())),
+        steps=tuple(told.pop("steps", ())),
+        after=tuple(told.pop("after", ())),
+        own_code=told.pop("own_code", False),
+        busy=told.pop("busy", False),
+        calls=tuple(told.pop("calls", ())),
+    )
+    if truth.outcome == "hang" and not (truth.culprits and truth.steps and truth.calls):
+        raise KeyError("a hang has culprits, steps and calls")
+    command = tuple(shlex.split(told.pop("command")))
+    return Script(file=file, title=title, command=command, truth=truth, **told)
+
+
+def _sets(told: Iterable[Iterable[int]]) -> tuple[frozenset[int], ...]:
+    return tuple(frozenset(ranks) for ranks in told)

@@ -1,0 +1,37 @@
+"""`if accelerator.is_main_process:` around wait_for_everyone."""
+
+import torch
+from accelerate import Accelerator
+from torch.utils.data import DataLoader
+
+
+def main() -> None:
+    accelerator = Accelerator(cpu=True)
+    model = torch.nn.Linear(16, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(torch.randn(64, 16), batch_size=4)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    for step, batch in enumerate(loader):
+        accelerator.backward(model(batch).pow(2).mean())
+        optimizer.step()
+        optimizer.zero_grad()
+        if step == 2 and accelerator.is_main_process:
+            print("three steps done")
+            accelerator.wait_for_everyone()
+
+
+if __name__ == "__main__":
+    main()
+
+# /// case
+# command = """accelerate launch --multi_gpu --main_process_port=0 --num_machines=1 \
+# --num_processes=2 --mixed_precision=no --dynamo_backend=no train.py"""
+# culprits = [[0]]
+# culprits_by_stacks = [[0, 1]]
+# steps = [
+#   "training", "first_batch", "first_backward", "first_step", "steady", "barrier",
+#   "all_reduce", "first_barrier", "first_all_reduce",
+# ]
+# own_code = true
+# calls = ['distributed\.\w+', "wait_for_everyone", "backward"]
+# ///

@@ -1,0 +1,39 @@
+"""LOCAL_RANK=0 was exported by hand: Lightning believes that it is a child, and starts nobody."""
+
+import lightning as L
+import torch
+from torch.utils.data import DataLoader
+
+
+class Small(L.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(16, 1)
+
+    def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
+        loss = self.layer(batch).pow(2).mean()
+        self.log("loss", loss)
+        return loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+def main() -> None:
+    trainer = L.Trainer(
+        accelerator="cpu", devices=2, strategy="ddp", max_steps=20, enable_progress_bar=False
+    )
+    trainer.fit(Small(), DataLoader(torch.randn(256, 16), batch_size=8))
+
+
+if __name__ == "__main__":
+    main()
+
+# /// case
+# command = "python train.py"
+# environment = {LOCAL_RANK = "0"}
+# culprits = [[1]]
+# waiting = [0]
+# steps = ["training", "process_group", "script", "launch", "fit"]
+# calls = ["init_process_group", "^$"]
+# ///

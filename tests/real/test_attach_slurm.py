@@ -1,0 +1,75 @@
+"""`attach --slurm` on a real job that hangs on two nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ..transcripts import block, is_printed
+from .slurm_here import Slurm
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+DEADLINE = 120.0  # seconds
+JOB = """\
+import os, sys, time
+import torch.distributed as dist
+
+def prepare():
+    open(sys.argv[1], "w").close()
+    time.sleep(600)
+
+rank = int(os.environ["SLURM_PROCID"])
+store = "file://" + sys.argv[1] + ".store"
+dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
+if rank == 1:
+    prepare()
+dist.barrier()
+"""
+
+
+@pytest.fixture
+def environ(slurm: Slurm) -> dict[str, str]:
+    # Another Slurm's job may have the same number, on this machine of several tests.
+    return {**os.environ, **slurm.environ, "WHOSE_JOB": uuid.uuid4().hex}
+
+
+def test_the_nodes_of_a_job_are_judged_as_one(
+    slurm: Slurm, start: Start, environ: dict[str, str], tmp_path: Path, package: Path
+) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "train.py").write_text(JOB)
+    stuck = tmp_path / "stuck"
+    command = ("srun", "--nodes=2", "--ntasks=2", sys.executable, tmp_path / "train.py", stuck)
+    job = start(*command, env=environ, stderr=subprocess.STDOUT)
+    end = time.monotonic() + DEADLINE
+    while not stuck.exists():
+        assert job.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    attach = (sys.executable, package, "attach", "--slurm", "--limit", "90")
+    asked = subprocess.run(
+        [*attach, f"--in=WHOSE_JOB={environ['WHOSE_JOB']}"],
+        env=environ,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+    )
+    assert asked.returncode == 3, asked.stderr
+    assert is_printed(block("how-to/hung-on-slurm.md", "HANG "), asked.stdout), asked.stdout
+    (file,) = (tmp_path / "runs").glob("*/verdict.json")
+    verdict = json.loads(file.read_text())
+    assert (verdict["ranks"]["culprit"], verdict["ranks"]["waiting"]) == ([1], [0])
+    assert (verdict["call"], verdict["where"][0]["host"]) == ("time.sleep", "n1")
+    assert verdict["command"][:3] == ["srun", "--nodes=2", "--ntasks=2"]
+    job.terminate()  # srun passes it on
+    assert slurm.is_free()

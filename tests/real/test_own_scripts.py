@@ -1,0 +1,59 @@
+"""Some of the scripts that users might have, for real: benchmarks/own_scripts.py has them all."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+import own_scripts
+import pytest
+import script_answers
+import script_shelf
+import script_worlds
+
+# Ranks that a program spawns, and a child of a rank: what the other tests do not have.
+WATCHED = ("spawn_rank_asks_a_service",)
+ATTACHED = ("ddp_full_pipe_of_a_child",)
+SHELF = script_shelf.all_scripts()
+
+
+def options(tmp_path: Path) -> argparse.Namespace:
+    return argparse.Namespace(stall=6.0, keep=tmp_path / "kept")
+
+
+def check(tried: own_scripts.Tried, script: script_shelf.Script, kept: Path) -> None:
+    answer = script_answers.compare(script, tried.verdict, tried.seconds, tried.mode == "run")
+    said = kept / "kept" / script.name / "output.txt"
+    assert answer.good, f"{script_answers.row(answer)}\n{said.read_text()}"
+
+
+@pytest.mark.parametrize("name", WATCHED)
+def test_run_names_rank_step_and_call(name: str, tmp_path: Path) -> None:
+    (script,) = script_shelf.chosen([name])
+    check(own_scripts.under_run(script, options(tmp_path)), script, tmp_path)
+
+
+@pytest.mark.parametrize("name", ATTACHED)
+def test_attach_names_rank_and_call(name: str, tmp_path: Path) -> None:
+    (script,) = script_shelf.chosen([name])
+    check(own_scripts.by_attach(script, options(tmp_path)), script, tmp_path)
+
+
+def test_every_script_stands_alone_and_says_what_is_right() -> None:
+    for script in SHELF:
+        assert not re.search(r"hangbisect|\bbisect\b", script.source), script.name
+        assert script.title.endswith((".", ")")), script.title
+        assert (script.world or "nothing") in script_worlds.WORLDS, script.world
+        assert any("train.py" in word for word in (*script.command, *script.files.values()))
+        assert not script.truth.waiting & frozenset().union(*script.truth.culprits), script.name
+        compile(script.source, script.name, "exec")
+
+
+def test_the_shelf_has_hangs_of_each_flavour_and_healthy_ones() -> None:
+    hangs = [script for script in SHELF if script.truth.outcome == "hang"]
+    assert {script.flavour for script in hangs} == set(script_shelf.FLAVOURS.values())
+    assert len(hangs) >= 40
+    assert {"ddp", "lightning", "trainer", "accelerate"} <= {
+        script.name.partition("_")[0] for script in SHELF if "quick_start" in script.name
+    }
