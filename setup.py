@@ -32,6 +32,7 @@ setup(
     packages=[
         "hangbisect",
         *(f"hangbisect.{name}" for name in find_packages("bisect")),
+        "hangbisect.start_up",  # no package: a folder for PYTHONPATH
         *ELSEWHERE,
     ],
     cmdclass={"build_py": BuildWithPth},

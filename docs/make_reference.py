@@ -20,7 +20,10 @@ from typing import Any
 DOCS = Path(__file__).resolve().parent
 PAGES = tuple(
     DOCS / "reference" / name
-    for name in ("command-line.md", "toggles.md", "scenario-files.md", "matrix.md")
+    for name in (
+        *("command-line.md", "toggles.md", "scenario-files.md", "matrix.md", "doctor.md"),
+        "steps.md",
+    )
 )
 _PART = re.compile(r"(<!-- made from the code: (?P<name>[a-z]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _WATCH = "the watch"  # the group whose options are in the environment too
@@ -140,6 +143,31 @@ def _matrix() -> Iterator[str]:
     yield from _table(("field", "what it says"), rows)
 
 
+def _doctor() -> Iterator[str]:
+    """Yield a table of the checks of each family."""
+    for family in _ours("doctor.catalogue").FAMILIES:
+        yield f"### {family.title}"
+        yield ""
+        rows = [(_code(check.id), check.title, check.why) for check in family.checks]
+        yield from _table(("check", "what must hold", "what hangs where it does not"), rows)
+        yield ""
+
+
+def _steps() -> Iterator[str]:
+    """Yield a table of the calls that are steps, each package of Lightning's by one name."""
+    table = _ours("rank.watched.table")
+    names = (*table.LIGHTNING.values(), *table.FABRIC.values())
+    others = tuple(f"{other}." for _, *more in names for other in more)
+    rows = []
+    for row in (*table.TABLE, table.FIRST_STEP):
+        if row.call.startswith(others):
+            continue
+        call = _code(row.call) + (", its first call" if row.once else "")
+        deadline = "none" if row.deadline is None else f"{row.deadline:g} s"
+        rows.append((_code(row.step), call, row.title, row.component, deadline))
+    yield from _table(("step", "call", "what is so when it is done", "component", "deadline"), rows)
+
+
 PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "options": _options,
     "checkpoints": _checkpoints,
@@ -153,6 +181,8 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "changes": lambda: _keys("Change"),
     "isolate": lambda: _keys("Isolate"),
     "matrix": _matrix,
+    "doctor": _doctor,
+    "steps": _steps,
 }
 
 

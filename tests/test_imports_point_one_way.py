@@ -123,6 +123,17 @@ def test_what_thinks_touches_no_process(folder: str, sources: dict[str, ast.Modu
     assert wrong == []
 
 
+def test_nobody_but_the_way_in_imports_commands(sources: dict[str, ast.Module]) -> None:
+    wrong = [
+        f"{file}:{line} {name}"
+        for file, tree in sources.items()
+        if not file.startswith("commands/") and file != "cli.py"
+        for line, name in imported(file, tree)
+        if part(name) == "commands" or name == "..commands"
+    ]
+    assert wrong == []
+
+
 def test_only_the_monitor_sends_signals(sources: dict[str, ast.Module]) -> None:
     sent = {
         file

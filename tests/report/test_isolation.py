@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.bisection.isolation import Change, Count, Isolation, Seen
+from hangbisect.bisection.reached import UNREACHED
 from hangbisect.facts import HangPlace, Setting, Trial
 from hangbisect.report.isolation import (
     MOST_ROWS,
@@ -17,6 +18,9 @@ from hangbisect.report.isolation import (
     short,
     trial_line,
 )
+from hangbisect.report.words import wrapped
+from hypothesis import given
+from hypothesis import strategies as st
 
 PLACE = HangPlace("wandb_logger", call="wandb.init", component="wandb")
 SEEN = Seen(PLACE, 9, "WandbLogger ready", (0,), "service-silent", "it never answers", "wandb", ())
@@ -75,6 +79,7 @@ def test_the_answer_has_its_parts_in_their_order() -> None:
     assert without.startswith("without   3 hangs in 3 starts, rank 0 in wandb.init")
     assert without.endswith("p = 0.05  (--confirm 5: 0.004)")
     assert "not it    strategy=ddp, num_workers=0: still hangs" in lines
+    assert "unused    2 toggles, for reasons in iso/report.md" in lines
     assert lines[-2:] == ["report    iso/report.md", "next      take the command above"]
 
 
@@ -86,13 +91,38 @@ def test_the_table_is_short_on_a_terminal_and_whole_in_the_report() -> None:
     whole = report_text(FOUND, folder="iso")
     assert sum(line[:2].strip().isdigit() for line in whole.splitlines()) == len(TRIALS)
     assert whole.startswith("```\nISOLATED")
+    reasons = (
+        "unused    attention: it changes nothing without --model",
+        "          packing: as safe as can be already",
+    )
+    assert "\n".join(reasons) in whole
 
 
-def test_lines_are_cut_to_the_terminal_but_commands_never() -> None:
-    long = replace(FOUND, paste="torchrun " + "x" * 200)
-    lines = answer_lines(long, folder="iso", width=60)
-    assert max(len(line) for line in lines if not line.startswith("command")) <= 60
-    assert any(line.endswith("x" * 200) for line in lines)
+@pytest.mark.parametrize("width", [40, 60])
+def test_lines_are_broken_between_words_but_commands_never(width: int) -> None:
+    again = "hangbisect isolate --resume " + "y" * 60
+    long = replace(FOUND, paste="torchrun " + "x" * 200, next=again)
+    lines = answer_lines(long, folder="iso", width=width)
+    kept = [line for line in lines if line.startswith("command") or line.endswith(again)]
+    assert len(kept) == 2
+    assert kept[0].endswith(long.paste)
+    assert max(len(line) for line in lines if line not in kept) <= width
+    whole = answer_lines(long, folder="iso")[0].split()
+    assert " ".join(lines).split()[: len(whole)] == whole
+
+
+@given(st.text(st.sampled_from("ab-,    "), max_size=200), st.integers(1, 60))
+def test_no_word_is_lost_where_a_line_is_broken(line: str, width: int) -> None:
+    parts = wrapped(line, width, 10)
+    assert " ".join(parts).split() == line.split()
+    assert wrapped(line, None, 10) == [line]
+
+
+def test_what_was_not_started_again_is_not_said_to_be_confirmed() -> None:
+    found = replace(FOUND, confirm=0, with_it=None, without=None, p_value=None)
+    lines = answer_lines(found, folder="iso")
+    assert "with it   not started again: --confirm 0" in lines
+    assert not any("p = " in line for line in lines)
 
 
 def test_two_changes_are_said_to_be_needed_together() -> None:
@@ -124,6 +154,8 @@ def test_a_hang_that_comes_and_goes_is_said_to() -> None:
     lines = answer_lines(found, folder="iso")
     assert "it comes and goes with wandb=logger, not with wandb=offline" in lines[0]
     assert any(line.endswith("p = 0.01") for line in lines)
+    rare = "(by 95% confidence at most 11.2% of them hang)"
+    assert any(line.startswith("with it") and line.endswith(rare) for line in lines)
 
 
 def test_what_a_stranger_wrote_stays_on_its_line() -> None:
@@ -144,7 +176,7 @@ def test_the_story_has_a_line_a_trial() -> None:
     line = trial_line(trial(3, {"wandb": "offline"}), 8, SAFE)
     assert line == "trial 3 of about 8: wandb=offline, others as you run it ... pass, 21 s"
     late = trial_line(trial(12, {}, hangs=True), 8, SAFE)
-    assert late.startswith("trial 12: as you run it ... hang at checkpoint 9")
+    assert late.startswith("trial 12, more than about 8: as you run it ... hang at checkpoint 9")
 
 
 def test_times_and_probabilities() -> None:
@@ -161,3 +193,21 @@ def test_times_and_probabilities() -> None:
         "0.004",
         "0.17",
     ]
+
+
+def test_what_the_script_never_reaches_is_counted_and_named_in_the_report() -> None:
+    unused = {"wandb": UNREACHED, "hub": UNREACHED, "num_workers": "it is 0 already"}
+    found = replace(FOUND, unused=unused)
+    (told,) = [line for line in answer_lines(found, folder="iso") if line.startswith("unused")]
+    assert (
+        told == "unused    3 toggles (2 never reached by the script), for reasons in iso/report.md"
+    )
+    assert f"unused    wandb, hub: {UNREACHED}" in report_text(found, folder="iso")
+
+
+def test_what_is_to_be_changed_in_the_code_stands_before_the_command() -> None:
+    workers = Change("num_workers", "data", "4", "0", "", "DataLoader(num_workers=0)")
+    lines = answer_lines(replace(FOUND, changes=(workers,)), folder="iso")
+    at = lines.index("in code   DataLoader(num_workers=0)")
+    assert lines[at - 1] == "change    num_workers: 4 -> 0"
+    assert lines[at + 1].startswith("command ")

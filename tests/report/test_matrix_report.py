@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from xml.etree import ElementTree
 
-from hangbisect.bisection.ran import Ran
+import pytest
+from hangbisect.bisection.ran import Came, Ran
 from hangbisect.report.matrix import as_junit, summary, table
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,6 +33,7 @@ def test_settings_that_the_names_say_are_not_said_twice() -> None:
 def test_a_narrow_terminal_cuts_rows_and_colours_cut_nothing() -> None:
     narrow = table(TOLD, width=30)
     assert all(len(line) <= 30 for line in narrow)
+    assert narrow[2].endswith("…")
     coloured = table(TOLD, colours=True)
     assert "\x1b[31;1mhang\x1b[0m" in coloured[2]
     assert coloured[4] == table(TOLD)[4]
@@ -54,6 +56,20 @@ def test_junit_has_a_test_for_each_cell() -> None:
     assert failure.get("message") == "hang at checkpoint 9 in wandb.init, rank 0"
     suite = next(root.iter("testsuite"))
     assert [suite.get(name) for name in ("tests", "failures", "errors", "skipped")] == list("4111")
+
+
+@pytest.mark.parametrize(
+    ("result", "where", "message"),
+    [
+        ("crash", "ValueError: no", "crash: ValueError: no"),
+        ("killed", "`hangbisect run` was killed", "killed: `hangbisect run` was killed"),
+        ("crash", "", "crash"),
+        ("hang", "in wandb.init", "hang in wandb.init"),
+    ],
+)
+def test_junit_says_what_came_of_it_and_why(result: Came, where: str, message: str) -> None:
+    root = ElementTree.fromstring(as_junit(replace(TOLD, ran=(ran(1, result, where),))))
+    assert next(one.get("message") for one in next(root.iter("testcase"))) == message
 
 
 @given(st.text(), st.text())
