@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ..facts import FileLock, Frame, Look, RankFacts, Wait
+from .builds import BUILD_LOCK
 from .distributed import group_wait
 from .frames import owner, short, worded
 from .objects import of_descriptors, of_socket, outward
@@ -26,7 +27,7 @@ _GPU_CALL = re.compile(r"(?:cuda|hip|hsa)[A-Z]\w*|cu[A-Z]\w*|cudart::")
 # Loops that sleep between two looks at a lock.
 _POLLED_LOCKS = (
     ("filelock/", ("_poll_until_acquired", "acquire"), "a lock file"),
-    ("torch/utils/file_baton.py", ("wait",), "the lock file of a torch extension build"),
+    ("torch/utils/file_baton.py", ("wait",), BUILD_LOCK),
     ("datasets/utils/filelock.py", ("acquire",), "a lock file"),
     ("portalocker/", ("acquire", "lock"), "a lock file"),
     ("fasteners/", ("acquire", "_do_acquire"), "a lock file"),

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ..facts import FileLock, RankFacts, Wait, WaitKind
 from .astray import astray
+from .builds import builder_for
 from .crowd import Crowd, Hop, Party, is_gone
 from .distributed import group_call, group_wait
 from .hops import Context, first_hop
@@ -51,7 +52,8 @@ def situations(
     """
     everyone = people(ranks)
     locks = _lock_files(ranks)
-    crowd = Crowd(_found_by_others([_hop(facts, everyone, locks) for facts in ranks]), absent)
+    hops = [_of_a_builder(_hop(facts, everyone, locks), ranks) for facts in ranks]
+    crowd = Crowd(_found_by_others(hops), absent)
     first_remote = min(remote, default=None)
     return {
         rank: replace(_situation(hop, crowd, first_remote), rank=rank, hop=hop.wait)
@@ -71,6 +73,13 @@ def _hop(facts: RankFacts, everyone: People, locks: Sequence[_Held]) -> Hop:
     if wait.kind not in ("collective", "store"):
         return Hop(facts, wait)
     return Hop(facts, wait, group_wait(view) or "store", group_call(view))
+
+
+def _of_a_builder(hop: Hop, ranks: Sequence[RankFacts]) -> Hop:
+    """Return `hop`; the lock of a build is the builder's, also where no look shows who has it."""
+    if hop.wait is None or (builder := builder_for(hop.facts, hop.wait, ranks)) is None:
+        return hop
+    return replace(hop, wait=replace(hop.wait, rank=builder))
 
 
 def _found_by_others(hops: Sequence[Hop]) -> list[Hop]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from ..bisection.applying import applied, as_run, pasted
 from ..bisection.toggles import TOGGLES, Toggle
-from ..bisection.values import matters, safer, why_not
+from ..bisection.values import as_read, matters, safer, why_not
 from ..facts import Try
 
 _LAST = ("off",)  # gives the component up: only after everything else
@@ -25,12 +25,13 @@ def tries(
     Of the component's only remedies: a probe makes nearly every hang vanish and heals none.
     """
     found: dict[tuple[str, str], Try] = {}
+    table = as_read(TOGGLES, command, ours)
     current = as_run(command, {}, TOGGLES, ours=ours)
     for name, value in avoiding:
-        entry = next((t for t in TOGGLES if t.name == name), None)
+        entry = next((t for t in table if t.name == name), None)
         if entry and current.get(name) != value and _changes(entry, value, command, ours):
             found[name, value] = _try(entry, value, command, ours)
-    for entry in TOGGLES:
+    for entry in table:
         # A variable only where the cause names it: by its component alone nobody would try ten.
         if entry.component == component and entry.kind == "remedy" and entry.flag:
             for value in _most_promising_first(safer(entry, current.get(entry.name))):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.diagnosis.waits import wait_of, waits_of, who_waits
-from hangbisect.facts import Descriptor, FileLock, Frame, Look, Socket, Thread, Wait
+from hangbisect.facts import Descriptor, FileLock, Frame, Look, RankFacts, Socket, Thread, Wait
 
 from .made_up import GROUP, RECV, SLEEP, WANDB, gone, held, look, rank, silent_peer, wandb_core
 
@@ -75,6 +75,25 @@ def test_a_poller_between_two_polls_is_not_taken_for_running() -> None:
     )
     caught = replace(poller, state="R")
     assert waits(poller, poller, caught).kind == "lock"
+
+
+def test_the_lock_of_a_build_is_the_builders_where_no_look_shows_who_has_it() -> None:
+    polls = look("FileBaton.wait SP/torch/utils/file_baton.py:50", call="clock_nanosleep")
+    builds = look("Popen.communicate STD/subprocess.py:1", call="read")
+    compiler = look(pid=901, ppid=101, name="cc1plus", state="R")
+    left = FileLock("/build/lock", 1, None, waiting=False)
+
+    def waits_for(*ranks: RankFacts) -> int | None:
+        found = wait_of(ranks[0], ranks)
+        assert found is not None
+        assert found.kind == "lock"
+        return found.rank
+
+    builder = rank(1, builds, children=((compiler,),))
+    assert waits_for(rank(0, polls), builder) == 1
+    assert waits_for(rank(0, polls), rank(1, builds)) is None
+    assert waits_for(rank(0, polls), builder, replace(builder, rank=2)) is None
+    assert waits_for(rank(0, replace(polls, stale_locks=(left,))), builder) is None
 
 
 def test_a_polled_lock_is_found_in_whichever_look_caught_it() -> None:

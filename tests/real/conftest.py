@@ -11,6 +11,13 @@ from .slurm_here import Slurm
 from .whole_jobs import Jobs
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that want Slurm share one, so that side by side (pytest-xdist) they run in one worker."""
+    for item in items:
+        if "slurm" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("slurm"))
+
+
 @pytest.fixture
 def jobs_here() -> Iterator[Jobs]:
     """Start jobs that end with the test."""

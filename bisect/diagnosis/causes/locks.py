@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from ...facts import FileLock, Frame, RankFacts
+from ..builds import builds
 from ..frames import worded
 from ..syscalls import SLEEPS
 from .known import Found, KnownCause, also, need, unless
@@ -14,11 +14,6 @@ from .signs import FOR_THREADS, ranks_in_words
 
 _BATON = r"torch/utils/file_baton\.py"
 _BUILDS = r"torch/utils/cpp_extension\.py"
-_BUILDING = r"_run_ninja_build|_write_ninja_file_and_build_library|_build_extension\w*"
-_COMPILERS = re.compile(
-    r"ninja|make|cmake|(?:\S+-)?(?:g\+\+|gcc|c\+\+|cc|clang(?:\+\+)?)(?:-\d+)?|nvcc|hipcc|icpx?"
-    r"|cc1|cc1plus|cicc|ptxas|cudafe\+\+|collect2|ld|as"
-)
 # Loops that ask for a lock, sleep and ask again.
 _POLLS = (
     (r"filelock/\w+\.py", r"_poll_until_acquired|acquire"),
@@ -59,23 +54,12 @@ def _stale(scene: Scene) -> FileLock | None:
     return next((lock for look in reversed(looks) for lock in look.stale_locks), None)
 
 
-def _builders(scene: Scene) -> Iterator[tuple[RankFacts, str]]:
-    """Yield each rank that builds, with what it is seen by."""
-    for facts in scene.living:
-        view = scene.views.get(facts.rank)
-        for looks in facts.children:
-            if looks and looks[-1].state not in "ZX" and _COMPILERS.fullmatch(looks[-1].name):
-                yield facts, f"{looks[-1].name} ({looks[-1].pid})"
-        frame = find_frame(view.frames, _BUILDS, _BUILDING) if view else None
-        if frame is not None:
-            yield facts, worded(frame)
-
-
 def _somebody_builds(scene: Scene) -> Found | None:
     """A rank is building: it has a compiler among its children, or is in the build's code."""
-    for facts, by in _builders(scene):
-        words = f"rank {facts.rank} is building: {by}"
-        return Found(words, {"builder": facts.rank, "by": by})
+    for facts in scene.living:
+        if by := builds(facts):
+            words = f"rank {facts.rank} is building: {by}"
+            return Found(words, {"builder": facts.rank, "by": by})
     return None
 
 
