@@ -3,13 +3,13 @@
     python benchmarks/healthy_starts.py quick [NAME ...]     with and without `run`: the same
     python benchmarks/healthy_starts.py slow [--starts 200]  no `hang` stands at the end
 
-`quick` starts each script of scenarios/scripts/ that has `quick_start` in its name twice, plainly
-and under `run`, and compares exit status and standard output: line by line, in any order (ranks
-print side by side), with times, pids and ports left out. `slow` starts those that are
-healthy and slow, and quick starts on a part of a core, each with other amounts: a trickling
-download, a large compile, a long map, a lock that is freed in time, a slow import. What counts is
-the verdict that stands at the end. --results FILE keeps each start as a line, and those that stand
-there already are not tried again.
+`quick` starts each quick start of scenarios/scripts/, and each script there that trains nothing or
+fails, twice: plainly and under `run`. Exit status and output are compared (compared_starts.py).
+
+`slow` starts those that are healthy and slow, and quick starts on a part of a core, each with other
+amounts: a trickling download, a large compile, a long map, a lock that is freed in time, a slow
+import. What counts is the verdict that stands at the end. --results FILE keeps each start as a
+line, and those that stand there already are not tried again.
 
 [--results FILE] [--keep DIR] [--stall 20] [--first 0]
 """
@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -28,9 +27,11 @@ from pathlib import Path
 import jobs
 import script_jobs
 import script_shelf
+from compared_starts import compared, lines
 from own_scripts import HANGBISECT, keep, verdict_of
 from script_shelf import Script
 
+_STALL = 20.0  # seconds: of the amounts below
 # Fifteen amounts of each kind of slowness: seconds, functions, modules, layers, rows. On two quiet
 # cores a start takes between a quarter of a minute and two.
 AMOUNTS: dict[str, Sequence[float]] = {
@@ -43,9 +44,6 @@ AMOUNTS: dict[str, Sequence[float]] = {
     "trainer_slow_map": range(400, 6400, 400),
 }
 THROTTLED = range(15, 75, 4)  # percent of a core, for a quick start
-_CHANGES = re.compile(  # times, rates, pids, ports
-    r"\d+\.\d+(e[-+]?\d+)?|\d\d:\d\d:\d\d(,\d+)?|\b\d{4,}\b|(?<=_per_second': ')[^']*"
-)
 
 
 @dataclass(frozen=True)
@@ -69,28 +67,23 @@ class Start:
 
 
 def quick(scripts: Sequence[Script], options: argparse.Namespace) -> int:
-    """Compare each quick start with and without `run`; return how many differ."""
+    """Compare each script with and without `run`; return how many differ."""
+    ours = (*HANGBISECT, "run", "--run-dir", "run", "--stall", str(options.stall), "--")
     differ = 0
     for script in scripts:
-        plain = _ended(script, (), options)
-        ours = (*HANGBISECT, "run", "--run-dir", "run", "--stall", str(options.stall), "--")
-        watched = _ended(script, ours, options)
-        same_status, same_out = plain.status == watched.status, _same(plain, watched)
-        differ += not (same_status and same_out)
-        status = f"{plain.status}" if same_status else f"{plain.status} {watched.status} DIFFERENT"
-        seconds = f"{plain.seconds:5.1f} {watched.seconds:5.1f}"
-        said = "the same" if same_out else "DIFFERENT"
-        verdict = watched.verdict.get("outcome", "no verdict")
-        lines = len(_lines(plain))
+        both = compared(script, lambda watched, s=script: _ended(s, ours * watched, options))
+        found = both.differences
+        differ += bool(found)
+        seconds = f"{both.plain.seconds:5.1f} {both.watched.seconds:5.1f}"
         print(
-            f"{script.name:34} status {status}  output {said}, {lines} lines  "
-            f"{seconds} s  {verdict}",
+            f"{script.name:34} {'DIFFERENT' if found else 'the same'}  status {script.status}  "
+            f"{len(lines(both.plain.out))} lines  {seconds} s  "
+            f"{both.watched.verdict.get('outcome', 'no verdict')}",
             flush=True,
         )
-        if not same_out:
-            print("".join(f"  - {line}\n" for line in _lines(plain) if line not in _lines(watched)))
-            print("".join(f"  + {line}\n" for line in _lines(watched) if line not in _lines(plain)))
-    print(f"{len(scripts) - differ} of {len(scripts)} quick starts are the same")
+        for one in found:
+            print(f"    {one}")
+    print(f"{len(scripts) - differ} of {len(scripts)} scripts do the same")
     return differ
 
 
@@ -102,23 +95,14 @@ def _ended(script: Script, before: Sequence[str], options: argparse.Namespace) -
         return ended
 
 
-def _same(plain: jobs.Ended, watched: jobs.Ended) -> bool:
-    """Return whether both printed the same; a line of one rank may stand within another's."""
-    first, second = _lines(plain), _lines(watched)
-    return first == second or sorted("".join(first)) == sorted("".join(second))
-
-
-def _lines(ended: jobs.Ended) -> list[str]:
-    return sorted(_CHANGES.sub("N", line) for line in ended.out.splitlines())
-
-
-def starts(scripts: Sequence[Script]) -> Iterator[Start]:
-    """Yield ever different slow starts, the kinds in turn."""
+def starts(scripts: Sequence[Script], stall: float) -> Iterator[Start]:
+    """Yield ever different slow starts, the kinds in turn, as slow as suits `stall` seconds."""
     kinds = [(name, amounts, False) for name, amounts in AMOUNTS.items()]
     kinds += [(script.name, THROTTLED, True) for script in scripts]
     for number in itertools.count():
         for name, amounts, throttled in kinds:
             amount = amounts[number % len(amounts)]
+            amount = amount if throttled else max(1, round(amount * stall / _STALL))
             yield Start(name, amount, throttled, number)
 
 
@@ -126,7 +110,8 @@ def slow(quick_starts: Sequence[Script], options: argparse.Namespace) -> int:
     """Try slow starts; return how many are a hang in the end, or did not end well."""
     known = _known(options.results)
     wrong = hangs = taken_back = 0
-    wanted = itertools.islice(starts(quick_starts), options.first, options.first + options.starts)
+    every = starts(quick_starts, options.stall)
+    wanted = itertools.islice(every, options.first, options.first + options.starts)
     for start in wanted:
         done = known.get(start.key) or _slow_start(start, options)
         if options.results and start.key not in known:
@@ -198,8 +183,9 @@ def main() -> int:
     parser.add_argument("--stall", type=float, default=20.0)
     options = parser.parse_args()
     jobs.heed_signals()
-    scripts = [s for s in script_shelf.chosen(options.names) if "quick_start" in s.name]
-    wrong = quick(scripts, options) if options.mode == "quick" else slow(scripts, options)
+    scripts = [script for script in script_shelf.chosen(options.names) if script.is_quick]
+    trains = [script for script in scripts if not script.status and not script.is_program]
+    wrong = quick(scripts, options) if options.mode == "quick" else slow(trains, options)
     return int(wrong > 0)
 
 
