@@ -41,6 +41,14 @@ class Job:
         return frozenset({*(rank.pid for rank in self.ranks), *self.launchers})
 
     @property
+    def has_one_command(self) -> bool:
+        """Its command starts all of its ranks: it is not that of one rank among several, which
+        something that is not seen has started, nor the kernel of a notebook.
+        """
+        one_by_one = not self.launchers and all(r.by == "environment" for r in self.ranks)
+        return self.notebook is None and not (one_by_one and self.world > 1)
+
+    @property
     def pid(self) -> int:
         """The process to name it by: what started it, else its first rank."""
         return self.launchers[0] if self.launchers else self.ranks[0].pid
@@ -193,11 +201,11 @@ def _belongs(processes: Table, rank: Rank) -> bool:
     it; not a shell, slurmstepd, or the kernel of a notebook.
     """
     one = processes.get(rank.launcher or 0)
-    if one is None or one.notebook or any(r == one.pid for r in (0, 1, rank.pid)):
+    if one is None or one.notebook or one.pid == rank.pid:
         return False
-    if one.launcher is not None:
+    if one.launcher is not None:  # a container's first process, perhaps
         return one.launcher in STARTERS
-    return rank.by == "stack" and one.python
+    return rank.by == "stack" and one.python and one.pid != 1
 
 
 def _command(processes: Table, ranks: Sequence[Rank], launchers: Sequence[int]) -> tuple[str, ...]:

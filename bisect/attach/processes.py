@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..evidence.aside import within
-from ..evidence.sample import pids, stat
+from ..evidence.command import variables_of, words_of
+from ..evidence.sample import Stat, pids, stat
 from ..rank.claims import Ancestor
 
 LIMIT = 1.5  # seconds for all of /proc
 _BLOCKED = 0.1  # seconds for one process in the kernel, whose memory may be locked
-_KERNELS_OWN = 2  # kthreadd, the parent of the kernel's threads
-_NOTEBOOK = ("ipykernel_launcher", "ipykernel")
+_KTHREADD = 2  # the parent of the kernel's threads; in a container that pid is anybody's
+# Jupyter's kernel; those of Colab and Spyder.
+_NOTEBOOK = ("ipykernel_launcher", "ipykernel", "colab_kernel_launcher", "spyder_kernels.console")
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,13 @@ def table(limit: float = LIMIT) -> dict[int, Process]:
     found: dict[int, Process] = {}
 
     def body() -> None:
+        kernels = stat(_KTHREADD)
+        has_threads = kernels is not None and kernels.comm == "kthreadd"
         for pid in pids():
-            one = _read(pid)
-            if one is not None:
-                found[pid] = one
+            about = stat(pid)
+            if about is None or (has_threads and _KTHREADD in (pid, about.ppid)):
+                continue
+            found[pid] = _read(pid, about)
 
     try:
         within(limit, body)
@@ -99,10 +104,7 @@ def ourselves(processes: Table) -> set[int]:
     return {me, *(one.pid for one in above(processes, me)), *below(processes, {me})}
 
 
-def _read(pid: int) -> Process | None:
-    about = stat(pid)
-    if about is None or about.ppid == _KERNELS_OWN or pid == _KERNELS_OWN:
-        return None
+def _read(pid: int, about: Stat) -> Process:
     words: tuple[str, ...] = ()
     environ: dict[str, str] | None = None
     uid = _owner(pid)
@@ -127,21 +129,7 @@ def _read(pid: int) -> Process | None:
 
 
 def _words_and_variables(pid: int) -> tuple[tuple[str, ...], dict[str, str] | None]:
-    words = tuple(os.fsdecode(word) for word in (_parts(pid, "cmdline") or ()))
-    variables = _parts(pid, "environ")
-    if variables is None:
-        return words, None
-    pairs = (os.fsdecode(word).partition("=") for word in variables)
-    return words, {name: value for name, sign, value in pairs if sign}
-
-
-def _parts(pid: int, name: str) -> list[bytes] | None:
-    try:
-        with open(f"/proc/{pid}/{name}", "rb") as file:
-            raw = file.read()
-    except OSError:
-        return None
-    return raw.rstrip(b"\0").split(b"\0") if raw else []
+    return words_of(pid), variables_of(pid)
 
 
 def _owner(pid: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..rank import claims
 from ..rank.claims import DIALECTS, Ancestor
@@ -47,34 +47,41 @@ def from_environment(processes: Table, spared: Collection[int] = ()) -> list[Ran
     lines: dict[int, list[int]] = {}  # by the topmost process of the same number: all of them
     for pid in claimed:
         lines.setdefault(_top(processes, claimed, pid), []).append(pid)
-    ranks = [
-        _rank(processes[rank], claimed[rank], processes)
-        for top, line in lines.items()
-        if (rank := _of_line(processes, top, line)) is not None
+    hidden = _unreadable(processes, {*claimed, *spared})
+    ranks: dict[int, Rank] = {}
+    for top, line in lines.items():
+        inside = next((one for one in above(processes, top) if one.pid in hidden), None)
+        if inside is not None:  # what a rank has started has its variables
+            told = _rank(processes[top], claimed[top], processes)
+            ranks[inside.pid] = replace(told, pid=inside.pid, launcher=inside.ppid)
+        elif (found := _of_line(processes, top, line)) is not None:
+            ranks[found] = _rank(processes[found], claimed[found], processes)
+    unknown = [
+        Rank(pid, None, launcher=processes[pid].ppid, by="launch") for pid in hidden - ranks.keys()
     ]
-    taken = {*claimed, *spared}
-    return [*ranks, *_of_lightning(processes, taken), *_unreadable(processes, taken)]
+    return [*ranks.values(), *_of_lightning(processes, {*claimed, *spared}), *unknown]
 
 
-def _unreadable(processes: Table, taken: Collection[int]) -> list[Rank]:
-    """Return the ranks whose variables may not be read (another user's): what a launcher of ranks
-    has started. Their numbers are not known.
+def _unreadable(processes: Table, taken: Collection[int]) -> set[int]:
+    """Return the ranks whose variables may not be read (another user's; those of a program that may
+    do more than who started it): what runs below a launcher of ranks.
     """
-    return [
-        Rank(one.pid, None, launcher=one.ppid, by="launch")
+    return {
+        one.pid
         for one in processes.values()
         if one.environ is None
+        and one.state not in "ZX"
         and one.pid not in taken
         and one.launcher is None
         and (parent := processes.get(one.ppid)) is not None
         and parent.launcher in STARTERS
-    ]
+    }
 
 
 def _claim(processes: Table, one: Process, is_shell: bool) -> tuple[str, int] | None:
     """Return the dialect and the number by which a process is a rank, or belongs to one."""
     environ = one.environ
-    if not environ or one.launcher is not None or one.ours:
+    if not environ or one.launcher is not None or one.ours or _is_of_a_monitor(processes, one):
         return None
     named = claims.claimed(environ, is_shell)
     if "SLURM_STEP_ID" not in environ and "srun" in named:
@@ -86,6 +93,14 @@ def _claim(processes: Table, one: Process, is_shell: bool) -> tuple[str, int] | 
     dialect = claims.starter(environ, named, ancestors)
     number = claims.number(environ, DIALECTS[dialect][0]) if dialect else None
     return None if dialect is None or number is None else (dialect, number)
+
+
+def _is_of_a_monitor(processes: Table, one: Process) -> bool:
+    """Return whether a monitor of ours has started a process: it has the variables of the rank that
+    started the monitor, and looks at ranks (py-spy).
+    """
+    parent = processes.get(one.ppid)
+    return parent is not None and parent.ours
 
 
 def _is_shells_task(processes: Table, one: Process) -> bool:
@@ -120,7 +135,10 @@ def _of_line(processes: Table, top: int, line: Sequence[int]) -> int | None:
     pythons = [pid for pid in line if processes[pid].python]
     if pythons:
         return min(pythons, key=lambda pid: (len(list(above(processes, pid))), pid))
-    return None if processes[top].ppid in (0, 1) else top
+    above_it = processes.get(processes[top].ppid)
+    if above_it is None or (above_it.pid == 1 and above_it.launcher is None):
+        return None
+    return top
 
 
 def _rank(one: Process, claim: tuple[str, int], processes: Table) -> Rank:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..facts import RankFacts
-from ..report.as_json import as_json
+from ..monitor.reports import make_reports
 from ..report.terminal import culprit_stack
-from ..report.words import counted, one_line
+from ..report.width import terminal_width
+from ..report.words import one_line
 from .ending import end
 from .facts_as_json import to_json
 from .finding import Found
@@ -23,12 +23,11 @@ from .judging import Judgement, judge
 from .leave_to_trace import leave, ways, why_not
 from .node_facts import NodeFacts, look_at
 from .processes import Table
-from .run_files import new_run_dir, write
 from .series import SPAN
+from .telling import Wanted, tell, timed
 from .without_stacks import is_unread, reason, unread_lines, ways_lines
-from .words import hang_lines, moving_lines, state_after, with_unknown
+from .words import hang_lines, moving_lines, size, state_after, with_unknown
 
-HANG, MOVES = 3, 0  # exit status
 _MOST_UNREAD = 4  # ranks of which it is told what there is without a stack
 
 
@@ -58,45 +57,26 @@ async def attach(found: Found, job: Job, request: Request) -> int:
     began = time.monotonic()
     _introduce(job)
     node = await facts_of(found, job, request.span)
-    judgement = judge([node], _notes(job), time.monotonic())
-    return await answer(judgement, job, request, found.processes, [node], began)
-
-
-async def answer(
-    judgement: Judgement,
-    job: Job,
-    request: Request,
-    processes: Table,
-    nodes: Sequence[NodeFacts],
-    began: float,
-) -> int:
-    """Write what was found, say it, and end the job if that is asked for; return the exit status.
-    `began` is when the first look was.
-    """
-    took = round(time.monotonic() - began, 3)
-    verdict = judgement.verdict
-    verdict = replace(verdict, seconds=replace(verdict.seconds, to_verdict=took))
-    judgement = replace(judgement, verdict=verdict)
-    moves = bool(judgement.moving)
-    unread = _unread(judgement, nodes, processes)
-    where = ""
-    if not moves or request.run_dir is not None:
-        place, trouble = await write(judgement, request.run_dir or new_run_dir(job.pid), unread)
-        where = str(place)
-        if trouble:
-            _say(f"The run folder could not be written: {trouble}; files are in {place}")
-    if request.answers:
-        print(json.dumps(as_json(verdict), ensure_ascii=False))
-    else:
-        print("\n".join(_told(judgement, job, where, unread, request.ends)), flush=True)
+    judgement = timed(judge([node], _notes(job), time.monotonic()), began)
+    unread = _unread(judgement, [node], found.processes)
+    status, where = await tell(
+        judgement,
+        Wanted(request.run_dir, request.answers, job.pid),
+        lambda where: _told(judgement, job, where, unread, request.ends),
+        unread,
+    )
     if request.ends:
-        await _end(job, moves)
-    return HANG if verdict.outcome == "hang" else MOVES
+        await _end(job, bool(judgement.moving))
+    if where:
+        await make_reports(where)
+    return status
 
 
 def _introduce(job: Job) -> None:
-    size = counted(len(job.ranks), "rank") if job.ranks else "no rank yet"
-    _say(f"Looking at {job.pid} ({size}): {one_line(' '.join(job.command))[:120]}")
+    ranks = size([rank.number for rank in job.ranks], job.world)
+    _say(f"Looking at {job.pid} ({ranks}): {one_line(' '.join(job.command))[:120]}")
+    if not job.whole:
+        _say("Its other ranks are to be elsewhere: --slurm, --hosts or --kubernetes asks them too")
     if job.watched is not None:
         where = f": {job.watched}" if job.watched else ""
         _say(f"It is watched by hangbisect since its start{where}; looking all the same")
@@ -113,11 +93,11 @@ def _in(folder: str) -> str:
 
 
 def _told(found: Judgement, job: Job, where: str, unread: Sequence[str], ends: bool) -> list[str]:
-    width = _width()
+    width = terminal_width()
     if found.moving:
         return [*moving_lines(found, width), *unread]
     state = state_after(job.pid, job.notebook, job.watched is not None, ends)
-    lines = hang_lines(found, where, state, width, job.notebook is not None)
+    lines = hang_lines(found, where, state, width, job.has_one_command)
     stack = culprit_stack(found.ranks, found.verdict) if width is None else []
     return [*lines, *unread, *(() if unread else with_unknown(stack, found.unnumbered))]
 
@@ -158,13 +138,6 @@ async def _end(job: Job, moves: bool) -> None:
         _say(f"Still there, in the kernel (state D): {', '.join(map(str, left))}")
     if job.notebook is not None:
         _say(f"The notebook's kernel ({job.notebook}) was left alone")
-
-
-def _width() -> int | None:
-    try:
-        return os.get_terminal_size(1).columns
-    except OSError:
-        return None
 
 
 def _say(text: str) -> None:

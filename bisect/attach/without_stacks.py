@@ -96,7 +96,7 @@ def _locks(facts: RankFacts) -> Iterator[str]:
         for lock in looks[-1].locks if looks else ():
             holder = f"held by {lock.holder_name} ({lock.holder})" if lock.holder else "held"
             verb = "waits for" if lock.waiting else "has open"
-            yield f"{verb} {lock.path}, {holder}"
+            yield f"{verb} {lock.path or 'a file whose name may not be read'}, {holder}"
 
 
 def _sockets(facts: RankFacts) -> Iterator[str]:

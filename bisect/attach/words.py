@@ -7,30 +7,49 @@ import time
 from collections.abc import Collection, Sequence
 
 from ..facts import RankFacts
-from ..report.people_lines import labelled
+from ..report.people_lines import labelled, more
 from ..report.terminal import short_stack, verdict_lines
 from ..report.words import counted, cut, of_ranks, printable, ranges, seconds
 from .judging import Judgement
 
+_MOST_STACKS = 3  # of further ranks at fault
 _NUMBERS = re.compile(r"\b(ranks?) (\d+(?:[-,]\d+)*)")
 
 
 def hang_lines(
-    found: Judgement, run_dir: str, state: str, width: int | None, notebook: bool = False
+    found: Judgement, run_dir: str, state: str, width: int | None, again: bool = True
 ) -> list[str]:
-    """Return the verdict on a job that hangs, or computes in the same few places. A `notebook`
-    cannot be started again as a command.
+    """Return the verdict on a job that hangs, or computes in the same few places. `again`: its
+    command starts it again.
     """
     lines = verdict_lines(
         found.verdict, found.facts, found.ranks, run_dir=run_dir, state=state, width=None
     )
     if found.verdict.checkpoint is None:
         lines[0] = re.sub(r" {3,}", "   ", lines[0])
-    if notebook:
+    if not again:
         lines = [line for line in lines if not line.startswith("prove it")]
+    stack = next((at for at, line in enumerate(lines) if line.startswith("stack ")), None)
+    if stack is not None:
+        lines[stack + 1 : stack + 1] = _other_stacks(found)
     if found.verdict.outcome == "slow":
         lines.insert(1, _at_work(found))
     return [cut(line, width) for line in with_unknown(lines, found.unnumbered)]
+
+
+def _other_stacks(found: Judgement) -> list[str]:
+    """Return where the other ranks at fault are, if not where the first one is."""
+    blamed = [r for r in found.ranks if r.rank in found.verdict.ranks.culprit]
+    ranks_at: dict[str, list[int]] = {}
+    for one in blamed:
+        ranks_at.setdefault(short_stack(one, found.facts), []).append(one.rank)
+    others = [(where, ranks) for where, ranks in list(ranks_at.items())[1:] if where]
+    lines = [line for where, ranks in others for line in more(f"{of_ranks(ranks)}: {where}")]
+    left = len(lines) - _MOST_STACKS
+    return [
+        *lines[:_MOST_STACKS],
+        *(more(f"and {counted(left, 'place')} more") if left > 0 else ()),
+    ]
 
 
 def _at_work(found: Judgement) -> str:

@@ -6,8 +6,8 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
+from ..evidence import command
 from ..evidence.aside import within
 from ..evidence.sample import stat
 from ..rank.claims import Ancestor
@@ -35,11 +35,11 @@ class Process:
         words = list(self.words)
         if words:
             words[0] = os.path.basename(words[0])
-        command = one_line(" ".join(mask_command(words)))
-        if len(command) > _LONGEST:
-            command = command[: _LONGEST - 3] + "..."
+        typed = one_line(" ".join(mask_command(words)))
+        if len(typed) > _LONGEST:
+            typed = typed[: _LONGEST - 3] + "..."
         old = f", {seconds(self.age)} old" if self.age is not None else ""
-        return f"{self.name} ({self.pid}{old}" + (f', "{command}")' if command else ")")
+        return f"{self.name} ({self.pid}{old}" + (f', "{typed}")' if typed else ")")
 
 
 def process(pid: int) -> Process:
@@ -60,17 +60,19 @@ def uid_of(pid: int) -> int | None:
 
 
 def words_of(pid: int) -> tuple[str, ...]:
-    """Return the command line of a process, () if it cannot be had."""
-    data = _read(f"/proc/{pid}/cmdline").rstrip(b"\0")
-    return tuple(word.decode(errors="replace") for word in data.split(b"\0")) if data else ()
+    """Return the command line of a process, () if it cannot be had in time."""
+    try:
+        return within(_READ, command.words_of, pid)
+    except TimeoutError:
+        return ()
 
 
 def variables_of(pid: int) -> dict[str, str]:
-    """Return the variables that a process was started with, {} if they cannot be had."""
-    pairs = (
-        os.fsdecode(word).partition("=") for word in _read(f"/proc/{pid}/environ").split(b"\0")
-    )
-    return {name: value for name, sign, value in pairs if sign}
+    """Return the variables that a process was started with, {} if they cannot be had in time."""
+    try:
+        return within(_READ, command.variables_of, pid) or {}
+    except TimeoutError:
+        return {}
 
 
 def ancestors() -> Iterator[tuple[int, Ancestor]]:
@@ -82,10 +84,3 @@ def ancestors() -> Iterator[tuple[int, Ancestor]]:
             return
         yield pid, Ancestor(variables_of(pid), words_of(pid))
         pid = found.ppid
-
-
-def _read(path: str) -> bytes:
-    try:
-        return within(_READ, Path(path).read_bytes)
-    except (OSError, TimeoutError):
-        return b""

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable
 
 from ..evidence.aside import within
+from ..saved_log.opened import text_of, unpacked
 from . import py_spy_json, recorder, text
 from .dumped import Contents, Unreadable
 
@@ -19,6 +20,7 @@ EXPECTED = (
     "expected: what py-spy dump, pystack or faulthandler print, or a dump of torch's flight "
     "recorder (pickle or JSON)"
 )
+_TOO_LARGE = f"it has more than {LARGEST >> 20} MiB"
 _PICKLE = b"\x80"  # how each begins since protocol 2
 _STDIN = "-"
 
@@ -48,6 +50,9 @@ def read(file: str) -> Contents:
 
 def contents(data: bytes, name: str) -> Contents:
     """Return what `data`, the bytes of the file `name`, hold."""
+    data = unpacked(data, LARGEST)
+    if len(data) > LARGEST:
+        return _error(name, _TOO_LARGE)
     if not data.strip():
         return _error(name, f"it is empty; {EXPECTED}")
     if data[:1] == _PICKLE:
@@ -56,7 +61,7 @@ def contents(data: bytes, name: str) -> Contents:
         found = _json(data, name)
         if found is not None:
             return found
-    found = text.read(data.decode("utf-8", "replace"), name)
+    found = text.read(text_of(data), name)
     return found if found.processes or found.unreadable else _error(name, EXPECTED)
 
 
@@ -71,7 +76,7 @@ def _bytes(file: str) -> bytes:
 
 def _limited(data: bytes) -> bytes:
     if len(data) > LARGEST:
-        raise ValueError(f"it has more than {LARGEST >> 20} MiB")
+        raise ValueError(_TOO_LARGE)
     return data
 
 

@@ -45,7 +45,9 @@ def parse(lines: Sequence[Line], file: str) -> list[Dumped]:
         return []
     pid = int(found["pid"])
     parent = next((m for one in lines[:5] if (m := _PARENT.match(one.text))), None)
-    main = next((t for t in threads if t.os_id == pid), threads[0])
+    # A process in a container has other ids inside it.
+    by_name = next((t for t in threads if t.name == "MainThread"), threads[0])
+    main = next((t for t in threads if t.os_id == pid), by_name)
     threads.sort(key=lambda thread: thread is not main)
     command = head["command"] if head else ""
     return [

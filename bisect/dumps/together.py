@@ -117,7 +117,7 @@ def _ranks(processes: Sequence[Dumped], names: dict[str, int], notes: list[str])
 
 def _alone_in_their_files(jobs: Sequence[Dumped]) -> set[str]:
     """Return the files that hold one process alone, its workers aside: what such a file is called
-    says which rank it is.
+    says which rank it is. A dump without a pid (faulthandler's) is of the process beside it.
     """
     pids: dict[str, set[int | None]] = {}
     for one in jobs:
@@ -127,7 +127,7 @@ def _alone_in_their_files(jobs: Sequence[Dumped]) -> set[str]:
     for one in jobs:
         if one.parent is not None and (one.file, one.parent) in parents:
             pids.get(one.file, set()).discard(one.pid)
-    return {file for file, inside in pids.items() if len(inside) == 1}
+    return {file for file, inside in pids.items() if len(inside - {None}) <= 1}
 
 
 def _is_launcher(one: Dumped) -> bool:

@@ -7,6 +7,7 @@ Both name functions without the class that they belong to.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from ..facts import Frame, Thread
@@ -22,7 +23,7 @@ _PYSTACK_FRAME = re.compile(
     r' {4}\((?P<kind>Python|C)\) File "(?P<file>.*)", line (?P<line>-?\d{1,9}), in (?P<name>.*)'
 )
 _DUMPED_FRAME = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<name>.*)')
-_DUMPED_THREAD = re.compile(r"(?P<current>Current thread|Thread) (?P<id>0x[0-9a-fA-F]+)")
+_DUMPED_THREAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-fA-F]+")
 
 
 async def by_pystack(pid: int, limit: float) -> Stacks:
@@ -91,22 +92,21 @@ def parse_faulthandler(dumped: str, pid: int) -> tuple[Thread, ...]:
     """Return the threads in a dump of faulthandler, the main one first.
 
     It writes the main thread last (threads are listed newest first) and knows no ids of the
-    kernel: only the main thread gets one, the pid.
+    kernel: only the main thread gets one, the pid. Who has the GIL it does not tell: its "Current
+    thread" is the one that got the signal.
     """
     found: list[Thread] = []
     frames: list[Frame] = []
-    head: re.Match[str] | None = None
+    inside = False
 
     def close() -> None:
-        if head is not None:
-            found.append(
-                Thread(None, None, False, head["current"].startswith("Current"), tuple(frames))
-            )
+        if inside:
+            found.append(Thread(None, None, False, False, tuple(frames)))
 
     for line in dumped.splitlines():
-        if match := _DUMPED_THREAD.match(line):
+        if _DUMPED_THREAD.match(line):
             close()
-            head, frames = match, []
+            inside, frames = True, []
         elif match := _DUMPED_FRAME.match(line):
             number = match["line"]
             at = int(number) if number.isdecimal() and len(number) < 10 else 0
@@ -115,4 +115,4 @@ def parse_faulthandler(dumped: str, pid: int) -> tuple[Thread, ...]:
     if not found:
         return ()
     main = found.pop()
-    return (Thread(pid, "MainThread", main.active, main.owns_gil, main.frames), *found)
+    return (replace(main, os_id=pid, name="MainThread"), *found)

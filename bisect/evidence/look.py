@@ -16,6 +16,7 @@ from .ends import name_other_ends, waited_for
 from .further_stacks import by_pystack, read_faulthandler
 from .reading import Found, Machine, read_files, read_risky, read_safe
 from .sample import started, stat
+from .thread_ids import as_seen
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _MOST_AT_ONCE = 2 * (os.cpu_count() or 1)
@@ -159,14 +160,14 @@ async def _see_python(
         )
         found.missing.append(seen.missing)
         if seen.threads:
-            found.threads, found.rung = seen.threads, "py-spy"
+            found.threads, found.rung = as_seen(pid, seen.threads), "py-spy"
             return
         left = end - time.monotonic()
         if not seen.hopeless and left > 0.2:
             seen = await by_pystack(pid, left)
             found.missing.append(seen.missing)
             if seen.threads:
-                found.threads, found.rung = seen.threads, "pystack"
+                found.threads, found.rung = as_seen(pid, seen.threads), "pystack"
                 return
     if target.faulthandler_file is not None:
         await _see_faulthandler(target.faulthandler_file, pid, found)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ..facts import Descriptor, FileLock, Kernel, LogTail, Rung, Sample, Socket, Thread
 from ..rank.masking import mask_command
 from . import arguments, descriptors, freezer, its_files, kernel, locks, sockets
+from .command import words_of
 from .memory import Memory
 from .sample import Stat, sample
 
@@ -71,7 +71,7 @@ def read_safe(pid: int, found: Found, machine: Machine) -> None:
 def read_risky(pid: int, found: Found, machine: Machine) -> None:
     """Read the command line and the memory, which a process in the kernel may block."""
     found.frozen = freezer.frozen(pid)
-    found.command = tuple(mask_command(_command(pid)))
+    found.command = tuple(mask_command(words_of(pid)))
     with Memory(pid) as memory:
         if memory.refused:
             kernel.note(found.missing, f"The memory of {pid} could not be read (not permitted).")
@@ -87,15 +87,6 @@ def read_files(pid: int, found: Found, logs: bool) -> None:
         found.logs = its_files.wandb_logs(pid, found.links)
     if not found.locks:
         found.locks = its_files.polled(pid, found.threads)
-
-
-def _command(pid: int) -> tuple[str, ...]:
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            raw = file.read().rstrip(b"\0")
-    except OSError:
-        return ()
-    return tuple(os.fsdecode(part) for part in raw.split(b"\0")) if raw else ()
 
 
 def _described(pid: int, thread: Kernel, found: Found, memory: Memory | None) -> Kernel:

@@ -38,7 +38,11 @@ LAUNCHERS = {
     "torchrun": "torchrun",
     "deepspeed": "deepspeed",
     "accelerate": "accelerate",
+    "accelerate-launch": "accelerate",
+    "accelerate.commands.launch": "accelerate",
     "mpirun": "mpirun",
+    "mpiexec": "mpirun",
+    "orterun": "mpirun",
     "orted": "mpirun",
     "prterun": "mpirun",
     "prted": "mpirun",
@@ -52,6 +56,8 @@ _SPEAKS = {"mpirun": "mpirun", "srun": "srun"}  # all others set RANK
 # step without being one (lightning SLURMEnvironment).
 INTERACTIVE = {"bash", "interactive"}
 _SHELLS = {"sh", "bash", "dash", "zsh", "ksh", "csh", "tcsh", "fish", "busybox", "env"}
+_PYTHON = re.compile(r"(?:python|pypy)[\d.]*t?")
+_WITH_VALUE = ("-X", "-W")  # options of Python's own that a word follows
 _OF_A_TASK = ("rank", "local rank", "number of ranks")  # the first three of a dialect
 
 
@@ -65,8 +71,27 @@ class Ancestor:
     @property
     def launcher(self) -> str | None:
         """The launcher that it is, None for any other program."""
-        words = [os.path.basename(word).partition(":")[0] for word in self.words[:4]]
-        return next((LAUNCHERS[word] for word in words if word in LAUNCHERS), None)
+        return LAUNCHERS.get(self._program)
+
+    @property
+    def _program(self) -> str:
+        """What runs: the program, or the script or module that an interpreter was told to run. What
+        else stands in a command (`timeout 9 torchrun`, `sh start.sh torchrun`) is another's name.
+        """
+        name = os.path.basename(self.words[0]).partition(":")[0] if self.words else ""
+        if name not in _SHELLS and not _PYTHON.fullmatch(name):
+            return name
+        words = iter(self.words[1:])
+        for word in words:
+            if word == "-m":
+                return next(words, "")
+            if word == "-c":
+                return ""
+            if word in _WITH_VALUE:
+                next(words, "")
+            elif not word.startswith("-"):
+                return os.path.basename(word)
+        return ""
 
     @property
     def is_shell(self) -> bool:

@@ -7,6 +7,7 @@ other output between them, even in the same line.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -17,7 +18,12 @@ _STAMP = re.compile(
     r"(?:\[R(?P<rank>\d{1,7})/(?P<world>\d{1,7})\]\[LR(?P<local>\d{1,7})\]|\[watch\])"
     r"\[PID:(?P<pid>\d{1,9})\] ?"
 )
+_OURS = "[PID:"
 _DAY = 86400.0
+OUTCOMES = ("HANG  ", "SLOW  ", "CRASH  ", "INTERRUPTED  ", "OK  ")
+VERDICT_LINES = 16
+_BEGINS = re.compile("|".join(OUTCOMES))
+_RECENT = 100  # lines at a log's end: the last of them with a collector's time tells when it was
 
 
 @dataclass(frozen=True)
@@ -39,26 +45,33 @@ class Read:
 
     lines: tuple[OurLine, ...]
     end: float | None  # of the log, on the clock of `OurLine.at`
-    other: tuple[tuple[int, str], ...] = ()  # the other lines after the first of ours
+    other: tuple[tuple[int, str], ...] = ()  # of the others, those that may be of a verdict
 
 
 def read(raw_lines: Iterable[str]) -> Read:
-    """Return all lines of ours in a log, in its order."""
+    """Return all lines of ours in a log, in its order. What cannot be one costs next to nothing: a
+    log may have millions.
+    """
     found: list[OurLine] = []
     other: list[tuple[int, str]] = []
+    recent: deque[str] = deque(maxlen=_RECENT)
     ahead: float | None = None  # by how much a collector's clock is ahead of ours
-    collected: float | None = None
+    of_a_verdict = 0  # lines that may still follow
     for number, raw in enumerate(raw_lines, 1):
-        line = without_colours(raw.rstrip("\r\n"))
-        outer = stripped(line).at
-        collected = outer if outer is not None else collected
-        ours = list(_in_line(line, number, found[-1].at if found else None))
-        found += ours
-        if ours and outer is not None:
-            ahead = outer - ours[-1].at
-        elif not ours and found:
-            other.append((number, stripped(line).text))
+        recent.append(raw)
+        ours: list[OurLine] = []
+        if _OURS in raw:
+            line = without_colours(raw.rstrip("\r\n"))
+            ours = list(_in_line(line, number, found[-1].at if found else None))
+            found += ours
+            if ours and (outer := stripped(line).at) is not None:
+                ahead = outer - ours[-1].at
+        if found and not ours:
+            of_a_verdict = VERDICT_LINES if _BEGINS.search(raw) else of_a_verdict - 1
+            if of_a_verdict > 0:
+                other.append((number, stripped(raw.rstrip("\r\n")).text))
     ends = [one.at for one in found]
+    collected = next((at for raw in reversed(recent) if (at := stripped(raw).at) is not None), None)
     if ahead is not None and collected is not None:
         ends.append(collected - ahead)
     return Read(tuple(found), max(ends, default=None), tuple(other))

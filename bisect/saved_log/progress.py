@@ -6,13 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from .our_lines import OurLine, Read
+from .our_lines import OUTCOMES, VERDICT_LINES, OurLine, Read
 
 _CHECKPOINT = re.compile(r"CHECKPOINT (?P<name>[\w.-]{1,80}): (?P<title>.*)$")
 # Of many ranks the watch says it in one line (monitor/server.py).
 _OF_MANY = re.compile(r"(?P<title>.*?)  ranks? (?P<ranks>[\d,-]+), \+(?P<first>[\d.]+) s to .*$")
-_OUTCOMES = ("HANG  ", "SLOW  ", "CRASH  ", "INTERRUPTED  ", "OK  ")
-_VERDICT_LINES = 16
 _MOST_RANKS = 1 << 20
 
 
@@ -163,14 +161,14 @@ def _seen(rank: int, lines: Sequence[OurLine], end: float, starts: int) -> RankS
 
 def _verdict(log: Read) -> tuple[int | None, tuple[str, ...]]:
     """Return the last verdict that stands in a log, with the number of its first line."""
-    begins = [i for i, (_, text) in enumerate(log.other) if text.startswith(_OUTCOMES)]
+    begins = [i for i, (_, text) in enumerate(log.other) if text.startswith(OUTCOMES)]
     if not begins:
         return None, ()
     found: list[str] = []
     for number, text in log.other[begins[-1] :]:
         follows = not found or number == log.other[begins[-1]][0] + len(found)
         labelled = not found or re.match(r"[a-z][a-z ]{0,9}\S* |  ", text)
-        if not follows or not labelled or len(found) == _VERDICT_LINES:
+        if not follows or not labelled or len(found) == VERDICT_LINES:
             break
         found.append(text.rstrip())
     return log.other[begins[-1]][0], tuple(found)

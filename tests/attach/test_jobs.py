@@ -23,6 +23,13 @@ def test_ranks_below_one_launcher_are_a_job() -> None:
     assert job.command == ("torchrun", "--nproc_per_node=2", "train.py")
 
 
+def test_the_first_process_of_a_container_may_be_the_launcher() -> None:
+    first, *ranks = (replace(one, ppid=one.ppid // 100) for one in torchrun())
+    known = {one.pid: one for one in (replace(first, pid=1), *ranks)}
+    (job,) = grouped(known, from_environment(known))
+    assert (job.launchers, job.command[0]) == ((1,), "torchrun")
+
+
 def test_two_launchers_are_two_jobs_the_latest_first() -> None:
     found = jobs(*torchrun(100, 2, "a", MASTER_PORT="1"), *torchrun(200, 2, "b", MASTER_PORT="2"))
     assert [job.pid for job in found] == [200, 100]
@@ -75,8 +82,18 @@ def test_the_kernel_of_a_notebook_is_never_a_launcher_of_ours() -> None:
     forked = [replace(kernel, pid=51 + n, ppid=50) for n in (0, 1)]
     ranks = [Rank(51 + n, n, n, 2, 50, "", "stack") for n in (0, 1)]
     (job,) = grouped(table(kernel, *forked), ranks)
-    assert (job.launchers, job.notebook) == ((), 50)
+    assert (job.launchers, job.notebook, job.has_one_command) == ((), 50, False)
     assert 50 not in job.pids
+
+
+def test_the_command_of_one_rank_among_several_does_not_start_the_job() -> None:
+    (job,) = jobs(*torchrun())
+    assert job.has_one_command
+    by_hand = [process(101 + n, 90, environ=of_torchrun(n)) for n in (0, 1)]
+    (job,) = jobs(process(90, 1, "sh", "start.sh"), *by_hand)
+    assert not job.has_one_command
+    (job,) = jobs(process(101, 1, environ=of_torchrun(0, 1)))
+    assert job.has_one_command
 
 
 def test_a_script_that_spawned_its_ranks_is_a_part_of_the_job() -> None:

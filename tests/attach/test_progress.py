@@ -7,6 +7,8 @@ from hangbisect.attach.checkpoint import place_of_call
 from hangbisect.attach.judging import judge
 from hangbisect.attach.progress import TRAINS, UNKNOWN, progress
 from hangbisect.facts import Frame, RankFacts
+from hangbisect.rank.watched.row import Row
+from hangbisect.rank.watched.table import TABLE
 
 from .test_words import BARRIER, SITE, SLEEP, node, rank
 
@@ -51,3 +53,25 @@ def test_what_stands_around_a_call_tells_the_checkpoint(
     assert place is not None
     assert (place.name, place.phase) == (name, phase)
     assert place_of_call("subprocess.run", (SLEEP,)) is None
+
+
+def test_a_call_with_phases_has_the_one_that_its_stack_shows() -> None:
+    whole = place_of_call("pytorch_lightning.Trainer.fit", (SLEEP, FIT))
+    part = place_of_call("pytorch_lightning.Trainer.fit", (SLEEP, PREPARE, FIT))
+    assert (whole and whole.phase, part and part.phase) == (None, "prepare_data")
+    other = place_of_call("wandb.init", (SLEEP, PREPARE, FIT))
+    assert other is not None
+    assert (other.name, other.phase) == ("wandb_logger", None)
+
+
+@pytest.mark.parametrize("row", [row for row in TABLE if row.checkpoint is not None])
+def test_every_known_call_tells_its_checkpoint_by_its_name_and_by_its_place(row: Row) -> None:
+    """Whether a batch is the first one is known of those alone who were watched."""
+    phase = row.phase if row.phase and not row.phase.startswith("first_") else None
+    file = SITE + row.module.replace(".", "/") + ".py"
+    for place in (
+        place_of_call(row.call),
+        place_of_call(None, (SLEEP, Frame(row.attribute, file, 7))),
+    ):
+        assert place is not None
+        assert (place.name, place.phase) == (row.checkpoint, phase)

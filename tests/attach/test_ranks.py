@@ -147,3 +147,28 @@ def test_whatever_processes_there_are_no_rank_is_made_up(
         ]
         assert rank.number is None or str(rank.number) in [*said, "0"]
         assert rank.pid in processes
+
+
+def test_a_rank_that_has_ended_is_none_whose_variables_may_not_be_read() -> None:
+    ended = process(103, 100, environ=None, state="Z")
+    assert numbers(*torchrun(), ended) == {101: 0, 102: 1}
+    other_users = process(103, 100, environ=None)
+    assert numbers(*torchrun(), other_users) == {101: 0, 102: 1, 103: None}
+
+
+def test_what_a_rank_started_tells_its_number_where_the_rank_may_not_be_read() -> None:
+    agent, first, second = torchrun()
+    hidden = replace(second, environ=None)
+    child = process(110, 102, "sleep", "9", environ=of_torchrun(1))
+    ranks = from_environment(table(agent, first, hidden, child))
+    assert ranks == [
+        Rank(101, 0, 0, 2, 100, "torchrun", "environment"),
+        Rank(102, 1, 1, 2, 100, "torchrun", "environment"),
+    ]
+
+
+def test_what_a_monitor_of_ours_starts_is_no_rank() -> None:
+    """A rank starts the monitor, and it stays when the rank is gone."""
+    monitor = process(110, 1, PYTHON, "-I", "-S", "cli.py", "monitor", environ=of_torchrun(0))
+    py_spy = process(111, 110, "py-spy", "dump", environ=of_torchrun(0))
+    assert numbers(monitor, py_spy) == {}

@@ -17,6 +17,7 @@ COMMAND = ("torchrun", "--nproc_per_node=2", "train.py")
 SITE = "/venv/lib/python3.11/site-packages/"
 SLEEP = Frame("load", "/home/ada/train.py", 8)
 BARRIER = Frame("barrier", SITE + "torch/distributed/distributed_c10d.py", 5000)
+FETCH = Frame("fetch", "/home/ada/train.py", 30)
 
 
 def look(pid: int, frame: Frame, call: str, at: float = 100.0) -> Look:
@@ -53,7 +54,23 @@ def test_the_rank_that_others_wait_for_is_named_and_the_job_left_as_it_is() -> N
     assert lines[0] == "HANG   90 s after start, 2 ranks"
     assert lines[1].startswith("culprit   rank 1 n01 pid 101")
     assert lines[-2] == "job       still running, untouched; end it: hangbisect attach 99 --kill"
-    assert lines[-1] == "report    /runs/x"
+    assert lines[-1] == "report    /runs/x/report.md: paste it into an issue"
+
+
+def test_ranks_at_fault_in_other_places_are_shown_there() -> None:
+    ranks = (rank(0, SLEEP, "recvfrom"), rank(1, SLEEP, "recvfrom"), rank(2, FETCH, "recvfrom"))
+    found = judge([node(*ranks)], now=102.0)
+    assert found.verdict.ranks.culprit == (0, 1, 2)
+    lines = hang_lines(found, "/runs/x", "", None)
+    at = next(at for at, line in enumerate(lines) if line.startswith("stack "))
+    assert lines[at + 1] == "          rank 2: train.py:30 fetch"
+    assert sum("rank 2: " in line for line in lines) == 1
+
+
+def test_nothing_is_offered_to_be_proved_where_no_command_starts_the_job() -> None:
+    words = [hang_lines(hung(), "/runs/x", "", None, again) for again in (True, False)]
+    shown = [any(line.startswith("prove it") for line in lines) for lines in words]
+    assert shown == [True, False]
 
 
 def test_the_kernel_of_a_notebook_is_never_offered_to_be_ended() -> None:

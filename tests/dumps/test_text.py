@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from hangbisect.dumps.file import contents
 from hangbisect.dumps.judging import verdict_of
 from hangbisect.dumps.together import together
@@ -69,6 +72,33 @@ def test_dumps_of_several_processes_after_one_another_are_told_apart() -> None:
 def test_dumps_among_other_output_are_found() -> None:
     text = "epoch 1: loss 2.3\n" + FAULT.format(line=7) + "Traceback (most recent call last):\n"
     assert ranks(text, "logs/rank_5/stderr.log") == {5: 7}
+
+
+@pytest.mark.parametrize("saved", [gzip.compress, lambda text: text.decode().encode("utf-16")])
+def test_a_packed_file_and_one_of_a_windows_shell_are_read(saved: Callable[[bytes], bytes]) -> None:
+    text = SPY.format(pid=5, line=7).replace("\n", "\r\n")
+    merged = together(contents(saved(text.encode()), "rank3.txt"))
+    assert [(one.number, one.facts.pid) for one in merged.ranks] == [(3, 5)]
+
+
+def test_what_names_no_pid_is_of_the_process_beside_it_in_a_ranks_own_file() -> None:
+    merged = together(contents((SPY.format(pid=5, line=7) + FAULT.format(line=7)).encode(), "r1"))
+    assert [(one.number, one.facts.pid) for one in merged.ranks] == [(1, 5)]
+    assert len(merged.ranks[0].facts.looks) == 2
+
+
+def test_the_thread_that_a_signal_came_to_need_not_have_the_gil() -> None:
+    """Faulthandler calls it the current one."""
+    merged = together(contents(FAULT.format(line=7).encode(), "rank0.txt"))
+    verdict = verdict_of(merged)
+    assert verdict.waits_for is None or verdict.waits_for.kind != "gil"
+    assert verdict.cause is None or verdict.cause.id != "gil-held"
+
+
+def test_in_a_container_the_main_thread_is_known_by_its_name() -> None:
+    worker = 'Thread 9 (active): "helper"\n    g (train.py:3)\n'
+    main = 'Thread 1 (active): "MainThread"\n    f (train.py:7)\n'
+    assert ranks(f"Process 5: python train.py\n\n{worker}{main}", "rank0.txt") == {0: 7}
 
 
 def test_our_own_stacks_are_read_again() -> None:

@@ -249,3 +249,28 @@ def test_numbers_of_which_there_can_be_no_rank(variables: dict[str, str], said: 
     found = impossible(variables, "torchrun")
     assert found.startswith(said)
     assert bool(found) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("command", "launcher"),
+    [
+        ("/venv/bin/python3.11 /venv/bin/torchrun --nproc_per_node=2 train.py", "torchrun"),
+        ("python -u -X dev -m torch.distributed.run train.py", "torchrun"),
+        ("slurmstepd: [7.0]", "srun"),
+        ("mpiexec -n 2 python train.py", "mpirun"),
+        ("/bin/sh /opt/impi/bin/mpirun -n 2 python train.py", "mpirun"),
+        # They start a launcher, which is a process of its own.
+        ("timeout 600 torchrun train.py", None),
+        ("sh ./start.sh deepspeed train.py", None),
+        ("srun torchrun train.py", None),
+        ("python -m hangbisect run torchrun train.py", None),
+        ("python train.py torchrun", None),
+        ("sh -c torchrun", None),
+        ("python", None),
+        ("", None),
+    ],
+)
+def test_a_launcher_is_what_runs_and_no_word_of_its_command(
+    command: str, launcher: str | None
+) -> None:
+    assert Ancestor({}, tuple(command.split())).launcher == launcher

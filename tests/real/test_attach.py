@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -15,8 +17,10 @@ from typing import Any
 import jsonschema
 import pytest
 from hangbisect.evidence.sockets import quiet_for
+from hangbisect.zoo.needs import missing
 
 from ..conftest import Start
+from ..transcripts import block, is_printed
 from .verdicts import MOST_LINES, schema
 
 LIMIT = 120.0  # seconds
@@ -45,6 +49,39 @@ while os.environ["RANK"] == "1":
     with open("/dev/zero", "rb") as file:
         file.read(1 << 22)
 time.sleep(1000)
+"""
+# As the hub's downloads are: a lock around them, and a name that says that they are not complete.
+STALLED = """
+import fcntl, os, pathlib, socket, time
+here, rank = pathlib.Path(__file__).parent, os.environ["RANK"]
+
+def download(name):
+    with open(here / f"{name}.incomplete", "wb") as file:
+        file.write(b"x" * 4096)
+        file.flush()
+        hub = socket.create_connection(("127.0.0.1", PORT))
+        (here / "ready-1").touch()
+        file.write(hub.recv(4096))
+
+lock = open(here / "model.lock", "w")
+while rank == "0" and not (here / "ready-1").exists():
+    time.sleep(0.05)
+(here / f"ready-0").touch()
+fcntl.flock(lock, fcntl.LOCK_EX)
+download("model.safetensors")
+"""
+JOINS = """
+import os, pathlib, time
+import torch.distributed as dist
+
+def read_the_index():
+    time.sleep(1000)
+
+os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="PORT")
+pathlib.Path(__file__).with_name("ready-" + os.environ["RANK"]).touch()
+if os.environ["RANK"] == "1":
+    read_the_index()
+dist.init_process_group("gloo")
 """
 SPAWNED = """
 import multiprocessing, pathlib, time
@@ -109,6 +146,11 @@ def here(start: Start, tmp_path: Path) -> Here:
     return Here(start, tmp_path)
 
 
+def neutral(text: str) -> str:
+    """Return what was printed with the host that the pages have."""
+    return re.sub(rf"\b{re.escape(socket.gethostname())}\b", "n01", text)
+
+
 def said(ended: subprocess.CompletedProcess[str]) -> Sequence[str]:
     assert "Traceback" not in ended.stderr, ended.stderr
     return ended.stdout.splitlines()
@@ -156,10 +198,7 @@ def test_ranks_of_which_no_environment_tells_are_found_by_their_frames(here: Her
     assert here.verdict["ranks"]["culprit"] == [0, 1]
 
 
-def test_without_a_stack_it_says_what_there_is_and_the_ways_to_one(here: Here) -> None:
-    launcher = here.launch(ASLEEP)
-    nowhere = here.folder / "empty"
-    nowhere.mkdir()
+def test_a_download_that_stalls_is_shown_without_a_stack_and_the_ways_to_one(here: Here) -> None:
     hidden = (
         "import sys; from hangbisect.evidence import programs; "
         "programs.executable = lambda name='py-spy': None; "
@@ -167,15 +206,29 @@ def test_without_a_stack_it_says_what_there_is_and_the_ways_to_one(here: Here) -
         "stacks.executable = further_stacks.executable = programs.executable; "
         "from hangbisect.cli import main; sys.exit(main(sys.argv[1:]))"
     )
-    words = (sys.executable, "-c", hidden, "attach", str(launcher), "--run-dir", here.run_dir)
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT)
-    text = ended.stdout
+    with socket.create_server(("127.0.0.1", 0)) as hub:
+        launcher = here.launch(STALLED.replace("PORT", str(hub.getsockname()[1])))
+        words = (sys.executable, "-c", hidden, "attach", str(launcher), "--run-dir", here.run_dir)
+        ended = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT)
+    text = ended.stdout.replace(str(here.folder), "/scratch/hub")
     assert ended.returncode == 3, text + ended.stderr
-    assert "call: not readable (no py-spy)" in text
-    assert "threads   main S" in text
-    assert "pip install py-spy" in text
     assert here.verdict["seen_by"] == "proc"
-    assert 1 in here.verdict["ranks"]["culprit"]
+    assert here.verdict["ranks"]["culprit"] == [1]
+    assert is_printed(block("how-to/endless-download.md", "HANG   "), neutral(text)), text
+
+
+def test_ranks_that_wait_in_vain_for_another_to_join_are_not_to_blame(here: Here) -> None:
+    pytest.importorskip("torch")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    launcher = here.launch(JOINS.replace("PORT", str(port)))
+    end = time.monotonic() + LIMIT
+    ended = here.attach(launcher)
+    while ended.returncode == 0 and time.monotonic() < end:  # it still imports torch
+        ended = here.attach(launcher)
+    assert here.verdict["ranks"]["culprit"] == [1]
+    shown = block("how-to/initializing-distributed.md", "HANG   ")
+    assert is_printed(shown, neutral(ended.stdout)), ended.stdout
 
 
 @pytest.mark.parametrize(
@@ -207,6 +260,21 @@ def test_the_kernel_tells_when_something_came_last() -> None:
             heard, never = (quiet[os.fstat(one.fileno()).st_ino] for one in (here, there))
     assert heard < never
     assert never >= 0.3
+
+
+@pytest.mark.skipif(bool(missing(["root", "unshare"])), reason=missing(["root", "unshare"]))
+def test_in_a_container_the_second_process_is_one_as_any_other(here: Here) -> None:
+    """On a whole machine it is the kernel's."""
+    (here.folder / "train.py").write_text(ASLEEP)
+    looks = [sys.executable, "-m", "bisect", "attach", "--run-dir", str(here.run_dir)]
+    inside = (
+        f"RANK=0 WORLD_SIZE=1 {sys.executable} {here.folder / 'train.py'} & "
+        f"until [ -e {here.folder / 'ready-0'} ]; do sleep 0.1; done; {shlex.join(looks)}"
+    )
+    words = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", inside)
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT)
+    assert ended.returncode == 3, ended.stdout + ended.stderr
+    assert here.verdict["where"][0]["pid"] == 2
 
 
 def test_our_name_alone_lists_the_jobs_and_what_to_do_next(here: Here) -> None:

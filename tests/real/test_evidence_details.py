@@ -18,6 +18,7 @@ from hangbisect.evidence import look as looking
 from hangbisect.evidence.look import Target, look
 from hangbisect.facts import Look, Syscall
 from hangbisect.monitor.inspection import may_pause
+from hangbisect.zoo.needs import missing
 
 DEADLINE = 60.0
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -355,6 +356,32 @@ def test_pystack_sees_what_py_spy_sees(start: Start, monkeypatch: pytest.MonkeyP
     by_pystack = look_until(pid, blocked)
     assert by_pystack.rung == "pystack"
     assert by_pystack.threads == by_py_spy.threads
+
+
+IN_A_CONTAINER = """
+import threading, time
+def other():
+    time.sleep(1000)
+threading.Thread(target=other, name="helper").start()
+def own():
+    print("now", flush=True)
+    time.sleep(1000)
+own()
+"""
+
+
+@pytest.mark.skipif(bool(missing(["root", "unshare"])), reason=missing(["root", "unshare"]))
+def test_threads_in_a_container_have_the_ids_that_are_seen_from_outside(start: Start) -> None:
+    """In a pid namespace of its own a process knows its threads by other ids, from 1 on."""
+    container = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+    started = start(*container, sys.executable, "-c", IN_A_CONTAINER)
+    assert started.stdout is not None
+    assert started.stdout.readline() == "now\n"
+    (inside,) = sample.family([started.pid])
+    seen = look_until(inside, blocked)
+    assert seen.main is not None
+    assert (seen.main.os_id, seen.main.frames[0].name) == (inside, "own")
+    assert {thread.os_id for thread in seen.threads} == {one.tid for one in seen.kernel}
 
 
 def test_the_machine_has_cores_memory_and_interfaces() -> None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ...report.as_json import as_json
+from ...monitor.reports import make_reports
 from ...report.terminal import culprit_stack
+from ...report.width import terminal_width
 from ..judging import Judgement, judge
 from ..node_facts import NodeFacts
-from ..run_files import new_run_dir, write
+from ..telling import Wanted, tell, timed
 from ..without_stacks import is_unread, reason, unread_lines
 from ..words import hang_lines, moving_lines, with_unknown
 from .node import Answer, Elsewhere
@@ -23,7 +23,6 @@ _MOST_UNREAD = 4  # ranks of which it is told what there is without a stack
 _SLURMS = ("srun", "sbatch", "salloc")
 _ONE_A_NODE = ("torchrun", "accelerate", "deepspeed")  # launchers that start a node's ranks
 _OF_THOSE_NOT_SEEN = ("other-node-missing", "rank-never-started")
-HANG, MOVES = 3, 0  # exit status
 
 
 async def answer(
@@ -36,19 +35,15 @@ async def answer(
     """Say what the machines tell together, in words or as JSON; return the exit status. `began` is
     when they were asked.
     """
-    now = time.monotonic()
-    found = judged(job, answers, now)
-    took = replace(found.verdict.seconds, to_verdict=round(now - began, 3))
-    found = replace(found, verdict=replace(found.verdict, seconds=took))
-    where = ""
-    if not found.moving or run_dir is not None:
-        place, trouble = await write(found, run_dir or new_run_dir(os.getpid()))
-        where = f"{place} ({trouble})" if trouble else str(place)
-    if as_object:
-        print(json.dumps(as_json(found.verdict), ensure_ascii=False))
-    else:
-        print("\n".join([*_told(found, job, where), *_unread(found, answers)]), flush=True)
-    return HANG if found.verdict.outcome == "hang" else MOVES
+    found = timed(judged(job, answers, time.monotonic()), began)
+    status, where = await tell(
+        found,
+        Wanted(run_dir, as_object, os.getpid()),
+        lambda where: [*_told(found, job, where), *_unread(found, answers)],
+    )
+    if where:
+        await make_reports(where)
+    return status
 
 
 def judged(job: Elsewhere, answers: Sequence[Answer], now: float) -> Judgement:
@@ -93,10 +88,11 @@ def _by_srun(node: NodeFacts, nodes: int) -> tuple[str, ...]:
 
 
 def _told(found: Judgement, job: Elsewhere, where: str) -> list[str]:
-    width = _width()
+    width = terminal_width()
     if found.moving:
         return moving_lines(found, width)
-    lines = hang_lines(found, where, f"still running, untouched; end it: {job.end_it}", width)
+    state = f"still running, untouched; end it: {job.end_it}"
+    lines = hang_lines(found, where, state, width, again=job.is_slurms)
     notes = [f"note      {note}" for note in found.facts.notes]
     stack = culprit_stack(found.ranks, found.verdict) if width is None else []
     return [*lines, *notes, *with_unknown(stack, found.unnumbered)]
@@ -114,10 +110,3 @@ def _unread(found: Judgement, answers: Sequence[Answer]) -> list[str]:
         for line in unread_lines(facts, reason(facts, "not permitted"), downloads)
     ]
     return with_unknown(lines, found.unnumbered)
-
-
-def _width() -> int | None:
-    try:
-        return os.get_terminal_size(1).columns
-    except OSError:
-        return None

@@ -2,7 +2,8 @@
 
 A container may seldom trace, and seldom has us in it. `kubectl debug` adds one beside it that
 shares its processes (--target) and may (the profile "general" adds SYS_PTRACE: kubernetes.io,
-"Debugging Profiles"). Where that is refused, `kubectl exec` asks in the container itself.
+"Debugging Profiles"). Its image must have us in it: nothing is installed in a container that may
+trace. Without such an image, and where that is refused, `kubectl exec` asks in the container itself.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from .ourselves import words
 LIMIT = 15.0  # seconds for the list of pods
 PROFILE = "general"
 IMAGE_VARIABLE = "HANGBISECT_IMAGE"
-IMAGE = "python:3.12-slim"
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 
@@ -87,19 +87,16 @@ def pod(
     name: str, container: str, namespace: str | None, asked: Sequence[str], image: str | None
 ) -> Node:
     """Return a pod with the ways to ask it, by the command `asked`. `image` is one that has us in
-    it; without, a plain Python's into which we are installed.
+    it; without, it is only asked inside.
     """
-    inside = asked if image else ("sh", "-c", f"{_INSTALLED} && {shlex.join(asked)}")
     base = _base(namespace)
-    beside = ("debug", name, f"--image={image or IMAGE}", f"--target={container}")
-    debug = (*base, *beside, f"--profile={PROFILE}", "--stdin", "--quiet", "--", *inside)
     execute = (*base, "exec", name, f"--container={container}", "--", *asked)
-    typed = (*base, *beside, f"--profile={PROFILE}", "-it", "--", "sh", "-c")
-    paste = f"{shlex.join(typed)} 'pip install hangbisect && hangbisect attach'"
-    return Node(name, (debug, execute), paste)
-
-
-_INSTALLED = "pip install --quiet --disable-pip-version-check hangbisect >&2"
+    beside = (f"--image={image or 'IMAGE'}", f"--target={container}", f"--profile={PROFILE}")
+    debug = (*base, "debug", name, *beside)
+    paste = shlex.join((*debug, "-it", "--", "hangbisect", "attach"))
+    if image is None:
+        return Node(name, (execute,), f"{paste}    IMAGE: one that has hangbisect")
+    return Node(name, ((*debug, "--stdin", "--quiet", "--", *asked), execute), paste)
 
 
 def _base(namespace: str | None) -> tuple[str, ...]:

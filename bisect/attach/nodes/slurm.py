@@ -110,5 +110,6 @@ async def _ask(command: Sequence[str]) -> str:
     if ran.status is None:
         raise HangbisectError(f"{command[0]} did not answer within {LIMIT:.0f} s")
     if ran.status:
-        raise UsageError(f"{command[0]} says: {last_words(ran.err) or f'status {ran.status}'}")
+        said = last_words(ran.err) or f"status {ran.status}"
+        raise UsageError(f"{command[0]} says: {said}", "squeue --me lists your jobs.")
     return ran.out.decode(errors="replace")

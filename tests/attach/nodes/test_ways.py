@@ -80,8 +80,9 @@ PODS = json.dumps(
 
 
 def test_pods_are_asked_beside_their_container_and_where_that_is_refused_inside(
-    stand_in: StandIn, capsys: pytest.CaptureFixture[str]
+    stand_in: StandIn, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(kubernetes.IMAGE_VARIABLE, "here/hangbisect:1")
     Path("pods").write_text(PODS)
     stand_in(
         "kubectl",
@@ -93,9 +94,9 @@ def test_pods_are_asked_beside_their_container_and_where_that_is_refused_inside(
     )
     assert attach.run(["--kubernetes", "app=train"]) == 3
     assert sorted(call.partition(" -- ")[0] for call in calls()) == [
-        "kubectl debug train-0 --image=python:3.12-slim --target=pytorch --profile=general "
+        "kubectl debug train-0 --image=here/hangbisect:1 --target=pytorch --profile=general "
         "--stdin --quiet",
-        "kubectl debug train-1 --image=python:3.12-slim --target=pytorch --profile=general "
+        "kubectl debug train-1 --image=here/hangbisect:1 --target=pytorch --profile=general "
         "--stdin --quiet",
         "kubectl exec train-1 --container=pytorch",
         "kubectl get pods --selector=app=train --output=json",
@@ -104,14 +105,16 @@ def test_pods_are_asked_beside_their_container_and_where_that_is_refused_inside(
     assert is_printed(block("how-to/kubernetes.md", "culprit   rank 1 train-1 pid 7"), told)
 
 
-def test_an_image_of_ones_own_needs_no_installation() -> None:
+def test_without_an_image_that_has_us_nothing_is_put_beside_a_pod() -> None:
     asked = ("hangbisect", *words(4.0, {"RUN": "a b"}))
-    node = kubernetes.pod("p", "c", "ml", asked, "here/hangbisect:1")
-    debug, execute = node.ways
+    debug, execute = kubernetes.pod("p", "c", "ml", asked, "here/hangbisect:1").ways
     assert debug[:5] == ("kubectl", "--namespace=ml", "debug", "p", "--image=here/hangbisect:1")
     inside = debug[debug.index("--") + 1 :]
     assert inside == ("hangbisect", "attach", "--facts", "--for", "4", "--in=RUN=a b")
     assert execute[:4] == ("kubectl", "--namespace=ml", "exec", "p")
+    without = kubernetes.pod("p", "c", "ml", asked, None)
+    assert without.ways == (execute,)
+    assert "--image=IMAGE" in without.paste
 
 
 def test_hosts_are_asked_by_ssh_without_a_prompt(

@@ -1,0 +1,34 @@
+"""What a process was started as: its words and its variables.
+
+To read them takes no time, but may wait for ever for a process in state D, which may have locked
+its memory: who cannot be sure of that asks aside, with a limit.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+def words_of(pid: int) -> tuple[str, ...]:
+    """Return the command line of a process, () if it cannot be had."""
+    return tuple(os.fsdecode(word) for word in _parts(pid, "cmdline") or ())
+
+
+def variables_of(pid: int) -> dict[str, str] | None:
+    """Return the variables that a process was started with, None if they may not be read. What it
+    has set in itself since then is not among them.
+    """
+    variables = _parts(pid, "environ")
+    if variables is None:
+        return None
+    pairs = (os.fsdecode(word).partition("=") for word in variables)
+    return {name: value for name, sign, value in pairs if sign}
+
+
+def _parts(pid: int, name: str) -> list[bytes] | None:
+    try:
+        with open(f"/proc/{pid}/{name}", "rb") as file:
+            raw = file.read().rstrip(b"\0")
+    except OSError:
+        return None
+    return raw.split(b"\0") if raw else []
