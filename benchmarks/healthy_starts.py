@@ -22,6 +22,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import jobs
@@ -68,10 +69,9 @@ class Start:
 
 def quick(scripts: Sequence[Script], options: argparse.Namespace) -> int:
     """Compare each script with and without `run`; return how many differ."""
-    ours = (*HANGBISECT, "run", "--run-dir", "run", "--stall", str(options.stall), "--")
     differ = 0
     for script in scripts:
-        both = compared(script, lambda watched, s=script: _ended(s, ours * watched, options))
+        both = compared(script, partial(_start, script, options))
         found = both.differences
         differ += bool(found)
         seconds = f"{both.plain.seconds:5.1f} {both.watched.seconds:5.1f}"
@@ -85,6 +85,11 @@ def quick(scripts: Sequence[Script], options: argparse.Namespace) -> int:
             print(f"    {one}")
     print(f"{len(scripts) - differ} of {len(scripts)} scripts do the same")
     return differ
+
+
+def _start(script: Script, options: argparse.Namespace, watched: bool) -> jobs.Ended:
+    ours = (*HANGBISECT, "run", "--run-dir", "run", "--stall", str(options.stall), "--")
+    return _ended(script, ours if watched else (), options)
 
 
 def _ended(script: Script, before: Sequence[str], options: argparse.Namespace) -> jobs.Ended:

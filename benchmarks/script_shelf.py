@@ -23,6 +23,7 @@ FLAVOURS = {  # by the first word of a file's name
     "fabric": "Lightning",
     "lightning": "Lightning",
     "mpirun": "torch DDP",
+    "program": "plain Python",
     "spawn": "torch DDP",
     "trainer": "transformers",
 }
@@ -58,6 +59,7 @@ class Script:
     files: Mapping[str, str] = field(default_factory=dict)  # beside the script, by name
     amount: float = 20.0  # how slow what is slow shall be: $AMOUNT, and its world's
     limit: float = 180.0  # seconds until it must hang, or have ended
+    status: int = 0  # with which it ends, if it does; 128 and more: by a signal
 
     @property
     def name(self) -> str:
@@ -68,6 +70,16 @@ class Script:
     def flavour(self) -> str:
         """What it is written with."""
         return FLAVOURS[self.name.partition("_")[0]]
+
+    @property
+    def is_program(self) -> bool:
+        """It trains nothing: what counts is that it does the same below the watch."""
+        return self.name.startswith("program_")
+
+    @property
+    def is_quick(self) -> bool:
+        """It is healthy, and ends as soon as it can."""
+        return self.is_program or "quick_start" in self.name or self.status != 0
 
     @property
     def source(self) -> str:

@@ -28,12 +28,14 @@ if TYPE_CHECKING:
 
 def run(argv: list[str]) -> int:
     """Start the command, watch it, and return its status or ours."""
+    from ..rank.watch_options import from_environment
+
     ours, command = around_dashes(argv)
     parser = _parser()
     _, rest = parser.parse_first(ours)
     if "--" not in argv and rest and not rest[0].startswith("-"):
         raise dashes_missing("run", argv, rest[0])
-    args = parser.parse_all([*_from_environment(), *ours])
+    args = parser.parse_all([*from_environment(parser, os.environ), *ours])
     if not command:
         raise UsageError(
             "run needs the command to start",
@@ -79,41 +81,36 @@ def _run_dir(args: argparse.Namespace) -> str:
 
 
 def _parser() -> Parser:
-    from ..rank.watch_options import add_script_options, add_watch_options
+    from ..rank.watch_options import parser_for_scripts
 
-    parser = Parser(prog="hangbisect run", epilog=__doc__)
-    parser.add_argument("-h", "--help", action="help", help="show this")
-    add_watch_options(parser)
-    add_script_options(parser)
+    parser = parser_for_scripts("hangbisect run", __doc__)
     add = parser.add_argument_group("starting").add_argument
     add("--repeat", metavar="N", type=count("--repeat", 1), default=1, help="start it N times (1)")
     add("--until-hang", action="store_true", help="stop repeating at the first hang")
     return parser
 
 
-def _from_environment() -> list[str]:
-    from ..rank.watch_options import from_environment
-
-    return from_environment(_parser(), os.environ)
-
-
 def _around(args: argparse.Namespace, command: Sequence[str]) -> Around:
     from ..bisection.applying import is_ours
     from ..monitor.outer import Around
     from ..monitor.outer_link import STARTER_VARIABLE
-    from ..pipelines import find as find_pipeline
+    from ..pipelines import find, walked_by
     from ..rank.watch_options import as_options, variable_of
+    from ..rank.watched.captured import check_classes
+    from ..rank.watched.own_functions import check_own_functions
     from ..rank.watched.reach import why_unreached
     from ..rank.watched.variables import variables
 
     ours = is_ours(command)
+    check_classes(args.capture, command)
+    check_own_functions(args.step, command)
     if not ours and (why := why_unreached(command)):
         print(f"hangbisect: {why}", file=sys.stderr)
     run_dir = _run_dir(args)
     options = {**as_options(args), "run-dir": run_dir}
     limits: dict[str, float] = dict(args.timeout)
     starter = os.environ.pop(STARTER_VARIABLE, "")
-    table = find_pipeline("startup").table
+    table = (walked_by(command) if ours else find("startup")).table
     named = {variable_of(name): value for name, value in options.items()}
     return Around(
         command=tuple(command),

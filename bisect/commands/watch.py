@@ -23,8 +23,13 @@ _LOCAL_RANK = ("--local-rank", "--local_rank")
 
 def run(argv: list[str]) -> int:
     """Become the script; returns only if that is not possible."""
+    from ..rank.watch_options import from_environment
+    from ..rank.watched.captured import check_classes
+    from ..rank.watched.own_functions import check_own_functions
+
     ours, script = _parts(argv)
-    args = _arguments(ours)
+    parser = _parser()
+    args = parser.parse_all([*from_environment(parser, os.environ), *ours])
     if not script:
         raise UsageError("watch needs the script to run", "torchrun ... -m bisect watch train.py")
     if script[0] != "-m" and not os.path.exists(script[0]):
@@ -34,6 +39,8 @@ def run(argv: list[str]) -> int:
             "this Python ignores its environment (-E or -I), by which the watch reaches a script",
             "Start it without that flag, or put `hangbisect run --` in front of the command.",
         )
+    check_classes(args.capture, script)
+    check_own_functions(args.step, script)
     environ = {**os.environ, **_variables(args)}
     words = _with_local_rank(script, sys.argv[1:])
     command = [sys.executable, *python_flags(sys.orig_argv, len(sys.argv) - 1), *words]
@@ -42,21 +49,10 @@ def run(argv: list[str]) -> int:
     return 0
 
 
-def _arguments(ours: Sequence[str]) -> argparse.Namespace:
-    from ..rank.watch_options import from_environment
-
-    parser = _parser()
-    return parser.parse_all([*from_environment(parser, os.environ), *ours])
-
-
 def _parser() -> Parser:
-    from ..rank.watch_options import add_script_options, add_watch_options
+    from ..rank.watch_options import parser_for_scripts
 
-    parser = Parser(prog="python -m bisect watch", epilog=__doc__)
-    parser.add_argument("-h", "--help", action="help", help="show this")
-    add_watch_options(parser)
-    add_script_options(parser)
-    return parser
+    return parser_for_scripts("python -m bisect watch", __doc__)
 
 
 def _variables(args: argparse.Namespace) -> dict[str, str]:

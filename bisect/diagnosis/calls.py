@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from ..facts import Checkpoint, Frame, JobFacts, Look, RankFacts
@@ -19,6 +20,7 @@ from .frames import (
 from .view import Seen, seen
 
 _OWN = ("step", "user")
+_DECORATOR = re.compile(r"_?inner(?:_fn)?|\w*wrapper|wrapped\w*|decorate\w*")
 
 # What Python calls the system calls that it makes without a frame of its own. Only for calls
 # that mean one thing: a futex may be any lock.
@@ -70,10 +72,20 @@ def call_in(view: Seen, job: JobFacts, announced: str = "") -> str:
         len(frames),
     )
     if own > outside:
-        return _public(frames[own - 1])
+        return _public(_called(frames[outside:own]))
     if outside:
         return _import(frames[:outside], announced)
     return _direct(view, frames, job, announced)
+
+
+def _called(frames: Sequence[Frame]) -> Frame:
+    """Return the function of a library that the job called: the outermost of `frames`, or what is
+    inside the decorators around it.
+    """
+    at = len(frames) - 1
+    while at and "<locals>" in frames[at].name and _DECORATOR.fullmatch(short(frames[at].name)):
+        at -= 1
+    return frames[at]
 
 
 def _widest(frame: Frame, entry: Entry, frames: Sequence[Frame]) -> Frame:

@@ -75,7 +75,7 @@ def blame(
 
     The fewer are at fault. Of equally many those are that made a call more (somebody wrote it, and
     the others do not come by it), that come by a call which the source has only some ranks make, or
-    that left a loop; else all are, for it cannot be told.
+    that left a loop, be it by a condition in it; else all are, for it cannot be told.
     """
     kind, culprits, operation, paired = _judged(found, tuple(mine), tuple(theirs))
     sites = {rank: _site(found.mine) for rank in mine}
@@ -117,7 +117,7 @@ def _judged(found: Difference, mine: tuple[int, ...], theirs: tuple[int, ...]) -
     both = mine if few else (*mine, *theirs)
     if found.kind != "different" or a is None or b is None:
         return found.kind, both, one, b
-    if bool(a.condition) != bool(b.condition):
+    if bool(a.condition) != bool(b.condition) and not _goes_round(found):
         if few and b.condition:
             return "skipped", mine, b, None
         return ("extra", mine, a, b) if a.condition else ("extra", theirs, b, a)
@@ -128,6 +128,15 @@ def _judged(found: Difference, mine: tuple[int, ...], theirs: tuple[int, ...]) -
     if not few and _is_for_all(a) != _is_for_all(b):
         return ("extra", mine, a, b) if _is_for_all(a) else ("extra", theirs, b, a)
     return "different", both, a, b
+
+
+def _goes_round(found: Difference) -> bool:
+    """Return True if the call under a condition is that of a loop which all have gone round, more
+    often than they made the other call: the condition is what ends the loop.
+    """
+    mine_is_below = found.mine is not None and bool(found.mine.condition)
+    rounds = found.my_count - found.their_count
+    return rounds > 0 if mine_is_below else rounds < 0
 
 
 def _is_for_all(one: Collective) -> bool:

@@ -14,6 +14,8 @@ from .peers import is_gone
 
 # A healthy rank is found in these as well: on being interrupted they alone accuse nobody.
 _ORDINARY = frozenset(["itself", "unknown", "kernel", "file", "futex", "device", "collective"])
+# Exit statuses of who ended well, or by SIGINT, SIGTERM or SIGHUP.
+_NO_FAULT = frozenset([0, None, -2, -15, -1, 130, 143, 129])
 _QUIET = 5.0  # seconds without progress that make an interrupted job suspect
 
 
@@ -98,10 +100,10 @@ def _may_be_blamed(case: Case, graph: WaitGraph, rank: int) -> bool:
 
 
 def _ended_well(facts: RankFacts) -> bool:
-    """Return True if a rank of a script of the user's own is gone, as far as it is known for good:
-    that is no fault where nobody waits for it.
+    """Return True if a rank of a script of the user's own is gone, as far as it is known for good,
+    or because it was told to go: that is no fault where nobody waits for it.
     """
-    return facts.step is not None and is_gone(facts) and facts.status in (0, None)
+    return facts.step is not None and is_gone(facts) and facts.status in _NO_FAULT
 
 
 def _unsure(case: Case, facts: RankFacts) -> bool:

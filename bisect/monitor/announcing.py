@@ -80,7 +80,7 @@ def _state(job: Job, verdict: Verdict, ending: bool) -> str:
 
 def terminal_width() -> int | None:
     try:
-        return os.get_terminal_size(2).columns
+        return os.get_terminal_size(2).columns or None
     except OSError:
         return None
 
@@ -89,8 +89,10 @@ def say_outcome(job: Job, verdict: Verdict) -> None:
     """Tell the process in front of a lone rank, which gives the exit status."""
     pipe = job.settings.get("outcome_pipe")
     if pipe is not None:
+        # Not left to its own status: a rank that has much to unload is ended before it is out.
+        outcome = "usage" if any(m.usage for m in job.members) else verdict.outcome
         with contextlib.suppress(OSError):
-            os.write(pipe, verdict.outcome.encode())
+            os.write(pipe, outcome.encode())
             os.close(pipe)
         job.settings["outcome_pipe"] = None
 

@@ -98,6 +98,11 @@ def asking_until(members: Members, member: Member, limits: Limits, answered: boo
     return member.asks_since + max(lasts, IN_DOUBT * limits.stall)
 
 
+def has_got_on(member: Member, since: float) -> bool:
+    """Return whether a member began a step or phase, or did a step of it, since then."""
+    return max(member.entered, member.phase_at, member.pulsed_at) > since
+
+
 def has_had_its_time(member: Member, limits: Limits, now: float) -> bool:
     """Return whether a member has stood still for so long that doubts count no more."""
     return now > member.moved_at + IN_DOUBT * limits.stall

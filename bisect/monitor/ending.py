@@ -12,7 +12,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from ..evidence.sample import family, marked, pids, started, stat
 from ..rank.place import JOB_VARIABLE
@@ -61,6 +61,13 @@ class Family:
         for pid in self.living():
             for number in numbers:
                 send(pid, self._seen[pid][0], number)
+
+    def end_ranks(self, ranks: Collection[int]) -> None:
+        """SIGKILL these ranks, by pid, and what descended from them."""
+        for pid in self.living():
+            ticks, rank = self._seen[pid]
+            if rank in ranks:
+                send(pid, ticks, signal.SIGKILL)
 
     def end_for_good(self, limit: float = 2.0) -> list[int]:
         """SIGKILL the family until none is left; return those that outlive `limit` seconds (a

@@ -29,8 +29,6 @@ class HeardRank:
     doing: tuple[str, ...] | None = None  # steps of a script of the user's own, the innermost last
     since: float = 0.0
     held: int | None = None  # the checkpoint behind which it waits in our barrier
-    finished: bool = False
-    status: int | None = None  # of its end
 
 
 @dataclass
@@ -41,7 +39,6 @@ class Heard:
     titles: dict[int, str] = field(default_factory=dict)
     monitors: set[int] = field(default_factory=set)
     run_dirs: list[str] = field(default_factory=list)
-    world_size: int = 0
     outcome: str | None = None
     ends: bool = False  # the monitor that gave the outcome ends the job
     failed: bool = False  # a monitor failed: its ranks go on, and nobody watches them
@@ -61,7 +58,6 @@ class Heard:
     def _on_hello(self, message: Mapping[str, Any]) -> None:
         rank = int(message["rank"])
         self.ranks[rank] = HeardRank(rank, int(message["pid"]), since=float(message["at"]))
-        self.world_size = max(self.world_size, int(message["world_size"]))
         self.outcome, self.ends = None, False  # of an attempt before
 
     def _on_enter(self, message: Mapping[str, Any]) -> None:
@@ -96,14 +92,6 @@ class Heard:
         for one in self.ranks.values():
             if one.held is not None and one.held <= message["n"]:
                 one.held, one.since = None, message["at"]
-
-    def _on_finished(self, message: Mapping[str, Any]) -> None:
-        if one := self.ranks.get(message["rank"]):
-            one.finished = True
-
-    def _on_ended(self, message: Mapping[str, Any]) -> None:
-        if one := self.ranks.get(message["rank"]):
-            one.status = message["status"]
 
     def _on_verdict(self, message: Mapping[str, Any]) -> None:
         both = (self.outcome or BADNESS[0], str(message["outcome"]))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 PAUSE = 0.7  # seconds between two looks
 SPAN = 2.0  # seconds that looks must span before a rank is called hung
+GOES_ON = "does one step after the other"
 KEPT = 8  # looks kept of each process
 
 
@@ -136,6 +137,9 @@ class Inspection:
         children, seen = list(member.children.values()), member.places | self._known_places(member)
         self.moved[member.rank] = movement.moved(member.looks, children, seen)
         self.busy[member.rank] = movement.busy(member.looks, children, seen)
+        # Each step that it tells of makes earlier looks void, and with them what moved.
+        if not self.moved[member.rank] and clocks.has_got_on(member, self.began):
+            self.moved[member.rank] = GOES_ON
         if self.moved[member.rank]:
             self._moves(member, time.monotonic(), self.moved[member.rank])
             member.asks_since = 0.0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..evidence.aside import within
+from ..evidence.command import variables_of, words_of
 from ..evidence.sample import family, stat
-from ..rank.claims import DIALECTS
+from ..rank.claims import DIALECTS, number
 from .own_steps import SILENT
 from .stillness import Stillness
 
@@ -91,9 +91,7 @@ def _spawned(known: list[int], absent: list[int]) -> dict[int, list[int]]:
 
 
 def _is_spawned(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return b"multiprocessing.spawn" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    return False
+    return any("multiprocessing.spawn" in word for word in words_of(pid))
 
 
 async def _facts(job: Job, absent: list[int], pids: dict[int, list[int]]) -> list[RankFacts]:
@@ -135,10 +133,7 @@ def _find(launcher: int, variable: str, absent: list[int]) -> dict[int, list[int
     """
     found: dict[int, list[int]] = {}
     for pid in sorted(family([launcher])):
-        with contextlib.suppress(OSError, ValueError):
-            words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            prefix = f"{variable}=".encode()
-            numbers = [int(w[len(prefix) :]) for w in words if w.startswith(prefix)]
-            if numbers and numbers[0] in absent:
-                found.setdefault(numbers[0], []).append(pid)
+        rank = number(variables_of(pid) or {}, variable)
+        if rank in absent:
+            found.setdefault(rank, []).append(pid)
     return found

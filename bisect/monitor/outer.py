@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ..bisection.flags import pipeline_of
 from ..checkpoints import Checkpoint
 from ..errors import INTERNAL_ERROR, NO_SUCH_PROGRAM, NOT_ALLOWED, CannotStart
 from ..evidence.slurm_queue import is_queued
@@ -29,11 +30,13 @@ from .outer_link import OUTER_VARIABLE
 from .outer_socket import OuterSocket
 from .outside import Outside, judge_from_outside, look_from_outside, unspoken_verdict
 from .outside_report import print_answer, report_from_outside, say, write_from_outside
+from .reports import Reports
 from .stillness import Stillness
 
 TICK = 0.25  # seconds
 SAMPLE_EVERY = 1.0
 MONITORS_LIMIT = 15.0  # seconds for monitors to write and leave once the launcher has ended
+CLIENT_LIMIT = 5.0  # seconds for a client of a scheduler to end after its tasks were ended
 STOP_LIMIT = 10.0  # seconds for a launcher to end after it was told to
 PATIENT_SIGNALS = 3  # a person who presses Ctrl-C so often means it
 
@@ -66,8 +69,10 @@ class Outer:
         self._began = self._stirred = time.monotonic()
         self._sampled = self._looked = 0.0
         self._stillness = Stillness()
+        self._reports = Reports()
         self._signals = 0
         self._stopped = False
+        self._tasks: set[int] = set()  # ranks that are not below the launcher
         self._wake = asyncio.Event()
 
     async def run(self) -> int:
@@ -83,7 +88,7 @@ class Outer:
             process = self._process = self._start(ears.path)
             self._family.add_rank(process.pid)
             ears.listen(process.pid, self._wake.set, self.around.starter, self.stop, self.signalled)
-            while process.poll() is None and not self._stopped:
+            while not (_is_over(process) or self._stopped):
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), TICK)
                 self._wake.clear()
@@ -164,7 +169,7 @@ class Outer:
         around = self.around
         outside = await self._look()
         moved = outside.moved()
-        if self.heard.ranks or self._process.poll() is not None:
+        if self.heard.ranks or _is_over(self._process):
             return
         if (moved or outside.sees_nothing) and ended != "limit":
             return
@@ -180,7 +185,13 @@ class Outer:
             since,
         )
         self.verdict = judged[0]
-        await report_from_outside(around, self._ears.folder, *judged)
+        if outside.shut_out:
+            say(
+                f"PYTHONPATH was set anew for {outside.shut_out[-1]}, which tells no steps for "
+                "that: keep what is in it, PYTHONPATH=DIR:$PYTHONPATH"
+            )
+        where = await report_from_outside(around, self._ears.folder, *judged)
+        self._reports.begin(where)
         if around.on_hang == "end":
             self.stop()
 
@@ -195,6 +206,9 @@ class Outer:
     async def _look(self) -> Outside:
         mark = self._ears.path
         found = await look_from_outside(self._process.pid, self.around.expects_words, mark)
+        for pid in found.rank_of:
+            self._family.add_rank(pid)
+        self._tasks = set(found.rank_of) if found.is_elsewhere else set()
         self._looked = time.monotonic()
         return found
 
@@ -205,6 +219,7 @@ class Outer:
         if self._stopped:
             await self._end_all(process)
         await self._see_monitors_out()
+        process.poll()
         if self.around.on_hang == "end":
             self._family.spared = set()
             await asyncio.to_thread(self._family.end_for_good)
@@ -212,8 +227,12 @@ class Outer:
             process.wait(STOP_LIMIT)
         if self.verdict is None and (self.heard.failed or not self.heard.ranks):
             await self._write_unspoken(process.returncode)
+        if process.returncode and self.heard.outcome == "ok" and not self.around.expects_words:
+            status = self._status(process.returncode)
+            say(f"The command ended with status {status}, and no rank told of a failure")
         if self.around.answers and not self.around.expects_words and self.heard.run_dirs:
             print_answer(Path(self.heard.run_dirs[-1]))
+        await self._reports.finish()
 
     async def _write_unspoken(self, status: int | None) -> None:
         around = self.around
@@ -221,14 +240,21 @@ class Outer:
         note = f"no rank spoke to the watch; the command {how}"
         if self.heard.failed:
             note = "the watch failed, and the job was ended: events.jsonl has the traceback"
-        pipeline = "startup" if around.expects_words else ""
+        pipeline = pipeline_of(around.command) if around.expects_words else ""
         verdict = unspoken_verdict(around.command, pipeline, self._began, status, note)
         if self._stopped:
             verdict = replace(verdict, outcome="interrupted")
-        await write_from_outside(around, self._ears.folder, verdict)
+        where = await write_from_outside(around, self._ears.folder, verdict)
+        if verdict.outcome != "ok":
+            self._reports.begin(where)
 
     async def _end_all(self, process: subprocess.Popen[bytes]) -> None:
         self._family.spared = self._monitors()
+        if self._tasks:  # a client of a scheduler ends with them, and gives back what it had
+            self._family.end_ranks(self._tasks)
+            until = time.monotonic() + CLIENT_LIMIT
+            while not _is_over(process) and time.monotonic() < until:
+                await asyncio.sleep(0.05)
         await asyncio.to_thread(self._family.end_for_good)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(1)
@@ -254,6 +280,16 @@ class Outer:
         if launchers is None:
             return EXIT_STATUS["interrupted"]
         return launchers if launchers >= 0 else 128 - launchers
+
+
+def _is_over(process: subprocess.Popen[bytes]) -> bool:
+    """Return whether a process has ended, and leave it to be reaped: it may be a rank, whose exit
+    status its monitor can read until then.
+    """
+    if process.returncode is not None:
+        return True
+    ended = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    return os.waitid(os.P_PID, process.pid, ended) is not None
 
 
 def _cannot_start(program: str, status: int, why: str = "there is no such program") -> CannotStart:

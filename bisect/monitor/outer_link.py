@@ -14,7 +14,7 @@ OUTER_VARIABLE = "HANGBISECT_OUTER"
 STARTER_VARIABLE = "HANGBISECT_STARTER"
 
 _TOLD = {  # kinds of events, and the fields of them that are told
-    "hello": ("rank", "pid", "world_size", "at"),
+    "hello": ("rank", "pid", "at"),
     "enter": ("rank", "n", "at"),
     "phase": ("rank", "n", "name", "at"),
     "reached": ("rank", "n", "at"),
@@ -23,8 +23,6 @@ _TOLD = {  # kinds of events, and the fields of them that are told
     "begin": ("rank", "title", "at"),
     "end": ("rank", "at"),
     "quiet": ("rank",),
-    "finished": ("rank",),
-    "ended": ("rank", "status"),
     "watches": ("pid", "run_dir", "titles"),
     "verdict": ("outcome", "ends"),
     "taken back": (),

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ..bisection.flags import pipeline_of
 from ..checkpoints import Checkpoint
 from ..diagnosis.bare import bare_verdict
 from ..diagnosis.graph import WaitGraph
@@ -25,10 +26,13 @@ from ..evidence.machine import machine
 from ..evidence.sample import family, marked, stat
 from ..evidence.traffic import speed
 from ..facts import Ended, JobFacts, Look, RankFacts, Ranks, Verdict
+from ..rank.watched.names import PACKAGE_VARIABLE
+from ..rank.watched.variables import START_UP
 from ..version import VERSION
 from .newcomers import RANK_VARIABLES
 from .outer_link import OUTER_VARIABLE
 from .own_steps import SILENT
+from .tasks_of_srun import tasks
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FIND_LIMIT = 1.0  # seconds
@@ -47,17 +51,22 @@ class Outside:
     looks: dict[int, list[Look]] = field(default_factory=dict)  # by pid, oldest first
     rank_of: dict[int, int] = field(default_factory=dict)  # by the pid of a rank's own process
     parents: dict[int, int] = field(default_factory=dict)
+    # Those that have our variables, and a PYTHONPATH without the folder that starts the watch.
+    shut_out: list[int] = field(default_factory=list)
     is_elsewhere: bool = False  # the launcher is a client of who starts the ranks
 
     def find(self) -> list[int]:
         """Find the processes, and which of them are ranks; return their pids."""
         pids = [self.launcher, *sorted(family([self.launcher]))]
-        self.is_elsewhere = any(map(_is_client, pids))
+        clients = [pid for pid in pids if _is_client(pid)]
+        self.is_elsewhere = bool(clients)
         if self.is_elsewhere and self.mark:
-            started = set(marked(OUTER_VARIABLE, self.mark)) - {os.getpid()}
+            started = (marked(OUTER_VARIABLE, self.mark) | tasks(clients)) - {os.getpid()}
             pids = [*pids, *sorted(started | set(family(started)) - set(pids))]
         self.parents = {pid: found.ppid for pid in dict.fromkeys(pids) if (found := stat(pid))}
-        numbers = {pid: number for pid in pids if (number := _number(pid)) is not None}
+        environs = {pid: _environ(pid) for pid in pids}
+        self.shut_out = [pid for pid, environ in environs.items() if _is_shut_out(environ)]
+        numbers = {p: n for p, environ in environs.items() if (n := _number(environ)) is not None}
         self.rank_of = {}
         for pid in sorted(numbers, key=self._depth):
             # Workers and helpers inherit a rank's number: the topmost Python of it is the rank.
@@ -166,7 +175,7 @@ async def judge_from_outside(
     ranks = outside.facts(started)
     facts = JobFacts(
         ended=ended,
-        pipeline="startup" if outside.expects_words else "",
+        pipeline=pipeline_of(command) if outside.expects_words else "",
         command=tuple(command),
         attempt=0,
         world_size=len(ranks),
@@ -224,14 +233,18 @@ def _is_client(pid: int) -> bool:
     return any(os.fsdecode(os.path.basename(word)) in _CLIENTS for word in words)
 
 
-def _number(pid: int) -> int | None:
+def _number(environ: Mapping[str, str]) -> int | None:
     """Return the rank that a process's environment names."""
-    environ = _environ(pid)
     for variable in RANK_VARIABLES:
         value = environ.get(variable, "")
         if value.isdigit():
             return int(value)
     return None
+
+
+def _is_shut_out(environ: Mapping[str, str]) -> bool:
+    paths = environ.get("PYTHONPATH", "").split(os.pathsep)
+    return bool(environ.get(PACKAGE_VARIABLE)) and START_UP not in paths
 
 
 def _environ(pid: int) -> Mapping[str, str]:

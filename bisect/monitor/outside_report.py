@@ -32,15 +32,17 @@ async def report_from_outside(
     facts: JobFacts,
     ranks: Sequence[RankFacts],
     graph: WaitGraph,
-) -> None:
-    """Write the verdict and what it rests on, first into `folder`; then print it."""
+) -> str:
+    """Write the verdict and what it rests on, first into `folder`; then print it. Return where the
+    files are.
+    """
     files = _run_folder(around, folder)
     write_looks(files, facts, graph, ranks)
     files.write_json("verdict.json", as_json(verdict))
     where = await _published(files)
     if around.answers:
         _print(1, json.dumps(as_json(verdict), ensure_ascii=False))
-        return
+        return where
     width = terminal_width()
     state = STATES_AFTER[around.on_hang].format(
         pids=", ".join(f"{one.pid} (rank {one.rank})" for one in ranks)
@@ -48,13 +50,16 @@ async def report_from_outside(
     lines = verdict_lines(verdict, facts, ranks, run_dir=where, state=state, width=width)
     stack = culprit_stack(ranks, verdict) if width is None else []
     _print(2, "\n".join([*lines, *stack]))
+    return where
 
 
-async def write_from_outside(around: Around, folder: str, verdict: Verdict) -> None:
-    """Write a verdict that there is nothing to be said of, first into `folder`."""
+async def write_from_outside(around: Around, folder: str, verdict: Verdict) -> str:
+    """Write a verdict that there is nothing to be said of, first into `folder`. Return where the
+    files are.
+    """
     files = _run_folder(around, folder)
     files.write_json("verdict.json", as_json(verdict))
-    await _published(files)
+    return await _published(files)
 
 
 def print_answer(folder: Path) -> None:

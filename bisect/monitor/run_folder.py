@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import sys
 import time
@@ -22,6 +23,9 @@ BUSY_LIMIT = 15.0  # the same for a helper that gets on, if slowly: the machine 
 MOMENT = 0.5
 KILL_LIMIT = 0.2
 _COPY = Path(__file__).with_name("copy_run.py")
+# Of a helper that had to be left asyncio complains at the end, on the job's stderr ("Unknown child
+# process"): whether its own thread or the loop's end reaps it is a race on a busy machine.
+logging.getLogger("asyncio").setLevel(logging.ERROR)
 
 
 class RunFolder:

@@ -35,6 +35,13 @@ CALLBACK_MEETS = look(
     "Mine.on_fit_start train.py:7",
     *IN_FIT,
 )
+DECORATED = look(
+    "SyncStream.read SP/httpcore/_backends/sync.py:128",
+    "hf_hub_download SP/huggingface_hub/file_download.py:860",
+    "validate_hf_hub_args.<locals>._inner_fn SP/huggingface_hub/utils/_validators.py:88",
+    "<module> train.py:7",
+    call="recvfrom",
+)
 UNKNOWN_LIBRARY = look("low SP/acme/io.py:1", "Client.open SP/acme/api.py:2", "step train.py:3")
 NVIDIA_SMI = look(
     "Popen.communicate STD/subprocess.py:1209",
@@ -56,6 +63,7 @@ MAKEDIRS = look("makedirs <frozen os>:225", "logs OURS/pipelines/script_steps.py
         (RECV, "requests.get", "fit"),
         (CALLBACK, "pytorch_lightning.Trainer.fit", "callbacks"),
         (CALLBACK_MEETS, "torch.distributed.barrier", "callbacks"),
+        (DECORATED, "huggingface_hub.hf_hub_download", "hub"),
         (UNKNOWN_LIBRARY, "acme.api.Client.open", "fit"),
         (NVIDIA_SMI, "subprocess.run", "fit"),
         (MAKEDIRS, "os.makedirs", "fit"),

@@ -76,6 +76,17 @@ def test_the_rank_that_left_the_loop_is_named_not_the_one_that_goes_on() -> None
     assert "uneven batches" in found.sentence
 
 
+def test_the_condition_that_ends_a_loop_does_not_accuse_who_goes_on() -> None:
+    backward = Call("backward", "t.py:18", group="", condition="not left before by: if n >= most")
+    first = [Call("ddp", "t.py:9"), *[backward] * 3]
+    for culprit in (0, 1):
+        programs = [[*first, backward], [*first, backward]]
+        programs[culprit][-1] = END
+        found = mismatch([rank(n, program, 4) for n, program in enumerate(programs)])
+        assert found is not None
+        assert (found.kind, found.ranks) == ("uneven", (culprit,))
+
+
 def test_a_backward_that_is_not_the_first_call_without_a_group_cuts_no_log_off() -> None:
     makes = Call("init_process_group", "train.py:8", group="")
     wrapped, backward = Call("ddp", "train.py:20"), Call("backward", "train.py:44", group="")

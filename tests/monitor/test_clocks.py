@@ -10,6 +10,7 @@ from hangbisect.monitor.clocks import (
     Limits,
     asking_until,
     deadline,
+    has_got_on,
     overdue,
     patience,
     wants_another_look,
@@ -48,6 +49,15 @@ def test_a_timeout_for_all_or_for_one_checkpoint_is_the_deadline() -> None:
     by_name = Limits({"": 5.0, "wandb_logger": 8.0}, stall=1000.0)
     assert clock(members, 15.1, by_name) is None
     assert clock(members, 18.1, by_name) == "late"
+
+
+def test_a_step_of_training_that_it_tells_of_is_getting_on_and_a_line_is_not() -> None:
+    members = at_step(12, at=10.0)
+    assert has_got_on(members.by_rank[0], since=9.0)
+    members.apply(0, {"t": "line", "text": "still here", "at": 20.0})
+    assert not has_got_on(members.by_rank[0], since=15.0)
+    members.apply(0, {"t": "pulse", "step": 7, "at": 21.0})
+    assert has_got_on(members.by_rank[0], since=15.0)
 
 
 def test_in_lockstep_the_clock_begins_when_the_last_rank_left_the_step_before() -> None:

@@ -45,14 +45,14 @@ def test_every_script_stands_alone_and_says_what_is_right() -> None:
         assert not re.search(r"hangbisect|\bbisect\b", script.source), script.name
         assert script.title.endswith((".", ")")), script.title
         assert (script.world or "nothing") in script_worlds.WORLDS, script.world
-        assert any("train.py" in word for word in (*script.command, *script.files.values()))
+        assert any("train" in word for word in (*script.command, *script.files.values()))
         assert not script.truth.waiting & frozenset().union(*script.truth.culprits), script.name
         compile(script.source, script.name, "exec")
 
 
 def test_the_shelf_has_hangs_of_each_flavour_and_healthy_ones() -> None:
     hangs = [script for script in SHELF if script.truth.outcome == "hang"]
-    assert {script.flavour for script in hangs} == set(script_shelf.FLAVOURS.values())
+    assert {script.flavour for script in hangs} == {*script_shelf.FLAVOURS.values()} - {"plain Python"}
     assert len(hangs) >= 40
     assert {"ddp", "lightning", "trainer", "accelerate"} <= {
         script.name.partition("_")[0] for script in SHELF if "quick_start" in script.name

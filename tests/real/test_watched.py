@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jobs
 import pytest
+import script_jobs
+import script_shelf
+from compared_starts import compared
 from hangbisect.rank.watched.variables import variables
-from quick_starts import QUICK_STARTS, QuickStart
-
-DEADLINE = 150.0  # seconds for a job, on a busy machine
-Start = Callable[..., "subprocess.Popen[str]"]
-BY_NAME = {quick.name: quick for quick in QUICK_STARTS}
+from script_shelf import Script, Truth
 
 PUT_BACK = """
 import sys
@@ -51,10 +47,12 @@ finders = [type(finder).__module__ for finder in sys.meta_path]
 print(len(ours) > 5, after, hooks, [name for name in finders if "after_import" in name])
 """
 OWN = """
-import hangbisect, torch, stepping
+import hangbisect
 
-with hangbisect.step("index"):
+with hangbisect.step("index"):  # before any library that the watch knows
+    import stepping
     stepping.build()
+stepping.Index()
 try:
     stepping.fail()
 except ValueError:
@@ -63,38 +61,39 @@ except ValueError:
 STEPPING = """
 def build(): return 1
 def fail(): raise ValueError
+class Index:
+    def __init__(self): self.built = build()
 """
+NAMED = "stepping:build,stepping:fail,stepping:Index,stepping:biuld,elsewhere:build"
+# What the watch might spoil for a program.
+PROGRAMS = [one.name for one in script_shelf.chosen(["program_"])]
 
 
-def run(
-    start: Start, quick: QuickStart, folder: Path, watched: bool, **more: str
-) -> tuple[int, str, str]:
-    """Return status, stdout and stderr of a script."""
-    folder.mkdir(exist_ok=True)
-    (folder / "train.py").write_text(quick.source, encoding="utf-8")
-    environ = {n: v for n, v in os.environ.items() if not n.startswith("HANGBISECT_")}
-    environ |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+def ended(script: Script, folder: Path, watched: bool = True, **more: str) -> jobs.Ended:
+    """Return how a script ended; its run folder is `folder`."""
+    environment = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", **more}
     if watched:
-        environ |= {**variables({"run-dir": str(folder.parent / "run")}, environ), **more}
-    process = start(*quick.command, cwd=folder, env=environ)
-    out, err = process.communicate(timeout=DEADLINE)
-    if watched:
-        _until_the_watch_has_gone(folder.parent)
-    return process.returncode, out, err
+        environment |= variables({"run-dir": str(folder)}, jobs.clean_environ())
+    with script_jobs.started(script, environment=environment) as running:
+        assert running.wait_until_gone(script.limit) is not None, running.said()
+        return running.end(1)
 
 
-def _until_the_watch_has_gone(folder: Path) -> None:
-    """Wait until the monitors have removed what they needed."""
-    jobs = {event["job"] for event in told(folder, "hello")}
-    end = time.monotonic() + DEADLINE
-    while any(Path("/dev/shm", f"hangbisect-{job}").exists() for job in jobs):
-        assert time.monotonic() < end, f"the monitor of {jobs} does not end"
-        time.sleep(0.05)
+def shelved(name: str) -> Script:
+    return script_shelf.load(script_shelf.FOLDER / f"{name}.py")
+
+
+def written(source: str, folder: Path, **files: str) -> Script:
+    """Return a script with that source, and others beside it by name."""
+    file = folder / "written.py"
+    file.write_text(source, encoding="utf-8")
+    others = {f"{name}.py": text for name, text in files.items()}
+    return Script(file, "", ("python", "train.py"), Truth("ok"), files=others)
 
 
 def told(folder: Path, kind: str) -> list[dict[str, Any]]:
     """Return the events of a kind that ranks told."""
-    lines = (folder / "run" / "events.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (folder / "events.jsonl").read_text(encoding="utf-8").splitlines()
     return [event for event in map(json.loads, lines) if event["t"] == kind]
 
 
@@ -103,74 +102,61 @@ def begun(folder: Path, rank: int) -> list[str]:
     return [event["step"] for event in told(folder, "begin") if event["rank"] == rank]
 
 
-def test_a_training_prints_what_it_does_without_us_and_its_steps_are_told(
-    start: Start, tmp_path: Path
-) -> None:
-    quick = BY_NAME["torch DDP"]
-    plain = run(start, quick, tmp_path / "job", watched=False)
-    watched = run(start, quick, tmp_path / "job", watched=True)
-    assert watched[:2] == plain[:2] == (0, plain[1])
+def test_a_training_prints_what_it_does_without_us_and_its_steps_are_told(tmp_path: Path) -> None:
+    script = shelved("ddp_quick_start")
+    both = compared(script, lambda watched: ended(script, tmp_path, watched))
+    assert not both.differences, "\n".join(both.differences)
     for rank in (0, 1):
         steps = begun(tmp_path, rank)
         assert steps == sorted(set(steps), key=steps.index)
-        wanted = ["import_torch", "process_group", "ddp", "data_workers", "first_batch"]
-        wanted += ["first_backward", "first_step", "first_all_reduce"]
+        wanted = ["import_torch", "process_group", "ddp", "first_backward", "first_step"]
         assert [step for step in steps if step in wanted] == wanted
-    ended = {(event["rank"], event["step"], event["k"]) for event in told(tmp_path, "end")}
-    assert ended == {(e["rank"], e["step"], e["k"]) for e in told(tmp_path, "begin")}
+    over = {(event["rank"], event["step"], event["k"]) for event in told(tmp_path, "end")}
+    assert over == {(e["rank"], e["step"], e["k"]) for e in told(tmp_path, "begin")}
     assert {event["rank"] for event in told(tmp_path, "quiet")} == {0, 1}
-    assert "barrier" not in begun(tmp_path, 0)  # past the first steps it is silent
 
 
-@pytest.mark.parametrize("name", ["raises", "exits with 3"])
-def test_a_script_ends_and_complains_as_without_us(name: str, start: Start, tmp_path: Path) -> None:
-    quick = BY_NAME[name]
-    plain = run(start, quick, tmp_path / "job", watched=False)
-    status, out, err = run(start, quick, tmp_path / "job", watched=True)
-    assert (status, out) == plain[:2] == (quick.status, "")
-    assert plain[2] in "".join(
-        line for line in err.splitlines(keepends=True) if "[R0/1]" not in line
-    )
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_does_and_says_what_it_does_without_us(name: str, tmp_path: Path) -> None:
+    script = shelved(name)
+    both = compared(script, lambda watched: ended(script, tmp_path, watched))
+    assert not both.differences, "\n".join(both.differences)
+    assert told(tmp_path, "hello"), "it was not watched"
 
 
-def test_ranks_that_are_spawned_are_known_when_they_join_a_group(
-    start: Start, tmp_path: Path
-) -> None:
-    status, out, err = run(start, BY_NAME["torch spawn"], tmp_path / "job", watched=True)
-    assert (status, out) == (0, "sum 3.0\ndone\n"), err
+def test_ranks_that_are_spawned_are_known_when_they_join_a_group(tmp_path: Path) -> None:
+    done = ended(shelved("spawn_quick_start"), tmp_path)
+    assert done.status == 0, done.err
     joined = [event for event in told(tmp_path, "hello") if event["world_size"] == 2]
     assert sorted(event["rank"] for event in joined) == [0, 1]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pytorch_lightning") is None, reason="no Lightning")
-def test_lightning_starts_its_other_ranks_and_each_is_known(start: Start, tmp_path: Path) -> None:
-    quick = BY_NAME["Lightning, its own launch"]
-    status, out, err = run(start, quick, tmp_path / "job", watched=True)
-    assert status == 0, err
-    assert out.startswith("[('rate', 0.1), ('width', 4)] 7\n")
+def test_lightning_starts_its_other_ranks_and_each_is_known(tmp_path: Path) -> None:
+    done = ended(shelved("lightning_module_quick_start"), tmp_path)
+    assert done.status == 0, done.err
+    assert done.out.startswith("[('rate', 0.1), ('width', 4)] 7\n")
     assert {event["rank"] for event in told(tmp_path, "hello")} == {0, 1}
     for rank in (0, 1):
         steps = begun(tmp_path, rank)
         wanted = ["lightning_module", "data_module", "trainer", "fit", "setup_environment"]
         assert [step for step in steps if step in wanted] == wanted
-    assert "CHECKPOINT 11: Trainer ready" in err
+    assert "CHECKPOINT 11: Trainer ready" in done.err
     groups = [event for event in told(tmp_path, "begin") if event["step"] == "process_group"]
     assert [event["depth"] for event in groups] == [2, 2]  # inside fit and setup_environment
 
 
-def test_past_the_first_steps_everything_is_as_without_us(start: Start, tmp_path: Path) -> None:
-    quick = QuickStart("put back", BY_NAME["raises"].command, PUT_BACK)
-    status, out, err = run(start, quick, tmp_path / "job", watched=True)
-    assert (status, out) == (0, "True [] [] []\n"), err
+def test_past_the_first_steps_everything_is_as_without_us(tmp_path: Path) -> None:
+    done = ended(written(PUT_BACK, tmp_path), tmp_path / "run")
+    assert (done.status, done.out) == (0, "True [] [] []\n"), done.err
 
 
-def test_steps_that_a_script_names_itself_are_told(start: Start, tmp_path: Path) -> None:
-    quick = QuickStart("own", BY_NAME["raises"].command, OWN)
-    (tmp_path / "job").mkdir()
-    (tmp_path / "job" / "stepping.py").write_text(STEPPING, encoding="utf-8")
-    named = {"HANGBISECT_STEP": "stepping:build,stepping:fail"}
-    status, out, err = run(start, quick, tmp_path / "job", watched=True, **named)
-    assert (status, out) == (0, "failed\n"), err
-    assert begun(tmp_path, 0)[-3:] == ["index", "build", "fail"]
-    (failed,) = [event["step"] for event in told(tmp_path, "end") if event["failed"]]
+def test_steps_that_a_script_names_itself_are_told(tmp_path: Path) -> None:
+    script = written(OWN, tmp_path, stepping=STEPPING)
+    done = ended(script, tmp_path / "run", HANGBISECT_STEP=NAMED)
+    assert (done.status, done.out) == (0, "failed\n"), done.err
+    assert begun(tmp_path / "run", 0) == ["index", "build", "Index", "build", "fail"]
+    (failed,) = [event["step"] for event in told(tmp_path / "run", "end") if event["failed"]]
     assert failed == "fail"
+    assert "--step stepping:biuld: stepping has no 'biuld'; did you mean 'build'?" in done.err
+    assert "--step elsewhere:build: elsewhere was never imported" in done.err

@@ -94,12 +94,18 @@ CAUSES = (
         title="a part of the model is on the device meta: it has no data",
         signs=(need(_on_meta, 0.9),),
         why="device_map or init_empty_weights left parameters on meta, for they are to be loaded "
-        "or offloaded later; training and gradient checkpointing need them for real.",
+        "or offloaded later; training, LoRA's adapters and gradient checkpointing need them for "
+        "real.",
         avoid=(
             "device_map=None and model.to(device): the model must fit on the GPU",
             "FSDP or ZeRO-3 for what does not fit, in place of CPU offload by device_map",
         ),
-        references=("meta-pytorch/opacus#737", "zai-org/ChatGLM2-6B#254"),
+        toggles=(("device_map", "none"),),
+        references=(
+            "ymcui/Chinese-LLaMA-Alpaca#734",
+            "meta-pytorch/opacus#737",
+            "zai-org/ChatGLM2-6B#254",
+        ),
         outcomes=("crash",),
     ),
     KnownCause(

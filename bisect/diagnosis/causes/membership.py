@@ -154,6 +154,9 @@ def _others_go_on(scene: Scene) -> Found | None:
 
 def _left_with_failure(scene: Scene) -> Found | None:
     """A rank failed or was killed, and the others were not ended."""
+    everybody = all(facts.left for facts in scene.ranks)
+    if scene.job.ended == "interrupted" and everybody:  # all were told to go
+        return None
     for facts in scene.ranks:
         if facts.left and not facts.finished and facts.status not in (None, 0):
             how = f"with status {facts.status}"

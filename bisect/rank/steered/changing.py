@@ -12,6 +12,7 @@ from ...steering import IN_CODE
 from ..after_import import after_import
 from ..torch_functions import parameters
 from ..torch_functions import replace as replace_torchs
+from ..tracebacks import without_our_frame
 from ..watched.wrapping import HIDDEN
 from .call import Call, Said
 from .row import Row
@@ -59,9 +60,7 @@ class _Steering:
             try:
                 return function(*made.args, **made.kwargs)
             except BaseException as error:
-                # Raised again without our own frame, which Python has just added.
-                if error.__traceback__ is not None:
-                    error.__traceback__ = error.__traceback__.tb_next
+                without_our_frame(error)
                 raise
 
         call.__code__ = call.__code__.replace(co_filename=HIDDEN)

@@ -6,7 +6,7 @@ anything.
 
 from __future__ import annotations
 
-from . import groups, loaders, models, runs, trainers
+from . import generating, groups, loaders, models, runs, trainers
 from .reached import reached
 from .row import Row
 
@@ -18,6 +18,7 @@ _LOADERS = (
 _LIGHTNING = ("lightning.pytorch", "pytorch_lightning")
 _FABRIC = ("lightning.fabric", "lightning_fabric")
 _MODEL = "transformers.modeling_utils:PreTrainedModel"
+_GENERATE = "transformers.generation.utils:GenerationMixin.generate"
 _IN_GROUPS = (
     *("nccl_p2p_disable", "nccl_ib_disable", "nccl_shm_disable", "nccl_nvls_enable"),
     *("nccl_socket_ifname", "gloo_socket_ifname", "torch_distributed_debug"),
@@ -48,6 +49,8 @@ TABLE: tuple[Row, ...] = (
     Row("generation_config",
         "transformers.generation.configuration_utils:GenerationConfig.from_pretrained",
         models.generation_config),
+    Row("max_new_tokens", _GENERATE, generating.max_new_tokens),
+    Row("do_sample", _GENERATE, generating.do_sample),
     Row("gradient_checkpointing", f"{_MODEL}.activation_checkpointing_enable",
         models.gradient_checkpointing),
     Row("gradient_checkpointing", f"{_MODEL}.gradient_checkpointing_enable",

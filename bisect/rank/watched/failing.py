@@ -27,13 +27,9 @@ def listen(hear: Hear) -> None:
 
 def summary(error: BaseException) -> str:
     """Return an error in a line: its kind, its words, and where it was raised."""
-    import traceback
-
-    words = traceback.format_exception_only(error)[-1].strip().splitlines()[0]
-    frames = traceback.extract_tb(error.__traceback__)
-    if not frames:
-        return words
-    return f"{words} ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})"
+    place = _raised_at(error.__traceback__)
+    where = f" ({os.path.basename(place[0])}:{place[1]})" if place else ""
+    return _words(error) + where
 
 
 def whole(error: BaseException) -> str:
@@ -41,3 +37,22 @@ def whole(error: BaseException) -> str:
     import traceback
 
     return "".join(traceback.format_exception(error))
+
+
+def _words(error: BaseException) -> str:
+    # Python ends itself by SIGINT after an interruption that nobody caught, unless anything calls
+    # eval() with a text meanwhile: that forgets it. To import `traceback` is to do so.
+    if isinstance(error, KeyboardInterrupt):
+        return type(error).__name__
+    import traceback
+
+    return traceback.format_exception_only(error)[-1].strip().splitlines()[0]
+
+
+def _raised_at(traceback: TracebackType | None) -> tuple[str, int] | None:
+    """Return the file and line of the innermost frame."""
+    if traceback is None:
+        return None
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback.tb_frame.f_code.co_filename, traceback.tb_lineno

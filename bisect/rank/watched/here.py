@@ -9,11 +9,12 @@ from dataclasses import replace
 
 from ..claims import DIALECTS, number
 from ..place import FOLDER_VARIABLE, JOB_VARIABLE, Place, find_place
+from .captured import classes
 from .failing import listen
-from .names import CLAIM_VARIABLE, STEP_VARIABLE
+from .names import CAPTURE_VARIABLE, CLAIM_VARIABLE, STEP_VARIABLE
+from .own_functions import own_rows
 from .rank_side import PROCESS_GROUP, RankSide
 from .role import Role, Seen, read_claim, role
-from .row import Row
 from .table import TABLE
 
 CURRENT: RankSide | None = None  # of this process
@@ -64,7 +65,9 @@ def _be_a_rank(place: Place, trains: bool) -> None:
     if place.launcher is None and not place.joined:
         place = replace(place, job=_own_job())
     # Before the log of collectives, which counts the frames between it and the script.
-    side.install((*own_rows(os.environ.get(STEP_VARIABLE, "")), *TABLE))
+    side.install(TABLE)
+    side.install_own(own_rows(os.environ.get(STEP_VARIABLE, "")))
+    side.install_captures(classes(os.environ.get(CAPTURE_VARIABLE, "")))
     side.count_steps()
     side.speak(place, trains, is_certain=place.launcher is not None or place.joined)
 
@@ -102,14 +105,3 @@ def _look() -> tuple[Place, Role]:
         launcher=place.launcher_pid,
     )
     return place, role(seen)
-
-
-def own_rows(text: str) -> list[Row]:
-    """Return a row for each of a user's own functions: "my.module:function,..." (--step)."""
-    rows = []
-    for word in text.split(","):
-        module, _, function = word.strip().partition(":")
-        if module and function:
-            title = f"{function} done"
-            rows.append(Row(f"{module}.{function}", word.strip(), function, title, "", None))
-    return rows

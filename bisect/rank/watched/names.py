@@ -9,6 +9,7 @@ PATH_VARIABLE = "HANGBISECT_PATH"
 STEADY_VARIABLE = "HANGBISECT_STEADY"
 KEEP_WATCHING_VARIABLE = "HANGBISECT_KEEP_WATCHING"
 STEP_VARIABLE = "HANGBISECT_STEP"
+CAPTURE_VARIABLE = "HANGBISECT_CAPTURE"
 # The variables by which launchers number ranks (claims.py).
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK")
 # The packages of the table of known calls (table.py) that are not Python's own.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from types import TracebackType
 from typing import Any
@@ -22,8 +23,7 @@ class step:
 
     def __enter__(self) -> step:
         """The step begins."""
-        here = sys.modules.get(f"{__package__}.here")
-        side = getattr(here, "CURRENT", None)
+        side = _side()
         self._end = side.begin(self._row) if side is not None else None
         return self
 
@@ -36,3 +36,15 @@ class step:
         """The step ends."""
         if self._end is not None:
             self._end(error)
+
+
+def _side() -> Any:
+    """Return this process's side of the watch; None where there is no watch, or this is no rank."""
+    start: Any = sys.modules.get(f"{__package__}.start")
+    if start is None:
+        return None
+    here = f"{__package__}.here"
+    if getattr(sys.modules.get(here), "CURRENT", None) is None:
+        with contextlib.suppress(Exception):  # whatever fails of ours, the script runs
+            start.train()  # before any library that we know
+    return getattr(sys.modules.get(here), "CURRENT", None)

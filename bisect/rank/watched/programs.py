@@ -11,7 +11,7 @@ LAUNCHERS = {
     *("accelerate.commands.launch", "accelerate.commands.accelerate_cli", "accelerate-launch"),
     *("deepspeed.launcher.runner", "deepspeed.launcher.launcher_helper", "ds", "dsr"),
     *("torch.distributed.launcher", "torchx", "torchx.apps", "fabric", "lightning_fabric.cli"),
-    *("mpiexec", "ray", "horovodrun"),
+    *("mpiexec", "orterun", "ray", "horovodrun"),
 }
 _OURS = {"bisect", "hangbisect", "bisect.__main__", "hangbisect.__main__"}
 

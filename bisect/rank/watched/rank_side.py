@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import os
@@ -15,7 +16,10 @@ from typing import TYPE_CHECKING, Any
 from ..after_import import after_import, before_import, wait_no_more
 from ..place import Place, find_place
 from ..torch_functions import Undo
+from .captured import listen_to
+from .constructors import until_constructed
 from .names import CLAIM_VARIABLE, KEEP_WATCHING_VARIABLE, STEADY_VARIABLE
+from .own_functions import as_defined
 from .role import Claim
 from .row import Row
 from .steps import Steps
@@ -56,6 +60,43 @@ class RankSide:
                 by_module.setdefault(row.module, []).append(row)
         for module, calls in by_module.items():
             self._after_import(module, functools.partial(self._put, calls))
+
+    def install_own(self, rows: Sequence[Row]) -> None:
+        """Put a step around each function that the user named; say so where there is none."""
+        for row in rows:
+            self._after_import(row.module, functools.partial(self._put_own, row))
+        if rows:
+            atexit.register(self._say_unused, rows)
+
+    def _say_unused(self, rows: Sequence[Row]) -> None:
+        if self.voice is not None and os.getpid() == self.pid:
+            for row in rows:
+                if row.module not in sys.modules:
+                    self.voice.lines.say(f"--step {row.where}: {row.module} was never imported")
+
+    def _put_own(self, row: Row, module: ModuleType) -> None:
+        with contextlib.suppress(Exception):
+            found, before = as_defined(row, module), len(self._undo)
+            if isinstance(found, Row):
+                self._put([found], module)
+                found = "" if len(self._undo) > before else f"--step {row.where}: it is no function"
+            if found and not self.is_over and self.voice is not None:
+                self.voice.lines.say(found)
+
+    def install_captures(self, classes: Iterable[tuple[str, str]]) -> None:
+        """Have what is made of each class (module, name) listen to `hangbisect capture`."""
+        for module, name in classes:
+            self._after_import(module, functools.partial(self._capture, name))
+
+    def _capture(self, name: str, module: ModuleType) -> None:
+        with contextlib.suppress(Exception):
+            undo = None if self.is_over else listen_to(module, name, self._say)
+            if undo is not None:
+                self._undo.append(undo)
+
+    def _say(self, sentence: str) -> None:
+        if self.voice is not None and os.getpid() == self.pid:
+            self.voice.lines.say(sentence)
 
     def _put(self, rows: Sequence[Row], module: ModuleType) -> None:
         if self.is_over:
@@ -108,7 +149,11 @@ class RankSide:
             self._join(args, kwargs)
         if self.steps is None or (row.when is not None and not _is(row, args)):
             return None
-        return self.begin(row)
+        end = self.begin(row)
+        if end is not None and row.is_constructor:
+            with contextlib.suppress(Exception):
+                end = until_constructed(end, args[0], sys._getframe(2))
+        return end
 
     def begin(self, row: Row) -> Callable[[BaseException | None], None] | None:
         """A step begins; return what is to be called at its end, None if it is none. Raises

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
 
 # Programs that start what follows elsewhere, with other variables than their own.
 _ELSEWHERE = {
@@ -12,43 +14,107 @@ _ELSEWHERE = {
     "kubectl": "a pod has variables of its own",
     "sudo": "sudo takes most variables away",
 }
+# Programs that do so with one of these flags.
+_WITH_FLAGS = {
+    **dict.fromkeys(
+        ("apptainer", "singularity"), ("-e", "--cleanenv", "-c", "--contain", "-C", "--containall")
+    ),
+    **dict.fromkeys(("su", "runuser"), ("-", "-l", "--login")),
+    "env": ("-", "-i", "--ignore-environment"),
+}
+_MPI = ("mpirun", "mpiexec", "orterun")
+_HOSTS = ("-H", "-host", "--host", "-hostfile", "--hostfile", "-machinefile", "--machinefile")
 _SLURM = ("srun", "sbatch", "salloc")
 _PYTHON = ("python", "python3")
+_SETS_PATH = re.compile(r"(?:^|[\s;&|(])PYTHONPATH=")  # also in what a shell is given by -c
+_KEEPS_PATH = re.compile(r"PYTHONPATH=\S*\$\{?PYTHONPATH")
+_STARTS = re.compile(r"(python|torchrun|accelerate|deepspeed|mpirun|srun|uv|conda)\b|.*\.(py|sh)$")
+# Flags of Python by which no start-up of ours is read, and what it says of itself then.
+_CLOSED = {"I": "reads no variables", "E": "reads no variables", "S": "runs no start-up files"}
 
 
-def why_unreached(command: Sequence[str]) -> str:
+def why_unreached(command: Sequence[str], environ: Mapping[str, str] = os.environ) -> str:
     """Return, in a sentence with the next step, why the ranks of a command may not be reached by
-    variables; "" where nothing speaks against it.
+    variables; "" where nothing speaks against it. `environ` is that in which it is started.
     """
-    names = [os.path.basename(word) for word in command]
-    for at, name in enumerate(names):
-        if name in _ELSEWHERE:
+    for at, word in enumerate(command):
+        name, words = os.path.basename(word), command[at + 1 :]
+        if said := _elsewhere(name, words) or _by_slurm(name, word, words, environ):
+            return said
+        if name in _MPI and (flag := _other_hosts(words)):
             return (
-                f"{_ELSEWHERE[name]}: what {name} starts may not be reached. Put `hangbisect run "
-                f"--` in front of the command inside it; from here only {name} itself is seen."
+                f"{name} {flag}: on another machine it sets only variables that -x names. Put "
+                "`-m bisect watch` there in front of the script: python -m bisect watch train.py."
             )
-        exports = _exports(command[at + 1 :]) if name in _SLURM else None
-        if exports is not None:
+        if name.startswith(_PYTHON) and (letter := _closed(words)):
             return (
-                f"--export={exports} keeps variables from {name}'s tasks. Put `hangbisect run --` "
-                "in front of the command that a task runs, or use --export=ALL."
+                f"{name} -{letter} {_CLOSED[letter]}: its ranks are seen from outside alone. Leave "
+                f"out -{letter}, or look when it hangs: hangbisect attach."
             )
-        if name == "sbatch" and not _is_our_launcher(command[at]):
+        if _SETS_PATH.search(word) and not _KEEPS_PATH.search(word):
             return (
-                "sbatch returns once the job is queued. Put `hangbisect run --` in the batch "
-                "script, in front of its srun or torchrun."
+                "PYTHONPATH is set anew in the command, and the watch comes by it. Set it before: "
+                "PYTHONPATH=DIR hangbisect run -- ..., or keep it: PYTHONPATH=DIR:$PYTHONPATH."
             )
-        if name.startswith(_PYTHON) and (flag := _closed(command[at + 1 :])):
-            return (
-                f"{name} {flag} reads no variables: its ranks are seen from outside alone. Leave "
-                f"out {flag}, or look when it hangs: hangbisect attach."
-            )
+        of_python = at and os.path.basename(command[at - 1]).startswith(_PYTHON)
+        if word.endswith(".py") or word == "-m" or (word == "-c" and of_python):
+            break  # what follows is the script's
+    return ""
+
+
+def _elsewhere(name: str, words: Sequence[str]) -> str:
+    if name in _ELSEWHERE:
+        return (
+            f"{_ELSEWHERE[name]}: what {name} starts may not be reached. Put `hangbisect run --` "
+            f"in front of the command inside it; from here only {name} itself is seen."
+        )
+    flags = _WITH_FLAGS.get(name, ())
+    own = takewhile(lambda word: not _STARTS.match(os.path.basename(word)), words)
+    flag = next((word for word in own if word in flags), "")
+    if not flag:
+        return ""
+    return (
+        f"{name} {flag} takes variables away: what it starts may not be reached. Put `hangbisect "
+        f"run --` behind it, in front of the command that it starts, or leave out {flag}."
+    )
+
+
+def _other_hosts(words: Sequence[str]) -> str:
+    """Return the flag by which other machines are named, "" without one."""
+    for at, word in enumerate(words):
+        if word in _HOSTS and not "".join(words[at + 1 : at + 2]).startswith("localhost"):
+            return word
+    return ""
+
+
+def _by_slurm(name: str, path: str, words: Sequence[str], environ: Mapping[str, str]) -> str:
+    exports = _exports(words) if name in _SLURM else None
+    if exports is not None:
+        return (
+            f"--export={exports} keeps variables from {name}'s tasks. Put `hangbisect run --` in "
+            "front of the command that a task runs, or use --export=ALL."
+        )
+    inherited = environ.get("SLURM_EXPORT_ENV", "ALL")  # of sbatch --export: srun's default
+    if name == "srun" and not _says_export(words) and "ALL" not in inherited.split(","):
+        return (
+            f"SLURM_EXPORT_ENV={inherited} keeps variables from srun's tasks: the job was "
+            "submitted with --export. Use srun --export=ALL."
+        )
+    if name == "sbatch" and not _is_our_launcher(path):
+        return (
+            "sbatch returns once the job is queued. Put `hangbisect run --` in the batch script, "
+            "in front of its srun or torchrun."
+        )
     return ""
 
 
 def _is_our_launcher(word: str) -> bool:
     """Return whether it is an executable of launchers/, which waits for the job."""
     return os.path.basename(os.path.dirname(word)) == "launchers"
+
+
+def _says_export(words: Sequence[str]) -> bool:
+    return any(word.partition("=")[0] == "--export" for word in words)
 
 
 def _exports(words: Sequence[str]) -> str | None:
@@ -65,10 +131,20 @@ def _exports(words: Sequence[str]) -> str | None:
 
 
 def _closed(words: Sequence[str]) -> str:
-    """Return the flag by which Python ignores its environment, "" without one."""
+    """Return the letter of the flag by which Python reads nothing of ours, "" without one."""
+    skip = False
     for word in words:
-        if not word.startswith("-") or word in ("-", "-c", "-m") or word.startswith("--"):
+        if skip:
+            skip = False
+            continue
+        if not word.startswith("-") or word == "-" or word.startswith("--"):
             return ""
-        if flag := next((f"-{letter}" for letter in "IE" if letter in word), ""):
-            return flag
+        for at, letter in enumerate(word[1:], 1):
+            if letter in "XW":  # what follows is its value
+                skip = at == len(word) - 1
+                break
+            if letter in _CLOSED:
+                return letter
+            if letter in "cm":
+                return ""
     return ""

@@ -46,6 +46,7 @@ def settings(place: Place, environ: Mapping[str, str] = os.environ) -> dict[str,
         # The job's stdout is its own: the process around the launcher prints what --json asks for.
         "json": False,
         "plain": args.plain,
+        "on_terminal": os.isatty(1),
         "sum_up": False,
         "keep": [],
         "outcome_pipe": None,

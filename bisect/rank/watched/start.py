@@ -15,6 +15,7 @@ import sys
 from ...steering import VARIABLE as STEER_VARIABLE
 from ..after_import import before_import
 from .names import (
+    CAPTURE_VARIABLE,
     CLAIM_VARIABLE,
     PACKAGE_VARIABLE,
     PACKAGES,
@@ -24,6 +25,7 @@ from .names import (
 from .programs import is_launcher, is_ours, program
 
 _PID = os.getpid()
+_waits: list[bool] = []  # whether this process may become a rank
 _OF_MULTIPROCESSING = "--multiprocessing-fork"  # on what it spawns (multiprocessing/spawn.py)
 
 
@@ -46,20 +48,26 @@ def begin() -> None:
             return
     own = [word.partition(".")[0].partition(":")[0] for word in _own_words()]
     for package in {*PACKAGES, *own} - {"", "__main__"}:
-        before_import(package, _train)
+        before_import(package, train)
+    _waits.append(True)
 
 
 def _own_words() -> list[str]:
-    return [word.strip() for word in os.environ.get(STEP_VARIABLE, "").split(",")]
+    named = (os.environ.get(name, "") for name in (STEP_VARIABLE, CAPTURE_VARIABLE))
+    return [word.strip() for text in named for word in text.split(",")]
 
 
-def _train() -> None:
-    """A library that we know is about to be imported: this process is more than a starter."""
+def train() -> None:
+    """A library that we know is about to be imported, or a step of the script's own begins: this
+    process is more than a starter. Where it was decided otherwise nothing is done.
+    """
+    if not _waits:
+        return
     try:
         from . import here
 
         is_child = os.getpid() != _PID or _OF_MULTIPROCESSING in sys.argv
-        here.train(is_child, _train)
+        here.train(is_child, train)
     except Exception as error:
         if os.environ.get("HANGBISECT_DEBUG"):
             sys.stderr.write(f"hangbisect: this rank is not watched: {error!r}\n")

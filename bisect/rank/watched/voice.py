@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from dataclasses import asdict, replace
@@ -17,6 +18,7 @@ from .failing import summary, whole
 from .settings import MANY_RANKS, settings
 from .variables import monitors_python
 
+INTERRUPTED = 128 + signal.SIGINT  # exit status
 PULSE_EVERY = 1.0  # seconds between two words of a training that goes on
 
 
@@ -91,8 +93,11 @@ class Voice:
     def failed(self, error: BaseException) -> None:
         """Nobody caught it: say so, and how it ends."""
         words = summary(error)
-        status = None if isinstance(error, KeyboardInterrupt) else 1
-        self.link.leaving(status, words, traceback=whole(error))
+        if isinstance(error, KeyboardInterrupt):  # no fault of the script's
+            self.link.leaving(INTERRUPTED)
+            self.lines.say(f"Interrupted: {words}")
+            return
+        self.link.leaving(1, words, traceback=whole(error))
         self.lines.say(f"FAILED: {words}")
 
     def quiet(self) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hangbisect.rank.steered import groups, loaders, models, runs, trainers
+from hangbisect.rank.steered import generating, groups, loaders, models, runs, trainers
 from hangbisect.rank.steered.call import Call, Said
 from hangbisect.steering import ASKED
 
@@ -202,6 +203,17 @@ def test_a_model_on_one_device_stays_there(given: Any) -> None:
     one = call(device_map=given)
     assert models.device_map(one, "none") == Said("none")
     assert one.kwargs["device_map"] == given
+
+
+def test_a_script_generates_fewer_tokens_however_it_says_how_many() -> None:
+    given = call(max_new_tokens=2000)
+    assert generating.max_new_tokens(given, "256") == Said("2000")
+    assert given.kwargs["max_new_tokens"] == 256
+    by_config = call(generation_config=SimpleNamespace(max_new_tokens=64, do_sample=True))
+    assert generating.max_new_tokens(by_config, ASKED) == Said("64")
+    assert generating.do_sample(by_config, "off") == Said("on")
+    assert by_config.kwargs["do_sample"] is False
+    assert generating.max_new_tokens(call(), ASKED) == Said("")
 
 
 def test_a_group_on_gloo_is_bound_to_no_gpu() -> None:

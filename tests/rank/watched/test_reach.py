@@ -19,10 +19,16 @@ from hypothesis import strategies as st
         "mpirun -n 2 python train.py",
         "accelerate launch train.py",
         "launchers/sbatch train.py",
+        "python -W ignore::ImportWarning -Xdev train.py",
+        "python -W error -u train.py --to ssh",
+        "env A=1 python train.py -i",
+        "mpirun -H localhost:2 python train.py",
+        "apptainer exec --nv image.sif torchrun train.py",
+        "uv run --with torch python train.py",
     ],
 )
 def test_what_passes_variables_on_needs_no_word(command: str) -> None:
-    assert why_unreached(command.split()) == ""
+    assert why_unreached(command.split(), {}) == ""
 
 
 @pytest.mark.parametrize(
@@ -39,10 +45,37 @@ def test_what_passes_variables_on_needs_no_word(command: str) -> None:
         ("ssh n2 torchrun train.py", "the other machine has variables of its own"),
         ("python -I train.py", "python -I reads no variables"),
         ("torchrun --no-python python3 -uE train.py", "python3 -E reads no variables"),
+        ("python -X dev -S train.py", "python -S runs no start-up files"),
+        ("env -i PATH=/bin python train.py", "env -i takes variables away"),
+        ("su - ada -c 'python train.py'", "su - takes variables away"),
+        ("apptainer exec --cleanenv image.sif python train.py", "or leave out --cleanenv"),
+        ("mpirun -n 4 --host n1,n2 python train.py", "variables that -x names"),
     ],
 )
 def test_what_does_not_is_told_with_the_next_step(command: str, said: str) -> None:
-    assert said in why_unreached(command.split())
+    assert said in why_unreached(command.split(), {})
+
+
+@pytest.mark.parametrize(
+    ("command", "is_told"),
+    [
+        (["env", "PYTHONPATH=src", "python", "train.py"], True),
+        (["sh", "-c", "cd src; PYTHONPATH=. python train.py"], True),
+        (["sh", "-c", "PYTHONPATH=src:$PYTHONPATH python train.py"], False),
+        (["python", "-c", "import os; print('PYTHONPATH=')"], False),
+        (["python", "train.py", "PYTHONPATH=src"], False),
+    ],
+)
+def test_pythonpath_that_is_set_anew_takes_the_watch_away(
+    command: list[str], is_told: bool
+) -> None:
+    assert ("PYTHONPATH is set anew" in why_unreached(command, {})) == is_told
+
+
+def test_what_sbatch_was_told_goes_for_its_sruns_as_well() -> None:
+    environ = {"SLURM_EXPORT_ENV": "NONE"}
+    assert "Use srun --export=ALL" in why_unreached(["srun", "python", "train.py"], environ)
+    assert why_unreached(["srun", "--export=ALL", "python", "train.py"], environ) == ""
 
 
 @given(st.lists(st.text(max_size=12), max_size=8))

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from hangbisect.rank.watched import variables as module
-from hangbisect.rank.watched.here import own_rows
 from hangbisect.rank.watched.joining import Numbers, numbers
 from hangbisect.rank.watched.programs import is_launcher, is_ours, program
 from hangbisect.rank.watched.variables import variables
@@ -69,12 +68,6 @@ def test_a_group_says_which_rank_joins_it(
     expected: Numbers | None,
 ) -> None:
     assert numbers(args, kwargs, environ) == expected
-
-
-def test_a_users_own_functions_are_rows() -> None:
-    one, two = own_rows("my.data:build, my.models:Net.load,nonsense")
-    assert (one.call, one.module, one.attribute) == ("my.data.build", "my.data", "build")
-    assert two.attribute == "Net.load"
 
 
 def test_the_variables_reach_a_python_and_are_not_given_twice() -> None:

@@ -12,7 +12,7 @@ import pytest
 from hangbisect.pipelines import find
 from hangbisect.rank.claims import DIALECTS, LAUNCHERS
 from hangbisect.rank.watched import names, programs
-from hangbisect.rank.watched.here import own_rows
+from hangbisect.rank.watched.own_functions import own_rows
 from hangbisect.rank.watched.row import Row
 from hangbisect.rank.watched.steps import CHECKPOINTS
 from hangbisect.rank.watched.table import TABLE

@@ -1,0 +1,90 @@
+"""What the monitor tells of its ranks, and when there is a table at all."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hangbisect.monitor.clocks import Limits
+from hangbisect.monitor.live import is_wanted
+from hangbisect.monitor.members import Members
+from hangbisect.monitor.ranks_now import rank_now
+from hangbisect.report.live.now import RankNow
+
+from .made_up import at_step, told
+
+SETTINGS = {"plain": False, "json": False, "on_terminal": True}
+TERMINAL = {"TERM": "xterm-256color"}
+
+
+@pytest.fixture(autouse=True)
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "isatty", lambda fd: True)
+
+
+def test_on_a_terminal_there_is_a_table() -> None:
+    assert is_wanted(SETTINGS, TERMINAL)
+
+
+@pytest.mark.parametrize(
+    ("settings", "environ"),
+    [
+        ({"plain": True}, {}),
+        ({"json": True}, {}),
+        ({"on_terminal": False}, {}),  # the ranks' lines go into a pipe
+        ({}, {"NO_COLOR": "1"}),
+        ({}, {"TERM": "dumb"}),
+        ({}, {"TERM": ""}),
+        ({}, {"CI": "true"}),
+        ({}, {"JPY_PARENT_PID": "4711"}),  # `!torchrun ...` in a notebook
+    ],
+)
+def test_there_is_none_where_something_says_so(
+    settings: dict[str, bool], environ: dict[str, str]
+) -> None:
+    assert not is_wanted({**SETTINGS, **settings}, {**TERMINAL, **environ})
+
+
+def test_there_is_none_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "isatty", lambda fd: False)
+    assert not is_wanted(SETTINGS, TERMINAL)
+
+
+def now(members: Members, rank: int = 0, clock: float = 12.0, **limits: float) -> RankNow:
+    return rank_now(members, members.by_rank[rank], Limits(limits), clock)
+
+
+def test_a_rank_at_work_has_its_step_and_its_deadline() -> None:
+    members = at_step(3, at=10.0)
+    one = now(members)
+    assert (one.state, one.place, one.since, one.until) == (
+        "works",
+        "3 WandbLogger ready",
+        10.0,
+        70.0,
+    )
+    assert now(members, wandb_logger=5.0).until == 15.0
+    assert one.still_since is None
+    assert now(members, clock=20.0).still_since == 10.0
+
+
+def test_in_training_the_phase_is_told_and_what_is_never_late_has_no_deadline() -> None:
+    members = told(
+        (0, "enter", 10.0, {"n": 4}),
+        (0, "phase", 11.0, {"n": 4, "name": "process_group"}),
+        (1, "enter", 10.0, {"n": 4}),
+        (1, "phase", 12.0, {"n": 4, "name": "steady"}),
+    )
+    assert now(members).place == "4 Training finished: process group"
+    assert now(members).until == 131.0
+    assert now(members, 1).until is None
+
+
+def test_who_waits_says_for_whom_and_who_is_gone_is_gone() -> None:
+    members = told((0, "reached", 5.0, {"n": 2}), (0, "arrive", 5.5, {"n": 2}))
+    waits = now(members)
+    assert (waits.state, waits.place, waits.since) == ("waits", "waits for rank 1", 5.5)
+    members.apply(1, {"t": "finished", "at": 6.0})
+    assert (now(members, 1).state, now(members, 1).place) == ("ends", "ends")
+    members.apply(1, {"t": "bye", "at": 7.0, "status": 0, "finished": True})
+    assert (now(members, 1).state, now(members, 1).place) == ("left", "has ended")
