@@ -31,6 +31,9 @@ if importlib.util.find_spec("hangbisect") is None:
 
 jobs.heed_signals()
 
+# They take a second of a core for each job that hangs: real/test_reports.py has them made.
+os.environ["HANGBISECT_REPORTS"] = "later"
+
 # How long an example takes tells how busy the machine is, and nothing else.
 settings.register_profile("ours", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ours")

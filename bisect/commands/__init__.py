@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 
-INTERNAL = frozenset({"walk", "monitor"})  # ways we start ourselves, not for the command line
+# Ways we start ourselves, not for the command line.
+INTERNAL = frozenset({"walk", "monitor", "live_table", "make_reports"})
 
 
 def names() -> tuple[str, ...]:

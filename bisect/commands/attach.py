@@ -69,6 +69,11 @@ async def _attach(args: argparse.Namespace) -> int:
     pids = [*args.pids, *args.pid]
     found = await find(pids)
     jobs = found.jobs if pids else likely(nodes.in_question(args, found))
+    if not jobs and found.jobs and not args.only:
+        raise UsageError(
+            f"no job of yours runs here; of other users' {len(found.jobs)} do",
+            "`hangbisect` alone lists them: sudo hangbisect attach PID",
+        )
     if not jobs:
         raise UsageError(
             nothing(found)[0],

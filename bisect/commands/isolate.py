@@ -5,8 +5,9 @@ hangbisect isolate scenarios/startup.yaml                      what a scenario f
 hangbisect isolate --resume runs/iso-...                       go on after an interruption
 
 It starts the job again and again, each time with other components turned off: as you run it it must
-hang, with all of them safe it must not; then it searches, and confirms what it found. Exit status:
-0 isolated, 1 no start hung, 3 it hangs and nothing was isolated, 5 it fails in another way.
+hang, with all of them safe it must not; then it searches, and confirms what it found. With --crash
+it looks in the same way for what avoids a crash. Exit status: 0 isolated, 1 no start hung, 3 it
+hangs and nothing was isolated, 5 it fails in another way.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ def _add_search(parser: Parser) -> None:
     add("--only", metavar="TOGGLE,...", type=_names, default=(), help="try these toggles alone")
     add("--without", metavar="TOGGLE,...", type=_names, default=(), help="leave these toggles out")
     add("--flaky", action="store_true", help="take it for a hang that comes and goes at once")
+    add("--crash", action="store_true", help="look for what avoids a crash, and no hang")
     add(
         "--describe",
         action="store_true",
@@ -149,4 +151,5 @@ def _request(args: argparse.Namespace, command: Sequence[str]) -> Request:
         without=args.without,
         flaky=args.flaky,
         describe=args.describe,
+        crash=args.crash,
     )

@@ -12,7 +12,6 @@ like. A rank's number comes from the text, or from the file's name; one that nei
 from __future__ import annotations
 
 import json
-import os
 import sys
 
 from ..errors import HangbisectError, UsageError
@@ -34,6 +33,7 @@ def run(argv: list[str]) -> int:
     from ..dumps.judging import parted, verdict_of
     from ..dumps.together import together
     from ..report.merging import merged_json, merged_lines
+    from ..report.width import terminal_width
 
     found = read_all(args.files)
     for one in found.unreadable:
@@ -49,12 +49,5 @@ def run(argv: list[str]) -> int:
         whole = merged_json(merged, verdict, where_parted, found.unreadable)
         print(json.dumps(whole, indent=2, ensure_ascii=False))
     else:
-        print("\n".join(merged_lines(merged, verdict, where_parted, _width())))
+        print("\n".join(merged_lines(merged, verdict, where_parted, terminal_width())))
     return EXIT_STATUS[verdict.outcome]
-
-
-def _width() -> int | None:
-    try:
-        return os.get_terminal_size(1).columns
-    except OSError:
-        return None

@@ -1,37 +1,120 @@
-"""Read our lines out of a saved log: who reached which checkpoint, who is missing.
+"""Make the reports of a run, to attach to an issue and to look at; or read a saved log.
 
-hangbisect report slurm-4711.out         a log of Slurm, kubectl, CI, torchrun: prefixes and other
-                                         output in it do not matter
+hangbisect report runs/20261120T174812-a1   report.md for an issue, report.html for a browser,
+                                            trace.json for a trace viewer; secrets are masked
+hangbisect report runs/... --anonymous      users, hosts and addresses are masked as well
+hangbisect report runs/iso-... --trials     every start of an isolation, or cell of a matrix
+hangbisect report slurm-4711.out            who reached which checkpoint, and who is missing, out of
+                                            a log of Slurm, kubectl, CI, torchrun: prefixes and
+                                            other output in it do not matter
 kubectl logs -l job=train --prefix --timestamps | hangbisect report -
-hangbisect report runs/20261120T174812-a1   a run folder: its verdict again
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
+from pathlib import Path
 
 from ..errors import HangbisectError, UsageError
 from ..rank.argument_types import Parser
 
 LARGEST = 256 << 20  # bytes
 LIMIT = 60.0  # seconds to read a log: it may lie on a disk that hangs, or come out of a pipe
+_PURPOSE = {
+    "report.md": "paste it into an issue",
+    "report.html": "open it in a browser, or attach it",
+    "trace.json": "open it in https://ui.perfetto.dev",
+}
 
 
 def run(argv: list[str]) -> int:
-    """Print the table of checkpoints, last lines and who is missing."""
-    parser = Parser(prog="hangbisect report", epilog=__doc__)
-    parser.add_argument("-h", "--help", action="help", help="show this")
-    parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.add_argument("log", nargs="?", metavar="LOGFILE", help='a saved log; "-" reads stdin')
-    args = parser.parse_all(argv)
+    """Make the reports, or print the table of checkpoints, last lines and who is missing."""
+    args = _parser().parse_all(argv)
     if args.log is None:
-        raise UsageError("report needs a log", "hangbisect report slurm-4711.out")
-    if os.path.isdir(args.log):
-        _print_verdict(args.log, args.json)
-        return 0
+        raise UsageError(
+            "report needs a run folder or a log", "hangbisect report runs/20261120T174812-a1"
+        )
+    if args.log != "-" and _is_folder(args.log):
+        return _trials(args) if args.trials else _reports(args)
+    for name in ("output", "anonymous", "no_redact", "trials"):
+        if getattr(args, name):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} is for a run folder, and {_name(args.log)} is none")
+    return _log(args)
 
+
+def _parser() -> Parser:
+    parser = Parser(prog="hangbisect report", epilog=__doc__)
+    add = parser.add_argument
+    add("-h", "--help", action="help", help="show this")
+    add("--json", action="store_true", help="what was found or made, as JSON")
+    add("log", nargs="?", metavar="RUN|LOGFILE", help='a run folder, or a log; "-" reads stdin')
+    add = parser.add_argument_group("of a run folder").add_argument
+    add("--output", metavar="DIR", help="where the reports go (the run folder)")
+    add("--anonymous", action="store_true", help="pseudonyms for users, homes, hosts, addresses")
+    add("--no-redact", action="store_true", help="leave secrets in: for your eyes alone")
+    add("--trials", action="store_true", help="print every start of an isolation or a matrix")
+    return parser
+
+
+def _is_folder(path: str) -> bool:
+    from ..evidence.aside import within
+
+    try:
+        return within(LIMIT, os.path.isdir, path)
+    except TimeoutError:
+        raise UsageError(f"{path} does not answer within {LIMIT:.0f} s") from None
+
+
+# ---- of a run folder -----------------------------------------------------------------------------
+
+
+def _reports(args: argparse.Namespace) -> int:
+    from ..report.making import as_json, make
+
+    if args.anonymous and args.no_redact:
+        raise UsageError("--anonymous masks more, and --no-redact nothing: give one of them")
+    output = Path(args.output) if args.output else None
+    made = make(Path(args.log), output, anonymous=args.anonymous, redact=not args.no_redact)
+    if args.json:
+        print(json.dumps(as_json(made), indent=2, ensure_ascii=False))
+        return 1 if made.trouble else 0
+    for path in made.files:
+        print(f"{path}: {_PURPOSE[path.name]}")
+    if args.no_redact:
+        print("nothing is masked in them: for your eyes alone")
+    else:
+        print(f"masked: {made.masked.words or 'no secret was found'}")
+    for sentence in (*made.missing, *made.trouble):
+        print(f"hangbisect: {_plain(sentence)}", file=sys.stderr)
+    return 1 if made.trouble else 0
+
+
+def _trials(args: argparse.Namespace) -> int:
+    from ..report.answers import rows
+    from ..report.kept.run import read
+
+    found = read(args.log)
+    if found.kind == "run":
+        raise UsageError(f"{args.log} is one run: it has no trials", f"hangbisect show {args.log}")
+    if args.json:
+        print(json.dumps(found.answer, indent=2, ensure_ascii=False))
+    else:
+        print("\n".join(rows(found, _width())))
+    return 0
+
+
+def _plain(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+# ---- of a log ------------------------------------------------------------------------------------
+
+
+def _log(args: argparse.Namespace) -> int:
     from ..report.saved_log import log_json, log_lines
     from ..saved_log.our_lines import read
     from ..saved_log.progress import progress
@@ -75,33 +158,8 @@ def _lines(log: str) -> list[str]:
     return data.decode("utf-8", "replace").splitlines()
 
 
-def _print_verdict(folder: str, as_json: bool) -> None:
-    """Print the verdict of a run folder again."""
-    from ..report.again import verdict_again
-
-    file = os.path.join(folder, "verdict.json")
-    try:
-        with open(file, encoding="utf-8") as opened:
-            data = json.load(opened)
-    except OSError as error:
-        raise UsageError(
-            f"{folder} is a folder without a verdict ({file}: {error.strerror})",
-            "report takes the log of a job, or its run folder.",
-        ) from None
-    except ValueError as error:
-        raise HangbisectError(f"{file} is no JSON: {error}") from None
-    if as_json:
-        print(json.dumps(data, indent=2, ensure_ascii=False))
-        return
-    try:
-        lines = verdict_again(data, folder, _width())
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise HangbisectError(f"{file} is no verdict of schema 1 ({error!r})") from None
-    print("\n".join(lines))
-
-
 def _width() -> int | None:
     try:
-        return os.get_terminal_size(1).columns
+        return os.get_terminal_size(1).columns or None
     except OSError:
         return None

@@ -169,6 +169,7 @@ def _settings(
         "run_dir": args.run_dir,
         "json": args.json,
         "plain": args.plain,
+        "on_terminal": os.isatty(1),
         "sum_up": place.world_size > MANY_RANKS and not args.every_rank,
         "keep": [] if outcome_pipe is None else [outcome_pipe],
         "outcome_pipe": outcome_pipe,

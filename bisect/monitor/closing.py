@@ -59,7 +59,9 @@ async def close(
     published = await job.files.publish()
     lines = print_verdict(job, facts, verdict, ranks, published, ending)
     if not ending:
+        _make_reports(job, verdict, published)
         return
+    await job.live.close()
     server.let_signalled_go()
     say_outcome(job, verdict)
     if verdict.outcome in ("hang", "slow"):
@@ -73,6 +75,12 @@ async def close(
     for member in job.members:
         job.tell(member.rank, "written")
     await _end(job, verdict, ended)
+    _make_reports(job, verdict, published)
+
+
+def _make_reports(job: Job, verdict: Verdict, published: bool) -> None:
+    if verdict.outcome != "ok" or job.reports.were_made:
+        job.reports.begin(str(job.files.path if published else job.files.stage))
 
 
 async def _with_the_rest(job: Job, ranks: Sequence[RankFacts], ended: Ended) -> list[RankFacts]:

@@ -13,7 +13,10 @@ import shutil
 import sys
 
 ROOM = 1 << 20  # bytes that must be free
-OURS = ("verdict.json", "evidence.json", "environment.json", "events.jsonl")
+OURS = (
+    *("verdict.json", "evidence.json", "environment.json", "events.jsonl"),
+    *("report.md", "report.html", "trace.json"),
+)
 
 
 def copy(stage: str, folder: str) -> None:

@@ -18,9 +18,11 @@ from ..version import VERSION
 from .clocks import Limits
 from .ending import Family
 from .known_hang import known_hang
+from .live import Live
 from .members import Member, Members, Message
 from .outer_link import OUTER_VARIABLE, OuterLink
 from .rank_logs import RankLogs
+from .reports import Reports
 from .run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -72,6 +74,8 @@ class Job:
         self.was_ended = False  # by us
         self.closing = False  # a verdict is being made or was made
         self.changed = asyncio.Event()
+        self.live = Live(self)
+        self.reports = Reports()
 
     @property
     def attempt(self) -> int:

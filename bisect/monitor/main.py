@@ -125,11 +125,13 @@ async def _make_temporary_folder(job: Job) -> None:
 
 async def _leave(job: Job) -> None:
     """Publish what came last, and leave nothing behind."""
+    await job.live.close()
     job.hush()
     if job.folder.is_dir():
         job.note(None, {"t": "watch ends"})
         await job.files.publish(last=True)
         job.remove_folder()
     job.remove_temporary_files()
+    await job.reports.finish()
     # A thread may hang in /proc, behind a process in the kernel: it must not keep us.
     os._exit(0)

@@ -72,6 +72,7 @@ class Watch:
                 self.server.remind()
             if job.verdict is None or not job.ends_it:
                 await self._judge(now)
+            job.live.show()
 
     def _is_over(self) -> bool:
         job, now = self.job, time.monotonic()

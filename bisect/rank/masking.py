@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from .secret_shapes import is_hexadecimal_key, shapes_in
+
 # The parts of a name between underscores: TOKENIZERS_PARALLELISM holds no token.
 _SECRET_PART = re.compile(
     r"(KEY|TOKENS?|SECRETS?|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|AUTH|JWT|COOKIE|SIGNATURE)$"
@@ -15,18 +17,6 @@ _USER_INFO = re.compile(r"(?<![^\s/'\"=,;])[^\s/@'\"=,;]+:[^\s/@'\"]*@|(?<=://)[
 _QUERY = re.compile(
     r"(?i)([?&;](?:[\w-]*(?:key|token|secret|password|signature|credential))=)[^&\s'\"]+"
 )
-_SHAPES = re.compile(
-    r"""\b(?:
-      hf_[A-Za-z0-9]{16,}                      # Hugging Face
-    | wandb_v\d_[A-Za-z0-9_-]{20,}             # W&B
-    | (?:local-)?[0-9a-f]{40}                  # W&B's older keys
-    | gh[pousr]_[A-Za-z0-9]{20,} | github_pat_[A-Za-z0-9_]{20,}
-    | glpat-[A-Za-z0-9_-]{16,} | sk-[A-Za-z0-9_-]{16,} | xox[abprs]-[A-Za-z0-9-]{10,}
-    | AKIA[0-9A-Z]{16}                         # AWS
-    | eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*  # JSON web tokens
-    )""",
-    re.VERBOSE,
-)
 MASK = "***"
 
 
@@ -36,9 +26,14 @@ def is_secret(name: str) -> bool:
     return any(part in _SECRET_WHOLE or _SECRET_PART.search(part) for part in parts)
 
 
+def _is_number_of_tokens(name: str, value: str) -> bool:
+    """Return whether it says how many tokens a text has: --max-new-tokens 512."""
+    return name.lower().endswith("tokens") and value.isdecimal()
+
+
 def mask(name: str, value: str) -> str:
     """Return the value of the variable `name` as it may be shown; its length stays known."""
-    if value and is_secret(name):
+    if value and is_secret(name) and not _is_number_of_tokens(name, value):
         return f"{MASK} ({len(value)} characters)"
     return mask_text(value)
 
@@ -47,20 +42,29 @@ def mask_text(text: str) -> str:
     """Return `text` without passwords in URLs and without tokens of well-known shapes."""
     text = _USER_INFO.sub(f"{MASK}@", text)
     text = _QUERY.sub(rf"\g<1>{MASK}", text)
-    return _SHAPES.sub(MASK, text)
+    done, parts = 0, []
+    for start, end, _ in sorted(shapes_in(text)):
+        if end > done:
+            parts += [text[done:start], MASK] if start >= done else []
+            done = end
+    return "".join([*parts, text[done:]])
 
 
 def mask_command(words: Iterable[str]) -> list[str]:
     """Return a command line without secrets: NAME=VALUE, --api-key VALUE, and known shapes."""
     masked: list[str] = []
     flag = ""
+    before: list[str] = []
     for word in words:
-        name, equals, _ = word.partition("=")
-        if equals and is_secret(name):
+        name, equals, value = word.partition("=")
+        if equals and is_secret(name) and not _is_number_of_tokens(name, value):
             masked.append(f"{name}={MASK}")
         elif flag and not word.startswith("-") and is_secret(flag):
+            masked.append(word if _is_number_of_tokens(flag, word) else MASK)
+        elif is_hexadecimal_key(word, " ".join(before[-4:])):
             masked.append(MASK)
         else:
             masked.append(mask_text(word))
+        before.append(word)
         flag = word if word.startswith("--") and not equals else ""
     return masked

@@ -57,17 +57,27 @@ def _headline(isolation: Isolation) -> str:
     if isolation.outcome == "isolated":
         return f"ISOLATED  {size}: {_only_with(isolation)}"
     if isolation.outcome == "no_hang":
-        return f"NO HANG in {starts}, {duration(isolation.seconds)}: {isolation.why}"
+        what = _noun(isolation).upper()
+        return f"NO {what} in {starts}, {duration(isolation.seconds)}: {isolation.why}"
     if isolation.outcome == "hangs_all_safe":
-        return f"HANGS EVEN WITH ALL SAFE  {size}: {isolation.why}"
+        return f"{_verb(isolation).upper()} EVEN WITH ALL SAFE  {size}: {isolation.why}"
     first = "INTERRUPTED" if isolation.outcome == "interrupted" else "NOT ISOLATED"
     return f"{first}  {size}: {isolation.why}"
+
+
+def _noun(isolation: Isolation) -> str:
+    return "crash" if isolation.of_a_crash else "hang"
+
+
+def _verb(isolation: Isolation) -> str:
+    """Return what it does, which is also the plural of what that is called."""
+    return "crashes" if isolation.of_a_crash else "hangs"
 
 
 def _only_with(isolation: Isolation) -> str:
     """Return "it hangs with wandb=logger, not with wandb=offline"."""
     before = [f"{c.toggle}={c.before}" for c in isolation.changes if c.before is not None]
-    hangs = "comes and goes" if isolation.flaky else "hangs"
+    hangs = "comes and goes" if isolation.flaky else _verb(isolation)
     whole = len(before) == len(isolation.changes) == 1
     told = f"with {before[0]}" if whole else "as you run it"
     after = words({c.toggle: c.value for c in isolation.changes})
@@ -90,17 +100,18 @@ def _proof(isolation: Isolation) -> list[str]:
     if isolation.with_it is not None:
         past = f", past checkpoint {seen.number}" if seen and seen.number else ""
         clean = past if not (isolation.with_it.hangs or isolation.with_it.others) else ""
-        lines += labelled("with it", _counted(isolation.with_it) + clean + _at_most(isolation))
+        told = _counted(isolation.with_it, isolation)
+        lines += labelled("with it", told + clean + _at_most(isolation))
     elif isolation.changes and isolation.outcome == "isolated":
         lines += labelled("with it", f"not started again: --confirm {isolation.confirm}")
     if isolation.without is not None:
         where = f", {_where(seen)}" if seen and isolation.without.hangs else ""
-        (line,) = labelled("without", f"{_counted(isolation.without)}{where}")
+        (line,) = labelled("without", f"{_counted(isolation.without, isolation)}{where}")
         if isolation.p_value is not None:
             line = f"{line:<62}  p = {probability(isolation.p_value)}{_if_more(isolation)}"
         lines.append(line)
     elif seen is not None:
-        lines += labelled("hangs", _where(seen))
+        lines += labelled(_verb(isolation), _where(seen))
     if seen is not None and seen.cause_title and isolation.outcome != "isolated":
         lines += labelled("cause", seen.cause_title)
     return lines
@@ -108,15 +119,17 @@ def _proof(isolation: Isolation) -> list[str]:
 
 def _where(seen: Seen) -> str:
     call = f" in {seen.place.call}" if seen.place.call else ""
+    crash = f", {seen.place.crash}" if seen.place.crash else ""
     who = of_ranks(seen.culprit) if seen.culprit else "nobody to blame"
     phase = f", phase {seen.place.phase}" if seen.place.phase else ""
     at = f"checkpoint {seen.number}{phase}" if seen.number else ""
-    return f"{who}{call}" if call else f"{who} at {at}".removesuffix(" at ")
+    return f"{who}{call}" if call else f"{who} at {at}".removesuffix(" at ") + crash
 
 
-def _counted(count: Count) -> str:
+def _counted(count: Count, isolation: Isolation) -> str:
     others = f", {counted(count.others, 'other failure')}" if count.others else ""
-    return f"{counted(count.hangs, 'hang')} in {counted(count.starts, 'start')}{others}"
+    of_those = f"{count.hangs} {_noun(isolation) if count.hangs == 1 else _verb(isolation)}"
+    return f"{of_those} in {counted(count.starts, 'start')}{others}"
 
 
 def _if_more(isolation: Isolation) -> str:
@@ -145,7 +158,7 @@ def _left(isolation: Isolation, folder: str | None) -> list[str]:
         told = ", ".join(isolation.companions)
         lines += labelled("along", f"{told}: without it the job fails or hangs elsewhere")
     if isolation.not_it:
-        lines += labelled("not it", f"{', '.join(isolation.not_it)}: still hangs")
+        lines += labelled("not it", f"{', '.join(isolation.not_it)}: still {_verb(isolation)}")
     lines += labelled("harmful", ", ".join(isolation.harmful))
     lines += _unused(isolation.unused, folder)
     several = len(isolation.changes) > 1

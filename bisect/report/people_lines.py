@@ -57,8 +57,8 @@ def _of_the_launcher(verdict: Verdict) -> list[str]:
 def _of_the_dead(facts: Sequence[RankFacts]) -> list[str]:
     lines = []
     for one in facts[:2]:
-        text = f"rank {one.rank}   {one.host} pid {one.pid}   {how_it_ended(one)}"
-        lines += labelled("culprit", text)
+        where = f"{one.host} pid {one.pid}   " if one.pid is not None else ""
+        lines += labelled("culprit", f"rank {one.rank}   {where}{how_it_ended(one)}")
     if len(facts) > 2:
         lines += more(f"and {of_ranks(r.rank for r in facts[2:])}")
     return lines

@@ -46,9 +46,14 @@ def _told(
     head = [_headline(verdict, ranks), *people_lines.culprit(verdict, ranks)]
     middle = people_lines.others(verdict, ranks)
     middle += _because(verdict) + _evidence(verdict, job, ranks) + _next(verdict)
-    end = labelled("job", state) + labelled("report", run_dir)
+    end = labelled("job", state) + labelled("report", report_in(run_dir))
     chain = chain_lines(verdict, MOST_LINES - len(head) - len(middle) - len(end))
     return [*[*head, *chain, *middle][: MOST_LINES - len(end)], *end]
+
+
+def report_in(run_dir: str) -> str:
+    """Return which file of a run folder to attach; it is made once the verdict is told."""
+    return f"{run_dir}/report.md: paste it into an issue" if run_dir else ""
 
 
 # ---- the parts, in their order --------------------------------------------------------------
@@ -73,7 +78,7 @@ def _because(verdict: Verdict) -> list[str]:
     cause = verdict.cause
     if cause is None:
         return labelled("cause", "unknown") if verdict.outcome == "hang" else []
-    (line,) = labelled("cause", cause.title)
+    (line,) = labelled("cause", cause.title or "unknown")
     lines = [f"{line:<{_CONFIDENCE_AT}}  {cause.confidence:.2f}  {cause_page(cause.id)}"]
     return lines + labelled("because", "; ".join(cause.matched) or cause.why)
 

@@ -46,6 +46,7 @@ def explained(entry: Toggle) -> str:
     """Return everything about one toggle."""
     rows = [
         ("values", values(entry)),
+        *((one.pipeline, values(entry.read_by(one.pipeline))) for one in entry.variants),
         ("component", entry.component),
         ("kind", _KINDS[entry.kind]),
         ("applied", "; ".join(ways(entry))),
@@ -57,7 +58,7 @@ def explained(entry: Toggle) -> str:
     lines = [*_wrapped(f"{entry.name}: {entry.help}", "  ", ""), ""]
     for label, text in rows:
         if text:
-            lines += _wrapped(text, " " * 13, f"  {label:9}  ")
+            lines += _wrapped(text, " " * 14, f"  {label:10}  ")
     return "\n".join(lines)
 
 

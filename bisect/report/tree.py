@@ -84,11 +84,11 @@ def _main(ranks: Sequence[RankFacts], views: dict[int, Seen]) -> _Part:
         if lines:
             stacks.append((facts.rank, lines))
         else:
-            without.setdefault(f"no stack: {_instead(facts, view)}", []).append(facts.rank)
+            without.setdefault(f"no stack: {instead_of_a_stack(facts, view)}", []).append(facts.rank)
     return _Part("", merge(stacks), without)
 
 
-def _instead(facts: RankFacts, view: Seen | None) -> str:
+def instead_of_a_stack(facts: RankFacts, view: Seen | None) -> str:
     """Return in words what is known of a rank without a stack."""
     if facts.never_started:
         return "it never started"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.rank.masking import MASK, is_secret, mask, mask_text
+from hangbisect.rank.masking import MASK, is_secret, mask, mask_command, mask_text
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +33,13 @@ def test_other_names_show_their_values(name: str) -> None:
     assert mask(name, "abc") == "abc"
 
 
+@pytest.mark.parametrize("flag", ["--max-new-tokens", "--max_tokens", "--num-tokens"])
+def test_a_number_of_tokens_is_no_secret(flag: str) -> None:
+    assert mask_command([flag, "512", f"{flag}=256"]) == [flag, "512", f"{flag}=256"]
+    assert mask_command([flag, "a1b2c3"]) == [flag, MASK]
+    assert mask("MAX_TOKENS", "512") == "512"
+
+
 def test_an_empty_secret_is_seen_to_be_empty() -> None:
     assert mask("HF_TOKEN", "") == ""
 
@@ -47,6 +54,9 @@ def test_an_empty_secret_is_seen_to_be_empty() -> None:
         ("https://host/x?api_key=abc&b=2", f"https://host/x?api_key={MASK}&b=2"),
         (f"Bearer hf_{'a' * 34}", f"Bearer {MASK}"),
         ("key " + "0123456789" * 4, f"key {MASK}"),
+        ("commit " + "0123456789" * 4, "commit " + "0123456789" * 4),
+        ("/hub/snapshots/" + "0123456789" * 4 + "/x", "/hub/snapshots/" + "0123456789" * 4 + "/x"),
+        ("wandb login " + "0123456789" * 4, f"wandb login {MASK}"),
         ("https://api.wandb.ai:443/path", "https://api.wandb.ai:443/path"),
         ("127.0.0.1:18080", "127.0.0.1:18080"),
         ("ada@example.org", "ada@example.org"),

@@ -12,10 +12,20 @@ from .whole_jobs import Jobs
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that want Slurm share one, so that side by side (pytest-xdist) they run in one worker."""
+    """Side by side (pytest-xdist), tests that share a Slurm, or a job of their module, are run by
+    one worker: it is started once.
+    """
     for item in items:
-        if "slurm" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("slurm"))
+        if isinstance(item, pytest.Function) and (group := _shared(item)):
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _shared(item: pytest.Function) -> str:
+    """Return what a test shares with others, "" for nothing."""
+    if "slurm" in item.fixturenames:
+        return "slurm"
+    definitions = item._fixtureinfo.name2fixturedefs.values()
+    return item.module.__name__ if any(each[-1].scope == "module" for each in definitions) else ""
 
 
 @pytest.fixture

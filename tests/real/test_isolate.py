@@ -91,6 +91,7 @@ class Isolate:
         all_words = ["isolate", "--stall", "2", *words]
         all_words += ["--", *command] if command else []
         environ = {k: v for k, v in os.environ.items() if not k.startswith(("HANGBISECT_", "OMP_"))}
+        environ["HANGBISECT_REPORTS"] = "later"
         return self._start(*self._program, *all_words, cwd=self.folder, env=environ)
 
     def end(self, process: Any, name: str = "iso") -> Answer:

@@ -77,11 +77,17 @@ runpy.run_path(folder, run_name="__main__")
 
 def until_there(*files: Path) -> list[int]:
     """Return the numbers in the files, once all of them have one."""
-    end = time.monotonic() + DEADLINE
-    while not all(file.exists() and file.read_text() for file in files):
-        assert time.monotonic() < end, [file.name for file in files]
-        time.sleep(0.05)
+    for file in files:
+        until_there_is(file)
     return [int(file.read_text()) for file in files]
+
+
+def until_there_is(file: Path) -> None:
+    """Return once a file has something in it."""
+    end = time.monotonic() + DEADLINE
+    while not (file.exists() and file.read_text()):
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def job(start: Start, folder: Path, *options: object) -> list[int]:
@@ -183,6 +189,33 @@ def test_attach_with_kill_ends_the_ranks_and_never_the_kernel_of_a_notebook(
     assert kernel.wait(DEADLINE) == 0
 
 
+def test_a_real_notebook_goes_on_when_the_ranks_that_its_cell_forked_are_ended(
+    start: Start, tmp_path: Path, package: Path
+) -> None:
+    pytest.importorskip("ipykernel")
+    client = pytest.importorskip("jupyter_client").BlockingKernelClient()
+    file = tmp_path / "kernel.json"
+    kernel = start(sys.executable, "-m", "ipykernel_launcher", "-f", file, cwd=tmp_path)
+    until_there_is(file)
+    client.load_connection_file(str(file))
+    client.start_channels()
+    client.wait_for_ready(timeout=DEADLINE)
+    joins = "for one in multiprocessing.active_children(): one.join()"
+    cell = client.execute(f"{KERNEL.replace('__file__', repr(str(tmp_path / 'cell')))}\n{joins}")
+    ranks = until_there(tmp_path / "ready-0", tmp_path / "ready-1")
+    seen = ask(package, "attach", kernel.pid, cwd=tmp_path)
+    assert f"the notebook's kernel ({kernel.pid}) is left alone" in seen.stdout, seen.stderr
+    assert "--kill" not in seen.stdout
+    assert "2 ranks" in seen.stdout
+    ask(package, "attach", kernel.pid, "--kill", cwd=tmp_path)
+    assert [pid for pid in ranks if runs(pid)] == []
+    answered = client.get_shell_msg(timeout=DEADLINE)
+    while answered["parent_header"]["msg_id"] != cell:
+        answered = client.get_shell_msg(timeout=DEADLINE)
+    assert answered["content"]["status"] == "ok"  # the cell has ended, and the kernel runs
+    client.stop_channels()
+
+
 def test_a_look_pauses_only_for_native_frames(start: Start) -> None:
     code = "import time; print('now', flush=True); time.sleep(1000)"
     process = start(sys.executable, "-c", code)
@@ -201,7 +234,13 @@ def test_a_look_pauses_only_for_native_frames(start: Start) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [("merge", "rank0.txt"), ("report", "job.log"), ("matrix", "recommended", "--dry-run")],
+    [
+        ("merge", "rank0.txt"),
+        ("report", "job.log"),
+        ("compare", "run", "run"),
+        ("bundle", "run"),
+        ("matrix", "recommended", "--dry-run"),
+    ],
     ids=lambda words: words[0],
 )
 def test_what_reads_files_touches_no_process(
@@ -211,6 +250,8 @@ def test_what_reads_files_touches_no_process(
     (tmp_path / "rank0.txt").write_text(f"Process 7: python train.py\n\n{dump}")
     line = "[10:00:00.000][+0.100s][R0/1][LR0][PID:7] CHECKPOINT 1: Script started\n"
     (tmp_path / "job.log").write_text(line)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "verdict.json").write_text('{"schema": 1, "outcome": "ok"}')
     (tmp_path / "touches.py").write_text(TOUCHES)
     process = start(sys.executable, tmp_path / "touches.py", package, *words, cwd=tmp_path)
     out, err = process.communicate(timeout=DEADLINE)

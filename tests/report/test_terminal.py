@@ -126,7 +126,7 @@ def test_a_hang_is_told_in_the_order_in_which_a_person_asks() -> None:
         "try       torchrun -m bisect --wandb offline",
         "prove it  about 12 starts of up to 91 s: hangbisect isolate -- torchrun -m bisect",
         "job       ended",
-        "report    runs/a1",
+        "report    runs/a1/report.md: paste it into an issue",
     ]
 
 
@@ -144,7 +144,7 @@ def test_no_verdict_is_longer_than_a_screen() -> None:
     )
     lines = said(replace(full, chain=(*CHAIN[:3], *RING)))
     assert len(lines) <= MOST_LINES
-    assert lines[-2:] == ["job       ended", "report    runs/a1"]
+    assert lines[-2:] == ["job       ended", "report    runs/a1/report.md: paste it into an issue"]
     assert any("0.93" in line for line in lines)
     assert any(line.startswith("missing") for line in lines)
 
@@ -236,6 +236,12 @@ def test_a_rank_that_left_early_is_said_to_have() -> None:
     left = replace(VERDICT, ranks=Ranks(culprit=(1,), waiting=(0,), dead=(1,)), waits_for=None)
     lines = said(left, ranks=[facts(0), facts(1, left=True, status=0)])
     assert lines[1].endswith("left early, with status 0")
+
+
+def test_of_a_rank_that_is_gone_only_what_is_known_is_said() -> None:
+    left = replace(VERDICT, ranks=Ranks(culprit=(1,), waiting=(0,), dead=(1,)), waits_for=None)
+    lines = said(left, ranks=[facts(0), replace(facts(1, left=True), pid=None)])
+    assert lines[1] == "culprit   rank 1 is gone"
 
 
 def test_an_interruption_that_is_nobodys_fault_says_so() -> None:

@@ -1,0 +1,141 @@
+"""Keep the inputs of a module's forward in a running job, without a restart; list and import them.
+
+hangbisect capture on [DIR]              every job that captures into DIR begins, within a second
+hangbisect capture off [DIR]             and ends
+hangbisect capture status [DIR]          is it on, which ranks capture, why one has stopped
+hangbisect capture list [DIR]            what was captured: rank, time, shapes, types, how it ended
+hangbisect capture import FILE...        older dumps (.pt, .pkl) as captures; nothing is executed
+
+In the job one line, which costs next to nothing while it is off: hangbisect.capture(module). Or
+none: hangbisect run --capture my.module:Class -- torchrun ...
+DIR is "captures", or HANGBISECT_CAPTURE_DIR, for the command and for the job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import sys
+from collections import Counter
+
+from ..errors import HangbisectError, UsageError
+from ..rank.argument_types import Parser, count, positive, wrong
+
+_WHAT = ("on", "off", "status", "list", "import")
+
+
+def run(argv: list[str]) -> int:
+    """Do it; 1 if a file could not be read, else 0."""
+    parser = Parser(prog="hangbisect capture", epilog=__doc__)
+    add = parser.add_argument
+    add("-h", "--help", action="help", help="show this")
+    most = count("--max-captures", 1)
+    add("--max-captures", metavar="N", type=most, help="with on: of each rank (100)")
+    gigabytes = positive("--max-gb", "gigabytes")
+    add("--max-gb", metavar="G", type=gigabytes, help="with on: of all ranks together (10)")
+    add("--into", metavar="DIR", help="with import: where the captures go")
+    add("--name", metavar="NAME", default="imported", help="with import: the module's (imported)")
+    add("--json", action="store_true", help="with list: as JSON")
+    add("what", nargs="?", metavar="WHAT", help=", ".join(_WHAT))
+    add("where", nargs="*", metavar="DIR", help='"captures"; with import the dumps')
+    args = parser.parse_all(argv)
+    if args.what is None:
+        raise UsageError(f"capture needs one of {', '.join(_WHAT)}", "hangbisect capture on")
+    if args.what not in _WHAT:
+        raise wrong("capture", args.what, _WHAT)
+    if args.what == "import":
+        return _import(args)
+    if len(args.where) > 1:
+        raise UsageError(f"capture {args.what} takes one folder, not {len(args.where)}")
+    from ..captures.places import folder
+
+    where = folder(*args.where)
+    if args.what == "list":
+        return _list(where, args.json)
+    return _switch(args, where)
+
+
+def _switch(args: argparse.Namespace, where: str) -> int:
+    from ..captures import switch
+    from ..captures.switch import Limits
+
+    try:
+        if args.what == "on":
+            default = Limits()
+            limits = Limits(args.max_captures or default.captures, args.max_gb or default.gigabytes)
+            switch.turn_on(where, limits)
+        elif args.what == "off" and not switch.turn_off(where):
+            print(f"hangbisect: it was off already: {where}", file=sys.stderr)
+    except OSError as error:
+        raise HangbisectError(f"{error.filename}: {error.strerror}") from None
+    return _status(where)
+
+
+def _status(where: str) -> int:
+    from ..captures import state, switch
+    from ..captures.places import INPUTS, rank_of
+    from ..captures.words import status_lines
+
+    names = os.listdir(where) if os.path.isdir(where) else []
+    captures = Counter(rank_of(name) or 0 for name in names if name.endswith(INPUTS))
+    told = status_lines(
+        switch.read(where), state.read_all(where), captures, socket.gethostname(), where
+    )
+    print("\n".join(told))
+    return 0
+
+
+def _list(where: str, as_json: bool) -> int:
+    _needs("safetensors")
+    from ..captures.listing import listed
+    from ..captures.words import list_lines
+    from ..report.width import terminal_width
+
+    found = listed(where)
+    if as_json:
+        unreadable = [str(error) for error in found.unreadable]
+        whole = {"captures": [one.as_data() for one in found.captures], "unreadable": unreadable}
+        print(json.dumps({"schema": 1, "folder": where, **whole}, indent=2))
+    else:
+        print("\n".join(list_lines(found, where, terminal_width())))
+    for error in found.unreadable:
+        print(f"hangbisect: {error}", file=sys.stderr)
+    return 1 if found.unreadable else 0
+
+
+def _import(args: argparse.Namespace) -> int:
+    if not args.where:
+        raise UsageError(
+            "capture import needs the files to import", "hangbisect capture import dumps/*.pt"
+        )
+    _needs("safetensors", "torch")
+    from ..captures.importing import convert
+    from ..captures.places import folder
+    from ..captures.reading import Unreadable
+
+    into, refused = folder(args.into or ""), 0
+    try:
+        os.makedirs(into, exist_ok=True)
+        for file in args.where:
+            try:
+                made = convert(file, into, args.name)
+            except Unreadable as error:
+                refused += 1
+                print(f"hangbisect: {error}", file=sys.stderr)
+                continue
+            print(made.path)
+            for name in made.left_out:
+                print(f"hangbisect: {file}: {name} could not be kept", file=sys.stderr)
+    except OSError as error:
+        raise HangbisectError(f"{error.filename or into}: {error.strerror}") from None
+    return 1 if refused else 0
+
+
+def _needs(*packages: str) -> None:
+    from importlib.util import find_spec
+
+    for package in packages:
+        if find_spec(package) is None:
+            raise HangbisectError(f"{package} is not installed here", f"pip install {package}")

@@ -1,0 +1,50 @@
+"""Internal: make the reports of a run that has just ended. Who watched it starts it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import INTERNAL_ERROR, HangbisectError
+
+
+def run(argv: Sequence[str]) -> int:
+    """Make them, after those of each start of an isolation or a matrix that went wrong."""
+    asked = json.loads(argv[0])
+    sys.path += [path for path in asked["path"] if path and path not in sys.path]
+    ends = threading.Timer(asked["limit"], os._exit, (1,))  # whatever hangs, this process ends
+    ends.daemon = True
+    ends.start()
+
+    from ..report.making import make, starts_that_went_wrong
+
+    folder = Path(asked["folder"])
+    status = 0
+    folders = starts_that_went_wrong(folder) if asked["trials"] else []
+    for one in (*folders, folder):
+        try:
+            make(one, summary=one == folder)
+        except HangbisectError:  # one without a verdict must not cost the others theirs
+            status = 1
+        except Exception as error:  # nobody reads our stderr, and the verdict has named the file
+            _leave_a_word(one, error)
+            status = INTERNAL_ERROR
+    return status
+
+
+def _leave_a_word(folder: Path, error: Exception) -> None:
+    """Write where it failed in the report's place; not with what values: they may be secrets."""
+    from ..report.issue.plain import fenced
+
+    frames = traceback.extract_tb(error.__traceback__)
+    where = [f"{os.path.basename(one.filename)}:{one.lineno} {one.name}" for one in frames]
+    told = "The report could not be made; `hangbisect show` prints the verdict. Please tell us:"
+    text = f"{told}\n\n{fenced([type(error).__name__, *where])}\n"
+    with contextlib.suppress(OSError), open(folder / "report.md", "x", encoding="utf-8") as file:
+        file.write(text)

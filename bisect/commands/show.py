@@ -1,0 +1,71 @@
+"""Print the verdict of a run folder again.
+
+hangbisect show runs/20261120T174812-a1          as it was printed when it was made
+hangbisect show runs/20261120T174812-a1 --json   verdict.json
+hangbisect show runs/iso-20261120T180201         the answer of an isolation, or of a matrix
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from ..errors import UsageError
+from ..rank.argument_types import Parser
+
+LIMIT = 5.0  # seconds to see whether a file is there
+
+
+def run(argv: list[str]) -> int:
+    """Print it. What could not be read of the folder is said on stderr."""
+    parser = Parser(prog="hangbisect show", epilog=__doc__)
+    parser.add_argument("-h", "--help", action="help", help="show this")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("folder", nargs="?", metavar="RUN", help="a run folder")
+    args = parser.parse_all(argv)
+    if args.folder is None:
+        raise UsageError("show needs a run folder", "hangbisect show runs/20261120T174812-a1")
+
+    from ..report.answers import answer_again
+    from ..report.kept.run import read
+
+    found = read(args.folder)
+    for sentence in found.missing:
+        print(f"hangbisect: {_plain(sentence)}", file=sys.stderr)
+    if found.kind == "run" and not found.verdict:
+        raise UsageError(f"{args.folder} has no verdict that can be read")
+    if args.json:
+        whole = found.verdict if found.kind == "run" else found.answer
+        print(json.dumps(whole, indent=2, ensure_ascii=False))
+    elif found.kind == "run":
+        from ..report.again import verdict_again
+        from ..report.kept.facts import rank_facts
+
+        lines = verdict_again(found.verdict, args.folder, _width(), rank_facts(found))
+        print("\n".join(lines))
+        if found.outcome != "ok" and not _has_reports(args.folder):
+            print(f"hangbisect report {args.folder} makes report.md", file=sys.stderr)
+    else:
+        print("\n".join(answer_again(found, args.folder, _width())))
+    return 0
+
+
+def _has_reports(folder: str) -> bool:
+    from ..evidence.aside import within
+
+    try:
+        return within(LIMIT, os.path.exists, os.path.join(folder, "report.md"))
+    except TimeoutError:
+        return False
+
+
+def _plain(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def _width() -> int | None:
+    try:
+        return os.get_terminal_size(1).columns or None
+    except OSError:
+        return None

@@ -1,0 +1,181 @@
+"""The stacks of all ranks as a tree that folds: what they share once, and where they part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ...diagnosis.frames import worded
+from ...diagnosis.roles import is_idle, role_of
+from ...diagnosis.tree import Branch, Stack, merge
+from ...diagnosis.view import Seen, seen
+from ...facts import Frame, RankFacts, Verdict
+from ..tree import instead_of_a_stack
+from ..words import counted, of_ranks
+from .shown import Shown
+
+_MOST_LINES = 2000  # frames of all trees
+_MOST_TREES = 20
+_OPEN = 120  # frames; a tree of up to so many is unfolded from the beginning
+_DEEPEST = 24  # forks inside one another; browsers nest no more than 512 elements
+_SYMBOL = 160  # characters of a frame: C++ templates have thousands
+Named = Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One frame."""
+
+    words: str  # "Condition.wait (threading.py:327)"
+    file: str  # whole
+    native: bool
+    here: bool = False  # the frame that the verdict names
+
+
+@dataclass(frozen=True)
+class Fork:
+    """A run of frames that several stacks share, and what grows from it."""
+
+    who: str
+    lines: tuple[Line, ...]
+    forks: tuple[Fork, ...]
+    open: bool
+    culprit: bool  # a rank that is at fault is part of it
+    blamed: bool  # no other rank is
+
+
+@dataclass(frozen=True)
+class Tree:
+    title: str
+    forks: tuple[Fork, ...]
+    without: tuple[str, ...]  # sentences: those of which there is no stack
+    left_out: int  # frames
+    main: bool  # of the ranks' main threads
+
+
+def stack_trees(ranks: Sequence[RankFacts], verdict: Verdict, shown: Shown) -> list[Tree]:
+    """Return the tree of the main threads, of the other threads, and of each kind of child."""
+    views = {one.rank: view for one in ranks if (view := seen(one.looks)) is not None}
+    growing = _Growing(verdict, shown)
+    trees = [_main(ranks, views, growing), _others(views, growing), *_children(ranks, growing)]
+    return [tree for tree in trees if tree.forks or tree.without or tree.left_out][:_MOST_TREES]
+
+
+def _main(ranks: Sequence[RankFacts], views: Mapping[int, Seen], growing: _Growing) -> Tree:
+    stacks = []
+    without: dict[str, list[int]] = {}
+    for one in ranks:
+        view = views.get(one.rank)
+        if view is not None and view.frames:
+            stacks.append((one.rank, view.frames))
+        else:
+            without.setdefault(f"no stack, {instead_of_a_stack(one, view)}", []).append(one.rank)
+    return growing.tree("Main threads", stacks, without, main=True)
+
+
+def _others(views: Mapping[int, Seen], growing: _Growing) -> Tree:
+    stacks = []
+    idle: list[int] = []
+    for rank, view in views.items():
+        for thread in view.threads:
+            if thread != view.main and is_idle(thread):
+                idle.append(rank)
+            elif thread != view.main:
+                stacks.append((rank, thread.frames))
+    without = {counted(len(idle), "idle thread") + " of pools": idle} if idle else {}
+    return growing.tree("Other threads", stacks, without)
+
+
+def _children(ranks: Sequence[RankFacts], growing: _Growing) -> Iterator[Tree]:
+    stacks: dict[str, list[tuple[int, Sequence[Frame]]]] = {}
+    without: dict[str, list[int]] = {}
+    for one in ranks:
+        for looks in one.children:
+            view = seen(looks)
+            if view is None:
+                continue
+            role = role_of(next((look for look in reversed(looks) if look.threads), looks[-1]))
+            stacks.setdefault(role, [])
+            if view.frames:
+                stacks[role].append((one.rank, view.frames))
+            else:
+                without.setdefault(role, []).append(one.rank)
+    for role in sorted(stacks):
+        told = {"no Python stack": without[role]} if role in without else {}
+        yield growing.tree(f"Children: {role}", stacks[role], told)
+
+
+class _Growing:
+    """Makes trees of stacks."""
+
+    def __init__(self, verdict: Verdict, shown: Shown) -> None:
+        self._frame = verdict.frame
+        self._culprits = frozenset(verdict.ranks.culprit)
+        self._shown = shown
+        self._lines: dict[str, Line] = {}  # by what tells a frame from others
+        self._room = _MOST_LINES
+
+    def tree(
+        self,
+        title: str,
+        stacks: Iterable[tuple[int, Sequence[Frame]]],
+        without: Named,
+        main: bool = False,
+    ) -> Tree:
+        """Return stacks, each with its rank, innermost frame first, as one tree."""
+        branches = merge((rank, self._stack(frames)) for rank, frames in stacks)
+        size = 0
+        kept: list[Branch] = []
+        for branch in branches:
+            size += len(branch.lines)
+            if size <= self._room:
+                kept.append(branch)
+        left = size - sum(len(branch.lines) for branch in kept)
+        self._room -= size - left
+        forks = self._forks(kept, small=size <= _OPEN, main=main)
+        words = tuple(f"{of_ranks(ranks)}: {why}" for why, ranks in without.items())
+        return Tree(title, forks, words, left, main)
+
+    def _forks(self, branches: Sequence[Branch], small: bool, main: bool) -> tuple[Fork, ...]:
+        """Return the branches nested, those of the same depth beside one another."""
+        beside: list[list[Fork]] = [[] for _ in range(_DEEPEST + 2)]
+        for branch in reversed(branches):
+            depth = min(branch.depth, _DEEPEST)
+            grown = tuple(reversed(beside[depth + 1]))
+            beside[depth + 1] = []
+            culprit = main and not self._culprits.isdisjoint(branch.ranks)
+            lines = tuple(self._lines[line] for line in branch.lines)
+            if culprit and not any(fork.culprit for fork in grown):
+                lines = self._marked(lines)
+            blamed = culprit and self._culprits.issuperset(branch.ranks)
+            fork = Fork(of_ranks(branch.ranks), lines, grown, small or culprit, culprit, blamed)
+            beside[depth].append(fork)
+        return tuple(reversed(beside[0]))
+
+    def _marked(self, lines: tuple[Line, ...]) -> tuple[Line, ...]:
+        """Return frames with the innermost one marked that the verdict names."""
+        for at in range(len(lines) - 1, -1, -1):
+            if lines[at].words == self._frame:
+                here = lines[at]
+                marked = Line(here.words, here.file, here.native, here=True)
+                return (*lines[:at], marked, *lines[at + 1 :])
+        return lines
+
+    def _stack(self, frames: Sequence[Frame]) -> Stack:
+        """Return frames outermost first, without the native ones that started Python."""
+        python = [i for i, frame in enumerate(frames) if not frame.native]
+        inside = frames[: python[-1] + 1] if python else frames
+        return tuple(self._key(frame) for frame in reversed(inside))
+
+    def _key(self, frame: Frame) -> str:
+        words = worded(frame)
+        if frame.native:
+            words = words.replace(":0)", ")")  # no line is known of it
+        key = f"{frame.native} {words}"
+        if key not in self._lines:
+            self._lines[key] = Line(
+                self._shown.text(words, _SYMBOL),
+                self._shown.text(frame.file, _SYMBOL),
+                frame.native,
+            )
+        return key

@@ -1,0 +1,44 @@
+"""The starts of an isolation or the cells of a matrix, as a table that leads to each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from ..kept.run import KeptRun
+from ..kept.trials import Trial
+from ..words import seconds
+from .shown import Shown
+
+_MOST = 2000
+_WELL = ("ok", "pass")  # of such a run there is no report, but what it measured
+_KNOWN = ("ok", "pass", "hang", "crash", "slow")
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    number: int
+    name: str
+    result: str  # "hang", "pass", "ok", ...
+    kind: str  # the same as a class of the style sheet
+    where: str
+    took: str
+    link: str  # to its own page or folder; "": there is none
+
+
+def trial_rows(run: KeptRun, shown: Shown) -> list[TrialRow]:
+    """Return a row for each start."""
+    return [_row(trial, shown) for trial in run.trials[:_MOST]]
+
+
+def _row(trial: Trial, shown: Shown) -> TrialRow:
+    link = ""
+    # A name that cannot be shown, for it holds a secret or a control character, leads nowhere.
+    if trial.link not in ("", ".", "..") and shown.text(trial.link) == trial.link:
+        link = f"./{quote(trial.link, safe='')}/"
+        link += "" if trial.result in _WELL else "report.html"
+    took = "" if trial.seconds is None else seconds(trial.seconds)
+    result = trial.result or "not run"
+    kind = result if result in _KNOWN else "other"
+    name, where = shown.text(trial.name, 200), shown.text(trial.where, 200)
+    return TrialRow(trial.number, name, result, kind, where, took, link)

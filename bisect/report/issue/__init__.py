@@ -1,0 +1,1 @@
+"""report.md: what a person pastes into an issue."""

@@ -1,0 +1,178 @@
+"""What differs between the ranks of a run, and only that."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from .event_lines import is_rank
+from .rows import Event, text
+from .run import KeptRun
+
+Topic = Literal["environment", "versions", "python", "host", "gpu"]
+_NUMBER = re.compile(r"([0-9]+)")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something of which the ranks have different values."""
+
+    topic: Topic
+    name: str  # "NCCL_SOCKET_IFNAME", "torch"; of the others the topic again
+    values: Mapping[str, tuple[int, ...]]  # ranks by value; "": not set. Most ranks first
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The numbers that a rank has, which its variables repeat."""
+
+    rank: int
+    local_rank: int
+    node: int
+
+
+def differences(run: KeptRun) -> tuple[Difference, ...]:
+    """Return what ranks differ in: hosts, versions, Python, GPUs, environment.
+
+    That each has its own rank, local rank or node in a variable (RANK=3, CUDA_VISIBLE_DEVICES=3,
+    .../3/error.json) is no difference.
+    """
+    places = _places(run)
+    found = [
+        *_of("host", {"host": _hosts(run)}),
+        *_of("versions", _versions(run)),
+        *_of("python", {name: _said(run, name) for name in ("python", "executable")}),
+        *_of("gpu", {"GPU": _gpus(run)}),
+        *_of("environment", _variables(run), places),
+    ]
+    return tuple(found)
+
+
+def _of(
+    topic: Topic, named: Mapping[str, Mapping[int, str]], places: Mapping[int, _Place] = {}
+) -> Iterable[Difference]:
+    """Yield what differs of the values by name and rank."""
+    for name in sorted(named):
+        by_rank = named[name]
+        if len(set(by_rank.values())) < 2 or _only_numbers(by_rank, places):
+            continue
+        values: dict[str, list[int]] = {}
+        for rank in sorted(by_rank):
+            values.setdefault(by_rank[rank], []).append(rank)
+        ordered = sorted(values.items(), key=lambda pair: (-len(pair[1]), pair[1]))
+        yield Difference(topic, name, {value: tuple(ranks) for value, ranks in ordered})
+
+
+def _only_numbers(by_rank: Mapping[int, str], places: Mapping[int, _Place]) -> bool:
+    """Return whether all values are one, but for the number of each rank, or of its node."""
+    if not by_rank.keys() <= places.keys():
+        return False
+    parted = {rank: _NUMBER.split(value) for rank, value in by_rank.items()}
+    if len({len(parts) for parts in parted.values()}) > 1:
+        return False
+    count = len(next(iter(parted.values())))
+    return all(_is_same_or_own(parted, places, number) for number in range(count))
+
+
+def _is_same_or_own(
+    parted: Mapping[int, Sequence[str]], places: Mapping[int, _Place], at: int
+) -> bool:
+    """Return whether one part of all values is the same, or each rank's own number."""
+    if len({parts[at] for parts in parted.values()}) == 1:
+        return True
+    return any(
+        all(parts[at] == str(getattr(places[rank], kind)) for rank, parts in parted.items())
+        for kind in ("rank", "local_rank", "node")
+    )
+
+
+# ---- what is known of each rank ------------------------------------------------------------------
+
+
+def _hellos(run: KeptRun) -> dict[int, Event]:
+    """Return the last greeting of each rank."""
+    events = [event for part in run.everywhere for event in part.events]
+    return {event["rank"]: event for event in events if event["t"] == "hello" and "rank" in event}
+
+
+def _said(run: KeptRun, name: str) -> dict[int, str]:
+    return {rank: said for rank, one in _hellos(run).items() if (said := text(one, name))}
+
+
+def _places(run: KeptRun) -> dict[int, _Place]:
+    told = [one for one in _looked_at(run) if is_rank(one.get("rank"))]
+    return {
+        int(one["rank"]): _Place(one["rank"], _number(one, "local_rank"), _number(one, "node"))
+        for one in (*told, *_hellos(run).values())
+    }
+
+
+def _number(one: Mapping[str, Any], name: str) -> int:
+    value = one.get(name)
+    return int(value) if value is not None and is_rank(value) else -1
+
+
+def _looked_at(run: KeptRun) -> list[Mapping[str, Any]]:
+    """Return the ranks of evidence.json that are objects."""
+    found: list[Mapping[str, Any]] = []
+    for part in run.everywhere:
+        ranks = (part.evidence or {}).get("ranks")
+        found += [one for one in ranks if isinstance(one, dict)] if isinstance(ranks, list) else []
+    return found
+
+
+def _hosts(run: KeptRun) -> dict[int, str]:
+    looked = {one["rank"]: text(one, "host") for one in _looked_at(run) if is_rank(one.get("rank"))}
+    return {rank: host for rank, host in {**looked, **_said(run, "host")}.items() if host}
+
+
+def _ranks_of(part: KeptRun) -> list[int]:
+    told = {int(rank) for rank in (part.environment or {}).get("ranks", {})}
+    return sorted(told | {event["rank"] for event in part.events if "rank" in event})
+
+
+def _versions(run: KeptRun) -> dict[str, dict[int, str]]:
+    """Return versions by library and rank: each rank's own where it told of an import."""
+    found: dict[str, dict[int, str]] = {}
+    for part in run.everywhere:
+        ranks = _ranks_of(part)
+        for name, version in (part.environment or {}).get("versions", {}).items():
+            found.setdefault(name, {}).update(dict.fromkeys(ranks, version))
+        for event in part.events:
+            if event["t"] == "import" and "rank" in event and (said := text(event, "version")):
+                found.setdefault(text(event, "module"), {})[event["rank"]] = said
+    return found
+
+
+def _gpus(run: KeptRun) -> dict[int, str]:
+    """Return the kind of GPU that each rank computes on, as far as NVML told."""
+    found = {}
+    for part in run.everywhere:
+        kinds = dict(_gpu_by_pid(part))
+        for one in _looked_at(replace(part, nodes=())):
+            rank, pid = one.get("rank"), one.get("pid")
+            if is_rank(rank) and is_rank(pid) and kinds.get(pid):
+                found[rank] = kinds[pid]
+    return found
+
+
+def _gpu_by_pid(part: KeptRun) -> Iterable[tuple[int, str]]:
+    machine = (part.evidence or {}).get("machine")
+    gpus = machine.get("gpus") if isinstance(machine, dict) else None
+    for gpu in gpus if isinstance(gpus, list) else ():
+        pids = gpu.get("pids") if isinstance(gpu, dict) else None
+        for pid in pids if isinstance(pids, list) else ():
+            if is_rank(pid):
+                yield pid, text(gpu, "name")
+
+
+def _variables(run: KeptRun) -> dict[str, dict[int, str]]:
+    """Return the variables that matter by name and rank; "" where a rank has none of that name."""
+    by_rank: dict[int, Mapping[str, str]] = {}
+    for part in run.everywhere:
+        ranks = (part.environment or {}).get("ranks", {})
+        by_rank.update({int(rank): variables for rank, variables in ranks.items()})
+    names = {name for variables in by_rank.values() for name in variables}
+    return {name: {rank: them.get(name, "") for rank, them in by_rank.items()} for name in names}

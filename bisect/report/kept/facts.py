@@ -1,0 +1,31 @@
+"""evidence.json as the facts that it was written from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ...facts import RankFacts
+from .readers import reader
+from .run import KeptRun
+
+
+def rank_facts(run: KeptRun) -> tuple[RankFacts, ...]:
+    """Return what was known of each rank of all nodes when the verdict was made, by rank; without
+    those of which the file says what cannot be.
+    """
+    found = [one for part in run.everywhere for data in _ranks(part) if (one := _facts(data))]
+    return tuple(sorted(found, key=lambda one: one.rank))
+
+
+def _ranks(part: KeptRun) -> list[Any]:
+    ranks = (part.evidence or {}).get("ranks")
+    return ranks if isinstance(ranks, list) else []
+
+
+def _facts(data: Any) -> RankFacts | None:
+    try:
+        found: RankFacts = reader(RankFacts)(data)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return replace(found, looks=tuple(sorted(found.looks, key=lambda look: look.at)))

@@ -1,0 +1,84 @@
+"""The starts of an isolation, or the cells of a matrix, as rows with a link to each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from .shape import ByName, Optional, fitted
+
+_ISOLATION = {
+    "trials": [
+        {
+            "number": int,
+            "setting": ByName(str),
+            "result": str,
+            "seconds": float,
+            "run_dir": str,
+            "why": str,
+        }
+    ]
+}
+_MATRIX = {
+    "cells": [
+        {
+            "number": int,
+            "name": str,
+            "setting": ByName(str),
+            "result": Optional(str),
+            "seconds": Optional(float),
+            "run_dir": Optional(str),
+            "where": Optional(str),
+        }
+    ]
+}
+KINDS = {"isolation": "isolation.json", "matrix": "matrix.json"}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One start."""
+
+    number: int
+    name: str  # of a cell; of a trial its setting in words
+    settings: Mapping[str, str]  # values by toggle
+    result: str  # "pass", "hang", "other"; of a cell "ok", "hang", ...; "" if it was not run
+    where: str  # where it hung, or how it ended otherwise
+    seconds: float | None
+    link: str  # its run folder, relative to the folder of all; "" if it does not lie in there
+
+
+def trials_of(kind: str, data: Mapping[str, Any], missing: list[str]) -> tuple[Trial, ...]:
+    """Return the trials in what isolation.json or matrix.json holds. What is of another kind than
+    it should be is left out, and told in `missing`.
+    """
+    wrong: list[str] = []
+    shape = _ISOLATION if kind == "isolation" else _MATRIX
+    rows = next(iter(fitted(shape, data, "", wrong).values()))
+    if wrong:
+        missing.append(f"{KINDS[kind]}: {len(wrong)} values are of another kind, or cut")
+    return tuple(_trial(row) for row in rows)
+
+
+def _trial(row: Mapping[str, Any]) -> Trial:
+    settings = row["setting"]
+    words = " ".join(f"{name}={value}" for name, value in settings.items())
+    return Trial(
+        number=row["number"],
+        name=row.get("name") or words or "as you run it",
+        settings=settings,
+        result=row["result"] or "",
+        where=row.get("why") or row.get("where") or "",
+        seconds=row["seconds"],
+        link=_link(row["run_dir"] or ""),
+    )
+
+
+def _link(run_dir: str) -> str:
+    """Return the name of a trial's folder: they all lie beside one another, and the folder of all
+    may have been moved since.
+    """
+    name = PurePosixPath(run_dir).name
+    return "" if name in ("", ".", "..") or "\0" in name else name

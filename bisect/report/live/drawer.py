@@ -1,0 +1,142 @@
+"""The process that draws the table: it alone writes it, and it may be left behind, or killed.
+
+It reads what to show as lines on its stdin, and ends with that, the table taken away. It opens the
+terminal for itself, so that its writes never wait and nobody else's are made not to: a terminal
+that was stopped (Ctrl-S) takes nothing, and then nothing is drawn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import time
+from collections.abc import Sequence
+
+from . import region
+from .drawing import drawn, room
+from .now import Now, from_json
+from .on_terminal import Owner, is_line_by_line, owner
+
+CHECK_EVERY = 0.2  # seconds between two questions whether the terminal is still ours
+DRAW_EVERY = 1.0
+LAST_TRIES = 600.0  # seconds for a terminal that was stopped to go on, and be left clean
+_POLITE = 10  # nice(2): the ranks come first
+
+
+def run(ranks: Sequence[int], launcher: int) -> None:
+    """Draw on the terminal that is our stderr, for the job of these processes, until stdin ends."""
+    os.nice(_POLITE)
+    try:
+        fd = os.open("/proc/self/fd/2", os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+    except OSError:  # it belongs to another user (su)
+        return
+    device = os.fstat(fd).st_rdev
+    ours = owner(ranks, launcher, device)
+    if ours is not None:
+        Drawer(fd, device, ours).run()
+
+
+class Drawer:
+    """The table of one job on one terminal."""
+
+    def __init__(self, fd: int, device: int, job: Owner) -> None:
+        """`fd` is the terminal `device`, opened not to wait."""
+        self._fd, self._device, self._job = fd, device, job
+        self._turn: socket.socket | None = None
+        self._now: Now | None = None
+        self._rest = b""
+        self._size = os.terminal_size((0, 0))
+        self._height = 0  # of the table that stands there
+        self._cut = False  # the terminal took a write in part
+
+    def run(self) -> None:
+        """Show what stdin says, and leave the terminal clean once it ends."""
+        drawn_at = 0.0
+        while True:
+            ready = select.select([0], [], [], CHECK_EVERY)[0]
+            if ready and not self._read():
+                break
+            try:
+                clock = time.monotonic()
+                if not self._may_draw():
+                    self._withdraw()
+                elif ready or clock > drawn_at + DRAW_EVERY or not self._height:
+                    drawn_at = clock
+                    self._draw(clock)
+            except OSError:  # the terminal is gone
+                return
+        self._leave()
+
+    def _read(self) -> bool:
+        data = os.read(0, 1 << 20)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if lines:
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                self._now = from_json(lines[-1].decode())
+        return bool(data)
+
+    # ---- on the terminal -----------------------------------------------------------------------
+
+    def _may_draw(self) -> bool:
+        size = os.get_terminal_size(self._fd)
+        if size != self._size and self._height and self._write(region.lost()):
+            self._height = 0
+        if not self._height:
+            self._size = size
+        watched = self._now is not None and bool(self._now.rows)
+        free = self._job.is_in_front() and is_line_by_line(self._fd)
+        return watched and free and size == self._size and bool(room(*size)) and self._has_turn()
+
+    def _draw(self, clock: float) -> None:
+        assert self._now is not None
+        rows = drawn(self._now, clock, self._size.columns, room(*self._size))
+        height = max(len(rows), self._height)
+        text = region.table(rows, self._size.lines, height)
+        if height != self._height:
+            before = region.withdrawn(self._size.lines, self._height) if self._height else ""
+            text = before + region.reserved(self._size.lines, height) + text
+        if self._write(text):
+            self._height = height
+
+    def _withdraw(self) -> bool:
+        if self._height and self._write(region.withdrawn(self._size.lines, self._height)):
+            self._height = 0
+        return not self._height
+
+    def _leave(self) -> None:
+        until = time.monotonic() + LAST_TRIES
+        poll = select.poll()
+        poll.register(self._fd, select.POLLOUT)
+        with contextlib.suppress(OSError):
+            while not self._withdraw() and time.monotonic() < until:
+                poll.poll(1000)
+
+    def _write(self, text: str) -> bool:
+        """Write all of it, or return False. Others write whole lines in between: what is one write
+        is not torn (tty_io.c), unless the terminal has no room for all of it.
+        """
+        data = text.encode(errors="replace")
+        if self._cut:
+            data = region.UNFINISHED.encode() + data
+        try:
+            written = os.write(self._fd, data)
+        except BlockingIOError:
+            return False
+        self._cut = written < len(data)
+        return not self._cut
+
+    def _has_turn(self) -> bool:
+        """Two jobs on one terminal have one table: that of the first. The turn is a name in the
+        abstract socket namespace (unix(7)), which is gone with its process.
+        """
+        if self._turn is None:
+            turn = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            try:
+                turn.bind(f"\0hangbisect-table-{os.getuid()}-{self._device}")
+            except OSError:
+                turn.close()
+                return False
+            self._turn = turn
+        return True

@@ -1,0 +1,186 @@
+"""The reports of a run folder: report.md, report.html, trace.json."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import HangbisectError
+from ..evidence.aside import within
+from .issue.masked import Masked
+from .kept.redacted import Redactor, Unredacted, redacted
+from .kept.run import KeptRun, read
+from .step_summary import add_to_step_summary
+
+NAMES = ("report.md", "report.html", "trace.json")
+MOST_STARTS = 40  # of one isolation or matrix that have reports of their own
+WRITE_LIMIT = 20.0  # seconds for a file to be written: it may be a disk that hangs
+_WENT_WRONG = ("hang", "crash", "slow", "other", "killed")  # results of starts
+
+
+@dataclass(frozen=True)
+class Made:
+    """What came of it."""
+
+    files: tuple[Path, ...]
+    trouble: tuple[str, ...]  # sentences: what could not be made, and why
+    masked: Masked
+    missing: tuple[str, ...]  # what could not be read
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What reports are made of: no text in it has a secret any more."""
+
+    run: KeptRun
+    hang: KeptRun | None  # of an isolation or a matrix: the first start that went wrong
+    redactor: Redactor
+    masked: Masked
+
+
+def make(
+    folder: Path,
+    output: Path | None = None,
+    *,
+    anonymous: bool = False,
+    redact: bool = True,
+    summary: bool = True,
+) -> Made:
+    """Read a run folder, and write its reports in it, or in `output`. `anonymous`: users, homes,
+    hosts and addresses get pseudonyms. `redact`: secrets are masked. `summary`: in GitHub Actions
+    report.md goes to the summary of the step as well.
+
+    Raises UsageError if there is no run in `folder`, HangbisectError if nothing can be written.
+    """
+    run = read(folder)
+    hang = _hang_of(run)
+    redactor = _redactor(run, anonymous) if redact else Unredacted()
+    run = redacted(run, redactor)
+    hang = redacted(hang, redactor) if hang is not None else None
+    masked = Masked(redactor.secrets, dict(redactor.counts))
+    files: list[Path] = []
+    trouble: list[str] = []
+    for name, text in _texts(Kept(run, hang, redactor, masked), trouble).items():
+        path = (output or folder) / name
+        _write(path, text)
+        files.append(path)
+        if name == NAMES[0] and summary:
+            add_to_step_summary(text, os.environ)
+    return Made(tuple(files), tuple(trouble), masked, run.missing)
+
+
+def _redactor(run: KeptRun, anonymous: bool) -> Redactor:
+    from .redaction.of_run import redactor_for
+
+    return redactor_for(run, anonymous=anonymous)
+
+
+def _hang_of(run: KeptRun) -> KeptRun | None:
+    """Return the first start of an isolation or a matrix that went wrong, as far as it is kept."""
+    for trial in run.trials:
+        if trial.link and trial.result in _WENT_WRONG:
+            with contextlib.suppress(HangbisectError):
+                return read(run.folder / trial.link)
+    return None
+
+
+def starts_that_went_wrong(folder: Path) -> list[Path]:
+    """Return the run folders of the starts of an isolation or a matrix that went wrong, the first
+    MOST_STARTS of them. Raises UsageError if there is nothing of ours in `folder`.
+    """
+    run = read(folder)
+    wrong = [trial for trial in run.trials if trial.link and trial.result in _WENT_WRONG]
+    return [folder / trial.link for trial in wrong[:MOST_STARTS]]
+
+
+def _texts(kept: Kept, trouble: list[str]) -> dict[str, str]:
+    """Return the reports by their names; what cannot be made of odd input is told, and the others
+    are made all the same.
+    """
+    run = kept.run
+
+    def markdown() -> str:
+        if run.kind == "run":
+            from .issue.page import page
+
+            return page(run, kept.masked)
+        from .issue.of_trials import page_of_trials
+
+        return page_of_trials(run, kept.hang, kept.masked)
+
+    def html() -> str:
+        from .html.page import html_page
+
+        return html_page(run, kept.redactor)
+
+    def trace() -> str:
+        from .trace import trace
+
+        return json.dumps(trace(run), ensure_ascii=False) + "\n"
+
+    makers: dict[str, Callable[[], str]] = dict(zip(NAMES, (markdown, html, trace), strict=True))
+    if not any(part.events for part in run.everywhere):
+        del makers["trace.json"]  # nobody told when what was
+    made = {}
+    for name, maker in makers.items():
+        try:
+            made[name] = maker()
+        except Exception as error:  # two of three reports are better than none
+            if os.environ.get("HANGBISECT_DEBUG"):
+                raise
+            trouble.append(f"{name} could not be made: {type(error).__name__}: {error}")
+    return made
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a whole file in place of the one that is there; links are replaced, not followed.
+
+    Raises HangbisectError.
+    """
+    data = text.encode("utf-8", "replace")
+
+    def write() -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(data)
+            os.chmod(aside, 0o666 & ~_umask())
+            os.replace(aside, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(aside)
+            raise
+
+    try:
+        within(WRITE_LIMIT, write)
+    except TimeoutError:
+        raise HangbisectError(f"{path} could not be written within {WRITE_LIMIT:.0f} s") from None
+    except OSError as error:
+        raise HangbisectError(
+            f"{path} cannot be written: {error.strerror}", "Name another folder: --output DIR"
+        ) from None
+
+
+def _umask() -> int:
+    """Return this process's mask, which can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def as_json(made: Made) -> dict[str, Any]:
+    """Return it as an object."""
+    return {
+        "schema": 1,
+        "files": [str(path) for path in made.files],
+        "trouble": list(made.trouble),
+        "masked": dict(made.masked.counts),
+        "missing": list(made.missing),
+    }

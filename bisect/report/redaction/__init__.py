@@ -1,0 +1,13 @@
+"""What a file that leaves may not hold: secrets, and on request who and where its job ran.
+
+`Redactor` replaces both in texts, values and JSON by marks, the same for the same thing in all
+files and ranks of one run. It is pure: it opens no file and asks nobody.
+"""
+
+from __future__ import annotations
+
+from .known import Known
+from .of_run import redactor_for
+from .redactor import Redactor
+
+__all__ = ["Known", "Redactor", "redactor_for"]

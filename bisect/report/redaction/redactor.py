@@ -1,0 +1,217 @@
+"""Redaction of texts, values and JSON: one object for all files of a run."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...rank.secret_shapes import is_hexadecimal_key
+from .finding import kind_of, secrets_in, spans_lines
+from .known import Known
+from .marks import MARK, Marks
+from .names import Says, kind_by_name, says
+from .people import People
+from .span import settled
+from .values import is_nothing, is_path, looks_secret
+
+_MOST = 50_000  # harmless texts that are remembered
+_LONGEST = 400  # characters of one
+_MOST_ROUNDS = 4
+_LONGEST_NAME = 120  # characters of a file's name
+# A mark behind a lone escape character is none.
+_COLOUR = re.compile(r"\x1b\[[0-9;:?]{0,30}[A-Za-z](?![A-Za-z& ]{1,28} [0-9]{1,6}\])")
+_UNSAFE = re.compile(r"[^\w.,+=@&() \[\]-]", re.ASCII)
+
+
+class Redactor:
+    """Replaces secrets by marks, and with `anonymous` people and machines by pseudonyms.
+
+    The same thing has the same mark in all that one redactor was given. Texts are redacted whole
+    and cut afterwards: half a secret is not known again. Not for several threads at once.
+    """
+
+    def __init__(self, anonymous: bool = False, known: Known = Known()) -> None:  # noqa: B008 - frozen
+        """Start with what is `known` of the run."""
+        self.anonymous = anonymous
+        self._marks = Marks()
+        self._people = People(known) if anonymous else None
+        self._harmless: set[str] = set()  # texts that hold nothing, as far as is known
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How often something was replaced, by kind."""
+        return dict(sorted(self._marks.counts.items()))
+
+    @property
+    def secrets(self) -> int:
+        """How many different secrets were met."""
+        return self._marks.secrets
+
+    def learn(self, value: Any) -> None:
+        """Meet the secrets in a text or JSON object, so that what is redacted before and after it
+        has the same marks; nothing is counted.
+        """
+        before = Counter(self._marks.counts)
+        self.json(value)
+        self._marks.counts = before
+
+    def text(self, text: str) -> str:
+        """Return `text` redacted, and without colours: they may stand within a secret."""
+        if text in self._harmless:
+            return text
+        if "\x1b" in text:
+            text = _COLOUR.sub("", text)
+        if "\n" in text and not spans_lines(text):
+            return "\n".join(map(self._text, text.split("\n")))
+        return self._text(text)
+
+    def _text(self, text: str) -> str:
+        if text in self._harmless:
+            return text
+        met = self._met
+        redacted = self._once(text)
+        for _ in range(_MOST_ROUNDS):  # a mark may lay open what stood too close to a secret
+            earlier, redacted = redacted, redacted if redacted == text else self._once(redacted)
+            if redacted == earlier:
+                break
+        self._forget_since(met)
+        if (
+            self._met == met
+            and redacted == text
+            and len(text) <= _LONGEST
+            and len(self._harmless) < _MOST
+        ):
+            self._harmless.add(text)
+        return redacted
+
+    def value(self, name: str, value: str) -> str:
+        """Return the value of the variable, flag or key `name` redacted.
+
+        Quotes around it stay, as a debugger words a text.
+        """
+        inner = value[1:-1] if _is_quoted(value) else value
+        told = says(name)
+        if (told is Says.SECRET and _can_be_secret(inner)) or (
+            told is Says.PERHAPS and looks_secret(inner)
+        ):
+            kind = kind_of(inner) or kind_by_name(name)
+            met = self._met
+            self._marks.find_again(inner, kind)
+            self._forget_since(met)
+            return value.replace(inner, self._one_mark(inner, kind))
+        if self._people is not None:
+            met = self._met
+            said = self._people.value(name, value, self._marks.counts)
+            self._forget_since(met)
+            if said:
+                return said
+        return self.text(value)
+
+    def command(self, words: Sequence[str]) -> list[str]:
+        """Return a command line redacted; the word behind `--api-key` is one of that name."""
+        redacted, flag = [], ""
+        for number, word in enumerate(words):
+            name, equals, value = word.partition("=")
+            if is_hexadecimal_key(word, " ".join(words[:number])):
+                redacted.append(self.value("wandb_key", word))
+            elif flag and not word.startswith("-"):
+                redacted.append(self.value(flag, word))
+            elif equals and says(name) is not Says.NOTHING:
+                redacted.append(f"{self.text(name)}={self.value(name, value)}")
+            else:
+                redacted.append(self.text(word))
+            flag = word if word.startswith("-") and not equals else ""
+        return redacted
+
+    def json(self, value: Any, name: str = "") -> Any:
+        """Return a new object of the same shape with its texts redacted; keys are their names.
+
+        Numbers, True, False and None stay, but for a number that is a password.
+        """
+        if value is None or isinstance(value, bool | float):
+            return value
+        if isinstance(value, str):
+            return self.value(name, value) if name else self.text(value)
+        if isinstance(value, dict):
+            return self._mapping(value, name)
+        if isinstance(value, list | tuple):
+            return self._sequence(value, name)
+        if isinstance(value, int) and abs(value) > 999 and says(name) is Says.SECRET:
+            return self.value(name, str(value))
+        return value
+
+    def name(self, name: str) -> str:
+        """Return a name for a file: `name` redacted, of harmless characters, and not too long."""
+        safe = _UNSAFE.sub("_", self.text(name)).strip(". ")
+        return safe[:_LONGEST_NAME] or "_"
+
+    def _mapping(self, value: Mapping[Any, Any], outer: str) -> dict[Any, Any]:
+        """Return a mapping redacted; `outer` is the name that it stands under itself."""
+        told = says(outer)
+        redacted: dict[Any, Any] = {}
+        for key, item in value.items():
+            own = str(key)
+            if own == "value" and isinstance(value.get("name"), str):  # {"name": ..., "value": ...}
+                own = value["name"]
+            elif told is not Says.NOTHING and says(own) is Says.NOTHING:
+                own = outer
+            shown = self.text(key) if isinstance(key, str) and key not in self._harmless else key
+            while shown in redacted:
+                shown = f"{shown} (again)"
+            redacted[shown] = self.json(item, own)
+        return redacted
+
+    def _sequence(self, value: Sequence[Any], name: str) -> list[Any]:
+        """Return a list redacted: a pair of name and value, a command line, or any other."""
+        if value and isinstance(value[0], str) and says(name) is Says.NOTHING:
+            words = [one for one in value if isinstance(one, str)]
+            if len(words) == len(value) == 2 and words[0].isidentifier():
+                return [self.text(words[0]), self.value(*words)]
+            if len(words) == len(value) and any(word.startswith("-") for word in words):
+                return self.command(words)
+        return [self.json(one, name) for one in value]
+
+    @property
+    def _met(self) -> int:
+        return len(self._marks.by_value) + (self._people.met if self._people else 0)
+
+    def _forget_since(self, met: int) -> None:
+        """Forget what was harmless if more is known now than when `met` was counted."""
+        if self._met != met:
+            self._harmless.clear()
+
+    def _once(self, text: str) -> str:
+        text = self._without_secrets(text)
+        if self._people is not None:
+            return self._people.replaced(text, self._marks.counts)
+        return text
+
+    def _without_secrets(self, text: str) -> str:
+        marked = [found.span() for found in MARK.finditer(text)] if "[" in text else []
+        found = list(secrets_in(text, self._marks.by_value))
+        if not found:
+            return text
+        parts, done = [], 0
+        for span in settled(found, marked):
+            secret = text[span.start : span.end]
+            if not any(map(str.isalnum, secret)):
+                continue
+            self._marks.find_again(secret, span.kind)
+            parts += [text[done : span.start], self._one_mark(secret, span.kind)]
+            done = span.end
+        return "".join([*parts, text[done:]])
+
+    def _one_mark(self, secret: str, kind: str) -> str:
+        mark = self._marks.mark(secret, kind)
+        self._marks.count(mark)
+        return mark
+
+
+def _is_quoted(value: str) -> bool:
+    return len(value) > 2 and value[0] in "'\"" and value[-1] == value[0]
+
+
+def _can_be_secret(value: str) -> bool:
+    return not is_nothing(value) and not is_path(value) and MARK.fullmatch(value) is None

@@ -1,0 +1,83 @@
+"""Runs as they lie in folders, and the page of one taken apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from xml.etree.ElementTree import Element
+
+import made_up_job
+from hangbisect.report.kept.run import KeptRun, read
+from hangbisect.report.redaction import Redactor
+from tinyhtml5.parser import HTMLParser
+
+# Of these only certain words are valid.
+_WORDS = ("outcome", "kind", "t", "rung", "seen_by", "state", "family")
+
+
+@cache
+def job(ranks: int, stacks: int = 2) -> KeptRun:
+    """Return the run folder of a made-up job as it is read."""
+    with TemporaryDirectory() as folder:
+        made_up_job.write(Path(folder) / "run", ranks, stacks)
+        return replace(read(Path(folder) / "run"), folder=Path("run"))
+
+
+def with_texts(run: KeptRun, change: Callable[[str], str]) -> KeptRun:
+    """Return a run in which every text that is free is another one, also the names of things."""
+
+    def changed(value: Any, key: str = "") -> Any:
+        if isinstance(value, str):
+            return value if key in _WORDS else change(value)
+        if isinstance(value, Mapping):
+            return {
+                (change(k) if key in ("versions", "0", "1") else k): changed(v, k)
+                for k, v in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return type(value)(changed(one, key) for one in value)
+        return value
+
+    return replace(
+        run,
+        verdict=changed(run.verdict),
+        events=changed(run.events),
+        evidence=changed(run.evidence),
+        environment=changed(run.environment),
+        missing=(*run.missing, change("missing")),
+    )
+
+
+def with_a_child(run: KeptRun) -> KeptRun:
+    """Return a run in which the first rank that was looked at has a child that looks like it."""
+    evidence = deepcopy(dict(run.evidence or {}))
+    first = evidence["ranks"][0]
+    first["children"] = [first["looks"]]
+    return replace(run, evidence=evidence)
+
+
+def parsed(page: str) -> Element:
+    """Return the elements of a page. Raises AssertionError if it is no valid HTML."""
+    parser = HTMLParser(namespace_html_elements=False)
+    root: Element = parser.parse(page)
+    assert parser.errors == []
+    for one in root.iter():
+        one.tag = str(one.tag).rpartition("}")[2]  # without the namespace of SVG
+    return root
+
+
+def text_of(element: Element) -> str:
+    return "".join(element.itertext())
+
+
+def by_class(root: Element, name: str) -> Iterator[Element]:
+    return (one for one in root.iter() if name in one.get("class", "").split())
+
+
+def plain() -> Redactor:
+    return Redactor()

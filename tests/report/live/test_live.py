@@ -1,0 +1,132 @@
+"""The rows of the live table, and how they fit on any terminal."""
+
+from __future__ import annotations
+
+import re
+
+import pyte
+import pytest
+from hangbisect.report.live import region
+from hangbisect.report.live.drawing import LEAST_COLUMNS, deadline, drawn, room
+from hangbisect.report.live.now import Now, RankNow, Row, State, from_json, grouped
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+STATES: tuple[State, ...] = ("works", "trains", "waits", "ends", "left")
+
+
+def rank(
+    number: int,
+    state: State = "works",
+    place: str = "9 WandbLogger ready",
+    since: float = 100.0,
+    until: float = 160.0,
+) -> RankNow:
+    return RankNow(number, state, place, 9, since, until)
+
+
+def row(state: State = "works", **more: object) -> Row:
+    given: dict[str, object] = {"since": 100.0, "until": 160.0, "still_since": None, "moves": ""}
+    return Row(**{"ranks": "0", "state": state, "place": "9 WandbLogger ready", **given, **more})  # type: ignore[arg-type]
+
+
+def plain(lines: list[str]) -> list[str]:
+    return [re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in lines]
+
+
+def test_ranks_in_the_same_place_are_one_row_with_the_longest_wait_and_the_first_deadline() -> None:
+    ranks = [rank(0), rank(1, since=90.0, until=150.0), rank(2, "waits", "waits for ranks 0-1")]
+    working, waiting = grouped(ranks)
+    assert (working.ranks, working.since, working.until) == ("0-1", 90.0, 150.0)
+    assert (waiting.ranks, waiting.state) == ("2", "waits")
+
+
+def test_those_that_others_wait_for_come_first_the_least_far_before_all() -> None:
+    far = RankNow(0, "works", "10 MemoryLoggingCallback ready", 10, 100.0)
+    rows = grouped([rank(3, "waits", "waits"), far, rank(1), rank(2, "left", "has ended")])
+    assert [one.ranks for one in rows] == ["1", "0", "3", "2"]
+
+
+def test_a_thousand_ranks_in_two_places_are_two_rows() -> None:
+    rows = grouped([rank(0), *(rank(n, "waits", "waits for rank 0") for n in range(1, 1024))])
+    now = Now(rows, 1024, 40.0, 20.0)
+    lines = plain(drawn(now, 112.0, 80, 8))
+    assert lines[0].startswith("-- hangbisect: 1024 ranks, 72 s ---")
+    assert [line.split("  ")[0] for line in lines[2:]] == ["0", "1-1023"]
+    assert lines[2].endswith("12 s  48 s left")
+
+
+@given(st.lists(st.builds(rank, st.integers(0, 99), st.sampled_from(STATES)), max_size=9))
+def test_what_the_monitor_writes_the_drawer_reads(ranks: list[RankNow]) -> None:
+    now = Now(grouped(ranks), 9, 1.0, 20.0)
+    assert "\n" not in now.as_json()
+    assert from_json(now.as_json()) == now
+
+
+@pytest.mark.parametrize("line", ["", "{", "[]", "3", '{"rows": [3]}', '{"rows": [], "x": 1}'])
+def test_what_is_no_news_raises_what_the_drawer_expects(line: str) -> None:
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        from_json(line)
+
+
+def test_a_deadline_counts_down_and_then_up() -> None:
+    assert deadline(row(), 112.0, 20.0) == ("48 s left", "")
+    assert deadline(row(), 165.0, 20.0) == ("late for 5.0 s", "bold red")
+    quiet = row(still_since=100.0)
+    assert deadline(quiet, 112.0, 20.0) == ("48 s left; quiet for 12 s", "yellow")
+    slow = row(still_since=100.0, moves="reads model.safetensors at 41 MB/s")
+    assert (
+        deadline(slow, 165.0, 20.0)[0] == "late for 5.0 s; slow: reads model.safetensors at 41 MB/s"
+    )
+    assert deadline(row("waits"), 165.0, 20.0) == ("", "")
+    assert deadline(row(until=None), 165.0, 20.0) == ("", "")
+
+
+@given(
+    st.lists(st.text(max_size=60), max_size=12),
+    st.integers(LEAST_COLUMNS, 200),
+    st.integers(9, 60),
+    st.floats(0, 1e6),
+)
+def test_on_every_terminal_the_rows_are_shorter_than_its_lines(
+    places: list[str], columns: int, lines: int, clock: float
+) -> None:
+    rows = grouped([rank(n, place=place) for n, place in enumerate(places)])
+    most = room(columns, lines)
+    assert 0 < most <= lines // 3
+    shown = drawn(Now(rows, len(places), 0.0, 20.0), clock, columns, most)
+    assert len(shown) <= most
+    screen = pyte.Screen(columns, lines)
+    pyte.Stream(screen).feed("\r\n".join(shown))
+    assert screen.cursor.y == len(shown) - 1  # none was wrapped
+    assert "\x1b" not in "".join(plain(shown))
+
+
+def test_a_terminal_that_is_too_small_has_no_table() -> None:
+    assert room(LEAST_COLUMNS - 1, 24) == 0
+    assert room(80, 8) == 0
+    assert room(80, 24) == 8
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 24), st.integers(1, 8), st.integers(0, 30), st.data())
+def test_what_stands_there_scrolls_up_and_nothing_is_lost(
+    lines_before: int, height: int, lines_after: int, data: st.DataObject
+) -> None:
+    text = data.draw(st.sampled_from(["", "half a line"]))
+    screen = pyte.HistoryScreen(80, 24, history=200)
+    stream = pyte.Stream(screen)
+    said = [f"before {n}" for n in range(lines_before)]
+    stream.feed("".join(f"{line}\r\n" for line in said) + text)
+    stream.feed(region.reserved(24, height) + region.table(["row"] * height, 24, height))
+    more = [f"after {n}" for n in range(lines_after)]
+    stream.feed("".join(f"{line}\r\n" for line in more))
+    assert [line.rstrip() for line in screen.display[-height:]] == ["row"] * height
+    stream.feed(region.withdrawn(24, height))
+    top = ["".join(line[x].data for x in range(80)).rstrip() for line in screen.history.top]
+    shown = [*top, *(line.rstrip() for line in screen.display)]
+    while shown and not shown[-1]:
+        shown.pop()
+    first = [text + more[0]] if more else [text] * bool(text)
+    assert shown == [*said, *first, *more[1:]]
+    assert screen.margins in (None, (0, 23))
