@@ -13,7 +13,7 @@ from hangbisect.rank.watched.table import TABLE
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "what-commands-do.md"
 # They print what is known of toggles and causes, or are another command's inside.
-WITHOUT_PROCESSES = {"toggles", "causes", "monitor", "walk"}
+WITHOUT_PROCESSES = {"toggles", "causes", "monitor", "live_table", "make_reports", "walk"}
 # In the wheel they lie in the package; in the checkout in folders of their own (pyproject.toml).
 FROM_ELSEWHERE = {"zoo_cases"}
 # Printed by `hangbisect` alone, which is `attach` without its looks.
@@ -55,7 +55,9 @@ def test_every_known_step_is_in_the_reference() -> None:
     assert [row.step for row in TABLE if f"| `{row.step}` |" not in page] == []
 
 
-@pytest.mark.parametrize("command", ["run", "attach", "doctor", "merge", "report", "isolate"])
+@pytest.mark.parametrize(
+    "command", ["run", "attach", "doctor", "merge", "report", "show", "isolate"]
+)
 def test_the_exit_status_of_each_command_is_in_words(command: str) -> None:
     page = (ROOT / "docs" / "reference" / "exit-status.md").read_text(encoding="utf-8")
     (words,) = re.findall(rf"^\*\*`hangbisect {command}`\*\*(.+?)\n\n", page + "\n", re.M | re.S)

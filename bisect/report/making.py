@@ -59,14 +59,14 @@ def make(
     Raises UsageError if there is no run in `folder`, HangbisectError if nothing can be written.
     """
     run = read(folder)
-    hang = _hang_of(run)
+    hang = hang_of(run)
     redactor = _redactor(run, anonymous) if redact else Unredacted()
     run = redacted(run, redactor)
     hang = redacted(hang, redactor) if hang is not None else None
     masked = Masked(redactor.secrets, dict(redactor.counts))
     files: list[Path] = []
     trouble: list[str] = []
-    for name, text in _texts(Kept(run, hang, redactor, masked), trouble).items():
+    for name, text in texts(Kept(run, hang, redactor, masked), trouble).items():
         path = (output or folder) / name
         _write(path, text)
         files.append(path)
@@ -81,7 +81,7 @@ def _redactor(run: KeptRun, anonymous: bool) -> Redactor:
     return redactor_for(run, anonymous=anonymous)
 
 
-def _hang_of(run: KeptRun) -> KeptRun | None:
+def hang_of(run: KeptRun) -> KeptRun | None:
     """Return the first start of an isolation or a matrix that went wrong, as far as it is kept."""
     for trial in run.trials:
         if trial.link and trial.result in _WENT_WRONG:
@@ -99,7 +99,7 @@ def starts_that_went_wrong(folder: Path) -> list[Path]:
     return [folder / trial.link for trial in wrong[:MOST_STARTS]]
 
 
-def _texts(kept: Kept, trouble: list[str]) -> dict[str, str]:
+def texts(kept: Kept, trouble: list[str]) -> dict[str, str]:
     """Return the reports by their names; what cannot be made of odd input is told, and the others
     are made all the same.
     """

@@ -84,7 +84,9 @@ def _main(ranks: Sequence[RankFacts], views: dict[int, Seen]) -> _Part:
         if lines:
             stacks.append((facts.rank, lines))
         else:
-            without.setdefault(f"no stack: {instead_of_a_stack(facts, view)}", []).append(facts.rank)
+            without.setdefault(f"no stack: {instead_of_a_stack(facts, view)}", []).append(
+                facts.rank
+            )
     return _Part("", merge(stacks), without)
 
 

@@ -52,7 +52,9 @@ def test_every_script_stands_alone_and_says_what_is_right() -> None:
 
 def test_the_shelf_has_hangs_of_each_flavour_and_healthy_ones() -> None:
     hangs = [script for script in SHELF if script.truth.outcome == "hang"]
-    assert {script.flavour for script in hangs} == {*script_shelf.FLAVOURS.values()} - {"plain Python"}
+    assert {script.flavour for script in hangs} == {*script_shelf.FLAVOURS.values()} - {
+        "plain Python"
+    }
     assert len(hangs) >= 40
     assert {"ddp", "lightning", "trainer", "accelerate"} <= {
         script.name.partition("_")[0] for script in SHELF if "quick_start" in script.name

@@ -191,7 +191,7 @@ def test_the_command_says_what_it_cannot_read(
     with pytest.raises(UsageError, match="a folder without a verdict"):
         report.run([str(tmp_path)])
     (tmp_path / "verdict.json").write_text('{"schema": 1}')
-    with pytest.raises(HangbisectError, match="verdict.json is no verdict: its outcome is None"):
+    with pytest.raises(HangbisectError, match=r"verdict\.json is no verdict: its outcome"):
         report.run([str(tmp_path)])
     (tmp_path / "job.log").write_text(JOB)
     assert report.run([str(tmp_path / "job.log"), "--json"]) == 0

@@ -3,7 +3,7 @@
 A container may seldom trace, and seldom has us in it. `kubectl debug` adds one beside it that
 shares its processes (--target) and may (the profile "general" adds SYS_PTRACE: kubernetes.io,
 "Debugging Profiles"). Its image must have us in it: nothing is installed in a container that may
-trace. Without such an image, and where that is refused, `kubectl exec` asks in the container itself.
+trace. Without such an image, or where that is refused, `kubectl exec` asks in the container.
 """
 
 from __future__ import annotations

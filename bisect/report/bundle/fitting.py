@@ -82,7 +82,10 @@ def _half(text: str, form: Form) -> str:
 
 def _last_looks(text: str) -> str | None:
     """Return evidence.json with one look a process; None if it is something else."""
-    data = json.loads(text)
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):  # a report in HTML; or it was no JSON from the beginning
+        return None
     if not isinstance(data, dict) or not isinstance(data.get("ranks"), list):
         return None
     for process in _with_looks(data["ranks"]):

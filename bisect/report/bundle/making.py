@@ -13,7 +13,7 @@ from ...version import VERSION
 from ..issue.masked import Masked
 from ..kept.redacted import redacted
 from ..kept.run import KeptRun, read
-from ..making import Kept, _hang_of, _texts
+from ..making import Kept, hang_of, texts
 from ..redaction import Redactor, redactor_for
 from .allowed import REPORTS, Form
 from .archive import write, zipped
@@ -109,11 +109,11 @@ def _kept_files(sources: Sequence[Source], redactor: Redactor) -> list[File]:
 
 
 def _reports(run: KeptRun, redactor: Redactor, trouble: list[str]) -> Iterator[File]:
-    hang = _hang_of(run)
+    hang = hang_of(run)
     clean = redacted(run, redactor)
     clean_hang = redacted(hang, redactor) if hang is not None else None
     masked = Masked(redactor.secrets, dict(redactor.counts))
-    for name, text in _texts(Kept(clean, clean_hang, redactor, masked), trouble).items():
+    for name, text in texts(Kept(clean, clean_hang, redactor, masked), trouble).items():
         text = harmless(text)
         yield File(name, REPORTS[name], Form.JSON, text, len(text.encode("utf-8", "replace")))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from ..kept.run import KeptRun
-from ..kept.trials import Trial
+from ..kept.trials import STARTS, Trial
 from ..words import seconds
 from .shown import Shown
 
@@ -35,7 +35,8 @@ def _row(trial: Trial, shown: Shown) -> TrialRow:
     link = ""
     # A name that cannot be shown, for it holds a secret or a control character, leads nowhere.
     if trial.link not in ("", ".", "..") and shown.text(trial.link) == trial.link:
-        link = f"./{quote(trial.link, safe='')}/"
+        below = f"{STARTS}/" if trial.link.startswith(f"{STARTS}/") else ""
+        link = f"./{below}{quote(trial.link.removeprefix(below), safe='')}/"
         link += "" if trial.result in _WELL else "report.html"
     took = "" if trial.seconds is None else seconds(trial.seconds)
     result = trial.result or "not run"

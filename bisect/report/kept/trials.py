@@ -9,6 +9,7 @@ from typing import Any
 
 from .shape import ByName, Optional, fitted
 
+STARTS = "trials"  # the folder of an isolation's starts
 _ISOLATION = {
     "trials": [
         {
@@ -77,8 +78,10 @@ def _trial(row: Mapping[str, Any]) -> Trial:
 
 
 def _link(run_dir: str) -> str:
-    """Return the name of a trial's folder: they all lie beside one another, and the folder of all
-    may have been moved since.
+    """Return where a trial's folder lies in the folder of all, which may have been moved since:
+    03-one-worker of a matrix, trials/03 of an isolation.
     """
-    name = PurePosixPath(run_dir).name
-    return "" if name in ("", ".", "..") or "\0" in name else name
+    path = PurePosixPath(run_dir)
+    if path.name in ("", ".", "..") or "\0" in path.name:
+        return ""
+    return f"{STARTS}/{path.name}" if path.parent.name == STARTS else path.name

@@ -213,6 +213,12 @@ def test_evidence_that_does_not_fit_keeps_the_last_look_at_each_process(run: Pat
     assert told["cut"] == "only the last look at each process is kept"
 
 
+def test_what_is_no_json_and_does_not_fit_is_left_out(run: Path) -> None:
+    (run / "evidence.json").write_text("{" + random.Random(1).randbytes(300_000).hex())
+    told = manifest(unzipped(bundle(run, most=300_000).path))
+    assert "evidence.json" in {one["name"] for one in told["left_out"]}
+
+
 def test_the_folder_of_an_isolation_goes_with_its_starts(run: Path, tmp_path: Path) -> None:
     whole = tmp_path / "iso-1"
     (whole / "trials").mkdir(parents=True)

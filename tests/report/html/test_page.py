@@ -244,6 +244,12 @@ def test_each_start_leads_to_its_own_report_or_to_what_there_is_of_it(
     assert "it varies" in text_of(root)
 
 
+def test_the_starts_of_an_isolation_lie_in_a_folder_of_their_own() -> None:
+    root = page(trials("trials/01"))
+    links = [one.get("href") for one in root.iter("a") if one.get("class") is None]
+    assert links == ["./trials/01/report.html"]
+
+
 @pytest.mark.parametrize("attack", [*ATTACKS, "..", ".", "%2e%2e", "a b?c#d"])
 def test_the_name_of_a_folder_is_no_address(attack: str) -> None:
     root = page(trials(attack))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hangbisect.facts import Ranks
@@ -64,7 +65,7 @@ def test_the_hang_and_the_wait_go_on_to_the_end_of_the_row(who: str, kind: str) 
 
 
 def test_phases_are_blocks_in_their_step_and_lines_of_their_own() -> None:
-    said = [
+    said: list[tuple[float, str, dict[str, Any]]] = [
         (0.0, "table", {"numbers": {"training": 12}}),
         (0.0, "hello", {"rank": 1, "pid": 7, "host": "n1"}),
         (1.0, "enter", {"rank": 1, "n": 12}),

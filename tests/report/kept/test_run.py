@@ -232,13 +232,13 @@ def test_an_isolation_is_a_row_of_trials(tmp_path: Path) -> None:
         "setting": {"wandb": "offline"},
         "result": "hang",
         "seconds": 12.5,
-        "run_dir": "/elsewhere/iso/trial-1",
+        "run_dir": "/elsewhere/iso/trials/01",
         "why": "hang at checkpoint 9",
     }
     odd = {**trial, "number": 2, "setting": {}, "run_dir": "../../etc/.."}
     found = read(write_run(tmp_path, None, isolation={"schema": 1, "trials": [trial, odd, 7]}))
     first, second = found.trials
-    assert (found.kind, first.name, first.link) == ("isolation", "wandb=offline", "trial-1")
+    assert (found.kind, first.name, first.link) == ("isolation", "wandb=offline", "trials/01")
     assert (first.where, first.seconds) == ("hang at checkpoint 9", 12.5)
     assert (second.name, second.link) == ("as you run it", "")
     assert found.answer["schema"] == 1
