@@ -484,8 +484,9 @@ class Verdict:
 
 # ---- what is known of a trial ------------------------------------------------------------------
 
-# "pass": past the place in question. "hang": the hang in question. "other": neither, so it accuses
-# nobody: a crash, a hang elsewhere, a launcher that does not start.
+# "pass": past the place in question. "hang": the hang in question, or the crash, where one is in
+# question. "other": neither, so it accuses nobody: another crash, a hang elsewhere, a launcher that
+# does not start.
 Result = Literal["pass", "hang", "other"]
 
 # Values by toggle; a toggle that is not named is as the user runs it.
@@ -503,6 +504,7 @@ class HangPlace:
     # Python frames of the ranks that are stuck, (file, function), innermost first; one entry a
     # different stack. Files as the interpreter names them.
     stacks: tuple[tuple[tuple[str, str], ...], ...] = ()
+    crash: str = ""  # of a crash in the place of a hang: the kind of its error, "RuntimeError"
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ are written by hand. tests/test_docs.py fails while a part is not what the code 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import json
 import re
@@ -18,14 +19,17 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).resolve().parent
+_FURTHER = ("generation", "finetuning")  # pipelines beside startup: each has a page of its own
 PAGES = tuple(
     DOCS / "reference" / name
     for name in (
         *("command-line.md", "toggles.md", "scenario-files.md", "matrix.md", "doctor.md"),
-        "steps.md",
+        *("steps.md", *(f"{pipeline}.md" for pipeline in _FURTHER)),
     )
 )
-_PART = re.compile(r"(<!-- made from the code: (?P<name>[a-z]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_PART = re.compile(
+    r"(<!-- made from the code: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL
+)
 _WATCH = "the watch"  # the group whose options are in the environment too
 
 
@@ -44,14 +48,18 @@ def _ours(name: str) -> Any:
     return importlib.import_module(f"hangbisect.{name}")
 
 
-def _parser() -> argparse.ArgumentParser:
-    """Return the parser of a walk of the pipeline `startup`, without its --help."""
-    arguments, startup = _ours("rank.arguments"), _ours("pipelines.startup")
+def _parser(pipeline: str = "startup") -> argparse.ArgumentParser:
+    """Return the parser of a walk of a pipeline, without its --help."""
+    arguments, walked = _ours("rank.arguments"), _ours("pipelines").find(pipeline)
     parser: argparse.ArgumentParser = _ours("rank.argument_types").Parser()
     _ours("rank.watch_options").add_watch_options(parser)
-    arguments._add_walk_options(parser, startup.PIPELINE)
-    startup.PIPELINE.add_arguments(parser)
+    arguments._add_walk_options(parser, walked)
+    walked.add_arguments(parser)
     return parser
+
+
+def _toggle_flags(pipeline: str) -> set[str]:
+    return {entry.flag for entry in _ours("bisection.toggles").toggles_of(pipeline)}
 
 
 # ---- the parts -----------------------------------------------------------------------------------
@@ -59,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _options() -> Iterator[str]:
     """Yield a table for each group of options; toggles have a table of their own."""
-    toggles = {entry.flag for entry in _ours("bisection.toggles").TOGGLES}
+    toggles = _toggle_flags("startup")
     for group in _parser()._action_groups:
         actions = [a for a in group._group_actions if a.option_strings[0] not in toggles]
         if not actions:
@@ -79,9 +87,17 @@ def _options() -> Iterator[str]:
         yield ""
 
 
-def _checkpoints() -> Iterator[str]:
+def _own_options(pipeline: str) -> Iterator[str]:
+    """Yield a table of the options that a pipeline has beside its toggles."""
+    toggles = _toggle_flags(pipeline)
+    group = next(g for g in _parser(pipeline)._action_groups if g.title == "the pipeline")
+    actions = [a for a in group._group_actions if a.option_strings[0] not in toggles]
+    yield from _table(("option", "what it says"), [(_usage(a), a.help or "") for a in actions])
+
+
+def _checkpoints(pipeline: str = "startup") -> Iterator[str]:
     rows = []
-    for row in _ours("pipelines.startup").PIPELINE.table:
+    for row in _ours("pipelines").find(pipeline).table:
         deadline = "by phase" if row.phases else f"{row.deadline:g} s"
         rows.append((str(row.number), _code(row.name), row.title, row.component, deadline))
         for phase in row.phases:
@@ -90,12 +106,12 @@ def _checkpoints() -> Iterator[str]:
     yield from _table(("number", "name", "title", "component", "deadline"), rows)
 
 
-def _flags() -> Iterator[str]:
+def _flags(pipeline: str = "startup") -> Iterator[str]:
     words = _ours("report.toggles")
     rows = [
         (_code(entry.flag), words.values(entry, "`"), entry.help)
-        for entry in _ours("bisection.toggles").TOGGLES
-        if entry.flag and "startup" in entry.pipelines
+        for entry in _ours("bisection.toggles").toggles_of(pipeline)
+        if entry.flag
     ]
     yield from _table(("toggle", "values", "what it says"), rows)
 
@@ -183,6 +199,9 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "matrix": _matrix,
     "doctor": _doctor,
     "steps": _steps,
+    **{f"{name}-options": functools.partial(_own_options, name) for name in _FURTHER},
+    **{f"{name}-checkpoints": functools.partial(_checkpoints, name) for name in _FURTHER},
+    **{f"{name}-toggles": functools.partial(_flags, name) for name in _FURTHER},
 }
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from hangbisect import commands
+from hangbisect.bisection.flags import pipeline_of
 from hangbisect.bisection.toggles import TOGGLES
 from hangbisect.cli import INTERNAL_ERROR, NOBODY_READS, USAGE
 from hangbisect.monitor.members import Members
@@ -50,7 +51,7 @@ def test_what_is_made_from_the_code_is_up_to_date(maker: Any) -> None:
         written = page.read_text(encoding="utf-8")
         assert written == maker.made(written), "run: python docs/make_reference.py"
     pages = "".join(page.read_text(encoding="utf-8") for page in maker.PAGES)
-    parts = re.findall(r"made from the code: (\w+)", pages)
+    parts = re.findall(r"made from the code: ([\w-]+)", pages)
     assert sorted(parts) == sorted(maker.PARTS)
 
 
@@ -126,7 +127,7 @@ def test_a_command_in_the_pages_is_one_that_we_take(page: str, command: str) -> 
     if words and words[0] in commands.names():
         return  # its own arguments are its own matter
     parsed, _ = arguments.parse(words, find_place({}), {})
-    assert parsed.pipeline == "startup"
+    assert parsed.pipeline == pipeline_of(("-m", "bisect", *words))
 
 
 # ---- formats -------------------------------------------------------------------------------------

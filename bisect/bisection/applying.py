@@ -22,7 +22,7 @@ from .program_words import own_words_of_ours
 from .reached import Reached, as_it_applies, as_script_has_it, why_unused
 from .standing import value_as_run
 from .toggle import AS_SET, Toggle
-from .values import matters, variables, why_not, with_host
+from .values import as_read, matters, variables, why_not, why_unread, with_host
 from .values import safer as safer
 from .values import safest as safest
 
@@ -70,7 +70,7 @@ def applied(
     if ours:
         for flag in _OF_EACH_START:
             words = without(words, flag)
-    for entry, value in _in_order(setting, table):
+    for entry, value in _in_order(setting, as_read(table, command, ours)):
         if value == AS_SET:
             continue
         wrong = why_not(entry, value, words, environ, ours)
@@ -114,7 +114,10 @@ def as_run(
     """Return each toggle's value as the user runs it, by name, where it is known."""
     ours = is_ours(command) if ours is None else ours
     environ = _in_ranks(command, environ, ours)
-    found = {entry.name: value_as_run(entry, tuple(command), environ, ours) for entry in table}
+    found = {
+        entry.name: value_as_run(entry, tuple(command), environ, ours)
+        for entry in as_read(table, command, ours)
+    }
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -135,7 +138,7 @@ def usable(
     environ = _in_ranks(command, environ, ours)
     left: list[Toggle] = []
     unused: dict[str, str] = {}
-    for entry in table:
+    for entry in as_read(table, command, ours):
         current = value_as_run(entry, tuple(command), environ, ours)
         reason = _useless(entry, tuple(command), environ, known, ours)
         if not ours:
@@ -166,6 +169,8 @@ def _useless(
     ours: bool,
 ) -> str:
     """Return why a toggle changes nothing about this command whatever its value, or ""."""
+    if ours and (unread := why_unread(entry, command)):
+        return unread
     if ours and not matters(entry, command):
         return f"it changes nothing without {' or '.join(entry.needs)}"
     if entry.gpu and known.has_gpu is False:

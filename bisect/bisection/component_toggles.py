@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .proxies import EXCEPTED, OFF
-from .toggle import ANY, AS_SET, Toggle
+from .toggle import ANY, AS_SET, EVERY_PIPELINE, Toggle, Variant
 
 WANDB = Toggle(
     name="wandb",
@@ -68,6 +68,7 @@ HUB = (
         cost="offline: what is loaded must be in the cache",
         help="who asks the Hugging Face hub: every rank at once; rank 0 first, the others from "
         "its cache; nobody (HF_HUB_OFFLINE)",
+        pipelines=("startup", "generation", "finetuning"),
         environment=(("offline", "HF_HUB_OFFLINE", "1"),),
         needs=("--tokenizer", "--model"),
         told=True,
@@ -83,6 +84,7 @@ HUB = (
         cost="what only the proxy reaches is no longer reached",
         help="the proxy of the environment: as it is set; not for one host (excepted:HOST is added "
         "to NO_PROXY); for none (http_proxy, https_proxy and all_proxy are emptied)",
+        pipelines=EVERY_PIPELINE,
         accepts="host",
     ),
 )
@@ -198,6 +200,24 @@ MODEL = (
         help="who places a model's layers: accelerate, over all devices that a rank sees; nobody, "
         "the Trainer moves the whole of it",
         needs=("--model",),
+        pipelines=("startup", "generation", "finetuning"),
+        variants=(
+            Variant(
+                "finetuning",
+                needs=(),
+                help="who places a model's layers: accelerate, over all devices and, where these "
+                "are full (--max-memory), the CPU and the disk; nobody, it is whole on one device",
+            ),
+            Variant(
+                "generation",
+                values=("cpu-offload", "auto", "none"),
+                default="auto",
+                needs=(),
+                help="who places a model's layers: accelerate, all of them on the CPU, from where "
+                "each comes to the device when it is its turn; accelerate, over all devices and, "
+                "where these are full, the CPU and the disk; nobody, it is whole on one device",
+            ),
+        ),
         in_code=(("none", "from_pretrained(..., device_map={'': LOCAL_RANK})"),),
         told=True,
     ),
@@ -226,6 +246,7 @@ MODEL = (
         read_how="the model, before training",
         cost="all activations stay in memory: the batch may no longer fit",
         help="whether the backward pass computes activations again rather than keep them",
+        pipelines=("startup", "finetuning"),
         in_code=(("off", "TrainingArguments(gradient_checkpointing=False)"),),
         told=True,
     ),
@@ -289,6 +310,7 @@ PROBES = (
         read_how="the Trainer's constructor; CUDA_VISIBLE_DEVICES when CUDA starts",
         cost="cpu: no GPU",
         help="what the model runs on",
+        pipelines=("startup", "generation", "finetuning"),
         environment=(("cpu", "CUDA_VISIBLE_DEVICES", ""),),
         gpu=True,
         in_code=(("cpu", "Trainer(accelerator='cpu')"),),
@@ -304,6 +326,7 @@ PROBES = (
         read_how="the launcher",
         cost="training takes as many times longer",
         help="how many ranks are started, on one node; 1: none waits for another",
+        pipelines=EVERY_PIPELINE,
         accepts="count",
         launcher=True,
     ),
@@ -318,6 +341,7 @@ PROBES = (
         read="start",
         read_how="the walk, after each checkpoint",
         cost="ranks wait for one another between steps",
+        pipelines=EVERY_PIPELINE,
         help="after each checkpoint: nothing; only write down who arrived; hold every rank until "
         "all are there",
     ),

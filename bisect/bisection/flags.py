@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from .program_words import own_words_of_ours
 
 ENV = "--env"
+PIPELINE, FIRST_PIPELINE = "--pipeline", "startup"
 
 
 def given(command: Sequence[str], flag: str) -> str | None:
@@ -15,11 +16,16 @@ def given(command: Sequence[str], flag: str) -> str | None:
     Of several the last one counts.
     """
     value = None
-    for word, following in zip(command, [*command[1:], ""], strict=True):
+    for word, following in zip(command, [*command[1:], ""], strict=False):
         name, equals, rest = word.partition("=")
         if name in _spellings(flag):
             value = rest if equals else following
     return value
+
+
+def pipeline_of(command: Sequence[str]) -> str:
+    """Return the name of the pipeline of ours that a command walks, whether there is one or not."""
+    return given(command, PIPELINE) or FIRST_PIPELINE
 
 
 def without(command: tuple[str, ...], flag: str, value: str = "") -> tuple[str, ...]:

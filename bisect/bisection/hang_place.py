@@ -24,12 +24,30 @@ def place_of(verdict: Mapping[str, Any], evidence: Mapping[str, Any]) -> HangPla
     )
 
 
+def crash_place_of(verdict: Mapping[str, Any], evidence: Mapping[str, Any]) -> HangPlace:
+    """Return where a run crashed, and by what kind of error, from the same two files."""
+    where = verdict.get("checkpoint") or {}
+    culprits = (verdict.get("ranks") or {}).get("culprit", ())
+    errors = [one["error"] for one in evidence.get("ranks", ()) if one["rank"] in culprits]
+    kind = next((error.partition(":")[0].strip() for error in errors if error), "")
+    return HangPlace(
+        checkpoint=where.get("name"),
+        phase=where.get("phase"),
+        component=verdict.get("component"),
+        crash=kind or "an exit",
+    )
+
+
 def same(known: HangPlace, other: HangPlace) -> bool:
     """Return whether two runs hung in the same way: in the same step and phase, and in the same
     call or with a stack in common. Lines do not count: a loop may wait at any of its own.
+
+    Two crashes are the same in the same step and phase, by the same kind of error.
     """
     if (known.checkpoint, known.phase) != (other.checkpoint, other.phase):
         return False
+    if known.crash or other.crash:
+        return known.crash == other.crash
     if known.call is not None and known.call == other.call:
         return True
     if set(known.stacks) & set(other.stacks):

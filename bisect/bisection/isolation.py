@@ -84,6 +84,11 @@ class Isolation:
     options: Mapping[str, object] = field(default_factory=dict)  # as asked, for who resumes
     schema: int = 1
 
+    @property
+    def of_a_crash(self) -> bool:
+        """Whether what avoids a crash was looked for, and no hang."""
+        return bool(self.options.get("crash"))
+
 
 def words(setting: Setting) -> str:
     """Return a setting as people write it: "wandb=offline num_workers=0"."""

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from ..pipelines import PIPELINES
+from .flags import FIRST_PIPELINE
 from .scenario_values import (
     ByWord,
     Command,
@@ -27,7 +29,7 @@ from .scenario_values import (
     Words,
 )
 
-DEFAULT_PIPELINE = "startup"
+DEFAULT_PIPELINE = FIRST_PIPELINE
 
 
 class Part(BaseModel):
@@ -125,7 +127,9 @@ class Scenario(Part):
     """A scenario file."""
 
     title: Title = Field(default="", description="one line on what it examines")
-    pipeline: Text | None = Field(default=None, description="a pipeline of ours to walk: startup")
+    pipeline: Text | None = Field(
+        default=None, description=f"a pipeline of ours to walk: {', '.join(PIPELINES)}"
+    )
     arguments: Words = Field(default=(), description="the pipeline's words, as on the command line")
     command: Command | None = Field(
         default=None, description="a command of your own, in the place of a pipeline"

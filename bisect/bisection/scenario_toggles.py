@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from ..errors import UsageError
 from ..nearest import nearest
 from .applying import applied
+from .flags import PIPELINE
 from .own_toggle import own_toggle
 from .scenario import OwnToggle, Scenario
 from .toggle import Toggle
@@ -57,7 +58,8 @@ def why_not(
     if value is None:
         return ""
     ours = scenario.walked is not None
-    command = ("-m", "bisect", *scenario.arguments) if ours else scenario.command or ()
+    walked = ("-m", "bisect", PIPELINE, scenario.walked or "", *scenario.arguments)
+    command = walked if ours else scenario.command or ()
     environ: Mapping[str, str] = {}
     if ours or scenario.launcher:
         command = (_ANY_LAUNCHER, *command)

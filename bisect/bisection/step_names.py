@@ -8,13 +8,12 @@ from ..errors import UsageError
 from ..nearest import nearest
 from ..pipelines import PIPELINES
 from ..pipelines import find as find_pipeline
-from .flags import given
-from .values import FIRST_PIPELINE, PIPELINE
+from .flags import pipeline_of
 
 
 def known_names(command: Sequence[str]) -> tuple[str, ...]:
     """Return those of the pipeline of ours that a command walks."""
-    return names_of(given(command, PIPELINE) or FIRST_PIPELINE)
+    return names_of(pipeline_of(command))
 
 
 def names_of(pipeline: str) -> tuple[str, ...]:

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 AS_SET = "as-set"  # the value that leaves everything as the user has it
 ANY = "*"  # in `in_code`: whatever value, which VALUE stands for
+# The pipelines of ours, for what is not read by a step but by the environment or the launcher.
+EVERY_PIPELINE = ("startup", "generation", "finetuning", "replay")
 HOST = ":"  # between a value and the host that it is about: "excepted:api.wandb.ai"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What is different about a toggle in one pipeline of ours; None: as it is elsewhere."""
+
+    pipeline: str
+    values: tuple[str, ...] | None = None
+    default: str | None = None
+    needs: tuple[str, ...] | None = None
+    accepts: Literal["choice", "count"] | None = None
+    read_how: str | None = None
+    cost: str | None = None
+    help: str | None = None
 
 
 @dataclass(frozen=True)
@@ -19,10 +35,10 @@ class Toggle:
     whole number from 0; "strategy": any strategy that Lightning registers; "text": any words;
     "host": a value may name a host ("excepted:api.wandb.ai").
 
-    Applied by `flag` in a pipeline of ours that reads it (`pipelines`), else by variables of the
-    environment: by `variable`, which gets the value itself, or by those that `environment` lists
-    for the value. The launcher's own word is rewritten where `launcher` is set. A user's own toggle
-    (own_toggle.py) puts `words` at the end of the command.
+    Applied by `flag` in a pipeline of ours, of `pipelines`, each of which may have a variant of it;
+    else by variables of the environment: by `variable`, which gets the value itself, or by those
+    that `environment` lists for the value. The launcher's own word is rewritten where `launcher` is
+    set. A user's own toggle (own_toggle.py) puts `words` at the end of the command.
 
     In a script of the user's own the values of `in_code` are applied by the rank side, which
     changes the arguments of the call in question on their way (rank/steered/): each stands with
@@ -42,7 +58,8 @@ class Toggle:
     accepts: Literal["choice", "count", "strategy", "text", "host"] = "choice"
     flag: str = ""
     needs: tuple[str, ...] = ()  # without one of these flags it changes nothing
-    pipelines: tuple[str, ...] = ("startup",)  # of ours, whose steps read the flag
+    pipelines: tuple[str, ...] = ("startup",)  # of ours, to which it matters
+    variants: tuple[Variant, ...] = ()  # for pipelines in which it is another
     variable: str = ""
     environment: tuple[tuple[str, str, str], ...] = ()  # (value, variable, its value)
     in_code: tuple[tuple[str, str], ...] = ()  # (value, the change): "DataLoader(num_workers=0)"
@@ -62,6 +79,15 @@ class Toggle:
     def dest(self) -> str:
         """The attribute of the parsed arguments that has the value."""
         return self.flag.lstrip("-").replace("-", "_")
+
+    def read_by(self, pipeline: str) -> Toggle:
+        """Return the toggle as a pipeline of ours has it."""
+        for variant in self.variants:
+            if variant.pipeline == pipeline:
+                fields = vars(variant).items()
+                other = {k: v for k, v in fields if k != "pipeline" and v is not None}
+                return replace(self, variants=(), **other)
+        return self
 
     def change_in_code(self, value: str) -> str:
         """Return what is to be changed in the code of a script of the user's own, "" if nothing

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from .component_toggles import DATA, FILES, HUB, MODEL, PROBES, STRATEGY, WANDB
 from .environment_toggles import NETWORK, THREADS
+from .finetuning_toggles import FINETUNING
+from .generation_toggles import GENERATION
 from .own_toggle import own_toggle as own_toggle
 from .toggle import AS_SET as AS_SET
 from .toggle import Toggle as Toggle
@@ -16,9 +18,16 @@ from .toggle import Toggle as Toggle
 TOGGLES: tuple[Toggle, ...] = (
     *(WANDB, STRATEGY, FILES),
     *(*HUB, *DATA, *MODEL),
+    *GENERATION,
+    *FINETUNING,
     *(*NETWORK, *THREADS),
     *PROBES,
 )
+
+
+def toggles_of(pipeline: str) -> tuple[Toggle, ...]:
+    """Return the toggles that matter to a pipeline of ours, as it has them."""
+    return tuple(entry.read_by(pipeline) for entry in TOGGLES if pipeline in entry.pipelines)
 
 
 def toggle(name: str) -> Toggle:

@@ -12,18 +12,16 @@ from .hang_place import same
 def result_of(
     verdict: Mapping[str, Any] | None, place: HangPlace | None, known: HangPlace | None
 ) -> Result:
-    """Return the result of a run that hung at `place` (None: it did not), where `known` is the hang
-    in question (None: any hang is).
+    """Return the result of a run that hung at `place` (None: it did not), or crashed there where a
+    crash is in question; `known` is the one in question (None: any is).
 
-    Only the same hang counts as one, and only a run that went well as a pass: a crash, a hang
+    Only the same hang counts as one, and only a run that went well as a pass: another crash, a hang
     elsewhere or a run that was interrupted says nothing about it.
     """
     outcome = verdict["outcome"] if verdict else None
     if outcome == "ok":
         return "pass"
-    if outcome == "hang" and place is not None and (known is None or same(known, place)):
-        return "hang"
-    return "other"
+    return "hang" if place is not None and (known is None or same(known, place)) else "other"
 
 
 def in_words(verdict: Mapping[str, Any] | None, trouble: str, *, with_outcome: bool = True) -> str:

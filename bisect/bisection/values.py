@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from ..nearest import nearest
 from . import launcher_words, proxies
-from .flags import given
+from .flags import given, pipeline_of
 from .toggle import HOST, Toggle
-
-PIPELINE, FIRST_PIPELINE = "--pipeline", "startup"
 
 
 def safest(toggle: Toggle) -> str:
@@ -33,6 +31,18 @@ def matters(entry: Toggle, command: Sequence[str]) -> bool:
     return not values or any(value not in (None, "0") for value in values)
 
 
+def why_unread(entry: Toggle, command: Sequence[str]) -> str:
+    """Return why a toggle changes nothing about the pipeline that a command walks, or ""."""
+    name = pipeline_of(command)
+    return "" if entry.own or name in entry.pipelines else f"the pipeline {name} does not read it"
+
+
+def as_read(table: Sequence[Toggle], command: Sequence[str], ours: bool) -> tuple[Toggle, ...]:
+    """Return the toggles as the pipeline of ours reads them that a command walks, if it does."""
+    name = pipeline_of(command)
+    return tuple(entry.read_by(name) for entry in table) if ours else tuple(table)
+
+
 def why_not(
     entry: Toggle, value: str, command: Sequence[str], environ: Mapping[str, str], ours: bool
 ) -> str:
@@ -40,11 +50,12 @@ def why_not(
     wrong = _wrong(entry, value)
     if wrong:
         return wrong
+    if ours and (unread := why_unread(entry, command)):
+        return unread
     if entry.launcher:
         return launcher_words.why_not(tuple(command), environ)
     if ours and entry.flag:
-        name = given(command, PIPELINE) or FIRST_PIPELINE
-        return "" if name in entry.pipelines else f"the pipeline {name} does not read it"
+        return ""
     has_words = any(known == value for known, _ in entry.words)
     if entry.own or has_words or entry.variable or entry.accepts == "host":
         return ""

@@ -78,6 +78,12 @@ ENTRIES = (
         "from_pretrained",
         "transformers.{class}.from_pretrained",
     ),
+    Entry(
+        r"transformers/generation/utils\.py",
+        "generate",
+        "transformers.{class}.generate",
+        "generation",
+    ),
     Entry(r"huggingface_hub/file_download\.py", "hf_hub_download", "huggingface_hub.{name}", "hub"),
     Entry(r"huggingface_hub/_snapshot_download\.py", r"\w+", "huggingface_hub.{name}", "hub"),
     Entry(r"huggingface_hub/hf_api\.py", r"\w+", "huggingface_hub.HfApi.{name}", "hub"),

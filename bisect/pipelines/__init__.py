@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+from ..bisection.flags import pipeline_of
 
 if TYPE_CHECKING:
     from .pipeline import Pipeline
 
-PIPELINES = ("startup",)
+PIPELINES = ("startup", "generation", "finetuning")
 
 
 def find(name: str) -> Pipeline:
@@ -20,3 +23,11 @@ def find(name: str) -> Pipeline:
         raise KeyError(name)
     found: Pipeline = import_module(f".{name}", __package__).PIPELINE
     return found
+
+
+def walked_by(command: Sequence[str]) -> Pipeline:
+    """Return the pipeline that a command of ours walks; the first for a name that there is not,
+    of which its ranks complain.
+    """
+    name = pipeline_of(command)
+    return find(name if name in PIPELINES else PIPELINES[0])

@@ -22,7 +22,7 @@ def tokenizer(context: Context) -> Any:
     name = context.args.tokenizer
     context.imports("torch")
     transformers = context.imports("transformers")
-    with _hub("tokenizer", name, context):
+    with asking_the_hub("tokenizer", name, context):
         if name:
             context.about_to("transformers.AutoTokenizer.from_pretrained", f" with {name}")
             loaded = transformers.AutoTokenizer.from_pretrained(name)
@@ -41,7 +41,7 @@ def model(context: Context) -> Any:
     """Return a causal language model: a small GPT-2 shape, or the one of --model."""
     name = context.args.model
     transformers = context.imports("transformers")
-    with _hub("model", name, context):
+    with asking_the_hub("model", name, context):
         if name:
             made = _named_model(name, transformers, context)
         else:
@@ -95,7 +95,7 @@ def lightning_module(context: Context) -> Any:
 
 
 @contextlib.contextmanager
-def _hub(what: str, name: str | None, context: Context) -> Iterator[None]:
+def asking_the_hub(what: str, name: str | None, context: Context) -> Iterator[None]:
     """Let rank 0 go first, so that the others find it in the cache, if that is asked for."""
     if _on_hub(name) and context.args.hub == "rank0-first":
         with context.rank0_first(what):

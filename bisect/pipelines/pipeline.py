@@ -33,14 +33,18 @@ class Pipeline:
     """Steps in the order of their checkpoints, numbered from 1.
 
     `launcher` is checkpoint 0: no step of a rank, but a row of the table that verdicts speak of.
-    `aliases` are other names of steps, for the command line.
+    `aliases` are other names of steps, for the command line. Past the checkpoint or phase
+    `shows_itself` a start has shown that it works.
     """
 
     name: str
     launcher: Checkpoint
     steps: tuple[Step, ...]
     add_arguments: Callable[[argparse.ArgumentParser], None]
+    shows_itself: str
     aliases: tuple[tuple[str, str], ...] = ()
+    # Functions of the user's own that --use takes beside steps: a step itself calls them.
+    called: tuple[str, ...] = ()
 
     @property
     def table(self) -> tuple[Checkpoint, ...]:

@@ -47,7 +47,7 @@ def wanted_environment(args: argparse.Namespace) -> dict[str, str]:
         for entry in TOGGLES
         if entry.name in _SET_BY_FLAG
         for value, variable, setting in entry.environment
-        if getattr(args, entry.dest) == value
+        if getattr(args, entry.dest, None) == value
     }
     return {**wanted, **args.env}
 
@@ -67,11 +67,11 @@ def arguments(context: Context) -> argparse.Namespace:
         context.about_to("os.path.exists", f" for {args.data}")
     if args.data and not os.path.exists(args.data):
         raise UsageError(f"--data names {args.data!r}, and there is no such file")
-    context.say("Arguments: " + _in_words(args))
+    context.say("Arguments: " + in_words(args))
     return args
 
 
-def _in_words(args: argparse.Namespace) -> str:
+def in_words(args: argparse.Namespace) -> str:
     """Return what was asked for, and all defaults, on one line; --env with its secrets masked."""
     from ..rank.masking import mask, mask_text
 

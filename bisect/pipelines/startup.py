@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from ..bisection.toggles import TOGGLES
+from ..bisection.toggles import toggles_of
 from ..checkpoints import Checkpoint, Phase
 from . import data_steps, model_steps, script_steps, trainer_step, training_step, wandb_start
 from .memory_step import memory_callback
@@ -34,7 +34,7 @@ _TRAINING = Checkpoint(12, "training", "Training finished", "fit", 600, phases=_
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this pipeline, and the toggles that its steps read."""
     from ..rank.argument_types import count
-    from ..rank.toggle_argument import add_toggle
+    from ..rank.toggle_argument import add_toggles
 
     group = parser.add_argument_group("the pipeline")
     for flag, least, default, help in (
@@ -52,9 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--logs-path", "DIR", "the job's own logs (logs, in the run folder)"),
     ):
         group.add_argument(flag, metavar=metavar, help=help)
-    for entry in TOGGLES:
-        if "startup" in entry.pipelines and entry.flag and entry.name != "barriers":
-            add_toggle(group, entry)  # barriers: an option of the watch
+    add_toggles(group, toggles_of("startup"))
 
 
 def _step(number: int, name: str, title: str, component: str, deadline: float) -> Checkpoint:
@@ -99,5 +97,6 @@ PIPELINE = Pipeline(
         Step(_TRAINING, training_step.training),
     ),
     add_arguments=add_arguments,
+    shows_itself="first_step",
     aliases=(("callbacks", "memory_callback"), ("logger", "wandb_logger")),
 )

@@ -137,13 +137,16 @@ def replacement(flag: str) -> Read:
     return read
 
 
-def function(flag: str) -> Read:
-    """Return a reader of module:function, as it stands."""
+def function(
+    flag: str,
+    help: str = 'For a part of the script itself write `with hangbisect.step("name"):` in it.',
+) -> Read:
+    """Return a reader of module:function, as it stands; `help` is what is said of a wrong one."""
 
     def read(text: str) -> str:
         module, _, name = text.partition(":")
         if not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
-            raise UsageError(f"{flag} cannot be {text!r}: it is module:function")
+            raise UsageError(f"{flag} cannot be {text!r}: it is module:function", help)
         return text
 
     return read

@@ -106,7 +106,7 @@ def _check_names(args: argparse.Namespace, walked: Pipeline) -> None:
         _must_be("--past", args.past, [*steps, *phases])
     args.use = {aliases.get(step, step): place for step, place in args.use}
     for step in args.use:
-        _must_be("--use", step, [*steps, *aliases])
+        _must_be("--use", step, [*steps, *aliases, *walked.called])
     args.env = dict(args.env)
     if args.inject:
         from . import injections

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..bisection.toggles import TOGGLES
+from ..bisection.toggles import toggles_of
 from ..pipelines.pipeline import Pipeline
 
 
@@ -24,13 +24,12 @@ def _checkpoints(walked: Pipeline) -> list[str]:
 
 def _toggles(walked: Pipeline) -> list[str]:
     lines = ["toggles, from as one runs it to safest (* is the default):"]
-    for entry in TOGGLES:
+    for entry in toggles_of(walked.name):
         values = [f"{value}*" if value == entry.default else value for value in entry.values]
         if entry.accepts == "count":
             values = ["N", *values]
-        if not entry.flag or walked.name in entry.pipelines:
-            lines.append(
-                f"  {entry.flag or entry.variable or entry.name:26} "
-                f"{' > '.join(values):42} {entry.kind}"
-            )
+        lines.append(
+            f"  {entry.flag or entry.variable or entry.name:26} "
+            f"{' > '.join(values):42} {entry.kind}"
+        )
     return lines

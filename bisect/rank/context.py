@@ -51,6 +51,13 @@ class Context:
         """Print a line."""
         self._lines.say(text)
 
+    def remark(self, text: str) -> None:
+        """Print a line, from any thread, that is no sign of life: the watch hears it as it hears
+        what a library logs.
+        """
+        self._lines.aside(text)
+        self._link.mention("logged", text=text)
+
     def about_to(self, call: str, detail: str = "") -> None:
         """Announce a call that can block, by its dotted public name."""
         self._link.tell("call", call=call)

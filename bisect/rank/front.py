@@ -12,7 +12,7 @@ import signal
 from dataclasses import dataclass
 
 OUTCOME_LIMIT = 10.0  # seconds for the monitor to say the outcome once the rank is gone
-EXIT_STATUS = {"ok": 0, "hang": 3, "slow": 4, "crash": 5, "interrupted": 130}
+EXIT_STATUS = {"ok": 0, "usage": 2, "hang": 3, "slow": 4, "crash": 5, "interrupted": 130}
 
 
 @dataclass(frozen=True)

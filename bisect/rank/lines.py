@@ -60,6 +60,11 @@ class Lines:
             if not self.quiet:
                 self._print(line)
 
+    def aside(self, text: str) -> None:
+        """Print `text` and tell nobody: that a line is printed is no sign that the rank gets on."""
+        if not self.quiet:
+            self._print(text)
+
     def stamp(self) -> str:
         """Return the beginning of a line at this moment."""
         now = time.time()

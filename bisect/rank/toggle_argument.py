@@ -1,11 +1,19 @@
-"""The argument that stands for a toggle."""
+"""The arguments that stand for toggles."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 
 from ..bisection.toggles import Toggle
 from .argument_types import choice, count
+
+
+def add_toggles(parser: argparse._ActionsContainer, table: Iterable[Toggle]) -> None:
+    """Add the arguments of all toggles of a pipeline that have one."""
+    for entry in table:
+        if entry.flag and entry.name != "barriers":  # that is an option of the watch
+            add_toggle(parser, entry)
 
 
 def add_toggle(parser: argparse._ActionsContainer, entry: Toggle) -> None:

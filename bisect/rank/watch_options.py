@@ -17,8 +17,17 @@ from .watched.steady import STEADY
 ENVIRONMENT_PREFIX = "HANGBISECT_"
 WATCH = "the watch"
 SCRIPT = "a script of your own"
-_REPEATABLE = ("--timeout", "--step")
+_REPEATABLE = ("--timeout", "--step", "--capture")
 _SWITCH = ("0", "1")
+
+
+def parser_for_scripts(prog: str, epilog: str | None) -> Parser:
+    """Return a parser for a command that watches a script: the options of the watch, and of it."""
+    parser = Parser(prog=prog, epilog=epilog)
+    parser.add_argument("-h", "--help", action="help", help="show this")
+    add_watch_options(parser)
+    add_script_options(parser)
+    return parser
 
 
 def add_watch_options(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +83,11 @@ def add_watch_options(parser: argparse.ArgumentParser) -> None:
         help="call the hang whose stacks are in FILE as soon as they stand still (isolate writes "
         "such files)",
     )
-    add("--plain", action="store_true", help="no colours, nothing that a log cannot hold")
+    add(
+        "--plain",
+        action="store_true",
+        help="no colours, no live table, nothing that a log cannot hold",
+    )
     add("--json", action="store_true", help="the verdict as JSON on the terminal")
     add("--every-rank", action="store_true", help="print the lines of every rank above 16 ranks")
 
@@ -89,6 +102,16 @@ def add_script_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="a step of your own: this function, whenever it is called; repeatable",
+    )
+    add(
+        "--capture",
+        metavar="MODULE:CLASS",
+        type=function(
+            "--capture", "For a module of the script itself write hangbisect.capture(it)."
+        ),
+        action="append",
+        default=[],
+        help="`hangbisect capture on` keeps the inputs of every module of this class; repeatable",
     )
     add(
         "--steady",
@@ -143,7 +166,7 @@ def as_options(args: argparse.Namespace) -> dict[str, str]:
         if action.dest == "timeout":
             pairs = [f"{where}={seconds}" if where else str(seconds) for where, seconds in value]
             options[name] = ",".join(pairs)
-        elif action.dest == "step":
+        elif action.dest in ("step", "capture"):
             options[name] = ",".join(value)
         elif action.dest == "known_hang":
             options[name] = value["file"]

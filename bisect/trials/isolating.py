@@ -95,7 +95,8 @@ class Isolating:
         if first is None or first.result == "pass":
             self._search_flaky()
         elif first.result == "other":
-            self._why = f"as you run it it does not hang: {first.why}"
+            failure = "crash" if self._plan.crash else "hang"
+            self._why = f"as you run it it does not {failure}: {first.why}"
         else:
             self._learn_from(first)
             if not self._is_the_cache():
@@ -146,11 +147,11 @@ class Isolating:
     def _question(self) -> Question:
         """Return which hang is in question, and when its stacks are called hung."""
         if self._seen is None:
-            return Question(None, None)
+            return Question(None, None, self._plan.crash)
         spent = [t.at_place for t in self._starts.trials if t.result == "pass"]
         known = [seconds for seconds in spent if seconds is not None]
         still = max(LEAST_STILL, 2 * max(known)) if known else None
-        return Question(self._seen.place, still)
+        return Question(self._seen.place, still, self._plan.crash)
 
     def _note(self) -> None:
         self._keep(self.known())

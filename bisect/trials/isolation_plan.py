@@ -34,6 +34,7 @@ class Plan:
     budget: Budget = field(default_factory=Budget)
     flaky: bool = False  # take it for one that comes and goes
     describe: bool = False
+    crash: bool = False  # it crashes, and what avoids that is looked for
     has_gpu: bool | None = None
     options: Mapping[str, object] = field(default_factory=dict)  # as asked, for who resumes
     again: str = ""  # the command that goes on with it

@@ -51,6 +51,7 @@ class Request:
     without: tuple[str, ...] = ()
     flaky: bool = False
     describe: bool = False
+    crash: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ def job(request: Request) -> Job:
         budget=Budget(request.max_trials, request.max_time),
         flaky=request.flaky,
         describe=request.describe,
+        crash=request.crash,
         has_gpu=gpus > 0,
         options={**_options(request), STARTED_IN: os.getcwd(), MARK: named.mark},
         again=_again(folder, request),

@@ -17,6 +17,7 @@ from ..bisection.isolation import Isolation
 from ..bisection.reached import Reached, reached
 from ..errors import UsageError
 from ..facts import Trial
+from ..monitor.reports import make_now
 from ..report.isolation import answer_lines
 from ..report.words import wrapped
 from .expecting import lines
@@ -113,7 +114,9 @@ def _answer(found: Isolation, record: IsolationRecord, work: Job, request: Reque
         print(json.dumps(as_json(found), indent=2, ensure_ascii=False))
     else:
         width = None if request.plain else shutil.get_terminal_size().columns
-        print("\n".join(answer_lines(found, folder=str(work.folder), width=width)))
+        print("\n".join(answer_lines(found, folder=str(work.folder), width=width)), flush=True)
+    if found.outcome not in ("no_hang", "interrupted"):
+        make_now(str(work.folder), trials=True)
     return _status(found)
 
 

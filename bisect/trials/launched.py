@@ -19,6 +19,7 @@ from typing import Any
 from ..monitor.ending import Family, lives, monitors
 from ..monitor.heard import Heard, HeardRank
 from ..monitor.outer_link import OUTER_VARIABLE, STARTER_VARIABLE
+from ..monitor.reports import LATER, REPORTS_VARIABLE
 from ..rank.watch_options import variable_of
 from .run_files import read_verdict
 
@@ -149,7 +150,7 @@ class Launched:
         if self.launch.limit is not None:
             wanted["limit"] = str(self.launch.limit)
         variables = {variable_of(name): value for name, value in wanted.items()}
-        return {**variables, STARTER_VARIABLE: str(starter)}
+        return {**variables, STARTER_VARIABLE: str(starter), REPORTS_VARIABLE: LATER}
 
     def _read(self) -> None:
         with self._link.makefile("rb") as lines:

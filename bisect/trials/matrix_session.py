@@ -16,6 +16,7 @@ from typing import Protocol
 from ..bisection.cells import Cell, cells
 from ..bisection.ran import EXIT_STATUS, TO_THEIR_END, Ran, seconds_left
 from ..errors import UsageError
+from ..monitor.reports import REPORT, make_now
 from ..report.live_table import Lines, LiveTable
 from ..report.matrix import Told, as_json, summary, table
 from ..stamp import stamp
@@ -213,9 +214,23 @@ def _tell(told: Told, asked: Asked, record: MatrixRecord) -> int:
         colours = terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
         width = os.get_terminal_size(sys.stdout.fileno()).columns if terminal else None
         print("\n".join([*table(told, width=width, colours=colours), "", summary(told)]))
-        print(f"report  {os.path.join(told.folder, FILE)}, {JUNIT} beside it")
+        print(f"report  {_files(told)}, {JUNIT} beside it")
     if record.trouble:
         print(f"hangbisect: {record.trouble}", file=sys.stderr)
     if told.interrupted:
         print(f"interrupted; to go on: {_again(Path(told.folder))}", file=sys.stderr)
+    if _is_to_be_reported(told):
+        sys.stdout.flush()
+        make_now(told.folder, trials=True)
     return told.status
+
+
+def _files(told: Told) -> str:
+    matrix = os.path.join(told.folder, FILE)
+    if not _is_to_be_reported(told):
+        return matrix
+    return f"{os.path.join(told.folder, REPORT)}: paste it into an issue; {FILE}"
+
+
+def _is_to_be_reported(told: Told) -> bool:
+    return told.status != 0 and not told.interrupted

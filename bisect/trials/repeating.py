@@ -16,12 +16,13 @@ from ..bisection.confidence import interval
 from ..bisection.toggles import TOGGLES
 from ..errors import UsageError
 from ..facts import Trial
+from ..monitor.reports import make_now
+from ..pipelines import walked_by
 from ..report.words import counted, seconds
 from .between import free_now, wait_until_free
 from .stopping import stopping_by_signals
 from .trial import Question, try_setting
 
-AFTER_FIRST_STEPS = "first_step"  # of our pipelines: past it a start has shown that it works
 HUNG, UNJUDGED, INTERRUPTED, CONFIDENCE = 3, 5, 130, 0.95
 ENOUGH = 3  # starts of which none could be judged: neither will the next be
 
@@ -81,6 +82,8 @@ def repeat(asked: Repeat) -> int:
         if stopping.is_set():
             return INTERRUPTED
     if kept is not None:
+        sys.stdout.flush()
+        make_now(kept.run_dir)
         return HUNG
     return 0 if any(trial.result == "pass" for trial in trials) else UNJUDGED
 
@@ -117,7 +120,8 @@ def _watch(asked: Repeat) -> dict[str, str]:
     if not is_ours(asked.command):
         return asked.watch
     showing = {entry.name: entry.shows_races for entry in TOGGLES if entry.shows_races}
-    return {"past": AFTER_FIRST_STEPS, **showing, **asked.watch}
+    past = walked_by(asked.command).shows_itself
+    return {"past": past, **showing, **asked.watch}
 
 
 def _tell(trial: Trial, times: int) -> None:

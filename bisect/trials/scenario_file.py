@@ -14,8 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..bisection.flags import PIPELINE
 from ..errors import HangbisectError, UsageError
 from ..nearest import nearest
+from ..pipelines import PIPELINES
 from ..rank import arguments
 from ..rank.place import find_place
 
@@ -190,7 +192,7 @@ def _shown(value: object) -> str:
 
 def _wrong_words(scenario: Scenario) -> Iterator[tuple[Way, str]]:
     """Yield what is wrong with the words for a pipeline of ours, as its command line says it."""
-    if scenario.walked is None:
+    if scenario.walked is None or scenario.walked not in PIPELINES:
         return
     each: list[tuple[Way, tuple[str, ...]]] = [(("arguments",), scenario.arguments)]
     for number, one in enumerate(scenario.settings):
@@ -201,6 +203,6 @@ def _wrong_words(scenario: Scenario) -> Iterator[tuple[Way, str]]:
         try:
             if "-h" in words or "--help" in words:
                 raise UsageError("--help walks nothing")
-            arguments.parse(words, find_place({}), {})
+            arguments.parse([PIPELINE, scenario.walked, *words], find_place({}), {})
         except UsageError as error:
             yield path, str(error)

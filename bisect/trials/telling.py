@@ -214,7 +214,7 @@ def _best(found: Found | None) -> str:
 def _component(seen: Seen | None) -> str:
     if seen is None or seen.component is None:
         return ""
-    return f"; the component that hangs is {seen.component}"
+    return f"; the component that {'crashes' if seen.place.crash else 'hangs'} is {seen.component}"
 
 
 def _next(outcome: IsolationOutcome, plan: Plan, trials: Sequence[Trial], in_code: bool) -> str:
@@ -236,7 +236,10 @@ def _next(outcome: IsolationOutcome, plan: Plan, trials: Sequence[Trial], in_cod
         return f"wait for one: {repeat}"
     other = next((trial for trial in trials if trial.result == "other"), None)
     if other is not None:
-        return f"see what it said: {other.run_dir}/output.txt"
+        said = f"see what it said: {other.run_dir}/output.txt"
+        if plan.crash or other.outcome != "crash" or other.setting:
+            return said
+        return f"{said}; what avoids it: hangbisect isolate --crash -- {shlex.join(plan.command)}"
     return (
         f"{counted(len(trials), 'start')} are in the report; --max-trials and --max-time allow more"
     )

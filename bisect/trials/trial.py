@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..bisection.applying import Applied, is_ours
-from ..bisection.hang_place import place_of
+from ..bisection.hang_place import crash_place_of, place_of
 from ..bisection.trial_result import in_words, result_of
 from ..errors import NO_SUCH_PROGRAM, NOT_ALLOWED, CannotStart, HangbisectError
 from ..facts import HangPlace, Setting, Trial
@@ -32,6 +32,7 @@ class Question:
     place: HangPlace | None = None  # None: any hang
     still: float | None = None  # seconds that its stacks must stand still to be called it; None:
     # as long as any other hang's
+    crash: bool = False  # a crash is what is asked about, and no hang
 
 
 def try_setting(
@@ -73,7 +74,7 @@ def try_setting(
     verdict = ended.verdict
     if verdict is None and ended.status in (NOT_ALLOWED, NO_SUCH_PROGRAM):
         raise CannotStart(ended.trouble, ended.status)
-    hung = place_of(verdict, read_evidence(folder)) if _hangs(verdict) and verdict else None
+    hung = _place(verdict, question, folder)
     known = question.place
     return Trial(
         number=number,
@@ -134,5 +135,8 @@ def _early_ends(question: Question, folder: Path, ours: bool) -> dict[str, str]:
     return ends
 
 
-def _hangs(verdict: Mapping[str, Any] | None) -> bool:
-    return verdict is not None and verdict["outcome"] == "hang"
+def _place(verdict: Mapping[str, Any] | None, asked: Question, folder: Path) -> HangPlace | None:
+    """Return where it hung, or crashed if that is asked about; None if it did neither."""
+    if verdict is None or verdict["outcome"] != ("crash" if asked.crash else "hang"):
+        return None
+    return (crash_place_of if asked.crash else place_of)(verdict, read_evidence(folder))

@@ -69,6 +69,7 @@ class Case:
     truth: Truth
     ranks: int = 2
     launcher: Literal["torchrun", "python"] = "torchrun"  # "python": no launcher, one process
+    pipeline: str = "startup"
     options: tuple[str, ...] = ()  # words for the pipeline: ("--timeout", "wandb_logger=4")
     environment: Mapping[str, str] = field(default_factory=dict)
     uses: Mapping[str, str] = field(default_factory=dict)

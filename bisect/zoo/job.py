@@ -17,11 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..monitor.reports import LATER, REPORTS_VARIABLE
 from . import keeper
 from .case import Case, Place, Stage
 
 MARK = "HANGBISECT_ZOO"  # in the environment of every process of a case's job
-USUALLY = ("--fast-dev-run", "1", "--stall", "10")  # before the case's own options
+USUALLY = ("--stall", "10")  # before the case's own options
+OF_STARTUP = ("--fast-dev-run", "1")
 OUT_OF_TIME = -9
 stopping = threading.Event()  # set: whatever runs in other threads is to end now
 Ask = Callable[[str], list[str]]  # of the keeper
@@ -82,7 +84,9 @@ def command(case: Case, module: str, stage: Stage, also: Sequence[str] = ()) -> 
         for step, function in case.uses.items()
         for word in ("--use", f"{step}={module}:{function}")
     ]
-    options = [*USUALLY, "--run-dir", "run", *uses, *case.options, *stage.options, *also]
+    walked = OF_STARTUP if case.pipeline == "startup" else ("--pipeline", case.pipeline)
+    options = [*walked, *USUALLY, "--run-dir", "run", *uses]
+    options += [*case.options, *stage.options, *also]
     return [*stage.prefix, *launcher, str(_PACKAGE), *options]
 
 
@@ -119,6 +123,7 @@ def _environ(folder: Path) -> dict[str, str]:
     }
     packages = site.getuserbase()  # of `pip install --user`: HOME will be another
     always = {"PYTHONUNBUFFERED": "1", "WANDB_SILENT": "true", "PYTHONUSERBASE": packages}
+    always[REPORTS_VARIABLE] = LATER  # the verdict is compared, and nobody reads a report
     return {**kept, **always, **_private(folder)}
 
 

@@ -90,4 +90,5 @@ NEEDS: dict[str, Callable[[], str]] = {
     "slow disk": _writable("/sys/fs/cgroup/blkio/cgroup.procs"),
     "gpu": _gpu,
     "mpi4py": _library("mpi4py"),
+    "peft": _library("peft"),
 }

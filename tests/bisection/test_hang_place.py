@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
-from hangbisect.bisection.hang_place import place_of, same, shows, stack_of
+from hangbisect.bisection.hang_place import crash_place_of, place_of, same, shows, stack_of
 from hangbisect.facts import Frame, HangPlace, Look, RankFacts, Thread
 
 WAITS = (("threading.py", "wait"), ("wandb_init.py", "init"))
@@ -66,3 +66,25 @@ def test_where_no_stack_could_be_seen_the_component_tells() -> None:
 def test_a_stack_is_pythons_alone_and_without_classes() -> None:
     assert stack_of(look(("a.py", "Run.wait"), native="futex")) == (("a.py", "wait"),)
     assert shows(HangPlace("x", stacks=((("a.py", "wait"),),)), [look(("a.py", "Run.wait"))])
+
+
+def test_a_crash_is_known_by_its_step_and_the_kind_of_its_error() -> None:
+    verdict = {
+        "checkpoint": {"number": 12, "name": "training", "title": "", "phase": "first_backward"},
+        "ranks": {"culprit": [1]},
+        "component": "fit",
+    }
+    ranks = [
+        RankFacts(0, error="RuntimeError: Connection closed by peer"),
+        RankFacts(1, error="ValueError: 3 of 8 (train.py:12)"),
+    ]
+    place = crash_place_of(verdict, {"ranks": [asdict(one) for one in ranks]})
+    assert place == HangPlace("training", "first_backward", component="fit", crash="ValueError")
+    assert same(place, replace(place, component=None))
+    assert not same(place, replace(place, crash="RuntimeError"))
+    assert not same(place, replace(place, phase="first_step"))
+    assert not same(place, replace(place, crash=""))  # a hang there is no crash
+
+
+def test_a_crash_without_a_word_is_an_exit() -> None:
+    assert crash_place_of({}, {}).crash == "an exit"

@@ -45,3 +45,13 @@ def test_how_a_run_ended_is_told_in_a_line() -> None:
     assert in_words(verdict("crash"), "ValueError: no", with_outcome=False) == "ValueError: no"
     told = "at checkpoint 12 (wrap) in all_reduce, ranks 1, 3"
     assert in_words(hung, "", with_outcome=False) == told
+
+
+def test_where_a_crash_is_in_question_it_takes_the_place_of_a_hang() -> None:
+    crashed = HangPlace("training", "first_backward", component="fit", crash="RuntimeError")
+    assert result_of(verdict("crash"), crashed, crashed) == "hang"
+    assert result_of(verdict("crash"), crashed, None) == "hang"
+    other = HangPlace("trainer", component="trainer", crash="RuntimeError")
+    assert result_of(verdict("crash"), other, crashed) == "other"
+    assert result_of(verdict("hang"), None, crashed) == "other"
+    assert result_of(verdict("ok"), None, crashed) == "pass"

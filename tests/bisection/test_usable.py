@@ -121,3 +121,36 @@ def test_any_words_can_be_looked_at(words: list[str]) -> None:
     assert len(left) + len(why_not) == len(TOGGLES)
     for entry in left:
         applied(words, {entry.name: safest(entry)}, TOGGLES)
+
+
+# ---- other pipelines -----------------------------------------------------------------------------
+
+GENERATES = ("python", "-m", "bisect", "--pipeline", "generation")
+
+
+def test_a_toggle_that_the_pipeline_does_not_read_is_not_tried() -> None:
+    left, why_not = usable(GENERATES, {}, TOGGLES, Known(has_gpu=True))
+    assert why_not["wandb"] == "the pipeline generation does not read it"
+    assert why_not["gloo_socket_ifname"] == "the pipeline generation does not read it"
+    assert why_not["packing"] == "the pipeline generation does not read it"
+    assert "max_new_tokens" in {entry.name for entry in left}
+    of_startup = usable(OURS, {}, TOGGLES)[1]
+    assert of_startup["max_new_tokens"] == "the pipeline startup does not read it"
+
+
+def test_new_tokens_are_halved_from_what_is_run() -> None:
+    left = {entry.name: entry for entry in usable(GENERATES, {}, TOGGLES)[0]}
+    assert left["max_new_tokens"].values == ("512", "256", "128")
+    fewer = (*GENERATES, "--max-new-tokens", "200")
+    left = {entry.name: entry for entry in usable(fewer, {}, TOGGLES)[0]}
+    assert left["max_new_tokens"].values == ("200", "128")
+
+
+def test_a_toggle_has_the_values_that_its_pipeline_gives_it() -> None:
+    left = {entry.name: entry for entry in usable(GENERATES, {}, TOGGLES)[0]}
+    assert left["device_map"].values == ("auto", "none")
+    offloaded = (*GENERATES, "--device-map", "cpu-offload")
+    left = {entry.name: entry for entry in usable(offloaded, {}, TOGGLES)[0]}
+    assert left["device_map"].values == ("cpu-offload", "auto", "none")
+    changed = applied(offloaded, {"device_map": "none"}, TOGGLES).command
+    assert changed == (*GENERATES, "--device-map", "none")

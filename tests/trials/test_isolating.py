@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hangbisect.bisection.effort import expected
 from hangbisect.bisection.isolation import Count, Isolation
 from hangbisect.bisection.toggles import TOGGLES, own_toggle
 from hangbisect.facts import Result, Setting
+from hangbisect.report.isolation import answer_lines
 from hangbisect.trials.isolation_plan import Plan, usable_toggles
 from hangbisect.trials.starts import Budget
 from hypothesis import given
@@ -107,6 +110,22 @@ def test_what_crashes_as_it_is_run_is_said_and_nothing_is_searched() -> None:
     assert isolation.outcome == "not_isolated"
     assert len(job.asked) == 1
     assert "as you run it it does not hang: crash" in isolation.why
+
+
+def test_it_is_said_how_to_look_for_what_avoids_a_crash() -> None:
+    isolation = Job(lambda setting, number: "other").isolate(plan())
+    assert "hangbisect isolate --crash -- torchrun" in isolation.next
+
+
+def test_what_avoids_a_crash_is_found_in_the_same_way_where_that_is_asked_for() -> None:
+    job = Job(hangs_unless(WANDB))
+    isolation = job.isolate(plan(crash=True, options={"crash": True}))
+    assert found(isolation) == {"wandb": "offline"}
+    assert all(ask.question.crash for ask in job.asked)
+    lines = answer_lines(isolation, folder="iso")
+    assert "it crashes with wandb=logger, not with wandb=offline" in lines[0]
+    assert any("3 crashes in 3 starts" in line for line in lines)
+    assert not re.search(r"\bhangs?\b", "\n".join(lines[:5]))
 
 
 def test_no_more_starts_than_asked_for() -> None:

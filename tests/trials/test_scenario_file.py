@@ -124,7 +124,7 @@ def test_options_of_the_watch_are_those_of_the_command_line() -> None:
         ("ranks: [2]", "1: 'ranks' cannot be a list: it is a whole number from 1"),
         ("limit: -1", "1: 'limit' cannot be '-1': it is a number of seconds above 0"),
         ("limit: nan", "1: 'limit' cannot be 'nan': it is a number of seconds above 0"),
-        ("pipeline: startp", "1: 'pipeline' cannot be 'startp': it is one of startup; did you"),
+        ("pipeline: startp", "1: 'pipeline' cannot be 'startp': it is one of startup, "),
         ("title: t\ncommand: a && b", "2: 'command' cannot be 'a && b': no shell reads it, and"),
         ("command: A=1 python x.py", "1: 'command' cannot be 'A=1 python x.py': no shell reads"),
         ("command: python 'x", "1: 'command' cannot be \"python 'x\": it cannot be split into"),

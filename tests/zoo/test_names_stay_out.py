@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hangbisect.pipelines import find
+from hangbisect.pipelines import PIPELINES, find
 from hangbisect.rank.injections import KINDS
 from hangbisect.zoo import shelf
 
@@ -50,7 +50,7 @@ def own_names() -> Iterator[str]:
 
 def _is_own(name: str) -> bool:
     hooks = re.match(r"on_|_*setup|train_|val_|prepare_data|training_step|configure_|__", name)
-    steps = {step.checkpoint.name for step in find("startup").steps}
+    steps = {step.checkpoint.name for name in PIPELINES for step in find(name).steps}
     several = "_" in name.strip("_") or re.search(r"[a-z][A-Z]", name)
     return bool(several) and not hooks and name not in steps
 

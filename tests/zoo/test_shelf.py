@@ -17,9 +17,6 @@ from hangbisect.zoo import needs, shelf
 from hangbisect.zoo.shelf import BadCase, Kept
 
 CASES = shelf.all_cases()
-STEPS = {row.name: row for row in find("startup").table}
-COMPONENTS = {row.component for row in STEPS.values()}
-COMPONENTS |= {phase.component for row in STEPS.values() for phase in row.phases}
 
 each = pytest.mark.parametrize("kept", CASES, ids=lambda kept: kept.case.id)
 
@@ -38,12 +35,14 @@ def test_a_case_is_called_as_its_file_is(kept: Kept) -> None:
 
 @each
 def test_a_truth_names_only_what_there_is(kept: Kept) -> None:
-    truth = kept.case.truth
-    assert truth.checkpoint in (None, *STEPS)
-    assert set(truth.component) <= COMPONENTS
+    truth, table = kept.case.truth, find(kept.case.pipeline).table
+    steps = {row.name for row in table}
+    phases = [phase for row in table for phase in row.phases]
+    assert truth.checkpoint in (None, *steps)
+    components = {row.component for row in table} | {phase.component for phase in phases}
+    assert set(truth.component) <= components
     assert set(truth.waits_for) <= set(get_args(WaitKind))
-    phases = {phase.name for row in STEPS.values() for phase in row.phases}
-    assert truth.slow in (None, *STEPS, *phases)
+    assert truth.slow in (None, *steps, *(phase.name for phase in phases))
 
 
 @each
@@ -59,7 +58,8 @@ def test_what_avoids_it_are_toggles(kept: Kept) -> None:
             name, _, value = word.partition("=")
             if OWN_CACHES.get(name) == value:
                 continue  # no toggle: tried where a lock in a cache is suspected
-            entry = toggle(name)
+            entry = toggle(name).read_by(kept.case.pipeline)
+            assert kept.case.pipeline in entry.pipelines
             assert entry.accepts != "choice" or value in entry.values
 
 
@@ -76,7 +76,8 @@ def test_functions_for_steps_are_there(kept: Kept) -> None:
     tree = ast.parse(kept.file.read_text("utf-8"))
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     assert set(kept.case.uses.values()) <= functions
-    assert set(kept.case.uses) <= set(STEPS)
+    walked = find(kept.case.pipeline)
+    assert set(kept.case.uses) <= {*(row.name for row in walked.table), *walked.called}
 
 
 @each

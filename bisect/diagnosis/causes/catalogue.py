@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ...facts import Cause
 from . import (
     awaited,
+    compiling,
     crash,
     deadlock,
     endpoints,
@@ -70,6 +71,7 @@ _MODULES = (
     nccl,
     memory,
     crash,
+    compiling,
     timeouts,
 )
 

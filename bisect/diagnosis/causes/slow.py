@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 
-from ..frames import worded
+from ..frames import short, worded
 from .known import Found, KnownCause, also, need, unless
 from .processes_seen import called, place
 from .scene import Scene
 from .signs import others_wait_for_it
 
 _COMPILES = (
-    r"torch/(?:_dynamo|_inductor|_functorch|fx/experimental)/\S+\.py",
+    # Not what wraps code that is compiled already, or that is never to be (torch.compiler.disable).
+    r"torch/_dynamo/(?!eval_frame|decorators|external_utils)\S+\.py",
+    r"torch/(?:_inductor|_functorch|fx/experimental)/\S+\.py",
     r"triton/(?:compiler|runtime)/\S+\.py",
     r"torch/utils/cpp_extension\.py",
     r"(?:jax|xla|torch_xla|tvm|tensorrt\w*)/\S+\.py",
@@ -26,6 +28,10 @@ _LOADS = (
     r"torch/distributed/checkpoint/\S+\.py",
     r"(?:deepspeed|accelerate)/\S*(?:checkpoint|load|modeling)\S*\.py",
 )
+# Where accelerate brings what is offloaded to the device, and where it only runs what is there.
+_BRINGS = r"accelerate/(?:hooks|utils/(?:offload|modeling))\.py"
+_WRAPS = ("new_forward", "detach_hook")
+_OFFLOADED = r"offloaded to the (?P<source>cpu and disk|disk and cpu|cpu|disk)"
 _OVERLOADED = 0.4  # of the time ready, and without a core
 
 
@@ -49,6 +55,31 @@ def _loads(scene: Scene) -> Found | None:
     if frame is None:
         return None
     return Found(f"it loads weights: frame {worded(frame)}", {"place": worded(frame)})
+
+
+def _brings_weights(scene: Scene) -> Found | None:
+    """A rank is in accelerate's code that brings weights which are not on its device."""
+    looks = scene.subject.looks if scene.subject else ()
+    mains = [look.main for look in looks]
+    frames = [frame for main in mains if main is not None for frame in main.frames]
+    own = [frame for frame in frames if re.search(rf"{_BRINGS}$", frame.file)]
+    brings = next((frame for frame in own if short(frame.name) not in _WRAPS), None)
+    if brings is not None:
+        return Found(f"it brings weights: frame {worded(brings)}", {"place": worded(brings)})
+    # Between two layers the looks meet only what is around all of them, as around those of a model
+    # that is spread over GPUs.
+    if not own or _said_to_be_offloaded(scene) is None:
+        return None
+    return Found(f"it is in accelerate's hooks: frame {worded(own[0])}", trust=0.6)
+
+
+def _said_to_be_offloaded(scene: Scene) -> Found | None:
+    """Accelerate or the pipeline has said that parameters are offloaded to the CPU or the disk."""
+    said = scene.wrote(_OFFLOADED, [scene.subject] if scene.subject else ())
+    if said is None:
+        return None
+    source = said[1]["source"]
+    return Found(f"parameters are offloaded to the {source}", {"source": source})
 
 
 def _initializes(scene: Scene) -> Found | None:
@@ -142,6 +173,26 @@ CAUSES = (
             "load on one rank and broadcast (FSDP: sync_module_states=True), or build on meta",
         ),
         references=("huggingface/transformers#28139", "sgl-project/sglang#37806"),
+        outcomes=("slow",),
+    ),
+    KnownCause(
+        id="offloaded-weights",
+        title="the weights are offloaded, and come to the device anew for each token",
+        signs=(
+            need(_brings_weights, 0.6),
+            also(_said_to_be_offloaded, 0.5),
+            also(_moves, 0.2),
+            unless(_compiles),
+        ),
+        why="The model is larger than its device, so accelerate keeps parameters elsewhere "
+        "({source}) and moves them for every forward pass: a token takes as long as that. "
+        "Parameters on the device meta are expected then, and no error.",
+        avoid=(
+            "a smaller model, weights in 8 or 4 bits, or GPUs with room for all of it",
+            "fewer new tokens; `--pipeline generation` says the seconds that each costs",
+        ),
+        toggles=(("max_new_tokens", "128"), ("quantization", "on"), ("device_map", "none")),
+        references=("meta-llama/llama-cookbook#901", "xusenlinzy/api-for-open-llm#191"),
         outcomes=("slow",),
     ),
     KnownCause(

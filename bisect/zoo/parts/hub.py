@@ -120,8 +120,9 @@ class Hub:
         return home / "hub" / ".locks" / folder / f"{self.etags[file]}.lock"
 
 
-def fill_cache(home: Path) -> None:
-    """Put an older version of `NAME` into the cache of HF_HOME `home`, as a download leaves it.
+def fill_cache(home: Path, missing: Sequence[str] = ()) -> None:
+    """Put an older version of `NAME` into the cache of HF_HOME `home`, as a download leaves it;
+    `missing` are files that the hub was asked for then and did not have.
 
     Offline that is what is loaded; online the hub is asked for the version of today. (refs and
     snapshots of huggingface_hub's "Understand caching"; files are read alike without blobs.)
@@ -130,6 +131,10 @@ def fill_cache(home: Path) -> None:
     (folder / "refs").mkdir(parents=True)
     (folder / "refs" / "main").write_text(_OLDER)
     _write_files(folder / "snapshots" / _OLDER)
+    for name in missing:
+        marker = folder / ".no_exist" / _OLDER / name
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.touch()
 
 
 def _write_files(folder: Path) -> None:

@@ -61,6 +61,20 @@ def slow_import() -> Facts:
     )
 
 
+def offloaded_weights() -> Facts:
+    generates = look(
+        "__getitem__ SP/accelerate/utils/offload.py:165",
+        "AlignDevicesHook.pre_forward SP/accelerate/hooks.py:371",
+        "DisableContext.__call__.<locals>._fn SP/torch/_dynamo/eval_frame.py:1446",
+        "new_forward SP/accelerate/hooks.py:170",
+        "GenerationMixin.generate SP/transformers/generation/utils.py:2600",
+        "answer serve.py:9",
+        call="",
+        state="R",
+    )
+    return ended_slowly(generates, moved="runs through new code")
+
+
 def one_rank_works_alone() -> Facts:
     works = look("clean data.py:30", "prepare_data data.py:9", "<module> train.py:3", call="read")
     return ended_slowly(works)
@@ -76,6 +90,7 @@ def machine_overloaded() -> Facts:
 SHOWS: Shows = {
     "cold-compile": cold_compile,
     "slow-load": slow_load,
+    "offloaded-weights": offloaded_weights,
     "slow-initialization": slow_initialization,
     "slow-import": slow_import,
     "one-rank-works-alone": one_rank_works_alone,
@@ -96,6 +111,29 @@ def test_a_rank_that_gets_its_core_is_not_on_an_overloaded_machine() -> None:
     ranks = [rank(n, *looks, moved="runs through new code") for n in (0, 1)]
     facts = job("limit", machine=MachineFacts(cores=1)), ranks
     assert "machine-overloaded" not in causes_of(facts)
+
+
+def test_code_that_is_never_compiled_is_not_taken_for_a_compilation() -> None:
+    assert "cold-compile" not in causes_of(offloaded_weights())
+
+
+def test_a_model_that_is_only_spread_over_gpus_brings_no_weights() -> None:
+    shown, ranks = offloaded_weights()
+    spread = look(
+        "forward SP/torch/nn/modules/linear.py:134",
+        "new_forward SP/accelerate/hooks.py:170",
+        "GenerationMixin.generate SP/transformers/generation/utils.py:2600",
+        "answer serve.py:9",
+        call="",
+        state="R",
+    )
+    only = replace(ranks[0], looks=(spread,), moved="")
+    assert "offloaded-weights" not in causes_of((shown, [only, *ranks[1:]]))
+    logged = "accelerate.big_modeling: Some parameters are on the meta device because they were "
+    said = replace(only, output=(f"{logged}offloaded to the cpu and disk.",))
+    found = causes_of((shown, [said, *ranks[1:]]))["offloaded-weights"]
+    assert "(cpu and disk)" in found.why
+    assert found.confidence >= 0.5
 
 
 def test_what_moves_is_said() -> None:

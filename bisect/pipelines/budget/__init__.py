@@ -1,0 +1,1 @@
+"""How much memory a training will need, worked out before anything is loaded."""

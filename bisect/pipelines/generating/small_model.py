@@ -1,0 +1,28 @@
+"""A small model on disk, made from a config that ships: in shards, as a large one is."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+_DATA = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "data")
+CONFIG = os.path.join(_DATA, "generation_model_config.json")
+SHARD = "1500KB"  # at most: some megabytes of weights make several of them
+_SEED = 0  # every rank makes the same weights
+
+
+def make(folder: str, transformers: Any, torch: Any, hub: Any) -> str:
+    """Write the model to `folder`, and return that. `hub` is huggingface_hub."""
+    with open(CONFIG, encoding="utf-8") as file:
+        known = json.load(file)
+    config = transformers.AutoConfig.for_model(**known)
+    with torch.random.fork_rng():
+        torch.manual_seed(_SEED)
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    # save_pretrained would import accelerate, and with it what else is installed: it takes longer
+    # than everything here.
+    hub.save_torch_state_dict(model.state_dict(), folder, max_shard_size=SHARD)
+    config.save_pretrained(folder)
+    model.generation_config.save_pretrained(folder)
+    return folder

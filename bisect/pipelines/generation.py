@@ -1,0 +1,126 @@
+"""The pipeline of a model that generates text: everything from its weights to the last of N steps.
+
+This file is the table. Each step is a function in one of the modules of generating/.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from ..bisection.toggles import toggles_of
+from ..checkpoints import Checkpoint, Phase
+from . import script_steps
+from .generating import (
+    arguments_step,
+    first_words,
+    generation_settings,
+    inference_steps,
+    loading_plan,
+    loading_weights,
+    memory_steps,
+    placement_step,
+    tokenizing,
+)
+from .generating.arguments_step import DTYPES, memory_of
+from .pipeline import Pipeline, Step
+
+# Deadlines in seconds: half a minute for what is local, minutes for what downloads or reads
+# gigabytes; two minutes for what generates, for no loop of hundreds of steps can wait longer.
+_LOADING = (
+    Phase("files", "hub", 900),
+    Phase("shards", "model", 600),
+    Phase("after_shards", "model", 120),
+)
+_OF_A_STEP = (
+    Phase("observation", "loop", 120),
+    Phase("prompt", "generation", 60),
+    Phase("generate", "generation", 120),
+    Phase("decode", "generation", 60),
+    Phase("action", "loop", 120),
+    Phase("steady", "generation", None),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this pipeline, and the toggles that its steps read."""
+    from ..rank.argument_types import choice, count, positive
+    from ..rank.toggle_argument import add_toggles
+
+    group = parser.add_argument_group("the pipeline")
+    add = group.add_argument
+    add("--model", metavar="NAME_OR_PATH", help="through AutoModelForCausalLM (a small one)")
+    add("--tokenizer", metavar="NAME_OR_PATH", help="through AutoTokenizer (the model's)")
+    add(
+        "--local-files-only",
+        action="store_true",
+        help="take tokenizer and weights from the hub's cache alone, as from_pretrained does with "
+        "local_files_only=True",
+    )
+    add("--dtype", metavar="|".join(DTYPES), type=choice("--dtype", DTYPES), default="auto",
+        help="of the weights; auto: as they are saved (auto)")  # fmt: skip
+    add(
+        "--max-memory",
+        metavar="DEVICE=SIZE",
+        type=memory_of("--max-memory"),
+        action="append",
+        default=[],
+        help="for --device-map auto: what it may use of a GPU (0=20GB) or the CPU (cpu=50GB); what "
+        "has no room goes to the disk; repeatable",
+    )
+    add("--offload-folder", metavar="DIR", help="for what goes to the disk (a temporary one)")
+    add("--steps", metavar="N", type=count("--steps", 1), default=2, help="inference steps (2)")
+    add("--batch-size", metavar="N", type=count("--batch-size", 1), default=1,
+        help="prompts a step, all the same (1)")  # fmt: skip
+    add("--prompt-file", metavar="FILE", help="text to go on from (a page that ships)")
+    add(
+        "--slow-generation",
+        metavar="SECONDS",
+        type=positive("--slow-generation"),
+        default=120.0,
+        help="warn of a generation that takes longer while it runs, and once more after 2.5 times "
+        "as long (120)",
+    )
+    add_toggles(group, toggles_of("generation"))
+
+
+def _step(
+    number: int, name: str, title: str, component: str, deadline: float, *phases: Phase
+) -> Checkpoint:
+    return Checkpoint(number, name, title, component, deadline, phases=phases)
+
+
+PIPELINE = Pipeline(
+    name="generation",
+    launcher=_step(0, "launcher", "Ranks started", "launcher", 120),
+    steps=(
+        Step(_step(1, "script", "Script started", "interpreter", 30), script_steps.script),
+        Step(_step(2, "arguments", "Args parsed", "arguments", 30), arguments_step.arguments),
+        Step(_step(3, "tokenizer", "Tokenizer loaded", "hub", 300), tokenizing.tokenizer),
+        Step(_step(4, "plan", "Loading planned", "hub", 300), loading_plan.plan),
+        Step(_step(5, "weights", "Weights loaded", "model", 1800, *_LOADING),
+             loading_weights.weights),
+        Step(_step(6, "placement", "Device map known", "model", 60), placement_step.placement),
+        Step(_step(7, "cache_cleared", "Cache cleared", "accelerator", 60),
+             memory_steps.clear_caches),
+        Step(_step(8, "generation_config", "Generation config set", "hub", 60),
+             generation_settings.generation_config),
+        Step(_step(9, "pad_token", "Pad token set", "generation", 30),
+             generation_settings.pad_token),
+        Step(_step(10, "test_input", "Test input made", "generation", 60), first_words.test_input),
+        Step(_step(11, "first_device", "First parameter's device found", "model", 30),
+             first_words.first_device),
+        Step(_step(12, "input_moved", "Test input moved", "accelerator", 60),
+             first_words.input_moved),
+        Step(_step(13, "test_generation", "Test generation done", "generation", 120),
+             first_words.test_generation),
+        Step(_step(14, "cleared_again", "Cache cleared again", "accelerator", 60),
+             memory_steps.clear_caches),
+        Step(_step(15, "memory", "Memory known", "accelerator", 120), memory_steps.memory),
+        Step(_step(16, "steps", "Inference steps done", "generation", 600, *_OF_A_STEP),
+             inference_steps.steps),
+    ),
+    add_arguments=add_arguments,
+    shows_itself="decode",
+    aliases=(("model", "weights"),),
+    called=("step",),
+)  # fmt: skip

@@ -1,0 +1,72 @@
+"""A Trainer that announces its phases at the moment each begins, and times its steps.
+
+Imports the libraries at its top, so it is itself imported inside a step (Context.imports).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import transformers
+
+if TYPE_CHECKING:
+    from ...rank.context import Context
+
+
+class Followed(transformers.TrainerCallback):
+    """Says which phase begins: each once, in the order of the table, never backwards."""
+
+    def __init__(self, context: Context) -> None:
+        """Speak through `context`, once its step is the one that has the phases."""
+        self._context = context
+        self._left: list[str] | None = None
+        self._began = 0.0
+        self.seconds: list[float] = []  # of each step of the optimizer, with its batches
+
+    def begin(self, name: str) -> None:
+        """Announce `name`, unless it or a later one was announced before."""
+        if self._left is None:
+            self._left = [phase.name for phase in self._context.step.phases]
+        if name in self._left:
+            del self._left[: self._left.index(name) + 1]
+            self._context.phase(name)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Model and optimizer are prepared: DDP's group has met."""
+        self.begin("first_batch")
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The batch is there."""
+        self._began = time.monotonic()
+        self.begin("first_forward")
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Gradients are summed."""
+        self.begin("first_step")
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """A step of the optimizer is done."""
+        self.seconds.append(time.monotonic() - self._began)
+        self.begin("steady")
+        self._context.pulse(state.global_step)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The last step is done."""
+        self.begin("teardown")
+
+
+class FollowedTrainer(transformers.Trainer):
+    """A Trainer that says when forward is done."""
+
+    def __init__(self, context: Context, **options: Any) -> None:
+        """Make it with the options of a Trainer."""
+        super().__init__(**options)
+        self.followed = Followed(context)
+        self.add_callback(self.followed)
+
+    def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the loss; backward comes next."""
+        loss = super().compute_loss(*args, **kwargs)
+        self.followed.begin("first_backward")
+        return loss

@@ -1,0 +1,57 @@
+"""The arguments of a fine-tuning, and the plan that they make."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from hangbisect.errors import UsageError
+from hangbisect.pipelines.tuning.argument_types import memory_size, names
+from hangbisect.pipelines.tuning.arguments_step import check_counts
+from hangbisect.pipelines.tuning.configuration import plan_of
+from hangbisect.pipelines.tuning.data_step import rows_of
+from hangbisect.rank.arguments import parse
+from hangbisect.rank.place import find_place
+
+
+def parsed(*words: str) -> Any:
+    clean = {name: value for name, value in os.environ.items() if "HANGBISECT" not in name}
+    return parse(["--pipeline", "finetuning", *words], find_place(), clean)[0]
+
+
+def test_a_smaller_batch_keeps_the_effective_one() -> None:
+    assert plan_of(parsed(), 1).accumulation == 1
+    plan = plan_of(parsed("--micro-batch", "1", "--batch-size", "16"), 2)
+    assert (plan.batch_size, plan.accumulation, plan.effective_batch, plan.ranks) == (1, 16, 16, 2)
+    small = plan_of(parsed("--batch-size", "2"), 1)  # no larger at once than the batch itself
+    assert (small.batch_size, small.accumulation) == (2, 1)
+
+
+def test_a_batch_that_does_not_go_into_the_effective_one_is_refused() -> None:
+    with pytest.raises(UsageError, match="--micro-batch 3 is no part of --batch-size 8") as got:
+        check_counts(parsed("--micro-batch", "3"))
+    assert "1, 2, 4, 8" in got.value.help
+    with pytest.raises(UsageError, match="--micro-batch cannot be 0"):
+        check_counts(parsed("--micro-batch", "0"))
+
+
+def test_sizes_are_of_powers_of_two() -> None:
+    read = memory_size("--free-memory")
+    assert read("24GB") == read("24gib") == 24 << 30
+    assert read("1.5MB") == 3 << 19
+    for wrong in ("24", "0GB", "lots", "-1GB"):
+        with pytest.raises(UsageError, match="--free-memory cannot be"):
+            read(wrong)
+
+
+def test_names_come_in_a_list() -> None:
+    assert names("q_proj, v_proj,") == ("q_proj", "v_proj")
+    assert parsed("--lora-modules", "c_attn").lora_modules == ("c_attn",)
+
+
+def test_rows_are_full_and_there_is_always_one() -> None:
+    assert rows_of([[1, 2, 3], [4, 5]], 2) == [[1, 2], [3, 4]]
+    assert rows_of([[1]], 4) == [[1, 1, 1, 1]]
+    with pytest.raises(ValueError, match="no tokens"):
+        rows_of([[]], 4)
