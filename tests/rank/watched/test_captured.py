@@ -70,7 +70,7 @@ def test_what_is_made_of_the_class_and_those_below_it_listens(
     assert undo is not None
     try:
         made = [Own(2), Derived(2), Further(), Derived.Inner()]
-        assert str(inspect.signature(Own)) == "(width: int) -> None"
+        assert [*inspect.signature(Own).parameters] == ["width"]
     finally:
         undo()
     assert {type(one).__name__ for one in made if listens(one)} == listening

@@ -1,0 +1,37 @@
+"""A call's inputs or outputs, as the bytes of a safetensors file."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from .record import KEY, Record
+
+
+class Kept:
+    """The tensors of one file: copies on the CPU, as later calls may write into the originals."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Any] = {}
+        self._names: dict[int, str] = {}
+        self._held: list[Any] = []  # so that no id is given twice
+
+    def keep(self, tensor: Any) -> str:
+        """Copy a tensor; return its name, the same for the same tensor."""
+        if id(tensor) not in self._names:
+            name = str(len(self.tensors))
+            copy = tensor.detach().to("cpu", copy=True)
+            self.tensors[name] = copy.resolve_conj().resolve_neg().contiguous()
+            self._names[id(tensor)] = name
+            self._held.append(tensor)
+        return self._names[id(tensor)]
+
+
+def as_bytes(record: Record, kept: Kept) -> bytes:
+    """Return the file. Raises ImportError without safetensors, ValueError, or what that raises."""
+    from safetensors.torch import save
+
+    torch: Any = sys.modules["torch"]
+    with torch.no_grad():
+        data: bytes = save(kept.tensors, {KEY: record.as_text()})
+    return data
