@@ -3,8 +3,9 @@
     python benchmarks/capture_cost.py [--calls 2000] [--rounds 200]
 
 The processor's time for a call of a module that does nothing, with and without it, in microseconds:
-the least of the rounds, which take turns, and are short, as a busy machine disturbs long ones. "off" is to stay below 2 µs more than "without". "on" keeps inputs and
-outputs of 4 x 512 numbers, on the disk of the folder for temporary files: it is there to be seen.
+the least of the rounds, which take turns, and are short, as a busy machine disturbs long ones.
+"off" is to stay below 2 µs more than "without". "on" keeps inputs and outputs of 4 x 512 numbers,
+on the disk of the folder for temporary files: it is there to be seen.
 """
 
 from __future__ import annotations

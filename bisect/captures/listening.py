@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from time import monotonic
 from typing import Any, TypeVar
 
 from . import places
@@ -56,7 +57,7 @@ class Listener:
     def __call__(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep what `module` is called with, if it is time to."""
         # Dynamo takes the first for the constant True: nothing of us is in what it compiles.
-        if self._is_compiling() or time.monotonic() < self.session.nothing_until:
+        if self._is_compiling() or monotonic() < self.session.nothing_until:
             return
         self._listen(module, args, kwargs)
 
@@ -71,7 +72,7 @@ class Listener:
             self._after.remove()
             self._after = None
         try:
-            if not session.is_on(time.monotonic()) or _cannot_copy():
+            if not session.is_on(monotonic()) or _cannot_copy():
                 return
             call = _Call(session, module, self.name)
             call.keep(places.INPUTS, {"args": args, "kwargs": kwargs})

@@ -21,7 +21,7 @@ def list_lines(listing: Listing, folder: str, width: int | None) -> Iterator[str
     )
     if not captures:
         return
-    longest = max(len(one.record.name) for one in captures)
+    longest = max(len("module"), *(len(one.record.name) for one in captures))
     yield f"rank  at (UTC)             {'module':{longest}}  ended     inputs"
     for one in captures:
         line = _line(one, longest)

@@ -39,7 +39,8 @@ def captured(folder: Path, on: Limits | None = None) -> Net:
     """Return a module that is captured into `folder`."""
     if on is not None:
         switch.turn_on(str(folder), on)
-    return hangbisect.capture(Net(), folder=str(folder))
+    module: Net = hangbisect.capture(Net(), folder=str(folder))
+    return module
 
 
 def test_nothing_is_written_while_it_is_off(tmp_path: Path) -> None:

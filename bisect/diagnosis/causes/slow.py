@@ -30,6 +30,7 @@ _LOADS = (
 )
 # Where accelerate brings what is offloaded to the device, and where it only runs what is there.
 _BRINGS = r"accelerate/(?:hooks|utils/(?:offload|modeling))\.py"
+_HOOKS = "accelerate/hooks.py"
 _WRAPS = ("new_forward", "detach_hook")
 _OFFLOADED = r"offloaded to the (?P<source>cpu and disk|disk and cpu|cpu|disk)"
 _OVERLOADED = 0.4  # of the time ready, and without a core
@@ -63,9 +64,11 @@ def _brings_weights(scene: Scene) -> Found | None:
     mains = [look.main for look in looks]
     frames = [frame for main in mains if main is not None for frame in main.frames]
     own = [frame for frame in frames if re.search(rf"{_BRINGS}$", frame.file)]
+    if not any(frame.file.endswith(_HOOKS) for frame in own):
+        return None  # it loads
     brings = next((frame for frame in own if short(frame.name) not in _WRAPS), None)
     if brings is not None:
-        return Found(f"it brings weights: frame {worded(brings)}", {"place": worded(brings)})
+        return Found(f"it brings weights: frame {worded(brings)}", {"source": "CPU or disk"})
     # Between two layers the looks meet only what is around all of them, as around those of a model
     # that is spread over GPUs.
     if not own or _said_to_be_offloaded(scene) is None:
@@ -166,7 +169,12 @@ CAUSES = (
     KnownCause(
         id="slow-load",
         title="loading the weights takes long",
-        signs=(need(_loads, 0.55), also(_moves, 0.4), unless(_compiles)),
+        signs=(
+            need(_loads, 0.55),
+            also(_moves, 0.4),
+            unless(_compiles),
+            unless(_brings_weights),
+        ),
         why="It is at work in {place}: many gigabytes from storage, or on each rank once more.",
         avoid=(
             "weights on a local disk; safetensors in place of pickles",
@@ -179,7 +187,7 @@ CAUSES = (
         id="offloaded-weights",
         title="the weights are offloaded, and come to the device anew for each token",
         signs=(
-            need(_brings_weights, 0.6),
+            need(_brings_weights, 0.65),
             also(_said_to_be_offloaded, 0.5),
             also(_moves, 0.2),
             unless(_compiles),
