@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ..facts import RankFacts
 from ..monitor.reports import make_reports
+from ..rank.masking import mask_command
 from ..report.terminal import culprit_stack
 from ..report.width import terminal_width
 from ..report.words import one_line
@@ -74,7 +75,7 @@ async def attach(found: Found, job: Job, request: Request) -> int:
 
 def _introduce(job: Job) -> None:
     ranks = size([rank.number for rank in job.ranks], job.world)
-    _say(f"Looking at {job.pid} ({ranks}): {one_line(' '.join(job.command))[:120]}")
+    _say(f"Looking at {job.pid} ({ranks}): {one_line(' '.join(mask_command(job.command)))[:120]}")
     if not job.whole:
         _say("Its other ranks are to be elsewhere: --slurm, --hosts or --kubernetes asks them too")
     if job.watched is not None:

@@ -77,12 +77,17 @@ def how_it_ended(job: Job) -> Ended | None:
     if not early:
         return "done" if len(gone) == len(job.members.expected) else None
     first = min(early, key=lambda m: m.left_at or 0.0)
-    if first.status in TOLD_TO_GO or first.status == 130:
+    if was_told_to_go(first):
         return "interrupted"
     if len(early) == len(job.members.expected):
         return "crash"
     # A status that nobody could read any more was none that the launcher minds.
     return "left" if first.status in (0, None) else "crash"
+
+
+def was_told_to_go(member: Member) -> bool:
+    """Return whether a rank ended because a person or its launcher told it to."""
+    return member.status in TOLD_TO_GO or member.status == 130
 
 
 def _how_a_script_ended(job: Job, gone: Sequence[Member]) -> Ended | None:
@@ -92,6 +97,5 @@ def _how_a_script_ended(job: Job, gone: Sequence[Member]) -> Ended | None:
     failed = [m for m in gone if m.error or m.status not in (0, None)]
     if failed:
         first = min(failed, key=lambda m: m.left_at or 0.0)
-        told_to_go = first.status in TOLD_TO_GO or first.status == 130
-        return "interrupted" if told_to_go and not first.error else "crash"
+        return "interrupted" if was_told_to_go(first) and not first.error else "crash"
     return "done" if len(gone) == len(job.members.expected) else None

@@ -15,7 +15,7 @@ from ..evidence.kernel import status
 from ..rank.place import GONE
 from . import clocks, loading
 from .closing import close, reopen
-from .departures import how_it_ended
+from .departures import how_it_ended, was_told_to_go
 from .ending import has_ended
 from .interruptions import meant_for
 from .judging import facts_of
@@ -95,6 +95,8 @@ class Watch:
             await close(job, self.server, "done", [facts_of(m) for m in job.members])
         elif ended in ("crash", "left", "interrupted"):
             await self._some_left(ended)
+        elif job.verdict is not None and job.own:
+            await self._take_back(now)  # a hang that is interrupted stays what it was
         elif self._interrupted():
             await self._last_look("interrupted")
         elif job.verdict is not None:
@@ -217,6 +219,8 @@ class Watch:
         """
         job = self.job
         assert job.verdict is not None
+        if job.verdict.outcome == "interrupted":
+            return
         named = job.verdict.ranks.culprit or job.verdict.ranks.stuck
         members = [m for m in job.members if m.rank in named]
         if stirring := [m for m in members if clocks.wants_another_look(m, job.closed_at, now)]:
@@ -226,7 +230,9 @@ class Watch:
             await inspection.look()
             inspection.remember_places()
         if any(m.moved_at > job.closed_at for m in members):
-            reopen(job)
+            await asyncio.sleep(GONE_TOGETHER)  # whoever is told to go moves once more
+            if any(m.moved_at > job.closed_at and not was_told_to_go(m) for m in members):
+                reopen(job)
 
     # ---- samples -----------------------------------------------------------------------------
 

@@ -23,17 +23,23 @@ def answer_lines(
     isolation: Isolation, *, folder: str, width: int | None = None, rows: int | None = MOST_ROWS
 ) -> list[str]:
     """Return the answer. `width` is the terminal's, None for a pipe: no line is broken or cut then.
-    `rows`: how many trials the table shows, None: all of them, and all else that is known.
+    `rows`: how many trials the table shows, None: all of them, and all else that is known. `folder`
+    is that of report.md, which has the rest; "" in that file itself.
     """
     lines = [_headline(isolation), *_change(isolation), *_proof(isolation)]
     lines += _left(isolation, None if rows is None else folder)
     told = [part for line in lines for part in _broken(printable(line), width)]
     table = table_lines(isolation, rows)
     if rows is not None and len(isolation.trials) > rows:
-        table.append(f"   ({len(isolation.trials) - rows} more in {folder}/report.md)")
-    end = [*labelled("report", f"{folder}/report.md"), *labelled("next", isolation.next)]
+        table.append(f"   ({len(isolation.trials) - rows} more {_rest_in(folder)})")
+    report = f"{folder}/report.md" if folder else ""
+    end = [*labelled("report", report), *labelled("next", isolation.next)]
     rest = [part for line in end for part in _broken(printable(line), width)]
     return [*told, *(cut(printable(line), width) for line in table), *rest]
+
+
+def _rest_in(folder: str) -> str:
+    return f"in {folder}/report.md" if folder else "below"
 
 
 def _broken(line: str, width: int | None) -> list[str]:
@@ -171,19 +177,24 @@ def _left(isolation: Isolation, folder: str | None) -> list[str]:
 
 
 def _unused(unused: Mapping[str, str], folder: str | None) -> list[str]:
-    """Return toggles that were not tried, those with the same reason together; with a folder only
-    how many, and where the reasons are.
+    """Return toggles that were not tried, and why; with a folder only how many, and where the
+    reasons are.
     """
     if folder is not None:
         never = list(unused.values()).count(UNREACHED)
         reached = f" ({never} never reached by the script)" if never else ""
-        told = f"{counted(len(unused), 'toggle')}{reached}, for reasons in {folder}/report.md"
+        told = f"{counted(len(unused), 'toggle')}{reached}, for reasons {_rest_in(folder)}"
         return labelled("unused", told) if unused else []
+    each = unused_lines(unused)
+    return [line for i, one in enumerate(each) for line in labelled("" if i else "unused", one)]
+
+
+def unused_lines(unused: Mapping[str, str]) -> list[str]:
+    """Return why toggles were not tried, those with the same reason together."""
     by_reason: dict[str, list[str]] = {}
     for name, why in unused.items():
         by_reason.setdefault(_ALREADY if why.endswith(" already") else why, []).append(name)
-    each = [f"{', '.join(names)}: {why}" for why, names in by_reason.items()]
-    return [line for i, one in enumerate(each) for line in labelled("" if i else "unused", one)]
+    return [f"{', '.join(names)}: {why}" for why, names in by_reason.items()]
 
 
 # ---- the table of trials -------------------------------------------------------------------------

@@ -16,12 +16,11 @@ from ..evidence.aside import within
 from .issue.masked import Masked
 from .kept.redacted import Redactor, Unredacted, redacted
 from .kept.run import KeptRun, read
+from .kept.trials import WENT_WRONG, with_reports
 from .step_summary import add_to_step_summary
 
 NAMES = ("report.md", "report.html", "trace.json")
-MOST_STARTS = 40  # of one isolation or matrix that have reports of their own
 WRITE_LIMIT = 20.0  # seconds for a file to be written: it may be a disk that hangs
-_WENT_WRONG = ("hang", "crash", "slow", "other", "killed")  # results of starts
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,7 @@ class Kept:
     hang: KeptRun | None  # of an isolation or a matrix: the first start that went wrong
     redactor: Redactor
     masked: Masked
+    reported: bool = True  # the reports of its starts lie beside these
 
 
 def make(
@@ -84,7 +84,7 @@ def _redactor(run: KeptRun, anonymous: bool) -> Redactor:
 def hang_of(run: KeptRun) -> KeptRun | None:
     """Return the first start of an isolation or a matrix that went wrong, as far as it is kept."""
     for trial in run.trials:
-        if trial.link and trial.result in _WENT_WRONG:
+        if trial.link and trial.result in WENT_WRONG:
             with contextlib.suppress(HangbisectError):
                 return read(run.folder / trial.link)
     return None
@@ -92,11 +92,9 @@ def hang_of(run: KeptRun) -> KeptRun | None:
 
 def starts_that_went_wrong(folder: Path) -> list[Path]:
     """Return the run folders of the starts of an isolation or a matrix that went wrong, the first
-    MOST_STARTS of them. Raises UsageError if there is nothing of ours in `folder`.
+    of them. Raises UsageError if there is nothing of ours in `folder`.
     """
-    run = read(folder)
-    wrong = [trial for trial in run.trials if trial.link and trial.result in _WENT_WRONG]
-    return [folder / trial.link for trial in wrong[:MOST_STARTS]]
+    return [folder / trial.link for trial in with_reports(read(folder).trials)]
 
 
 def texts(kept: Kept, trouble: list[str]) -> dict[str, str]:
@@ -117,7 +115,7 @@ def texts(kept: Kept, trouble: list[str]) -> dict[str, str]:
     def html() -> str:
         from .html.page import html_page
 
-        return html_page(run, kept.redactor)
+        return html_page(run, kept.redactor, reported=kept.reported)
 
     def trace() -> str:
         from .trace import trace

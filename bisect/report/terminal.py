@@ -65,13 +65,13 @@ def _headline(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
     if place is not None:
         phase = f", phase {place.phase}" if place.phase else ""
         number = f"checkpoint {place.number} " if place.number is not None else ""
-        where = f"{number}{place.title}{phase}"
+        where = f"{f'{number}{place.title}{phase}':<40}"
     hosts = len({r.host for r in ranks if r.host})
     size = counted(verdict.world_size, "rank")
     if hosts > 1:
         size = f"{counted(hosts, 'node')}, {size}"
     told = f"{seconds(verdict.seconds.total)} after start, {size}"
-    return "  ".join(part for part in (verdict.outcome.upper(), f"{where:<40}", told) if part)
+    return "  ".join(part for part in (verdict.outcome.upper(), where, told) if part)
 
 
 def _because(verdict: Verdict) -> list[str]:

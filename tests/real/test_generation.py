@@ -111,7 +111,7 @@ def test_a_generation_config_that_a_silent_hub_keeps_back_is_found(
         )
     assert status == 0, out + err
     found = json.loads((tmp_path / "iso" / "isolation.json").read_text())
-    assert found["seen"]["checkpoint"] == "generation_config", found["seen"]
+    assert found["seen"]["place"]["checkpoint"] == "generation_config", found["seen"]
     (change,) = found["changes"]
     assert (change["toggle"], change["value"]) in {
         ("hub", "offline"),

@@ -14,6 +14,7 @@ _SEED = 0  # every rank makes the same weights
 
 def make(folder: str, transformers: Any, torch: Any, hub: Any) -> str:
     """Write the model to `folder`, and return that. `hub` is huggingface_hub."""
+    os.makedirs(folder, exist_ok=True)
     with open(CONFIG, encoding="utf-8") as file:
         known = json.load(file)
     config = transformers.AutoConfig.for_model(**known)

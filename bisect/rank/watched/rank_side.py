@@ -17,7 +17,6 @@ from ..after_import import after_import, before_import, wait_no_more
 from ..place import Place, find_place
 from ..torch_functions import Undo
 from .captured import listen_to
-from .constructors import until_constructed
 from .names import CLAIM_VARIABLE, KEEP_WATCHING_VARIABLE, STEADY_VARIABLE
 from .own_functions import as_defined
 from .role import Claim
@@ -149,11 +148,7 @@ class RankSide:
             self._join(args, kwargs)
         if self.steps is None or (row.when is not None and not _is(row, args)):
             return None
-        end = self.begin(row)
-        if end is not None and row.is_constructor:
-            with contextlib.suppress(Exception):
-                end = until_constructed(end, args[0], sys._getframe(2))
-        return end
+        return self.begin(row)
 
     def begin(self, row: Row) -> Callable[[BaseException | None], None] | None:
         """A step begins; return what is to be called at its end, None if it is none. Raises

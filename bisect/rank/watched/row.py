@@ -41,11 +41,6 @@ class Row:
         return self.where.partition(":")[2]
 
     @property
-    def is_constructor(self) -> bool:
-        """It lasts until the object is constructed, whatever class of the script's that is of."""
-        return self.attribute.endswith(".__init__")
-
-    @property
     def of_torchs_groups(self) -> bool:
         """It is a function of torch.distributed, which are replaced in a way of their own."""
         return self.module == "torch.distributed.distributed_c10d"

@@ -63,8 +63,8 @@ _ROWS = (
     Row("torch.utils.data.DataLoader.__iter__", "torch.utils.data.dataloader:_MultiProcessingDataLoaderIter.__init__", "data_workers", "DataLoader workers started", "data", 120, "training", "first_batch"),
     Row("torch.utils.data.DataLoader.__next__", "torch.utils.data.dataloader:_BaseDataLoaderIter.__next__", "first_batch", "First batch there", "data", 300, "training", "first_batch", when=_no_batch_yet),
     # Lightning
-    Row("{pl}.LightningModule", "{pl}.core.module:LightningModule.__init__", "lightning_module", "LLMModule ready", "lightning", 900, "lightning_module"),
-    Row("{pl}.LightningDataModule", "{pl}.core.datamodule:LightningDataModule.__init__", "data_module", "DataModule ready", "data", 300, "data_module"),
+    Row("{pl}.LightningModule", "{pl}.core.module:LightningModule.__init__", "lightning_module", "LightningModule begun", "lightning", 120, "lightning_module"),
+    Row("{pl}.LightningDataModule", "{pl}.core.datamodule:LightningDataModule.__init__", "data_module", "DataModule begun", "data", 60, "data_module"),
     Row("{pl}.Trainer", "{pl}.trainer.trainer:Trainer.__init__", "trainer", "Trainer ready", "trainer", 60, "trainer"),
     Row("{pl}.Trainer.fit", "{pl}.trainer.trainer:Trainer.fit", "fit", "Training finished", "fit", None, "training", ends_start=True),
     Row("{pl}.Trainer.validate", "{pl}.trainer.trainer:Trainer.validate", "validate", "Validated", "fit", None),

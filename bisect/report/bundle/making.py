@@ -113,7 +113,8 @@ def _reports(run: KeptRun, redactor: Redactor, trouble: list[str]) -> Iterator[F
     clean = redacted(run, redactor)
     clean_hang = redacted(hang, redactor) if hang is not None else None
     masked = Masked(redactor.secrets, dict(redactor.counts))
-    for name, text in texts(Kept(clean, clean_hang, redactor, masked), trouble).items():
+    kept = Kept(clean, clean_hang, redactor, masked, reported=False)
+    for name, text in texts(kept, trouble).items():
         text = harmless(text)
         yield File(name, REPORTS[name], Form.JSON, text, len(text.encode("utf-8", "replace")))
 

@@ -17,6 +17,7 @@ from .shown import Shown
 from .stack_tree import stack_trees
 from .templates import rendered
 from .timeline_picture import time_picture
+from .tracebacks import tracebacks
 from .trials_answer import trials_answer
 from .trials_table import trial_rows
 
@@ -26,19 +27,20 @@ if TYPE_CHECKING:
 _NO_VERDICT = Verdict("interrupted", "", (), 0, 0, None, Ranks())
 
 
-def html_page(run: KeptRun, redactor: Redactor) -> str:
+def html_page(run: KeptRun, redactor: Redactor, *, reported: bool = True) -> str:
     """Return report.html of a run, an isolation or a matrix: complete, for eyes, and of at most
     2 MB. Every text of the run in it has passed `redactor`, and is shown as text.
+    `reported`: the starts of an isolation or a matrix lie beside it with reports of their own.
     """
     shown = Shown(redactor)
-    parts = _run(run, shown) if run.kind == "run" else _trials(run, shown)
+    parts = _run(run, shown) if run.kind == "run" else _trials(run, shown, reported)
     return rendered(shown, folder=run.folder.name, missing=run.missing, **parts)
 
 
-def _trials(run: KeptRun, shown: Shown) -> dict[str, Any]:
+def _trials(run: KeptRun, shown: Shown, reported: bool) -> dict[str, Any]:
     return {
         "answer": trials_answer(run),
-        "trials": trial_rows(run, shown),
+        "trials": trial_rows(run, shown, reported),
         "kind": run.kind,
     }
 
@@ -52,6 +54,7 @@ def _run(run: KeptRun, shown: Shown) -> dict[str, Any]:
         "graph": graph_picture(run, verdict, shown),
         "timeline": time_picture(run, verdict, shown),
         "trees": stack_trees(ranks, verdict, shown),
+        "tracebacks": tracebacks(run, verdict),
         "topics": differing(differences(run), shown),
         "ranks": len(ranks) or verdict.world_size,
         "looks": looks_part(ranks, verdict, shown),

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from ..kept.run import KeptRun
-from ..kept.trials import STARTS, Trial
+from ..kept.trials import STARTS, Trial, with_reports
 from ..words import seconds
 from .shown import Shown
 
 _MOST = 2000
-_WELL = ("ok", "pass")  # of such a run there is no report, but what it measured
 _KNOWN = ("ok", "pass", "hang", "crash", "slow")
 
 
@@ -26,18 +25,19 @@ class TrialRow:
     link: str  # to its own page or folder; "": there is none
 
 
-def trial_rows(run: KeptRun, shown: Shown) -> list[TrialRow]:
-    """Return a row for each start."""
-    return [_row(trial, shown) for trial in run.trials[:_MOST]]
+def trial_rows(run: KeptRun, shown: Shown, reported: bool) -> list[TrialRow]:
+    """Return a row for each start. `reported`: those that went wrong have reports of their own."""
+    pages = {trial.number for trial in with_reports(run.trials)} if reported else frozenset()
+    return [_row(trial, shown, trial.number in pages) for trial in run.trials[:_MOST]]
 
 
-def _row(trial: Trial, shown: Shown) -> TrialRow:
+def _row(trial: Trial, shown: Shown, has_page: bool) -> TrialRow:
     link = ""
     # A name that cannot be shown, for it holds a secret or a control character, leads nowhere.
     if trial.link not in ("", ".", "..") and shown.text(trial.link) == trial.link:
         below = f"{STARTS}/" if trial.link.startswith(f"{STARTS}/") else ""
         link = f"./{below}{quote(trial.link.removeprefix(below), safe='')}/"
-        link += "" if trial.result in _WELL else "report.html"
+        link += "report.html" if has_page else ""
     took = "" if trial.seconds is None else seconds(trial.seconds)
     result = trial.result or "not run"
     kind = result if result in _KNOWN else "other"

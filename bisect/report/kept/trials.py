@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -10,6 +10,8 @@ from typing import Any
 from .shape import ByName, Optional, fitted
 
 STARTS = "trials"  # the folder of an isolation's starts
+WENT_WRONG = ("hang", "crash", "slow", "other", "killed")  # results of starts
+MOST_REPORTED = 40  # starts of one isolation or matrix that have reports of their own
 _ISOLATION = {
     "trials": [
         {
@@ -85,3 +87,11 @@ def _link(run_dir: str) -> str:
     if path.name in ("", ".", "..") or "\0" in path.name:
         return ""
     return f"{STARTS}/{path.name}" if path.parent.name == STARTS else path.name
+
+
+def with_reports(trials: Sequence[Trial]) -> list[Trial]:
+    """Return the starts that have reports of their own: those that went wrong, the first
+    MOST_REPORTED of them.
+    """
+    wrong = [trial for trial in trials if trial.link and trial.result in WENT_WRONG]
+    return wrong[:MOST_REPORTED]

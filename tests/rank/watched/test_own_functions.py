@@ -41,7 +41,7 @@ def test_of_a_class_it_is_the_constructor(module: Any) -> None:
     assert as_defined(row("Net.load"), module) == row("Net.load")
     found = as_defined(row("Net"), module)
     assert isinstance(found, Row)
-    assert (found.step, found.attribute, found.is_constructor) == ("Net", "Net.__init__", True)
+    assert (found.step, found.attribute) == ("Net", "Net.__init__")
 
 
 def test_what_is_not_there_is_told_with_the_nearest_name(module: Any) -> None:
