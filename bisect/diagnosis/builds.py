@@ -38,11 +38,10 @@ def _is_building(frame: Frame) -> bool:
 
 def builder_for(facts: RankFacts, wait: Wait, ranks: Iterable[RankFacts]) -> int | None:
     """Return the only other rank that builds, if `facts` waits for a build of which no look tells
-    who has its lock: stacks without local variables name no file.
+    who has its lock: stacks without local variables name no file, and on a busy machine the search
+    for who has it open comes too late. A file that really is nobody's is told once nobody builds.
     """
     if wait.kind != "lock" or wait.detail != BUILD_LOCK:
         return None
-    if any(look.stale_locks for look in facts.looks):
-        return None  # it waits for a file that nobody has
     others = [one.rank for one in ranks if one.rank != facts.rank and one.alive and builds(one)]
     return others[0] if len(others) == 1 else None

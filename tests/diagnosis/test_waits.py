@@ -93,7 +93,8 @@ def test_the_lock_of_a_build_is_the_builders_where_no_look_shows_who_has_it() ->
     assert waits_for(rank(0, polls), builder) == 1
     assert waits_for(rank(0, polls), rank(1, builds)) is None
     assert waits_for(rank(0, polls), builder, replace(builder, rank=2)) is None
-    assert waits_for(rank(0, replace(polls, stale_locks=(left,))), builder) is None
+    assert waits_for(rank(0, replace(polls, stale_locks=(left,))), builder) == 1
+    assert waits_for(rank(0, replace(polls, stale_locks=(left,))), rank(1, builds)) is None
 
 
 def test_a_polled_lock_is_found_in_whichever_look_caught_it() -> None:
