@@ -41,7 +41,7 @@ _CLOUD_HOST = re.compile(
 # Services that a report must name to be of use, and that tell nobody's name.
 _PUBLIC = re.compile(
     r"(?i)(?:^|\.)(?:wandb\.ai|huggingface\.co|hf\.co|github\.com|githubusercontent\.com|gitlab\.com"
-    r"|pypi\.org|pythonhosted\.org|pytorch\.org|nvidia\.com|nvcr\.io|docker\.io|amazonaws\.com"
+    r"|pytorch\.org|nvidia\.com|nvcr\.io|docker\.io|amazonaws\.com"
     r"|googleapis\.com|google\.com|windows\.net|azure\.com|microsoft\.com|openai\.com|anthropic\.com"
     r"|python\.org|anaconda\.org|conda\.io|comet\.com|neptune\.ai|slack\.com|arxiv\.org|debian\.org"
     r"|ubuntu\.com|example|example\.(?:com|org|net)|localhost)$"
