@@ -51,7 +51,7 @@ def test_the_rank_that_others_wait_for_is_named_and_the_job_left_as_it_is() -> N
     assert found.verdict.ranks.culprit == (1,)
     assert found.verdict.ranks.waiting == (0,)
     lines = hang_lines(found, "/runs/x", state_after(99, None, False), None)
-    assert lines[0] == "HANG   90 s after start, 2 ranks"
+    assert lines[0] == "HANG  90 s after start, 2 ranks"
     assert lines[1].startswith("culprit   rank 1 n01 pid 101")
     assert lines[-2] == "job       still running, untouched; end it: hangbisect attach 99 --kill"
     assert lines[-1] == "report    /runs/x/report.md: paste it into an issue"
