@@ -29,7 +29,7 @@ import jobs
 import script_jobs
 import script_shelf
 from compared_starts import compared, lines
-from own_scripts import HANGBISECT, keep, verdict_of
+from own_scripts import HANGBISECT, keep
 from script_shelf import Script
 
 _STALL = 20.0  # seconds: of the amounts below
@@ -88,8 +88,11 @@ def quick(scripts: Sequence[Script], options: argparse.Namespace) -> int:
 
 
 def _start(script: Script, options: argparse.Namespace, watched: bool) -> jobs.Ended:
-    ours = (*HANGBISECT, "run", "--run-dir", "run", "--stall", str(options.stall), "--")
-    return _ended(script, ours if watched else (), options)
+    return _ended(script, _ours(options) if watched else (), options)
+
+
+def _ours(options: argparse.Namespace) -> Sequence[str]:
+    return (*HANGBISECT, "run", "--run-dir", "run", "--stall", str(options.stall), "--")
 
 
 def _ended(script: Script, before: Sequence[str], options: argparse.Namespace) -> jobs.Ended:
@@ -142,13 +145,12 @@ def _slow_start(start: Start, options: argparse.Namespace) -> Start:
     script = replace(script, amount=start.amount, limit=900.0)
     if start.throttled:
         script = replace(script, world="throttled" if not script.world else "throttled_and_built")
-    ours = (*HANGBISECT, "run", "--run-dir", "run", "--stall", str(options.stall), "--")
-    with script_jobs.started(script, ours) as running:
+    with script_jobs.started(script, _ours(options)) as running:
         alarms, last = 0, ""
         end = time.monotonic() + script.limit
         while running.process.poll() is None and time.monotonic() < end:
             time.sleep(0.5)
-            outcome = verdict_of(running.run_dir).get("outcome", "")
+            outcome = jobs.verdict_of(running.run_dir).get("outcome", "")
             alarms += outcome == "hang" and last != "hang"
             last = outcome
         ended = running.end(1)

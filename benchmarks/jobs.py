@@ -140,7 +140,7 @@ class Running:
             seconds=seconds,
             out=_text(self._out),
             err=_text(self._err),
-            verdict=_verdict(self.run_dir),
+            verdict=verdict_of(self.run_dir),
             run_dir=self.run_dir,
             left_processes=list(left.values()),
             left_files=self._left_files(),
@@ -244,6 +244,15 @@ def until(
     return None
 
 
+def verdict_of(run_dir: Path) -> dict[str, Any]:
+    """Return the verdict that stands in a run folder, {} if there is none."""
+    try:
+        verdict: dict[str, Any] = json.loads((run_dir / "verdict.json").read_text())
+        return verdict
+    except (OSError, ValueError):
+        return {}
+
+
 def wide(row: Sequence[object], widths: Sequence[int]) -> str:
     """Return a row of a table, each column at least as wide as `widths` says, numbers right."""
     cells = []
@@ -299,11 +308,3 @@ def _text(file: Any) -> str:
     text: str = file.read()
     file.close()
     return text
-
-
-def _verdict(run_dir: Path) -> dict[str, Any]:
-    try:
-        verdict: dict[str, Any] = json.loads((run_dir / "verdict.json").read_text())
-        return verdict
-    except (OSError, ValueError):
-        return {}

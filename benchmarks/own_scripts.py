@@ -67,22 +67,13 @@ def _last_verdict(running: jobs.Running, limit: float) -> dict[str, Any]:
     end, hang_since = time.monotonic() + limit, None
     while time.monotonic() < end and running.process.poll() is None:
         time.sleep(0.5)
-        if verdict_of(running.run_dir).get("outcome") != "hang":
+        if jobs.verdict_of(running.run_dir).get("outcome") != "hang":
             hang_since = None
         elif hang_since is None:
             hang_since = time.monotonic()
         elif time.monotonic() - hang_since > SETTLES:
             break
-    return verdict_of(running.run_dir)
-
-
-def verdict_of(run_dir: Path) -> dict[str, Any]:
-    """Return the verdict that stands in a run folder, {} if there is none."""
-    try:
-        found: dict[str, Any] = json.loads((run_dir / "verdict.json").read_text())
-    except (OSError, ValueError):
-        return {}
-    return found
+    return jobs.verdict_of(running.run_dir)
 
 
 def by_attach(script: Script, options: argparse.Namespace) -> Tried:
@@ -113,7 +104,7 @@ def _attach(running: jobs.Running, options: argparse.Namespace) -> tuple[dict[st
         )
     except subprocess.TimeoutExpired as error:
         return {}, f"no answer within {error.timeout} s"
-    return verdict_of(run_dir), f"{done.stdout}\n{done.stderr}\nstatus {done.returncode}"
+    return jobs.verdict_of(run_dir), f"{done.stdout}\n{done.stderr}\nstatus {done.returncode}"
 
 
 def keep(place: Path, run_dir: Path, said: str) -> None:

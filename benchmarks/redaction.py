@@ -15,7 +15,6 @@ import argparse
 import importlib
 import importlib.metadata
 import json
-import math
 import re
 import tempfile
 import time
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from hangbisect.report.redaction import Redactor
+from hangbisect.report.redaction.values import entropy
 from planted import lookalikes, planted
 
 Mask = Callable[[str], str]
@@ -151,11 +151,6 @@ def _pythons(expression: str) -> str:
             end += 1
         expression = f"{expression[:at]}(?i:{expression[at + 4 : end]}){expression[end:]}"
     return expression
-
-
-def entropy(text: str) -> float:
-    counts = Counter(text).values()
-    return -sum(n / len(text) * math.log2(n / len(text)) for n in counts) if text else 0.0
 
 
 def speed(megabytes: int) -> None:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 
+from ..diagnosis.frames import short
 from ..facts import Frame, Place
 from ..pipelines.startup import PIPELINE
 from ..rank.watched.row import Row
@@ -67,7 +68,7 @@ def _of_call(call: str | None) -> Place | None:
 
 
 def _of_frame(frame: Frame) -> Place | None:
-    own = frame.name.rpartition(".")[2]
+    own = short(frame.name)
     for file, function, name, phase in _FRAMES:
         if re.search(rf"(?:^|/){file}$", frame.file) and re.fullmatch(function, own):
             return _place(name, phase)
@@ -86,7 +87,7 @@ def _places() -> dict[str, list[tuple[re.Pattern[str], Row]]]:
     for row in _rows():
         path = row.module.replace(".", "/")
         file = re.compile(rf"(?:^|/){path}(?:/__init__)?\.py$")
-        found.setdefault(row.attribute.rpartition(".")[2], []).append((file, row))
+        found.setdefault(short(row.attribute), []).append((file, row))
     return found
 
 

@@ -30,11 +30,11 @@ class Download:
         return os.path.basename(self.path)
 
 
-async def downloads(pids: Iterable[int], limit: float = LIMIT) -> list[Download]:
-    """Return the unfinished downloads that these processes have open, within `limit` seconds."""
+async def downloads(pids: Iterable[int]) -> list[Download]:
+    """Return the unfinished downloads that these processes have open, as far as LIMIT allows."""
     found: list[Download] = []
     try:
-        await aside(_read, list(pids), found, limit=limit, key="downloads")
+        await aside(_read, list(pids), found, limit=LIMIT, key="downloads")
     except TimeoutError:
         return list(found)
     return found

@@ -6,8 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_YAMA = "/proc/sys/kernel/yama/ptrace_scope"
-_SYS_PTRACE = 19  # capability(7)
+from ..evidence.permission import permission
 
 
 @dataclass(frozen=True)
@@ -23,14 +22,12 @@ class Leave:
 
 def leave() -> Leave:
     """Return what this process may do."""
-    about = _status("self")
-    capabilities = int(about.get("CapEff", "0"), 16)
-    yama = _text(_YAMA).strip()
+    own = permission()
     return Leave(
         uid=os.geteuid(),
-        may_trace_all=bool(capabilities >> _SYS_PTRACE & 1),
-        yama=int(yama) if yama.isdecimal() else 0,
-        seccomp=about.get("Seccomp", "0") == "2",
+        may_trace_all=own.capable,
+        yama=own.yama or 0,
+        seccomp=own.filtered,
         container=_in_a_container(),
     )
 
@@ -83,16 +80,3 @@ def ways(why: str, own: Leave, pid: int, environ: Mapping[str, str], uid: int) -
 def _in_a_container() -> bool:
     marks = ("/.dockerenv", "/run/.containerenv")
     return any(map(os.path.exists, marks)) or bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
-
-
-def _status(pid: str) -> dict[str, str]:
-    lines = _text(f"/proc/{pid}/status").splitlines()
-    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""

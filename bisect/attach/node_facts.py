@@ -51,9 +51,9 @@ class NodeFacts:
     notes: tuple[str, ...] = ()
 
 
-async def look_at(job: Job, processes: Table, span: float = SPAN, deeper: bool = True) -> NodeFacts:
-    """Look at a job until it is clear whether it moves, and return what was seen. `deeper`: look
-    at last at native frames as well, which pauses two ranks at most for 20 to 400 ms.
+async def look_at(job: Job, processes: Table, span: float = SPAN) -> NodeFacts:
+    """Look at a job until it is clear whether it moves, and return what was seen. Where it hangs,
+    the last look is at native frames as well, which pauses two ranks at most for 20 to 400 ms.
     """
     numbers = _numbers(job)
     roots = list(numbers)
@@ -63,7 +63,7 @@ async def look_at(job: Job, processes: Table, span: float = SPAN, deeper: bool =
 
     series = Series(job, numbers, descendants)
     settled = await series.take(span)
-    if deeper and not settled.moving and job.ranks:
+    if not settled.moving and job.ranks:
         await series.look_deeper(sorted(settled.hung))
     return await _facts(job, processes, series, settled)
 
@@ -169,9 +169,10 @@ async def _with_output(ranks: list[RankFacts]) -> list[RankFacts]:
     """Return the ranks with the last line that each printed, where it goes to a file of its own."""
 
     def read() -> dict[int, tuple[str, float | None]]:
-        printers = [Printer(facts.rank, facts.pid) for facts in ranks if facts.looks]
+        pids = {facts.rank: facts.pid for facts in ranks if facts.looks}
+        printers = [Printer(rank, pid) for rank, pid in pids.items()]
         return {
-            rank: (lines[-1], _age_of_output(next(p.pid for p in printers if p.rank == rank)))
+            rank: (lines[-1], _age_of_output(pids[rank]))
             for rank, lines in printed(printers).items()
         }
 

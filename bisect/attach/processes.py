@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..evidence.aside import within
-from ..evidence.command import variables_of, words_of
+from ..evidence.command import uid_of, variables_of, words_of
 from ..evidence.sample import Stat, pids, stat
 from ..rank.claims import Ancestor
 
@@ -107,7 +107,7 @@ def ourselves(processes: Table) -> set[int]:
 def _read(pid: int, about: Stat) -> Process:
     words: tuple[str, ...] = ()
     environ: dict[str, str] | None = None
-    uid = _owner(pid)
+    uid = uid_of(pid)
     if about.state not in "ZX":
         with contextlib.suppress(TimeoutError):
             words, environ = (
@@ -118,7 +118,7 @@ def _read(pid: int, about: Stat) -> Process:
     return Process(
         pid=pid,
         ppid=about.ppid,
-        uid=uid,
+        uid=-1 if uid is None else uid,
         started=about.started,
         name=about.comm,
         state=about.state,
@@ -130,13 +130,6 @@ def _read(pid: int, about: Stat) -> Process:
 
 def _words_and_variables(pid: int) -> tuple[tuple[str, ...], dict[str, str] | None]:
     return words_of(pid), variables_of(pid)
-
-
-def _owner(pid: int) -> int:
-    try:
-        return os.stat(f"/proc/{pid}").st_uid
-    except OSError:
-        return -1
 
 
 def _is_python(pid: int, words: tuple[str, ...]) -> bool:

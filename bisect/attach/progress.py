@@ -6,8 +6,7 @@ script that nobody watched only what comes after all preparation can be told: tr
 
 from __future__ import annotations
 
-import re
-
+from ..diagnosis.causes.scene import find_frame
 from ..diagnosis.view import seen
 from ..facts import RankFacts
 
@@ -25,8 +24,5 @@ def progress(facts: RankFacts) -> int:
     """Return TRAINS for a rank whose stack shows training, else UNKNOWN."""
     view = seen(facts.looks)
     frames = view.frames if view is not None else ()
-    for frame in frames:
-        name = frame.name.rpartition(".")[2]
-        if any(re.search(f"{f}$", frame.file) and re.fullmatch(n, name) for f, n in _TRAINING):
-            return TRAINS
-    return UNKNOWN
+    trains = any(find_frame(frames, file, function) for file, function in _TRAINING)
+    return TRAINS if trains else UNKNOWN

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..monitor.on_disk import write_looks
+from ..monitor.on_disk import write_environment, write_looks
 from ..monitor.run_folder import RunFolder
 from ..report.as_json import as_json
 from ..stamp import stamp
@@ -27,7 +27,9 @@ async def write(found: Judgement, run_dir: Path, merged: Sequence[str] = ()) -> 
     stage = Path(tempfile.mkdtemp(prefix="hangbisect-"))
     files = RunFolder(stage, run_dir)
     write_looks(files, found.facts, found.graph, found.ranks)
-    files.write_json("environment.json", _environment(found))
+    host = next((r.host for r in found.ranks if r.host), "")
+    of_ranks = {r.rank: r.environment for r in found.ranks}
+    write_environment(files, found.facts.versions, host, of_ranks)
     files.write_json("verdict.json", as_json(found.verdict))
     if merged:
         files.write("stacks/without-stacks.txt", "\n".join([*merged, ""]))
@@ -35,13 +37,3 @@ async def write(found: Judgement, run_dir: Path, merged: Sequence[str] = ()) -> 
         return stage, files.trouble
     shutil.rmtree(stage, ignore_errors=True)
     return run_dir, ""
-
-
-def _environment(found: Judgement) -> dict[str, object]:
-    return {
-        "versions": found.facts.versions,
-        "host": next((r.host for r in found.ranks if r.host), ""),
-        "processors": os.cpu_count(),
-        "kernel": os.uname().release,
-        "ranks": {str(r.rank): dict(r.environment) for r in found.ranks},
-    }

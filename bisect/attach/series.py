@@ -172,10 +172,10 @@ class Series:
         return f"waits for a lock of {looks[0].name} ({pid}), which {does}" if does else ""
 
     def busy(self, pid: int) -> bool:
-        """Return whether a rank burns CPU in the same few places."""
+        """Return whether a rank that has not moved burns CPU in the same few places."""
         own = dict(self._of(pid))
         looks = own.pop(pid, [])
-        return bool(movement.computing(looks, list(own.values()))) and not self.moved(pid)
+        return bool(movement.computing(looks, list(own.values())))
 
     def answers(self, pid: int) -> str:
         """Return in words that somebody outside the job answers a rank, "" if nobody does."""

@@ -7,17 +7,15 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ..facts import RankFacts
 from ..monitor.reports import make_reports
 from ..rank.masking import mask_command
 from ..report.terminal import culprit_stack
 from ..report.width import terminal_width
 from ..report.words import one_line
 from .ending import end
-from .facts_as_json import to_json
 from .finding import Found
 from .jobs import Job
 from .judging import Judgement, judge
@@ -26,10 +24,8 @@ from .node_facts import NodeFacts, look_at
 from .processes import Table
 from .series import SPAN
 from .telling import Wanted, tell, timed
-from .without_stacks import is_unread, reason, unread_lines, ways_lines
+from .without_stacks import reason, unread_lines, unread_ranks, ways_lines
 from .words import hang_lines, moving_lines, size, state_after, with_unknown
-
-_MOST_UNREAD = 4  # ranks of which it is told what there is without a stack
 
 
 @dataclass(frozen=True)
@@ -42,14 +38,9 @@ class Request:
     answers: bool = False  # the verdict as JSON
 
 
-async def facts_of(found: Found, job: Job, span: float = SPAN) -> NodeFacts:
-    """Return what this machine tells of a job."""
-    return await look_at(job, found.processes, span)
-
-
 async def print_facts(found: Found, job: Job, span: float = SPAN) -> int:
     """Print what this machine tells of a job as JSON, for who asks from elsewhere; return 0."""
-    print(json.dumps(to_json(await facts_of(found, job, span)), default=str))
+    print(json.dumps(asdict(await look_at(job, found.processes, span)), default=str))
     return 0
 
 
@@ -57,9 +48,9 @@ async def attach(found: Found, job: Job, request: Request) -> int:
     """Look at a job, say whether it moves, and if not, why; return the exit status."""
     began = time.monotonic()
     _introduce(job)
-    node = await facts_of(found, job, request.span)
+    node = await look_at(job, found.processes, request.span)
     judgement = timed(judge([node], _notes(job), time.monotonic()), began)
-    unread = _unread(judgement, [node], found.processes)
+    unread = _unread(judgement, node, found.processes)
     status, where = await tell(
         judgement,
         Wanted(request.run_dir, request.answers, job.pid),
@@ -103,30 +94,23 @@ def _told(found: Judgement, job: Job, where: str, unread: Sequence[str], ends: b
     return [*lines, *unread, *(() if unread else with_unknown(stack, found.unnumbered))]
 
 
-def _unread(found: Judgement, nodes: Sequence[NodeFacts], processes: Table) -> list[str]:
+def _unread(found: Judgement, node: NodeFacts, processes: Table) -> list[str]:
     """Return what is known of ranks whose stacks cannot be read, and the ways to one."""
-    unread = [facts for facts in _in_doubt(found) if is_unread(facts)]
-    if not unread:
+    ranks = unread_ranks(found.ranks, found.verdict.ranks.culprit)
+    if not ranks:
         return []
     own = leave()
-    downloads = [file for node in nodes for file in node.downloads]
     lines: list[str] = []
     told: list[str] = []
-    for facts in unread[:_MOST_UNREAD]:
+    for facts in ranks:
         one = processes.get(facts.pid or 0)
         uid = own.uid if one is None else one.uid
         why = reason(facts, why_not(own, uid))
-        is_launcher = any(node.launcher == facts.pid for node in nodes)
-        lines += unread_lines(facts, why, downloads, "the launcher" if is_launcher else "")
+        who = "the launcher" if node.launcher == facts.pid else ""
+        lines += unread_lines(facts, why, node.downloads, who)
         environ = (one.environ if one else None) or {}
         told = told or (ways(why, own, facts.pid or 0, environ, uid) if why else [])
     return with_unknown([*lines, *ways_lines(told)], found.unnumbered)
-
-
-def _in_doubt(found: Judgement) -> list[RankFacts]:
-    """Return the ranks, those to blame first."""
-    culprit = found.verdict.ranks.culprit
-    return sorted(found.ranks, key=lambda facts: (facts.rank not in culprit, facts.rank))
 
 
 async def _end(job: Job, moves: bool) -> None:

@@ -12,11 +12,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..diagnosis.frames import owner
+from ..diagnosis.frames import owner, short
 from ..evidence.frame_locals import text_of
 from ..evidence.look import Target, look
 from ..facts import Frame, Look
-from .processes import Process, Table
+from .processes import Process, Table, above
 from .ranks import Rank
 
 MOST = 64  # processes that are looked at for this
@@ -78,14 +78,7 @@ def _is_started_by(one: Process, parent: Process) -> bool:
 
 
 def _belongs_to(processes: Table, one: Process, known: set[int]) -> bool:
-    passed: set[int] = set()
-    pid = one.pid
-    while pid in processes and pid not in passed:
-        if pid in known:
-            return True
-        passed.add(pid)
-        pid = processes[pid].ppid
-    return False
+    return any(each.pid in known for each in (one, *above(processes, one.pid)))
 
 
 async def look_for_ranks(pids: Sequence[int]) -> dict[int, Look]:
@@ -154,7 +147,7 @@ def told(one: Look) -> Told:
 
 def _of_frame(frame: Frame) -> Told:
     values = dict(frame.locals)
-    name = frame.name.rpartition(".")[2]
+    name = short(frame.name)
     for file, function, number, local in _TELLING:
         if frame.file.endswith(file) and re.fullmatch(function, name):
             return Told(
@@ -168,7 +161,8 @@ def _of_frame(frame: Frame) -> Told:
 
 def _own(frame: Frame, name: str) -> int | None:
     """Return a number among the locals of the script's own function."""
-    return _number(dict(frame.locals), name) if owner(frame, "") == "user" else None
+    number = _number(dict(frame.locals), name)
+    return number if number is not None and owner(frame, "") == "user" else None
 
 
 def _number(values: Mapping[str, str], name: str) -> int | None:

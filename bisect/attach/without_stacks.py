@@ -5,7 +5,7 @@ sockets, downloads, and the ways to a stack. Words from facts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ..facts import Look, RankFacts, Socket
 from ..report.people_lines import labelled, more
@@ -14,12 +14,21 @@ from ..report.words import counted
 from .downloads import Download
 
 MOST = 6  # lines of a kind
+MOST_RANKS = 4  # of which it is told what there is without a stack
 _BORING = ("LISTEN", "CLOSE", "")
 
 
 def is_unread(facts: RankFacts) -> bool:
     """Return whether no look showed a Python stack of a rank that is there."""
     return bool(facts.looks) and not any(look.threads for look in facts.looks)
+
+
+def unread_ranks(ranks: Iterable[RankFacts], culprit: Collection[int]) -> list[RankFacts]:
+    """Return the ranks of which it is to be told what there is without a stack, those to blame
+    first.
+    """
+    found = filter(is_unread, ranks)
+    return sorted(found, key=lambda facts: (facts.rank not in culprit, facts.rank))[:MOST_RANKS]
 
 
 def reason(facts: RankFacts, denied: str) -> str:

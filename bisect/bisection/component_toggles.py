@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ..pipelines import PIPELINES
 from .proxies import EXCEPTED, OFF
-from .toggle import ANY, AS_SET, EVERY_PIPELINE, Toggle, Variant
+from .toggle import ANY, AS_SET, Toggle, Variant
 
 WANDB = Toggle(
     name="wandb",
@@ -84,7 +85,7 @@ HUB = (
         cost="what only the proxy reaches is no longer reached",
         help="the proxy of the environment: as it is set; not for one host (excepted:HOST is added "
         "to NO_PROXY); for none (http_proxy, https_proxy and all_proxy are emptied)",
-        pipelines=EVERY_PIPELINE,
+        pipelines=PIPELINES,
         accepts="host",
     ),
 )
@@ -326,7 +327,7 @@ PROBES = (
         read_how="the launcher",
         cost="training takes as many times longer",
         help="how many ranks are started, on one node; 1: none waits for another",
-        pipelines=EVERY_PIPELINE,
+        pipelines=PIPELINES,
         accepts="count",
         launcher=True,
     ),
@@ -341,7 +342,7 @@ PROBES = (
         read="start",
         read_how="the walk, after each checkpoint",
         cost="ranks wait for one another between steps",
-        pipelines=EVERY_PIPELINE,
+        pipelines=PIPELINES,
         help="after each checkpoint: nothing; only write down who arrived; hold every rank until "
         "all are there",
     ),

@@ -7,7 +7,8 @@ What NCCL's say and cost: its user guide, "Environment Variables"
 
 from __future__ import annotations
 
-from .toggle import AS_SET, EVERY_PIPELINE, Toggle
+from ..pipelines import PIPELINES
+from .toggle import AS_SET, Toggle
 
 _GROUP = "torch.distributed.init_process_group"
 _COMMUNICATOR = "NCCL, when a communicator is made: at the first collective"
@@ -127,7 +128,7 @@ THREADS = (
         read_how="OpenMP, when torch is loaded; torchrun sets 1 itself for several ranks",
         cost="1: what runs on the CPU uses one core a rank",
         help="threads of OpenMP in each rank; with 1 there is no pool that a fork could break",
-        pipelines=EVERY_PIPELINE,
+        pipelines=PIPELINES,
         accepts="count",
     ),
     Toggle(
@@ -141,7 +142,7 @@ THREADS = (
         read_how="CUDA, when it starts",
         cost="1: the CPU waits for every kernel, several times slower",
         help="whether each kernel is waited for: it changes when everything happens",
-        pipelines=EVERY_PIPELINE,
+        pipelines=PIPELINES,
         gpu=True,
     ),
 )

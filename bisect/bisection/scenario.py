@@ -29,8 +29,6 @@ from .scenario_values import (
     Words,
 )
 
-DEFAULT_PIPELINE = FIRST_PIPELINE
-
 
 class Part(BaseModel):
     """A mapping of a scenario file: no other keys than its own."""
@@ -163,7 +161,7 @@ class Scenario(Part):
     @property
     def walked(self) -> str | None:
         """The pipeline that is walked; None: a command of the user's own is run."""
-        return None if self.command else self.pipeline or DEFAULT_PIPELINE
+        return None if self.command else self.pipeline or FIRST_PIPELINE
 
 
 # What is said where a mapping or a list stands in the wrong place, by the kind of pydantic's error.

@@ -7,8 +7,6 @@ from typing import Literal
 
 AS_SET = "as-set"  # the value that leaves everything as the user has it
 ANY = "*"  # in `in_code`: whatever value, which VALUE stands for
-# The pipelines of ours, for what is not read by a step but by the environment or the launcher.
-EVERY_PIPELINE = ("startup", "generation", "finetuning", "replay")
 HOST = ":"  # between a value and the host that it is about: "excepted:api.wandb.ai"
 
 
@@ -20,9 +18,6 @@ class Variant:
     values: tuple[str, ...] | None = None
     default: str | None = None
     needs: tuple[str, ...] | None = None
-    accepts: Literal["choice", "count"] | None = None
-    read_how: str | None = None
-    cost: str | None = None
     help: str | None = None
 
 

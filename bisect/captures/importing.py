@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..dumps.rank_of import named
+from ..whole_file import write_whole
 from . import older, places
 from .places import INPUTS
 from .reading import Unreadable
 from .record import Record
 from .tree import as_json, leaves
-from .whole import write_whole
 from .writing import Kept, as_bytes
 
 # What dumps say of a call beside its arguments.

@@ -13,10 +13,10 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from ..whole_file import write_whole
 from . import places, state, switch
 from .amounts import Amount, of_rank, why_full
 from .switch import Switch
-from .whole import write_whole
 
 LOOK_EVERY = 1.0  # seconds between two looks at the switch
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ..whole_file import write_whole
 from .places import state_file
-from .whole import write_whole
 
 SCHEMA = 1
 

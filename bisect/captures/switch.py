@@ -8,8 +8,8 @@ import os
 import time
 from dataclasses import asdict, dataclass
 
+from ..whole_file import write_whole
 from .places import SWITCH
-from .whole import write_whole
 
 SCHEMA = 1
 

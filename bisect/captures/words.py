@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from ..report.words import plain
 from .listing import Listed, Listing, inputs, total
 from .state import State, gone, of_now
 from .switch import Switch
@@ -37,7 +38,7 @@ def _line(one: Listed, longest: int) -> str:
     outcome = one.outcome.partition(" ")[0] or "no"
     what = ", ".join(f"{name} {form}" for name, form in inputs(said))
     line = f"{said.rank:4}  {_utc(said.at)}  {said.name:{longest}}  {outcome:8}  {what}"
-    return "".join(c if c.isprintable() else "?" for c in line)
+    return plain(line)
 
 
 def _utc(at: float) -> str:
@@ -70,4 +71,4 @@ def status_lines(
         ended = ", has ended" if gone(one, host) else ""
         whose = f"rank {one.rank} ({one.host} pid {one.pid}{ended})"
         line = f"{whose}  {', '.join(one.modules)}  {captures[one.rank]:,} inputs  {does}"
-        yield "".join(c if c.isprintable() else "?" for c in line)
+        yield plain(line)

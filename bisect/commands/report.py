@@ -74,6 +74,7 @@ def _is_folder(path: str) -> bool:
 
 def _reports(args: argparse.Namespace) -> int:
     from ..report.making import as_json, make
+    from ..report.words import plain
 
     if args.anonymous and args.no_redact:
         raise UsageError("--anonymous masks more, and --no-redact nothing: give one of them")
@@ -89,13 +90,14 @@ def _reports(args: argparse.Namespace) -> int:
     else:
         print(f"masked: {made.masked.words or 'no secret was found'}")
     for sentence in (*made.missing, *made.trouble):
-        print(f"hangbisect: {_plain(sentence)}", file=sys.stderr)
+        print(f"hangbisect: {plain(sentence)}", file=sys.stderr)
     return 1 if made.trouble else 0
 
 
 def _trials(args: argparse.Namespace) -> int:
     from ..report.answers import rows
     from ..report.kept.run import read
+    from ..report.width import terminal_width
 
     found = read(args.log)
     if found.kind == "run":
@@ -103,12 +105,8 @@ def _trials(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(found.answer, indent=2, ensure_ascii=False))
     else:
-        print("\n".join(rows(found, _width())))
+        print("\n".join(rows(found, terminal_width())))
     return 0
-
-
-def _plain(text: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 # ---- of a log ------------------------------------------------------------------------------------
@@ -116,6 +114,7 @@ def _plain(text: str) -> str:
 
 def _log(args: argparse.Namespace) -> int:
     from ..report.saved_log import log_json, log_lines
+    from ..report.width import terminal_width
     from ..saved_log.our_lines import read
     from ..saved_log.progress import progress
 
@@ -129,7 +128,7 @@ def _log(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(log_json(found), indent=2, ensure_ascii=False))
     else:
-        print("\n".join(log_lines(found, _name(args.log), _width())))
+        print("\n".join(log_lines(found, _name(args.log), terminal_width())))
     return 0
 
 
@@ -156,10 +155,3 @@ def _lines(log: str) -> list[str]:
         end = f"tail --bytes={LARGEST} {log} | hangbisect report -"
         raise UsageError(f"{_name(log)} has more than {LARGEST >> 20} MiB", end)
     return data.decode("utf-8", "replace").splitlines()
-
-
-def _width() -> int | None:
-    try:
-        return os.get_terminal_size(1).columns or None
-    except OSError:
-        return None

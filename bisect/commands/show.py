@@ -29,10 +29,12 @@ def run(argv: list[str]) -> int:
 
     from ..report.answers import answer_again
     from ..report.kept.run import read
+    from ..report.width import terminal_width
+    from ..report.words import plain
 
     found = read(args.folder)
     for sentence in found.missing:
-        print(f"hangbisect: {_plain(sentence)}", file=sys.stderr)
+        print(f"hangbisect: {plain(sentence)}", file=sys.stderr)
     if found.kind == "run" and not found.verdict:
         raise UsageError(f"{args.folder} has no verdict that can be read")
     if args.json:
@@ -42,12 +44,12 @@ def run(argv: list[str]) -> int:
         from ..report.again import verdict_again
         from ..report.kept.facts import rank_facts
 
-        lines = verdict_again(found.verdict, args.folder, _width(), rank_facts(found))
+        lines = verdict_again(found.verdict, args.folder, terminal_width(), rank_facts(found))
         print("\n".join(lines))
         if found.outcome != "ok" and not _has_reports(args.folder):
             print(f"hangbisect report {args.folder} makes report.md", file=sys.stderr)
     else:
-        print("\n".join(answer_again(found, args.folder, _width())))
+        print("\n".join(answer_again(found, args.folder, terminal_width())))
     return 0
 
 
@@ -58,14 +60,3 @@ def _has_reports(folder: str) -> bool:
         return within(LIMIT, os.path.exists, os.path.join(folder, "report.md"))
     except TimeoutError:
         return False
-
-
-def _plain(text: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in text)
-
-
-def _width() -> int | None:
-    try:
-        return os.get_terminal_size(1).columns or None
-    except OSError:
-        return None

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..rank import began
 from ..rank.lines import Lines
-from ..rank.place import Place, command_line, find_place
+from ..rank.place import Place, find_place
 
 if TYPE_CHECKING:
     import argparse
@@ -19,8 +17,6 @@ if TYPE_CHECKING:
     from ..pipelines.pipeline import Pipeline
     from ..rank.link import Link
     from ..rank.started_monitor import Reached
-
-MANY_RANKS = 16  # above this the monitor sums up the lines of all ranks
 
 
 def run(argv: list[str]) -> int:
@@ -80,6 +76,7 @@ def _watched(
 ) -> int:
     from ..rank import collective_log, sight
     from ..rank.context import Context
+    from ..rank.first_words import MANY_RANKS, hello
     from ..rank.link import Link
     from ..rank.logged import Logged
     from ..rank.signals import Signals
@@ -89,7 +86,7 @@ def _watched(
     lines.plain = lines.plain or args.plain
     lines.quiet = place.world_size > MANY_RANKS and not args.every_rank
     sight.allow_looks()
-    link = Link(place, _hello(args, place), lines.say)
+    link = Link(place, hello(place), lines.say)
     lines.told = lambda text: link.tell("line", text=text)
     signals = Signals(place.rank)
     link.connected, link.lost = signals.connect, signals.release
@@ -118,60 +115,30 @@ def _failed(error: BaseException, place: Place, lines: Lines, link: Link) -> int
     if isinstance(error, KeyboardInterrupt):
         link.leaving(130, "KeyboardInterrupt")
         raise error
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    summary = traceback.format_exception_only(error)[-1].strip().splitlines()[0]
-    whole = "".join(traceback.format_exception(error))
-    link.leaving(
-        1, f"{summary} ({os.path.basename(where.filename)}:{where.lineno})", traceback=whole
-    )
-    lines.say(f"FAILED: {summary}")
-    sys.stderr.write(whole)
+    from ..rank.watched.failing import summary, whole, words
+
+    text = whole(error)
+    link.leaving(1, summary(error), traceback=text)
+    lines.say(f"FAILED: {words(error)}")
+    sys.stderr.write(text)
     return 1
-
-
-def _hello(args: argparse.Namespace, place: Place) -> dict[str, Any]:
-    from ..rank.environment import relevant
-
-    return {
-        **asdict(place),
-        "pid": os.getpid(),
-        "began": began.MONOTONIC,
-        "wall": began.WALL,
-        "error_file": os.environ.get("TORCHELASTIC_ERROR_FILE"),
-        "max_restarts": int(os.environ.get("TORCHELASTIC_MAX_RESTARTS") or 0),
-        "environment": relevant(os.environ),
-        "python": sys.version.split()[0],
-        "executable": sys.executable,
-    }
 
 
 def _settings(
     args: argparse.Namespace, pipeline: Pipeline, place: Place, outcome_pipe: int | None
 ) -> dict[str, Any]:
     """Return what the monitor must know before any rank speaks."""
-    from ..rank.masking import mask_command
+    from ..rank.first_words import MANY_RANKS, watch_settings
 
     return {
+        **watch_settings(args, place),
         "pipeline": pipeline.name,
         "table": [asdict(checkpoint) for checkpoint in pipeline.table],
-        "command": mask_command(command_line(place, sys.orig_argv)),
-        "folder_of_start": os.getcwd(),
-        "folder_for_temporary_files": os.environ.get("TMPDIR") or "/tmp",
         "until": args.until,
-        "timeout": args.timeout,
-        "stall": args.stall,
-        "slow_limit": args.slow_limit,
-        "limit": args.limit,
         "barriers": args.barriers,
         "on_hang": args.on_hang,
-        "past": args.past,
-        "known_hang": args.known_hang,
-        "run_dir": args.run_dir,
         "json": args.json,
-        "plain": args.plain,
-        "on_terminal": os.isatty(1),
         "sum_up": place.world_size > MANY_RANKS and not args.every_rank,
         "keep": [] if outcome_pipe is None else [outcome_pipe],
         "outcome_pipe": outcome_pipe,
-        "place": asdict(place),
     }

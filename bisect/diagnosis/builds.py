@@ -36,12 +36,14 @@ def _is_building(frame: Frame) -> bool:
     return ours and frame.file.endswith(_SOURCE)
 
 
-def builder_for(facts: RankFacts, wait: Wait, ranks: Iterable[RankFacts]) -> int | None:
-    """Return the only other rank that builds, if `facts` waits for a build of which no look tells
-    who has its lock: stacks without local variables name no file, and on a busy machine the search
-    for who has it open comes too late. A file that really is nobody's is told once nobody builds.
+def waits_for_somebody(wait: Wait | None) -> bool:
+    """Return whether a rank waits for a build of which no look tells who has its lock: stacks
+    without local variables name no file, and on a busy machine the search for who has it open comes
+    too late. A file that really is nobody's is told once nobody builds.
     """
-    if wait.kind != "lock" or wait.detail != BUILD_LOCK:
-        return None
-    others = [one.rank for one in ranks if one.rank != facts.rank and one.alive and builds(one)]
-    return others[0] if len(others) == 1 else None
+    return wait is not None and wait.kind == "lock" and wait.detail == BUILD_LOCK
+
+
+def builders(ranks: Iterable[RankFacts]) -> list[int]:
+    """Return the living ranks that build."""
+    return [one.rank for one in ranks if one.alive and builds(one)]

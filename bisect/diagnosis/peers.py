@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..facts import FileLock, RankFacts, Wait, WaitKind
 from .astray import astray
-from .builds import builder_for
+from .builds import builders, waits_for_somebody
 from .crowd import Crowd, Hop, Party, is_gone
 from .distributed import group_call, group_wait
 from .hops import Context, first_hop
@@ -52,7 +52,7 @@ def situations(
     """
     everyone = people(ranks)
     locks = _lock_files(ranks)
-    hops = [_of_a_builder(_hop(facts, everyone, locks), ranks) for facts in ranks]
+    hops = _with_builders([_hop(facts, everyone, locks) for facts in ranks])
     crowd = Crowd(_found_by_others(hops), absent)
     first_remote = min(remote, default=None)
     return {
@@ -75,11 +75,21 @@ def _hop(facts: RankFacts, everyone: People, locks: Sequence[_Held]) -> Hop:
     return Hop(facts, wait, group_wait(view) or "store", group_call(view))
 
 
-def _of_a_builder(hop: Hop, ranks: Sequence[RankFacts]) -> Hop:
-    """Return `hop`; the lock of a build is the builder's, also where no look shows who has it."""
-    if hop.wait is None or (builder := builder_for(hop.facts, hop.wait, ranks)) is None:
+def _with_builders(hops: Sequence[Hop]) -> Sequence[Hop]:
+    """Return `hops`; the lock of a build is that of the only other rank that builds, also where no
+    look shows who has it.
+    """
+    if not any(waits_for_somebody(hop.wait) for hop in hops):
+        return hops
+    building = builders(hop.facts for hop in hops)
+    return [_of_a_builder(hop, building) for hop in hops]
+
+
+def _of_a_builder(hop: Hop, building: Sequence[int]) -> Hop:
+    others = [rank for rank in building if rank != hop.facts.rank]
+    if hop.wait is None or not waits_for_somebody(hop.wait) or len(others) != 1:
         return hop
-    return replace(hop, wait=replace(hop.wait, rank=builder))
+    return replace(hop, wait=replace(hop.wait, rank=others[0]))
 
 
 def _found_by_others(hops: Sequence[Hop]) -> list[Hop]:

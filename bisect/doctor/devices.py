@@ -32,13 +32,12 @@ _WITHOUT_PEERS = {  # nvmlGpuP2PStatus_t
 
 @dataclass(frozen=True)
 class Devices:
-    """The GPUs of this machine, pairs without direct access and why, their places on the bus."""
+    """The GPUs of this machine, and the pairs without direct access and why."""
 
     gpus: tuple[Gpu, ...] = ()
     missing: str = ""
     apart: tuple[tuple[int, int, str], ...] = ()
     pairs: int = 0  # of which it is known
-    buses: tuple[str, ...] = ()
     users: tuple[Process, ...] = ()  # processes that use a GPU
     uid: int = 0
 
@@ -80,29 +79,26 @@ def read(setting: Setting) -> Devices:
     found, missing = asyncio.run(gpus(_DRIVER))
     if not found:
         return Devices(missing=missing)
-    apart, pairs, buses = parse_peers(
+    apart, pairs = parse_peers(
         run([sys.executable, "-P", str(_PROBE)], _DRIVER).out if len(found) > 1 else b"{}"
     )
     pids = {pid for gpu in found for pid in gpu.pids}
     users = tuple(process(pid) for pid in sorted(pids))
-    return Devices(found, "", apart, pairs, buses, users, os.getuid())
+    return Devices(found, "", apart, pairs, users, os.getuid())
 
 
-def parse_peers(
-    text: bytes | str,
-) -> tuple[tuple[tuple[int, int, str], ...], int, tuple[str, ...]]:
-    """Return (pairs without direct access and why, how many pairs are known, places on the bus) in
-    what the probe printed; nothing for garbage.
+def parse_peers(text: bytes | str) -> tuple[tuple[tuple[int, int, str], ...], int]:
+    """Return (pairs without direct access and why, how many pairs are known) in what the probe
+    printed; nothing for garbage.
     """
     try:
         data: Any = json.loads(text)
         pairs = [(int(a), int(b), status) for a, b, status in data.get("pairs", ())]
-        buses = tuple(str(bus) for bus in data.get("buses", ()))
     except (ValueError, TypeError, AttributeError, RecursionError):
-        return (), 0, ()
+        return (), 0
     known = [(a, b, status) for a, b, status in pairs if type(status) is int]
     apart = tuple((a, b, _WITHOUT_PEERS.get(s, "not known why")) for a, b, s in known if s != 0)
-    return apart, len(known), buses
+    return apart, len(known)
 
 
 # ---- judged --------------------------------------------------------------------------------------

@@ -116,6 +116,12 @@ def _user() -> str:
 # ---- file systems --------------------------------------------------------------------------------
 
 
+def mounted() -> tuple[Mount, ...]:
+    """Return what is mounted for this process, in its order."""
+    with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
+        return parse_mounts(file.read())
+
+
 def parse_mounts(text: str) -> tuple[Mount, ...]:
     """Return the mounts in the text of /proc/mounts, in their order (man 5 fstab: blanks are octal
     there).
@@ -146,8 +152,7 @@ def _is_above(point: str, path: str) -> bool:
 def read(setting: Setting) -> tuple[Placed, ...]:
     """Ask the file system of each folder how full it is."""
     folders = (*caches(setting.environ), *others(setting.environ))
-    with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
-        mounts = parse_mounts(file.read())
+    mounts = mounted()
     answers = at_once(PATIENCE, {one: partial(_place, one, mounts) for one in folders})
     return tuple(
         answer if isinstance(answer, Placed) else _not_placed(one, mounts, answer)

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..diagnosis.causes.addresses import port_of
+from ..evidence.command import uid_of
 from ..evidence.descriptors import links
 from ..evidence.locks import entries
 from ..evidence.sample import pids, stat
 from ..evidence.sockets import inode_of, table
 from ..rank.claims import Ancestor
 from .finding import Check, Family, Finding, Setting, ok, problem, warning
-from .processes import Process, process, uid_of, variables_of, words_of
+from .processes import Process, process, variables_of, words_of
 
 # Every launcher, and Lightning, sets one of these in each rank; children inherit them.
 _MARKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "TORCHELASTIC_RUN_ID")

@@ -6,13 +6,13 @@ import os
 import resource
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from ..evidence import cgroups
+from ..evidence.command import uid_of
 from ..evidence.machine import parse_meminfo
 from ..evidence.sample import pids
 from .finding import Check, Family, Finding, Setting, ok, problem, warning
-from .processes import uid_of
 from .sizes import GB, size
 
 _INFINIBAND = "/sys/class/infiniband"
@@ -74,19 +74,10 @@ def tasks_of_group(own: str, root: Path = cgroups.ROOT) -> tuple[int | None, int
     /proc/PID/cgroup (Documentation/admin-guide/cgroup-v1/pids.rst; cgroup-v2.rst, "PID").
     """
     found: list[tuple[int, int, int]] = []
-    for line in own.splitlines():
-        _, colon, rest = line.partition(":")
-        names, second, path = rest.partition(":")
-        if not (colon and second) or (names and "pids" not in names.split(",")):
-            continue
-        folder = root / "pids" if names else root
-        inside = PurePosixPath("/" + path.strip("/")).relative_to("/")
-        for part in (inside, *inside.parents):
-            if ".." in part.parts or "\0" in str(part):
-                continue
-            most, now = (_number(folder / part / name) for name in ("pids.max", "pids.current"))
-            if most is not None and now is not None:
-                found.append((most - now, most, now))
+    for folder in cgroups.folders(own, root, {"pids"}):
+        most, now = (_number(folder / name) for name in ("pids.max", "pids.current"))
+        if most is not None and now is not None:
+            found.append((most - now, most, now))
     _, most, now = min(found, default=(0, None, None))
     return most, now
 

@@ -22,7 +22,7 @@ from ..evidence.sample import stat
 from ..report.words import seconds
 from .at_once import at_once
 from .finding import Check, Family, Finding, Setting, ok, problem, unknown, warning
-from .folders import Folder, Mount, caches, mount_of, parse_mounts
+from .folders import Folder, Mount, caches, mount_of, mounted
 from .processes import Process, process
 
 _PATIENCE = 5.0  # seconds to walk one cache
@@ -68,8 +68,7 @@ class Locks:
 def read(setting: Setting) -> Locks:
     """Walk the caches, and ask the kernel who has which lock."""
     folders = caches(setting.environ)
-    with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
-        mounts = parse_mounts(file.read())
+    mounts = mounted()
     walked = at_once(_PATIENCE, {one.title: partial(_walk, one) for one in folders})
     done_with = {title: one for title, one in walked.items() if isinstance(one, Walked)}
     found = {lock.path: lock for one in done_with.values() for lock in one.found}

@@ -34,15 +34,7 @@ def _told(nvml: Any) -> dict[str, Any]:
                 except (nvml.NVMLError, AttributeError):
                     status = None
                 pairs.append([a, b, status])
-    return {"pairs": pairs, "buses": [_bus(nvml, gpu) for gpu in gpus]}
-
-
-def _bus(nvml: Any, gpu: Any) -> str:
-    try:
-        found = nvml.nvmlDeviceGetPciInfo(gpu).busId
-    except nvml.NVMLError:
-        return ""
-    return found.decode(errors="replace") if isinstance(found, bytes) else str(found)
+    return {"pairs": pairs}
 
 
 if __name__ == "__main__":

@@ -48,15 +48,7 @@ def process(pid: int) -> Process:
     if found is None:
         return Process(pid, "?")
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - found.started / _TICKS
-    return Process(pid, found.comm, words_of(pid), max(0.0, age), uid_of(pid))
-
-
-def uid_of(pid: int) -> int | None:
-    """Return who a process belongs to, None if it is gone."""
-    try:
-        return os.stat(f"/proc/{pid}").st_uid
-    except OSError:
-        return None
+    return Process(pid, found.comm, words_of(pid), max(0.0, age), command.uid_of(pid))
 
 
 def words_of(pid: int) -> tuple[str, ...]:

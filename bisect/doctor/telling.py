@@ -75,7 +75,7 @@ def _wrapped(text: str, first: str, width: int | None) -> list[str]:
     )
 
 
-def as_data(found: Examination, host: str, node: int, everything: bool = True) -> dict[str, Any]:
+def as_data(found: Examination, host: str, node: int) -> dict[str, Any]:
     """Return the same for a program."""
     return {
         "schema": SCHEMA,
@@ -92,6 +92,5 @@ def as_data(found: Examination, host: str, node: int, everything: bool = True) -
                 "next": one.finding.next or None,
             }
             for one in found.found
-            if everything or one.finding.level != "ok"
         ],
     }

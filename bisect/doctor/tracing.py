@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..evidence.aside import run
+from ..evidence.permission import permission
 from ..evidence.programs import executable
 from ..evidence.stacks import can_look
-from ..rank.sight import YAMA
 from .finding import Check, Family, Finding, Setting, ok, warning
 
 _LOOK = 3.0  # seconds for one look
-_CAP_SYS_PTRACE = 19  # capability.h
 _CHILD = """
 import sys
 if sys.argv[1] == "allow":
@@ -42,7 +41,7 @@ class Leave:
 
 def read(setting: Setting) -> Leave:
     """Try py-spy on processes of our own, which end when their input does."""
-    status = _status()
+    own = permission()
     spy = executable() or ""
     refused = allowing = "py-spy is not installed"
     if spy:
@@ -50,9 +49,9 @@ def read(setting: Setting) -> Leave:
         if refused:
             allowing = _try("allow")
     return Leave(
-        yama=_yama(),
-        filtered=status.get("Seccomp") == "2",
-        capable=bool(int(status.get("CapEff", "0"), 16) >> _CAP_SYS_PTRACE & 1),
+        yama=own.yama,
+        filtered=own.filtered,
+        capable=own.capable,
         program=spy,
         version=_version(spy) if spy else "",
         refused=refused,
@@ -77,19 +76,6 @@ def _version(spy: str) -> str:
     with contextlib.suppress(OSError):
         return run([spy, "--version"], _LOOK).out.decode(errors="replace").strip()
     return ""
-
-
-def _yama() -> int | None:
-    try:
-        with open(YAMA) as file:
-            return int(file.read())
-    except (OSError, ValueError):
-        return None
-
-
-def _status() -> dict[str, str]:
-    with open("/proc/self/status", errors="replace") as file:
-        return {name: value.strip() for name, _, value in (line.partition(":") for line in file)}
 
 
 # ---- judged --------------------------------------------------------------------------------------

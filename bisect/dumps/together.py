@@ -6,9 +6,10 @@ import os
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from ..attach.silent import Told, told
-from ..diagnosis.frames import owner
+from ..diagnosis.frames import owner, short
 from ..facts import CollectiveLog, Frame, Kernel, Look, RankFacts, Syscall, Thread
 from ..rank.claims import Ancestor
 from .blocked import without_sleep
@@ -57,6 +58,13 @@ class Merged:
         return tuple(rank for rank in range(self.world_size) if rank not in numbers)
 
 
+class _Said(NamedTuple):
+    """A process, and what its stack tells of it."""
+
+    dump: Dumped
+    says: Told
+
+
 @dataclass
 class _Rank:
     """A rank while it is put together."""
@@ -75,7 +83,8 @@ def together(found: Contents) -> Merged:
     files = [*(one.file for one in found.processes), *(one.file for one in found.recorded)]
     files += [one.file for one in found.unreadable]  # they too are a rank's
     names = by_names(list(dict.fromkeys(files)))
-    ranks = _ranks(found.processes, names, notes)
+    said = [_Said(one, _told(one)) for one in found.processes]
+    ranks = _ranks(said, names, notes)
     _with_logs(ranks, found.recorded, names, notes)
     ranks.sort(key=lambda one: (one.number is None, one.number or 0))
     knowns = []
@@ -83,29 +92,29 @@ def together(found: Contents) -> Merged:
     for one in ranks:
         unknown += one.number is None
         knowns.append(_known(one, _UNKNOWN - unknown * (unknown + 1)))
-    return Merged(tuple(knowns), _world(found, ranks, names), tuple(dict.fromkeys(notes)))
+    world = _world(found, [one.says for one in said], ranks, names)
+    return Merged(tuple(knowns), world, tuple(dict.fromkeys(notes)))
 
 
 # ---- which process is which ----------------------------------------------------------------------
 
 
-def _ranks(processes: Sequence[Dumped], names: dict[str, int], notes: list[str]) -> list[_Rank]:
-    jobs = []
-    for one in processes:
+def _ranks(said: Sequence[_Said], names: dict[str, int], notes: list[str]) -> list[_Rank]:
+    jobs: list[_Said] = []
+    for one, says in said:
         if _is_launcher(one):
             notes.append(f"{_at(one)}: the launcher ({one.pid or 'pid unknown'}) is no rank")
         else:
-            jobs.append(one)
-    of_jobs = {(one.file, one.pid) for one in jobs if one.pid is not None}
+            jobs.append(_Said(one, says))
+    of_jobs = {(one.file, one.pid) for one, _ in jobs if one.pid is not None}
     alone = _alone_in_their_files(jobs)
     ranks: dict[object, _Rank] = {}
     children: list[Dumped] = []
-    for one in jobs:
-        said = _told(one)
-        if said.worker or (one.file, one.parent) in of_jobs:
+    for one, says in jobs:
+        if says.worker or (one.file, one.parent) in of_jobs:
             children.append(one)
             continue
-        number = one.rank if one.rank is not None else said.number
+        number = one.rank if one.rank is not None else says.number
         if number is None and one.file in alone:
             number = names.get(one.file)
         rank = ranks.setdefault(_key(one, number), _Rank(number, one.pid, one.host))
@@ -115,16 +124,16 @@ def _ranks(processes: Sequence[Dumped], names: dict[str, int], notes: list[str])
     return made
 
 
-def _alone_in_their_files(jobs: Sequence[Dumped]) -> set[str]:
+def _alone_in_their_files(jobs: Sequence[_Said]) -> set[str]:
     """Return the files that hold one process alone, its workers aside: what such a file is called
     says which rank it is. A dump without a pid (faulthandler's) is of the process beside it.
     """
     pids: dict[str, set[int | None]] = {}
-    for one in jobs:
-        if not _told(one).worker:
+    for one, says in jobs:
+        if not says.worker:
             pids.setdefault(one.file, set()).add(one.pid)
-    parents = {(one.file, one.pid) for one in jobs}
-    for one in jobs:
+    parents = {(one.file, one.pid) for one, _ in jobs}
+    for one, _ in jobs:
         if one.parent is not None and (one.file, one.parent) in parents:
             pids.get(one.file, set()).discard(one.pid)
     return {file for file, inside in pids.items() if len(inside - {None}) <= 1}
@@ -301,17 +310,19 @@ def _moved(looks: Sequence[Look]) -> str:
     for look in looks:
         frames = look.main.frames if look.main else ()
         own = [f for f in frames if owner(f, "") == "user"]
-        places.append(tuple((f.file, f.name.rpartition(".")[2], f.line) for f in own))
+        places.append(tuple((f.file, short(f.name), f.line) for f in own))
     last = places[-2:]
     return "another place at the last dump" if len(set(last)) > 1 else ""
 
 
-def _world(found: Contents, ranks: Sequence[_Rank], names: Mapping[str, int]) -> int:
+def _world(
+    found: Contents, says: Sequence[Told], ranks: Sequence[_Rank], names: Mapping[str, int]
+) -> int:
     """Return how many ranks the job has, as far as a stack or a log says so, at least those that
     were found, or that have a file in which nothing was found.
     """
     numbers = [names[one.file] + 1 for one in found.unreadable if one.file in names]
-    told_so = [n for one in found.processes if (n := _told(one).world)]
+    told_so = [one.world for one in says if one.world]
     in_logs = [len(one.members) for one in found.recorded]
     numbers += [one.number + 1 for one in ranks if one.number is not None]
     return max([*told_so, *in_logs, *numbers, len(ranks)], default=0)

@@ -7,7 +7,7 @@ kernel). A limit of any group above counts too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -27,22 +27,24 @@ def limits(own: str, root: Path = ROOT) -> Limits:
     """Return the limits on the groups in `own`, the text of a /proc/PID/cgroup."""
     cores: list[float] = []
     memory: list[tuple[int, int]] = []  # (free, limit)
-    for names, path in _groups(own):
-        for folder in _folders(root, names, path):
-            if (share := _cores(folder)) is not None:
-                cores.append(share)
-            if (found := _memory(folder)) is not None:
-                memory.append(found)
+    for folder in folders(own, root, {"cpu", "memory"}):
+        if (share := _cores(folder)) is not None:
+            cores.append(share)
+        if (found := _memory(folder)) is not None:
+            memory.append(found)
     free, limit = min(memory, default=(None, None))
     return Limits(min(cores, default=None), limit, free)
 
 
-def _groups(text: str) -> Iterator[tuple[str, str]]:
-    for line in text.splitlines():
+def folders(own: str, root: Path, wanted: Set[str]) -> Iterator[Path]:
+    """Yield the folders of the groups in `own`, the text of a /proc/PID/cgroup, that have one of
+    the controllers `wanted` (in the second version all have), and of those above them.
+    """
+    for line in own.splitlines():
         _, colon, rest = line.partition(":")
         names, second, path = rest.partition(":")
-        if colon and second and (not names or {"cpu", "memory"} & {*names.split(",")}):
-            yield names, path
+        if colon and second and (not names or wanted & {*names.split(",")}):
+            yield from _folders(root, names, path)
 
 
 def _folders(root: Path, names: str, path: str) -> Iterator[Path]:

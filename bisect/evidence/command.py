@@ -1,7 +1,7 @@
-"""What a process was started as: its words and its variables.
+"""What a process was started as, and by whom: its words, its variables, its user.
 
-To read them takes no time, but may wait for ever for a process in state D, which may have locked
-its memory: who cannot be sure of that asks aside, with a limit.
+To read words and variables takes no time, but may wait for ever for a process in state D, which may
+have locked its memory: who cannot be sure of that asks aside, with a limit.
 """
 
 from __future__ import annotations
@@ -23,6 +23,14 @@ def variables_of(pid: int) -> dict[str, str] | None:
         return None
     pairs = (os.fsdecode(word).partition("=") for word in variables)
     return {name: value for name, sign, value in pairs if sign}
+
+
+def uid_of(pid: int) -> int | None:
+    """Return who a process belongs to, None if it is gone."""
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return None
 
 
 def _parts(pid: int, name: str) -> list[bytes] | None:

@@ -14,6 +14,7 @@ import struct
 from typing import Protocol
 
 from ..facts import Futex, Syscall
+from .thread_ids import ids_in
 
 WAIT, LOCK_PI, WAIT_BITSET, WAIT_REQUEUE_PI, LOCK_PI2 = 0, 6, 9, 11, 13  # linux/futex.h
 WAITS = (WAIT, LOCK_PI, WAIT_BITSET, WAIT_REQUEUE_PI, LOCK_PI2)
@@ -76,8 +77,7 @@ def thread_exists(pid: int, tid: int) -> bool | None:
     try:
         if os.path.exists(f"/proc/{pid}/task/{tid}"):
             return True
-        with open(f"/proc/{pid}/status", errors="replace") as file:
-            ids = next((line.split()[1:] for line in file if line.startswith("NSpid:")), [])
-    except (OSError, IndexError):
+        ids = ids_in(f"/proc/{pid}/status")
+    except OSError:
         return None
     return None if len(ids) > 1 else False  # more than one: a pid namespace of its own

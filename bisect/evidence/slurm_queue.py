@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from pathlib import Path
 
 from .aside import aside, run, within
+from .command import words_of
 from .programs import executable
 
 QUEUE_LIMIT = 5.0  # seconds for squeue to answer
@@ -33,7 +33,7 @@ async def is_queued(pids: Iterable[int]) -> bool:
 def _may_queue(pid: int) -> bool:
     """Return whether a process is one of Slurm's programs, or a script that is called like one."""
     try:
-        words = within(0.2, Path(f"/proc/{pid}/cmdline").read_bytes).split(b"\0")[:3]
-    except (OSError, TimeoutError):
+        words = within(0.2, words_of, pid)[:3]
+    except TimeoutError:
         return False
-    return any(os.path.basename(word.decode(errors="replace")) in _QUEUING for word in words)
+    return any(os.path.basename(word) in _QUEUING for word in words)

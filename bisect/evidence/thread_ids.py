@@ -39,8 +39,15 @@ def seen_ids(pid: int) -> Mapping[int, int]:
 def _own_id(path: str) -> int | None:
     """Return the id that a thread has in its own namespace, None where that is the one here."""
     try:
-        with open(path, errors="replace") as file:
-            ids = next((line.split()[1:] for line in file if line.startswith("NSpid:")), [])
+        ids = ids_in(path)
     except OSError:
         return None
     return int(ids[-1]) if len(ids) > 1 else None
+
+
+def ids_in(path: str) -> list[str]:
+    """Return the ids of a process or thread in each pid namespace that it is in, ours first; `path`
+    is its status below /proc. Raises OSError.
+    """
+    with open(path, errors="replace") as file:
+        return next((line.split()[1:] for line in file if line.startswith("NSpid:")), [])

@@ -7,26 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..rank.lines import write_within
-from .outer_link import OUTER_VARIABLE
+from .own_command import START_LIMIT, start
 
 if TYPE_CHECKING:
     from ..report.live.now import Now
     from .job import Job
 
 CLOSE_LIMIT = 0.5  # seconds for the table to be taken away before what comes after a verdict
-START_LIMIT = 5.0  # seconds for a disk to give the drawer's program
 # Some CI systems give a terminal to what they keep as a log, and `!command` in a notebook has one.
 _LOGS = ("CI", "JPY_PARENT_PID")
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Live:
@@ -69,14 +65,15 @@ class Live:
 
         job = self._job
         ranks, launcher = [m.pid for m in job.members], int(job.place["launcher_pid"])
-        argument = json.dumps({"path": sys.path, "ranks": ranks, "launcher": launcher})
-        # Without the mark of what the outer process ends, and waits for.
-        environ = {name: value for name, value in os.environ.items() if name != OUTER_VARIABLE}
+        asked = {"ranks": ranks, "launcher": launcher}
 
-        def start() -> None:
-            command = [sys.executable, "-I", "-S", _OURS, "live_table", argument]
-            drawer = subprocess.Popen(
-                command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environ
+        def begin() -> None:
+            drawer = start(
+                "live_table",
+                asked,
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
             )
             assert drawer.stdin is not None
             os.set_blocking(drawer.stdin.fileno(), False)
@@ -85,7 +82,7 @@ class Live:
                 drawer.stdin.close()
 
         with contextlib.suppress(OSError, TimeoutError):
-            await aside(start, limit=START_LIMIT)
+            await aside(begin, limit=START_LIMIT)
 
     def _tell(self, drawer: subprocess.Popen[bytes]) -> None:
         assert drawer.stdin is not None

@@ -70,10 +70,8 @@ class Member:
     done: int = 0  # the furthest step that it has ended
     last_step: str = ""  # the title of the last one that it began or ended
     steps_told: int = 0  # how often a step began or ended
-    toggles: tuple[str, ...] = ()  # those whose call it came to
     quiet: bool = False  # past its first training steps: it is watched no more
     # what the watch saw of it
-    started_ticks: int = 0
     moved_at: float = 0.0
     places: set[Any] = field(default_factory=set)
     stirred_at: float = 0.0  # cheap samples showed activity; looks decide what it is
@@ -216,7 +214,7 @@ class Members:
             self.own.end(member, message, at)
 
     def _on_toggle(self, member: Member, message: Message, at: float) -> None:
-        member.toggles = (*member.toggles, str(message["name"]))
+        """Nothing: it is in the run folder for who searches, and the watch needs none of it."""
 
     def _on_quiet(self, member: Member, message: Message, at: float) -> None:
         member.quiet = True

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from .job import Job
 
 SEARCH_EVERY = 1.0  # seconds
-RANK_VARIABLES = tuple(variables[0] for variables in DIALECTS.values())
 
 
 class Absent:

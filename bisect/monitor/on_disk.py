@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,7 +17,8 @@ def write_evidence(
     job: Job, facts: JobFacts, verdict: Verdict, graph: WaitGraph, ranks: Sequence[RankFacts]
 ) -> None:
     """Write what a verdict rests on; of a job that ended well, only the environment."""
-    job.files.write_json("environment.json", _environment(job))
+    of_ranks = {m.rank: m.environment for m in job.members}
+    write_environment(job.files, job.versions(), str(job.place["host"]), of_ranks)
     if verdict.outcome == "ok":
         return
     write_looks(job.files, facts, graph, ranks)
@@ -46,6 +47,23 @@ def write_looks(
     files.write("stacks/merged.txt", merged(ranks))
 
 
+def write_environment(
+    files: RunFolder,
+    versions: Mapping[str, str],
+    host: str,
+    of_ranks: Mapping[int, Mapping[str, str]],
+) -> None:
+    """Write what the ranks ran in, and their variables."""
+    environment = {
+        "versions": versions,
+        "host": host,
+        "processors": os.cpu_count(),
+        "kernel": os.uname().release,
+        "ranks": {str(rank): dict(variables) for rank, variables in of_ranks.items()},
+    }
+    files.write_json("environment.json", environment)
+
+
 def best(looks: Sequence[Look]) -> Look:
     """Return the last look that shows a stack, else the last."""
     return next((one for one in reversed(looks) if one.threads), looks[-1])
@@ -53,13 +71,3 @@ def best(looks: Sequence[Look]) -> Look:
 
 def _plain(name: str) -> str:
     return "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
-
-
-def _environment(job: Job) -> dict[str, object]:
-    return {
-        "versions": job.versions(),
-        "host": job.place["host"],
-        "processors": os.cpu_count(),
-        "kernel": os.uname().release,
-        "ranks": {str(m.rank): m.environment for m in job.members},
-    }

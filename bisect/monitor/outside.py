@@ -12,7 +12,6 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from ..bisection.flags import pipeline_of
 from ..checkpoints import Checkpoint
@@ -21,15 +20,16 @@ from ..diagnosis.graph import WaitGraph
 from ..diagnosis.verdict import judged
 from ..evidence import movement
 from ..evidence.aside import within
+from ..evidence.command import variables_of, words_of
 from ..evidence.look import Target, look, runs_python
 from ..evidence.machine import machine
 from ..evidence.sample import family, marked, stat
 from ..evidence.traffic import speed
 from ..facts import Ended, JobFacts, Look, RankFacts, Ranks, Verdict
-from ..rank.watched.names import PACKAGE_VARIABLE
+from ..rank.claims import number
+from ..rank.watched.names import PACKAGE_VARIABLE, RANK_VARIABLES
 from ..rank.watched.variables import START_UP
 from ..version import VERSION
-from .newcomers import RANK_VARIABLES
 from .outer_link import OUTER_VARIABLE
 from .own_steps import SILENT
 from .tasks_of_srun import tasks
@@ -64,7 +64,7 @@ class Outside:
             started = (marked(OUTER_VARIABLE, self.mark) | tasks(clients)) - {os.getpid()}
             pids = [*pids, *sorted(started | set(family(started)) - set(pids))]
         self.parents = {pid: found.ppid for pid in dict.fromkeys(pids) if (found := stat(pid))}
-        environs = {pid: _environ(pid) for pid in pids}
+        environs = {pid: variables_of(pid) or {} for pid in pids}
         self.shut_out = [pid for pid, environ in environs.items() if _is_shut_out(environ)]
         numbers = {p: n for p, environ in environs.items() if (n := _number(environ)) is not None}
         self.rank_of = {}
@@ -154,8 +154,8 @@ class Outside:
 async def look_from_outside(launcher: int, expects_words: bool, mark: str = "") -> Outside:
     """Return what some looks at everything below a launcher show."""
     outside = Outside(launcher, expects_words, mark)
-    for number in range(LOOKS):
-        if number:
+    for turn in range(LOOKS):
+        if turn:
             await asyncio.sleep(PAUSE)
         await outside.look()
     return outside
@@ -226,31 +226,15 @@ def unspoken_verdict(
 
 def _is_client(pid: int) -> bool:
     """Return whether a process is a client of a scheduler: what it starts is not below it."""
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:3]
-    except OSError:
-        return False
-    return any(os.fsdecode(os.path.basename(word)) in _CLIENTS for word in words)
+    return any(os.path.basename(word) in _CLIENTS for word in words_of(pid)[:3])
 
 
 def _number(environ: Mapping[str, str]) -> int | None:
     """Return the rank that a process's environment names."""
-    for variable in RANK_VARIABLES:
-        value = environ.get(variable, "")
-        if value.isdigit():
-            return int(value)
-    return None
+    numbers = (number(environ, variable) for variable in RANK_VARIABLES)
+    return next((rank for rank in numbers if rank is not None), None)
 
 
 def _is_shut_out(environ: Mapping[str, str]) -> bool:
     paths = environ.get("PYTHONPATH", "").split(os.pathsep)
     return bool(environ.get(PACKAGE_VARIABLE)) and START_UP not in paths
-
-
-def _environ(pid: int) -> Mapping[str, str]:
-    try:
-        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return {}
-    pairs = (word.decode(errors="replace").partition("=") for word in words)
-    return {name: value for name, sign, value in pairs if sign}

@@ -6,22 +6,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 
-from .outer_link import OUTER_VARIABLE
+from .own_command import START_LIMIT, start
 
 # "later": who started this job, and others, makes the reports of all of them at the end.
 REPORTS_VARIABLE = "HANGBISECT_REPORTS"
 LATER = "later"
 REPORT = "report.md"  # the one that a verdict names
 LIMIT = 120.0  # seconds for the reports of one run folder: of 1,024 ranks they take 20 s of a core
-START_LIMIT = 5.0  # seconds for a disk to give the program
 KILL_LIMIT = 0.2  # seconds
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Reports:
@@ -62,25 +58,23 @@ async def make_reports(folder: str, trials: bool = False, limit: float = LIMIT) 
     from ..evidence.aside import aside
 
     started: list[subprocess.Popen[bytes]] = []
-    asked = {"path": sys.path, "folder": folder, "trials": trials, "limit": limit}
-    # Without the mark of what the outer process ends.
-    environ = {name: value for name, value in os.environ.items() if name != OUTER_VARIABLE}
+    asked = {"folder": folder, "trials": trials, "limit": limit}
 
-    def start() -> None:
+    def begin() -> None:
         started.append(
-            subprocess.Popen(
-                [sys.executable, "-I", "-S", _OURS, "make_reports", json.dumps(asked)],
+            start(
+                "make_reports",
+                asked,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,  # a Ctrl-C on the terminal is not for it
-                env=environ,
             )
         )
 
     try:
         with contextlib.suppress(OSError, TimeoutError):
-            await aside(start, limit=START_LIMIT)
+            await aside(begin, limit=START_LIMIT)
         until = asyncio.get_running_loop().time() + limit
         while started and started[0].poll() is None:
             if asyncio.get_running_loop().time() > until:

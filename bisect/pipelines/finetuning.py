@@ -33,47 +33,41 @@ _PHASES = (
 )
 
 
-def _step(
-    number: int, name: str, title: str, component: str, deadline: float, *phases: Phase
-) -> Checkpoint:
-    return Checkpoint(number, name, title, component, deadline, phases=phases)
-
-
 PIPELINE = Pipeline(
     name="finetuning",
-    launcher=_step(0, "launcher", "Ranks started", "launcher", 120),
+    launcher=Checkpoint(0, "launcher", "Ranks started", "launcher", 120),
     steps=(
-        Step(_step(1, "script", "Script started", "interpreter", 30), script_steps.script),
-        Step(_step(2, "arguments", "Args parsed", "arguments", 30), arguments_step.arguments),
+        Step(Checkpoint(1, "script", "Script started", "interpreter", 30), script_steps.script),
+        Step(Checkpoint(2, "arguments", "Args parsed", "arguments", 30), arguments_step.arguments),
         Step(
-            _step(3, "configuration", "Configuration read", "hub", 300),
+            Checkpoint(3, "configuration", "Configuration read", "hub", 300),
             configuration.configuration,
         ),
         Step(
-            _step(4, "preflight", "Preflight passed", "model", 120),
+            Checkpoint(4, "preflight", "Preflight passed", "model", 120),
             preflight.preflight,
             skippable=True,
         ),
         Step(
-            _step(5, "memory_budget", "Memory budget made", "memory", 600),
+            Checkpoint(5, "memory_budget", "Memory budget made", "memory", 600),
             budget_step.memory_budget,
             skippable=True,
         ),
-        Step(_step(6, "tokenizer", "Tokenizer loaded", "hub", 300), small_steps.tokenizer),
-        Step(_step(7, "model", "Model on its device", "model", 900), model_steps.model),
-        Step(_step(8, "lora", "LoRA ready", "lora", 120), model_steps.lora),
+        Step(Checkpoint(6, "tokenizer", "Tokenizer loaded", "hub", 300), small_steps.tokenizer),
+        Step(Checkpoint(7, "model", "Model on its device", "model", 900), model_steps.model),
+        Step(Checkpoint(8, "lora", "LoRA ready", "lora", 120), model_steps.lora),
         Step(
-            _step(9, "gradient_checkpointing", "Gradient checkpointing set", "model", 60),
+            Checkpoint(9, "gradient_checkpointing", "Gradient checkpointing set", "model", 60),
             model_steps.gradient_checkpointing,
         ),
-        Step(_step(10, "data", "Data ready", "data", 300), data_step.data),
-        Step(_step(11, "trainer", "Trainer ready", "trainer", 180), trainer_steps.trainer),
+        Step(Checkpoint(10, "data", "Data ready", "data", 300), data_step.data),
+        Step(Checkpoint(11, "trainer", "Trainer ready", "trainer", 180), trainer_steps.trainer),
         Step(
-            _step(12, "training", "Training finished", "fit", 600, *_PHASES),
+            Checkpoint(12, "training", "Training finished", "fit", 600, phases=_PHASES),
             trainer_steps.training,
         ),
         Step(
-            _step(13, "checkpoint", "Checkpoint written", "checkpoint", 300),
+            Checkpoint(13, "checkpoint", "Checkpoint written", "checkpoint", 300),
             trainer_steps.checkpoint,
         ),
     ),

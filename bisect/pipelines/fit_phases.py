@@ -18,6 +18,8 @@ import torch.distributed
 from pytorch_lightning.strategies import ParallelStrategy
 from pytorch_lightning.strategies.launchers import _MultiProcessingLauncher
 
+from .phases_in_order import PhasesInOrder
+
 if TYPE_CHECKING:
     from ..rank.context import Context
 
@@ -41,19 +43,13 @@ def announce(trainer: pl.Trainer, context: Context, world_size: int) -> None:
 
 
 class FitPhases(pl.Callback):
-    """Says which phase begins: each once, in the order of the table, never backwards."""
+    """Says which phase begins."""
 
     def __init__(self, context: Context, world_size: int) -> None:
         """Speak through `context`."""
         self._context = context
         self._world_size = world_size
-        self._left = [phase.name for phase in context.step.phases]
-
-    def begin(self, name: str) -> None:
-        """Announce `name`, unless it or a later one was announced before."""
-        if name in self._left:
-            del self._left[: self._left.index(name) + 1]
-            self._context.phase(name)
+        self.begin = PhasesInOrder(context).begin
 
     def around_process_group(self, strategy: Any) -> Callable[[], None]:
         """Return setup_environment with a word before it, and a check after it."""

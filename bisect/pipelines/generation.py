@@ -21,7 +21,7 @@ from .generating import (
     placement_step,
     tokenizing,
 )
-from .generating.arguments_step import DTYPES, memory_of
+from .generating.arguments_step import DTYPES, add_max_memory
 from .pipeline import Pipeline, Step
 
 # Deadlines in seconds: half a minute for what is local, minutes for what downloads or reads
@@ -58,15 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--dtype", metavar="|".join(DTYPES), type=choice("--dtype", DTYPES), default="auto",
         help="of the weights; auto: as they are saved (auto)")  # fmt: skip
-    add(
-        "--max-memory",
-        metavar="DEVICE=SIZE",
-        type=memory_of("--max-memory"),
-        action="append",
-        default=[],
-        help="for --device-map auto: what it may use of a GPU (0=20GB) or the CPU (cpu=50GB); what "
-        "has no room goes to the disk; repeatable",
-    )
+    add_max_memory(group, "20GB")
     add("--offload-folder", metavar="DIR", help="for what goes to the disk (a temporary one)")
     add("--steps", metavar="N", type=count("--steps", 1), default=2, help="inference steps (2)")
     add("--batch-size", metavar="N", type=count("--batch-size", 1), default=1,
@@ -83,40 +75,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_toggles(group, toggles_of("generation"))
 
 
-def _step(
-    number: int, name: str, title: str, component: str, deadline: float, *phases: Phase
-) -> Checkpoint:
-    return Checkpoint(number, name, title, component, deadline, phases=phases)
-
-
 PIPELINE = Pipeline(
     name="generation",
-    launcher=_step(0, "launcher", "Ranks started", "launcher", 120),
+    launcher=Checkpoint(0, "launcher", "Ranks started", "launcher", 120),
     steps=(
-        Step(_step(1, "script", "Script started", "interpreter", 30), script_steps.script),
-        Step(_step(2, "arguments", "Args parsed", "arguments", 30), arguments_step.arguments),
-        Step(_step(3, "tokenizer", "Tokenizer loaded", "hub", 300), tokenizing.tokenizer),
-        Step(_step(4, "plan", "Loading planned", "hub", 300), loading_plan.plan),
-        Step(_step(5, "weights", "Weights loaded", "model", 1800, *_LOADING),
+        Step(Checkpoint(1, "script", "Script started", "interpreter", 30), script_steps.script),
+        Step(Checkpoint(2, "arguments", "Args parsed", "arguments", 30), arguments_step.arguments),
+        Step(Checkpoint(3, "tokenizer", "Tokenizer loaded", "hub", 300), tokenizing.tokenizer),
+        Step(Checkpoint(4, "plan", "Loading planned", "hub", 300), loading_plan.plan),
+        Step(Checkpoint(5, "weights", "Weights loaded", "model", 1800, phases=_LOADING),
              loading_weights.weights),
-        Step(_step(6, "placement", "Device map known", "model", 60), placement_step.placement),
-        Step(_step(7, "cache_cleared", "Cache cleared", "accelerator", 60),
+        Step(Checkpoint(6, "placement", "Device map known", "model", 60), placement_step.placement),
+        Step(Checkpoint(7, "cache_cleared", "Cache cleared", "accelerator", 60),
              memory_steps.clear_caches),
-        Step(_step(8, "generation_config", "Generation config set", "hub", 60),
+        Step(Checkpoint(8, "generation_config", "Generation config set", "hub", 60),
              generation_settings.generation_config),
-        Step(_step(9, "pad_token", "Pad token set", "generation", 30),
+        Step(Checkpoint(9, "pad_token", "Pad token set", "generation", 30),
              generation_settings.pad_token),
-        Step(_step(10, "test_input", "Test input made", "generation", 60), first_words.test_input),
-        Step(_step(11, "first_device", "First parameter's device found", "model", 30),
+        Step(Checkpoint(10, "test_input", "Test input made", "generation", 60),
+             first_words.test_input),
+        Step(Checkpoint(11, "first_device", "First parameter's device found", "model", 30),
              first_words.first_device),
-        Step(_step(12, "input_moved", "Test input moved", "accelerator", 60),
+        Step(Checkpoint(12, "input_moved", "Test input moved", "accelerator", 60),
              first_words.input_moved),
-        Step(_step(13, "test_generation", "Test generation done", "generation", 120),
+        Step(Checkpoint(13, "test_generation", "Test generation done", "generation", 120),
              first_words.test_generation),
-        Step(_step(14, "cleared_again", "Cache cleared again", "accelerator", 60),
+        Step(Checkpoint(14, "cleared_again", "Cache cleared again", "accelerator", 60),
              memory_steps.clear_caches),
-        Step(_step(15, "memory", "Memory known", "accelerator", 120), memory_steps.memory),
-        Step(_step(16, "steps", "Inference steps done", "generation", 600, *_OF_A_STEP),
+        Step(Checkpoint(15, "memory", "Memory known", "accelerator", 120), memory_steps.memory),
+        Step(Checkpoint(16, "steps", "Inference steps done", "generation", 600, phases=_OF_A_STEP),
              inference_steps.steps),
     ),
     add_arguments=add_arguments,

@@ -27,6 +27,7 @@ from .recorder_answers import RecorderAnswers
 from .ring import ENTERED, HANDED_OUT, LEFT, RECORD, RECORDS, STATE_AT, Ring
 from .tensor_shapes import TensorShapes
 from .torch_functions import (
+    C10D,
     COLLECTIVES,
     OF_NO_GROUP,
     TO_ONE_PEER,
@@ -103,7 +104,7 @@ class CollectiveLog:
     def install(self) -> None:
         """Log from when torch's modules are imported on."""
         for module, then in (
-            ("torch.distributed.distributed_c10d", self._log_functions),
+            (C10D, self._log_functions),
             ("torch.nn.parallel.distributed", self._log_ddp),
             ("torch.distributed.fsdp.fully_sharded_data_parallel", self._log_fsdp),
             ("torch.distributed.fsdp._fully_shard._fully_shard", self._log_fully_shard),

@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..checkpoints import Checkpoint
+from .going_on import GoingOn
 from .injections import Injection
 from .lines import Lines
 from .link import Link
 from .place import Place
-
-PULSE_EVERY = 1.0  # seconds between two words of a training that goes on
 
 
 class Context:
@@ -33,9 +32,7 @@ class Context:
         self.not_exercised: list[str] = []
         self._lines = lines
         self._link = link
-        self._environ: dict[str, str] = {}
-        self._environ_before: dict[str, str] = {}
-        self._pulsed = 0.0
+        self._going_on = GoingOn(link)
         self._phase: str | None = None
 
     @property
@@ -90,10 +87,7 @@ class Context:
 
     def pulse(self, step: int) -> None:
         """Tell the watch that training goes on."""
-        now = time.monotonic()
-        if now - self._pulsed >= PULSE_EVERY:
-            self._pulsed = now
-            self._link.tell("pulse", step=step)
+        self._going_on.pulse(step)
 
     @contextlib.contextmanager
     def rank0_only(self, what: str) -> Iterator[bool]:
@@ -128,7 +122,7 @@ class Context:
         self._phase = None
         self.deadline = self.deadline_of(step.name, step.deadline)
         self._link.tell("enter", n=step.number)
-        self._tell_environment()
+        self._going_on.environment()
 
     def deadline_of(self, name: str, default: float | None) -> float:
         """Return the deadline of a step or phase: --timeout's, else its own; 0.0 for none."""
@@ -142,17 +136,3 @@ class Context:
             if isinstance(injection, Injection) and injection.matches(place, self.place.rank):
                 self.say(f"Injecting {injection.kind} at {place}")
                 injection.run(self)
-
-    def _tell_environment(self) -> None:
-        # /proc/PID/environ never shows what a program sets in itself (measured).
-        everything = dict(os.environ)
-        if everything == self._environ_before:
-            return
-        self._environ_before = everything
-        from .environment import relevant
-
-        now = relevant(everything)
-        changed = {name: value for name, value in now.items() if self._environ.get(name) != value}
-        if changed:
-            self._link.tell("environ", changed=changed)
-        self._environ = now

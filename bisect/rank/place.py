@@ -94,6 +94,13 @@ def find_place(environ: Mapping[str, str] = os.environ) -> Place:
     )
 
 
+def job_of_this_process() -> str:
+    """Return an identity for a plain `python train.py`, which nobody shares but what it starts: a
+    shell may start several such jobs at once.
+    """
+    return _short_hash((os.getuid(), os.getpid(), _stat_of(os.getpid())[1]))
+
+
 def command_line(place: Place, own: Sequence[str]) -> list[str]:
     """Return the command that the user gave: the launcher's, or `own` where there is none.
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from .tracebacks import without_our_frame
 
+C10D = "torch.distributed.distributed_c10d"  # the module that defines them
 COLLECTIVES = (
     *("all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_object"),
     *("all_gather_single", "_all_gather_base", "all_reduce", "all_reduce_coalesced"),

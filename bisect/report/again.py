@@ -32,15 +32,23 @@ def verdict_again(
     verdict = from_json(data)
     if verdict.outcome == "ok":
         return well_lines(verdict, (), "", folder, width, own=True)
-    known = replace(verdict, command=verdict.command or _SOME)
-    told = ranks or _of_the_verdict(verdict)
-    lines = verdict_lines(known, job_of(verdict), told, run_dir=folder, state="", width=width)
-    if not verdict.command:
-        lines = [line for line in lines if not line.startswith("prove it")]
+    lines = lines_again(verdict, folder, width, ranks)
     if any(one.looks for one in ranks):
         return lines
     frame = [cut(line, width) for line in labelled("frame", verdict.frame or "")]
     return [*lines[:-1], *frame, *lines[-1:]] if folder else [*lines, *frame]
+
+
+def lines_again(
+    verdict: Verdict, folder: str, width: int | None = None, ranks: Sequence[RankFacts] = ()
+) -> list[str]:
+    """Return the lines of a verdict on a job that did not end well; without a command none that is
+    to prove it.
+    """
+    known = replace(verdict, command=verdict.command or _SOME)
+    told = ranks or _of_the_verdict(verdict)
+    lines = verdict_lines(known, job_of(verdict), told, run_dir=folder, state="", width=width)
+    return [line for line in lines if verdict.command or not line.startswith("prove it")]
 
 
 def job_of(verdict: Verdict) -> JobFacts:

@@ -5,22 +5,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import HangbisectError
-from ..evidence.aside import within
+from .in_place import in_time, put_in_place
 from .issue.masked import Masked
 from .kept.redacted import Redactor, Unredacted, redacted
 from .kept.run import KeptRun, read
 from .kept.trials import WENT_WRONG, with_reports
+from .redaction import redactor_for
 from .step_summary import add_to_step_summary
 
 NAMES = ("report.md", "report.html", "trace.json")
-WRITE_LIMIT = 20.0  # seconds for a file to be written: it may be a disk that hangs
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Kept:
     hang: KeptRun | None  # of an isolation or a matrix: the first start that went wrong
     redactor: Redactor
     masked: Masked
-    reported: bool = True  # the reports of its starts lie beside these
+    reported: bool  # the reports of its starts lie beside these
 
 
 def make(
@@ -59,29 +58,29 @@ def make(
     Raises UsageError if there is no run in `folder`, HangbisectError if nothing can be written.
     """
     run = read(folder)
-    hang = hang_of(run)
-    redactor = _redactor(run, anonymous) if redact else Unredacted()
-    run = redacted(run, redactor)
-    hang = redacted(hang, redactor) if hang is not None else None
-    masked = Masked(redactor.secrets, dict(redactor.counts))
+    redactor: Redactor = redactor_for(run, anonymous) if redact else Unredacted()
+    kept = material(run, redactor)
     files: list[Path] = []
     trouble: list[str] = []
-    for name, text in texts(Kept(run, hang, redactor, masked), trouble).items():
+    for name, text in texts(kept, trouble).items():
         path = (output or folder) / name
         _write(path, text)
         files.append(path)
         if name == NAMES[0] and summary:
             add_to_step_summary(text, os.environ)
-    return Made(tuple(files), tuple(trouble), masked, run.missing)
+    return Made(tuple(files), tuple(trouble), kept.masked, kept.run.missing)
 
 
-def _redactor(run: KeptRun, anonymous: bool) -> Redactor:
-    from .redaction.of_run import redactor_for
+def material(run: KeptRun, redactor: Redactor, *, reported: bool = True) -> Kept:
+    """Return what the reports of a run are made of; `reported` as in Kept."""
+    hang = _hang_of(run)
+    clean = redacted(run, redactor)
+    clean_hang = redacted(hang, redactor) if hang is not None else None
+    masked = Masked(redactor.secrets, dict(redactor.counts))
+    return Kept(clean, clean_hang, redactor, masked, reported)
 
-    return redactor_for(run, anonymous=anonymous)
 
-
-def hang_of(run: KeptRun) -> KeptRun | None:
+def _hang_of(run: KeptRun) -> KeptRun | None:
     """Return the first start of an isolation or a matrix that went wrong, as far as it is kept."""
     for trial in run.trials:
         if trial.link and trial.result in WENT_WRONG:
@@ -137,40 +136,13 @@ def texts(kept: Kept, trouble: list[str]) -> dict[str, str]:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a whole file in place of the one that is there; links are replaced, not followed.
-
-    Raises HangbisectError.
-    """
-    data = text.encode("utf-8", "replace")
+    """Write a report, and its folder where there is none. Raises HangbisectError."""
 
     def write() -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(data)
-            os.chmod(aside, 0o666 & ~_umask())
-            os.replace(aside, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(aside)
-            raise
+        put_in_place(path, text.encode("utf-8", "replace"))
 
-    try:
-        within(WRITE_LIMIT, write)
-    except TimeoutError:
-        raise HangbisectError(f"{path} could not be written within {WRITE_LIMIT:.0f} s") from None
-    except OSError as error:
-        raise HangbisectError(
-            f"{path} cannot be written: {error.strerror}", "Name another folder: --output DIR"
-        ) from None
-
-
-def _umask() -> int:
-    """Return this process's mask, which can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+    in_time(path, write, "Name another folder: --output DIR")
 
 
 def as_json(made: Made) -> dict[str, Any]:

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..diagnosis.frames import worded
-from ..facts import JobFacts, Place, RankFacts, Verdict
+from ..facts import JobFacts, RankFacts, Verdict
 from . import people_lines
 from .as_json import as_json
 from .chain import chain_lines
 from .people_lines import labelled
-from .terminal import short_stack
+from .terminal import cause_lines, place_in_words, short_stack
 from .tree import merged as tree
-from .words import cause_page, counted, cut, of_ranks, printable
+from .words import counted, cut, of_ranks, printable
 
 if TYPE_CHECKING:
     from ..dumps.dumped import Unreadable
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 # How a rank without a number is written inside (dumps/together.py).
 _UNKNOWN = re.compile(r"-[1-9]\d{6,}(?!\d)")
 _NO_PID = " pid None"  # faulthandler does not tell
-_CONFIDENCE_AT = 72  # column, as in terminal.py
 _CHAIN = 4
 _MOST = 3  # ranks without a number, and ranks that are nobody's fault, that are told apart
 _LOGS = 12  # lines of collectives
@@ -58,7 +57,7 @@ def _told(merged: Merged, verdict: Verdict, parted: str, ranks: Sequence[RankFac
         lines += [line.replace(_NO_PID, "") for line in people_lines.culprit(verdict, ranks)]
         lines += chain_lines(verdict, _CHAIN)
         lines += people_lines.others(verdict, ranks)
-        lines += _cause(verdict)
+        lines += cause_lines(verdict.cause) if verdict.cause else labelled("cause", "unknown")
         lines += labelled("parted", parted) if parted not in _matched(verdict) else []
         lines += _stacks(merged, verdict)
     lines += _seen_by(merged, verdict)
@@ -76,23 +75,8 @@ def _headline(merged: Merged, verdict: Verdict) -> str:
     if verdict.outcome == "crash":
         return f"CRASH  as the dumps show it, {size}"
     place = verdict.checkpoint
-    where = f"{_place(place)}, " if place is not None else ""
+    where = f"{place_in_words(place)}, " if place is not None else ""
     return f"HANG  {where}as the dumps show it, {size}{telling}"
-
-
-def _place(place: Place) -> str:
-    """Return a checkpoint with its phase: "checkpoint 9 WandbLogger ready"."""
-    number = f"checkpoint {place.number} " if place.number is not None else ""
-    return f"{number}{place.title}{f', phase {place.phase}' if place.phase else ''}"
-
-
-def _cause(verdict: Verdict) -> list[str]:
-    cause = verdict.cause
-    if cause is None:
-        return labelled("cause", "unknown")
-    (line,) = labelled("cause", cause.title)
-    lines = [f"{line:<{_CONFIDENCE_AT}}  {cause.confidence:.2f}  {cause_page(cause.id)}"]
-    return lines + labelled("because", "; ".join(cause.matched) or cause.why)
 
 
 def _matched(verdict: Verdict) -> str:

@@ -10,7 +10,7 @@ from ..bisection.effort import expected
 from ..bisection.toggles import TOGGLES
 from ..diagnosis.frames import job_frames, owner, short
 from ..diagnosis.view import seen
-from ..facts import Checkpoint, Frame, JobFacts, RankFacts, Verdict
+from ..facts import Cause, Checkpoint, Frame, JobFacts, Place, RankFacts, Verdict
 from . import people_lines
 from .chain import chain_lines
 from .people_lines import labelled
@@ -63,9 +63,7 @@ def _headline(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
     place = verdict.checkpoint
     where = ""
     if place is not None:
-        phase = f", phase {place.phase}" if place.phase else ""
-        number = f"checkpoint {place.number} " if place.number is not None else ""
-        where = f"{f'{number}{place.title}{phase}':<40}"
+        where = f"{place_in_words(place):<40}"
     hosts = len({r.host for r in ranks if r.host})
     size = counted(verdict.world_size, "rank")
     if hosts > 1:
@@ -74,10 +72,21 @@ def _headline(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
     return "  ".join(part for part in (verdict.outcome.upper(), where, told) if part)
 
 
+def place_in_words(place: Place) -> str:
+    """Return a checkpoint with its phase: "checkpoint 9 WandbLogger ready, phase login"."""
+    number = f"checkpoint {place.number} " if place.number is not None else ""
+    return f"{number}{place.title}{f', phase {place.phase}' if place.phase else ''}"
+
+
 def _because(verdict: Verdict) -> list[str]:
     cause = verdict.cause
     if cause is None:
         return labelled("cause", "unknown") if verdict.outcome == "hang" else []
+    return cause_lines(cause)
+
+
+def cause_lines(cause: Cause) -> list[str]:
+    """Return a cause, how sure it is and its page, and what speaks for it."""
     (line,) = labelled("cause", cause.title or "unknown")
     lines = [f"{line:<{_CONFIDENCE_AT}}  {cause.confidence:.2f}  {cause_page(cause.id)}"]
     return lines + labelled("because", "; ".join(cause.matched) or cause.why)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .kept.event_lines import is_number, is_rank
+from .kept.fields import objects
 from .kept.run import KeptRun
 from .kept.span import Row, Span
 from .kept.timeline import timeline, to_the_time_of_day
@@ -125,11 +126,9 @@ def _first(found: Iterable[Mapping[str, Any]]) -> float:
 
 
 def _looks(part: KeptRun) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    ranks = (part.evidence or {}).get("ranks")
-    for one in ranks if isinstance(ranks, list) else ():
-        looks = one.get("looks") if isinstance(one, dict) and is_rank(one.get("rank")) else None
-        for look in looks if isinstance(looks, list) else ():
-            if isinstance(look, dict) and is_number(look.get("at")):
+    for one in objects(part.evidence, "ranks"):
+        for look in objects(one, "looks") if is_rank(one.get("rank")) else ():
+            if is_number(look.get("at")):
                 yield one["rank"], look
 
 

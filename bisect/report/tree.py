@@ -131,7 +131,7 @@ def _children(ranks: Sequence[RankFacts]) -> list[_Part]:
             view = seen(looks)
             if view is None:
                 continue
-            role = role_of(next((one for one in reversed(looks) if one.threads), looks[-1]))
+            role = role_by(looks)
             of_role = stacks.setdefault(role, [])
             lines = _lines(view.frames)
             if lines:
@@ -149,6 +149,11 @@ def _children(ranks: Sequence[RankFacts]) -> list[_Part]:
     return parts
 
 
+def role_by(looks: Sequence[Look]) -> str:
+    """Return what a child is, by the last look at it that found threads, else by the last."""
+    return role_of(next((look for look in reversed(looks) if look.threads), looks[-1]))
+
+
 def _title(role: str, ranks: Sequence[int]) -> str:
     children = "1 child" if len(ranks) == 1 else f"{len(ranks)} children"
     return f"{one_line(role)}: {children} of {of_ranks(ranks)}"
@@ -158,12 +163,18 @@ def _title(role: str, ranks: Sequence[int]) -> str:
 
 
 def _lines(frames: Sequence[Frame]) -> Stack:
-    """Return a line for each frame (innermost first), outermost first; without the native ones
-    that started Python: only some looks have them, and they are addresses that differ.
+    """Return a line for each frame (innermost first), outermost first."""
+    return tuple(
+        _line(f.name, f.file, f.line, f.native) for f in reversed(without_starters(frames))
+    )
+
+
+def without_starters(frames: Sequence[Frame]) -> Sequence[Frame]:
+    """Return `frames` (innermost first) without the native ones that started Python: only some
+    looks have them, and they are addresses that differ.
     """
     python = [i for i, frame in enumerate(frames) if not frame.native]
-    inside = frames[: python[-1] + 1] if python else frames
-    return tuple(_line(f.name, f.file, f.line, f.native) for f in reversed(inside))
+    return frames[: python[-1] + 1] if python else frames
 
 
 @lru_cache(maxsize=1 << 14)  # a thousand ranks have few different frames

@@ -76,6 +76,11 @@ def printable(line: str) -> str:
     return "".join(c if c.isprintable() else " " for c in line).rstrip()
 
 
+def plain(text: str) -> str:
+    """Return `text` with "?" in place of what cannot be printed, its columns as they are."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
 def cut(line: str, width: int | None, mark: str = "...") -> str:
     """Return `line` cut to `width`, whole if that is None (a pipe, a file)."""
     if width is None or len(line) <= width:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ..bisection.applying import Known, usable
 from ..bisection.reached import Reached
 from ..bisection.toggle import AS_SET, Toggle
-from ..bisection.toggles import TOGGLES
+from ..bisection.toggles import TOGGLES, showing_races
 from ..errors import UsageError
 from ..facts import Setting
 from ..nearest import nearest
@@ -98,7 +98,7 @@ def usable_toggles(plan: Plan, host: str | None = None, reached: Reached | None 
 
 def base_of_flaky(plan: Plan) -> dict[str, str]:
     """Return what every start of a hang that comes and goes is set to: barriers may hide it."""
-    return {t.name: t.shows_races for t in plan.table if t.shows_races} if plan.ours else {}
+    return showing_races(plan.table) if plan.ours else {}
 
 
 def all_safe(toggles: Sequence[Toggle]) -> Setting:

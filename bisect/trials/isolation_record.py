@@ -15,8 +15,8 @@ from ..errors import UsageError
 from ..facts import Trial
 from ..rank.masking import mask, mask_command, mask_text
 from ..report.isolation import report_text
+from ..whole_file import write_whole
 from .from_json import made
-from .whole_file import write_whole
 
 FILE, REPORT = "isolation.json", "report.md"
 _ASSIGNED = re.compile(r"\b([A-Za-z_]\w*)=(\S+)")
@@ -52,12 +52,12 @@ class IsolationRecord:
     def write(self, isolation: Isolation) -> None:
         """Write what is known. Raises OSError."""
         text = json.dumps(as_json(isolation), indent=2, ensure_ascii=False) + "\n"
-        write_whole(self.folder / FILE, text)
+        write_whole(self.folder / FILE, text.encode(errors="replace"))
 
     def report(self, isolation: Isolation) -> None:
         """Write the answer for people. Raises OSError."""
         text = report_text(_masked(isolation), folder=str(self.folder))
-        write_whole(self.folder / REPORT, text)
+        write_whole(self.folder / REPORT, text.encode(errors="replace"))
 
 
 def as_json(isolation: Isolation) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from ..errors import UsageError
 from ..facts import Trial
 from ..monitor.reports import make_now
 from ..report.isolation import answer_lines
+from ..report.width import terminal_width
 from ..report.words import wrapped
 from .expecting import lines
 from .isolating import Isolating
@@ -130,8 +131,7 @@ def _status(found: Isolation) -> int:
 
 
 def _tell(text: str) -> None:
-    terminal = sys.stderr.isatty()
-    width = os.get_terminal_size(sys.stderr.fileno()).columns or None if terminal else None
+    width = terminal_width(2)
     lines = [part for line in text.split("\n") for part in wrapped(line, width, 2) or [""]]
     print("\n".join(lines), file=sys.stderr, flush=True)
 

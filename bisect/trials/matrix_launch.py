@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ..bisection.applying import applied
 from ..bisection.cells import Cell
+from ..bisection.flags import FIRST_PIPELINE, PIPELINE
 from ..bisection.launcher_words import PORTS
 from ..bisection.toggle import Toggle
 from . import launchers
@@ -117,9 +118,7 @@ def _ourselves() -> tuple[str, ...]:
 
 
 def _which(pipeline: str) -> tuple[str, ...]:
-    from ..bisection.scenario import DEFAULT_PIPELINE
-
-    return () if pipeline == DEFAULT_PIPELINE else ("--pipeline", pipeline)
+    return () if pipeline == FIRST_PIPELINE else (PIPELINE, pipeline)
 
 
 def pasted(launch: Launch, makes: Path | None = None) -> str:

@@ -13,7 +13,7 @@ from ..bisection.ran import JUDGED, Ran
 from ..errors import UsageError
 from ..report.matrix import Told, as_json, as_junit
 from ..version import VERSION
-from .whole_file import write_whole
+from ..whole_file import write_whole
 
 FILE, JUNIT = "matrix.json", "junit.xml"
 
@@ -46,7 +46,7 @@ class MatrixRecord:
 
     def _write(self, name: str, text: str) -> None:
         try:
-            write_whole(self.folder / name, text)
+            write_whole(self.folder / name, text.encode(errors="replace"))
         except OSError as error:
             self.trouble = f"{self.folder / name} cannot be written: {error.strerror}"
 

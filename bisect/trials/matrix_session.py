@@ -19,6 +19,7 @@ from ..errors import UsageError
 from ..monitor.reports import REPORT, make_now
 from ..report.live_table import Lines, LiveTable
 from ..report.matrix import Told, as_json, summary, table
+from ..report.width import terminal_width
 from ..stamp import stamp
 from ..version import VERSION
 from .apart import Share
@@ -212,7 +213,7 @@ def _tell(told: Told, asked: Asked, record: MatrixRecord) -> int:
     else:
         terminal = sys.stdout.isatty() and not asked.plain
         colours = terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-        width = os.get_terminal_size(sys.stdout.fileno()).columns if terminal else None
+        width = terminal_width() if terminal else None
         print("\n".join([*table(told, width=width, colours=colours), "", summary(told)]))
         print(f"report  {_files(told)}, {JUNIT} beside it")
     if record.trouble:

@@ -13,7 +13,7 @@ from pathlib import Path
 from ..bisection.applying import Applied, is_ours
 from ..bisection.cells import DEFAULT_LIMIT
 from ..bisection.confidence import interval
-from ..bisection.toggles import TOGGLES
+from ..bisection.toggles import TOGGLES, showing_races
 from ..errors import UsageError
 from ..facts import Trial
 from ..monitor.reports import make_now
@@ -119,9 +119,8 @@ def _watch(asked: Repeat) -> dict[str, str]:
     """
     if not is_ours(asked.command):
         return asked.watch
-    showing = {entry.name: entry.shows_races for entry in TOGGLES if entry.shows_races}
     past = walked_by(asked.command).shows_itself
-    return {"past": past, **showing, **asked.watch}
+    return {"past": past, **showing_races(TOGGLES), **asked.watch}
 
 
 def _tell(trial: Trial, times: int) -> None:

@@ -34,13 +34,14 @@ def told(
     sure = found is not None and found.outcome in ("found", "stopped")
     change = dict(found.change) if found and sure else {}
     confirmed = found is not None and found.with_change.starts + found.with_change.others > 0
+    changes = _changes(change, plan, usable.remedies)
     return Isolation(
         outcome=outcome,
         command=plan.command,
         trials=trials,
         seconds=sum(trial.seconds for trial in trials),
         seen=seen,
-        changes=_changes(change, plan, usable.remedies),
+        changes=changes,
         paste=_paste(plan, change, usable.remedies),
         with_it=_count(found.with_change) if found and confirmed else None,
         without=_count(found.without) if found and confirmed else None,
@@ -56,7 +57,7 @@ def told(
         unused=usable.unused,
         described=tuple(described(one, usable.probes) for one in found.described) if found else (),
         why=why or _why(outcome, found, trials, seen, end, flaky),
-        next=_next(outcome, plan, trials, any(_in_code(plan, usable.remedies, change).values())),
+        next=_next(outcome, plan, trials, any(one.in_code for one in changes)),
         options=plan.options,
     )
 
@@ -77,7 +78,6 @@ def _outcome(
 
 def _changes(change: Setting, plan: Plan, remedies: Sequence[Toggle]) -> tuple[Change, ...]:
     by_name = {toggle.name: toggle for toggle in remedies}
-    in_code = _in_code(plan, remedies, change)
     found = []
     for name, value in change.items():
         if {name: value} == OWN_CACHES:
@@ -85,20 +85,10 @@ def _changes(change: Setting, plan: Plan, remedies: Sequence[Toggle]) -> tuple[C
             found.append(Change(name, "filesystem", "shared", value, cost))
         elif name in by_name:
             toggle = by_name[name]
+            in_code = "" if plan.ours else toggle.change_in_code(value)
             as_run = before(toggle)
-            found.append(Change(name, toggle.component, as_run, value, toggle.cost, in_code[name]))
+            found.append(Change(name, toggle.component, as_run, value, toggle.cost, in_code))
     return tuple(found)
-
-
-def _in_code(plan: Plan, remedies: Sequence[Toggle], change: Setting) -> dict[str, str]:
-    """Return what each toggle of the change is in the code, "" where a variable or an argument of
-    the command says it.
-    """
-    by_name = {} if plan.ours else {toggle.name: toggle for toggle in remedies}
-    return {
-        name: by_name[name].change_in_code(value) if name in by_name else ""
-        for name, value in change.items()
-    }
 
 
 def _paste(plan: Plan, change: Setting, remedies: Sequence[Toggle]) -> str:

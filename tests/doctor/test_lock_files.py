@@ -6,7 +6,6 @@ import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from hangbisect.doctor import lock_files
@@ -15,9 +14,9 @@ from hangbisect.doctor.processes import Process
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ..conftest import Start
 from .made_up import levels, said, setting
 
-Start = Callable[..., "subprocess.Popen[str]"]
 HOLDER = Process(4711, "python", ("python", "train.py"), 9000.0)
 HOLDS = """
 import fcntl, os, sys

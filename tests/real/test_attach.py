@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import socket
 import subprocess
@@ -20,7 +19,7 @@ from hangbisect.evidence.sockets import quiet_for
 from hangbisect.zoo.needs import missing
 
 from ..conftest import Start
-from ..transcripts import block, is_printed
+from ..transcripts import block, is_printed, neutral
 from .verdicts import MOST_LINES, schema
 
 LIMIT = 120.0  # seconds
@@ -144,11 +143,6 @@ class Here:
 @pytest.fixture
 def here(start: Start, tmp_path: Path) -> Here:
     return Here(start, tmp_path)
-
-
-def neutral(text: str) -> str:
-    """Return what was printed with the host that the pages have."""
-    return re.sub(rf"\b{re.escape(socket.gethostname())}\b", "n01", text)
 
 
 def said(ended: subprocess.CompletedProcess[str]) -> Sequence[str]:

@@ -9,16 +9,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import jsonschema
 import pytest
 from hangbisect.zoo.needs import missing
 
+from ..conftest import Start
 from .verdicts import schema
-
-Start = Callable[..., "subprocess.Popen[str]"]
 
 DEADLINE = 60.0  # seconds
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")

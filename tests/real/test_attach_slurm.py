@@ -8,15 +8,13 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from ..conftest import Start
 from ..transcripts import block, is_printed
 from .slurm_here import Slurm
-
-Start = Callable[..., "subprocess.Popen[str]"]
 
 DEADLINE = 120.0  # seconds
 JOB = """\

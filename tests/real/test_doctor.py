@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from hangbisect.evidence.sample import stat
 from hangbisect.zoo.needs import missing
 from hangbisect.zoo.parts.network import UNANSWERED, own_network
 
-Start = Callable[..., "subprocess.Popen[str]"]
+from ..conftest import Start
+
 Found = dict[str, list[dict[str, Any]]]
 
 # A file system whose server never answers, not even the kernel's first question.

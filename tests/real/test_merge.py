@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from hangbisect.commands import merge
 from hangbisect.evidence.programs import executable
 
-Start = Callable[..., "subprocess.Popen[str]"]
+from ..conftest import Start
 
 DEADLINE = 120.0  # seconds
 JOB = """\

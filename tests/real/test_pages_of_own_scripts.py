@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from ..conftest import DEADLINE, Start
-from ..transcripts import DOCS, block, is_printed
+from ..transcripts import DOCS, block, is_printed, neutral
 
 SLEEPS = """\
 import argparse
@@ -108,11 +108,6 @@ def proxy() -> Iterator[str]:
 
 def ours(package: Path, *words: str) -> tuple[str, ...]:
     return (sys.executable, str(package), *words)
-
-
-def neutral(text: str) -> str:
-    """Return what was printed with the host that the pages have."""
-    return re.sub(rf"\b{re.escape(socket.gethostname())}\b", "n01", text)
 
 
 def test_a_script_under_run_prints_its_steps_and_the_verdict(

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
+from ..conftest import Start
 from .slurm_here import Slurm
-
-Start = Callable[..., "subprocess.Popen[str]"]
 
 DEADLINE = 120.0  # seconds
 TRAIN = """\

@@ -57,6 +57,6 @@ def test_a_place_that_cannot_be_written_is_said_before_anything_is_run(tmp_path:
 
 def test_a_disk_that_is_full_ends_no_cell_and_is_told(tmp_path: Path) -> None:
     record = MatrixRecord(tmp_path)
-    (tmp_path / ".matrix.json.new").mkdir()
+    (tmp_path / "matrix.json").mkdir()  # no file can take its place
     record.write(TOLD)
     assert "cannot be written" in record.trouble

@@ -14,12 +14,11 @@ from ...report.width import terminal_width
 from ..judging import Judgement, judge
 from ..node_facts import NodeFacts
 from ..telling import Wanted, tell, timed
-from ..without_stacks import is_unread, reason, unread_lines
+from ..without_stacks import reason, unread_lines, unread_ranks
 from ..words import hang_lines, moving_lines, with_unknown
 from .node import Answer, Elsewhere
 from .together import together, unmarked
 
-_MOST_UNREAD = 4  # ranks of which it is told what there is without a stack
 _SLURMS = ("srun", "sbatch", "salloc")
 _ONE_A_NODE = ("torchrun", "accelerate", "deepspeed")  # launchers that start a node's ranks
 _OF_THOSE_NOT_SEEN = ("other-node-missing", "rank-never-started")
@@ -101,12 +100,9 @@ def _told(found: Judgement, job: Elsewhere, where: str) -> list[str]:
 def _unread(found: Judgement, answers: Sequence[Answer]) -> list[str]:
     """Return what is known of ranks whose stacks could not be read where they are."""
     downloads = [file for one in answers if one.facts for file in one.facts.downloads]
-    blamed = found.verdict.ranks.culprit
-    unread = [facts for facts in found.ranks if is_unread(facts)]
-    unread.sort(key=lambda facts: (facts.rank not in blamed, facts.rank))
     lines = [
         line
-        for facts in unread[:_MOST_UNREAD]
+        for facts in unread_ranks(found.ranks, found.verdict.ranks.culprit)
         for line in unread_lines(facts, reason(facts, "not permitted"), downloads)
     ]
     return with_unknown(lines, found.unnumbered)

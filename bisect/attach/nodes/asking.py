@@ -1,4 +1,4 @@
-"""Asking machines side by side, each with a time limit."""
+"""Asking machines side by side, and the programs that know of them, each with a time limit."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import json
 import time
 from collections.abc import Sequence
 
+from ...errors import HangbisectError, UsageError
 from ...evidence.aside import Ran, aside, run
-from ..facts_as_json import from_json
+from ...evidence.programs import executable
+from ...report.kept.readers import reader
 from ..node_facts import NodeFacts
 from .node import Answer, Node
 
@@ -46,6 +48,27 @@ async def _ask(node: Node, limit: float) -> Answer:
     return Answer(node, None, "; ".join(dict.fromkeys(troubles)))
 
 
+async def output_of(command: Sequence[str], limit: float, instead: str, help: str = "") -> bytes:
+    """Return what a program that knows the machines prints.
+
+    Raises UsageError where there is none (`instead`: what to do then), or where it refuses (`help`:
+    what to look at); HangbisectError where it does not answer within `limit` seconds.
+    """
+    name = command[0]
+    program = executable(name)
+    if program is None:
+        raise UsageError(f"there is no {name} here", instead)
+    try:
+        ran = await aside(run, (program, *command[1:]), limit, limit=limit + 0.5)
+    except (OSError, TimeoutError) as error:
+        raise HangbisectError(f"{name} did not answer: {error}") from None
+    if ran.status is None:
+        raise HangbisectError(f"{name} did not answer within {limit:.0f} s")
+    if ran.status:
+        raise UsageError(f"{name} says: {last_words(ran.err) or f'status {ran.status}'}", help)
+    return ran.out
+
+
 def parse(printed: bytes) -> NodeFacts:
     """Return the facts in what a machine printed: the last line that is an object. Whatever
     carried it may have said something of its own before.
@@ -58,7 +81,8 @@ def parse(printed: bytes) -> NodeFacts:
         try:
             data = json.loads(line)
             if isinstance(data, dict) and "ranks" in data:
-                return from_json(NodeFacts, data)
+                found: NodeFacts = reader(NodeFacts)(data)
+                return found
         except (ValueError, RecursionError):
             continue  # the end of something else
         except (TypeError, KeyError) as error:

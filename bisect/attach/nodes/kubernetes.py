@@ -15,9 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import HangbisectError, UsageError
-from ...evidence.aside import aside, run
-from ...evidence.programs import executable
-from .asking import last_words
+from .asking import output_of
 from .node import Elsewhere, Node
 from .ourselves import words
 
@@ -37,19 +35,8 @@ async def pods(
 
     Raises UsageError where there is none, or no kubectl; HangbisectError where it does not answer.
     """
-    kubectl = executable("kubectl")
-    if kubectl is None:
-        raise UsageError("there is no kubectl here", "In the pod: hangbisect attach")
     listing = (*_base(namespace), "get", "pods", f"--selector={selector}", "--output=json")
-    try:
-        ran = await aside(run, (kubectl, *listing[1:]), LIMIT, limit=LIMIT + 0.5)
-    except (OSError, TimeoutError) as error:
-        raise HangbisectError(f"kubectl did not answer: {error}") from None
-    if ran.status is None:
-        raise HangbisectError(f"kubectl did not answer within {LIMIT:.0f} s")
-    if ran.status:
-        raise UsageError(f"kubectl says: {last_words(ran.err) or f'status {ran.status}'}")
-    found = parse(ran.out)
+    found = parse(await output_of(listing, LIMIT, "In the pod: hangbisect attach"))
     if not found:
         raise UsageError(
             f"no pod runs with the labels {selector!r}",

@@ -11,9 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...errors import HangbisectError, UsageError
-from ...evidence.aside import aside, run
-from ...evidence.programs import executable
-from .asking import last_words
+from .asking import output_of
 from .node import Elsewhere, Node
 from .ourselves import asking
 
@@ -97,19 +95,6 @@ def _squeue(wanted: str) -> tuple[str, ...]:
 
 async def _ask(command: Sequence[str]) -> str:
     """Return what a program of Slurm's prints."""
-    program = executable(command[0])
-    if program is None:
-        raise UsageError(
-            f"there is no {command[0]} here",
-            "Run this where squeue works: a login node. On the job's node: hangbisect attach",
-        )
-    try:
-        ran = await aside(run, (program, *command[1:]), LIMIT, limit=LIMIT + 0.5)
-    except (OSError, TimeoutError) as error:
-        raise HangbisectError(f"{command[0]} did not answer: {error}") from None
-    if ran.status is None:
-        raise HangbisectError(f"{command[0]} did not answer within {LIMIT:.0f} s")
-    if ran.status:
-        said = last_words(ran.err) or f"status {ran.status}"
-        raise UsageError(f"{command[0]} says: {said}", "squeue --me lists your jobs.")
-    return ran.out.decode(errors="replace")
+    elsewhere = "Run this where squeue works: a login node. On the job's node: hangbisect attach"
+    printed = await output_of(command, LIMIT, elsewhere, "squeue --me lists your jobs.")
+    return printed.decode(errors="replace")

@@ -8,7 +8,7 @@ known are each machine's own, and would be taken for another's ranks.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
@@ -83,43 +83,35 @@ def _without_doubles(node: NodeFacts, seen: dict[int, str]) -> NodeFacts:
 
 def marked(node: NodeFacts, at: int) -> NodeFacts:
     """Return a machine with the numbers of its processes marked as those of machine `at`."""
-    return cast(NodeFacts, _walked(node, at * _STEP))
 
+    def changed(value: Any, is_pid: bool) -> Any:
+        if isinstance(value, Syscall) and value.name in CHILDREN:
+            return replace(value, args=_ANY_CHILD)
+        return value + at * _STEP if is_pid and type(value) is int and value > 0 else value
 
-def _walked(value: Any, plus: int, is_pid: bool = False) -> Any:
-    if isinstance(value, Syscall) and value.name in CHILDREN:
-        value = replace(value, args=_ANY_CHILD)
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(
-            value,
-            **{
-                one.name: _walked(getattr(value, one.name), plus, one.name in _PIDS)
-                for one in fields(value)
-                if one.init
-            },
-        )
-    if isinstance(value, tuple):
-        return tuple(_walked(item, plus, is_pid) for item in value)
-    return value + plus if is_pid and type(value) is int and value > 0 else value
+    return _mapped(node, changed)
 
 
 def unmarked(value: T) -> T:
     """Return facts, or a verdict on them, with the numbers that processes really have."""
-    return cast(T, _restored(value))
+    return _mapped(value, _restored)
 
 
-def _restored(value: Any, is_pid: bool = False) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(
-            value,
-            **{
-                one.name: _restored(getattr(value, one.name), one.name in _PIDS)
-                for one in fields(value)
-                if one.init
-            },
-        )
-    if isinstance(value, tuple):
-        return tuple(_restored(item, is_pid) for item in value)
+def _restored(value: Any, is_pid: bool) -> Any:
     if isinstance(value, str):
         return _MARKED.sub(lambda match: str(int(match[1])), value)
     return value % _STEP if is_pid and type(value) is int else value
+
+
+def _mapped(value: T, change: Callable[[Any, bool], Any], is_pid: bool = False) -> T:
+    """Return facts with everything in them changed, the outer before the inner: `change` gets each
+    value, and whether it is of a field that holds numbers of processes.
+    """
+    found: Any = change(value, is_pid)
+    if is_dataclass(found) and not isinstance(found, type):
+        names = [one.name for one in fields(found) if one.init]
+        inside = {n: _mapped(getattr(found, n), change, n in _PIDS) for n in names}
+        return cast(T, replace(found, **inside))
+    if isinstance(found, tuple):
+        return cast(T, tuple(_mapped(item, change, is_pid) for item in found))
+    return cast(T, found)

@@ -11,9 +11,8 @@ from typing import Any
 import psutil
 import torch
 
+from ...evidence.cgroups import limits
 from .budget import Free
-
-_GROUP = Path("/sys/fs/cgroup")  # of a container that has a control group of its own
 
 
 def free_memory(device: Any, local_ranks: int, divided: bool = False) -> Free:
@@ -31,9 +30,9 @@ def free_memory(device: Any, local_ranks: int, divided: bool = False) -> Free:
         return Free(f"GPU {device.index or 0} {name}", free, total)
     machine = psutil.virtual_memory()
     free, total = machine.available, machine.total
-    limit, used = _number(_GROUP / "memory.max"), _number(_GROUP / "memory.current")
-    if limit is not None and used is not None:
-        free, total = min(free, limit - used), min(total, limit)
+    group = limits(_own_groups())
+    if group.memory is not None and group.memory_free is not None:
+        free, total = min(free, group.memory_free), min(total, group.memory)
     share = f", 1 of {local_ranks} ranks" if local_ranks > 1 else ""
     return Free(f"the CPU{share}", free // local_ranks, total)
 
@@ -43,9 +42,9 @@ def free_of_gpus() -> list[tuple[int, int]]:
     return [torch.cuda.mem_get_info(index) for index in range(torch.cuda.device_count())]
 
 
-def _number(file: Path) -> int | None:
-    """Return the number in a file, None where there is none ("max": no limit)."""
+def _own_groups() -> str:
+    """Return the text that names the control groups of this process, "" where there is none."""
     try:
-        return int(file.read_text())
-    except (OSError, ValueError):
-        return None
+        return Path("/proc/self/cgroup").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

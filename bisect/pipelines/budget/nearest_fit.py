@@ -87,19 +87,18 @@ def _halves(value: int, least: int) -> Iterator[int]:
 
 def changes(plan: TrainingPlan, other: TrainingPlan) -> tuple[str, ...]:
     """Return what makes the one plan the other, as arguments of the pipeline."""
-    told = []
-    if other.gradient_checkpointing != plan.gradient_checkpointing:
-        told.append(f"--gradient-checkpointing {'on' if other.gradient_checkpointing else 'off'}")
-    if other.batch_size != plan.batch_size:
-        told.append(f"--micro-batch {other.batch_size}")
-    if other.zero_stage != plan.zero_stage:
-        told.append(f"DeepSpeed ZeRO stage {other.zero_stage}")
-    if other.precision != plan.precision:
-        told.append(f"--precision {other.precision.name}")
-    if other.lora_rank != plan.lora_rank:
-        told.append(f"--lora-rank {other.lora_rank}")
-    if other.length != plan.length:
-        told.append(f"--sequence-length {other.length}")
-    if other.quantization != plan.quantization:
-        told.append(f"--quantization {other.quantization}")
-    return tuple(told)
+    before, after = _arguments(plan), _arguments(other)
+    return tuple(f"{name} {after[name]}" for name in after if after[name] != before[name])
+
+
+def _arguments(plan: TrainingPlan) -> dict[str, str | int]:
+    """Return what a plan is in arguments, as far as candidates differ in it."""
+    return {
+        "--gradient-checkpointing": "on" if plan.gradient_checkpointing else "off",
+        "--micro-batch": plan.batch_size,
+        "DeepSpeed ZeRO stage": plan.zero_stage,
+        "--precision": plan.precision.name,
+        "--lora-rank": plan.lora_rank,
+        "--sequence-length": plan.length,
+        "--quantization": plan.quantization,
+    }

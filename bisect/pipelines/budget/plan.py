@@ -54,7 +54,6 @@ class TrainingPlan:
     quantization: Literal["off", "8bit", "4bit"] = "off"
     zero_stage: int = 0  # DeepSpeed's: what the ranks share among them
     ranks: int = 1
-    attention: str | None = None  # transformers' name; None: the model's choice
 
     @property
     def effective_batch(self) -> int:

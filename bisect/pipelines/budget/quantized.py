@@ -24,7 +24,7 @@ def quantized_bytes(held: Held, model: Any, plan: TrainingPlan) -> Held:
     found = {
         id(layer.weight): layer.weight
         for name, layer in model.named_modules()
-        if _is_linear(layer) and layer is not output and "lora_" not in name
+        if is_linear(layer) and layer is not output and "lora_" not in name
     }
     sizes = [weight.numel() * weight.element_size() for weight in found.values()]
     full, largest = sum(sizes), max(sizes, default=0)
@@ -47,5 +47,6 @@ def shrunk(held: Held, optimizer: int) -> Held:
     )
 
 
-def _is_linear(layer: Any) -> bool:
+def is_linear(layer: Any) -> bool:
+    """Return whether a module is a linear layer, by either of the names that models have for it."""
     return type(layer).__name__ in ("Linear", "Conv1D")

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..generating.words import duration
+from ..generating.words import counted, duration
 
 
 @dataclass(frozen=True)
@@ -42,5 +42,5 @@ def time_line(time: TrainingTime) -> str:
     """Return it in words: "14,055 steps at 4.5 s: 17.6 h"."""
     hours = time.whole / 3600
     whole = f"{hours:.1f} h" if hours >= 1 else duration(time.whole)
-    told = f"{time.measured} step{'' if time.measured == 1 else 's'} measured"
-    return f"{time.steps:,} steps at {duration(time.step)} ({told}): {whole}"
+    told = counted(time.measured, "step")
+    return f"{time.steps:,} steps at {duration(time.step)} ({told} measured): {whole}"

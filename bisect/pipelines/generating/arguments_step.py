@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...errors import UsageError
+from ..argument_checks import as_path, check_is_there, check_least
 from ..script_steps import in_words
 
 if TYPE_CHECKING:
@@ -34,21 +35,26 @@ def memory_of(flag: str) -> Callable[[str], tuple[int | str, str]]:
     return read
 
 
+def add_max_memory(group: argparse._ActionsContainer, size: str) -> None:
+    """Add --max-memory; `size` is that of the example."""
+    group.add_argument(
+        "--max-memory",
+        metavar="DEVICE=SIZE",
+        type=memory_of("--max-memory"),
+        action="append",
+        default=[],
+        help=f"for --device-map auto: what it may use of a GPU (0={size}) or the CPU (cpu=50GB); "
+        "what has no room goes to the disk; repeatable",
+    )
+
+
 def arguments(context: Context) -> argparse.Namespace:
     """Check what needs the file system; say what is cut; return the arguments."""
     args = context.args
-    for flag, path in (("--prompt-file", args.prompt_file), ("--model", _as_path(args.model))):
-        if path is None:
-            continue
-        context.about_to("os.path.exists", f" for {path}")
-        if not os.path.exists(path):
-            raise UsageError(f"{flag} names {path!r}, and there is no such file or folder")
-    for flag, number in (
-        ("--max-new-tokens", args.max_new_tokens),
-        ("--max-length", args.max_length),
-    ):
-        if not number:
-            raise UsageError(f"{flag} cannot be 0: it is a whole number from 1")
+    check_is_there("--prompt-file", args.prompt_file, context)
+    check_is_there("--model", as_path(args.model), context)
+    check_least("--max-new-tokens", args.max_new_tokens, 1)
+    check_least("--max-length", args.max_length, 1)
     if args.max_new_tokens > MOST_NEW_TOKENS:
         context.say(f"--max-new-tokens {args.max_new_tokens} is cut to {MOST_NEW_TOKENS}")
         args.max_new_tokens = MOST_NEW_TOKENS
@@ -62,8 +68,3 @@ def arguments(context: Context) -> argparse.Namespace:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # torch is not imported yet
     context.say("Arguments: " + in_words(args))
     return args
-
-
-def _as_path(name: str | None) -> str | None:
-    """Return a name that can only be a path, None for what may be a name on the hub."""
-    return name if name and name.startswith(("/", ".", "~")) else None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...rank.users_own import load
 from ..model_steps import TEXT
+from ..phases_in_order import PhasesInOrder
 from .one_generation import Answer, answer
 from .words import duration
 
@@ -39,7 +40,7 @@ def steps(context: Context) -> list[Answer]:
     place = context.args.use.get(STEP)
     function = load(place) if place else None
     answers: list[Answer] = []
-    phase = _phases_in_order(context)
+    phase = PhasesInOrder(context).begin
     for number in range(1, context.args.steps + 1):
         began = time.monotonic()
         if number > 1:
@@ -51,20 +52,6 @@ def steps(context: Context) -> list[Answer]:
         took = duration(time.monotonic() - began)
         context.say(f"Step {number} of {context.args.steps} done in {took}")
     return answers
-
-
-def _phases_in_order(context: Context) -> Callable[[str], None]:
-    """Return what announces phases: each once and never backwards, or who asks whether a job is
-    past one would be told so too early.
-    """
-    left = [phase.name for phase in context.step.phases]
-
-    def begin(name: str) -> None:
-        if name in left:
-            del left[: left.index(name) + 1]
-            context.phase(name)
-
-    return begin
 
 
 def _step_of_the_user(

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .words import duration, rate, size
+from .words import counted, duration, rate, size
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,7 @@ class Progress:
 
 def expected(checkpoint: Checkpoint, bytes_a_second: float | None) -> str:
     """Return what to expect of reading it, at a rate that was measured (None: it was not)."""
-    files = len(checkpoint.files)
-    what = f"{size(checkpoint.bytes)} in {files} shard{'s' * (files != 1)}"
+    what = f"{size(checkpoint.bytes)} in {counted(len(checkpoint.files), 'shard')}"
     if not bytes_a_second:
         return f"{what}; at a rate that is not known"
     seconds = checkpoint.bytes / bytes_a_second

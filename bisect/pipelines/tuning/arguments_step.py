@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 from typing import TYPE_CHECKING
 
 from ...errors import UsageError
+from ..argument_checks import as_path, check_is_there, check_least
 from ..script_steps import in_words
 
 if TYPE_CHECKING:
@@ -17,12 +17,8 @@ def arguments(context: Context) -> argparse.Namespace:
     """Check what belongs together and what needs the file system; return the arguments."""
     args = context.args
     check_counts(args)
-    for flag, path in (("--data", args.data), ("--model", _as_path(args.model))):
-        if path is None:
-            continue
-        context.about_to("os.path.exists", f" for {path}")
-        if not os.path.exists(path):
-            raise UsageError(f"{flag} names {path!r}, and there is no such file or folder")
+    check_is_there("--data", args.data, context)
+    check_is_there("--model", as_path(args.model), context)
     args.tokenizer = args.tokenizer or args.model
     context.say("Arguments: " + in_words(args))
     return args
@@ -30,12 +26,8 @@ def arguments(context: Context) -> argparse.Namespace:
 
 def check_counts(args: argparse.Namespace) -> None:
     """Raise UsageError for numbers that cannot go together."""
-    for flag, value, least in (
-        ("--micro-batch", args.micro_batch, 1),
-        ("--sequence-length", args.sequence_length, 2),
-    ):
-        if value < least:
-            raise UsageError(f"{flag} cannot be {value}: it is a whole number from {least}")
+    check_least("--micro-batch", args.micro_batch, 1)
+    check_least("--sequence-length", args.sequence_length, 2)
     if args.batch_size > args.micro_batch and args.batch_size % args.micro_batch:
         parts = [str(n) for n in range(1, args.batch_size + 1) if not args.batch_size % n]
         raise UsageError(
@@ -43,8 +35,3 @@ def check_counts(args: argparse.Namespace) -> None:
             "step of the optimizer takes whole micro batches",
             f"Sizes that go into it: {', '.join(parts)}",
         )
-
-
-def _as_path(name: str | None) -> str | None:
-    """Return a name that can only be a path, None for what may be a name on the hub."""
-    return name if name and name.startswith(("/", ".", "~")) else None

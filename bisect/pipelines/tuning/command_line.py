@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ..generating.arguments_step import memory_of
+from ..generating.arguments_step import add_max_memory
 from .argument_types import memory_size, names
 from .trainer_steps import OPTIMIZERS
 
@@ -58,15 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="modules that get adapters (all linear layers)",
     )
-    add(
-        "--max-memory",
-        metavar="DEVICE=SIZE",
-        type=memory_of("--max-memory"),
-        action="append",
-        default=[],
-        help="for --device-map auto: what it may use of a GPU (0=14GB) or the CPU (cpu=50GB); what "
-        "has no room goes to the disk; repeatable",
-    )
+    add_max_memory(group, "14GB")
     add(
         "--free-memory",
         metavar="SIZE",

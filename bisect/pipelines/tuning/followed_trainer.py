@@ -10,27 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import transformers
 
+from ..phases_in_order import PhasesInOrder
+
 if TYPE_CHECKING:
     from ...rank.context import Context
 
 
 class Followed(transformers.TrainerCallback):
-    """Says which phase begins: each once, in the order of the table, never backwards."""
+    """Says which phase begins, and times the steps."""
 
     def __init__(self, context: Context) -> None:
-        """Speak through `context`, once its step is the one that has the phases."""
+        """Speak through `context`."""
         self._context = context
-        self._left: list[str] | None = None
+        self.begin = PhasesInOrder(context).begin
         self._began = 0.0
         self.seconds: list[float] = []  # of each step of the optimizer, with its batches
-
-    def begin(self, name: str) -> None:
-        """Announce `name`, unless it or a later one was announced before."""
-        if self._left is None:
-            self._left = [phase.name for phase in self._context.step.phases]
-        if name in self._left:
-            del self._left[: self._left.index(name) + 1]
-            self._context.phase(name)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Model and optimizer are prepared: DDP's group has met."""

@@ -39,8 +39,6 @@ def _options(context: Context, wanted: Wanted) -> dict[str, Any]:
     torch, transformers = context.imports("torch"), context.imports("transformers")
     plan = wanted.plan
     options: dict[str, Any] = {"dtype": getattr(torch, plan.weights_dtype)}
-    if plan.attention:
-        options["attn_implementation"] = plan.attention
     if wanted.device_map != "none":
         options["device_map"] = wanted.device_map
         options["offload_folder"] = context.args.offload_folder or tempfile.mkdtemp(

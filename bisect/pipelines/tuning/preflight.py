@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
+from ..budget.quantized import is_linear
 from .divided import divided
 from .impossible import Impossible, Settings, found_in
 
@@ -56,5 +57,4 @@ def _linear_layers(context: Context, wanted: Wanted) -> tuple[str, ...]:
     from ..budget.outline import outline
 
     model: Any = outline(wanted.config, wanted.plan.weights_dtype)
-    kinds = ("Linear", "Conv1D")
-    return tuple(name for name, part in model.named_modules() if type(part).__name__ in kinds)
+    return tuple(name for name, part in model.named_modules() if is_linear(part))

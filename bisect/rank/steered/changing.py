@@ -11,14 +11,11 @@ from typing import Any
 from ...steering import IN_CODE
 from ..after_import import after_import
 from ..torch_functions import parameters
-from ..torch_functions import replace as replace_torchs
 from ..tracebacks import without_our_frame
-from ..watched.wrapping import HIDDEN
+from ..watched.wrapping import Function, in_place_of, put
 from .call import Call, Said
 from .row import Row
 from .table import TABLE
-
-Function = Callable[..., Any]
 
 
 def steer(wanted: Mapping[str, str], tell: Callable[[str], None]) -> None:
@@ -46,7 +43,7 @@ class _Steering:
             mine = [row for row in rows if row.attribute == attribute]
             with contextlib.suppress(Exception):
                 if attribute:
-                    _replace(module, attribute, functools.partial(self._steered, mine))
+                    put(module, attribute, functools.partial(self._steered, mine))
                 else:
                     self._change(mine, Call((), (), {}))
 
@@ -63,10 +60,7 @@ class _Steering:
                 without_our_frame(error)
                 raise
 
-        call.__code__ = call.__code__.replace(co_filename=HIDDEN)
-        wrapper: Any = functools.wraps(function)(call)
-        wrapper._torchdynamo_disable = True  # nothing of us is compiled
-        return wrapper  # type: ignore[no-any-return]  # a function, whatever else
+        return in_place_of(function, call)
 
     def _change(self, rows: Sequence[Row], call: Call) -> Call:
         """Return the call as it is to be made; a change that fails is left out."""
@@ -84,19 +78,3 @@ class _Steering:
             if word not in self._told:
                 self._told.add(word)
                 self._tell(word)
-
-
-def _replace(module: ModuleType, attribute: str, made: Callable[[Function], Function]) -> None:
-    """Put made(function) in the place of what `module` defines; in a class, it stays the class."""
-    if module.__name__ == "torch.distributed.distributed_c10d":
-        replace_torchs(module, attribute, lambda function, depth: made(function))
-        return
-    *owners, name = attribute.split(".")
-    owner: Any = module
-    for one in owners:
-        owner = getattr(owner, one)
-    found = vars(owner)[name]
-    if isinstance(found, classmethod | staticmethod):
-        setattr(owner, name, type(found)(made(found.__func__)))
-    else:
-        setattr(owner, name, made(found))

@@ -6,11 +6,11 @@ anything.
 
 from __future__ import annotations
 
+from ..torch_functions import C10D
 from . import generating, groups, loaders, models, runs, trainers
 from .reached import reached
 from .row import Row
 
-_C10D = "torch.distributed.distributed_c10d"
 _LOADERS = (
     "torch.utils.data.dataloader:DataLoader.__init__",
     "torchdata.stateful_dataloader.stateful_dataloader:StatefulDataLoader.__init__",
@@ -56,6 +56,6 @@ TABLE: tuple[Row, ...] = (
     Row("gradient_checkpointing", f"{_MODEL}.gradient_checkpointing_enable",
         models.gradient_checkpointing),
     Row("compile", "torch:compile", reached),
-    Row("backend", f"{_C10D}:init_process_group", groups.backend),
-    *(Row(name, f"{_C10D}:init_process_group", reached) for name in _IN_GROUPS),
+    Row("backend", f"{C10D}:init_process_group", groups.backend),
+    *(Row(name, f"{C10D}:init_process_group", reached) for name in _IN_GROUPS),
 )  # fmt: skip

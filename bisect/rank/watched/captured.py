@@ -15,7 +15,6 @@ from ...errors import UsageError
 from ...nearest import nearest
 from ..torch_functions import Undo
 from .own_functions import main_modules
-from .row import Row
 from .wrapping import put_around
 
 Say = Callable[[str], None]
@@ -57,14 +56,12 @@ def listen_to(module: ModuleType, name: str, say: Say) -> Undo | None:
         return None
     # A class without a constructor of its own is made by one that it inherits.
     owner = next(one for one in cls.__mro__ if "__init__" in vars(one))
-    where = f"{owner.__module__}:{owner.__qualname__}.__init__"
-    row = Row(name, where, name, "", "", None)
     listening = _Listening(word, say)
 
     def begin(args: tuple[Any, ...], _: dict[str, Any]) -> Any:
         return listening.end_of(args[0]) if args and isinstance(args[0], cls) else None
 
-    undo = put_around(sys.modules[owner.__module__], row, begin)
+    undo = put_around(sys.modules[owner.__module__], f"{owner.__qualname__}.__init__", begin)
     if undo is None:
         say(f"{word}: its constructor cannot be listened to")
     return undo

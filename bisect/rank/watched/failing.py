@@ -29,17 +29,11 @@ def summary(error: BaseException) -> str:
     """Return an error in a line: its kind, its words, and where it was raised."""
     place = _raised_at(error.__traceback__)
     where = f" ({os.path.basename(place[0])}:{place[1]})" if place else ""
-    return _words(error) + where
+    return words(error) + where
 
 
-def whole(error: BaseException) -> str:
-    """Return an error with its traceback."""
-    import traceback
-
-    return "".join(traceback.format_exception(error))
-
-
-def _words(error: BaseException) -> str:
+def words(error: BaseException) -> str:
+    """Return the same without where."""
     # Python ends itself by SIGINT after an interruption that nobody caught, unless anything calls
     # eval() with a text meanwhile: that forgets it. To import `traceback` is to do so.
     if isinstance(error, KeyboardInterrupt):
@@ -47,6 +41,13 @@ def _words(error: BaseException) -> str:
     import traceback
 
     return traceback.format_exception_only(error)[-1].strip().splitlines()[0]
+
+
+def whole(error: BaseException) -> str:
+    """Return an error with its traceback."""
+    import traceback
+
+    return "".join(traceback.format_exception(error))
 
 
 def _raised_at(traceback: TracebackType | None) -> tuple[str, int] | None:

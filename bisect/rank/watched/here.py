@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import replace
 
 from ..claims import DIALECTS, number
-from ..place import FOLDER_VARIABLE, JOB_VARIABLE, Place, find_place
+from ..place import FOLDER_VARIABLE, JOB_VARIABLE, Place, find_place, job_of_this_process
 from .captured import classes
 from .failing import listen
 from .names import CAPTURE_VARIABLE, CLAIM_VARIABLE, STEP_VARIABLE
@@ -63,7 +62,7 @@ def _be_a_rank(place: Place, trains: bool) -> None:
         os.environ.pop(FOLDER_VARIABLE, None)
     place = find_place()
     if place.launcher is None and not place.joined:
-        place = replace(place, job=_own_job())
+        place = replace(place, job=job_of_this_process())
     # Before the log of collectives, which counts the frames between it and the script.
     side.install(TABLE)
     side.install_own(own_rows(os.environ.get(STEP_VARIABLE, "")))
@@ -76,15 +75,6 @@ def _be_a_rank(place: Place, trains: bool) -> None:
             side.voice.failed(error)
 
     listen(failed)
-
-
-def _own_job() -> str:
-    """Return an identity for a plain `python train.py`, which nobody shares but what it starts: a
-    shell may start several such jobs at once.
-    """
-    with open("/proc/self/stat", "rb") as file:
-        started = file.read().rpartition(b")")[2].split()[19]
-    return hashlib.sha256(repr((os.getuid(), os.getpid(), started)).encode()).hexdigest()[:12]
 
 
 def _look() -> tuple[Place, Role]:

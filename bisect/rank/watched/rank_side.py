@@ -102,7 +102,8 @@ class RankSide:
             return
         for row in rows:
             with contextlib.suppress(Exception):  # another version may have it differently
-                undo = put_around(module, row, functools.partial(self._begin, row))
+                begin = functools.partial(self._begin, row)
+                undo = put_around(module, row.attribute, begin)
                 if undo is not None:
                     self._undo.append(undo)
 

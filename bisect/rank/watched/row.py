@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..torch_functions import C10D
+
 When = Callable[[tuple[Any, ...]], bool]
 
 
@@ -43,4 +45,4 @@ class Row:
     @property
     def of_torchs_groups(self) -> bool:
         """It is a function of torch.distributed, which are replaced in a way of their own."""
-        return self.module == "torch.distributed.distributed_c10d"
+        return self.module == C10D

@@ -10,12 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..torch_functions import COLLECTIVES, TO_ONE_PEER
+from ..torch_functions import C10D, COLLECTIVES, TO_ONE_PEER
 from .row import Row
 
 LIGHTNING = {"{pl}": ("pytorch_lightning", "lightning.pytorch")}
 FABRIC = {"{fabric}": ("lightning_fabric", "lightning.fabric")}
-_C10D = "torch.distributed.distributed_c10d"
 _AUTO = "transformers.models.auto"
 _EXTENSION = "torch.utils.cpp_extension"
 
@@ -88,9 +87,9 @@ _ROWS = (
     Row("torch.utils.tensorboard.SummaryWriter", "torch.utils.tensorboard.writer:SummaryWriter.__init__", "tensorboard", "TensorBoard writer ready", "callbacks", 60),
     Row("tensorboardX.SummaryWriter", "tensorboardX.writer:SummaryWriter.__init__", "tensorboard", "TensorBoard writer ready", "callbacks", 60),
     # Groups of ranks
-    Row("torch.distributed.init_process_group", f"{_C10D}:init_process_group", "process_group", "Process group ready", "strategy", 120, "training", "process_group"),
-    Row("torch.distributed.new_group", f"{_C10D}:new_group", "new_group", "New group ready", "strategy", 120),
-    Row("torch.distributed.barrier", f"{_C10D}:barrier", "barrier", "Barrier passed", "strategy", 600),
+    Row("torch.distributed.init_process_group", f"{C10D}:init_process_group", "process_group", "Process group ready", "strategy", 120, "training", "process_group"),
+    Row("torch.distributed.new_group", f"{C10D}:new_group", "new_group", "New group ready", "strategy", 120),
+    Row("torch.distributed.barrier", f"{C10D}:barrier", "barrier", "Barrier passed", "strategy", 600),
     Row("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed:DistributedDataParallel.__init__", "ddp", "DDP ready", "strategy", 120, "training", "wrap"),
     Row("torch.distributed.fsdp.FullyShardedDataParallel", "torch.distributed.fsdp.fully_sharded_data_parallel:FullyShardedDataParallel.__init__", "fsdp", "FSDP ready", "strategy", 300, "training", "wrap"),
     Row("torch.distributed.fsdp.fully_shard", "torch.distributed.fsdp._fully_shard._fully_shard:fully_shard", "fsdp", "FSDP ready", "strategy", 300, "training", "wrap"),
@@ -114,11 +113,11 @@ _ROWS = (
 )
 # fmt: on
 
-_MORE_THAN_ONCE = {row.attribute for row in _ROWS if row.module == _C10D}
+_MORE_THAN_ONCE = {row.attribute for row in _ROWS if row.module == C10D}
 _FIRST = tuple(
     Row(
         f"torch.distributed.{name}",
-        f"{_C10D}:{name}",
+        f"{C10D}:{name}",
         f"first_{name}",
         f"First {name} done",
         "strategy",

@@ -5,21 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
 
 from ...version import VERSION
-from .. import began, collective_log, sight, started_monitor
+from .. import collective_log, sight, started_monitor
+from ..first_words import MANY_RANKS, hello
+from ..going_on import GoingOn
 from ..lines import Lines
 from ..link import Link
 from ..place import Place
 from .failing import summary, whole
-from .settings import MANY_RANKS, settings
+from .settings import settings
 from .variables import monitors_python
 
 INTERRUPTED = 128 + signal.SIGINT  # exit status
-PULSE_EVERY = 1.0  # seconds between two words of a training that goes on
 
 
 class Voice:
@@ -37,15 +36,15 @@ class Voice:
         self.lines.say(f"hangbisect {VERSION} watches, Python {sys.version.split()[0]}")
         for sentence in place.contradictions:
             self.lines.say(f"Contradiction: {sentence}")
-        self.link = Link(place, hello(place, is_certain, instead_of), self.lines.say)
+        # `plain`: the number is not known from anything.
+        more = {"own": True, "plain": not is_certain, "instead_of": instead_of}
+        self.link = Link(place, hello(place, **more), self.lines.say)
         self.link.leaving(None)
         self.link.ends_quietly = True
         self.link.python = monitors_python()
         self.lines.told = lambda text: self.link.tell("line", text=text)
         self.log: collective_log.CollectiveLog | None = None
-        self._environ: dict[str, str] = {}
-        self._environ_before: dict[str, str] = {}
-        self._pulsed = 0.0
+        self._going_on = GoingOn(self.link)
         self._timer: sight.StackTimer | None = None
         self._stall = 0.0
         self._open()
@@ -66,7 +65,7 @@ class Voice:
 
     def before_step(self) -> None:
         """A step begins: tell what changed in the environment; stacks, if it lasts too long."""
-        self._tell_environment()
+        self._going_on.environment()
         self.link.listen()
         if self._timer is None and self.link.welcome.get("stacks_file"):
             self._timer = sight.StackTimer(self.link.welcome["stacks_file"])
@@ -85,10 +84,7 @@ class Voice:
 
     def pulse(self, step: int) -> None:
         """Tell the watch that training goes on."""
-        now = time.monotonic()
-        if now - self._pulsed >= PULSE_EVERY:
-            self._pulsed = now
-            self.link.tell("pulse", step=step)
+        self._going_on.pulse(step)
 
     def failed(self, error: BaseException) -> None:
         """Nobody caught it: say so, and how it ends."""
@@ -112,40 +108,3 @@ class Voice:
         if self.log is not None:
             self.log.uninstall()
         self.link.close()
-
-    def _tell_environment(self) -> None:
-        # /proc/PID/environ never shows what a program sets in itself (measured).
-        everything = dict(os.environ)
-        if everything == self._environ_before:
-            return
-        self._environ_before = everything
-        from ..environment import relevant
-
-        now = relevant(everything)
-        changed = {name: value for name, value in now.items() if self._environ.get(name) != value}
-        if changed:
-            self.link.tell("environ", changed=changed)
-        self._environ = now
-
-
-def hello(place: Place, is_certain: bool, instead_of: int | None) -> dict[str, Any]:
-    """Return the first message: what commands/walk.py says, and that the script is the user's own.
-
-    `plain`: the number is not known from anything; `instead_of`: the rank it said it was before.
-    """
-    from ..environment import relevant
-
-    return {
-        **asdict(place),
-        "own": True,
-        "plain": not is_certain,
-        "instead_of": instead_of,
-        "pid": os.getpid(),
-        "began": began.MONOTONIC,
-        "wall": began.WALL,
-        "error_file": os.environ.get("TORCHELASTIC_ERROR_FILE"),
-        "max_restarts": int(os.environ.get("TORCHELASTIC_MAX_RESTARTS") or 0),
-        "environment": relevant(os.environ),
-        "python": sys.version.split()[0],
-        "executable": sys.executable,
-    }

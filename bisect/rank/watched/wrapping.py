@@ -14,10 +14,9 @@ from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import Any
 
-from ..torch_functions import Undo
+from ..torch_functions import C10D, Undo
 from ..torch_functions import replace as replace_torchs
 from ..tracebacks import without_our_frame
-from .row import Row
 
 Function = Callable[..., Any]
 # Called with the arguments of a call; returns what is to be called when it is over, with what it
@@ -28,30 +27,36 @@ Begin = Callable[[tuple[Any, ...], dict[str, Any]], "Callable[[BaseException | N
 HIDDEN = "<frozen importlib._bootstrap> hangbisect"
 
 
-def put_around(module: ModuleType, row: Row, begin: Begin) -> Undo | None:
-    """Put begin() and what it returns around the call of `row`, which `module` defines; return what
-    puts the call back. None where this version of the library has no such call.
+def put_around(module: ModuleType, attribute: str, begin: Begin) -> Undo | None:
+    """Put begin() and what it returns around a call that `module` defines; return as put() does."""
+    return put(module, attribute, functools.partial(around, begin=begin))
+
+
+def put(module: ModuleType, attribute: str, made: Callable[[Function], Function]) -> Undo | None:
+    """Put made(function) in the place of the function, or the method of a class, that `module`
+    defines as `attribute` (dotted); return what puts it back. None where this version of the
+    library has no such function.
     """
-    if row.of_torchs_groups:
-        if not hasattr(module, row.attribute):
+    if module.__name__ == C10D:
+        if not hasattr(module, attribute):
             return None
-        return replace_torchs(module, row.attribute, lambda f, depth: around(f, begin))
-    *owners, name = row.attribute.split(".")
+        return replace_torchs(module, attribute, lambda function, depth: made(function))
+    *owners, name = attribute.split(".")
     owner: Any = module
     for one in owners:
         owner = getattr(owner, one, None)
     found = vars(owner).get(name) if owner is not None else None
     if found is None:
         return None
-    replacement = _like(found, begin)
+    replacement = _like(found, made)
     return None if replacement is None else _set(owner, name, found, replacement)
 
 
-def _like(found: Any, begin: Begin) -> Any:
+def _like(found: Any, made: Callable[[Function], Function]) -> Any:
     """Return what stands in for a function, class method or static method; None for others."""
     if isinstance(found, classmethod | staticmethod):
-        return type(found)(around(found.__func__, begin))
-    return around(found, begin) if callable(found) and not isinstance(found, type) else None
+        return type(found)(made(found.__func__))
+    return made(found) if callable(found) and not isinstance(found, type) else None
 
 
 def _set(owner: Any, name: str, found: Any, replacement: Any) -> Undo:
@@ -98,7 +103,12 @@ def around(function: Function, begin: Begin) -> Function:
             end(None)
         return result
 
-    wrapper: Any = functools.wraps(function)(_hidden(step))
+    return in_place_of(function, step)
+
+
+def in_place_of(function: Function, stand_in: Function) -> Function:
+    """Return `stand_in` with the looks of `function`, whose place it takes."""
+    wrapper: Any = functools.wraps(function)(_hidden(stand_in))
     wrapper._torchdynamo_disable = True  # as torch.compiler.disable does: nothing of us is compiled
     return wrapper  # type: ignore[no-any-return]  # a function, whatever else
 

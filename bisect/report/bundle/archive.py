@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import os
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...errors import HangbisectError, UsageError
-from ...evidence.aside import within
+from ...errors import UsageError
+from ..in_place import in_time, put_in_place
 
-WRITE_LIMIT = 20.0  # seconds: it may be a disk that hangs
+_HINT = "Name another file: --output FILE"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first that a .zip can name: the time of making says nothing
 _READABLE = 0o644 << 16
 _MANIFEST = "manifest.json"
@@ -38,35 +36,15 @@ def write(path: Path, data: bytes) -> bool:
 
     Raises UsageError if something else is there, HangbisectError if it cannot be written.
     """
-    try:
-        return within(WRITE_LIMIT, lambda: _write(path, data))
-    except TimeoutError:
-        raise HangbisectError(f"{path} could not be written within {WRITE_LIMIT:.0f} s") from None
-    except OSError as error:
-        raise HangbisectError(
-            f"{path} cannot be written: {error.strerror}", "Name another file: --output FILE"
-        ) from None
 
+    def replace() -> bool:
+        is_there = os.path.lexists(path)
+        if is_there and not _is_ours(path):
+            raise UsageError(f"{path} is there already, and no bundle of ours", _HINT)
+        put_in_place(path, data)
+        return is_there
 
-def _write(path: Path, data: bytes) -> bool:
-    is_there = os.path.lexists(path)
-    if is_there and not _is_ours(path):
-        raise UsageError(
-            f"{path} is there already, and no bundle of ours", "Name another file: --output FILE"
-        )
-    descriptor, aside = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(data)
-        mask = os.umask(0o077)  # it can only be read by setting it
-        os.umask(mask)
-        os.chmod(aside, 0o666 & ~mask)
-        os.replace(aside, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(aside)
-        raise
-    return is_there
+    return in_time(path, replace, _HINT)
 
 
 def _is_ours(path: Path) -> bool:

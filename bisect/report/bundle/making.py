@@ -10,10 +10,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ...version import VERSION
-from ..issue.masked import Masked
-from ..kept.redacted import redacted
 from ..kept.run import KeptRun, read
-from ..making import Kept, hang_of, texts
+from ..making import material, texts
 from ..redaction import Redactor, redactor_for
 from .allowed import REPORTS, Form
 from .archive import write, zipped
@@ -109,11 +107,7 @@ def _kept_files(sources: Sequence[Source], redactor: Redactor) -> list[File]:
 
 
 def _reports(run: KeptRun, redactor: Redactor, trouble: list[str]) -> Iterator[File]:
-    hang = hang_of(run)
-    clean = redacted(run, redactor)
-    clean_hang = redacted(hang, redactor) if hang is not None else None
-    masked = Masked(redactor.secrets, dict(redactor.counts))
-    kept = Kept(clean, clean_hang, redactor, masked, reported=False)
+    kept = material(run, redactor, reported=False)
     for name, text in texts(kept, trouble).items():
         text = harmless(text)
         yield File(name, REPORTS[name], Form.JSON, text, len(text.encode("utf-8", "replace")))

@@ -7,9 +7,9 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from ..kept.run import KeptRun
+from ..kept.told import said
 from .found import Difference
 from .settings import differing
-from .told import said
 
 # They change only how a run is told, and where.
 _OF_TELLING = ("--run-dir", "--json", "--plain", "--every-rank")

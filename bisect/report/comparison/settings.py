@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from ...rank.masking import MASK
 from ..kept.run import KeptRun
+from ..kept.told import ByRank, at_the_start, machines, said, variables, versions
 from .found import Difference, Topic
 from .noise import is_of_a_start, same_value
-from .told import ByRank, at_the_start, machines, said, variables, versions
 
 _Named = Mapping[str, ByRank]
 _OF_PYTHON = ("python", "executable")

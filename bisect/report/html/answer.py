@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
-from ...facts import Cause, JobFacts, Outcome, RankFacts, Verdict
+from ...facts import Cause, Outcome, RankFacts, Verdict
+from ..again import lines_again
 from ..people_lines import LABEL
-from ..terminal import verdict_lines
 from ..well import well_lines
 from ..words import cause_page, counted, seconds
 
-_PACKAGE = str(Path(__file__).resolve().parents[2])
 _WORDS: dict[Outcome, str] = {
     "ok": "OK",
     "hang": "Hang",
@@ -129,35 +127,15 @@ def _facts(verdict: Verdict, ranks: Sequence[RankFacts], folder: str) -> list[Fa
     if verdict.outcome == "ok":
         first, *more = well_lines(verdict, (), "", "", own=True)
         return [Fact("In short", (first, *(line.strip() for line in more)))]
-    known = replace(verdict, command=verdict.command or ("python",))
-    job = JobFacts(
-        ended="still",
-        pipeline=verdict.pipeline,
-        command=known.command,
-        attempt=verdict.attempt,
-        world_size=verdict.world_size,
-        local_ranks=(),
-        table=(),
-        now=0.0,
-        started=0.0,
-        package=_PACKAGE,
-        still=verdict.seconds.still,
-    )
-    whom = ranks or [
-        RankFacts(one.rank, pid=one.pid, host=one.host, last_line=one.last_line)
-        for one in verdict.where
-    ]
-    lines = verdict_lines(known, job, whom, run_dir=folder, state="")[1:]
     found: list[tuple[str, list[str]]] = []
-    for line in lines:
+    for line in lines_again(verdict, folder, ranks=ranks)[1:]:
         label, text = line[:LABEL].strip(), line[LABEL:].strip()
         if label or not found:
             found.append((label, [text]))
         else:
             found[-1][1].append(text)
-    unknown = () if verdict.command else ("prove it",)
     return [
         Fact(_LABELS.get(label, label), tuple(texts))
         for label, texts in found
-        if label not in (*_ELSEWHERE, *unknown)
+        if label not in _ELSEWHERE
     ]

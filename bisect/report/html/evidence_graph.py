@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ...facts import Verdict
+from ..kept.fields import objects, text, whole
 from ..kept.run import KeptRun
 from .alike import Knot, Wait
 
@@ -18,11 +19,11 @@ def graph_of(run: KeptRun, verdict: Verdict) -> tuple[list[Knot], list[Wait]]:
     waits: dict[tuple[str, str], Wait] = {}
     for part in run.everywhere:
         graph = (part.evidence or {}).get("graph")
-        for one in _objects(graph, "nodes"):
+        for one in objects(graph, "nodes"):
             if knot := _knot(one):
                 knots.setdefault(knot.name, knot)
-        for one in _objects(graph, "edges"):
-            wait = Wait(*(_text(one, name) for name in ("source", "target", "kind", "evidence")))
+        for one in objects(graph, "edges"):
+            wait = Wait(*(text(one, name) for name in ("source", "target", "kind", "evidence")))
             waits.setdefault((wait.source, wait.target), wait)
     if not waits:
         for edge in verdict.chain:
@@ -42,21 +43,8 @@ def _is_there(wait: Wait, knots: Mapping[str, Knot], waits: Mapping[tuple[str, s
     return meets and (wait.target, wait.source) in waits
 
 
-def _objects(graph: Any, name: str) -> Iterator[Mapping[str, Any]]:
-    found = graph.get(name) if isinstance(graph, dict) else None
-    if isinstance(found, list):
-        yield from (one for one in found if isinstance(one, dict))
-
-
 def _knot(data: Mapping[str, Any]) -> Knot | None:
-    name, rank = _text(data, "name"), data.get("rank")
-    known = isinstance(rank, int) and not isinstance(rank, bool)
-    return Knot(name, _text(data, "kind"), _text(data, "says"), rank if known else None)
-
-
-def _text(data: Mapping[str, Any], name: str) -> str:
-    value = data.get(name)
-    return value if isinstance(value, str) else ""
+    return Knot(text(data, "name"), text(data, "kind"), text(data, "says"), whole(data, "rank"))
 
 
 def _by_name(name: str) -> tuple[str, str, int | None]:

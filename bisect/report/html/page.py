@@ -34,14 +34,13 @@ def html_page(run: KeptRun, redactor: Redactor, *, reported: bool = True) -> str
     """
     shown = Shown(redactor)
     parts = _run(run, shown) if run.kind == "run" else _trials(run, shown, reported)
-    return rendered(shown, folder=run.folder.name, missing=run.missing, **parts)
+    return rendered(shown, kind=run.kind, folder=run.folder.name, missing=run.missing, **parts)
 
 
 def _trials(run: KeptRun, shown: Shown, reported: bool) -> dict[str, Any]:
     return {
         "answer": trials_answer(run),
         "trials": trial_rows(run, shown, reported),
-        "kind": run.kind,
     }
 
 
@@ -58,5 +57,4 @@ def _run(run: KeptRun, shown: Shown) -> dict[str, Any]:
         "topics": differing(differences(run), shown),
         "ranks": len(ranks) or verdict.world_size,
         "looks": looks_part(ranks, verdict, shown),
-        "kind": run.kind,
     }

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...diagnosis.frames import worded
-from ...diagnosis.roles import is_idle, role_of
+from ...diagnosis.roles import is_idle
 from ...diagnosis.tree import Branch, Stack, merge
 from ...diagnosis.view import Seen, seen
 from ...facts import Frame, RankFacts, Verdict
-from ..tree import instead_of_a_stack
+from ..tree import instead_of_a_stack, role_by, without_starters
 from ..words import counted, of_ranks
 from .shown import Shown
 
@@ -94,7 +94,7 @@ def _children(ranks: Sequence[RankFacts], growing: _Growing) -> Iterator[Tree]:
             view = seen(looks)
             if view is None:
                 continue
-            role = role_of(next((look for look in reversed(looks) if look.threads), looks[-1]))
+            role = role_by(looks)
             stacks.setdefault(role, [])
             if view.frames:
                 stacks[role].append((one.rank, view.frames))
@@ -163,9 +163,7 @@ class _Growing:
 
     def _stack(self, frames: Sequence[Frame]) -> Stack:
         """Return frames outermost first, without the native ones that started Python."""
-        python = [i for i, frame in enumerate(frames) if not frame.native]
-        inside = frames[: python[-1] + 1] if python else frames
-        return tuple(self._key(frame) for frame in reversed(inside))
+        return tuple(self._key(frame) for frame in reversed(without_starters(frames)))
 
     def _key(self, frame: Frame) -> str:
         words = worded(frame)

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..kept.fields import objects, text
 from ..kept.run import KeptRun
 from ..words import counted, seconds
 from .answer import Answer, Fact
@@ -26,20 +27,20 @@ def trials_answer(run: KeptRun) -> Answer:
 
 def _isolation(run: KeptRun) -> Answer:
     said = run.answer
-    outcome = _text(said.get("outcome"))
+    outcome = text(said, "outcome")
     word, title = _FOUND.get(outcome, ("Isolation", "without an answer"))
-    changes = [f"{_text(c.get('toggle'))}={_text(c.get('value'))}" for c in _all(said, "changes")]
+    changes = [f"{text(c, 'toggle')}={text(c, 'value')}" for c in objects(said, "changes")]
     if outcome == "isolated" and changes:
         title = f"it does not hang with {' and '.join(changes)}"
     facts = [
-        *_fact("Why", _text(said.get("why"))),
-        *_fact("Change", *(_change(change) for change in _all(said, "changes"))),
-        *_fact("Use", _text(said.get("paste"))),
+        *_fact("Why", text(said, "why")),
+        *_fact("Change", *(_change(change) for change in objects(said, "changes"))),
+        *_fact("Use", text(said, "paste")),
         *_fact("With it", _count(said.get("with_it"))),
         *_fact("Without", _count(said.get("without"))),
         *_fact("Chance", _chance(said.get("p_value"))),
         *_fact("Not it", *_texts(said.get("not_it"))),
-        *_fact("Next", _text(said.get("next"))),
+        *_fact("Next", text(said, "next")),
     ]
     return Answer(
         outcome="ok" if outcome == "no_hang" else outcome.replace("_", "-") or "unknown",
@@ -54,7 +55,7 @@ def _isolation(run: KeptRun) -> Answer:
 def _matrix(run: KeptRun) -> Answer:
     results = [trial.result or "not run" for trial in run.trials]
     counts = [f"{results.count(result)} {result}" for result in dict.fromkeys(results)]
-    scenario, title = _text(run.answer.get("scenario")), _text(run.answer.get("title"))
+    scenario, title = text(run.answer, "scenario"), text(run.answer, "title")
     facts = [*_fact("Examines", title), *_fact("Scenario", scenario)]
     return Answer(
         outcome="hang" if "hang" in results else "ok" if set(results) <= {"ok"} else "crash",
@@ -80,10 +81,10 @@ def _fact(label: str, *lines: str) -> Iterator[Fact]:
 
 
 def _change(change: Mapping[str, Any]) -> str:
-    before, value = _text(change.get("before")), _text(change.get("value"))
-    costs = _text(change.get("cost"))
-    text = f"{_text(change.get('toggle'))}: {f'{before} -> ' if before else ''}{value}"
-    return f"{text} (costs: {costs})" if costs else text
+    before, value = text(change, "before"), text(change, "value")
+    costs = text(change, "cost")
+    told = f"{text(change, 'toggle')}: {f'{before} -> ' if before else ''}{value}"
+    return f"{told} (costs: {costs})" if costs else told
 
 
 def _count(found: Any) -> str:
@@ -98,14 +99,5 @@ def _chance(p_value: Any) -> str:
     return f"p = {float(p_value):.2g}, of as large a difference, were there none"
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
 def _texts(values: Any) -> list[str]:
     return [one for one in values if isinstance(one, str)] if isinstance(values, list) else []
-
-
-def _all(said: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    found = said.get(name)
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

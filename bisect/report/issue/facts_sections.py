@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..kept.differences import Difference, differences
+from ..kept.fields import objects
 from ..kept.run import KeptRun
 from ..words import brief, counted
 from .length import Section
@@ -30,9 +31,8 @@ def _machine(run: KeptRun) -> list[str]:
         told.append(counted(environment["processors"], "core"))
     if run.world_size:
         told.append(counted(run.world_size, "rank"))
-    machine: Any = (run.evidence or {}).get("machine")
-    gpus: Any = machine.get("gpus") if isinstance(machine, dict) else ()
-    names = [str(gpu.get("name")) for gpu in gpus or () if isinstance(gpu, dict)]
+    machine = (run.evidence or {}).get("machine")
+    names = [str(gpu.get("name")) for gpu in objects(machine, "gpus")]
     told += [f"{names.count(name)} × {code(name, 60)}" for name in dict.fromkeys(names[:64])]  # noqa: RUF001  # a sign that is read at once
     return told
 

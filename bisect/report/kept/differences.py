@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from .event_lines import is_rank
-from .rows import Event, text
+from .fields import objects, text, whole
+from .rows import Event
 from .run import KeptRun
+from .told import said, variables
 
 Topic = Literal["environment", "versions", "python", "host", "gpu"]
 _NUMBER = re.compile(r"([0-9]+)")
@@ -43,9 +45,9 @@ def differences(run: KeptRun) -> tuple[Difference, ...]:
     found = [
         *_of("host", {"host": _hosts(run)}),
         *_of("versions", _versions(run)),
-        *_of("python", {name: _said(run, name) for name in ("python", "executable")}),
+        *_of("python", said(run, ("python", "executable"))),
         *_of("gpu", {"GPU": _gpus(run)}),
-        *_of("environment", _variables(run), places),
+        *_of("environment", variables(run), places),
     ]
     return tuple(found)
 
@@ -97,10 +99,6 @@ def _hellos(run: KeptRun) -> dict[int, Event]:
     return {event["rank"]: event for event in events if event["t"] == "hello" and "rank" in event}
 
 
-def _said(run: KeptRun, name: str) -> dict[int, str]:
-    return {rank: said for rank, one in _hellos(run).items() if (said := text(one, name))}
-
-
 def _places(run: KeptRun) -> dict[int, _Place]:
     told = [one for one in _looked_at(run) if is_rank(one.get("rank"))]
     return {
@@ -110,22 +108,19 @@ def _places(run: KeptRun) -> dict[int, _Place]:
 
 
 def _number(one: Mapping[str, Any], name: str) -> int:
-    value = one.get(name)
-    return int(value) if value is not None and is_rank(value) else -1
+    value = whole(one, name)
+    return -1 if value is None else value
 
 
 def _looked_at(run: KeptRun) -> list[Mapping[str, Any]]:
-    """Return the ranks of evidence.json that are objects."""
-    found: list[Mapping[str, Any]] = []
-    for part in run.everywhere:
-        ranks = (part.evidence or {}).get("ranks")
-        found += [one for one in ranks if isinstance(one, dict)] if isinstance(ranks, list) else []
-    return found
+    """Return the ranks of evidence.json."""
+    return [one for part in run.everywhere for one in objects(part.evidence, "ranks")]
 
 
 def _hosts(run: KeptRun) -> dict[int, str]:
     looked = {one["rank"]: text(one, "host") for one in _looked_at(run) if is_rank(one.get("rank"))}
-    return {rank: host for rank, host in {**looked, **_said(run, "host")}.items() if host}
+    told = {**looked, **said(run, ("host",)).get("host", {})}
+    return {rank: host for rank, host in told.items() if host}
 
 
 def _ranks_of(part: KeptRun) -> list[int]:
@@ -141,8 +136,8 @@ def _versions(run: KeptRun) -> dict[str, dict[int, str]]:
         for name, version in (part.environment or {}).get("versions", {}).items():
             found.setdefault(name, {}).update(dict.fromkeys(ranks, version))
         for event in part.events:
-            if event["t"] == "import" and "rank" in event and (said := text(event, "version")):
-                found.setdefault(text(event, "module"), {})[event["rank"]] = said
+            if event["t"] == "import" and "rank" in event and (own := text(event, "version")):
+                found.setdefault(text(event, "module"), {})[event["rank"]] = own
     return found
 
 
@@ -151,7 +146,7 @@ def _gpus(run: KeptRun) -> dict[int, str]:
     found = {}
     for part in run.everywhere:
         kinds = dict(_gpu_by_pid(part))
-        for one in _looked_at(replace(part, nodes=())):
+        for one in objects(part.evidence, "ranks"):
             rank, pid = one.get("rank"), one.get("pid")
             if is_rank(rank) and is_rank(pid) and kinds.get(pid):
                 found[rank] = kinds[pid]
@@ -159,20 +154,8 @@ def _gpus(run: KeptRun) -> dict[int, str]:
 
 
 def _gpu_by_pid(part: KeptRun) -> Iterable[tuple[int, str]]:
-    machine = (part.evidence or {}).get("machine")
-    gpus = machine.get("gpus") if isinstance(machine, dict) else None
-    for gpu in gpus if isinstance(gpus, list) else ():
-        pids = gpu.get("pids") if isinstance(gpu, dict) else None
+    for gpu in objects((part.evidence or {}).get("machine"), "gpus"):
+        pids = gpu.get("pids")
         for pid in pids if isinstance(pids, list) else ():
             if is_rank(pid):
                 yield pid, text(gpu, "name")
-
-
-def _variables(run: KeptRun) -> dict[str, dict[int, str]]:
-    """Return the variables that matter by name and rank; "" where a rank has none of that name."""
-    by_rank: dict[int, Mapping[str, str]] = {}
-    for part in run.everywhere:
-        ranks = (part.environment or {}).get("ranks", {})
-        by_rank.update({int(rank): variables for rank, variables in ranks.items()})
-    names = {name for variables in by_rank.values() for name in variables}
-    return {name: {rank: them.get(name, "") for rank, them in by_rank.items()} for name in names}

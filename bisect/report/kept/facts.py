@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...facts import RankFacts
+from .fields import objects
 from .readers import reader
 from .run import KeptRun
 
@@ -14,13 +15,9 @@ def rank_facts(run: KeptRun) -> tuple[RankFacts, ...]:
     """Return what was known of each rank of all nodes when the verdict was made, by rank; without
     those of which the file says what cannot be.
     """
-    found = [one for part in run.everywhere for data in _ranks(part) if (one := _facts(data))]
+    told = [data for part in run.everywhere for data in objects(part.evidence, "ranks")]
+    found = [one for data in told if (one := _facts(data))]
     return tuple(sorted(found, key=lambda one: one.rank))
-
-
-def _ranks(part: KeptRun) -> list[Any]:
-    ranks = (part.evidence or {}).get("ranks")
-    return ranks if isinstance(ranks, list) else []
 
 
 def _facts(data: Any) -> RankFacts | None:

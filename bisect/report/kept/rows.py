@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .event_lines import is_number, is_rank
+from .fields import text, whole
 from .span import Kind, Row, Span
 
 Event = Mapping[str, Any]
@@ -193,18 +194,6 @@ def _inside(rank: _Rank, one: _Open, at: float) -> Span:
 
 def _key(event: Event) -> tuple[object, ...]:
     return (str(event.get("step")), str(event.get("k")))
-
-
-def text(event: Event, name: str) -> str:
-    """Return a field of an event that is a text, "" if it is none."""
-    value = event.get(name)
-    return value if isinstance(value, str) else ""
-
-
-def whole(event: Event, name: str) -> int | None:
-    """Return a field of an event that is a small whole number, None if it is none."""
-    value = event.get(name)
-    return value if is_rank(value) else None
 
 
 def numbers_of(events: Iterable[Event]) -> dict[str, int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,7 +82,7 @@ def _as(shape: Any, value: Any, path: str, wrong: list[str]) -> tuple[bool, Any]
         fits = isinstance(value, str) and value in shape.words
         return fits, value if fits else shape.words[0]
     if isinstance(shape, ByName):
-        return _mapping(lambda _: shape.shape, value, path, wrong)
+        return _mapping(shape.shape, value, path, wrong)
     if isinstance(shape, list):
         return _list(shape[0], value, path, wrong)
     if isinstance(shape, dict):
@@ -114,14 +113,12 @@ def _list(shape: Any, value: Any, path: str, wrong: list[str]) -> tuple[bool, An
     return True, found
 
 
-def _mapping(
-    shape: Callable[[str], Any], value: Any, path: str, wrong: list[str]
-) -> tuple[bool, Any]:
+def _mapping(shape: Any, value: Any, path: str, wrong: list[str]) -> tuple[bool, Any]:
     if not isinstance(value, dict):
         return False, {}
     found = {}
     for name, one in value.items():
-        fits, made = _as(shape(name), one, f"{path}{name[:80]}.", wrong)
+        fits, made = _as(shape, one, f"{path}{name[:80]}.", wrong)
         if fits:
             found[name[:LONGEST]] = made
         else:

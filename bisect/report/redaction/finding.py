@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from ...rank.secret_shapes import shapes_in
 from .assigned import assigned_in
 from .headers import headers_in, urls_in
+from .marks import kind_in
 from .span import Span
 
 # AWS's secret key has no mark of its own: 40 characters of base64 near the key that it belongs to.
@@ -46,7 +47,7 @@ def _known_in(text: str, known: Mapping[str, str]) -> Iterator[Span]:
     for value, mark in known.items():
         at = text.find(value)
         while at >= 0:
-            yield Span(at, at + len(value), mark[1:].rpartition(" ")[0])
+            yield Span(at, at + len(value), kind_in(mark))
             at = text.find(value, at + len(value))
     if known and ("..." in text or "…" in text):
         for found in _CUT.finditer(text):

@@ -15,6 +15,11 @@ _MOST = 500  # values that are looked for: each is, in every text
 _WORD = re.compile(r"[A-Za-z]{1,11}|[0-9]{1,7}")
 
 
+def kind_in(mark: str) -> str:
+    """Return the kind of secret that a mark tells."""
+    return mark[1:].rpartition(" ")[0]
+
+
 class Marks:
     """The secrets that were met, each with its mark, numbered by kind in the order of meeting."""
 
@@ -35,7 +40,7 @@ class Marks:
 
     def count(self, mark: str) -> None:
         """Count that a mark was put somewhere."""
-        self.counts[mark[1:].rpartition(" ")[0]] += 1
+        self.counts[kind_in(mark)] += 1
 
     def find_again(self, secret: str, kind: str) -> None:
         """Have `secret` found wherever it stands, in URLs and within words too.

@@ -7,10 +7,10 @@ import asyncio
 import json
 import os
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from hangbisect.attach.facts_as_json import to_json
 from hangbisect.attach.node_facts import NodeFacts
 from hangbisect.attach.nodes import kubernetes, options, slurm, ssh
 from hangbisect.attach.nodes.asking import ask, parse
@@ -49,8 +49,8 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     """Put a shell script in the place of a program; what it is called with goes to `calls`."""
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "fact0").write_text(json.dumps(to_json(facts(0, REDUCES))))
-    (tmp_path / "fact1").write_text(json.dumps(to_json(facts(1, SLEEPS))))
+    (tmp_path / "fact0").write_text(json.dumps(asdict(facts(0, REDUCES))))
+    (tmp_path / "fact1").write_text(json.dumps(asdict(facts(1, SLEEPS))))
 
     def put(name: str, script: str) -> None:
         file = tmp_path / name
@@ -146,7 +146,7 @@ def test_of_a_rank_without_a_stack_it_is_said_what_there_is(
     stand_in: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stand_in("ssh", 'case "$*" in *" a "*) cat fact0;; *) cat fact1;; esac')
-    Path("fact1").write_text(json.dumps(to_json(facts(1, ()))))
+    Path("fact1").write_text(json.dumps(asdict(facts(1, ()))))
     assert attach.run(["--hosts", "a,b"]) == 3
     told = capsys.readouterr().out
     assert "rank 1   pid 7   call: not readable" in told

@@ -12,7 +12,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hangbisect.rank.watched.row import Row
 from hangbisect.rank.watched.wrapping import put_around
 
 LIBRARY = '''
@@ -61,13 +60,9 @@ class Calls:
         return self.ended.append
 
 
-def row(attribute: str) -> Row:
-    return Row("lib.call", f"lib_here.inner:{attribute}", "step", "Done", "model", None)
-
-
 def test_a_function_is_the_same_to_whoever_looks(library: Any) -> None:
     before, calls = library.load, Calls()
-    assert put_around(library, row("load"), calls.begin) is not None
+    assert put_around(library, "load", calls.begin) is not None
     assert library.load("x") == ("x", True)
     assert (calls.begun, calls.ended) == ([("x",)], [None])
     assert inspect.signature(library.load) == inspect.signature(before)
@@ -79,7 +74,7 @@ def test_a_function_is_the_same_to_whoever_looks(library: Any) -> None:
 def test_everything_is_put_back(library: Any) -> None:
     before = dict(vars(library)), dict(vars(library.Model))
     undone = [
-        put_around(library, row(name), Calls().begin)
+        put_around(library, name, Calls().begin)
         for name in ("load", "Model.__init__", "Model.make", "Model.probe")
     ]
     sys.modules["lib_here"].load = library.load  # type: ignore[attr-defined]  # as packages do
@@ -93,7 +88,7 @@ def test_everything_is_put_back(library: Any) -> None:
 def test_methods_keep_their_kind_and_subclasses_their_classes(library: Any) -> None:
     calls = Calls()
     for name in ("Model.__init__", "Model.make", "Model.probe"):
-        assert put_around(library, row(name), calls.begin) is not None
+        assert put_around(library, name, calls.begin) is not None
     small = library.Small()
     assert isinstance(small, library.Model)
     assert type(library.Model.make(3)) is library.Model
@@ -103,9 +98,9 @@ def test_methods_keep_their_kind_and_subclasses_their_classes(library: Any) -> N
 
 
 def test_what_another_version_does_not_have_is_left(library: Any) -> None:
-    assert put_around(library, row("save"), Calls().begin) is None
-    assert put_around(library, row("Other.make"), Calls().begin) is None
-    assert put_around(library, row("Small.make"), Calls().begin) is None  # inherited
+    assert put_around(library, "save", Calls().begin) is None
+    assert put_around(library, "Other.make", Calls().begin) is None
+    assert put_around(library, "Small.make", Calls().begin) is None  # inherited
 
 
 def test_an_error_goes_through_as_if_nobody_had_been_in_between(library: Any) -> None:
@@ -117,13 +112,13 @@ def test_an_error_goes_through_as_if_nobody_had_been_in_between(library: Any) ->
         return []
 
     plain, calls = frames(), Calls()
-    put_around(library, row("load"), calls.begin)
+    put_around(library, "load", calls.begin)
     assert frames() == plain
     assert isinstance(calls.ended[0], ValueError)
 
 
 def test_a_warning_leads_to_the_line_of_the_script(library: Any) -> None:
-    put_around(library, row("load"), Calls().begin)
+    put_around(library, "load", Calls().begin)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         library.load("odd")

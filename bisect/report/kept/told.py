@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..kept.rows import text
-from ..kept.run import KeptRun
+from .fields import text
+from .run import KeptRun
 
 ByRank = Mapping[int, str]
 

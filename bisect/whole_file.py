@@ -6,9 +6,9 @@ import contextlib
 import os
 
 
-def write_whole(path: str, data: bytes) -> None:
+def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
     """Write a file aside and rename it. Raises OSError, and leaves nothing behind then."""
-    aside = f"{path}.{os.getpid()}.part"
+    aside = f"{os.fspath(path)}.{os.getpid()}.part"
     try:
         with open(aside, "wb") as file:
             file.write(data)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import pytest
-from hangbisect.attach.facts_as_json import from_json, to_json
 from hangbisect.attach.judging import judge
 from hangbisect.attach.node_facts import NodeFacts
 from hangbisect.facts import RankFacts, Socket
+from hangbisect.report.kept.readers import reader
 
 from .test_words import BARRIER, SLEEP, node, rank
 
 
 def there_and_back(facts: NodeFacts) -> NodeFacts:
-    return from_json(NodeFacts, json.loads(json.dumps(to_json(facts))))
+    found: NodeFacts = reader(NodeFacts)(json.loads(json.dumps(asdict(facts))))
+    return found
 
 
 def test_what_one_machine_tells_is_the_same_elsewhere() -> None:
@@ -26,7 +28,7 @@ def test_what_one_machine_tells_is_the_same_elsewhere() -> None:
 
 
 def test_what_is_not_there_has_its_default_and_what_is_not_known_is_left_out() -> None:
-    made = from_json(RankFacts, {"rank": 3, "from_a_later_version": 1})
+    made = reader(RankFacts)({"rank": 3, "from_a_later_version": 1})
     assert made == RankFacts(3)
 
 
@@ -42,4 +44,4 @@ def test_what_is_not_there_has_its_default_and_what_is_not_known_is_left_out() -
 )
 def test_what_is_no_fact_is_refused(kind: type, data: object) -> None:
     with pytest.raises((TypeError, ValueError)):
-        from_json(kind, data)  # type: ignore[arg-type]
+        reader(kind)(data)
