@@ -19,7 +19,11 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).resolve().parent
-_FURTHER = ("generation", "finetuning")  # pipelines beside startup: each has a page of its own
+_FURTHER = (
+    "generation",
+    "finetuning",
+    "replay",
+)  # pipelines beside startup: each has a page of its own
 PAGES = tuple(
     DOCS / "reference" / name
     for name in (

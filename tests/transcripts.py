@@ -12,7 +12,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 def block(page: str, begins: str) -> list[str]:
     """Return the lines of the block of code in a page that begins so."""
     text = (DOCS / page).read_text(encoding="utf-8")
-    blocks: list[str] = re.findall(r"^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    blocks: list[str] = re.findall(r"^```\w*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     (found,) = [one for one in blocks if one.startswith(begins)]
     return found.splitlines()
 

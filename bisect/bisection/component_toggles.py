@@ -69,7 +69,7 @@ HUB = (
         cost="offline: what is loaded must be in the cache",
         help="who asks the Hugging Face hub: every rank at once; rank 0 first, the others from "
         "its cache; nobody (HF_HUB_OFFLINE)",
-        pipelines=("startup", "generation", "finetuning"),
+        pipelines=("startup", "generation", "finetuning", "replay"),
         environment=(("offline", "HF_HUB_OFFLINE", "1"),),
         needs=("--tokenizer", "--model"),
         told=True,
@@ -163,6 +163,16 @@ DATA = (
         read_how="the function that makes a batch",
         cost="padding is computed too: fewer tokens a second",
         help="whether texts are joined into full rows: ranks get batches of different sizes",
+        pipelines=("startup", "replay"),
+        variants=(
+            Variant(
+                "replay",
+                values=("on", AS_SET, "off"),
+                default=AS_SET,
+                help="whether the samples of an input are packed into one row: they are; as it was "
+                "captured; each has a row of its own, padded. Of inputs as transformers names them",
+            ),
+        ),
         in_code=(("on", "SFTConfig(packing=True)"), ("off", "SFTConfig(packing=False)")),
         told=True,
     ),
@@ -233,6 +243,15 @@ MODEL = (
         cost="attention takes more memory and time",
         help="how attention is computed: torch's fused kernels, or plain matrix products; left to "
         "the model by default",
+        pipelines=("startup", "replay"),
+        variants=(
+            Variant(
+                "replay",
+                values=("flash", "sdpa", "eager"),
+                help="how attention is computed: flash attention, torch's fused kernels, or plain "
+                "matrix products; left to the module by default",
+            ),
+        ),
         in_code=((ANY, "from_pretrained(..., attn_implementation='VALUE')"),),
         told=True,
     ),
@@ -262,6 +281,15 @@ MODEL = (
         read_how="torch.compile, at the first batch",
         cost="steps are slower; the first is faster",
         help="whether the model inside the LightningModule goes through torch.compile",
+        pipelines=("startup", "replay"),
+        variants=(
+            Variant(
+                "replay",
+                values=("deepcompile", "inductor", "eager", "off"),
+                help="how the module is compiled: by DeepSpeed's DeepCompile; by torch.compile and "
+                "inductor; traced by torch.compile and run as it is; not at all",
+            ),
+        ),
         environment=(("off", "TORCHDYNAMO_DISABLE", "1"),),
         told=True,
     ),
@@ -311,7 +339,7 @@ PROBES = (
         read_how="the Trainer's constructor; CUDA_VISIBLE_DEVICES when CUDA starts",
         cost="cpu: no GPU",
         help="what the model runs on",
-        pipelines=("startup", "generation", "finetuning"),
+        pipelines=("startup", "generation", "finetuning", "replay"),
         environment=(("cpu", "CUDA_VISIBLE_DEVICES", ""),),
         gpu=True,
         in_code=(("cpu", "Trainer(accelerator='cpu')"),),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .toggle import Toggle
+from .toggle import AS_SET, Toggle, Variant
 
 _PIPELINES = ("finetuning",)
 
@@ -19,7 +19,15 @@ FINETUNING = (
         cost="fp32: weights, gradients and activations take twice the memory, and more time",
         help="what weights are held and computed in: float16 without a scaler, mixed with one; "
         "bfloat16, mixed; float32",
-        pipelines=_PIPELINES,
+        pipelines=(*_PIPELINES, "replay"),
+        variants=(
+            Variant(
+                "replay",
+                values=("bf16", AS_SET, "fp32"),
+                default=AS_SET,
+                help="what weights and inputs are in: bfloat16; as the module was built; float32",
+            ),
+        ),
     ),
     Toggle(
         name="lora_rank",

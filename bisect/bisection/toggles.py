@@ -14,6 +14,7 @@ from .environment_toggles import NETWORK, THREADS
 from .finetuning_toggles import FINETUNING
 from .generation_toggles import GENERATION
 from .own_toggle import own_toggle as own_toggle
+from .replay_toggles import REPLAY
 from .toggle import AS_SET as AS_SET
 from .toggle import Toggle as Toggle
 
@@ -22,6 +23,7 @@ TOGGLES: tuple[Toggle, ...] = (
     *(*HUB, *DATA, *MODEL),
     *GENERATION,
     *FINETUNING,
+    *REPLAY,
     *(*NETWORK, *THREADS),
     *PROBES,
 )

@@ -61,13 +61,30 @@ def listed(folder: str) -> Listing:
     return Listing(tuple(sorted(found, key=lambda one: one.record.at)), tuple(unreadable))
 
 
+def listed_files(paths: Sequence[str]) -> Listing:
+    """Return these files, in their order."""
+    found: list[Listed] = []
+    unreadable: list[Unreadable] = []
+    for path in paths:
+        try:
+            found.append(_listed(path, {os.path.basename(outputs_beside(path))}))
+        except Unreadable as error:
+            unreadable.append(error)
+    return Listing(tuple(found), tuple(unreadable))
+
+
+def outputs_beside(path: str) -> str:
+    """Return where the outputs of a call lie, of the file of its inputs."""
+    return path.removesuffix(INPUTS) + OUTPUTS
+
+
 def _listed(path: str, outputs: set[str]) -> Listed:
     record = look(path)
     if record.kind != "inputs":
         raise Unreadable(path, "these are outputs, without their inputs")
     outcome = ""
-    beside = path.removesuffix(INPUTS) + OUTPUTS
-    if os.path.basename(beside) in outputs:
+    beside = outputs_beside(path)
+    if os.path.basename(beside) in outputs and os.path.exists(beside):
         raised = look(beside).raised
         outcome = f"raised {raised.partition(':')[0]}" if raised else "returned"
     return Listed(path, record, os.stat(path).st_size, outcome)

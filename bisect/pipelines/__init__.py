@@ -11,7 +11,7 @@ from ..bisection.flags import pipeline_of
 if TYPE_CHECKING:
     from .pipeline import Pipeline
 
-PIPELINES = ("startup", "generation", "finetuning")
+PIPELINES = ("startup", "generation", "finetuning", "replay")
 
 
 def find(name: str) -> Pipeline:

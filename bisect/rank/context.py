@@ -34,6 +34,7 @@ class Context:
         self._link = link
         self._going_on = GoingOn(link)
         self._phase: str | None = None
+        self._call = ""  # the last that the watch was told of
 
     @property
     def run_dir(self) -> str:
@@ -55,16 +56,18 @@ class Context:
         self._lines.aside(text)
         self._link.mention("logged", text=text)
 
-    def about_to(self, call: str, detail: str = "") -> None:
-        """Announce a call that can block, by its dotted public name."""
-        self._link.tell("call", call=call)
-        self.say(f"About to call {call}{detail}...")
+    def about_to(self, call: str, detail: str = "", printed: bool = True) -> None:
+        """Announce a call that can block, by its dotted public name; not `printed`, to the watch
+        alone.
+        """
+        self._announce(call)
+        (self.say if printed else self._lines.told)(f"About to call {call}{detail}...")
 
     def imports(self, module: str) -> Any:
         """Import `module`, announced and timed, and return it."""
         if module in sys.modules:
             return sys.modules[module]
-        self._link.tell("call", call=f"import {module}")
+        self._announce(f"import {module}")
         self.say(f"About to import {module}...")
         began = time.monotonic()
         imported = importlib.import_module(module)
@@ -73,6 +76,11 @@ class Context:
         self._link.tell("import", module=module, seconds=seconds, version=version)
         self.say(f"Imported {module} in {seconds:.2f} s")
         return imported
+
+    def _announce(self, call: str) -> None:
+        if call != self._call:
+            self._call = call
+            self._link.tell("call", call=call)
 
     def phase(self, name: str) -> None:
         """Announce that a phase of this checkpoint begins."""
@@ -119,7 +127,7 @@ class Context:
     def begin(self, step: Checkpoint) -> None:
         """A step begins."""
         self.step = step
-        self._phase = None
+        self._phase, self._call = None, ""
         self.deadline = self.deadline_of(step.name, step.deadline)
         self._link.tell("enter", n=step.number)
         self._going_on.environment()

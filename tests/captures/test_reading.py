@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hangbisect.captures.listing import listed
+from hangbisect.captures.listing import listed, listed_files, outputs_beside
 from hangbisect.captures.reading import Unreadable, load, look
 from hangbisect.captures.record import KEY, Record
 from hangbisect.captures.tree import as_json
@@ -96,3 +96,43 @@ def test_the_others_are_listed_in_the_order_of_their_times(tmp_path: Path) -> No
     named = sorted(Path(str(error).partition(":")[0]).name for error in found.unreadable)
     assert named == ["0.outputs.safetensors", "x.inputs.safetensors"]
     json.dumps([one.as_data() for one in found.captures])
+
+
+def test_files_by_name_are_listed_in_the_order_in_which_they_are_named(tmp_path: Path) -> None:
+    paths = [str(tmp_path / folder / "one.inputs.safetensors") for folder in "abc"]
+    for path, at in zip(paths, (3e8, 1e8, 2e8), strict=True):
+        Path(path).parent.mkdir()
+        Path(path).write_bytes(made(at=at))
+    Path(outputs_beside(paths[1])).write_bytes(made(kind="outputs", tree=None))
+    Path(outputs_beside(paths[2])).write_bytes(
+        made(kind="outputs", tree=None, raised="ValueError: no")
+    )
+    found = listed_files([*paths, paths[0]])
+    assert [one.path for one in found.captures] == [*paths, paths[0]]
+    assert [one.outcome for one in found.captures] == ["", "returned", "raised ValueError", ""]
+    assert found.captures[0].bytes == os.stat(paths[0]).st_size
+    assert found.unreadable == ()
+
+
+def test_files_by_name_may_be_called_anything(tmp_path: Path) -> None:
+    (tmp_path / "one").write_bytes(made())
+    (tmp_path / "one.outputs.safetensors").write_bytes(made(kind="outputs", tree=None))
+    (found,) = listed_files([str(tmp_path / "one")]).captures
+    assert (found.record.name, found.outcome) == ("Net", "returned")
+
+
+def test_of_files_by_name_those_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    (tmp_path / "cut.inputs.safetensors").write_bytes(made()[:-1])
+    (tmp_path / "one.outputs.safetensors").write_bytes(made(kind="outputs", tree=None))
+    (tmp_path / "right.inputs.safetensors").write_bytes(made())
+    names = ("cut.inputs.safetensors", "one.outputs.safetensors", "nowhere", ".")
+    found = listed_files([str(tmp_path / name) for name in (*names, "right.inputs.safetensors")])
+    assert [Path(one.path).name for one in found.captures] == ["right.inputs.safetensors"]
+    for name, error in zip(names, found.unreadable, strict=True):
+        assert str(error).startswith(f"{tmp_path / name}: ")
+    assert "these are outputs, without their inputs" in str(found.unreadable[1])
+
+
+def test_outputs_lie_beside_their_inputs() -> None:
+    assert outputs_beside("a/x.inputs.safetensors") == "a/x.outputs.safetensors"
+    assert outputs_beside("made") == "made.outputs.safetensors"

@@ -6,11 +6,12 @@ measured with torch 2.13, transformers 5.23, accelerate 1.15 and peft 0.21.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ...nearest import nearest
 from ..budget.plan import TrainingPlan
+from ..impossible import Impossible
 
 
 @dataclass(frozen=True)
@@ -26,16 +27,6 @@ class Settings:
     linear: tuple[str, ...] = ()  # names of all linear layers: "model.layers.0.self_attn.q_proj"
     longest: int | None = None  # tokens that the model has positions for, None: no limit known
     missing: frozenset[str] = field(default_factory=frozenset)  # libraries that are not installed
-
-
-@dataclass(frozen=True)
-class Impossible:
-    """A row. `seen` returns the two settings with their values, None where they are not both."""
-
-    id: str
-    seen: Callable[[Settings], str | None]
-    why: str
-    way_out: str
 
 
 # ---- what is seen --------------------------------------------------------------------------------
@@ -135,7 +126,7 @@ _FITS_OTHERWISE = (
     "--micro-batch, --quantization 4bit, or DeepSpeed ZeRO stage 3 in place of the offload"
 )
 
-IMPOSSIBLE = (
+IMPOSSIBLE: tuple[Impossible[Settings], ...] = (
     Impossible(
         id="offload-and-checkpointing",
         seen=_offload_and_checkpointing,
@@ -201,10 +192,3 @@ IMPOSSIBLE = (
         way_out="names of that list, or none: all linear layers",
     ),
 )
-
-
-def found_in(
-    facts: Settings, table: Sequence[Impossible] = IMPOSSIBLE
-) -> list[tuple[Impossible, str]]:
-    """Return the combinations that the facts show, each with its settings in words."""
-    return [(row, seen) for row in table if (seen := row.seen(facts)) is not None]

@@ -6,17 +6,16 @@ import importlib.util
 import os
 from typing import TYPE_CHECKING, Any
 
-from ...errors import UsageError
 from ..budget.quantized import is_linear
+from ..impossible import found_in, refusal
 from .divided import divided
-from .impossible import Impossible, Settings, found_in
+from .impossible import IMPOSSIBLE, Settings
 
 if TYPE_CHECKING:
     from ...rank.context import Context
     from .configuration import Wanted
 
 _LIBRARIES = ("bitsandbytes",)
-_GO_ON = "To see it fail all the same: --skip preflight"
 
 
 def preflight(context: Context) -> Settings:
@@ -34,20 +33,11 @@ def preflight(context: Context) -> Settings:
         longest=getattr(wanted.config, "max_position_embeddings", None),
         missing=frozenset(n for n in _LIBRARIES if importlib.util.find_spec(n) is None),
     )
-    found = found_in(facts)
+    found = found_in(facts, IMPOSSIBLE)
     if found:
         raise refusal(found)
     context.say("Preflight: nothing speaks against this combination")
     return facts
-
-
-def refusal(found: list[tuple[Impossible, str]]) -> UsageError:
-    """Return the error that names the settings, why they cannot go together, and the ways out."""
-    (row, settings), *others = found
-    help = [f"For {row.why}."]
-    help += [f"Nor can {settings}: {row.why}." for row, settings in others]
-    help += list(dict.fromkeys(f"Instead: {row.way_out}" for row, _ in found))
-    return UsageError(f"{settings} cannot go together", "\n".join([*help, _GO_ON]))
 
 
 def _linear_layers(context: Context, wanted: Wanted) -> tuple[str, ...]:

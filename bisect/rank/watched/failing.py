@@ -33,14 +33,16 @@ def summary(error: BaseException) -> str:
 
 
 def words(error: BaseException) -> str:
-    """Return the same without where."""
+    """Return the same without where, and without notes that were added to it."""
     # Python ends itself by SIGINT after an interruption that nobody caught, unless anything calls
     # eval() with a text meanwhile: that forgets it. To import `traceback` is to do so.
     if isinstance(error, KeyboardInterrupt):
         return type(error).__name__
     import traceback
 
-    return traceback.format_exception_only(error)[-1].strip().splitlines()[0]
+    told = traceback.TracebackException(type(error), error, None)
+    told.__notes__ = None  # they come last
+    return list(told.format_exception_only())[-1].strip().splitlines()[0]
 
 
 def whole(error: BaseException) -> str:

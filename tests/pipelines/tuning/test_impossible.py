@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from hangbisect.pipelines.budget.plan import PRECISIONS, TrainingPlan, precision
-from hangbisect.pipelines.tuning.impossible import IMPOSSIBLE, Settings, found_in, matching
-from hangbisect.pipelines.tuning.preflight import refusal
+from hangbisect.pipelines.impossible import found_in, refusal
+from hangbisect.pipelines.tuning.impossible import IMPOSSIBLE, Settings, matching
 
 LORA = TrainingPlan(precision("fp32"), lora_rank=8)
 SOUND = Settings(LORA, linear=("model.layers.0.self_attn.q_proj", "model.layers.0.mlp.up_proj"))
@@ -16,7 +16,7 @@ OFFLOAD: dict[str, Any] = {"device_map": "auto", "offloaded": ("model.layers.1",
 
 
 def ids(facts: Settings) -> list[str]:
-    return [row.id for row, _ in found_in(facts)]
+    return [row.id for row, _ in found_in(facts, IMPOSSIBLE)]
 
 
 def changed(facts: Settings = SOUND, **plan: Any) -> Settings:
@@ -60,7 +60,7 @@ def test_every_row_of_the_table_has_a_case_above() -> None:
 
 def test_the_combination_of_offload_and_checkpointing_names_both_and_the_way_out() -> None:
     facts = replace(changed(gradient_checkpointing=True), **OFFLOAD)
-    error = refusal(found_in(facts))
+    error = refusal(found_in(facts, IMPOSSIBLE))
     assert "--device-map auto" in str(error)
     assert "--gradient-checkpointing on cannot go together" in str(error)
     assert "--device-map none" in error.help
@@ -69,7 +69,7 @@ def test_the_combination_of_offload_and_checkpointing_names_both_and_the_way_out
 
 
 def test_a_module_that_is_nowhere_gets_the_nearest_name() -> None:
-    (_, told), *_ = found_in(changed(lora_modules=("q_proj", "up_porj")))
+    (_, told), *_ = found_in(changed(lora_modules=("q_proj", "up_porj")), IMPOSSIBLE)
     assert "up_proj" in told
     assert "'q_proj'" not in told  # that one is there
 

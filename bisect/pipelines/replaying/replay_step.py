@@ -1,0 +1,159 @@
+"""Step 10: each input through the module, what it takes and what differs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from typing import TYPE_CHECKING, Any
+
+from ...whole_file import write_whole
+from ..phases_in_order import PhasesInOrder
+from .results import Result, as_data, summary, table
+
+if TYPE_CHECKING:
+    from ...rank.context import Context
+    from .difference import Difference
+    from .inputs_step import Chosen
+    from .one_call import Called
+    from .ready_step import Ready
+    from .turns import Turn
+
+_SETTINGS = ("compile", "attention", "packing", "zero", "precision", "backward")
+_SAY_EVERY = 0.2  # seconds between two lines of inputs that went well: all are in the table
+_WIDTH = 100  # of the table, where no terminal says another
+
+
+def replay(context: Context) -> list[Result]:
+    """Call the module with each input; return what came of them. Raises what the module does, and
+    RuntimeError where outputs differ by more than --tolerance.
+    """
+    walk = _Walk(context)
+    began = time.monotonic()
+    try:
+        walk.through(context.products["inputs"])
+    finally:
+        _tell(walk.results, time.monotonic() - began, context)
+    walk.phase("teardown")
+    group = context.imports("torch.distributed")
+    if context.products["distributed"] and group.is_initialized():
+        context.about_to("torch.distributed.destroy_process_group")
+        group.destroy_process_group()
+    return walk.results
+
+
+class _Walk:
+    """Through the inputs of one rank."""
+
+    def __init__(self, context: Context) -> None:
+        from .compared import Comparer
+
+        self.results: list[Result] = []
+        self.phase = PhasesInOrder(context).begin
+        self._context = context
+        self._ready: Ready = context.products["ready"]
+        self._comparer = Comparer(context)
+        self._failures: list[str] = []
+        self._said = 0.0
+
+    def through(self, chosen: Chosen) -> None:
+        """Do all forwards."""
+        from .turns import turns
+
+        self.phase("first_input")
+        for turn in turns(chosen, self._ready, self._context):
+            self._one(turn, f"{turn.number} of {chosen.forwards}")
+            self._context.pulse(turn.number)
+            self.phase("steady")
+        if self._failures:
+            more = len(self._failures) - 1
+            raise RuntimeError(self._failures[0] + (f"; and {more} more" if more else ""))
+
+    def _one(self, turn: Turn, which: str) -> None:
+        from .one_call import Called, call
+
+        context, args = self._context, self._context.args
+        cls = type(self._ready.module)
+
+        def begins(part: str) -> None:
+            self.phase(f"first_{part}")
+            words = f" with input {which}, {turn.given.name}"
+            loud = not self.results or (not args.quiet and self._is_time)
+            context.about_to(f"{cls.__module__}.{cls.__qualname__}.{part}", words, printed=loud)
+
+        called = Called()
+        try:
+            call(self._ready, turn.given, args.backward, called, begins)
+        except Exception as error:
+            self._failed(turn, called, error, which)
+            if not args.keep_going:
+                error.add_note(f"With input {which}: {turn.path}")
+                raise
+            return
+        if turn.counts:
+            self._done(turn, called, which)
+
+    def _failed(self, turn: Turn, called: Called, error: Exception, which: str) -> None:
+        told = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"[:500]
+        self.results.append(self._result(turn, called, raised=told))
+        self._failures.append(f"input {which} ({turn.given.name}): {told}")
+        self._context.say(f"Input {which} failed after {called.forward_s:.3f} s: {told}")
+
+    def _done(self, turn: Turn, called: Called, which: str) -> None:
+        from .compared import too_much
+
+        args, found = self._context.args, self._comparer.difference(turn, called.output)
+        result = self._result(turn, called, found)
+        self.results.append(result)
+        if not args.quiet and (result.first or self._is_time):
+            self._said = time.monotonic()
+            self._context.say(f"Input {which}: {result.in_words()}")
+        if args.save_outputs:
+            self._keep(turn, called.output)
+        why = too_much(found, args.tolerance)
+        if why is not None:
+            self._failures.append(f"input {which} ({turn.given.name}) {why}")
+
+    @property
+    def _is_time(self) -> bool:
+        """Whether it is long enough ago that an input had a line."""
+        return time.monotonic() - self._said >= _SAY_EVERY
+
+    def _keep(self, turn: Turn, output: Any) -> None:
+        from .outputs import keep
+
+        place, folder = self._context.place, self._context.args.save_outputs
+        keep(output, folder, turn.path, self._ready.module, place.rank, place.world_size)
+
+    def _result(
+        self, turn: Turn, called: Called, found: Difference | None = None, raised: str = ""
+    ) -> Result:
+        return Result(
+            name=turn.given.name,
+            captured_on=turn.given.rank,
+            tokens=turn.given.tokens,
+            forward_s=called.forward_s,
+            backward_s=called.backward_s,
+            memory_bytes=called.memory_bytes,
+            difference=found.largest if found else None,
+            differs_in=found.where if found else "",
+            raised=raised,
+            first=not self.results,
+        )
+
+
+def _tell(results: list[Result], seconds: float, context: Context) -> None:
+    """Print the table, and write it as JSON into the run folder's logs."""
+    if not results:
+        return
+    width = max(_WIDTH, shutil.get_terminal_size((_WIDTH, 24)).columns - 60)
+    for line in (*table(results, width), summary(results)):
+        context.say(line)
+    settings = {name: getattr(context.args, name) for name in _SETTINGS}
+    folder = os.path.join(context.run_dir, "logs")
+    path = os.path.join(folder, f"replay-rank{context.place.rank}.json")
+    os.makedirs(folder, exist_ok=True)
+    data = as_data(results, settings, context.place.rank, seconds)
+    write_whole(path, json.dumps(data, indent=2, allow_nan=False).encode())
+    context.say(f"As JSON: {path}")

@@ -1,0 +1,83 @@
+"""Arguments of a replay that contradict one another."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hangbisect.errors import UsageError
+from hangbisect.pipelines.replaying.arguments_step import check_together
+from hangbisect.rank.arguments import parse
+from hangbisect.rank.place import find_place
+
+
+def parsed(*words: str) -> Any:
+    return parse(["--pipeline", "replay", *words], find_place({}), {})[0]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--captures", "there", "--captured", "Actor", "--rank", "0", "--max-inputs", "3"),
+        ("--input-file", "a", "--input-file", "b", "--outputs", "before", "--save-outputs", "now"),
+        ("--use", "module=my:module", "--weights", "there"),
+        ("--keep-going", "--model", "gpt2"),
+    ],
+    ids=" ".join,
+)
+def test_what_goes_together_is_let_through(words: tuple[str, ...]) -> None:
+    check_together(parsed(*words), 1)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [("--captures", "there"), ("--captured", "Actor"), ("--rank", "0"), ("--max-inputs", "1")],
+)
+def test_files_are_named_or_chosen_from_a_folder(flag: str, value: str) -> None:
+    with pytest.raises(UsageError, match=f"^--input-file names .* and {flag} chooses"):
+        check_together(parsed("--input-file", "one", flag, value), 1)
+
+
+def test_a_module_is_said_once() -> None:
+    with pytest.raises(UsageError, match="--model and --use module=my:module both say"):
+        check_together(parsed("--model", "gpt2", "--use", "module=my:module"), 1)
+
+
+def test_several_ranks_do_not_go_on_after_a_failure() -> None:
+    args = parsed("--keep-going")
+    check_together(args, 1)
+    with pytest.raises(UsageError, match="--keep-going is for one rank, and there are 2"):
+        check_together(args, 2)
+
+
+def test_outputs_are_not_saved_over_those_that_are_compared_with(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "before")
+    (tmp_path / "before").mkdir()
+    for same in ("before", "before/", "./before", "link"):
+        args = parsed("--outputs", f"{tmp_path}/before", "--save-outputs", f"{tmp_path}/{same}")
+        with pytest.raises(UsageError, match="would be overwritten"):
+            check_together(args, 1)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--captures", "there"), ("--input-file", "there/a"), ("--captures", "there/../there")],
+)
+def test_outputs_are_not_saved_over_those_that_were_captured(
+    words: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="--save-outputs names there, where the captures are"):
+        check_together(parsed(*words, "--save-outputs", "there"), 1)
+    check_together(parsed(*words, "--save-outputs", os.path.join("there", "now")), 1)
+
+
+def test_nor_where_the_environment_says_that_captures_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HANGBISECT_CAPTURE_DIR", str(tmp_path))
+    with pytest.raises(UsageError, match="where the captures are"):
+        check_together(parsed("--save-outputs", str(tmp_path)), 1)

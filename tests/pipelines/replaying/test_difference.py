@@ -1,0 +1,112 @@
+"""How much an output differs from another."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from typing import Any
+
+import pytest
+import torch
+from hangbisect.pipelines.replaying.difference import Difference, difference, tensors
+from hangbisect.pipelines.replaying.rows import packed, tokens_in
+from hypothesis import given
+from hypothesis import strategies as st
+
+NAN, INF = math.nan, math.inf
+VALUES = st.lists(st.floats(width=32), max_size=8)
+PAIRS = st.integers(0, 8).flatmap(
+    lambda n: st.tuples(*[st.lists(st.floats(width=32), min_size=n, max_size=n)] * 2)
+)
+
+
+@given(VALUES)
+def test_an_output_does_not_differ_from_itself(values: list[float]) -> None:
+    assert difference(torch.tensor(values), torch.tensor(values)) == Difference(0.0, "")
+
+
+@given(PAIRS)
+def test_it_is_the_same_from_both_sides_and_never_less_than_nothing(
+    pair: tuple[list[float], list[float]],
+) -> None:
+    one, other = ({"logits": torch.tensor(values)} for values in pair)
+    found = difference(one, other)
+    assert found == difference(other, one)
+    assert found.largest is not None
+    assert found.largest >= 0
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (1.0, 1.5, 0.5),
+        (NAN, NAN, 0.0),
+        (INF, INF, 0.0),
+        (-INF, -INF, 0.0),
+        (NAN, 1.0, INF),
+        (INF, 1.0, INF),
+        (INF, -INF, INF),
+        (INF, NAN, INF),
+        (0.0, -0.0, 0.0),
+    ],
+)
+def test_what_is_no_number_differs_from_any_number(
+    one: float, other: float, expected: float
+) -> None:
+    for first, second in ((one, other), (other, one)):
+        assert difference(torch.tensor(first), torch.tensor(second)).largest == expected
+        assert difference(torch.tensor([2.0, first]), torch.tensor([2.0, second])).largest == (
+            expected
+        )
+
+
+def test_the_tensor_that_differs_most_is_named() -> None:
+    now = {"loss": torch.tensor(1.0), "hidden": [torch.ones(2), torch.tensor([1.0, 4.0])]}
+    before = {"loss": torch.tensor(1.5), "hidden": (torch.ones(2), torch.ones(2))}
+    assert difference(now, before) == Difference(3.0, "hidden.1")
+
+
+def test_what_is_of_another_shape_or_on_one_side_alone_is_apart() -> None:
+    now = {"logits": torch.ones(2, 3), "loss": torch.tensor(1.0)}
+    before = {"logits": torch.ones(3, 2), "aux": torch.ones(1)}
+    assert difference(now, before) == Difference(None, "", ("loss", "aux", "logits"))
+
+
+def test_where_nothing_is_a_tensor_nothing_is_compared() -> None:
+    assert difference(None, {"n": 3}) == Difference()
+    assert difference(torch.empty(0, 4), torch.empty(0, 4)) == Difference(0.0, "")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int64, torch.bool])
+def test_numbers_of_another_kind_are_compared_as_numbers(dtype: Any) -> None:
+    now, before = torch.tensor([0.0, 1.0]), torch.tensor([0, 0]).to(dtype)
+    assert difference(now, before).largest == 1.0
+
+
+def test_what_was_compared_is_as_it_was() -> None:
+    now = torch.tensor([NAN, 1.0], dtype=torch.float64, requires_grad=True)
+    before = torch.tensor([NAN, 2.0], dtype=torch.float64)
+    assert difference(now, before).largest == 1.0
+    assert str(now.tolist()) == "[nan, 1.0]"
+    assert now.requires_grad
+
+
+def test_rows_and_samples_in_one_row_are_compared_token_by_token() -> None:
+    before = {
+        "input_ids": torch.tensor([[1, 2, 0], [3, 4, 5]]),
+        "attention_mask": torch.tensor([[1, 1, 0], [1, 1, 1]]),
+    }
+    now = packed(before)
+    assert now is not None
+    then, row = torch.tensor([[1.0, 2, 99], [3, 4, 5]]), torch.tensor([[1.0, 2, 3, 4, 5.5]])
+    where = (tokens_in(now), tokens_in(before))
+    assert difference({"logits": row}, {"logits": then}, *where) == Difference(0.5, "logits")
+    assert difference(torch.ones(1, 7), torch.ones(2, 3), *where).apart == ("",)
+    assert difference({"logits": row}, {"logits": then}).apart == ("logits",)
+
+
+def test_tensors_have_the_names_of_what_they_are_in() -> None:
+    one = torch.ones(1)
+    nested = OrderedDict(logits=one, past=((one, None), [one]), n=3)
+    assert [name for name, _ in tensors(nested)] == ["logits", "past.0.0", "past.1.0"]
+    assert dict(tensors(one)) == {"": one}
