@@ -138,5 +138,5 @@ def test_a_module_without_a_cache_is_not_told_of_one() -> None:
 
 def test_nor_can_a_part_of_an_argument(tmp_path: Path) -> None:
     path = written(tmp_path, IDS, states=[IDS, Plain()])
-    with pytest.raises(Unreadable, match="its argument states has a .*Plain, which was not kept"):
+    with pytest.raises(Unreadable, match=r"its argument states has a .*Plain, which was not kept"):
         read(path)
