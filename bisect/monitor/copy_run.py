@@ -17,6 +17,8 @@ OURS = (
     *("verdict.json", "evidence.json", "environment.json", "events.jsonl"),
     *("report.md", "report.html", "trace.json"),
 )
+# A folder with these is a run's; with others it may be anything, and nothing is removed from it.
+MARKS = (("events.jsonl",), ("verdict.json", "environment.json"))  # watched; looked at by attach
 
 
 def copy(stage: str, folder: str) -> None:
@@ -39,7 +41,7 @@ def prepare(folder: str) -> None:
     room = os.statvfs(folder)
     if room.f_bavail * room.f_frsize < ROOM:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
-    if os.path.exists(os.path.join(folder, "events.jsonl")):
+    if any(all(os.path.exists(os.path.join(folder, one)) for one in marks) for marks in MARKS):
         shutil.rmtree(os.path.join(folder, "stacks"), ignore_errors=True)
         for name in OURS:
             if os.path.exists(os.path.join(folder, name)):

@@ -58,6 +58,27 @@ def test_what_changed_is_copied_again_and_what_others_wrote_there_is_kept(run: R
     assert (run.path / "logs" / "mine.log").read_text() == "of the job\n"
 
 
+@pytest.mark.parametrize("marks", [("events.jsonl",), ("verdict.json", "environment.json")])
+def test_an_earlier_runs_files_are_removed_and_no_others(
+    marks: tuple[str, ...], run: RunFolder
+) -> None:
+    kept = ["logs/mine.log", "notes.txt"]
+    for name in (*marks, "report.md", "stacks/rank-7.txt", *kept):
+        (run.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (run.path / name).touch()
+    run.write("stacks/rank-0.txt", "rank 0\n")
+    assert asyncio.run(run.publish(DEADLINE, first=True))
+    assert names(run.path) == [*kept, "stacks/rank-0.txt"]
+
+
+def test_from_a_folder_that_is_no_runs_nothing_is_removed(run: RunFolder) -> None:
+    run.path.mkdir(parents=True)
+    (run.path / "report.md").write_text("of mine\n")
+    run.write("stacks/rank-0.txt", "rank 0\n")
+    assert asyncio.run(run.publish(DEADLINE, first=True))
+    assert names(run.path) == ["report.md", "stacks/rank-0.txt"]
+
+
 def test_a_file_is_there_whole_or_not_at_all(run: RunFolder) -> None:
     run.write("verdict.json", "old")
     assert publish(run)

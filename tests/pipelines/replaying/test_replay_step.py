@@ -151,7 +151,8 @@ def test_an_output_that_cannot_be_compared_is_told_once_and_keeps_no_tolerance(
     here = context(tmp_path, paths)
     assert [one.difference for one in replay(here)] == [None, None]
     assert sum("not compared, for it is of another shape" in line for line in here.told) == 1
-    with pytest.raises(RuntimeError, match=r"^input 1 of 2 \(0\) cannot be compared.*the output; and 1 more"):
+    words = r"^input 1 of 2 \(0\) cannot be compared.*the output; and 1 more"
+    with pytest.raises(RuntimeError, match=words):
         replay(context(tmp_path, paths, "--tolerance", "1.0"))
 
 
