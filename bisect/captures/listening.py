@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from . import places
 from .record import Record
 from .session import Session, session_for
-from .tree import as_json
+from .tree import as_json, in_fields
 from .writing import Kept, as_bytes
 
 Module = TypeVar("Module")
@@ -91,7 +91,7 @@ class Listener:
                 if error is not None and error is not before:  # always_call: forward has raised
                     call.keep(places.OUTPUTS, None, f"{type(error).__name__}: {error}"[:2000])
                 else:
-                    call.keep(places.OUTPUTS, output)
+                    call.keep(places.OUTPUTS, in_fields(output))
             except Exception as failure:
                 call.session.stop(f"{type(failure).__name__}: {failure}")
 

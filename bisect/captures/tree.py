@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 DEEPEST = 40
@@ -43,6 +43,15 @@ def as_json(value: Any, keep: Keep, depth: int = 0) -> Any:
         inside = [[key, as_json(one, keep, depth + 1)] for key, one in value.items()]
         return {"is": "dict", **_of(value, dict), "in": inside}
     return _torchs(value, keep)
+
+
+def in_fields(value: Any) -> Any:
+    """Return a dataclass as the dict of its fields, all else as it is. For outputs, which are
+    compared and never given to anything that would want the class.
+    """
+    if not is_dataclass(value) or isinstance(value, type | Mapping):
+        return value
+    return {one.name: getattr(value, one.name, None) for one in fields(value)}
 
 
 def _torchs(value: Any, keep: Keep) -> Any:

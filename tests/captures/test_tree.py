@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict, namedtuple
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
-from hangbisect.captures.tree import NotKept, as_json, from_json, leaves
+from hangbisect.captures.tree import NotKept, as_json, from_json, in_fields, leaves
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,6 +52,21 @@ def test_tensors_come_back_where_they_were() -> None:
 def test_kinds_of_dicts_and_tuples_come_back_as_plain_ones() -> None:
     assert through(OrderedDict(a=1)) == {"a": 1}
     assert through(Point(1, 2)) == (1, 2)
+
+
+@dataclass
+class Returned:
+    """What a module of one's own may return."""
+
+    logits: Any
+    cache: Any = None
+
+
+def test_a_dataclass_that_was_returned_is_the_dict_of_its_fields() -> None:
+    assert in_fields(Returned(3)) == {"logits": 3, "cache": None}
+    ordered = OrderedDict(a=1)
+    for other in (ordered, (1, 2), None, Returned):
+        assert in_fields(other) is other
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ def arguments(context: Context) -> argparse.Namespace:
         check_is_there("--input-file", file, context)
     for flag in ("captures", "weights", "outputs"):
         check_is_there(f"--{flag}", getattr(args, flag), context)
+    check_kinds(args)
     check_is_there("--model", as_path(args.model), context)
     if args.accelerator == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # torch is not imported yet
@@ -64,6 +65,39 @@ def check_together(args: argparse.Namespace, ranks: int) -> None:
             "were captured would be overwritten",
             "Name another folder.",
         )
+
+
+def check_kinds(args: argparse.Namespace) -> None:
+    """Raise UsageError for a file where a folder is wanted, the reverse, and a folder into which
+    nothing can be written.
+    """
+    for file in args.input_file:
+        if os.path.isdir(file):
+            raise UsageError(
+                f"--input-file names {file!r}, which is a folder",
+                f"All that was captured in it: --captures {file}",
+            )
+    for flag, instead in (
+        ("captures", "This one capture alone: --input-file {}"),
+        ("outputs", "It takes the folder of an earlier --save-outputs."),
+    ):
+        path = getattr(args, flag)
+        if path is not None and not os.path.isdir(path):
+            raise UsageError(f"--{flag} names {path!r}, which is no folder", instead.format(path))
+    for flag in ("save_module", "save_outputs"):
+        path = getattr(args, flag)
+        if path is not None and not _can_be_written(path):
+            raise UsageError(
+                f"--{flag.replace('_', '-')} names {path!r}, and no file can be written there",
+                "Name a folder of yours; it is made if it is not there.",
+            )
+
+
+def _can_be_written(folder: str) -> bool:
+    there = os.path.abspath(folder)
+    while not os.path.lexists(there):
+        there = os.path.dirname(there)
+    return os.path.isdir(there) and os.access(there, os.W_OK | os.X_OK)
 
 
 def _captured_in(args: argparse.Namespace) -> list[str]:

@@ -22,7 +22,7 @@ class Comparer:
     def __init__(self, context: Context) -> None:
         """Compare with what was captured, or with --outputs."""
         self._context = context
-        self._told = False
+        self._told: set[str] = set()
 
     def difference(self, turn: Turn, output: Any) -> Difference | None:
         """Return how an output differs from what the same input gave before, None where nothing is
@@ -37,23 +37,33 @@ class Comparer:
             context.say(f"Not compared: {error}")
             return None
         if known is None:
+            if folder:
+                self._once("missing", f"Not compared: {folder} has no outputs of {turn.given.name}")
             return None
         if known.record.raised:
             raised = known.record.raised[:200]
             context.say(f"{turn.given.name}: its forward raised {raised} before")
             return None
         found = difference(output, known.value, turn.given.here, turn.given.there)
-        if found.apart and not self._told:
-            self._told = True
-            context.say(f"{turn.given.name}: not compared, for {why_apart(found)}")
+        if found.apart:
+            self._once("apart", f"{turn.given.name}: not compared, for {why_apart(found)}")
         return found
+
+    def _once(self, what: str, text: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            self._context.say(text)
 
 
 def too_much(found: Difference | None, tolerance: float | None) -> str | None:
-    """Return in words that a difference is above the tolerance, or cannot be told."""
+    """Return in words that a difference is above the tolerance, or cannot be told; None where it is
+    not, or no tensor is on either side.
+    """
     if found is None or tolerance is None:
         return None
     if found.largest is None:
+        if not found.apart:
+            return None
         return f"cannot be compared, for {why_apart(found)}"
     if found.largest <= tolerance:
         return None

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ...captures.tree import in_fields
 from .rows import Tokens
 
 
@@ -51,6 +52,7 @@ def difference(
 
 def tensors(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield name and tensor of all in a nested output: "logits", "hidden_states.0"."""
+    value = in_fields(value)
     if isinstance(value, torch.Tensor):
         yield path, value
     elif isinstance(value, Mapping):

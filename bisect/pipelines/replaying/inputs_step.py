@@ -52,7 +52,8 @@ def captured_inputs(context: Context) -> Chosen:
     args, place = context.args, context.place
     context.imports("safetensors")
     folder = places.folder(args.captures or "")
-    context.about_to("safetensors.safe_open", f", for the captures in {folder}")
+    where = ", ".join(args.input_file[:_MOST_NAMED]) or f"the captures in {folder}"
+    context.about_to("safetensors.safe_open", f", for {where}")
     listing = _listing(context, folder)
     for error in listing.unreadable:
         context.say(f"Left out: {error}")
@@ -109,11 +110,13 @@ def _of_one_module(calls: Sequence[Listed], name: str | None) -> Sequence[Listed
 def _none(context: Context, folder: str, listing: Listing) -> Chosen:
     """Return that an input is to be made, unless captured ones were asked for."""
     args = context.args
-    asked = args.input_file or any((args.captures, args.captured, args.rank is not None))
-    if asked or listing.unreadable:
-        where = ", ".join(args.input_file[:_MOST_NAMED]) or folder
+    if listing.unreadable:
+        first, more = listing.unreadable[0], len(listing.unreadable) - 1
+        others = f"; nor can {counted(more, 'other')}" if more else ""
+        raise UsageError(f"no captured input can be read: {first}{others}", first.help)
+    if any((args.captures, args.captured, args.rank is not None)):
         raise UsageError(
-            f"{where}: no captured input that can be read",
+            f"{folder}: there is no captured input",
             "hangbisect capture on, and hangbisect.capture(module) in the job",
         )
     context.say(f"No captured inputs in {folder}: one is made from the module's signature")
@@ -126,8 +129,8 @@ def _tell(context: Context, calls: Sequence[Listed], chosen: Chosen) -> None:
     ranks = sorted({call.record.rank for call in calls})
     worlds = sorted({call.record.world_size for call in calls})
     context.say(
-        f"{counted(len(calls), 'captured input')} of {of_ranks(ranks)}, {size(total(calls))}, in "
-        f"{chosen.folder}"
+        f"{counted(len(calls), 'captured input')} of {of_ranks(ranks)}, {size(total(calls))}"
+        + ("" if args.input_file else f", in {chosen.folder}")
     )
     if worlds != [place.world_size]:
         captured = ", ".join(map(str, worlds))

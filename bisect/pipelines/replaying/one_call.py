@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ...errors import UsageError
 from .difference import tensors
 from .given_input import Given
 from .ready_step import Ready
@@ -61,7 +62,7 @@ def call(
 
 def loss_of(output: Any) -> Any:
     """Return what a backward pass begins with: the loss, or the sum of the means of all that has a
-    gradient. Raises ValueError where nothing has one.
+    gradient. Raises UsageError where nothing has one.
     """
     found = dict(tensors(output))
     own = found.get("loss")
@@ -69,7 +70,11 @@ def loss_of(output: Any) -> Any:
         return own
     parts = [value.float().mean() for value in found.values() if value.requires_grad]
     if not parts:
-        raise ValueError("--backward: nothing that the module returned has a gradient")
+        raise UsageError(
+            "--backward: nothing that the module returned has a gradient",
+            "Leave it out, or build a module with parameters that are trained, whose forward is "
+            "not under torch.no_grad.",
+        )
     return sum(parts[1:], parts[0])
 
 

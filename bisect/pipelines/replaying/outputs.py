@@ -15,7 +15,7 @@ import torch
 from ...captures.listing import outputs_beside
 from ...captures.reading import Capture, load
 from ...captures.record import Record
-from ...captures.tree import as_json
+from ...captures.tree import as_json, in_fields
 from ...captures.writing import Kept, as_bytes
 from ...whole_file import write_whole
 
@@ -45,7 +45,7 @@ def keep(output: Any, folder: str, name: str, module: Any, rank: int, ranks: int
         at=time.time(),
         training=bool(module.training),
         grad=torch.is_grad_enabled(),
-        tree=as_json(output, kept.keep),
+        tree=as_json(in_fields(output), kept.keep),
     )
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, os.path.basename(outputs_beside(name)))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from typing import TYPE_CHECKING, Any
 
+from ...errors import UsageError
 from ...whole_file import write_whole
 from ..phases_in_order import PhasesInOrder
 from .results import Result, as_data, summary, table
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 _SETTINGS = ("compile", "attention", "packing", "zero", "precision", "backward")
 _SAY_EVERY = 0.2  # seconds between two lines of inputs that went well: all are in the table
-_WIDTH = 100  # of the table, where no terminal says another
 
 
 def replay(context: Context) -> list[Result]:
     """Call the module with each input; return what came of them. Raises what the module does, and
-    RuntimeError where outputs differ by more than --tolerance.
+    RuntimeError where outputs differ by more than --tolerance, and UsageError where nothing was
+    compared with it.
     """
     walk = _Walk(context)
     began = time.monotonic()
@@ -69,6 +69,17 @@ class _Walk:
         if self._failures:
             more = len(self._failures) - 1
             raise RuntimeError(self._failures[0] + (f"; and {more} more" if more else ""))
+        self._check_compared()
+
+    def _check_compared(self) -> None:
+        args = self._context.args
+        compared = any(one.difference is not None for one in self.results)
+        if args.tolerance is not None and self.results and not compared:
+            raise UsageError(
+                f"--tolerance {args.tolerance:g}: nothing was compared, for "
+                f"{args.outputs or 'what was captured'} has no output with numbers of these inputs",
+                "Write some with --save-outputs DIR, and compare with them: --outputs DIR",
+            )
 
     def _one(self, turn: Turn, which: str) -> None:
         from .one_call import Called, call
@@ -85,6 +96,8 @@ class _Walk:
         called = Called()
         try:
             call(self._ready, turn.given, args.backward, called, begins)
+        except UsageError:
+            raise
         except Exception as error:
             self._failed(turn, called, error, which)
             if not args.keep_going:
@@ -147,8 +160,7 @@ def _tell(results: list[Result], seconds: float, context: Context) -> None:
     """Print the table, and write it as JSON into the run folder's logs."""
     if not results:
         return
-    width = max(_WIDTH, shutil.get_terminal_size((_WIDTH, 24)).columns - 60)
-    for line in (*table(results, width), summary(results)):
+    for line in (*table(results), summary(results)):
         context.say(line)
     settings = {name: getattr(context.args, name) for name in _SETTINGS}
     folder = os.path.join(context.run_dir, "logs")

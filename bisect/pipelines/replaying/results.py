@@ -13,6 +13,7 @@ from ..generating.words import duration, size
 
 SCHEMA = 1
 _MOST_ROWS = 40
+_WIDEST = 1000  # columns
 _COLUMNS = ("input", "tokens", "forward", "backward", "tokens/s", "peak", "difference")
 
 
@@ -71,8 +72,11 @@ def _json_number(value: float | None) -> float | str | None:
     return "inf" if value == float("inf") else value
 
 
-def table(results: Sequence[Result], width: int) -> list[str]:
-    """Return a row for each input; of many the failed, the slowest and the most different."""
+def table(results: Sequence[Result]) -> list[str]:
+    """Return a row for each input; of many the failed, the slowest and the most different.
+
+    As wide as it is: a terminal that is narrower wraps it, and no number is cut.
+    """
     from rich.console import Console
     from rich.table import Table
 
@@ -84,7 +88,7 @@ def table(results: Sequence[Result], width: int) -> list[str]:
         made.add_column(_COLUMNS[place], justify="right" if place else "left", no_wrap=True)
     for row in rows:
         made.add_row(*(row[place] for place in columns))
-    to = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
+    to = Console(file=io.StringIO(), width=_WIDEST, color_system=None, legacy_windows=False)
     to.print(made)
     lines = [line.rstrip() for line in to.file.getvalue().splitlines()]  # type: ignore[attr-defined]
     if len(shown) < len(results):

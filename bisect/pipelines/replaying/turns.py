@@ -43,7 +43,7 @@ class Turn:
 def turns(chosen: Chosen, ready: Ready, context: Context) -> Iterator[Turn]:
     """Yield what a rank calls the module with, in order. One that cannot be read is left out; with
     several ranks another stands in for it, for they come to its collectives. Raises UsageError
-    where an input is to be made and cannot be, RuntimeError where none can be read.
+    where an input is to be made and cannot be, and where none can be read.
     """
     if not chosen.calls:
         made = on_device(_made(ready, context), ready.device, ready.dtype)
@@ -61,7 +61,7 @@ def turns(chosen: Chosen, ready: Ready, context: Context) -> Iterator[Turn]:
             found = stands_in or reader.first_of(chosen.calls)
             yield Turn(number, found.given, found.path, counts=False)
     if stands_in is None:
-        raise RuntimeError("none of the inputs could be read")
+        raise reader.none_read()
 
 
 class _Reader:
@@ -70,7 +70,7 @@ class _Reader:
     def __init__(self, ready: Ready, context: Context) -> None:
         self._ready = ready
         self._context = context
-        self._unreadable: set[str] = set()
+        self._unreadable: dict[str, Unreadable] = {}
         self._told_left_out = False
 
     def read(self, call: Listed) -> Given | None:
@@ -80,7 +80,7 @@ class _Reader:
         try:
             given = in_form(read(call.path), context.args.packing, ready.module)
         except Unreadable as error:
-            self._unreadable.add(call.path)
+            self._unreadable[call.path] = error
             context.say(f"Left out: {error}")
             context.not_exercised.append(f"{os.path.basename(call.path)} (left out)")
             return None
@@ -95,7 +95,14 @@ class _Reader:
             given = self.read(call)
             if given is not None:
                 return Turn(0, given, call.path)
-        raise RuntimeError("none of the inputs could be read")
+        raise self.none_read()
+
+    def none_read(self) -> UsageError:
+        """Return the error that says why there is none."""
+        return UsageError(
+            f"none of the inputs could be read: {next(iter(self._unreadable.values()))}",
+            "Capture again; of arguments tensors and plain values are kept.",
+        )
 
 
 def _made(ready: Ready, context: Context) -> Given:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from ...rank.context import Context
 
 _MOST_NAMED = 3
+_FOREIGN = re.compile(r"GLOBAL ([\w.]+)")  # in what torch.load says
 
 
 def weights(context: Context) -> Any:
@@ -41,11 +43,8 @@ def _load(made: Any, path: str, context: Context) -> None:
         # Not safe: torch's own files too, which weights_only keeps from executing anything.
         told = hub.load_torch_model(made, path, strict=False, safe=False, weights_only=True)
     except Exception as error:  # a file may break a reader in any way
-        first, _, more = str(error).strip().partition("\n")
-        if first.endswith(":"):  # torch's: which weight it is stands below
-            first = f"{first} {more.strip().partition(chr(10))[0]}"
         raise UsageError(
-            f"--weights {path} cannot be loaded: {type(error).__name__}: {first[:300]}",
+            f"--weights {path} cannot be loaded: {_why(error)}",
             "It takes a file of safetensors, one of tensors alone by torch.save(state_dict), or a "
             "folder with model.safetensors.",
         ) from None
@@ -61,6 +60,17 @@ def _load(made: Any, path: str, context: Context) -> None:
         context.say(f"Not in it, and as they were built: {_some(missing)}")
     if unexpected:
         context.say(f"In it, and of nothing in the module: {_some(unexpected)}")
+
+
+def _why(error: Exception) -> str:
+    text = str(error)
+    foreign = _FOREIGN.search(text)
+    if foreign:
+        return f"it holds {foreign[1]}, and only tensors are taken"
+    first, _, more = text.strip().partition("\n")
+    if first.endswith(":"):  # torch's: which weight it is stands below
+        first = f"{first} {more.strip().partition(chr(10))[0]}"
+    return f"{type(error).__name__}: {first[:300]}"
 
 
 def _missing(made: Any, named: list[str]) -> list[str]:

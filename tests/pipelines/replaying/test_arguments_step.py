@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from hangbisect.errors import UsageError
-from hangbisect.pipelines.replaying.arguments_step import check_together
+from hangbisect.pipelines.replaying.arguments_step import check_kinds, check_together
 from hangbisect.rank.arguments import parse
 from hangbisect.rank.place import find_place
 
@@ -81,3 +81,47 @@ def test_nor_where_the_environment_says_that_captures_are(
     monkeypatch.setenv("HANGBISECT_CAPTURE_DIR", str(tmp_path))
     with pytest.raises(UsageError, match="where the captures are"):
         check_together(parsed("--save-outputs", str(tmp_path)), 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "instead"),
+    [
+        (("--captures", "file"), "--captures names 'file', which is no", "--input-file file"),
+        (("--outputs", "file"), "--outputs names 'file', which is no folder", "--save-outputs"),
+        (("--input-file", "folder"), "--input-file names 'folder', wh", "--captures folder"),
+        (("--save-outputs", "file"), "--save-outputs names 'file', and no file can be", "made"),
+        (("--save-module", "file/in/it"), "--save-module names 'file/in/it', and no", "made"),
+    ],
+    ids=str,
+)
+def test_a_file_in_place_of_a_folder_and_the_reverse(
+    words: tuple[str, str],
+    said: str,
+    instead: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("no folder")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UsageError, match=said) as got:
+        check_kinds(parsed(*words))
+    assert instead in got.value.help
+
+
+def test_a_folder_into_which_nothing_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(UsageError, match=r"--save-outputs names .* no file can be written there"):
+        check_kinds(parsed("--save-outputs", str(tmp_path / "now" / "here")))
+
+
+def test_what_is_of_its_kind_or_is_to_be_made_is_let_through(tmp_path: Path) -> None:
+    (tmp_path / "a.inputs.safetensors").write_text("x")
+    for words in (
+        ("--captures", str(tmp_path), "--outputs", str(tmp_path)),
+        ("--input-file", str(tmp_path / "a.inputs.safetensors")),
+        ("--save-outputs", str(tmp_path / "new" / "deep"), "--save-module", str(tmp_path)),
+    ):
+        check_kinds(parsed(*words))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -103,6 +104,21 @@ def test_rows_and_samples_in_one_row_are_compared_token_by_token() -> None:
     assert difference({"logits": row}, {"logits": then}, *where) == Difference(0.5, "logits")
     assert difference(torch.ones(1, 7), torch.ones(2, 3), *where).apart == ("",)
     assert difference({"logits": row}, {"logits": then}).apart == ("logits",)
+
+
+@dataclass
+class Returned:
+    """What a module of one's own may return."""
+
+    logits: Any
+    cache: Any = None
+
+
+def test_the_fields_of_a_dataclass_are_compared() -> None:
+    now, before = Returned(torch.ones(2)), {"logits": torch.zeros(2)}
+    assert difference(now, before) == Difference(1.0, "logits")
+    assert [name for name, _ in tensors([Returned(torch.ones(2))])] == ["0.logits"]
+    assert list(tensors(Returned)) == []
 
 
 def test_tensors_have_the_names_of_what_they_are_in() -> None:

@@ -132,6 +132,15 @@ def test_files_by_name_are_taken_in_that_order(tmp_path: Path) -> None:
     assert names(found) == ["Actor0@2", "Actor0@1"]
 
 
+def test_files_by_name_are_not_said_to_be_in_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HANGBISECT_CAPTURE_DIR", str(tmp_path / "elsewhere"))
+    here = context("--input-file", write(tmp_path))
+    captured_inputs(here)
+    assert not any("elsewhere" in line for line in here.told)
+
+
 def test_files_that_cannot_be_read_are_left_out_and_told(tmp_path: Path) -> None:
     write(tmp_path)
     (tmp_path / f"cut{INPUTS}").write_bytes(b"cut")
@@ -153,15 +162,27 @@ def test_where_nothing_was_captured_an_input_is_made(
 
 
 @pytest.mark.parametrize(
-    "words",
-    [("--captures", "."), ("--captured", "Actor"), ("--rank", "0"), ("--input-file", "cut")],
-    ids=" ".join,
+    "words", [("--captures", "."), ("--captured", "Actor"), ("--rank", "0")], ids=" ".join
 )
 def test_what_was_asked_for_is_not_made(
     words: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HANGBISECT_CAPTURE_DIR", raising=False)
-    (tmp_path / "cut").write_bytes(b"cut")
-    with pytest.raises(UsageError, match="no captured input that can be read"):
+    with pytest.raises(UsageError, match="there is no captured input"):
         captured_inputs(context(*words))
+
+
+@pytest.mark.parametrize("words", [("--input-file", "cut"), ("--captures", ".")], ids=" ".join)
+def test_where_nothing_can_be_read_the_error_has_the_reason(
+    words: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / f"cut{INPUTS}").write_bytes(b"")
+    flag, value = words
+    value = value + INPUTS if value == "cut" else value
+    with pytest.raises(UsageError, match=r"^no captured input can be read: .*cut.*: it is empty$"):
+        captured_inputs(context(flag, value))
+    (tmp_path / f"a{INPUTS}").write_bytes(b"")
+    with pytest.raises(UsageError, match=r"it is empty; nor can 1 other$"):
+        captured_inputs(context("--captures", "."))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from hangbisect.errors import UsageError
 from hangbisect.pipelines.replaying.given_input import Given
 from hangbisect.pipelines.replaying.one_call import Called, call, loss_of
 from hangbisect.pipelines.replaying.ready_step import Ready
@@ -92,5 +93,5 @@ def test_a_half_is_added_up_in_full_precision() -> None:
 
 @pytest.mark.parametrize("output", [None, torch.ones(2), {"loss": torch.tensor(1.0)}, []], ids=str)
 def test_where_nothing_has_a_gradient_there_is_no_backward(output: Any) -> None:
-    with pytest.raises(ValueError, match="nothing that the module returned has a gradient"):
+    with pytest.raises(UsageError, match="nothing that the module returned has a gradient"):
         loss_of(output)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -112,7 +113,18 @@ def test_where_none_can_be_read_that_is_the_error(tmp_path: Path) -> None:
     paths = captures(tmp_path, 1.0)
     here = context(tmp_path, paths)
     paths[0].write_bytes(b"cut")
-    with pytest.raises(RuntimeError, match="none of the inputs could be read"):
+    with pytest.raises(UsageError, match=r"^none of the inputs could be read: .*0\.inputs"):
+        replay(here)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_positional_argument_that_was_not_kept_is_named_with_its_class(
+    ranks: int, tmp_path: Path
+) -> None:
+    paths = captures(tmp_path, 1.0)
+    write(paths[0], object())
+    here = context(tmp_path, paths, ranks=ranks)
+    with pytest.raises(UsageError, match=r"its argument 0 has a builtins\.object, which was not"):
         replay(here)
 
 
@@ -154,6 +166,51 @@ def test_an_output_that_cannot_be_compared_is_told_once_and_keeps_no_tolerance(
     words = r"^input 1 of 2 \(0\) cannot be compared.*the output; and 1 more"
     with pytest.raises(RuntimeError, match=words):
         replay(context(tmp_path, paths, "--tolerance", "1.0"))
+
+
+def test_a_tolerance_with_which_nothing_is_compared_is_an_error(tmp_path: Path) -> None:
+    paths, empty = captures(tmp_path, 1.0, 2.0), tmp_path / "empty"
+    empty.mkdir()
+    words = ("--outputs", str(empty))
+    here = context(tmp_path, paths, *words)
+    assert [one.difference for one in replay(here)] == [None, None]
+    assert [t for t in here.told if "Not compared" in t] == [
+        f"Not compared: {empty} has no outputs of 0"
+    ]
+    with pytest.raises(
+        UsageError, match=r"--tolerance 1: nothing was compared, for .*empty has no"
+    ):
+        replay(context(tmp_path, paths, *words, "--tolerance", "1"))
+    for path in paths:
+        write(Path(outputs_beside(str(path))), None, "outputs")
+    with pytest.raises(RuntimeError, match="in one of the two outputs alone: the output; and 1"):
+        replay(context(tmp_path, paths, "--tolerance", "1"))
+
+
+class Nothing(torch.nn.Module):
+    """Returns nothing where its input is negative."""
+
+    def forward(self, rows: Any) -> Any:
+        """Return the input, or None."""
+        return None if (rows < 0).any() else rows
+
+
+def test_an_output_without_tensors_is_within_every_tolerance(tmp_path: Path) -> None:
+    paths = captures(tmp_path, 0.0, -1.0)
+    write(Path(outputs_beside(str(paths[1]))), None, "outputs")
+    here = context(tmp_path, paths, "--tolerance", "1e-6")
+    ready, net = here.products["ready"], Nothing()
+    here.products["ready"] = replace(ready, module=net, call=net)
+    assert [one.difference for one in replay(here)] == [0.0, None]
+
+
+@pytest.mark.parametrize("words", [(), ("--keep-going",)], ids=" ".join)
+def test_a_backward_of_what_has_no_gradient_is_the_command_line_s_fault(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    here = context(tmp_path, captures(tmp_path, 1.0, 2.0), "--backward", *words)
+    with pytest.raises(UsageError, match="nothing that the module returned has a gradient"):
+        replay(here)
 
 
 def test_outputs_of_one_run_are_compared_with_in_the_next(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_of_many_the_failed_the_slowest_and_the_most_different_are_shown_in_orde
     shown = most_telling(many(**{one.name: one for one in told}))
     assert len(shown) <= 40
     assert [one for one in shown if one in told] == list(told)
-    lines = table(many(**{one.name: one for one in told}), 100)
+    lines = table(many(**{one.name: one for one in told}))
     assert lines[-1] == f"and {100 - len(shown)} more; all of them in the JSON file"
     assert len(lines) == 1 + len(shown) + 1
 
@@ -62,7 +62,7 @@ def test_of_many_the_failed_the_slowest_and_the_most_different_are_shown_in_orde
 def test_a_few_are_all_shown() -> None:
     few = many()[:40]
     assert most_telling(few) == few
-    assert "more" not in table(few, 100)[-1]
+    assert "more" not in table(few)[-1]
 
 
 def test_of_a_hundred_failures_there_is_room_for_what_was_slow() -> None:
@@ -96,7 +96,7 @@ def test_infinity_is_a_text_in_json() -> None:
 
 
 def test_columns_without_values_are_left_out() -> None:
-    head, row = table([result(memory_bytes=3 * MB)], 100)
+    head, row = table([result(memory_bytes=3 * MB)])
     assert head.split() == ["input", "forward", "peak"]
     assert row.split() == ["one", "0.500", "s", "3.00", "MB"]
 
@@ -107,7 +107,7 @@ def test_a_column_stays_where_one_input_has_a_value() -> None:
         result("second", 0.25, tokens=1024, raised="RuntimeError: no"),
         result("third", 0.25),
     ]
-    head, first, second, third = table(results, 100)
+    head, first, second, third = table(results)
     assert head.split() == [
         *("input", "tokens", "forward", "backward", "tokens/s", "peak", "difference")
     ]
@@ -116,6 +116,14 @@ def test_a_column_stays_where_one_input_has_a_value() -> None:
     ]
     assert "failed" in second
     assert third.split() == ["third", "-", "0.250", "s", "-", "-", "0", "bytes", "-"]
+
+
+def test_no_number_is_cut_beside_a_long_name() -> None:
+    name = f"{'Long' * 15}-rank0-20261122T140951.924718"
+    head, row = table([result(name, 0.25, tokens=1024, backward_s=4.0, difference=3.1e-6)])
+    assert head.split()[4:] == ["tokens/s", "peak", "difference"]
+    assert row.startswith(name)
+    assert row.endswith("3.1e-06")
 
 
 def test_what_failed_has_no_speed() -> None:

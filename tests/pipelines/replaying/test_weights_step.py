@@ -131,9 +131,18 @@ def test_nor_is_it_in_a_folder(tmp_path: Path) -> None:
     executed, folder = tmp_path / "executed", tmp_path / "model"
     folder.mkdir()
     torch.save(Hostile(f"touch {executed}"), folder / "pytorch_model.bin")
-    with pytest.raises(UsageError, match="cannot be loaded: UnpicklingError"):
+    with pytest.raises(UsageError, match=r"it holds posix\.system, and only tensors"):
         weights(context(Net(), folder))
     assert not executed.exists()
+
+
+def test_a_whole_module_is_refused_by_its_class(tmp_path: Path) -> None:
+    torch.save(Net(), tmp_path / "net.pt")
+    with pytest.raises(UsageError) as got:
+        weights(context(Net(), tmp_path / "net.pt"))
+    assert "it holds" in str(got.value)
+    assert "Net, and only tensors are taken" in str(got.value)
+    assert "\x1b" not in str(got.value)
 
 
 def test_a_file_with_none_of_the_modules_names_is_one_error(tmp_path: Path) -> None:
