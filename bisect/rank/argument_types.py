@@ -63,6 +63,21 @@ def positive(flag: str, unit: str = "seconds") -> Read:
     return read
 
 
+def not_negative(flag: str) -> Read:
+    """Return a reader of a number that is 0 or more."""
+
+    def read(value: str) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not 0 <= number < math.inf:
+            raise UsageError(f"{flag} cannot be {value!r}: it is a number from 0")
+        return number
+
+    return read
+
+
 def share(flag: str) -> Read:
     """Return a reader of a number between 0 and 1."""
 

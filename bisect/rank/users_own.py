@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 from collections.abc import Callable
@@ -38,6 +40,25 @@ def load(place: str) -> Callable[..., Any]:
         functions = ", ".join(n for n, v in vars(module).items() if callable(v) and n[0] != "_")
         raise UsageError(f"--use: {module_name} has no function {name!r}", f"It has: {functions}")
     return function  # type: ignore[no-any-return]
+
+
+def wants_one(function: Callable[..., Any], place: str) -> bool:
+    """Return whether a function takes one argument, what a step gives; False: it takes none.
+
+    Raises UsageError for one that can be called in neither way.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):  # of C, and it says nothing
+        return True
+    for words in ((None,), ()):
+        with contextlib.suppress(TypeError):
+            signature.bind(*words)
+            return bool(words)
+    raise UsageError(
+        f"--use: {place} takes {signature}, and a step calls it with one argument or with none",
+        "Write a function of one argument around it: given.args, given.context, given.<step>.",
+    )
 
 
 def _look_here_too() -> None:

@@ -12,7 +12,7 @@ from .context import Context
 from .lines import Lines
 from .link import Link
 from .sight import StackTimer
-from .users_own import load
+from .users_own import load, wants_one
 
 if TYPE_CHECKING:
     from ..pipelines.pipeline import Step
@@ -77,7 +77,8 @@ def _doing(step: Step, context: Context) -> Callable[[Context], Any]:
 
     def users_own(context: Context) -> Any:
         given = SimpleNamespace(args=context.args, context=context, **context.products)
+        words = (given,) if wants_one(function, place) else ()
         context.about_to(place.replace(":", "."))
-        return function(given)
+        return function(*words)
 
     return users_own

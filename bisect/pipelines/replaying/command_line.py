@@ -31,7 +31,7 @@ _SWITCHES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this pipeline, and the toggles that its steps read."""
     from ...bisection.toggles import toggles_of
-    from ...rank.argument_types import count, positive
+    from ...rank.argument_types import count, not_negative
     from ...rank.toggle_argument import add_toggles
 
     group = parser.add_argument_group("the pipeline")
@@ -55,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--tolerance",
         metavar="X",
-        type=positive("--tolerance", "units"),
-        help="fail where an output differs by more than X",
+        type=not_negative("--tolerance"),
+        help="fail where an output differs by more than X; 0: by anything",
     )
     for flag, help in _SWITCHES:
         add(flag, action="store_true", help=help)

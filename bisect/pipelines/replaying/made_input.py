@@ -48,6 +48,8 @@ def _value(name: str, module: Any, rows: int, length: int, first: bool, torch: A
     same = torch.Generator().manual_seed(0)
     if kind == "image":
         return torch.randn(rows, wide, *[length] * 2, generator=same)
+    if kind == "signal":
+        return torch.randn(rows, wide, length, generator=same)
     if kind == "features":
         return torch.randn(rows, length, wide, generator=same)
     raise ValueError(f"no layer of its own tells what {name!r} is")
@@ -68,6 +70,8 @@ def _first_layer(module: Any, torch: Any) -> tuple[str, int]:
             return "features", layer.in_features
         if isinstance(layer, nn.Conv2d):
             return "image", layer.in_channels
+        if isinstance(layer, nn.Conv1d):
+            return "signal", layer.in_channels
         if isinstance(layer, nn.RNNBase):
             return "features", layer.input_size
         if isinstance(layer, nn.LayerNorm):
