@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import zip_longest
 from typing import Literal
 
 from ..facts import Frame
@@ -93,12 +94,14 @@ def is_injection(frame: Frame, package: str) -> bool:
 
 def job_frames(frames: Iterable[Frame], package: str) -> tuple[Frame, ...]:
     """Return the Python frames of the job, innermost first: without handlers, the harness,
-    and whatever called the harness (a console script, runpy).
+    whatever called the harness (a console script, runpy), and what libraries make as they run.
     """
     kept: list[Frame] = []
     python = [
         f for f in without_handlers(tuple(frames)) if not (f.native or _stands_between(f, package))
     ]
+    pairs = zip_longest(python, python[1:])
+    python = [frame for frame, outer in pairs if not _is_made(frame, outer, package)]
     harness = [i for i, f in enumerate(python) if owner(f, package) == "harness"]
     for i, frame in enumerate(python):
         if i in harness:
@@ -107,6 +110,15 @@ def job_frames(frames: Iterable[Frame], package: str) -> tuple[Frame, ...]:
             break
         kept.append(frame)
     return tuple(kept)
+
+
+def _is_made(frame: Frame, outer: Frame | None, package: str) -> bool:
+    """Return True for a function that the library around it has made of a text, as the methods of a
+    proxy (multiprocessing.managers.MakeProxyType): of `python -c` no library is around.
+    """
+    if frame.file != "<string>" or outer is None:
+        return False
+    return owner(outer, package) == "library"
 
 
 def _stands_between(frame: Frame, package: str) -> bool:

@@ -42,6 +42,14 @@ DECORATED = look(
     "<module> train.py:7",
     call="recvfrom",
 )
+PROXY = look(
+    "BaseProxy._callmethod SP/multiprocess/managers.py:822",
+    "get <string>:2",
+    "iflatmap_unordered SP/acme/utils.py:610",
+    "Dataset.map SP/acme/data.py:3627",
+    "<module> <string>:7",
+    call="read",
+)
 UNKNOWN_LIBRARY = look("low SP/acme/io.py:1", "Client.open SP/acme/api.py:2", "step train.py:3")
 NVIDIA_SMI = look(
     "Popen.communicate STD/subprocess.py:1209",
@@ -64,6 +72,7 @@ MAKEDIRS = look("makedirs <frozen os>:225", "logs OURS/pipelines/script_steps.py
         (CALLBACK, "pytorch_lightning.Trainer.fit", "callbacks"),
         (CALLBACK_MEETS, "torch.distributed.barrier", "callbacks"),
         (DECORATED, "huggingface_hub.hf_hub_download", "hub"),
+        (PROXY, "acme.data.Dataset.map", "fit"),
         (UNKNOWN_LIBRARY, "acme.api.Client.open", "fit"),
         (NVIDIA_SMI, "subprocess.run", "fit"),
         (MAKEDIRS, "os.makedirs", "fit"),
