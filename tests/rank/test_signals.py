@@ -8,11 +8,13 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 DEADLINE = 60.0
@@ -93,9 +95,21 @@ def rank(
         assert monitor.hello() == {"t": "signals", "rank": 1, "pid": process.pid}
         assert process.stdout is not None
         process.stdout.readline()
+        _until_it_sleeps(process.pid)
         return process
 
     return started
+
+
+def _until_it_sleeps(pid: int) -> None:
+    """Wait until a process is in its last call: a signal that comes just before that sets Python's
+    flag, and interrupts nothing.
+    """
+    end, times = time.monotonic() + DEADLINE, 0
+    while times < 5 and time.monotonic() < end:
+        still = psutil.Process(pid).status() in (psutil.STATUS_SLEEPING, psutil.STATUS_ZOMBIE)
+        times = times + 1 if still else 0
+        time.sleep(0.02)
 
 
 Rank = Callable[..., subprocess.Popen[str]]

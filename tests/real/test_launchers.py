@@ -373,12 +373,15 @@ def test_sbatch_hears_a_signal_whatever_programs_of_slurm_wait_for(
 def test_sbatch_ends_with_a_job_that_was_cancelled_in_the_queue(
     slurm: Slurm, started_by: StartedBy
 ) -> None:
-    held = {"SBATCH_HOLD": "1", "SBATCH_BEGIN": "now+1hour"}
-    job = started_by("sbatch", *SHORT, environ=held)
-    job.until("is queued")
-    assert "PENDING" in slurm.ask("squeue", "--noheader", "--format=%T")
-    slurm.ask("scancel", "--state=PENDING", "--user=root")
-    ended = job.end()
+    slurm.ask("scontrol", "update", "PartitionName=all", "State=DOWN")  # queues, and starts nothing
+    try:
+        job = started_by("sbatch", *SHORT)
+        job.until("is queued")
+        assert "PENDING" in slurm.ask("squeue", "--noheader", "--format=%T")
+        slurm.ask("scancel", "--state=PENDING", "--user=root")
+        ended = job.end()
+    finally:
+        slurm.ask("scontrol", "update", "PartitionName=all", "State=UP")
     assert ended.status not in (0, -signal.SIGKILL), ended.err
     assert "runs on" not in ended.err
     assert ended.left_processes == []
