@@ -18,7 +18,15 @@ from .traffic import speed, traffic
 # (kind, frames as (file, name, line)). Kinds: "main" and "thread" of Python, "kernel" for the main
 # thread where Python's is not seen, "file": what its system call is about, "process" for a child:
 # its command line.
-Place = tuple[str, tuple[tuple[str, str, int], ...]]
+Code = tuple[str, str, int]
+Place = tuple[str, tuple[Code, ...]]
+
+# Functions that ask for a lock again and again: the end of a file's path, and the name.
+_ASKS_AGAIN = (
+    ("/filelock/_api.py", "acquire"),  # filelock: what the Hugging Face libraries and torch take
+    ("/filelock/_api.py", "_poll_until_acquired"),
+    ("/torch/utils/file_baton.py", "wait"),  # an extension that another process builds
+)
 
 BUSY_SHARE = 0.5  # of one core
 
@@ -69,8 +77,10 @@ def _places(look: Look, every: bool = False) -> Iterator[Place]:
     # Native frames are left out: only some looks have them. So are the classes of functions, which
     # only py-spy names, and locals: in the same place they may change for ever.
     for thread in look.threads:
-        frames = tuple(
-            (f.file, f.name.rpartition(".")[2], f.line) for f in thread.frames if not f.native
+        frames = _without_tries(
+            tuple(
+                (f.file, f.name.rpartition(".")[2], f.line) for f in thread.frames if not f.native
+            )
         )
         if not frames:
             continue
@@ -84,6 +94,21 @@ def _places(look: Look, every: bool = False) -> Iterator[Place]:
         yield "file", ((path, "", 0),)
     if every:
         yield _process_place(look)
+
+
+def _without_tries(frames: tuple[Code, ...]) -> tuple[Code, ...]:
+    """Return a stack, innermost first, without what a library does in each of its endless tries to
+    get a lock: that gets nowhere, in however many functions a look finds it.
+    """
+    asks = [at for at, (file, name, _) in enumerate(frames) if _asks_again(file, name)]
+    if not asks:
+        return frames
+    file, name, _ = frames[asks[-1]]
+    return ((file, name, 0), *frames[asks[-1] + 1 :])
+
+
+def _asks_again(file: str, name: str) -> bool:
+    return any(name == asks and file.endswith(end) for end, asks in _ASKS_AGAIN)
 
 
 def _kernel_place(look: Look) -> Iterator[Place]:

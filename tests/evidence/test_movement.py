@@ -60,6 +60,22 @@ def test_places_seen_earlier_in_the_step_are_not_new() -> None:
     assert moved(loop[6:9], seen=places(loop[:6])) == ""
 
 
+def asking(*innermost: tuple[str, str, int], caller: int = 7) -> tuple[Thread, ...]:
+    api = "SP/filelock/_api.py"
+    inside = [Frame(name, file, line) for name, file, line in innermost]
+    outside = [Frame("BaseFileLock.acquire", api, 1037), Frame("main", "train.py", caller)]
+    return (Thread(PID, None, False, False, (*inside, *outside)),)
+
+
+def test_what_a_library_does_in_each_of_its_tries_to_get_a_lock_is_no_new_place() -> None:
+    poll = ("BaseFileLock._poll_until_acquired", "SP/filelock/_api.py", 1177)
+    opens = ("UnixFileLock._open_lock_file", "SP/filelock/_unix.py", 134)
+    looks = [seen(0, threads=asking(poll)), seen(1, threads=asking(opens, poll))]
+    assert moved(looks) == ""
+    assert moved([*looks, seen(2, threads=asking(poll, caller=8))])  # another lock
+    assert moved([looks[0], seen(1)])  # it has got it
+
+
 def test_native_frames_are_no_place_for_only_some_looks_have_them() -> None:
     native = Thread(
         PID,
