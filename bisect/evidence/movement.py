@@ -28,6 +28,7 @@ _ASKS_AGAIN = (
     ("/torch/utils/file_baton.py", "wait"),  # an extension that another process builds
 )
 
+_NO_LINE = -1
 BUSY_SHARE = 0.5  # of one core
 
 # Calls in which the main thread may wait for other threads of its process. In another one (recv,
@@ -71,6 +72,18 @@ def places(looks: Iterable[Look]) -> frozenset[Place]:
     has seen them all after some looks, and is then at no new place.
     """
     return frozenset(place for look in looks for place in _places(look, every=True))
+
+
+def functions(looks: Iterable[Look]) -> frozenset[Place]:
+    """Return the places of these looks without their lines: given as `seen`, no line of the same
+    functions is new. For a loop that was called a spin, of which some looks see some lines.
+    """
+    return frozenset(map(_without_lines, places(looks)))
+
+
+def _without_lines(place: Place) -> Place:
+    kind, code = place
+    return kind, tuple((file, name, _NO_LINE) for file, name, _ in code)
 
 
 def _places(look: Look, every: bool = False) -> Iterator[Place]:
@@ -155,7 +168,7 @@ def movement(before: Look, after: Look, seen: Collection[Place] = ()) -> Movemen
     new = frozenset(
         place
         for place in _places(after)
-        if place not in known and counts.get(place[0], python_counts)
+        if not {place, _without_lines(place)} & known and counts.get(place[0], python_counts)
     )
     return Movement(
         seconds,

@@ -37,6 +37,13 @@ def may_pause(looks: Sequence[Look]) -> bool:
     return not cut_by_a_pause(looks[-1].kernel)
 
 
+def know_spins(members: Sequence[Member]) -> None:
+    """Make other lines of the functions in which a member burns CPU no news in later looks."""
+    for member in members:
+        if movement.computing(member.looks):
+            member.places |= movement.functions(member.looks)
+
+
 class Inspection:
     """Looks at all ranks of this node and their descendants, and what they show together."""
 

@@ -224,8 +224,9 @@ class Watch:
         named = job.verdict.ranks.culprit or job.verdict.ranks.stuck
         members = [m for m in job.members if m.rank in named]
         if stirring := [m for m in members if clocks.wants_another_look(m, job.closed_at, now)]:
-            from .inspection import Inspection
+            from .inspection import Inspection, know_spins
 
+            know_spins(stirring)
             inspection = Inspection(job, stirring)
             await inspection.look()
             inspection.remember_places()

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.evidence.movement import busy, computing, moved, movement, places, stirred
+from hangbisect.evidence.movement import (
+    busy,
+    computing,
+    functions,
+    moved,
+    movement,
+    places,
+    stirred,
+)
 from hangbisect.evidence.traffic import speed
 from hangbisect.facts import Descriptor, Frame, Kernel, Look, Sample, Socket, Syscall, Thread
 from hypothesis import given
@@ -297,3 +305,11 @@ def test_moved_says_something_about_any_looks(
 @given(st.integers(0, 10**15), st.floats(0, 1e9))
 def test_a_speed_is_never_empty(count: int, seconds: float) -> None:
     assert speed(count, seconds)
+
+
+def test_other_lines_of_the_functions_of_a_spin_are_no_news() -> None:
+    spin = [seen(at, threads=(thread(1),)) for at in range(3)]
+    other = seen(3, threads=(thread(2),))
+    assert moved([*spin, other])
+    assert moved([*spin, other], seen=functions(spin)) == ""
+    assert moved([*spin, seen(3, threads=(thread(2, name="next"),))], seen=functions(spin))
