@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
 import sys
 import time
 from collections.abc import Callable
@@ -12,10 +10,8 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from . import places
-from .record import Record
 from .session import Session, session_for
-from .tree import as_json, in_fields
-from .writing import Kept, as_bytes
+from .writing import file_of
 
 Module = TypeVar("Module")
 
@@ -91,7 +87,7 @@ class Listener:
                 if error is not None and error is not before:  # always_call: forward has raised
                     call.keep(places.OUTPUTS, None, f"{type(error).__name__}: {error}"[:2000])
                 else:
-                    call.keep(places.OUTPUTS, in_fields(output))
+                    call.keep(places.OUTPUTS, output)
             except Exception as failure:
                 call.session.stop(f"{type(failure).__name__}: {failure}")
 
@@ -110,22 +106,18 @@ class _Call:
 
     def keep(self, ending: str, value: Any, raised: str = "") -> None:
         """Write the file that ends so. Raises what goes wrong, but for the disk."""
-        kept, session, cls = Kept(), self.session, type(self._module)
-        record = Record(
+        session = self.session
+        data = file_of(
+            self._module,
+            value,
             kind="inputs" if ending == places.INPUTS else "outputs",
             name=self._name,
-            module=f"{cls.__module__}:{cls.__qualname__}",
             rank=session.rank.number,
             world_size=session.rank.world_size,
-            host=socket.gethostname(),
-            pid=os.getpid(),
             at=self._at,
-            training=bool(self._module.training),
-            grad=bool(sys.modules["torch"].is_grad_enabled()),
-            tree=as_json(value, kept.keep),
             raised=raised,
         )
-        session.write(f"{self._stem}{ending}", as_bytes(record, kept))
+        session.write(f"{self._stem}{ending}", data)
 
 
 def _cannot_copy() -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import UsageError
 from .places import INPUTS, OUTPUTS
@@ -46,28 +46,25 @@ def listed(folder: str) -> Listing:
         names = sorted(name for name in os.listdir(folder) if name.endswith(_ENDING))
     except OSError as error:
         raise UsageError(f"{folder}: {error.strerror}", "hangbisect capture list DIR") from None
-    found: list[Listed] = []
-    unreadable: list[Unreadable] = []
-    there = set(names)
-    outputs = {name for name in names if name.endswith(OUTPUTS)}
-    for name in names:
-        if name in outputs and name.removesuffix(OUTPUTS) + INPUTS in there:
-            continue  # it is read with its inputs
-        path = os.path.join(folder, name)
-        try:
-            found.append(_listed(path, outputs))
-        except Unreadable as error:
-            unreadable.append(error)
-    return Listing(tuple(sorted(found, key=lambda one: one.record.at)), tuple(unreadable))
+    there = {os.path.join(folder, name) for name in names}
+    outputs = {path for path in there if path.endswith(OUTPUTS)}
+    # Outputs are read with their inputs.
+    alone = there - {path for path in outputs if path.removesuffix(OUTPUTS) + INPUTS in there}
+    found = _listing(sorted(alone), outputs)
+    return replace(found, captures=tuple(sorted(found.captures, key=lambda one: one.record.at)))
 
 
 def listed_files(paths: Sequence[str]) -> Listing:
     """Return these files, in their order."""
+    return _listing(paths, set(filter(os.path.exists, map(outputs_beside, paths))))
+
+
+def _listing(paths: Sequence[str], outputs: set[str]) -> Listing:
     found: list[Listed] = []
     unreadable: list[Unreadable] = []
     for path in paths:
         try:
-            found.append(_listed(path, {os.path.basename(outputs_beside(path))}))
+            found.append(_listed(path, outputs))
         except Unreadable as error:
             unreadable.append(error)
     return Listing(tuple(found), tuple(unreadable))
@@ -84,7 +81,7 @@ def _listed(path: str, outputs: set[str]) -> Listed:
         raise Unreadable(path, "these are outputs, without their inputs")
     outcome = ""
     beside = outputs_beside(path)
-    if os.path.basename(beside) in outputs and os.path.exists(beside):
+    if beside in outputs:
         raised = look(beside).raised
         outcome = f"raised {raised.partition(':')[0]}" if raised else "returned"
     return Listed(path, record, os.stat(path).st_size, outcome)
@@ -102,6 +99,11 @@ def inputs(record: Record) -> Iterator[tuple[str, str]]:
             yield name, f"not kept: {one.get('class')}"
         else:
             yield name, str(one.get("value"))
+
+
+def forms(record: Record) -> str:
+    """Return all inputs on one line."""
+    return ", ".join(f"{name} {form}" for name, form in inputs(record))
 
 
 def total(captures: Sequence[Listed]) -> int:

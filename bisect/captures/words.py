@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ..report.words import plain
-from .listing import Listed, Listing, inputs, total
+from .listing import Listed, Listing, forms, total
 from .state import State, gone, of_now
 from .switch import Switch
 
@@ -36,8 +36,8 @@ def _s(number: int) -> str:
 def _line(one: Listed, longest: int) -> str:
     said = one.record
     outcome = one.outcome.partition(" ")[0] or "no"
-    what = ", ".join(f"{name} {form}" for name, form in inputs(said))
-    line = f"{said.rank:4}  {_utc(said.at)}  {said.name:{longest}}  {outcome:8}  {what}"
+    when = _utc(said.at)
+    line = f"{said.rank:4}  {when}  {said.name:{longest}}  {outcome:8}  {forms(said)}"
     return plain(line)
 
 

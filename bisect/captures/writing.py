@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import sys
-from typing import Any
+from typing import Any, Literal
 
 from .record import KEY, Record
+from .tree import as_json, in_fields
 
 
 class Kept:
@@ -25,6 +28,38 @@ class Kept:
             self._names[id(tensor)] = name
             self._held.append(tensor)
         return self._names[id(tensor)]
+
+
+def file_of(
+    module: Any,
+    value: Any,
+    *,
+    kind: Literal["inputs", "outputs"],
+    name: str,
+    rank: int,
+    world_size: int,
+    at: float,
+    raised: str = "",
+) -> bytes:
+    """Return the file of what `module` is called with, or returns, in this process. Raises as
+    `as_bytes` does.
+    """
+    kept, cls, torch = Kept(), type(module), sys.modules["torch"]
+    record = Record(
+        kind=kind,
+        name=name,
+        module=f"{cls.__module__}:{cls.__qualname__}",
+        rank=rank,
+        world_size=world_size,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        at=at,
+        training=bool(module.training),
+        grad=bool(torch.is_grad_enabled()),
+        tree=as_json(in_fields(value) if kind == "outputs" else value, kept.keep),
+        raised=raised,
+    )
+    return as_bytes(record, kept)
 
 
 def as_bytes(record: Record, kept: Kept) -> bytes:

@@ -20,6 +20,12 @@ def check_is_there(flag: str, path: str | None, context: Context) -> None:
         raise UsageError(f"{flag} names {path!r}, and there is no such file or folder")
 
 
+def hide_gpus(accelerator: str) -> None:
+    """Have torch, which is not imported yet, see no GPU where the job is to run on the CPU."""
+    if accelerator == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
 def as_path(name: str | None) -> str | None:
     """Return a name that can only be a path, None for what may be a name on the hub."""
     return name if name and name.startswith(("/", ".", "~")) else None

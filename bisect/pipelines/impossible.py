@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import importlib.util
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from ..rank.context import Context
 
 Facts = TypeVar("Facts")
 _GO_ON = "To see it fail all the same: --skip preflight"
@@ -27,6 +31,22 @@ def found_in(
 ) -> list[tuple[Impossible[Facts], str]]:
     """Return the combinations that the facts show, each with its settings in words."""
     return [(row, seen) for row in table if (seen := row.seen(facts)) is not None]
+
+
+def refuse(context: Context, facts: Facts, table: Sequence[Impossible[Facts]]) -> Facts:
+    """Return the facts, after a line that says so, if the table has nothing against them. Raises
+    UsageError otherwise.
+    """
+    found = found_in(facts, table)
+    if found:
+        raise refusal(found)
+    context.say("Preflight: nothing speaks against this combination")
+    return facts
+
+
+def not_installed(libraries: Iterable[str]) -> frozenset[str]:
+    """Return those of `libraries` that are not there; imports none."""
+    return frozenset(name for name in libraries if importlib.util.find_spec(name) is None)
 
 
 def refusal(found: Sequence[tuple[Impossible[Facts], str]]) -> UsageError:

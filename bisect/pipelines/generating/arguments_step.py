@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...errors import UsageError
-from ..argument_checks import as_path, check_is_there, check_least
+from ..argument_checks import as_path, check_is_there, check_least, hide_gpus
 from ..script_steps import in_words
 
 if TYPE_CHECKING:
@@ -64,7 +63,6 @@ def arguments(context: Context) -> argparse.Namespace:
             "stays on its device",
             "Leave one of them out.",
         )
-    if args.accelerator == "cpu":
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # torch is not imported yet
+    hide_gpus(args.accelerator)
     context.say("Arguments: " + in_words(args))
     return args

@@ -56,7 +56,7 @@ def plan(context: Context) -> Plan:
     if checkpoint is not None:
         context.about_to("os.pread", ", to measure how fast the weights are read")
         speed = rates.read_rate([os.path.join(source, file) for file in checkpoint.files])
-    dtype = args.dtype if args.dtype != "auto" else f"auto ({_saved_dtype(config)})"
+    dtype = args.dtype if args.dtype != "auto" else f"auto ({saved_dtype(config)})"
     kind = next(iter(config.architectures or ()), config.model_type)
     what = "what the hub has of it" if checkpoint is None else expected(checkpoint, speed)
     context.say(
@@ -143,6 +143,7 @@ def _folder_of(name: str, context: Context) -> str:
     return found
 
 
-def _saved_dtype(config: Any) -> str:
+def saved_dtype(config: Any) -> str:
+    """Return in which dtype a model's weights were saved, as its config has it."""
     said = config.to_dict()  # "torch_dtype" before transformers 5
     return str(said.get("dtype") or said.get("torch_dtype") or "float32").removeprefix("torch.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...captures import places
 from ...errors import UsageError
-from ..argument_checks import as_path, check_is_there
+from ..argument_checks import as_path, check_is_there, hide_gpus
 from ..script_steps import in_words
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ def arguments(context: Context) -> argparse.Namespace:
         check_is_there(f"--{flag}", getattr(args, flag), context)
     check_kinds(args)
     check_is_there("--model", as_path(args.model), context)
-    if args.accelerator == "cpu":
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # torch is not imported yet
+    hide_gpus(args.accelerator)
     context.say("Arguments: " + in_words(args))
     return args
 

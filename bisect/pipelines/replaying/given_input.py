@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -90,7 +90,7 @@ def in_form(given: Given, packing: str, module: Any) -> Given:
         return given
     if "use_cache" in inspect.signature(module.forward).parameters:
         made["use_cache"] = False  # with a cache transformers looks for no samples in a row
-    return _with(given, kwargs=made, here=tokens_in(made), there=tokens_in(given.kwargs))
+    return replace(given, kwargs=made, here=tokens_in(made), there=tokens_in(given.kwargs))
 
 
 def on_device(given: Given, device: Any, dtype: Any) -> Given:
@@ -107,11 +107,7 @@ def on_device(given: Given, device: Any, dtype: Any) -> Given:
             return {name: moved(one) for name, one in value.items()}
         return value
 
-    return _with(given, args=moved(given.args), kwargs=moved(given.kwargs))
-
-
-def _with(given: Given, **changed: Any) -> Given:
-    return Given(**{**vars(given), **changed})
+    return replace(given, args=moved(given.args), kwargs=moved(given.kwargs))
 
 
 def _is_whole(value: Any) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...captures import places
-from ...captures.listing import Listed, Listing, inputs, listed, listed_files, total
+from ...captures.listing import Listed, Listing, forms, inputs, listed, listed_files, total
 from ...errors import UsageError
 from ...nearest import nearest
 from ...report.words import of_ranks
@@ -147,5 +147,4 @@ def _tell(context: Context, calls: Sequence[Listed], chosen: Chosen) -> None:
             f"{counted(chosen.forwards, 'forward')}"
         )
     first = chosen.calls[0]
-    forms = ", ".join(f"{name} {form}" for name, form in inputs(first.record))
-    context.say(f"The first: {os.path.basename(first.path)}: {forms}"[:400])
+    context.say(f"The first: {os.path.basename(first.path)}: {forms(first.record)}"[:400])

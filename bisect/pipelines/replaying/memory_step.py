@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
 from ..generating.device import own_device
+from ..generating.loading_plan import saved_dtype
 from ..model_steps import asking_the_hub
 from .memory import Memory, Wanted, memory_line, memory_of
 
 if TYPE_CHECKING:
     from ...rank.context import Context
+
+_WAYS_OUT = """--precision bf16, no --backward, ZeRO over more ranks (--zero 3)
+To see it fail all the same: --skip memory_budget"""
 
 
 def memory_budget(context: Context) -> Memory | None:
@@ -33,8 +37,7 @@ def memory_budget(context: Context) -> Memory | None:
     context.about_to("transformers.AutoModelForCausalLM.from_config", " on the device meta")
     from ..budget.outline import outline
 
-    dtype = str(getattr(config, "dtype", None) or "float32").removeprefix("torch.")
-    return check_room(context, outline(config, dtype))
+    return check_room(context, outline(config, saved_dtype(config)))
 
 
 def check_room(context: Context, module: Any) -> Memory:
@@ -55,9 +58,6 @@ def check_room(context: Context, module: Any) -> Memory:
     # What lies there already is no longer free.
     missing = memory.needed - (memory.weights if here else 0) > free.free
     if missing and "memory_budget" not in args.skip:
-        raise UsageError(
-                line, "--precision bf16, no --backward, ZeRO over more ranks (--zero 3)\n"
-                "To see it fail all the same: --skip memory_budget"
-            )  # fmt: skip
+        raise UsageError(line, _WAYS_OUT)
     context.say(line)
     return memory

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
 from ..generating import small_model
+from ..generating.words import size
 from ..model_steps import asking_the_hub
 
 if TYPE_CHECKING:
@@ -42,8 +43,6 @@ def built(context: Context) -> Any:
 
 def in_words(made: Any) -> str:
     """Return "Actor with 1,024 parameters, 4 kB"."""
-    from ..generating.words import size
-
     parameters = list(made.parameters())
     number = sum(p.numel() for p in parameters)
     held = sum(p.numel() * p.element_size() for p in parameters)

@@ -1,22 +1,14 @@
-"""What forwards returned, on disk: what is compared with, and what is kept for later.
-
-Imports the libraries at its top, so it is itself imported inside a step (Context.imports).
-"""
+"""What forwards returned, on disk: what is compared with, and what is kept for later."""
 
 from __future__ import annotations
 
 import os
-import socket
 import time
 from typing import Any
 
-import torch
-
 from ...captures.listing import outputs_beside
 from ...captures.reading import Capture, load
-from ...captures.record import Record
-from ...captures.tree import as_json, in_fields
-from ...captures.writing import Kept, as_bytes
+from ...captures.writing import file_of
 from ...whole_file import write_whole
 
 MADE = "made"  # the name of an input that was made
@@ -33,20 +25,15 @@ def before(path: str, folder: str | None) -> Capture | None:
 
 def keep(output: Any, folder: str, name: str, module: Any, rank: int, ranks: int) -> None:
     """Write what the input `name` gave into `folder`. Raises OSError."""
-    kept, cls = Kept(), type(module)
-    record = Record(
+    data = file_of(
+        module,
+        output,
         kind="outputs",
-        name=cls.__name__,
-        module=f"{cls.__module__}:{cls.__qualname__}",
+        name=type(module).__name__,
         rank=rank,
         world_size=ranks,
-        host=socket.gethostname(),
-        pid=os.getpid(),
         at=time.time(),
-        training=bool(module.training),
-        grad=torch.is_grad_enabled(),
-        tree=as_json(in_fields(output), kept.keep),
     )
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, os.path.basename(outputs_beside(name)))
-    write_whole(path, as_bytes(record, kept))
+    write_whole(path, data)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import TYPE_CHECKING
 
 from ..generating.device import own_device
-from ..impossible import found_in, refusal
+from ..impossible import not_installed, refuse
 from .impossible import IMPOSSIBLE, Settings
 
 if TYPE_CHECKING:
@@ -29,10 +28,6 @@ def preflight(context: Context) -> Settings:
         device=own_device(context).type,
         packed=chosen.is_packed,
         of_transformers="module" not in args.use,
-        missing=frozenset(n for n in _LIBRARIES if importlib.util.find_spec(n) is None),
+        missing=not_installed(_LIBRARIES),
     )
-    found = found_in(facts, IMPOSSIBLE)
-    if found:
-        raise refusal(found)
-    context.say("Preflight: nothing speaks against this combination")
-    return facts
+    return refuse(context, facts, IMPOSSIBLE)

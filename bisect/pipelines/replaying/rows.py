@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -106,9 +107,6 @@ def _lengths(kwargs: Mapping[str, Any]) -> list[int] | None:
     if not isinstance(positions, torch.Tensor) or positions.shape != ids.shape:
         return None
     begins = (positions[0] == 0).nonzero().flatten().tolist()
-    ends = [*begins[1:], ids.shape[1]]
-    return (
-        [end - begin for begin, end in zip(begins, ends, strict=True)]
-        if begins[:1] == [0]
-        else None
-    )
+    if begins[:1] != [0]:
+        return None
+    return [end - begin for begin, end in pairwise([*begins, ids.shape[1]])]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from typing import TYPE_CHECKING, Any
 
 from ..budget.quantized import is_linear
-from ..impossible import found_in, refusal
+from ..impossible import not_installed, refuse
 from .divided import divided
 from .impossible import IMPOSSIBLE, Settings
 
@@ -31,13 +30,9 @@ def preflight(context: Context) -> Settings:
         launched="LOCAL_RANK" in os.environ,
         linear=_linear_layers(context, wanted),
         longest=getattr(wanted.config, "max_position_embeddings", None),
-        missing=frozenset(n for n in _LIBRARIES if importlib.util.find_spec(n) is None),
+        missing=not_installed(_LIBRARIES),
     )
-    found = found_in(facts, IMPOSSIBLE)
-    if found:
-        raise refusal(found)
-    context.say("Preflight: nothing speaks against this combination")
-    return facts
+    return refuse(context, facts, IMPOSSIBLE)
 
 
 def _linear_layers(context: Context, wanted: Wanted) -> tuple[str, ...]:
