@@ -15,9 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from hangbisect.diagnosis.tree import merge
-from hangbisect.diagnosis.verdict import judge
-from hangbisect.facts import (
+from hangbisect.base.facts import (
     Checkpoint,
     Descriptor,
     Frame,
@@ -30,7 +28,9 @@ from hangbisect.facts import (
     Syscall,
     Thread,
 )
-from hangbisect.report.tree import merged
+from hangbisect.diagnosis.merged_stacks import merge_stacks
+from hangbisect.diagnosis.verdict import judge_job
+from hangbisect.report.stacks import merged_stacks_text
 
 T = TypeVar("T")
 LIB = "/opt/venv/lib/python3.11/site-packages"
@@ -179,19 +179,19 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=1000)
     parser.add_argument("--stacks", type=int, default=100_000)
     given = parser.parse_args()
-    print(f"{given.ranks} ranks; the first verdict also imports networkx")
+    print(f"{given.ranks} ranks; the first verdict also fills the caches")
     for name, shape in SHAPES.items():
         ranks = apart(shape(r, given.ranks) for r in range(given.ranks))
         facts = job(given.ranks, "crash" if name == "none alive" else "late")
-        first, verdict = timed(judge, facts, ranks)
-        again, _ = timed(judge, facts, ranks)
-        text, _ = timed(merged, ranks)
+        first, verdict = timed(judge_job, facts, ranks)
+        again, _ = timed(judge_job, facts, ranks)
+        text, _ = timed(merged_stacks_text, ranks)
         blamed, cause = len(verdict.ranks.culprit), verdict.cause
         print(
             f"  {name:<24} judged in {first:4.2f} s, again {again:4.2f} s; {blamed} to blame, "
             f"{cause.id if cause else 'cause unknown'}; stacks as one tree {text:4.2f} s"
         )
-    took, tree = timed(merge, stacks(given.stacks))
+    took, tree = timed(merge_stacks, stacks(given.stacks))
     print(f"{given.stacks} stacks of 30 lines merged in {took:.2f} s, {len(tree)} branches")
 
 

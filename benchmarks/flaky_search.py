@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from random import Random
 from statistics import mean, median, quantiles
 
-from hangbisect.bisection.flaky import expected_starts, search_flaky
-from hangbisect.bisection.found import Found
-from hangbisect.facts import Result, Setting
+from hangbisect.base.facts import Result, Setting
+from hangbisect.search.flaky_search import estimate_flaky_starts, search_flaky
+from hangbisect.search.protocol import SearchResult
 from simulated_hangs import Expression, Hang, leaf, smaller_that_passes, toggles
 
 KINDS = ("one toggle", "one of two", "two together", "none")
@@ -32,7 +32,7 @@ class Job:
     hang: Hang
     kind: str
     rate: float
-    found: Found
+    found: SearchResult
 
     @property
     def wrong(self) -> bool:
@@ -111,7 +111,7 @@ def main() -> None:
     table("avoided by", [(kind, [job for job in jobs if job.kind == kind]) for kind in KINDS])
     table("all", [("", jobs)])
     found = [job for job in jobs if job.found.outcome == "found"]
-    shares = [job.starts / expected_starts(len(job.hang.choices), job.rate) for job in found]
+    shares = [job.starts / estimate_flaky_starts(len(job.hang.choices), job.rate) for job in found]
     print(
         "\nstarts of what was found, as a share of what is told before: "
         f"median {median(shares):.2f}, 90 % below {quantiles(shares, n=10)[-1]:.2f}"

@@ -1,7 +1,7 @@
 """How large report.html of 1,024 ranks with 12 different stacks is, and when Chromium paints it.
 
 The job is made up (made_up_job.py); the browser is a real one, without a screen, and starts the
-page anew each time. Required: at most 2 MB, and first paint within 1 s.
+page anew each time. Required: at most 2 MiB, and first paint within 1 s.
 
     python benchmarks/html_report.py [--ranks 1024] [--stacks 12] [--rounds 5]
 """
@@ -16,9 +16,10 @@ from pathlib import Path
 from statistics import median
 
 import made_up_job
+from hangbisect.base.words import format_bytes
 from hangbisect.report.html.page import html_page
-from hangbisect.report.kept.run import read
 from hangbisect.report.redaction import Redactor
+from hangbisect.report.run_reader.run import read_run
 from playwright.sync_api import sync_playwright
 
 QUIET = (
@@ -58,14 +59,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         made_up_job.write(folder / "run", given.ranks, given.stacks)
-        run = read(folder / "run")
+        run = read_run(folder / "run")
         began, cpu = time.perf_counter(), time.process_time()
         text = html_page(run, Redactor())
         took, cpu = time.perf_counter() - began, time.process_time() - cpu
         page = folder / "report.html"
         page.write_text(text, encoding="utf-8")
         size = page.stat().st_size
-        print(f"{given.ranks} ranks, {given.stacks} stacks: {size / 1e6:.2f} MB (limit 2 MB)")
+        print(f"{given.ranks} ranks, {given.stacks} stacks: {format_bytes(size)} (limit 2 MiB)")
         print(f"made in {took:.2f} s, of which {cpu:.2f} s on a CPU")
         for kind, times in painted(page, given.rounds).items():
             print(f"{kind}: {median(times):.0f} ms, at most {max(times):.0f} ms (limit 1000 ms)")

@@ -43,7 +43,7 @@ _SET = ("--num-workers", "2", "--packing", "on", "--gradient-checkpointing", "on
 @contextlib.contextmanager
 def silent_wandb() -> Iterator[dict[str, str]]:
     """Yield the environment of a job whose W&B server never answers."""
-    with servers.silent() as port:
+    with servers.silent_server() as port:
         url = f"http://127.0.0.1:{port}"
         detail = {"TORCH_DISTRIBUTED_DEBUG": "INFO", "WANDB_SILENT": "true"}
         yield {**os.environ, **detail, "WANDB_BASE_URL": url, "WANDB_API_KEY": "0" * 40}

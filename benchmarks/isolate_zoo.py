@@ -23,10 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import hangbisect
-from hangbisect.zoo import job, shelf
+from hangbisect.zoo import case_files, job
 from hangbisect.zoo.case import Place, Stage
-from hangbisect.zoo.needs import missing
-from hangbisect.zoo.shelf import Kept
+from hangbisect.zoo.case_files import CaseFile, find_missing
 
 LIMIT = 1800.0  # seconds for one isolation
 _PACKAGE = Path(hangbisect.__path__[0])
@@ -42,22 +41,27 @@ class Staged:
 
 
 @contextlib.contextmanager
-def staged(kept: Kept) -> Iterator[Staged]:
+def staged(kept: CaseFile) -> Iterator[Staged]:
     """Prepare a case as the zoo does, and undo it."""
     mark = f"{job.MARK}={os.getpid()}-{time.monotonic_ns()}"
     name, _, value = mark.partition("=")
     case = kept.case
-    with job._folder(mark) as (folder, _), contextlib.ExitStack() as world:
+    with job._make_folder(mark) as (folder, _), contextlib.ExitStack() as world:
         place = Place(folder / "job", folder / "s")
-        for made in (place.folder, place.tmp, *map(Path, job._private(folder).values())):
+        for made in (place.folder, place.tmp, *map(Path, job._private_folders(folder).values())):
             made.mkdir(mode=0o700)
         (place.folder / f"{kept.module}.py").write_bytes(kept.file.read_bytes())
         stage = world.enter_context(case.stage(place)) if case.stage else Stage()
-        environ = {**job._environ(folder), **case.environment, **stage.environment, name: value}
-        yield Staged(job.command(case, kept.module, stage), environ, place.folder)
+        environ = {
+            **job._make_environ(folder),
+            **case.environment,
+            **stage.environment,
+            name: value,
+        }
+        yield Staged(job.case_command(case, kept.module, stage), environ, place.folder)
 
 
-def isolated(kept: Kept, options: argparse.Namespace) -> dict[str, Any]:
+def isolated(kept: CaseFile, options: argparse.Namespace) -> dict[str, Any]:
     """Return what isolate found about a case, {} if it gave no answer."""
     with staged(kept) as here:
         words = [sys.executable, str(_PACKAGE), "isolate", "--run-dir", "iso", "--yes"]
@@ -96,13 +100,13 @@ def main() -> int:
     parser.add_argument("--stall", type=float)
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
-    hangs = (kept for kept in shelf.all_cases() if kept.case.truth.outcome == "hang")
+    hangs = (kept for kept in case_files.load_all_cases() if kept.case.truth.outcome == "hang")
     every = [kept for kept in hangs if kept.case.truth.avoids]
-    chosen = shelf.chosen(options.cases, every) if options.cases else every
+    chosen = case_files.choose_cases(options.cases, every) if options.cases else every
     rows: list[bool] = []
     print(f"{'case':6} {'right':6} {'starts':>6} {'seconds':>8}  answer (accepted)", flush=True)
     for kept in chosen:
-        why_not = kept.case.left_out or missing(kept.case.needs)
+        why_not = kept.case.left_out or find_missing(kept.case.needs)
         if why_not:
             print(f"{kept.case.id:6} left out: {why_not}", flush=True)
             continue

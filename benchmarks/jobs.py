@@ -24,6 +24,8 @@ T = TypeVar("T")
 MARK = "HANGBISECT_TEST_JOB"  # in the environment of every process of a job of ours
 CHECKOUT = (str(Path(__file__).resolve().parent.parent / "bisect"),)  # python FOLDER
 INSTALLED = ("-m", "bisect")
+# torchrun's folder of error files, where it fails; the compiler's cache.
+_OF_TORCH = ("torchelastic_", "torchinductor_")
 
 
 def heed_signals() -> None:
@@ -122,8 +124,10 @@ class Running:
             time.sleep(0.01)
         return time.monotonic()
 
-    def end(self, limit: float) -> Ended:
-        """Wait for the end, at most `limit` seconds; then end it by force (status -9)."""
+    def end(self, limit: float, rest: float = 5.0) -> Ended:
+        """Wait for the end, at most `limit` seconds; then end it by force (status -9). What it
+        started and is not gone `rest` seconds later is left behind.
+        """
         try:
             status = self.process.wait(limit)
         except subprocess.TimeoutExpired:
@@ -132,7 +136,7 @@ class Running:
             status = -signal.SIGKILL
             self.process.wait(10)
         seconds = time.monotonic() - self.began
-        left = self._wait_for_the_rest()
+        left = self._wait_for_the_rest(rest)
         for pid in left:
             _kill(pid)
         return Ended(
@@ -147,18 +151,17 @@ class Running:
         )
 
     def _left_files(self) -> list[str]:
-        """Return what is left in the folders for sockets and temporary files.
-
-        torchrun leaves its error files' folder behind when it fails, with us and without.
+        """Return what is left in the folders for sockets and temporary files, but for what torch
+        leaves there with us and without.
         """
         return [
             str(entry)
             for place in self._places
             for entry in place.iterdir()
-            if not entry.name.startswith("torchelastic_")
+            if not entry.name.startswith(_OF_TORCH)
         ]
 
-    def _wait_for_the_rest(self, limit: float = 5.0) -> dict[int, str]:
+    def _wait_for_the_rest(self, limit: float) -> dict[int, str]:
         """The launcher may be gone a moment before the monitor."""
         until = time.monotonic() + limit
         while True:

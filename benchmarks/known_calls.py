@@ -15,8 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from hangbisect.rank.watched.row import Row
-from hangbisect.rank.watched.table import TABLE
+from hangbisect.rank.watched.known_calls import KNOWN_CALLS, KnownCall
 from own_scripts import HANGBISECT
 
 SCRIPT = Path(__file__).with_name("every_known_call.py")
@@ -45,7 +44,7 @@ def told(command: tuple[str, ...]) -> set[str]:
     return {str(event["call"]) for event in begun}
 
 
-def why_not(row: Row) -> str:
+def why_not(row: KnownCall) -> str:
     """Return why a row is not reached, "?" where nobody knows."""
     package = row.module.partition(".")[0]
     if importlib.util.find_spec(package) is None:
@@ -56,10 +55,10 @@ def why_not(row: Row) -> str:
 def main() -> int:
     """Print the rows that were not reached; return 1 if for one of them there is no reason."""
     reached = set().union(*map(told, STARTS))
-    missing = [row for row in TABLE if row.call not in reached]
+    missing = [row for row in KNOWN_CALLS if row.call not in reached]
     for row in missing:
         print(f"{row.call:70} {why_not(row)}")
-    print(f"{len(TABLE) - len(missing)} of {len(TABLE)} rows reached")
+    print(f"{len(KNOWN_CALLS) - len(missing)} of {len(KNOWN_CALLS)} rows reached")
     return int(any(why_not(row) == "?" for row in missing))
 
 

@@ -21,6 +21,8 @@ import termios
 import time
 from pathlib import Path
 
+from hangbisect.base.words import format_bytes
+
 PACKAGE = Path(__file__).parents[1] / "bisect"
 RANKS, EVERY = 8, 2.0
 LIMIT = 0.01  # of one core
@@ -68,7 +70,9 @@ def main() -> int:
     print(f"until the first table  {before:.2f} s of CPU")
     speed = written / options.seconds
     print(f"while it is there      {share:.2%} of a core, {speed:.0f} bytes a second")
-    print(f"memory                 {memory / 1e6:.0f} MB; all in all {whole.ru_utime:.2f} s of CPU")
+    print(
+        f"memory                 {format_bytes(memory)}; all in all {whole.ru_utime:.2f} s of CPU"
+    )
     print(f"gone after             {clean * 1000:.0f} ms")
     return int(share > LIMIT)
 

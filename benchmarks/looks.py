@@ -19,8 +19,8 @@ import sys
 import time
 from collections.abc import Iterator
 
-from hangbisect.evidence.look import Target, look
-from hangbisect.evidence.sample import family
+from hangbisect.evidence.look import Target, take_looks
+from hangbisect.evidence.process import family
 from jobs import wide
 
 LIMIT = 1.0
@@ -67,7 +67,7 @@ def timed(targets: list[Target], rounds: int) -> tuple[float, float]:
     seconds = []
     for _ in range(rounds):
         begun = time.monotonic()
-        looks = asyncio.run(look(targets))
+        looks = asyncio.run(take_looks(targets))
         seconds.append(time.monotonic() - begun)
         assert all(one.state for one in looks)
     return statistics.median(seconds), max(seconds)

@@ -13,8 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from hangbisect.diagnosis.verdict import judged
-from hangbisect.facts import (
+from hangbisect.base.facts import (
     Descriptor,
     Frame,
     JobFacts,
@@ -26,9 +25,9 @@ from hangbisect.facts import (
     Syscall,
     Thread,
 )
+from hangbisect.diagnosis.verdict import judge_job_with_graph
 from hangbisect.pipelines.startup import PIPELINE
-from hangbisect.report.as_json import as_json
-from hangbisect.report.evidence import evidence_json
+from hangbisect.report.facts_json import evidence_json, verdict_json
 
 LIB = "/opt/venv/lib/python3.11/site-packages"
 ZERO, WALL = 100.0, 1_795_000_000.0
@@ -79,9 +78,9 @@ def write(folder: Path, ranks: int, stacks: int = 2, seed: int = 1) -> None:
         to_verdict=1.3,
         versions={"hangbisect": "0.1.0", "python": "3.11.7", "torch": "2.13.0"},
     )
-    verdict, graph = judged(job, facts)
+    verdict, graph = judge_job_with_graph(job, facts)
     folder.mkdir(parents=True)
-    _json(folder / "verdict.json", as_json(verdict))
+    _json(folder / "verdict.json", verdict_json(verdict))
     _json(folder / "evidence.json", evidence_json(facts, graph, job.machine))
     environment = {str(one.rank): dict(one.environment) for one in facts}
     _json(

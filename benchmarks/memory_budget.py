@@ -3,9 +3,9 @@
     python benchmarks/memory_budget.py            # all cases: a few minutes
     python benchmarks/memory_budget.py qwen neox  # those whose name has one; "quick": two of them
 
-A row a case: weights with LoRA, gradients, optimizer state and the peak, predicted / measured (MB),
-and their ratio; and the seconds that the prediction took. On the CPU, by counting allocations
-(training_memory.py). The figures to keep: 10 % for the parts, 25 % for the peak.
+A row a case: weights with LoRA, gradients, optimizer state and the peak, predicted / measured
+(MiB), and their ratio; and the seconds that the prediction took. On the CPU, by counting
+allocations (training_memory.py). The figures to keep: 10 % for the parts, 25 % for the peak.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import transformers
+from hangbisect.pipelines.budget.budget import TrainingPlan, find_precision
 from hangbisect.pipelines.budget.dry_run import dry_run
-from hangbisect.pipelines.budget.plan import TrainingPlan, precision
 from training_memory import measured
 
-MB = 1 << 20
+MIB = 1 << 20
 PARTS, WHOLE = 0.10, 0.25
 
 _SHAPE = {
@@ -72,8 +72,8 @@ class Case:
     plan: TrainingPlan
 
 
-_FP32, _BF16 = precision("fp32"), precision("bf16")
-_MIXED = precision("bf16-mixed")
+_FP32, _BF16 = find_precision("fp32"), find_precision("bf16")
+_MIXED = find_precision("bf16-mixed")
 
 CASES = (
     Case("quick: gpt2 lora", gpt2, TrainingPlan(_FP32, 2, 2, 64, 16)),
@@ -137,7 +137,7 @@ def _off(predicted: int, measured: int) -> float:
 
 def _told(predicted: int, measured: int) -> str:
     ratio = predicted / measured if measured else 1.0
-    return f"{predicted / MB:7.2f} /{measured / MB:7.2f} {ratio:5.3f}"
+    return f"{predicted / MIB:7.2f} /{measured / MIB:7.2f} {ratio:5.3f}"
 
 
 def main() -> None:

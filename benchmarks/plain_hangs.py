@@ -221,9 +221,9 @@ def _here(given: Any, place: str) -> None:
 
 
 def _usual(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.zoo.in_rank import run_usual_step
 
-    return usual(given)
+    return run_usual_step(given)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ def part(name: str) -> Any:
         )
         assert spec is not None
         sys.modules["hangbisect"] = importlib.util.module_from_spec(spec)
-    return importlib.import_module(f"hangbisect.pipelines.{name}")
+    return importlib.import_module(f"hangbisect.base.pipeline.{name}")
 
 
 def main() -> None:
@@ -50,10 +50,10 @@ def main() -> None:
 
     import pytorch_lightning as pl
 
-    module = part("language_model").LLMModule(model)
-    data = part("text_data").TextData(steps.TEXT, tokenizer, args.batch_size, 0, "fork")
+    module = part("lightning_modules").LLMModule(model)
+    data = part("lightning_modules").TextData(steps.TEXT, tokenizer, args.batch_size, 0, "fork")
     logger = start_wandb(args.logs_path)
-    memory = part("memory_callback").MemoryLoggingCallback(lambda line: None)
+    memory = part("lightning_modules").MemoryLoggingCallback(lambda line: None)
     trainer = pl.Trainer(
         accelerator="cpu",
         devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),

@@ -1,9 +1,9 @@
-"""What is masked of 60 planted secrets and of 200 harmless texts, by ours and by libraries; MB/s.
+"""What is masked of 60 planted secrets and of 200 harmless texts, by ours and by libraries; MiB/s.
 
 python benchmarks/redaction.py                        ours, and each library that is installed here:
                                                       detect-secrets, python-log-redactor
 python benchmarks/redaction.py --gitleaks gitleaks.toml    the rules of gitleaks too, as they are
-python benchmarks/redaction.py --megabytes 100        how fast ours is on so many MB of events
+python benchmarks/redaction.py --megabytes 100        how fast ours is on so many MiB of events
 
 A secret counts as masked if, with all that was found taken out, none of its lines is left. The
 lists are those of the tests; each text is looked at by itself, for several seeds.
@@ -25,8 +25,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from hangbisect.base.secret_rules.values import entropy
+from hangbisect.base.words import format_bytes, format_rate
 from hangbisect.report.redaction import Redactor
-from hangbisect.report.redaction.values import entropy
 from planted import lookalikes, planted
 
 Mask = Callable[[str], str]
@@ -36,7 +37,7 @@ SEEDS = range(1, 6)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--gitleaks", type=Path, metavar="TOML", help="its config/gitleaks.toml")
-    parser.add_argument("--megabytes", type=int, default=20, help="of events (20)")
+    parser.add_argument("--megabytes", type=int, default=20, help="MiB of events (20)")
     args = parser.parse_args()
     print(f"{'':34} {'secrets masked':>15} {'harmless masked':>16}")
     row("ours", lambda text: Redactor().text(text))
@@ -154,7 +155,7 @@ def _pythons(expression: str) -> str:
 
 
 def speed(megabytes: int) -> None:
-    """Print MB/s of ours on events as ranks send them: no two alike, a secret in one of 50."""
+    """Print MiB/s of ours on events as ranks send them: no two alike, a secret in one of 50."""
     secrets = [one.text for one in planted()]
     harmless = list(lookalikes())
 
@@ -166,7 +167,7 @@ def speed(megabytes: int) -> None:
 
     lines: list[str] = []
     size = 0
-    while size < megabytes * 1_000_000:
+    while size < megabytes << 20:
         lines.append(json.dumps(event(len(lines))))
         size += len(lines[-1]) + 1
     for anonymous in (False, True):
@@ -177,12 +178,12 @@ def speed(megabytes: int) -> None:
         took = time.process_time() - began
         who = ", anonymous" if anonymous else ""
         print(
-            f"events{who}: {size / 1e6 / took:.1f} MB/s of JSON ({size / 1e6:.0f} MB, {took:.0f} s)"
+            f"events{who}: {format_rate(size, took)} of JSON ({format_bytes(size)}, {took:.0f} s)"
         )
-    for name, text in (("words", "all is well; " * 77_000), ("one letter", "a" * 1_000_000)):
+    for name, text in (("words", "all is well; " * 80_660), ("one letter", "a" * (1 << 20))):
         began = time.process_time()
         Redactor(anonymous=True).text(text)
-        print(f"a line of 1 MB ({name}): {time.process_time() - began:.2f} s")
+        print(f"a line of 1 MiB ({name}): {time.process_time() - began:.2f} s")
 
 
 if __name__ == "__main__":

@@ -13,8 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hangbisect.diagnosis.graph import WaitGraph
-from hangbisect.facts import (
+from hangbisect.base.facts import (
     Frame,
     JobFacts,
     Kernel,
@@ -26,12 +25,14 @@ from hangbisect.facts import (
     Thread,
     Verdict,
 )
-from hangbisect.monitor.on_disk import write_looks
+from hangbisect.base.words import format_bytes
+from hangbisect.diagnosis.wait_graph import WaitGraph
 from hangbisect.monitor.run_folder import RunFolder
+from hangbisect.monitor.verdict_output import write_looks
 from hangbisect.pipelines.startup import PIPELINE
-from hangbisect.report.as_json import as_json
-from hangbisect.report.issue.length import counted
-from hangbisect.report.making import make
+from hangbisect.report.facts_json import verdict_json
+from hangbisect.report.issue.markdown import count_characters
+from hangbisect.report.report_files import make_reports
 
 STACKS = 12
 FRAMES = 40  # of each main thread; half of them are shared
@@ -48,11 +49,13 @@ def main() -> None:
         write(folder, args.ranks, args.looks)
         read = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         wall, core = time.perf_counter(), time.process_time()
-        made = make(folder, summary=False)
+        made = make_reports(folder, summary=False)
         wall, core = time.perf_counter() - wall, time.process_time() - core
-        print(f"{args.ranks} ranks, {read / 1e6:.1f} MB read: {core:.1f} s of a core, {wall:.1f} s")
+        print(
+            f"{args.ranks} ranks, {format_bytes(read)} read: {core:.1f} s of a core, {wall:.1f} s"
+        )
         for path in made.files:
-            characters = counted(path.read_text(encoding="utf-8"))
+            characters = count_characters(path.read_text(encoding="utf-8"))
             print(f"{path.name}: {path.stat().st_size:,} bytes, {characters:,} as GitHub counts")
         print(f"merged.txt: {len((folder / 'stacks/merged.txt').read_text().splitlines())} lines")
     finally:
@@ -75,7 +78,7 @@ def write(folder: Path, world: int, looks: int) -> None:
         ranks=Ranks((0,), (0,), tuple(range(1, world))),
         call="wandb.init",
     )
-    files.write_json("verdict.json", as_json(verdict))
+    files.write_json("verdict.json", verdict_json(verdict))
     variables = {"MASTER_ADDR": "n000", "NCCL_DEBUG": "INFO", "OMP_NUM_THREADS": "8"}
     environment = {"versions": {"torch": "2.4"}, "ranks": {str(r): variables for r in range(world)}}
     files.write_json("environment.json", environment)

@@ -18,8 +18,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hangbisect.zoo.parts import fifos, hub, locks, programs, servers
-from hangbisect.zoo.parts.terminal import TERMINAL
+from hangbisect.zoo.parts import ipc, processes, servers
+from hangbisect.zoo.parts.processes import TERMINAL
 
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # torchrun, ninja
 
@@ -58,21 +58,21 @@ def nothing(place: Path, amount: float) -> Iterator[World]:
 @contextlib.contextmanager
 def silent_service(place: Path, amount: float) -> Iterator[World]:
     """A server that accepts and never answers: SERVICE is its URL, ADDRESS its host and port."""
-    with servers.silent() as port:
+    with servers.silent_server() as port:
         yield World({"SERVICE": f"http://127.0.0.1:{port}", "ADDRESS": f"127.0.0.1:{port}"})
 
 
 @contextlib.contextmanager
 def silent_wandb(place: Path, amount: float) -> Iterator[World]:
     """A W&B server that accepts and never answers."""
-    with servers.silent() as port:
+    with servers.silent_server() as port:
         yield World({"WANDB_BASE_URL": f"http://127.0.0.1:{port}", "WANDB_API_KEY": "0" * 40})
 
 
 @contextlib.contextmanager
 def silent_hub(place: Path, amount: float) -> Iterator[World]:
     """A hub that accepts and never answers, and patience: it gives up after ten minutes."""
-    with servers.silent() as port:
+    with servers.silent_server() as port:
         patience = {"HF_HUB_ETAG_TIMEOUT": "600", "HF_HUB_DOWNLOAD_TIMEOUT": "600"}
         yield World({"HF_ENDPOINT": f"http://127.0.0.1:{port}", **patience})
 
@@ -81,16 +81,16 @@ def silent_hub(place: Path, amount: float) -> Iterator[World]:
 def held_hub_lock(place: Path, amount: float) -> Iterator[World]:
     """A hub that serves people/small, and a stranger with the lock of its tokenizer."""
     home = place / "hf"
-    hub.fill_cache(home)
-    with hub.hub(place) as served, locks.flock_held(served.lock(home, "tokenizer.json")):
+    servers.fill_hub_cache(home)
+    with servers.serve_hub(place) as served, ipc.hold_flock(served.lock(home, "tokenizer.json")):
         yield World({**served.environment, "HF_HOME": str(home)})
 
 
 @contextlib.contextmanager
 def trickling_hub(place: Path, amount: float) -> Iterator[World]:
-    """A hub that serves people/small, its tokenizer of 15 KB in about `amount` seconds."""
-    rules = [hub.Rule("GET .*tokenizer.json", every=amount / 30, chunk=500)]
-    with hub.hub(place, rules) as served:
+    """A hub that serves people/small, its tokenizer of 15 KiB in about `amount` seconds."""
+    rules = [servers.HubRule("GET .*tokenizer.json", every=amount / 30, chunk=500)]
+    with servers.serve_hub(place, rules) as served:
         yield World({**served.environment, "HF_HOME": str(place / "hf")})
 
 
@@ -100,14 +100,14 @@ def trickling_service(place: Path, amount: float) -> Iterator[World]:
     line = "all work and no play makes the corpus dull\n"
     body = line * 5
     head = f"HTTP/1.0 200 OK\r\nContent-Length: {len(body)}\r\n\r\n"
-    with servers.trickling(head + body, amount / len(head + body)) as port:
+    with servers.trickling_server(head + body, amount / len(head + body)) as port:
         yield World({"SERVICE": f"http://127.0.0.1:{port}"})
 
 
 @contextlib.contextmanager
 def silent_proxy(place: Path, amount: float) -> Iterator[World]:
     """A proxy that accepts and never answers."""
-    with servers.silent() as port:
+    with servers.silent_server() as port:
         proxy = f"http://127.0.0.1:{port}"
         yield World({"http_proxy": proxy, "https_proxy": proxy})
 
@@ -115,14 +115,14 @@ def silent_proxy(place: Path, amount: float) -> Iterator[World]:
 @contextlib.contextmanager
 def held_lock(place: Path, amount: float) -> Iterator[World]:
     """LOCK: a file that a stranger has locked."""
-    with locks.flock_held(place / "cache.lock"):
+    with ipc.hold_flock(place / "cache.lock"):
         yield World({"LOCK": str(place / "cache.lock")})
 
 
 @contextlib.contextmanager
 def lock_freed_in_time(place: Path, amount: float) -> Iterator[World]:
     """LOCK: a file that a stranger has locked for `amount` seconds."""
-    with locks.flock_held(place / "cache.lock", amount):
+    with ipc.hold_flock(place / "cache.lock", amount):
         yield World({"LOCK": str(place / "cache.lock")})
 
 
@@ -145,13 +145,13 @@ def throttled(place: Path, amount: float) -> Iterator[World]:
 @contextlib.contextmanager
 def unopened_fifo(place: Path, amount: float) -> Iterator[World]:
     """FIFO: a named pipe that nobody opens."""
-    yield World({"FIFO": str(fifos.unopened(place / "feed"))})
+    yield World({"FIFO": str(ipc.unopened_fifo(place / "feed"))})
 
 
 @contextlib.contextmanager
 def unread_fifo(place: Path, amount: float) -> Iterator[World]:
     """FIFO: a named pipe that somebody has open and never reads."""
-    with fifos.unread(place / "log") as path:
+    with ipc.unread_fifo(place / "log") as path:
         yield World({"FIFO": str(path)})
 
 
@@ -229,8 +229,8 @@ def _extensions() -> Iterator[dict[str, str]]:
 @contextlib.contextmanager
 def silent_nvidia_smi(place: Path, amount: float) -> Iterator[World]:
     """An nvidia-smi that does not come back."""
-    answer = fifos.unopened(place / "nvidiactl")
-    programs.on_path(place, {"nvidia-smi": f"read answer < {answer}"})
+    answer = ipc.unopened_fifo(place / "nvidiactl")
+    processes.put_on_path(place, {"nvidia-smi": f"read answer < {answer}"})
     yield World({"PATH": f"{place / 'bin'}{os.pathsep}{PATH}"})
 
 

@@ -19,8 +19,8 @@ from random import Random
 from statistics import median
 from typing import Literal
 
-from hangbisect.bisection.found import Found
-from hangbisect.bisection.search import search
+from hangbisect.search.protocol import SearchResult
+from hangbisect.search.search import search
 from simulated_hangs import (
     Hang,
     any_hang,
@@ -38,7 +38,7 @@ class Run:
     """One search on one simulated hang."""
 
     hang: Hang
-    found: Found
+    found: SearchResult
 
     @property
     def ok(self) -> bool:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from random import Random
 
-from hangbisect.bisection.asking import Choice
-from hangbisect.facts import Result, Setting
+from hangbisect.base.facts import Result, Setting
+from hangbisect.search.protocol import Choice
 
 Levels = Mapping[str, int]  # 0: as the user runs it
 

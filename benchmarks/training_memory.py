@@ -14,12 +14,11 @@ from typing import Any
 
 import torch
 import transformers
-from hangbisect.pipelines.budget.adapters import with_lora
-from hangbisect.pipelines.budget.dry_run import checkpoint_gradients
-from hangbisect.pipelines.budget.plan import TrainingPlan
-from hangbisect.pipelines.tuning.configuration import Wanted
-from hangbisect.pipelines.tuning.data_step import batch_of
-from hangbisect.pipelines.tuning.trainer_steps import training_options
+from hangbisect.pipelines.budget.budget import TrainingPlan, add_lora
+from hangbisect.pipelines.budget.dry_run import enable_gradient_checkpointing
+from hangbisect.pipelines.text_batches import collate_rows
+from hangbisect.pipelines.tuning.configuration import TrainingSetup
+from hangbisect.pipelines.tuning.training_steps import training_options
 
 STEPS = 2  # of the optimizer: its state is there from the second one on
 
@@ -53,10 +52,10 @@ def measured(config: Any, plan: TrainingPlan) -> Measured:
     model.to(getattr(torch, plan.weights_dtype))
     model.config.use_cache = False
     if plan.lora_rank:
-        model = with_lora(model, plan)
+        model = add_lora(model, plan)
     if plan.gradient_checkpointing:
-        checkpoint_gradients(model, plan)
-    wanted = Wanted("", config, plan, torch.device("cpu"), "none")
+        enable_gradient_checkpointing(model, plan)
+    wanted = TrainingSetup("", config, plan, torch.device("cpu"), "none")
     row = [number % config.vocab_size for number in range(plan.length)]
     rows = [{"input_ids": row, "labels": row}] * (plan.effective_batch * STEPS)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
@@ -66,7 +65,7 @@ def measured(config: Any, plan: TrainingPlan) -> Measured:
             model=model,
             args=transformers.TrainingArguments(**options),
             train_dataset=rows,
-            data_collator=batch_of,
+            data_collator=collate_rows,
         )
         trainer.remove_callback(transformers.PrinterCallback)
         at_step = _AtStep(model)

@@ -11,11 +11,11 @@ insort = insort_right
 
 def __getattr__(name: str) -> type:
     if name == "step":  # with hangbisect.step("build index"):
-        from .rank.watched.own import step
+        from .rank.watched.user_functions import step
 
         return step
     if name == "capture":  # hangbisect.capture(module)
-        from .captures.listening import capture
+        from .captures.forward_hooks import capture
 
         return capture  # type: ignore[return-value]  # a function: users call both alike
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,12 +13,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 
 from . import commands
-from .errors import INTERNAL_ERROR as INTERNAL_ERROR
-from .errors import HangbisectError, UsageError
-from .version import VERSION
+from .base.errors import INTERNAL_ERROR as INTERNAL_ERROR
+from .base.errors import HangbisectError, UsageError
+from .base.version import VERSION
 
 USAGE, INTERRUPTED = 2, 130
 NOBODY_READS = 141  # 128 and SIGPIPE, as shells have it
@@ -35,7 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     if argv is None:
         # Lightning starts ranks by this path, perhaps after a change of folder.
-        sys.argv[0] = os.path.abspath(sys.argv[0])
+        with suppress(FileNotFoundError):  # the current folder is gone
+            sys.argv[0] = os.path.abspath(sys.argv[0])
         argv = sys.argv[1:]
     try:
         return _run(list(argv))
@@ -78,9 +80,31 @@ def _run(argv: list[str]) -> int:
         raise _unknown(first)
     if local_rank:
         os.environ.setdefault("LOCAL_RANK", local_rank)
+    if first != "watch":  # which is the script's own process
+        _forget_coerced_locale()
     status = _command(first)(words[1:])
-    sys.stdout.flush()
+    if sys.stdout is not None:  # closed, where we were started so
+        sys.stdout.flush()
     return status
+
+
+def _forget_coerced_locale() -> None:
+    """Give os.environ, for what is started from here, the LC_CTYPE of this process's own start.
+
+    Python itself sets that variable where the locale is C (PEP 538). Inherited, it would take from
+    a job's own Python the UTF-8 mode that it has in such a locale, and tell other programs another
+    locale than the user's.
+    """
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            first = dict(word.partition(b"=")[::2] for word in file.read().split(b"\0"))
+    except OSError:
+        return
+    was = first.get(b"LC_CTYPE")
+    if was is not None:
+        os.environb[b"LC_CTYPE"] = was
+    else:
+        os.environb.pop(b"LC_CTYPE", None)
 
 
 def _command(name: str) -> Callable[[list[str]], int]:
@@ -97,7 +121,7 @@ def _without_local_rank(argv: list[str]) -> tuple[list[str], str]:
 
 
 def _unknown(word: str) -> UsageError:
-    from .rank.argument_types import nearest
+    from .base.argument_types import nearest
 
     known = sorted(set(commands.names()) - commands.INTERNAL)
     return UsageError(
@@ -118,7 +142,7 @@ def _help(words: list[str]) -> int:
 
 
 def _first_rank() -> bool:
-    from .rank.place import find_place
+    from .base.place import find_place
 
     return find_place().rank == 0
 
@@ -127,7 +151,7 @@ def _alone() -> bool:
     """Return whether a person typed our name and nothing else: no launcher starts us as a rank, and
     `-m` or a folder stands for the pipeline.
     """
-    from .rank.place import find_place
+    from .base.place import find_place
 
     place = find_place()
     by_name = os.path.basename(sys.argv[0]) == CONSOLE

@@ -54,8 +54,8 @@ def _ours(name: str) -> Any:
 
 def _parser(pipeline: str = "startup") -> argparse.ArgumentParser:
     """Return the parser of a walk of a pipeline, without its --help."""
-    arguments, walked = _ours("rank.arguments"), _ours("pipelines").find(pipeline)
-    parser: argparse.ArgumentParser = _ours("rank.argument_types").Parser()
+    arguments, walked = _ours("rank.arguments"), _ours("base.pipeline").find_pipeline(pipeline)
+    parser: argparse.ArgumentParser = _ours("base.argument_types").Parser()
     _ours("rank.watch_options").add_watch_options(parser)
     arguments._add_walk_options(parser, walked)
     walked.add_arguments(parser)
@@ -63,7 +63,7 @@ def _parser(pipeline: str = "startup") -> argparse.ArgumentParser:
 
 
 def _toggle_flags(pipeline: str) -> set[str]:
-    return {entry.flag for entry in _ours("bisection.toggles").toggles_of(pipeline)}
+    return {entry.flag for entry in _ours("toggles.table").toggles_of(pipeline)}
 
 
 # ---- the parts -----------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def _own_options(pipeline: str) -> Iterator[str]:
 
 def _checkpoints(pipeline: str = "startup") -> Iterator[str]:
     rows = []
-    for row in _ours("pipelines").find(pipeline).table:
+    for row in _ours("base.pipeline").find_pipeline(pipeline).table:
         deadline = "by phase" if row.phases else f"{row.deadline:g} s"
         rows.append((str(row.number), _code(row.name), row.title, row.component, deadline))
         for phase in row.phases:
@@ -114,7 +114,7 @@ def _flags(pipeline: str = "startup") -> Iterator[str]:
     words = _ours("report.toggles")
     rows = [
         (_code(entry.flag), words.values(entry, "`"), entry.help)
-        for entry in _ours("bisection.toggles").toggles_of(pipeline)
+        for entry in _ours("toggles.table").toggles_of(pipeline)
         if entry.flag
     ]
     yield from _table(("toggle", "values", "what it says"), rows)
@@ -122,7 +122,7 @@ def _flags(pipeline: str = "startup") -> Iterator[str]:
 
 def _toggles() -> Iterator[str]:
     """Yield a table of all toggles, and a table of how each is applied and read."""
-    words, table = _ours("report.toggles"), _ours("bisection.toggles").TOGGLES
+    words, table = _ours("report.toggles"), _ours("toggles.table").TOGGLES
     rows = [
         (_code(entry.name), words.values(entry, "`"), entry.component, entry.kind, entry.help)
         for entry in table
@@ -131,7 +131,7 @@ def _toggles() -> Iterator[str]:
 
 
 def _applied() -> Iterator[str]:
-    words, table = _ours("report.toggles"), _ours("bisection.toggles").TOGGLES
+    words, table = _ours("report.toggles"), _ours("toggles.table").TOGGLES
     rows = []
     for entry in table:
         reads = words.read(entry) + "".join(
@@ -144,7 +144,7 @@ def _applied() -> Iterator[str]:
 def _keys(part: str) -> Iterator[str]:
     """Yield a table of the keys of a mapping in a scenario file."""
     rows = []
-    for name, field in getattr(_ours("bisection.scenario"), part).model_fields.items():
+    for name, field in getattr(_ours("search.scenario"), part).model_fields.items():
         shown = "required" if field.is_required() else ""
         if isinstance(field.default, str | int) and field.default != "":
             shown = _code(str(field.default))
@@ -175,11 +175,11 @@ def _doctor() -> Iterator[str]:
 
 def _steps() -> Iterator[str]:
     """Yield a table of the calls that are steps, each package of Lightning's by one name."""
-    table = _ours("rank.watched.table")
+    table = _ours("rank.watched.known_calls")
     names = (*table.LIGHTNING.values(), *table.FABRIC.values())
     others = tuple(f"{other}." for _, *more in names for other in more)
     rows = []
-    for row in (*table.TABLE, table.FIRST_STEP):
+    for row in (*table.KNOWN_CALLS, table.FIRST_STEP):
         if row.call.startswith(others):
             continue
         call = _code(row.call) + (", its first call" if row.once else "")

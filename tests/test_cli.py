@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from hangbisect import cli, commands
-from hangbisect.errors import HangbisectError, UsageError
+from hangbisect.base.errors import HangbisectError, UsageError
 
 Ran = list[tuple[str, list[str]]]
 

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 from hangbisect import commands
-from hangbisect.bisection.flags import pipeline_of
-from hangbisect.bisection.toggles import TOGGLES
+from hangbisect.base.launchers import pipeline_of
+from hangbisect.base.place import find_place
 from hangbisect.cli import INTERNAL_ERROR, NOBODY_READS, USAGE
-from hangbisect.monitor.members import Members
+from hangbisect.monitor.rank_state import NodeRanks
 from hangbisect.rank import arguments
-from hangbisect.rank.front import EXIT_STATUS
+from hangbisect.rank.exit_proxy import EXIT_STATUS
 from hangbisect.rank.injections import KINDS
-from hangbisect.rank.place import find_place
+from hangbisect.toggles.table import TOGGLES
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -126,7 +126,7 @@ def test_a_command_in_the_pages_is_one_that_we_take(page: str, command: str) -> 
         return
     if words and words[0] in commands.names():
         return  # its own arguments are its own matter
-    parsed, _ = arguments.parse(words, find_place({}), {})
+    parsed, _ = arguments.parse_walk_arguments(words, find_place({}), {})
     assert parsed.pipeline == pipeline_of(("-m", "bisect", *words))
 
 
@@ -182,7 +182,7 @@ def _noted(package: Path) -> Iterator[str]:
 
 
 def test_the_kinds_of_events_are_those_of_the_monitor(package: Path) -> None:
-    said = {name.removeprefix("_on_") for name in dir(Members) if name.startswith("_on_")}
+    said = {name.removeprefix("_on_") for name in dir(NodeRanks) if name.startswith("_on_")}
     listed = first_cells(text("reference/events.md"))
     assert len(listed) == len(set(listed))
     assert set(listed) == {"hello", *said, *_noted(package)}
@@ -211,3 +211,12 @@ def test_every_page_is_reached_from_the_index() -> None:
     lists = (DOCS / "index.md", DOCS / "causes" / "README.md")
     reached = {target for page in lists for _, target, _ in _links(page)}
     assert {page.resolve() for page in PAGES} - reached == {(DOCS / "index.md").resolve()}
+
+
+def test_every_test_that_a_promise_names_is_there(checkout: Path) -> None:
+    page = (checkout / "docs/what-we-promise.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:tests|benchmarks)/[\w/]+\.py)(?:::(\w+))?`", page)
+    assert len(named) > 30
+    for path, test in named:
+        text = (checkout / path).read_text(encoding="utf-8")
+        assert f"def {test}(" in text or not test, f"{path}::{test}"

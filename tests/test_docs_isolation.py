@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
-from hangbisect.bisection.isolation import IsolationOutcome
+from hangbisect.search.isolation import IsolationOutcome
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "isolation.md"
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,14 +12,24 @@ from pathlib import Path
 
 import pytest
 
+# Bottom first. A part imports from its own and from those before it, in functions too.
+LAYERS = (
+    *("base", "toggles", "captures", "rank", "supervisor", "pipelines", "evidence", "diagnosis"),
+    *("search", "saved_log", "dumps", "report", "monitor", "trials", "attach", "doctor", "zoo"),
+    *("commands", "cli"),
+)
 HEAVY_PARTS = ("monitor", "evidence", "diagnosis", "report")
 SIGNAL_SENDERS = {"kill", "killpg", "pidfd_send_signal", "pthread_kill", "terminate", "send_signal"}
 # Each with its reason.
 MAY_SEND_SIGNALS = {
-    "evidence/aside.py": "ends its own probe, a child, when that takes too long",
-    "rank/front.py": "hands on to the one child it stands for what its shell sent it",
+    "base/deadline.py": "ends its own probe, a child, when that takes too long",
+    "evidence/process.py": "asks by signal 0, which is none, whether a process is there",
+    "rank/exit_proxy.py": "hands on to the one child it stands for what its shell sent it",
     "rank/injections.py": "to itself, on purpose",
+    "rank/monitor_connection.py": "ends its own child that does not start the monitor in time",
     "rank/signals.py": "to itself, so that it ends by the signal it got",
+    "supervisor/signals.py": "lets its own front go on, once the command goes on",
+    "supervisor/supervise.py": "hands on what was sent to it, and ends as its command ended",
     "zoo/keeper.py": "ends the job of a case whose time is over, or whose starter is gone",
     "zoo/parts/processes.py": "ends a helper of a case that does not end by itself",
 }
@@ -78,6 +90,63 @@ def test_nothing_spells_the_name_of_the_package(sources: dict[str, ast.Module]) 
     assert spelled == []
 
 
+def test_every_part_is_a_layer(sources: dict[str, ast.Module]) -> None:
+    parts = {Path(file).with_suffix("").parts[0] for file in sources}
+    assert parts - set(LAYERS) == {"__init__", "__main__", "_minus_m", "start_up"}  # the ways in
+
+
+def test_imports_point_down_the_list_of_layers(sources: dict[str, ast.Module]) -> None:
+    wrong = [
+        f"{file}:{line} {name}"
+        for file, tree in sources.items()
+        if (own := Path(file).with_suffix("").parts[0]) in LAYERS
+        for line, name in imported(file, tree)
+        if part(name) in LAYERS and LAYERS.index(part(name)) > LAYERS.index(own)
+    ]
+    assert wrong == []
+
+
+def test_no_module_imports_itself_by_way_of_others(sources: dict[str, ast.Module]) -> None:
+    """Not in functions either: who reads one of such a ring has to read them all."""
+    modules = {"." + ".".join(_module_parts(file)): file for file in sources}
+    needs = {
+        "." + ".".join(_module_parts(file)): {
+            found
+            for _, name in imported(file, tree)
+            if (found := name if name in modules else name.rpartition(".")[0]) in modules
+        }
+        for file, tree in sources.items()
+    }
+    rings = [sorted(ring) for ring in _rings(needs)]
+    assert rings == []
+
+
+def _module_parts(file: str) -> tuple[str, ...]:
+    parts = Path(file).with_suffix("").parts
+    return parts[:-1] if parts[-1] == "__init__" else parts
+
+
+def _rings(needs: dict[str, set[str]]) -> Iterator[set[str]]:
+    """Yield sets of modules that each reach all others of theirs."""
+    reached = {module: _reach(module, needs) for module in needs}
+    left = {module for module in needs if module in reached[module]}
+    while left:
+        first = min(left)
+        ring = {other for other in reached[first] if first in reached.get(other, ())}
+        yield ring
+        left -= ring
+
+
+def _reach(module: str, needs: dict[str, set[str]]) -> set[str]:
+    found: set[str] = set()
+    ask = [module]
+    while ask:
+        new = needs.get(ask.pop(), set()) - found
+        found |= new
+        ask += new
+    return found
+
+
 def test_a_rank_imports_nothing_that_runs_outside_it(sources: dict[str, ast.Module]) -> None:
     wrong = [
         f"{file}:{line} {name}"
@@ -104,6 +173,20 @@ def test_a_rank_before_its_steps_is_standard_library_only(sources: dict[str, ast
     assert wrong == []
 
 
+def test_the_front_of_a_command_imports_nothing_that_watches(
+    sources: dict[str, ast.Module],
+) -> None:
+    allowed = {"", "supervisor", "base", "rank"}
+    wrong = [
+        f"{file}:{line} {name}"
+        for file, tree in sources.items()
+        if file.startswith("supervisor/")
+        for line, name in imported(file, tree)
+        if part(name) not in allowed
+    ]
+    assert wrong == []
+
+
 def test_the_table_of_a_pipeline_is_there_before_any_library(package: Path) -> None:
     command = [sys.executable, "-I", "-S", str(package), "--help"]  # -S: no library at all
     asked = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -111,7 +194,7 @@ def test_the_table_of_a_pipeline_is_there_before_any_library(package: Path) -> N
     assert "--inject" in asked.stdout
 
 
-@pytest.mark.parametrize("folder", ["diagnosis/", "bisection/"])
+@pytest.mark.parametrize("folder", ["diagnosis/", "search/", "toggles/"])
 def test_what_thinks_touches_no_process(folder: str, sources: dict[str, ast.Module]) -> None:
     wrong = [
         f"{file}:{line} {name}"
@@ -119,6 +202,19 @@ def test_what_thinks_touches_no_process(folder: str, sources: dict[str, ast.Modu
         if file.startswith(folder)
         for line, name in imported(file, tree)
         if name in NO_PROCESS or part(name) in ("monitor", "evidence", "rank")
+    ]
+    assert wrong == []
+
+
+def test_a_verdict_needs_no_package_that_may_lie_on_the_disk_that_hangs(
+    sources: dict[str, ast.Module],
+) -> None:
+    wrong = [
+        f"{file}:{line} {name}"
+        for file, tree in sources.items()
+        if file.startswith(("diagnosis/", "base/"))
+        for line, name in imported(file, tree)
+        if not name.startswith(".") and name.partition(".")[0] not in sys.stdlib_module_names
     ]
     assert wrong == []
 
@@ -132,6 +228,21 @@ def test_nobody_but_the_way_in_imports_commands(sources: dict[str, ast.Module]) 
         if part(name) == "commands" or name == "..commands"
     ]
     assert wrong == []
+
+
+def test_nothing_is_imported_by_whose_presence_a_library_of_a_job_does_otherwise(
+    sources: dict[str, ast.Module],
+) -> None:
+    """Lightning's progress bar and summary; DeepSpeed's and accelerate's question for memory."""
+    wrong = [
+        f"{file}:{line} {name}"
+        for file, tree in sources.items()
+        for line, name in imported(file, tree)
+        if name.partition(".")[0] in ("rich", "pynvml")
+    ]
+    assert wrong == []
+    needed = [one for one in importlib.metadata.requires("hangbisect") or () if "extra" not in one]
+    assert {re.split(r"[<>=!~ ]", one)[0] for one in needed} == {"jinja2", "py-spy"}
 
 
 def test_only_the_monitor_sends_signals(sources: dict[str, ast.Module]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangbisect.steering import read, written
+from hangbisect.base.steering import read, written
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,23 +1,36 @@
-"""Which ranks make one job. Pure.
+"""The jobs of this machine, or the one that a process belongs to: which ranks make one job, and
+which of several jobs is meant.
 
-Ranks below the same launcher do, and ranks of launchers with the same run: torchelastic's run id,
-the address where ranks meet, a step of Slurm's. Two ranks with the same number are never of one
-job: what an earlier start has left behind meets at the same default port.
+Ranks below the same launcher make one job, and so do ranks of launchers with the same run:
+torchelastic's run id, the address where ranks meet, a step of Slurm's. Two ranks with the same
+number are never of one job: what an earlier start has left behind meets at the same default
+port.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..rank.place import FOLDER_VARIABLE
-from .processes import Process, Table, above, below
-from .ranks import STARTERS, Rank
+from ..base.deadline import within
+from ..base.errors import UsageError
+from ..base.place import FOLDER_VARIABLE
+from ..base.proc import LARGEST
+from .processes import (
+    Process,
+    ProcessTable,
+    find_own_processes,
+    processes_above,
+    processes_below,
+    read_processes,
+)
+from .ranks import STARTERS, Rank, ranks_from_environment
+from .ranks_from_stacks import find_candidates, look_for_ranks, read_ranks_from_stacks
 
 _TORCHRUNS_DEFAULT = "none"  # torchrun's --rdzv-id
-_RUN_DIR = "HANGBISECT_RUN_DIR"
-_OURS = ("bisect", "hangbisect")  # as a module or a folder
+_RUN_DIR_VARIABLE = "HANGBISECT_RUN_DIR"
+_OUR_NAMES = ("bisect", "hangbisect")  # as a module or a folder
 _LOOPBACK = ("127.", "localhost", "::1")
 
 
@@ -54,39 +67,41 @@ class Job:
         return self.launchers[0] if self.launchers else self.ranks[0].pid
 
 
-def grouped(processes: Table, ranks: Sequence[Rank]) -> list[Job]:
+def group_ranks(processes: ProcessTable, ranks: Sequence[Rank]) -> list[Job]:
     """Return the jobs that these ranks make, the latest first."""
     groups: list[list[Rank]] = []
-    for part in _by_launcher(processes, ranks):
-        same = next((g for g in groups if _is_one(processes, g, part)), None)
+    for part in _group_by_launcher(processes, ranks):
+        same = next((g for g in groups if _is_same_job(processes, g, part)), None)
         if same is None:
             groups.append(part)
         else:
             same += part
-    jobs = [_job(processes, group) for group in groups]
+    jobs = [_make_job(processes, group) for group in groups]
     return sorted(jobs, key=lambda job: -job.started)
 
 
-def without_ranks(processes: Table, jobs: Iterable[Job], spared: set[int]) -> list[Job]:
+def find_idle_launchers(
+    processes: ProcessTable, jobs: Iterable[Job], spared: set[int]
+) -> list[Job]:
     """Return the launchers that have started nobody, as jobs without ranks."""
     busy = {pid for job in jobs for pid in job.pids}
     found = []
     for one in processes.values():
         idle = one.launcher in STARTERS and one.pid not in busy and one.pid not in spared
-        inside = any(other.launcher in STARTERS for other in above(processes, one.pid))
-        if idle and not inside and not below(processes, {one.pid}) & busy:
-            found.append(_of_launcher(processes, one))
+        inside = any(other.launcher in STARTERS for other in processes_above(processes, one.pid))
+        if idle and not inside and not processes_below(processes, {one.pid}) & busy:
+            found.append(_job_of_launcher(processes, one))
     return found
 
 
-def alone(processes: Table, pid: int, sure: bool = True) -> Job:
+def make_lone_job(processes: ProcessTable, pid: int, sure: bool = True) -> Job:
     """Return the job that one process is by itself; not `sure`, it may be one of several ranks, or
     have started them.
     """
     one = processes[pid]
     return Job(
         ranks=(Rank(pid, 0 if sure else None, 0, 1, None, "", "alone"),),
-        command=typed(one.words),
+        command=format_command(one.words),
         world=1,
         notebook=pid if one.notebook else None,
         uid=one.uid,
@@ -94,7 +109,7 @@ def alone(processes: Table, pid: int, sure: bool = True) -> Job:
     )
 
 
-def joined(jobs: Sequence[Job]) -> Job:
+def join_jobs(jobs: Sequence[Job]) -> Job:
     """Return one job of all these, where a person says that they are one. Which ranks processes are
     that stood alone is not known then.
     """
@@ -113,7 +128,7 @@ def joined(jobs: Sequence[Job]) -> Job:
     )
 
 
-def typed(words: Sequence[str]) -> tuple[str, ...]:
+def format_command(words: Sequence[str]) -> tuple[str, ...]:
     """Return a command as one types it: console scripts run as `python /path/to/torchrun ...`."""
     if not words:
         return ()
@@ -125,39 +140,41 @@ def typed(words: Sequence[str]) -> tuple[str, ...]:
 # ---- groups -------------------------------------------------------------------------------------
 
 
-def _by_launcher(processes: Table, ranks: Sequence[Rank]) -> list[list[Rank]]:
+def _group_by_launcher(processes: ProcessTable, ranks: Sequence[Rank]) -> list[list[Rank]]:
     """Return the ranks by what started them; of two with the same number the one that is older, or
     else the Python, is the rank, and the other no rank at all.
     """
     found: dict[object, list[Rank]] = {}
     for rank in sorted(ranks, key=lambda r: (processes[r.pid].started, r.pid)):
-        key: object = rank.launcher or _runs(processes, rank)[:1] or _beside(processes, rank)
+        key: object = (
+            rank.launcher or _run_names(processes, rank)[:1] or _key_of_nameless(processes, rank)
+        )
         part = found.setdefault(key, [])
         if rank.number is None or all(r.number != rank.number for r in part):
             part.append(rank)
     return list(found.values())
 
 
-def _beside(processes: Table, rank: Rank) -> object:
+def _key_of_nameless(processes: ProcessTable, rank: Rank) -> object:
     """Return what ranks that nothing names have in common: the shell that started them."""
     return ("below", processes[rank.pid].ppid) if rank.by == "stack" else ("alone", rank.pid)
 
 
-def _is_one(processes: Table, group: Sequence[Rank], part: Sequence[Rank]) -> bool:
+def _is_same_job(processes: ProcessTable, group: Sequence[Rank], part: Sequence[Rank]) -> bool:
     numbers = {rank.number for rank in group} & {rank.number for rank in part}
-    runs = {run for rank in group for run in _runs(processes, rank)}
+    runs = {run for rank in group for run in _run_names(processes, rank)}
     worlds = {rank.world for rank in (*group, *part)}
     uids = {processes[rank.pid].uid for rank in (*group, *part)}
-    same = any(run in runs for rank in part for run in _runs(processes, rank))
+    same = any(run in runs for rank in part for run in _run_names(processes, rank))
     return same and not numbers and len(worlds) == 1 and len(uids) == 1
 
 
-def _runs(processes: Table, rank: Rank) -> tuple[tuple[str, ...], ...]:
+def _run_names(processes: ProcessTable, rank: Rank) -> tuple[tuple[str, ...], ...]:
     """Return what names the run that a rank belongs to, the surest first."""
-    return _runs_in(processes[rank.pid].environ or {})
+    return _run_names_in(processes[rank.pid].environ or {})
 
 
-def _runs_in(environ: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
+def _run_names_in(environ: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
     names: list[tuple[str, ...]] = []
     run = environ.get("TORCHELASTIC_RUN_ID", "")
     if run and run != _TORCHRUNS_DEFAULT:
@@ -172,13 +189,13 @@ def _runs_in(environ: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
 # ---- a job --------------------------------------------------------------------------------------
 
 
-def _job(processes: Table, group: Sequence[Rank]) -> Job:
+def _make_job(processes: ProcessTable, group: Sequence[Rank]) -> Job:
     ranks = tuple(sorted(group, key=lambda r: (r.number is None, r.number or 0, r.pid)))
     launchers = tuple(
         dict.fromkeys(
             rank.launcher
             for rank in ranks
-            if rank.launcher is not None and _belongs(processes, rank)
+            if rank.launcher is not None and _has_launcher_in_job(processes, rank)
         )
     )
     first = processes[ranks[0].pid]
@@ -186,17 +203,17 @@ def _job(processes: Table, group: Sequence[Rank]) -> Job:
     return Job(
         ranks=ranks,
         launchers=launchers,
-        command=_command(processes, ranks, launchers),
+        command=_find_command(processes, ranks, launchers),
         world=max(world, len(ranks)),
         whole=_is_whole(processes, ranks, world),
-        notebook=_notebook(processes, ranks),
-        watched=_watched(processes, ranks),
+        notebook=_find_notebook(processes, ranks),
+        watched=_find_watch(processes, ranks),
         uid=first.uid,
         started=min(processes[rank.pid].started for rank in ranks),
     )
 
 
-def _belongs(processes: Table, rank: Rank) -> bool:
+def _has_launcher_in_job(processes: ProcessTable, rank: Rank) -> bool:
     """Return whether what started a rank is a part of the job: a launcher, or the script that made
     it; not a shell, slurmstepd, or the kernel of a notebook.
     """
@@ -208,17 +225,19 @@ def _belongs(processes: Table, rank: Rank) -> bool:
     return rank.by == "stack" and one.python and one.pid != 1
 
 
-def _command(processes: Table, ranks: Sequence[Rank], launchers: Sequence[int]) -> tuple[str, ...]:
+def _find_command(
+    processes: ProcessTable, ranks: Sequence[Rank], launchers: Sequence[int]
+) -> tuple[str, ...]:
     if not launchers:
-        return typed(processes[ranks[0].pid].words)
+        return format_command(processes[ranks[0].pid].words)
     outermost = processes[launchers[0]]
-    for one in above(processes, outermost.pid):
+    for one in processes_above(processes, outermost.pid):
         if one.launcher in STARTERS:  # DeepSpeed's starts another one, which starts the ranks
             outermost = one
-    return typed(outermost.words)
+    return format_command(outermost.words)
 
 
-def _is_whole(processes: Table, ranks: Sequence[Rank], world: int) -> bool:
+def _is_whole(processes: ProcessTable, ranks: Sequence[Rank], world: int) -> bool:
     """Return whether no rank of the job is to be on another machine, as far as its variables tell:
     a group of one node, as many ranks on this one as there are, or ranks that meet at home.
     """
@@ -235,42 +254,46 @@ def _is_whole(processes: Table, ranks: Sequence[Rank], world: int) -> bool:
     return (environ.get("MASTER_ADDR") or ranks[0].master).startswith(_LOOPBACK)
 
 
-def _notebook(processes: Table, ranks: Sequence[Rank]) -> int | None:
+def _find_notebook(processes: ProcessTable, ranks: Sequence[Rank]) -> int | None:
     for rank in ranks:
-        line = above(processes, rank.pid)
+        line = processes_above(processes, rank.pid)
         if not (processes[rank.pid].notebook or any(one.notebook for one in line)):
             return None
-    first = [one for one in above(processes, ranks[0].pid) if one.notebook]
+    first = [one for one in processes_above(processes, ranks[0].pid) if one.notebook]
     return first[-1].pid if first else ranks[0].pid
 
 
-def _watched(processes: Table, ranks: Sequence[Rank]) -> str | None:
+def _find_watch(processes: ProcessTable, ranks: Sequence[Rank]) -> str | None:
     """Return the run folder of a watch of ours, "" where it is not known, None without a watch. A
     rank sets the watch's variables in itself, where nobody sees them: its monitor has those of its
     launcher.
     """
-    runs = {run for rank in ranks for run in _runs(processes, rank)}
+    runs = {run for rank in ranks for run in _run_names(processes, rank)}
     watched = False
     for rank in ranks:
         one = processes[rank.pid]
         environ = one.environ or {}
-        if folder := environ.get(_RUN_DIR) or _option(one.words, "--run-dir"):
+        if folder := environ.get(_RUN_DIR_VARIABLE) or _read_option(one.words, "--run-dir"):
             return folder
         watched |= FOLDER_VARIABLE in environ
-    return "" if watched or any(_names(m) & runs for m in _monitors(processes)) else None
+    return (
+        ""
+        if watched or any(_run_names_of_process(m) & runs for m in _find_monitors(processes))
+        else None
+    )
 
 
-def _monitors(processes: Table) -> list[Process]:
+def _find_monitors(processes: ProcessTable) -> list[Process]:
     return [one for one in processes.values() if one.ours]
 
 
-def _names(one: Process) -> set[tuple[str, ...]]:
-    return set(_runs_in(one.environ or {}))
+def _run_names_of_process(one: Process) -> set[tuple[str, ...]]:
+    return set(_run_names_in(one.environ or {}))
 
 
-def _option(words: Sequence[str], flag: str) -> str:
+def _read_option(words: Sequence[str], flag: str) -> str:
     """Return the value of an option of ours in a rank's own command line, "" if it has none."""
-    if not any(os.path.basename(word) in _OURS for word in words[:4]):
+    if not any(os.path.basename(word) in _OUR_NAMES for word in words[:4]):
         return ""
     for at, word in enumerate(words):
         name, sign, value = word.partition("=")
@@ -279,11 +302,174 @@ def _option(words: Sequence[str], flag: str) -> str:
     return ""
 
 
-def _of_launcher(processes: Table, one: Process) -> Job:
+def _job_of_launcher(processes: ProcessTable, one: Process) -> Job:
     return Job(
         ranks=(),
         launchers=(one.pid,),
-        command=typed(one.words),
+        command=format_command(one.words),
         uid=one.uid,
         started=one.started,
     )
+
+
+_MAPS_LIMIT = 0.2  # seconds for the list of what a process has mapped
+_TORCH_LIBRARY = b"libtorch"
+_SLURM_PROGRAMS = ("srun", "sbatch", "salloc")
+
+
+@dataclass(frozen=True)
+class FoundJobs:
+    """The jobs, the latest first, and what else there is."""
+
+    jobs: tuple[Job, ...]
+    processes: ProcessTable
+    others: int = 0  # Python processes of other users, whose variables may not be read
+
+
+async def find_jobs(pids: Sequence[int] = ()) -> FoundJobs:
+    """Return the jobs that run here. With `pids` it is the one job that these processes belong to,
+    whatever they are.
+
+    Raises UsageError where there is no such process, or no Python in it and below it.
+    """
+    processes = read_processes()
+    for pid in pids:
+        if pid not in processes or processes[pid].state in "ZX":
+            raise _no_such_process(pid)
+    spared = find_own_processes(processes) - set(pids)
+    ranks = ranks_from_environment(processes, spared)
+    silent = find_candidates(processes, ranks, spared)
+    lone = _find_lone_pythons(
+        processes, {r.pid for r in ranks} | {r.launcher or 0 for r in ranks}, spared
+    )
+    asked = dict.fromkeys([*(one.pid for one in silent), *lone])
+    looks = await look_for_ranks(list(asked)) if asked else {}
+    ranks += read_ranks_from_stacks(processes, looks)
+    jobs = group_ranks(processes, ranks)
+    jobs += find_idle_launchers(processes, jobs, spared)
+    taken = {one for job in jobs for one in job.pids}
+    taken |= processes_below(processes, taken)
+    unread = {one for one in asked if one not in looks or not looks[one].threads}
+    jobs += [_lone_job_of(processes, one, unread) for one in lone if one not in taken]
+    others = sum(1 for one in processes.values() if one.python and one.environ is None)
+    if pids:
+        jobs = [
+            join_jobs(
+                list(dict.fromkeys(_job_of_process(jobs, processes, pid, unread) for pid in pids))
+            )
+        ]
+    return FoundJobs(tuple(jobs), processes, others)
+
+
+def _find_lone_pythons(processes: ProcessTable, ranks: set[int], spared: set[int]) -> list[int]:
+    """Return the Python processes that have loaded torch, and belong to no rank that is known; of
+    those in one line the topmost.
+    """
+    known = ranks | processes_below(processes, ranks)
+    found = []
+    for one in processes.values():
+        if one.pid in known or one.pid in spared or not one.python or one.launcher or one.ours:
+            continue
+        if _has_torch(one):
+            found.append(one.pid)
+    inside = processes_below(processes, set(found))
+    return [pid for pid in found if pid not in inside]
+
+
+def _has_torch(one: Process) -> bool:
+    if one.state in "ZXD":  # to read what it has mapped might take for ever
+        return False
+    try:
+        return _TORCH_LIBRARY in within(_MAPS_LIMIT, _read_maps, one.pid)
+    except (OSError, TimeoutError):
+        return False
+
+
+def _read_maps(pid: int) -> bytes:
+    with open(f"/proc/{pid}/maps", "rb") as file:
+        return file.read(LARGEST)
+
+
+def _lone_job_of(processes: ProcessTable, pid: int, unread: Collection[int]) -> Job:
+    """Return the job that a process is by itself. Where stacks of it, or of Pythons that it has
+    started, cannot be read, it may as well be one rank of several.
+    """
+    return make_lone_job(
+        processes, pid, not ({pid, *processes_below(processes, {pid})} & set(unread))
+    )
+
+
+def _job_of_process(
+    jobs: Sequence[Job], processes: ProcessTable, pid: int, unread: Collection[int]
+) -> Job:
+    """Return the job of a process: one of its own, of what stands above it, or of what is below."""
+    line = [pid, *(one.pid for one in processes_above(processes, pid))]
+    inside = processes_below(processes, {pid})
+    for job in jobs:
+        if job.pids & {pid} or job.pids & inside:
+            return job
+    for one in line:
+        for job in jobs:
+            if one in job.pids:
+                return job
+    pythons = [p for p in (pid, *sorted(inside)) if processes[p].python]
+    if not pythons:
+        raise _no_python(processes[pid])
+    return _lone_job_of(processes, pythons[0], unread)
+
+
+def _no_such_process(pid: int) -> UsageError:
+    return UsageError(
+        f"there is no process {pid} here (it has ended, or belongs to another machine or "
+        "container)",
+        "`hangbisect` alone lists the jobs that run here.",
+    )
+
+
+def _no_python(one: Process) -> UsageError:
+    user = "" if one.uid == os.geteuid() else f", of user {one.uid}"
+    help = "`hangbisect` alone lists the jobs that run here."
+    if one.name in _SLURM_PROGRAMS:
+        help = "Its ranks are below slurmstepd, on each node: hangbisect attach --slurm JOBID"
+    return UsageError(
+        f"{one.pid} ({one.name}{user}) runs no Python, nor does anything that it started", help
+    )
+
+
+# Tells two nodes of Slurm's on one machine apart; a task whose environment was cleaned lacks it.
+_OPTIONAL_VARIABLES = ("SLURMD_NODENAME",)
+
+
+def select_jobs(jobs: Sequence[Job], processes: ProcessTable, only: Mapping[str, str]) -> list[Job]:
+    """Return the jobs with those of their ranks that have these variables; with all of them if
+    none are asked for.
+    """
+    if not only:
+        return list(jobs)
+    sure = {name: value for name, value in only.items() if name not in _OPTIONAL_VARIABLES}
+    return _jobs_with_variables(jobs, processes, only) or [
+        job
+        for job in _jobs_with_variables(jobs, processes, sure)
+        if not any(
+            name in _environ_of(processes, r.pid) for r in job.ranks for name in _OPTIONAL_VARIABLES
+        )
+    ]
+
+
+def _jobs_with_variables(
+    jobs: Sequence[Job], processes: ProcessTable, only: Mapping[str, str]
+) -> list[Job]:
+    found = []
+    for job in jobs:
+        ranks = tuple(
+            rank for rank in job.ranks if only.items() <= _environ_of(processes, rank.pid).items()
+        )
+        if ranks:
+            whole = job.whole and len(ranks) == len(job.ranks)
+            found.append(replace(job, ranks=ranks, whole=whole))
+    return found
+
+
+def _environ_of(processes: ProcessTable, pid: int) -> Mapping[str, str]:
+    one = processes.get(pid)
+    return (one.environ if one else None) or {}

@@ -1,4 +1,9 @@
-"""What one machine tells of a job: the facts that a verdict is made of, there or elsewhere."""
+"""What one machine tells of a job: the facts that a verdict is made of, there or elsewhere.
+
+Of ranks that wait for one another in different calls the one that came least far is to blame. In
+a script that nobody watched only what comes after all preparation can be told from a stack:
+training, and the end.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +14,42 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..evidence.aside import aside
-from ..evidence.its_files import last_lines
-from ..evidence.printed import Printer, printed
-from ..evidence.sample import exit_code, family
-from ..facts import MachineFacts, RankFacts
-from ..monitor.judging import Settled
-from ..rank.environment import relevant
-from .downloads import Download
+from ..base.deadline import aside
+from ..base.environment import relevant
+from ..base.facts import MachineFacts, RankFacts
+from ..base.words import format_ranks
+from ..diagnosis.causes.known_cause import find_frame
+from ..diagnosis.process_snapshot import merge_looks
+from ..evidence.lock_and_log_files import PrintingRank, read_last_lines, read_printed_lines
+from ..evidence.process import exit_code, family
+from ..monitor.rank_classifier import RankClasses
 from .jobs import Job
-from .processes import Table
-from .progress import ENDED, progress
-from .series import SPAN, Series
+from .look_series import STILL_SPAN, Download, LookSeries
+from .processes import ProcessTable
+
+UNKNOWN_PROGRESS, TRAINING_PROGRESS, ENDED_PROGRESS = 0, 1, 2
+_TRAINING_FRAMES = (
+    (r"torch/(?:autograd/graph|_tensor)\.py", r"_engine_run_backward|backward"),
+    (r"torch/optim/optimizer\.py", r"wrapper|step"),
+    (r"torch/nn/parallel/distributed\.py", r"forward|_run_ddp_forward"),
+    (r"pytorch/loops/(?:training_epoch_loop|fit_loop)\.py", r"advance"),
+    (r"transformers/trainer\.py", r"_inner_training_loop|training_step"),
+)
+
+
+def find_progress(facts: RankFacts) -> int:
+    """Return TRAINING_PROGRESS for a rank whose stack shows training, else UNKNOWN_PROGRESS."""
+    view = merge_looks(facts.looks)
+    frames = view.frames if view is not None else ()
+    trains = any(find_frame(frames, file, function) for file, function in _TRAINING_FRAMES)
+    return TRAINING_PROGRESS if trains else UNKNOWN_PROGRESS
+
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_FILES_LIMIT = 0.5  # seconds for what ranks printed: it may lie on a disk that does not answer
-_ENDS_ALL = "torchrun"  # its agent lets the others go on only where a rank ended with status 0
+_OUTPUT_LIMIT = 0.5  # seconds for what ranks printed: it may lie on a disk that does not answer
+_LAUNCHER_THAT_ENDS_ALL = (
+    "torchrun"  # its agent lets the others go on only where a rank ended with status 0
+)
 
 
 @dataclass(frozen=True)
@@ -51,24 +76,24 @@ class NodeFacts:
     notes: tuple[str, ...] = ()
 
 
-async def look_at(job: Job, processes: Table, span: float = SPAN) -> NodeFacts:
+async def look_at_job(job: Job, processes: ProcessTable, span: float = STILL_SPAN) -> NodeFacts:
     """Look at a job until it is clear whether it moves, and return what was seen. Where it hangs,
     the last look is at native frames as well, which pauses two ranks at most for 20 to 400 ms.
     """
-    numbers = _numbers(job)
+    numbers = _number_ranks(job)
     roots = list(numbers)
 
     def descendants() -> Mapping[int, int]:
         return {**{pid: pid for pid in roots}, **family(roots)}
 
-    series = Series(job, numbers, descendants)
+    series = LookSeries(job, numbers, descendants)
     settled = await series.take(span)
     if not settled.moving and job.ranks:
         await series.look_deeper(sorted(settled.hung))
-    return await _facts(job, processes, series, settled)
+    return await _make_node_facts(job, processes, series, settled)
 
 
-def _numbers(job: Job) -> dict[int, int]:
+def _number_ranks(job: Job) -> dict[int, int]:
     """Return the number of each rank by its pid; stand-ins, behind all others, for the unknown."""
     known = {rank.pid: rank.number for rank in job.ranks if rank.number is not None}
     unknown = [rank.pid for rank in job.ranks if rank.number is None]
@@ -79,10 +104,12 @@ def _numbers(job: Job) -> dict[int, int]:
     return {**known, **{pid: next(free, next(beyond)) for pid in unknown}}
 
 
-async def _facts(job: Job, processes: Table, series: Series, settled: Settled) -> NodeFacts:
+async def _make_node_facts(
+    job: Job, processes: ProcessTable, series: LookSeries, settled: RankClasses
+) -> NodeFacts:
     host = socket.gethostname()
-    ranks = [_of_its_place(f, job, processes, host) for f in series.facts()]
-    ranks = await _with_output([*ranks, *_gone(job, processes, ranks, host)])
+    ranks = [_add_place(f, job, processes, host) for f in series.facts()]
+    ranks = await _add_output([*ranks, *_find_absent_ranks(job, processes, ranks, host)])
     unnumbered = {rank.pid for rank in job.ranks if rank.number is None}
     now = time.monotonic()
     started = time.clock_gettime(time.CLOCK_BOOTTIME) - job.started / _TICKS
@@ -103,14 +130,14 @@ async def _facts(job: Job, processes: Table, series: Series, settled: Settled) -
         watched=job.watched,
         notebook=job.notebook,
         machine=series.machine,
-        notes=_not_there(ranks),
+        notes=_note_absent_ranks(ranks),
         downloads=tuple(
             replace(file[-1], grew=file[-1].size > file[0].size) for file in series.grown.values()
         ),
     )
 
 
-def _of_its_place(facts: RankFacts, job: Job, processes: Table, host: str) -> RankFacts:
+def _add_place(facts: RankFacts, job: Job, processes: ProcessTable, host: str) -> RankFacts:
     """Return a rank with what is known of it besides its looks."""
     rank = next((r for r in job.ranks if r.pid == facts.pid), None)
     one = processes.get(facts.pid or 0)
@@ -120,19 +147,21 @@ def _of_its_place(facts: RankFacts, job: Job, processes: Table, host: str) -> Ra
         local_rank=facts.rank if rank is None or rank.local is None else rank.local,
         never_started=one is not None and not one.python and rank is not None,
         environment=relevant(one.environ) if one is not None and one.environ else {},
-        **_its_end(facts),
+        **_describe_end(facts),
     )
 
 
-def _its_end(facts: RankFacts) -> dict[str, Any]:
+def _describe_end(facts: RankFacts) -> dict[str, Any]:
     """Return how a rank ended, if it did while it was looked at: its parent has not noticed yet."""
     if facts.looks and facts.looks[-1].state not in ("", "Z", "X"):
-        return {"alive": True, "reached": progress(facts)}
+        return {"alive": True, "reached": find_progress(facts)}
     status = exit_code(facts.pid) if facts.pid is not None else None
-    return {"alive": False, "left": True, "status": status, "reached": ENDED}
+    return {"alive": False, "left": True, "status": status, "reached": ENDED_PROGRESS}
 
 
-def _gone(job: Job, processes: Table, ranks: list[RankFacts], host: str) -> list[RankFacts]:
+def _find_absent_ranks(
+    job: Job, processes: ProcessTable, ranks: list[RankFacts], host: str
+) -> list[RankFacts]:
     """Return the ranks that have ended, as far as one can tell: where all are to be here, those
     that are not.
     """
@@ -144,40 +173,40 @@ def _gone(job: Job, processes: Table, ranks: list[RankFacts], host: str) -> list
     zombie = zombies[0] if len(zombies) == len(missing) == 1 else None
     status = exit_code(zombie) if zombie is not None else None
     agents = {one.launcher for p in parents if (one := processes.get(p or 0)) is not None}
-    if status is None and _ENDS_ALL in agents:
+    if status is None and _LAUNCHER_THAT_ENDS_ALL in agents:
         status = 0
-    return [_absent(number, status, zombie, host) for number in missing]
+    return [_make_absent_rank(number, status, zombie, host) for number in missing]
 
 
-def _not_there(ranks: list[RankFacts]) -> tuple[str, ...]:
-    found = [str(facts.rank) for facts in ranks if facts.never_started and facts.pid is None]
+def _note_absent_ranks(ranks: list[RankFacts]) -> tuple[str, ...]:
+    found = [facts.rank for facts in ranks if facts.never_started and facts.pid is None]
     if not found:
         return ()
-    return (f"not there, and whether ever started is not known: rank {', '.join(found)}",)
+    return (f"not there, and whether ever started is not known: {format_ranks(found)}",)
 
 
-def _absent(number: int, status: int | None, pid: int | None, host: str) -> RankFacts:
+def _make_absent_rank(number: int, status: int | None, pid: int | None, host: str) -> RankFacts:
     """Return a rank that is not there: it has ended, or, as far as one can tell, never came."""
     if status is None:
         return RankFacts(number, number, None, host, reached=-1, alive=False, never_started=True)
     return RankFacts(
-        number, number, pid, host, reached=ENDED, alive=False, left=True, status=status
+        number, number, pid, host, reached=ENDED_PROGRESS, alive=False, left=True, status=status
     )
 
 
-async def _with_output(ranks: list[RankFacts]) -> list[RankFacts]:
+async def _add_output(ranks: list[RankFacts]) -> list[RankFacts]:
     """Return the ranks with the last line that each printed, where it goes to a file of its own."""
 
     def read() -> dict[int, tuple[str, float | None]]:
         pids = {facts.rank: facts.pid for facts in ranks if facts.looks}
-        printers = [Printer(rank, pid) for rank, pid in pids.items()]
+        printers = [PrintingRank(rank, pid) for rank, pid in pids.items()]
         return {
             rank: (lines[-1], _age_of_output(pids[rank]))
-            for rank, lines in printed(printers).items()
+            for rank, lines in read_printed_lines(printers).items()
         }
 
     try:
-        found = await aside(read, limit=_FILES_LIMIT, key="output")
+        found = await aside(read, limit=_OUTPUT_LIMIT, key="output")
     except TimeoutError:
         return ranks
     now = time.monotonic()
@@ -199,7 +228,7 @@ def _age_of_output(pid: int | None) -> float | None:
     for number in (1, 2):
         path = f"/proc/{pid}/fd/{number}"
         try:
-            if last_lines(path):
+            if read_last_lines(path):
                 times.append(os.stat(path).st_mtime)
         except OSError:
             continue

@@ -1,4 +1,6 @@
-"""All processes of this machine, as far as they may be read: names, words, variables, parents."""
+"""The table of all processes of this machine, as far as they may be read: names, words, variables,
+parents.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +10,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..evidence.aside import within
-from ..evidence.command import uid_of, variables_of, words_of
-from ..evidence.sample import Stat, pids, stat
-from ..rank.claims import Ancestor
+from ..base.deadline import within
+from ..base.launcher_env import Ancestor
+from ..base.proc import Stat, list_pids, read_stat
+from ..evidence.process import uid_of, variables_of, words_of
 
-LIMIT = 1.5  # seconds for all of /proc
-_BLOCKED = 0.1  # seconds for one process in the kernel, whose memory may be locked
+TABLE_LIMIT = 1.5  # seconds for all of /proc
+_BLOCKED_LIMIT = 0.1  # seconds for one process in the kernel, whose memory may be locked
 _KTHREADD = 2  # the parent of the kernel's threads; in a container that pid is anybody's
 # Jupyter's kernel; those of Colab and Spyder.
-_NOTEBOOK = ("ipykernel_launcher", "ipykernel", "colab_kernel_launcher", "spyder_kernels.console")
+_NOTEBOOK_KERNELS = (
+    "ipykernel_launcher",
+    "ipykernel",
+    "colab_kernel_launcher",
+    "spyder_kernels.console",
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,9 @@ class Process:
     @cached_property
     def notebook(self) -> bool:
         """It is the kernel of a notebook, or was forked by one."""
-        return any(word.rpartition("/")[2].removesuffix(".py") in _NOTEBOOK for word in self.words)
+        return any(
+            word.rpartition("/")[2].removesuffix(".py") in _NOTEBOOK_KERNELS for word in self.words
+        )
 
     @cached_property
     def ours(self) -> bool:
@@ -50,21 +59,21 @@ class Process:
         return self.words[1:3] == ("-I", "-S") and "monitor" in self.words[4:5]
 
 
-Table = Mapping[int, Process]
+ProcessTable = Mapping[int, Process]
 
 
-def table(limit: float = LIMIT) -> dict[int, Process]:
+def read_processes(limit: float = TABLE_LIMIT) -> dict[int, Process]:
     """Return all processes by pid. Those that do not answer within `limit` seconds are left out."""
     found: dict[int, Process] = {}
 
     def body() -> None:
-        kernels = stat(_KTHREADD)
+        kernels = read_stat(_KTHREADD)
         has_threads = kernels is not None and kernels.comm == "kthreadd"
-        for pid in pids():
-            about = stat(pid)
+        for pid in list_pids():
+            about = read_stat(pid)
             if about is None or (has_threads and _KTHREADD in (pid, about.ppid)):
                 continue
-            found[pid] = _read(pid, about)
+            found[pid] = _read_process(pid, about)
 
     try:
         within(limit, body)
@@ -73,7 +82,7 @@ def table(limit: float = LIMIT) -> dict[int, Process]:
     return found
 
 
-def above(processes: Table, pid: int) -> Iterator[Process]:
+def processes_above(processes: ProcessTable, pid: int) -> Iterator[Process]:
     """Yield the processes above one, its parent first."""
     passed = {pid}
     one = processes.get(pid)
@@ -83,8 +92,8 @@ def above(processes: Table, pid: int) -> Iterator[Process]:
         yield one
 
 
-def below(processes: Table, roots: set[int]) -> set[int]:
-    """Return the descendants of `roots`, without them."""
+def processes_below(processes: ProcessTable, roots: set[int]) -> set[int]:
+    """Return the descendants of `roots`; one of them is in it if it stands below another."""
     children: dict[int, list[int]] = {}
     for one in processes.values():
         children.setdefault(one.ppid, []).append(one.pid)
@@ -95,25 +104,29 @@ def below(processes: Table, roots: set[int]) -> set[int]:
         if pid not in found:
             found.add(pid)
             ahead += children.get(pid, ())
-    return found - roots
+    return found
 
 
-def ourselves(processes: Table) -> set[int]:
+def find_own_processes(processes: ProcessTable) -> set[int]:
     """Return this process, those above it, and those that it started."""
     me = os.getpid()
-    return {me, *(one.pid for one in above(processes, me)), *below(processes, {me})}
+    return {
+        me,
+        *(one.pid for one in processes_above(processes, me)),
+        *processes_below(processes, {me}),
+    }
 
 
-def _read(pid: int, about: Stat) -> Process:
+def _read_process(pid: int, about: Stat) -> Process:
     words: tuple[str, ...] = ()
     environ: dict[str, str] | None = None
     uid = uid_of(pid)
     if about.state not in "ZX":
         with contextlib.suppress(TimeoutError):
             words, environ = (
-                within(_BLOCKED, _words_and_variables, pid)
+                within(_BLOCKED_LIMIT, _read_words_and_variables, pid)
                 if about.state == "D"
-                else _words_and_variables(pid)
+                else _read_words_and_variables(pid)
             )
     return Process(
         pid=pid,
@@ -128,7 +141,7 @@ def _read(pid: int, about: Stat) -> Process:
     )
 
 
-def _words_and_variables(pid: int) -> tuple[tuple[str, ...], dict[str, str] | None]:
+def _read_words_and_variables(pid: int) -> tuple[tuple[str, ...], dict[str, str] | None]:
     return words_of(pid), variables_of(pid)
 
 

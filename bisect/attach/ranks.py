@@ -11,12 +11,12 @@ import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ..rank import claims
-from ..rank.claims import DIALECTS, Ancestor
-from .processes import Process, Table, above
+from ..base import launcher_env
+from ..base.launcher_env import DIALECTS, Ancestor
+from .processes import Process, ProcessTable, processes_above
 
 # Launchers that are a part of the job: slurmstepd belongs to Slurm, srun's ranks are below it.
-STARTERS = frozenset(claims.LAUNCHERS.values()) - {"srun"}
+STARTERS = frozenset(launcher_env.LAUNCHERS.values()) - {"srun"}
 _LIGHTNING = "LOCAL_RANK"
 _WORLD = "WORLD_SIZE"
 
@@ -30,39 +30,39 @@ class Rank:
     local: int | None = None
     world: int | None = None
     launcher: int | None = None  # the process that started it
-    dialect: str = ""  # whose variables tell it: a key of claims.DIALECTS, or "lightning"
+    dialect: str = ""  # whose variables tell it: a key of launcher_env.DIALECTS, or "lightning"
     by: str = (
         ""  # how its number is known: "environment", "launch", "stack"; "alone": it is no other
     )
     master: str = ""  # the host where ranks meet, where its frames tell it
 
 
-def from_environment(processes: Table, spared: Collection[int] = ()) -> list[Rank]:
+def ranks_from_environment(processes: ProcessTable, spared: Collection[int] = ()) -> list[Rank]:
     """Return the ranks that launchers' variables name, without what is `spared`."""
-    shells = {pid for pid, one in processes.items() if _is_shells_task(processes, one)}
+    shells = {pid for pid, one in processes.items() if _belongs_to_shell_task(processes, one)}
     claimed: dict[int, tuple[str, int]] = {}  # by pid: dialect and number
     for pid, one in processes.items():
-        if pid not in spared and (claim := _claim(processes, one, pid in shells)) is not None:
+        if pid not in spared and (claim := _find_claim(processes, one, pid in shells)) is not None:
             claimed[pid] = claim
     lines: dict[int, list[int]] = {}  # by the topmost process of the same number: all of them
     for pid in claimed:
-        lines.setdefault(_top(processes, claimed, pid), []).append(pid)
-    hidden = _unreadable(processes, {*claimed, *spared})
+        lines.setdefault(_topmost_with_claim(processes, claimed, pid), []).append(pid)
+    hidden = _unreadable_ranks(processes, {*claimed, *spared})
     ranks: dict[int, Rank] = {}
     for top, line in lines.items():
-        inside = next((one for one in above(processes, top) if one.pid in hidden), None)
+        inside = next((one for one in processes_above(processes, top) if one.pid in hidden), None)
         if inside is not None:  # what a rank has started has its variables
-            told = _rank(processes[top], claimed[top], processes)
+            told = _make_rank(processes[top], claimed[top], processes)
             ranks[inside.pid] = replace(told, pid=inside.pid, launcher=inside.ppid)
-        elif (found := _of_line(processes, top, line)) is not None:
-            ranks[found] = _rank(processes[found], claimed[found], processes)
+        elif (found := _rank_in_line(processes, top, line)) is not None:
+            ranks[found] = _make_rank(processes[found], claimed[found], processes)
     unknown = [
         Rank(pid, None, launcher=processes[pid].ppid, by="launch") for pid in hidden - ranks.keys()
     ]
-    return [*ranks.values(), *_of_lightning(processes, {*claimed, *spared}), *unknown]
+    return [*ranks.values(), *_ranks_of_lightning(processes, {*claimed, *spared}), *unknown]
 
 
-def _unreadable(processes: Table, taken: Collection[int]) -> set[int]:
+def _unreadable_ranks(processes: ProcessTable, taken: Collection[int]) -> set[int]:
     """Return the ranks whose variables may not be read (another user's; those of a program that may
     do more than who started it): what runs below a launcher of ranks.
     """
@@ -78,24 +78,24 @@ def _unreadable(processes: Table, taken: Collection[int]) -> set[int]:
     }
 
 
-def _claim(processes: Table, one: Process, is_shell: bool) -> tuple[str, int] | None:
+def _find_claim(processes: ProcessTable, one: Process, is_shell: bool) -> tuple[str, int] | None:
     """Return the dialect and the number by which a process is a rank, or belongs to one."""
     environ = one.environ
-    if not environ or one.launcher is not None or one.ours or _is_of_a_monitor(processes, one):
+    if not environ or one.launcher is not None or one.ours or _is_child_of_monitor(processes, one):
         return None
-    named = claims.claimed(environ, is_shell)
+    named = launcher_env.claimed(environ, is_shell)
     if "SLURM_STEP_ID" not in environ and "srun" in named:
         named.remove("srun")  # a batch script, and what it starts: no step's task
     if not named:
         return None
-    line = above(processes, one.pid)
+    line = processes_above(processes, one.pid)
     ancestors = [Ancestor(a.environ or {}, a.words) for a in line] if len(named) > 1 else []
-    dialect = claims.starter(environ, named, ancestors)
-    number = claims.number(environ, DIALECTS[dialect][0]) if dialect else None
+    dialect = launcher_env.starter(environ, named, ancestors)
+    number = launcher_env.number(environ, DIALECTS[dialect][0]) if dialect else None
     return None if dialect is None or number is None else (dialect, number)
 
 
-def _is_of_a_monitor(processes: Table, one: Process) -> bool:
+def _is_child_of_monitor(processes: ProcessTable, one: Process) -> bool:
     """Return whether a monitor of ours has started a process: it has the variables of the rank that
     started the monitor, and looks at ranks (py-spy).
     """
@@ -103,24 +103,29 @@ def _is_of_a_monitor(processes: Table, one: Process) -> bool:
     return parent is not None and parent.ours
 
 
-def _is_shells_task(processes: Table, one: Process) -> bool:
+def _belongs_to_shell_task(processes: ProcessTable, one: Process) -> bool:
     """Return whether Slurm's task that a process belongs to is a person's shell: salloc and `srun
     --pty` give one, and what is started in it is no task.
     """
     environ = one.environ or {}
-    if "SLURM_PROCID" not in environ or environ.get("SLURM_JOB_NAME") not in claims.INTERACTIVE:
+    if (
+        "SLURM_PROCID" not in environ
+        or environ.get("SLURM_JOB_NAME") not in launcher_env.INTERACTIVE
+    ):
         return False
-    task = claims.number(environ, "SLURM_TASK_PID")
-    for other in (one, *above(processes, one.pid)):
+    task = launcher_env.number(environ, "SLURM_TASK_PID")
+    for other in (one, *processes_above(processes, one.pid)):
         if other.pid == task:
             options = all(word.startswith("-") and word != "-c" for word in other.words[1:])
             return options and Ancestor({}, other.words).is_shell
     return True
 
 
-def _top(processes: Table, claimed: dict[int, tuple[str, int]], pid: int) -> int:
+def _topmost_with_claim(
+    processes: ProcessTable, claimed: dict[int, tuple[str, int]], pid: int
+) -> int:
     top = pid
-    for one in above(processes, pid):
+    for one in processes_above(processes, pid):
         if claimed.get(one.pid) == claimed[pid]:
             top = one.pid
         elif one.launcher is not None:
@@ -128,40 +133,40 @@ def _top(processes: Table, claimed: dict[int, tuple[str, int]], pid: int) -> int
     return top
 
 
-def _of_line(processes: Table, top: int, line: Sequence[int]) -> int | None:
+def _rank_in_line(processes: ProcessTable, top: int, line: Sequence[int]) -> int | None:
     """Return the rank of those with its number in one line: the topmost Python; where none runs
     yet, what its launcher started; None for what a rank that is gone has left.
     """
     pythons = [pid for pid in line if processes[pid].python]
     if pythons:
-        return min(pythons, key=lambda pid: (len(list(above(processes, pid))), pid))
+        return min(pythons, key=lambda pid: (len(list(processes_above(processes, pid))), pid))
     above_it = processes.get(processes[top].ppid)
     if above_it is None or (above_it.pid == 1 and above_it.launcher is None):
         return None
     return top
 
 
-def _rank(one: Process, claim: tuple[str, int], processes: Table) -> Rank:
+def _make_rank(one: Process, claim: tuple[str, int], processes: ProcessTable) -> Rank:
     dialect, number = claim
     environ = one.environ or {}
     names = DIALECTS[dialect]
     return Rank(
         pid=one.pid,
         number=number,
-        local=claims.number(environ, names[1]),
-        world=claims.number(environ, names[2]),
-        launcher=_launcher(processes, one, names[0]),
+        local=launcher_env.number(environ, names[1]),
+        world=launcher_env.number(environ, names[2]),
+        launcher=_find_launcher(processes, one, names[0]),
         dialect=dialect,
         by="environment",
     )
 
 
-def _launcher(processes: Table, one: Process, variable: str) -> int | None:
+def _find_launcher(processes: ProcessTable, one: Process, variable: str) -> int | None:
     """Return the first process above without this rank's own number: between them may stand
     wrappers, which have it. None for init.
     """
     mine = (one.environ or {}).get(variable)
-    for other in above(processes, one.pid):
+    for other in processes_above(processes, one.pid):
         if other.launcher is not None or (other.environ or {}).get(variable) != mine:
             return other.pid if other.pid > 1 or other.launcher else None
     return None
@@ -170,7 +175,7 @@ def _launcher(processes: Table, one: Process, variable: str) -> int | None:
 # ---- Lightning's own launch ---------------------------------------------------------------------
 
 
-def _of_lightning(processes: Table, taken: Collection[int]) -> list[Rank]:
+def _ranks_of_lightning(processes: ProcessTable, taken: Collection[int]) -> list[Rank]:
     """Return the ranks of Lightning's own launch: rank 0 has started the others with its own
     command line, and sets their variables only in them (subprocess_script.py).
     """
@@ -185,17 +190,17 @@ def _of_lightning(processes: Table, taken: Collection[int]) -> list[Rank]:
         rank
         for pid, children in started.items()
         if pid not in taken
-        for rank in _lightnings(processes[pid], children)
+        for rank in _make_lightning_ranks(processes[pid], children)
     ]
 
 
 def _is_started_by_rank_0(one: Process, parent: Process) -> bool:
-    local = claims.number(one.environ or {}, _LIGHTNING)
+    local = launcher_env.number(one.environ or {}, _LIGHTNING)
     return bool(
         one.python
         and local
         and _same_program(parent.words, one.words)
-        and claims.number(one.environ or {}, _WORLD)
+        and launcher_env.number(one.environ or {}, _WORLD)
         and _LIGHTNING not in (parent.environ or {})
     )
 
@@ -214,14 +219,17 @@ def _same_program(first: Sequence[str], other: Sequence[str]) -> bool:
     return False
 
 
-def _lightnings(first: Process, children: Iterable[Process]) -> list[Rank]:
+def _make_lightning_ranks(first: Process, children: Iterable[Process]) -> list[Rank]:
     """Return rank 0 and the ranks that it started. On a further node the numbers of all ranks are
     not known: what a node has of them stands nowhere.
     """
     ranks = []
     for one in children:
         environ = one.environ or {}
-        local, world = claims.number(environ, _LIGHTNING), claims.number(environ, _WORLD)
+        local, world = (
+            launcher_env.number(environ, _LIGHTNING),
+            launcher_env.number(environ, _WORLD),
+        )
         is_first_node = environ.get("NODE_RANK", "0") == "0"
         number = local if is_first_node else None
         ranks.append(Rank(one.pid, number, local, world, first.pid, "lightning", "launch"))

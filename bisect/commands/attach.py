@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..attach.nodes import options as nodes
-from ..errors import UsageError
-from ..rank.argument_types import Parser, count, positive
+from ..base.argument_types import Parser, count, positive
+from ..base.errors import UsageError
 
 if TYPE_CHECKING:
     from ..attach.jobs import Job
@@ -34,8 +34,8 @@ SEVERAL = 2  # exit status: which job is meant has to be said
 def run(argv: list[str]) -> int:
     """Find the job, look at it, and say what is found; return the exit status."""
     args = _parser().parse_all(argv)
-    if nodes.asked(args):
-        return asyncio.run(nodes.attach_elsewhere(args))
+    if nodes.asks_other_nodes(args):
+        return asyncio.run(nodes.attach_to_nodes(args))
     return asyncio.run(_attach(args))
 
 
@@ -61,14 +61,14 @@ def _parser() -> Parser:
 
 
 async def _attach(args: argparse.Namespace) -> int:
-    from ..attach.finding import find
-    from ..attach.listing import choices, nothing
-    from ..attach.series import SPAN
-    from ..attach.session import Request, attach, print_facts
+    from ..attach.job_list import choice_lines, no_job_lines
+    from ..attach.jobs import find_jobs
+    from ..attach.look_series import STILL_SPAN
+    from ..attach.session import AttachRequest, attach_to_job, print_facts
 
     pids = [*args.pids, *args.pid]
-    found = await find(pids)
-    jobs = found.jobs if pids else likely(nodes.in_question(args, found))
+    found = await find_jobs(pids)
+    jobs = found.jobs if pids else jobs_of_user(nodes.select_local_jobs(args, found))
     if not jobs and found.jobs and not args.only:
         raise UsageError(
             f"no job of yours runs here; of other users' {len(found.jobs)} do",
@@ -76,21 +76,21 @@ async def _attach(args: argparse.Namespace) -> int:
         )
     if not jobs:
         raise UsageError(
-            nothing(found)[0],
+            no_job_lines(found)[0],
             "Give the pid of one of its processes (hangbisect attach PID), or start it under the "
             "watch: hangbisect run -- COMMAND",
         )
-    job = jobs[0] if len(jobs) == 1 else _asked(jobs, choices(found, jobs))
+    job = jobs[0] if len(jobs) == 1 else _ask_person(jobs, choice_lines(found, jobs))
     if job is None:
         return SEVERAL
-    span = args.span or SPAN
+    span = args.span or STILL_SPAN
     if args.facts:
         return await print_facts(found, job, span)
     run_dir = Path(os.path.abspath(args.run_dir)) if args.run_dir else None
-    return await attach(found, job, Request(span, run_dir, args.ends, args.json))
+    return await attach_to_job(found, job, AttachRequest(span, run_dir, args.ends, args.json))
 
 
-def likely(jobs: Sequence[Job]) -> Sequence[Job]:
+def jobs_of_user(jobs: Sequence[Job]) -> Sequence[Job]:
     """Return this user's jobs of several ranks, or with a launcher; where there are none, the
     processes that have torch and stand alone. Root is asked for everybody's.
     """
@@ -100,7 +100,7 @@ def likely(jobs: Sequence[Job]) -> Sequence[Job]:
     return sure or jobs
 
 
-def _asked(jobs: Sequence[Job], lines: Sequence[str]) -> Job | None:
+def _ask_person(jobs: Sequence[Job], lines: Sequence[str]) -> Job | None:
     """Return which job a person at the terminal means; without a terminal, or an answer, None."""
     print("\n".join(lines), file=sys.stderr)
     if not (sys.stdin.isatty() and sys.stderr.isatty()):

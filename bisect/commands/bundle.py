@@ -1,4 +1,4 @@
-"""Put a run into one .zip for an attachment: at most 5 MB, secrets masked, nothing is sent.
+"""Put a run into one .zip for an attachment: at most 5 MiB, secrets masked, nothing is sent.
 
 hangbisect bundle runs/20261120T174812-a1               runs/20261120T174812-a1.zip
 hangbisect bundle runs/... --output hang.zip
@@ -18,9 +18,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
-from ..rank.argument_types import Parser
-from ..report.issue.masked import Masked
+from ..base.argument_types import Parser
+from ..base.errors import UsageError
+from ..base.words import format_bytes
+from ..report.issue.markdown import Masked
 
 
 def run(argv: list[str]) -> int:
@@ -36,10 +37,10 @@ def run(argv: list[str]) -> int:
     if args.folder is None:
         raise UsageError("bundle needs a run folder", "hangbisect bundle runs/20261120T174812-a1")
 
-    from ..report.bundle.making import bundle
+    from ..report.bundle import make_bundle
 
     output = Path(args.output) if args.output else None
-    made = bundle(Path(args.folder), output, anonymous=args.anonymous)
+    made = make_bundle(Path(args.folder), output, anonymous=args.anonymous)
     if args.json:
         told = {"path": str(made.path), "bytes": made.size, **made.manifest}
         print(json.dumps(told, indent=2, ensure_ascii=False))
@@ -53,7 +54,7 @@ def run(argv: list[str]) -> int:
 
 
 def _lines(path: Path, size: int, manifest: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{path}: {len(manifest['files'])} files, {size / 1e6:.1f} MB; attach it to an issue"
+    yield f"{path}: {len(manifest['files'])} files, {format_bytes(size)}; attach it to an issue"
     found = manifest["redaction"]
     masked = Masked(found["secrets"], found["replaced"])
     yield f"masked: {masked.words or 'no secret was found'}"

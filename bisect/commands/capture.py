@@ -20,8 +20,8 @@ import socket
 import sys
 from collections import Counter
 
-from ..errors import HangbisectError, UsageError
-from ..rank.argument_types import Parser, count, positive, wrong
+from ..base.argument_types import Parser, count, positive, wrong
+from ..base.errors import HangbisectError, UsageError
 
 _WHAT = ("on", "off", "status", "list", "import")
 
@@ -49,24 +49,24 @@ def run(argv: list[str]) -> int:
         return _import(args)
     if len(args.where) > 1:
         raise UsageError(f"capture {args.what} takes one folder, not {len(args.where)}")
-    from ..captures.places import folder
+    from ..captures.capture_folder import find_folder
 
-    where = folder(*args.where)
+    where = find_folder(*args.where)
     if args.what == "list":
         return _list(where, args.json)
     return _switch(args, where)
 
 
 def _switch(args: argparse.Namespace, where: str) -> int:
-    from ..captures import switch
-    from ..captures.switch import Limits
+    from ..captures import capture_folder
+    from ..captures.capture_folder import Limits
 
     try:
         if args.what == "on":
             default = Limits()
             limits = Limits(args.max_captures or default.captures, args.max_gb or default.gigabytes)
-            switch.turn_on(where, limits)
-        elif args.what == "off" and not switch.turn_off(where):
+            capture_folder.turn_on(where, limits)
+        elif args.what == "off" and not capture_folder.turn_off(where):
             print(f"hangbisect: it was off already: {where}", file=sys.stderr)
     except OSError as error:
         raise HangbisectError(f"{error.filename}: {error.strerror}") from None
@@ -74,14 +74,18 @@ def _switch(args: argparse.Namespace, where: str) -> int:
 
 
 def _status(where: str) -> int:
-    from ..captures import state, switch
-    from ..captures.places import INPUTS, rank_of
-    from ..captures.words import status_lines
+    from ..captures import capture_folder
+    from ..captures.capture_folder import INPUTS, rank_in_name
+    from ..captures.reading import format_status
 
     names = os.listdir(where) if os.path.isdir(where) else []
-    captures = Counter(rank_of(name) or 0 for name in names if name.endswith(INPUTS))
-    told = status_lines(
-        switch.read(where), state.read_all(where), captures, socket.gethostname(), where
+    captures = Counter(rank_in_name(name) or 0 for name in names if name.endswith(INPUTS))
+    told = format_status(
+        capture_folder.read_switch(where),
+        capture_folder.read_states(where),
+        captures,
+        socket.gethostname(),
+        where,
     )
     print("\n".join(told))
     return 0
@@ -89,17 +93,16 @@ def _status(where: str) -> int:
 
 def _list(where: str, as_json: bool) -> int:
     _needs("safetensors")
-    from ..captures.listing import listed
-    from ..captures.words import list_lines
-    from ..report.width import terminal_width
+    from ..base.words import terminal_width
+    from ..captures.reading import format_listing, list_folder
 
-    found = listed(where)
+    found = list_folder(where)
     if as_json:
         unreadable = [str(error) for error in found.unreadable]
         whole = {"captures": [one.as_data() for one in found.captures], "unreadable": unreadable}
         print(json.dumps({"schema": 1, "folder": where, **whole}, indent=2))
     else:
-        print("\n".join(list_lines(found, where, terminal_width())))
+        print("\n".join(format_listing(found, where, terminal_width())))
     for error in found.unreadable:
         print(f"hangbisect: {error}", file=sys.stderr)
     return 1 if found.unreadable else 0
@@ -111,16 +114,16 @@ def _import(args: argparse.Namespace) -> int:
             "capture import needs the files to import", "hangbisect capture import dumps/*.pt"
         )
     _needs("safetensors", "torch")
-    from ..captures.importing import convert
-    from ..captures.places import folder
+    from ..captures.capture_folder import find_folder
+    from ..captures.older_dumps import convert_dump
     from ..captures.reading import Unreadable
 
-    into, refused = folder(args.into or ""), 0
+    into, refused = find_folder(args.into or ""), 0
     try:
         os.makedirs(into, exist_ok=True)
         for file in args.where:
             try:
-                made = convert(file, into, args.name)
+                made = convert_dump(file, into, args.name)
             except Unreadable as error:
                 refused += 1
                 print(f"hangbisect: {error}", file=sys.stderr)

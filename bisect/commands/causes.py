@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 
-from ..errors import UsageError
-from ..rank.argument_types import Parser, nearest
+from ..base.argument_types import Parser, nearest
+from ..base.errors import UsageError
 
 
 def run(argv: list[str]) -> int:
@@ -32,10 +32,10 @@ def run(argv: list[str]) -> int:
         )
     chosen = list(everything.values()) if args.id is None else [everything[args.id]]
     if args.json:
-        data = [causes.as_data(known, family) for known, family in chosen]
+        data = [causes.cause_json(known, family) for known, family in chosen]
         print(json.dumps(data if args.id is None else data[0], indent=2, ensure_ascii=False))
     elif args.id is None:
-        print(causes.listed(FAMILIES))
+        print(causes.list_causes(FAMILIES))
     else:
-        print(causes.explained(*chosen[0]))
+        print(causes.explain_cause(*chosen[0]))
     return 0

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import UsageError
-from ..rank.argument_types import Parser
+from ..base.argument_types import Parser
+from ..base.errors import UsageError
 
 if TYPE_CHECKING:
-    from ..report.kept.run import KeptRun
+    from ..report.run_reader.run import RecordedRun
 
 SCHEMA = 1
 DIFFERENT = 1  # exit status, as diff(1) has it
@@ -30,21 +29,22 @@ DIFFERENT = 1  # exit status, as diff(1) has it
 def run(argv: list[str]) -> int:
     """Print what differs; return 0 if nothing does, else 1."""
     args = _arguments(argv)
-    from ..report.comparison.comparing import compared
-    from ..report.kept.redacted import redacted
+    from ..report.comparison import compare_runs
     from ..report.redaction import redactor_for
+    from ..report.redaction.run_redaction import redact_run
 
     a, b = (_read(folder) for folder in args.folders)
     # One for both: the same secret has the same mark in both, and another one another.
     redactor = redactor_for(replace(a, nodes=(*a.nodes, *b.everywhere)), anonymous=args.anonymous)
     named = [replace(one, folder=Path(redactor.text(str(one.folder)))) for one in (a, b)]
-    found = compared(*(redacted(one, redactor) for one in named))
+    found = compare_runs(*(redact_run(one, redactor) for one in named))
     if args.json:
         print(json.dumps({"schema": SCHEMA, **asdict(found)}, indent=2, ensure_ascii=False))
     else:
-        from ..report.comparison.lines import comparison_lines
+        from ..base.words import terminal_size
+        from ..report.comparison import comparison_lines
 
-        print("\n".join(comparison_lines(found, *_size())))
+        print("\n".join(comparison_lines(found, *terminal_size())))
     return 0 if found.is_same else DIFFERENT
 
 
@@ -64,10 +64,10 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     return args
 
 
-def _read(folder: str) -> KeptRun:
-    from ..report.kept.run import read
+def _read(folder: str) -> RecordedRun:
+    from ..report.run_reader.run import read_run
 
-    found = read(folder)
+    found = read_run(folder)
     if found.kind != "run":
         kind = "an isolation" if found.kind == "isolation" else "a matrix"
         raise UsageError(
@@ -75,12 +75,3 @@ def _read(folder: str) -> KeptRun:
             "compare takes single starts: name the folder of one of them, which lies in it.",
         )
     return found
-
-
-def _size() -> tuple[int | None, int | None]:
-    """Return columns and lines of the terminal, None and None where the answer goes elsewhere."""
-    try:
-        size = os.get_terminal_size(1)
-    except OSError:
-        return None, None
-    return size.columns or None, size.lines or None

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 
-from ..rank.argument_types import Parser, positive
+from ..base.argument_types import Parser, positive
+from ..base.words import terminal_width
 
 _LIMIT, _LIMIT_OF_NODES = 10.0, 30.0  # seconds
 
@@ -33,13 +33,12 @@ def run(argv: list[str]) -> int:
     limit_help = f"for everything ({_LIMIT:g}; {_LIMIT_OF_NODES:g} with several nodes)"
     add("--limit", metavar="SECONDS", type=positive("--limit"), help=limit_help)
     args = parser.parse_all(argv)
-    from ..rank.place import find_place
+    from ..base.place import find_place
 
     place = find_place()
-    from ..doctor import telling
+    from ..doctor import examination_report
     from ..doctor.catalogue import FAMILIES
-    from ..doctor.examination import examine
-    from ..doctor.finding import Setting
+    from ..doctor.checks import Setting, examine
     from ..doctor.processes import ancestors
 
     above = tuple(ancestors())
@@ -54,16 +53,18 @@ def run(argv: list[str]) -> int:
     limit = args.limit or (_LIMIT if setting.nodes == 1 else _LIMIT_OF_NODES)
     found = examine(setting.within(limit), FAMILIES)
     if args.json:
-        text = json.dumps(telling.as_data(found, place.host, place.node), ensure_ascii=False)
+        text = json.dumps(
+            examination_report.examination_json(found, place.host, place.node), ensure_ascii=False
+        )
     else:
         terminal = sys.stdout.isatty()
         dumb = os.environ.get("TERM") == "dumb" or "NO_COLOR" in os.environ or args.plain
         where = place.host + (f" (node {place.node})" if setting.nodes > 1 else "")
-        report = telling.lines(
+        report = examination_report.format_examination(
             found,
             where,
             everything=args.all,
-            width=shutil.get_terminal_size((80, 0)).columns if terminal else None,
+            width=terminal_width(),
             colours=terminal and not dumb,
         )
         text = "\n".join(report)

@@ -19,11 +19,11 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import UsageError
-from ..rank.argument_types import Parser, around_dashes, count, dashes_missing, positive, share
+from ..base.argument_types import Parser, around_dashes, count, dashes_missing, positive, share
+from ..base.errors import UsageError
 
 if TYPE_CHECKING:
-    from ..trials.isolation_request import Request
+    from ..trials.isolation_request import IsolationRequest
 
 
 def run(argv: list[str]) -> int:
@@ -46,9 +46,9 @@ def run(argv: list[str]) -> int:
 
 def _is_program(word: str | None, following: Sequence[str]) -> bool:
     """Return whether a word, no file of ours, begins a command that goes on with others."""
-    from ..trials.scenario_file import names
+    from ..trials.scenario_file import scenario_names
 
-    if word is None or word in names():
+    if word is None or word in scenario_names():
         return False
     return not following[0].startswith("-") or shutil.which(word) is not None
 
@@ -101,7 +101,7 @@ def _names(value: str) -> tuple[str, ...]:
 
 
 def _add_watch(parser: Parser) -> None:
-    from ..rank.argument_types import named_seconds
+    from ..base.argument_types import named_seconds
 
     add = parser.add_argument_group("the watch, of each start").add_argument
     add(
@@ -126,14 +126,14 @@ def _add_watch(parser: Parser) -> None:
     )
 
 
-def _request(args: argparse.Namespace, command: Sequence[str]) -> Request:
-    from ..trials.isolation_request import Request
+def _request(args: argparse.Namespace, command: Sequence[str]) -> IsolationRequest:
+    from ..trials.isolation_request import IsolationRequest
 
     watch = {} if args.stall is None else {"stall": f"{args.stall:g}"}
     if args.timeout:
         each = [f"{name}={seconds:g}" if name else f"{seconds:g}" for name, seconds in args.timeout]
         watch["timeout"] = ",".join(each)
-    return Request(
+    return IsolationRequest(
         command=tuple(command),
         file=args.file,
         resume=args.resume,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ..rank.argument_types import Parser
+from ..base.argument_types import Parser
 
 
 def run(argv: list[str]) -> int:
@@ -19,8 +19,8 @@ def run(argv: list[str]) -> int:
 
 
 async def _print() -> int:
-    from ..attach.finding import find
-    from ..attach.listing import listed
+    from ..attach.job_list import list_jobs
+    from ..attach.jobs import find_jobs
 
-    print("\n".join(await listed(await find())))
+    print("\n".join(await list_jobs(await find_jobs())))
     return 0

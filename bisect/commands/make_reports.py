@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import INTERNAL_ERROR, HangbisectError
+from ..base.errors import INTERNAL_ERROR, HangbisectError
 
 
 def run(argv: Sequence[str]) -> int:
@@ -22,14 +22,14 @@ def run(argv: Sequence[str]) -> int:
     ends.daemon = True
     ends.start()
 
-    from ..report.making import make, starts_that_went_wrong
+    from ..report.report_files import failed_starts, make_reports
 
     folder = Path(asked["folder"])
     status = 0
-    folders = starts_that_went_wrong(folder) if asked["trials"] else []
+    folders = failed_starts(folder) if asked["trials"] else []
     for one in (*folders, folder):
         try:
-            make(one, summary=one == folder)
+            make_reports(one, summary=one == folder)
         except HangbisectError:  # one without a verdict must not cost the others theirs
             status = 1
         except Exception as error:  # nobody reads our stderr, and the verdict has named the file
@@ -40,11 +40,11 @@ def run(argv: Sequence[str]) -> int:
 
 def _leave_a_word(folder: Path, error: Exception) -> None:
     """Write where it failed in the report's place; not with what values: they may be secrets."""
-    from ..report.issue.plain import fenced
+    from ..report.issue.markdown import code_block
 
     frames = traceback.extract_tb(error.__traceback__)
     where = [f"{os.path.basename(one.filename)}:{one.lineno} {one.name}" for one in frames]
     told = "The report could not be made; `hangbisect show` prints the verdict. Please tell us:"
-    text = f"{told}\n\n{fenced([type(error).__name__, *where])}\n"
+    text = f"{told}\n\n{code_block([type(error).__name__, *where])}\n"
     with contextlib.suppress(OSError), open(folder / "report.md", "x", encoding="utf-8") as file:
         file.write(text)

@@ -11,16 +11,16 @@ but a cell came to its limit while it still moved; 130 interrupted.
 
 from __future__ import annotations
 
-from ..rank.argument_types import Parser, count
+from ..base.argument_types import Parser, count
 
 
 def run(argv: list[str]) -> int:
     """Run the cells of a scenario; return the status of the worst."""
-    from ..trials.matrix_session import Asked, session
+    from ..trials.matrix_session import MatrixRequest, run_matrix
 
     args = _parser().parse_all(argv)
-    return session(
-        Asked(
+    return run_matrix(
+        MatrixRequest(
             file=args.file,
             jobs=args.jobs,
             resume=args.resume,

@@ -14,9 +14,9 @@ from __future__ import annotations
 import json
 import sys
 
-from ..errors import HangbisectError, UsageError
-from ..rank.argument_types import Parser
-from ..rank.front import EXIT_STATUS
+from ..base.argument_types import Parser
+from ..base.errors import HangbisectError, UsageError
+from ..rank.exit_proxy import EXIT_STATUS
 
 
 def run(argv: list[str]) -> int:
@@ -29,22 +29,21 @@ def run(argv: list[str]) -> int:
     if not args.files:
         raise UsageError("merge needs the files to merge", "hangbisect merge rank*.txt")
 
-    from ..dumps.file import read_all
-    from ..dumps.judging import parted, verdict_of
-    from ..dumps.together import together
-    from ..report.merging import merged_json, merged_lines
-    from ..report.width import terminal_width
+    from ..base.words import terminal_width
+    from ..dumps.files import read_files
+    from ..dumps.merge import describe_divergence, judge_dumps, merge_dumps
+    from ..report.merged_dumps import merged_json, merged_lines
 
-    found = read_all(args.files)
+    found = read_files(args.files)
     for one in found.unreadable:
         where = f"{one.file}:{one.line}" if one.line is not None else one.file
         print(f"hangbisect: {where}: {one.fact}", file=sys.stderr)
-    merged = together(found)
+    merged = merge_dumps(found)
     if not merged.ranks:
         raise HangbisectError(
             f"no rank in {len(args.files)} file(s)", "Take one: py-spy dump --pid PID > rank0.txt"
         )
-    verdict, where_parted = verdict_of(merged), parted(merged)
+    verdict, where_parted = judge_dumps(merged), describe_divergence(merged)
     if args.json:
         whole = merged_json(merged, verdict, where_parted, found.unreadable)
         print(json.dumps(whole, indent=2, ensure_ascii=False))

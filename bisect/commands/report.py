@@ -18,8 +18,9 @@ import os
 import sys
 from pathlib import Path
 
-from ..errors import HangbisectError, UsageError
-from ..rank.argument_types import Parser
+from ..base.argument_types import Parser
+from ..base.errors import HangbisectError, UsageError
+from ..base.words import format_bytes
 
 LARGEST = 256 << 20  # bytes
 LIMIT = 60.0  # seconds to read a log: it may lie on a disk that hangs, or come out of a pipe
@@ -61,7 +62,7 @@ def _parser() -> Parser:
 
 
 def _is_folder(path: str) -> bool:
-    from ..evidence.aside import within
+    from ..base.deadline import within
 
     try:
         return within(LIMIT, os.path.isdir, path)
@@ -73,15 +74,15 @@ def _is_folder(path: str) -> bool:
 
 
 def _reports(args: argparse.Namespace) -> int:
-    from ..report.making import as_json, make
-    from ..report.words import plain
+    from ..base.words import replace_unprintable
+    from ..report.report_files import make_reports, reports_json
 
     if args.anonymous and args.no_redact:
         raise UsageError("--anonymous masks more, and --no-redact nothing: give one of them")
     output = Path(args.output) if args.output else None
-    made = make(Path(args.log), output, anonymous=args.anonymous, redact=not args.no_redact)
+    made = make_reports(Path(args.log), output, anonymous=args.anonymous, redact=not args.no_redact)
     if args.json:
-        print(json.dumps(as_json(made), indent=2, ensure_ascii=False))
+        print(json.dumps(reports_json(made), indent=2, ensure_ascii=False))
         return 1 if made.trouble else 0
     for path in made.files:
         print(f"{path}: {_PURPOSE[path.name]}")
@@ -90,22 +91,22 @@ def _reports(args: argparse.Namespace) -> int:
     else:
         print(f"masked: {made.masked.words or 'no secret was found'}")
     for sentence in (*made.missing, *made.trouble):
-        print(f"hangbisect: {plain(sentence)}", file=sys.stderr)
+        print(f"hangbisect: {replace_unprintable(sentence)}", file=sys.stderr)
     return 1 if made.trouble else 0
 
 
 def _trials(args: argparse.Namespace) -> int:
-    from ..report.answers import rows
-    from ..report.kept.run import read
-    from ..report.width import terminal_width
+    from ..base.words import terminal_width
+    from ..report.isolation import list_trials
+    from ..report.run_reader.run import read_run
 
-    found = read(args.log)
+    found = read_run(args.log)
     if found.kind == "run":
         raise UsageError(f"{args.log} is one run: it has no trials", f"hangbisect show {args.log}")
     if args.json:
         print(json.dumps(found.answer, indent=2, ensure_ascii=False))
     else:
-        print("\n".join(rows(found, terminal_width())))
+        print("\n".join(list_trials(found, terminal_width())))
     return 0
 
 
@@ -113,12 +114,11 @@ def _trials(args: argparse.Namespace) -> int:
 
 
 def _log(args: argparse.Namespace) -> int:
+    from ..base.words import terminal_width
     from ..report.saved_log import log_json, log_lines
-    from ..report.width import terminal_width
-    from ..saved_log.our_lines import read
-    from ..saved_log.progress import progress
+    from ..saved_log import read_our_lines, read_progress
 
-    found = progress(read(_lines(args.log)))
+    found = read_progress(read_our_lines(_lines(args.log)))
     if found is None:
         raise HangbisectError(
             f"no line of ours in {_name(args.log)}: "
@@ -137,7 +137,7 @@ def _name(log: str) -> str:
 
 
 def _lines(log: str) -> list[str]:
-    from ..evidence.aside import within
+    from ..base.deadline import within
 
     def read() -> bytes:
         if log == "-":
@@ -153,5 +153,5 @@ def _lines(log: str) -> list[str]:
         raise UsageError(f"{log} cannot be read: {error.strerror}") from None
     if len(data) > LARGEST:
         end = f"tail --bytes={LARGEST} {log} | hangbisect report -"
-        raise UsageError(f"{_name(log)} has more than {LARGEST >> 20} MiB", end)
+        raise UsageError(f"{_name(log)} has more than {format_bytes(LARGEST)}", end)
     return data.decode("utf-8", "replace").splitlines()

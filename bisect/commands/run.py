@@ -11,31 +11,39 @@ itself ends with its own status; of a pipeline of ours it is 0 ok, 3 hang, 4 slo
 from __future__ import annotations
 
 import argparse
-import asyncio
+import json
 import os
 import sys
-from collections.abc import Sequence
-from pathlib import Path
+import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import UsageError
-from ..rank.argument_types import Parser, around_dashes, count, dashes_missing
-from ..stamp import stamp
+from ..base.argument_types import Parser, around_dashes, count, dashes_missing
+from ..base.errors import UsageError
+from ..base.files import stamp
+from ..base.launchers import own_words_of_ours
+from ..base.variables import FRONT_VARIABLE, OUTER_VARIABLE, STARTER_VARIABLE
 
 if TYPE_CHECKING:
-    from ..monitor.outer import Around
+    import socket
+
+    from ..monitor.launcher_supervisor import SupervisedCommand
+    from ..supervisor.watcher_socket import WatcherSocket
+
+# Seconds before the watch from outside is loaded: a start-up has better use for the processor.
+DOZE = 5.0
 
 
 def run(argv: list[str]) -> int:
     """Start the command, watch it, and return its status or ours."""
-    from ..rank.watch_options import from_environment
+    from ..rank.watch_options import read_environment_words
 
     ours, command = around_dashes(argv)
     parser = _parser()
     _, rest = parser.parse_first(ours)
     if "--" not in argv and rest and not rest[0].startswith("-"):
         raise dashes_missing("run", argv, rest[0])
-    args = parser.parse_all([*from_environment(parser, os.environ), *ours])
+    args = parser.parse_all([*read_environment_words(parser, os.environ), *ours])
     if not command:
         raise UsageError(
             "run needs the command to start",
@@ -46,38 +54,110 @@ def run(argv: list[str]) -> int:
         raise UsageError("--until-hang stops repeating, and --repeat says how often: give both")
     if args.repeat > 1:
         return _repeat(args, command)
-    from ..monitor.outer import Outer
+    return _supervise(args, command)
 
-    async def watch(around: Around) -> int:
-        return await Outer(around).run()
 
-    return asyncio.run(watch(_around(args, command)))
+def _supervise(args: argparse.Namespace, command: Sequence[str]) -> int:
+    """Start the command, and beside it the process that watches; return the exit status."""
+    from ..supervisor import supervise, watcher_socket
+
+    supervise.fill_closed_streams()
+    starter = os.environ.pop(STARTER_VARIABLE, "")
+    link = int(starter) if starter.isdigit() else None
+    if link is not None:
+        os.set_inheritable(link, False)  # it was passed to us, and is not for the command
+    run_dir = _run_dir(args)
+    try:
+        ears = watcher_socket.open_watcher_socket()
+    except OSError as error:
+        supervise.say(f"ranks cannot tell this process where they are: {error.strerror or error}")
+        ears = watcher_socket.WatcherSocket("", "", -1)
+
+    def watch(front: socket.socket, pid: int) -> None:
+        if link is not None:  # who started us ends it, should the front be killed
+            around = json.dumps({"t": "around", "mark": ears.path})
+            os.write(link, f"{around}\n".encode())
+        supervise.wait_for_word(front, link, min(DOZE, args.stall / 2, (args.limit or DOZE) / 2))
+        from ..monitor.launcher_supervisor import supervise_launcher as watch_from_outside
+
+        watch_from_outside(_around(args, command, run_dir, link, began), ears, front, pid)
+
+    def tidy_up() -> None:
+        import asyncio
+
+        from ..monitor import leftovers
+
+        asyncio.run(leftovers.tidy_up(_around(args, command, run_dir, None, began), ears.path))
+
+    def interrupted() -> None:
+        if ears.path:
+            watcher_socket.note_interruption(ears.path)
+
+    began = time.time()
+    keep = [one for one in (ears.descriptor, link) if one is not None and one >= 0]
+    environ = {**os.environ, **_variables_if_any(args, command, run_dir, ears)}
+    try:
+        status, is_given = supervise.supervise(
+            command,
+            environ,
+            watch,
+            interrupted,
+            args.json,
+            keep,
+            lambda: watcher_socket.remove_watcher_socket(ears),
+            tidy_up,
+        )
+    finally:
+        watcher_socket.remove_watcher_socket(ears)
+    if is_given:
+        return status
+    # Who started us takes a signal for the end of us.
+    return supervise.end_as_command(status) if link is None or status >= 0 else 128 - status
 
 
 def _check_names(args: argparse.Namespace, command: Sequence[str]) -> None:
-    from ..bisection.applying import is_ours
-    from ..bisection.step_names import check_timeouts
+    if args.capture:
+        from ..rank.watched.user_functions import check_captured_classes
 
-    if is_ours(command):
+        check_captured_classes(args.capture, command)
+    if args.step:
+        from ..rank.watched.user_functions import check_step_functions
+
+        check_step_functions(args.step, command)
+    if args.timeout and _is_ours(command):
+        from ..base.pipeline import check_timeouts
+
         check_timeouts((name for name, _ in args.timeout), command)
 
 
 def _repeat(args: argparse.Namespace, command: Sequence[str]) -> int:
-    from ..rank.watch_options import as_options
-    from ..trials.repeating import Repeat, repeat
+    from pathlib import Path
 
-    watch = as_options(args)
+    from ..rank.watch_options import format_options
+    from ..trials.trial import RepeatRequest, repeat_command
+
+    watch = format_options(args)
     watch.pop("run-dir", None)
     watch.pop("limit", None)
     folder = Path(_run_dir(args))
-    return repeat(
-        Repeat(tuple(command), args.repeat, args.until_hang, folder, watch, limit=args.limit)
+    return repeat_command(
+        RepeatRequest(tuple(command), args.repeat, args.until_hang, folder, watch, limit=args.limit)
     )
 
 
 def _run_dir(args: argparse.Namespace) -> str:
+    """Return the run folder. Where the current folder is gone, it is one of our own."""
     new = os.path.join("runs", f"{stamp()}-{os.getpid():x}")
-    return os.path.abspath(args.run_dir or new)
+    try:
+        return os.path.abspath(args.run_dir or new)
+    except FileNotFoundError:
+        from tempfile import mkdtemp
+
+        from ..supervisor.supervise import say
+
+        folder = mkdtemp(prefix="hangbisect-runs-")
+        say(f"the current folder is gone: the run folder is {folder}")
+        return folder
 
 
 def _parser() -> Parser:
@@ -90,29 +170,60 @@ def _parser() -> Parser:
     return parser
 
 
-def _around(args: argparse.Namespace, command: Sequence[str]) -> Around:
-    from ..bisection.applying import is_ours
-    from ..monitor.outer import Around
-    from ..monitor.outer_link import STARTER_VARIABLE
-    from ..pipelines import find, walked_by
-    from ..rank.watch_options import as_options, variable_of
-    from ..rank.watched.captured import check_classes
-    from ..rank.watched.own_functions import check_own_functions
+def _is_ours(command: Sequence[str]) -> bool:
+    """Return whether a command walks one of our pipelines."""
+    return own_words_of_ours(command) is not None
+
+
+def _variables_if_any(
+    args: argparse.Namespace, command: Sequence[str], run_dir: str, ears: WatcherSocket
+) -> Mapping[str, str]:
+    """Return what _variables() does; a fault of ours there keeps no command from being started."""
+    try:
+        return _variables(args, command, run_dir, ears)
+    except UsageError:
+        raise
+    except Exception as error:
+        print(f"hangbisect: steps of the command cannot be told: {error!r}", file=sys.stderr)
+        return {}
+
+
+def _variables(
+    args: argparse.Namespace, command: Sequence[str], run_dir: str, ears: WatcherSocket
+) -> Mapping[str, str]:
+    """Return what is set in the command's environment beside what is there."""
+    from ..rank.watch_options import format_options, variable_of
     from ..rank.watched.reach import why_unreached
     from ..rank.watched.variables import variables
 
-    ours = is_ours(command)
-    check_classes(args.capture, command)
-    check_own_functions(args.step, command)
-    if not ours and (why := why_unreached(command)):
-        print(f"hangbisect: {why}", file=sys.stderr)
-    run_dir = _run_dir(args)
-    options = {**as_options(args), "run-dir": run_dir}
-    limits: dict[str, float] = dict(args.timeout)
-    starter = os.environ.pop(STARTER_VARIABLE, "")
-    table = (walked_by(command) if ours else find("startup")).table
+    options = {**format_options(args), "run-dir": run_dir}
     named = {variable_of(name): value for name, value in options.items()}
-    return Around(
+    if ears.path:
+        named[OUTER_VARIABLE] = ears.path
+        named[FRONT_VARIABLE] = str(os.getpid())
+    if _is_ours(command):
+        return named
+    if why := why_unreached(command):
+        print(f"hangbisect: {why}", file=sys.stderr)
+    return {**named, **variables(options)}
+
+
+def _around(
+    args: argparse.Namespace,
+    command: Sequence[str],
+    run_dir: str,
+    starter: int | None,
+    began: float,
+) -> SupervisedCommand:
+    from pathlib import Path
+
+    from ..base.pipeline import find_pipeline, find_walked_pipeline
+    from ..monitor.launcher_supervisor import SupervisedCommand
+
+    ours = _is_ours(command)
+    limits: dict[str, float] = dict(args.timeout)
+    table = (find_walked_pipeline(command) if ours else find_pipeline("startup")).table
+    return SupervisedCommand(
         command=tuple(command),
         run_dir=Path(run_dir),
         expects_words=ours,
@@ -122,6 +233,6 @@ def _around(args: argparse.Namespace, command: Sequence[str]) -> Around:
         stall=args.stall,
         limit=args.limit,
         answers=args.json,
-        environment=named if ours else {**named, **variables(options)},
-        starter=int(starter) if starter.isdigit() else None,
+        since=began,
+        starter=starter,
     )

@@ -11,8 +11,8 @@ import json
 import os
 import sys
 
-from ..errors import UsageError
-from ..rank.argument_types import Parser
+from ..base.argument_types import Parser
+from ..base.errors import UsageError
 
 LIMIT = 5.0  # seconds to see whether a file is there
 
@@ -27,34 +27,33 @@ def run(argv: list[str]) -> int:
     if args.folder is None:
         raise UsageError("show needs a run folder", "hangbisect show runs/20261120T174812-a1")
 
-    from ..report.answers import answer_again
-    from ..report.kept.run import read
-    from ..report.width import terminal_width
-    from ..report.words import plain
+    from ..base.words import replace_unprintable, terminal_width
+    from ..report.isolation import replay_answer
+    from ..report.run_reader.run import read_run
 
-    found = read(args.folder)
+    found = read_run(args.folder)
     for sentence in found.missing:
-        print(f"hangbisect: {plain(sentence)}", file=sys.stderr)
+        print(f"hangbisect: {replace_unprintable(sentence)}", file=sys.stderr)
     if found.kind == "run" and not found.verdict:
         raise UsageError(f"{args.folder} has no verdict that can be read")
     if args.json:
         whole = found.verdict if found.kind == "run" else found.answer
         print(json.dumps(whole, indent=2, ensure_ascii=False))
     elif found.kind == "run":
-        from ..report.again import verdict_again
-        from ..report.kept.facts import rank_facts
+        from ..report.run_reader.run import read_rank_facts
+        from ..report.terminal import replay_verdict
 
-        lines = verdict_again(found.verdict, args.folder, terminal_width(), rank_facts(found))
+        lines = replay_verdict(found.verdict, args.folder, terminal_width(), read_rank_facts(found))
         print("\n".join(lines))
         if found.outcome != "ok" and not _has_reports(args.folder):
             print(f"hangbisect report {args.folder} makes report.md", file=sys.stderr)
     else:
-        print("\n".join(answer_again(found, args.folder, terminal_width())))
+        print("\n".join(replay_answer(found, args.folder, terminal_width())))
     return 0
 
 
 def _has_reports(folder: str) -> bool:
-    from ..evidence.aside import within
+    from ..base.deadline import within
 
     try:
         return within(LIMIT, os.path.exists, os.path.join(folder, "report.md"))

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 
-from ..errors import UsageError
-from ..rank.argument_types import Parser, nearest
+from ..base.argument_types import Parser, nearest
+from ..base.errors import UsageError
 
 
 def run(argv: list[str]) -> int:
     """Print the table, or one toggle."""
-    from ..bisection.toggles import TOGGLES
     from ..report import toggles
+    from ..toggles.table import TOGGLES
 
     parser = Parser(prog="hangbisect toggles", epilog=__doc__)
     parser.add_argument("-h", "--help", action="help", help="show this")
@@ -33,10 +33,10 @@ def run(argv: list[str]) -> int:
         )
     chosen = TOGGLES if asked is None else (by_name[asked],)
     if args.json:
-        data = [toggles.as_data(entry) for entry in chosen]
+        data = [toggles.toggle_json(entry) for entry in chosen]
         print(json.dumps(data if asked is None else data[0], indent=2, ensure_ascii=False))
     elif asked is None:
-        print(toggles.listed(TOGGLES))
+        print(toggles.list_toggles(TOGGLES))
     else:
-        print(toggles.explained(chosen[0]))
+        print(toggles.explain_toggle(chosen[0]))
     return 0

@@ -7,16 +7,16 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
+from ..base.errors import UsageError
+from ..base.place import Place, find_place
 from ..rank.lines import Lines
-from ..rank.place import Place, find_place
 
 if TYPE_CHECKING:
     import argparse
 
-    from ..pipelines.pipeline import Pipeline
+    from ..base.pipeline import Pipeline
     from ..rank.link import Link
-    from ..rank.started_monitor import Reached
+    from ..rank.monitor_connection import MonitorConnection
 
 
 def run(argv: list[str]) -> int:
@@ -24,9 +24,9 @@ def run(argv: list[str]) -> int:
     place = find_place()
     outcome_pipe: int | None = None
     if place.launcher is None and not place.joined and not _asks_only(argv):
-        from ..rank import front
+        from ..rank import exit_proxy
 
-        standing = front.stand()
+        standing = exit_proxy.start_exit_proxy()
         if standing.status is not None:
             return standing.status
         outcome_pipe = standing.pipe
@@ -40,23 +40,23 @@ def run(argv: list[str]) -> int:
     answers = "--json" in argv or os.environ.get("HANGBISECT_JSON") == "1"
     if answers:
         lines.fd = 2
-    monitor: Reached | OSError = OSError("nothing to watch")
+    monitor: MonitorConnection | OSError = OSError("nothing to watch")
     if not _asks_only(argv):
-        from ..rank import started_monitor
-        from ..version import VERSION
+        from ..base.version import VERSION
+        from ..rank import monitor_connection
 
         lines.say(f"hangbisect {VERSION}, Python {sys.version.split()[0]}")
         for sentence in place.contradictions:
             lines.say(f"Contradiction: {sentence}")
         keep = [] if outcome_pipe is None else [outcome_pipe]
         try:  # now: it comes up while we read our arguments
-            monitor = started_monitor.reach(place, keep=keep, answers=answers)
+            monitor = monitor_connection.connect_to_monitor(place, keep=keep, answers=answers)
         except OSError as error:
             monitor = error
     from ..rank import arguments
     from ..rank.users_own import check_module
 
-    args, pipeline = arguments.parse(argv, place)
+    args, pipeline = arguments.parse_walk_arguments(argv, place)
     for function in args.use.values():
         check_module(function)
     return _watched(args, pipeline, place, lines, monitor, outcome_pipe)
@@ -71,31 +71,28 @@ def _watched(
     pipeline: Pipeline,
     place: Place,
     lines: Lines,
-    monitor: Reached | OSError,
+    monitor: MonitorConnection | OSError,
     outcome_pipe: int | None,
 ) -> int:
-    from ..rank import collective_log, sight
-    from ..rank.context import Context
-    from ..rank.first_words import MANY_RANKS, hello
+    from ..rank import collective_log
     from ..rank.link import Link
-    from ..rank.logged import Logged
+    from ..rank.messages import MANY_RANKS, LogCapture, make_hello
     from ..rank.signals import Signals
-    from ..rank.walk import walk
+    from ..rank.walk import Context, walk_pipeline
 
     lines.fd = 2 if args.json else 1
     lines.plain = lines.plain or args.plain
     lines.quiet = place.world_size > MANY_RANKS and not args.every_rank
-    sight.allow_looks()
-    link = Link(place, hello(place), lines.say)
+    link = Link(place, make_hello(place), lines.say)
     lines.told = lambda text: link.tell("line", text=text)
     signals = Signals(place.rank)
     link.connected, link.lost = signals.connect, signals.release
     link.open(monitor, _settings(args, pipeline, place, outcome_pipe))
-    collective_log.begin(link, place.rank)
-    Logged(lambda text: link.mention("logged", text=text)).listen()
+    collective_log.begin_collective_log(link, place.rank)
+    LogCapture(lambda text: link.mention("logged", text=text)).listen()
     context = Context(args, place, lines, link)
     try:
-        walk(pipeline.steps, context, lines, link)
+        walk_pipeline(pipeline.steps, context, lines, link)
     except BaseException as error:
         return _failed(error, place, lines, link)
     link.tell("exercised", missing=context.not_exercised)
@@ -115,11 +112,11 @@ def _failed(error: BaseException, place: Place, lines: Lines, link: Link) -> int
     if isinstance(error, KeyboardInterrupt):
         link.leaving(130, "KeyboardInterrupt")
         raise error
-    from ..rank.watched.failing import summary, whole, words
+    from ..rank.watched.rank_output import format_error, format_traceback, summarize_error
 
-    text = whole(error)
-    link.leaving(1, summary(error), traceback=text)
-    lines.say(f"FAILED: {words(error)}")
+    text = format_traceback(error)
+    link.leaving(1, summarize_error(error), traceback=text)
+    lines.say(f"FAILED: {format_error(error)}")
     sys.stderr.write(text)
     return 1
 
@@ -128,10 +125,10 @@ def _settings(
     args: argparse.Namespace, pipeline: Pipeline, place: Place, outcome_pipe: int | None
 ) -> dict[str, Any]:
     """Return what the monitor must know before any rank speaks."""
-    from ..rank.first_words import MANY_RANKS, watch_settings
+    from ..rank.messages import MANY_RANKS, make_watch_settings
 
     return {
-        **watch_settings(args, place),
+        **make_watch_settings(args, place),
         "pipeline": pipeline.name,
         "table": [asdict(checkpoint) for checkpoint in pipeline.table],
         "until": args.until,

@@ -15,21 +15,20 @@ import os
 import sys
 from collections.abc import Sequence
 
-from ..errors import UsageError
-from ..rank.argument_types import Parser
+from ..base.argument_types import Parser
+from ..base.errors import UsageError
 
 _LOCAL_RANK = ("--local-rank", "--local_rank")
 
 
 def run(argv: list[str]) -> int:
     """Become the script; returns only if that is not possible."""
-    from ..rank.watch_options import from_environment
-    from ..rank.watched.captured import check_classes
-    from ..rank.watched.own_functions import check_own_functions
+    from ..rank.watch_options import read_environment_words
+    from ..rank.watched.user_functions import check_captured_classes, check_step_functions
 
     ours, script = _parts(argv)
     parser = _parser()
-    args = parser.parse_all([*from_environment(parser, os.environ), *ours])
+    args = parser.parse_all([*read_environment_words(parser, os.environ), *ours])
     if not script:
         raise UsageError("watch needs the script to run", "torchrun ... -m bisect watch train.py")
     if script[0] != "-m" and not os.path.exists(script[0]):
@@ -39,8 +38,8 @@ def run(argv: list[str]) -> int:
             "this Python ignores its environment (-E or -I), by which the watch reaches a script",
             "Start it without that flag, or put `hangbisect run --` in front of the command.",
         )
-    check_classes(args.capture, script)
-    check_own_functions(args.step, script)
+    check_captured_classes(args.capture, script)
+    check_step_functions(args.step, script)
     environ = {**os.environ, **_variables(args)}
     words = _with_local_rank(script, sys.argv[1:])
     command = [sys.executable, *python_flags(sys.orig_argv, len(sys.argv) - 1), *words]
@@ -56,10 +55,10 @@ def _parser() -> Parser:
 
 
 def _variables(args: argparse.Namespace) -> dict[str, str]:
-    from ..rank.watch_options import as_options
+    from ..rank.watch_options import format_options
     from ..rank.watched.variables import variables
 
-    return variables(as_options(args))
+    return variables(format_options(args))
 
 
 def _parts(argv: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -18,12 +18,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import UsageError
-from ..rank.argument_types import Parser, around_dashes, count, nearest
+from ..base.argument_types import Parser, around_dashes, count, nearest
+from ..base.errors import UsageError
 
 if TYPE_CHECKING:
-    from ..zoo.comparing import Answer
-    from ..zoo.shelf import Kept
+    from ..zoo.case_files import CaseFile
+    from ..zoo.comparison import Answer
 
 WORDS = ("list", "show", "run")
 
@@ -46,39 +46,39 @@ def _parser(word: str) -> Parser:
 
 
 def _list(argv: list[str]) -> int:
-    from ..zoo import shelf, table
+    from ..zoo import case_files, comparison
 
     _parser("list").parse_all(argv)
-    cases = shelf.all_cases()
-    print(table.listed(cases, [_why_not(kept) for kept in cases]))
+    cases = case_files.load_all_cases()
+    print(comparison.list_cases(cases, [_why_not(kept) for kept in cases]))
     return 0
 
 
 def _show(argv: list[str]) -> int:
-    from ..zoo import shelf, table
+    from ..zoo import case_files, comparison
 
     parser = _parser("show")
     parser.add_argument("cases", nargs="+", metavar="ID")
-    chosen = shelf.chosen(parser.parse_all(argv).cases, shelf.all_cases())
-    print("\n\n".join(table.shown(kept, _why_not(kept)) for kept in chosen))
+    chosen = case_files.choose_cases(parser.parse_all(argv).cases, case_files.load_all_cases())
+    print("\n\n".join(comparison.describe_case(kept, _why_not(kept)) for kept in chosen))
     return 0
 
 
 def _run(argv: list[str]) -> int:
-    from ..zoo import comparing, shelf, table
+    from ..zoo import case_files, comparison
 
     ours, also = around_dashes(argv)
     args = _run_parser().parse_all(ours)
-    chosen = shelf.chosen(args.cases, shelf.all_cases())
+    chosen = case_files.choose_cases(args.cases, case_files.load_all_cases())
     _check_writable(args.json)
     answers = []
-    print(table.head(), flush=True)
+    print(comparison.format_head(), flush=True)
     for answer in _answers(chosen, args, also):
         answers.append(answer)
-        print(table.row(answer), flush=True)
+        print(comparison.format_answer(answer), flush=True)
         for command in answer.left:
             print(f"       left behind: {command}", flush=True)
-    print(comparing.shares(answers))
+    print(comparison.format_shares(answers))
     if args.json:
         _write(Path(args.json), answers)
     return int(any(not (answer.good or answer.skipped) for answer in answers))
@@ -103,7 +103,7 @@ def _check_writable(file: str | None) -> None:
 
 
 def _answers(
-    chosen: Sequence[Kept], args: argparse.Namespace, also: Sequence[str]
+    chosen: Sequence[CaseFile], args: argparse.Namespace, also: Sequence[str]
 ) -> Iterator[Answer]:
     """Yield answers in the order of the cases, each as soon as those before it are there."""
     from concurrent.futures import ThreadPoolExecutor
@@ -120,40 +120,40 @@ def _answers(
             job.stopping.set()  # the pool waits for what is under way; after Ctrl-C not for long
 
 
-def _answer(kept: Kept, args: argparse.Namespace, also: Sequence[str]) -> Answer:
+def _answer(kept: CaseFile, args: argparse.Namespace, also: Sequence[str]) -> Answer:
     from dataclasses import replace
 
-    from ..zoo import comparing, job, renaming
+    from ..zoo import comparison, job, renaming
 
     case = kept.case
     why_not = _why_not(kept)
     if why_not:
-        control = comparing.is_control(case)
-        return comparing.Answer(case.id, case.title, control, skipped=why_not)
+        control = comparison.is_control(case)
+        return comparison.Answer(case.id, case.title, control, skipped=why_not)
     module, source = kept.module, kept.file.read_text(encoding="utf-8")
     if args.renamed:
-        source, module = renaming.copy(kept.file)
-        case = renaming.case_of(source, module, case)
+        source, module = renaming.read_renamed(kept.file)
+        case = renaming.load_renamed(source, module, case)
     keep = Path(args.keep) / case.id if args.keep else None
-    ran = job.run(case, module, source, also, keep)
+    ran = job.run_case(case, module, source, also, keep)
     if not ran.verdict:
         print(
             f"{case.id}: no verdict (status {ran.status}):\n{ran.output[-2000:]}", file=sys.stderr
         )
-    return replace(comparing.compare(case, ran.verdict, ran.seconds), left=ran.left)
+    return replace(comparison.compare_verdict(case, ran.verdict, ran.seconds), left=ran.left)
 
 
-def _why_not(kept: Kept) -> str:
-    from ..zoo.needs import missing
+def _why_not(kept: CaseFile) -> str:
+    from ..zoo.case_files import find_missing
 
-    return kept.case.left_out or missing(kept.case.needs)
+    return kept.case.left_out or find_missing(kept.case.needs)
 
 
 def _write(file: Path, answers: Sequence[Answer]) -> None:
-    from ..zoo.comparing import shares
+    from ..zoo.comparison import format_shares
 
     rows = [{**asdict(answer), "located": answer.located} for answer in answers]
-    text = json.dumps({"cases": rows, "shares": shares(answers)}, indent=1)
+    text = json.dumps({"cases": rows, "shares": format_shares(answers)}, indent=1)
     aside = file.with_name(file.name + ".part")
     aside.write_text(text + "\n", encoding="utf-8")
     aside.replace(file)

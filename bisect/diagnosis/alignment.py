@@ -28,7 +28,7 @@ def align(
     same = 0
     while same < min(len(a), len(b)) and a[same] == b[same]:
         same += 1
-    part = _Part(a[same:], b[same:], score, head_is_free=head_is_open and same == 0)
+    part = _PartToAlign(a[same:], b[same:], score, head_is_free=head_is_open and same == 0)
     return [(i, i) for i in range(same)] + [
         (None if i is None else i + same, None if j is None else j + same)
         for i, j in part.aligned()
@@ -36,7 +36,7 @@ def align(
 
 
 @dataclass(frozen=True)
-class _Part(Generic[T]):
+class _PartToAlign(Generic[T]):
     """A part to be aligned by dynamic programming, within BAND of the diagonal."""
 
     a: Sequence[T]

@@ -1,80 +1,265 @@
-"""Who is at fault: the sinks of the graph of who waits for whom, the least advanced first."""
+"""Which ranks are at fault, which are stuck, and which only wait; and the case that this is asked
+of: a job and its ranks, worked out as far as every verdict needs it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
-from typing import Generic, NamedTuple, TypeVar
+import re
+import signal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
-from . import library
+from ..base.facts import Checkpoint, JobFacts, RankFacts, Ranks
+from .log_divergence import find_mismatched_ranks
+from .rank_waits import RankWait, claimed_world_size, find_rank_waits, is_gone
+from .wait_graph import WaitGraph
 
 Progress = tuple[int, int]  # checkpoints finished, phases begun
-T = TypeVar("T", bound=Hashable)
 
 
-class Standing(NamedTuple, Generic[T]):
-    """Who waits for others, and who only for itself or for nobody."""
+@dataclass(frozen=True)
+class Case:
+    """What there is to judge."""
 
-    sinks: frozenset[T]  # from them only those can be reached that lead back to them
-    waiting: frozenset[T]  # from them somebody else can be reached; a ring's members are in both
+    job: JobFacts
+    ranks: tuple[RankFacts, ...]  # every rank of this node, those never seen included, in order
+    absent: tuple[int, ...]  # ranks that a process group counts on and that nobody started
+    found: dict[int, RankWait]
+
+    @cached_property
+    def by_rank(self) -> dict[int, RankFacts]:
+        return {facts.rank: facts for facts in self.ranks}
+
+    def facts(self, rank: int) -> RankFacts | None:
+        return self.by_rank.get(rank)
+
+    def step(self, facts: RankFacts) -> Checkpoint | None:
+        """Return the checkpoint that a rank is on its way to."""
+        if facts.step is not None:
+            return facts.step
+        return next((c for c in self.job.table if c.number == reached_checkpoint(facts) + 1), None)
+
+    def progress(self, facts: RankFacts) -> Progress:
+        """Return how far a rank came."""
+        step = self.step(facts)
+        names = [phase.name for phase in step.phases] if step else []
+        return reached_checkpoint(facts), names.index(
+            facts.phase
+        ) + 1 if facts.phase in names else 0
 
 
-def standing(waits: Mapping[T, Iterable[T]], counted: Iterable[T]) -> Standing[T]:
-    """Return how those of `counted` stand to one another.
+def make_case(job: JobFacts, ranks: Sequence[RankFacts]) -> Case:
+    """Return the case of a job that ended, or that is called hung."""
+    known = {r.rank: r for r in ranks}
+    for rank in job.local_ranks:
+        known.setdefault(rank, _make_unseen_rank(rank))
+    everyone = _reopen_if_all_finished(tuple(known[rank] for rank in sorted(known)))
+    claimed = claimed_world_size(everyone)
+    alone = any(r.environment.get("GROUP_WORLD_SIZE") == "1" for r in everyone)
+    first = 0 if alone else job.world_size
+    absent = tuple(r for r in range(first, claimed) if r not in known)
+    counted_on = frozenset(absent)
+    remote = tuple(r for r in range(job.world_size) if r not in known and r not in counted_on)
+    found = find_rank_waits(everyone, absent, remote, job.unstarted)
+    lonely = [r for r, s in found.items() if s.wait and s.wait.kind == "absent_rank" and s.meets]
+    if not absent and not remote and not job.unstarted and lonely and len(everyone) == 1:
+        # A process group of one waits for nobody: at least one more rank was counted on.
+        absent = (1 if everyone[0].rank == 0 else 0,)
+        found = find_rank_waits(everyone, absent, remote)
+    return Case(job, everyone, absent, found)
 
-    `waits` says for each node what it waits for; nodes that are not counted only lead from one
-    to another. A ring of nodes that wait for one another and for nobody else is a sink.
+
+def _reopen_if_all_finished(ranks: tuple[RankFacts, ...]) -> tuple[RankFacts, ...]:
+    """Return `ranks`; where all have done what they had to do, those whose process does not end
+    have not finished: a thread or a child is still waited for.
     """
-    people, networkx = frozenset(counted), library.networkx()
-    if networkx is None:
-        return _by_hand(waits, people)
-    graph = networkx.DiGraph()
-    graph.add_nodes_from(people)
-    graph.add_edges_from((node, other) for node, others in waits.items() for other in others)
-    rings = networkx.condensation(graph)
-    inside = {ring: people & members for ring, members in rings.nodes(data="members")}
-    leads_on: dict[int, bool] = {}
-    for ring in reversed(list(networkx.topological_sort(rings))):
-        leads_on[ring] = any(leads_on[n] or inside[n] for n in rings.successors(ring))
-    return Standing(
-        frozenset(who for ring in inside if not leads_on[ring] for who in inside[ring]),
-        frozenset(
-            who
-            for ring in inside
-            if leads_on[ring] or len(inside[ring]) > 1
-            for who in inside[ring]
+    if not all(facts.finished for facts in ranks):
+        return ranks
+    return tuple(facts if is_gone(facts) else replace(facts, finished=False) for facts in ranks)
+
+
+def _make_unseen_rank(rank: int) -> RankFacts:
+    return RankFacts(rank, rank, reached=-1, alive=False, never_started=True)
+
+
+def reached_checkpoint(facts: RankFacts) -> int:
+    """Return the last checkpoint of a rank: none at all without a process, 0 without a hello."""
+    if facts.never_started:
+        return -1 if facts.pid is None else 0
+    return facts.reached
+
+
+# What a launcher ends the others with, and what an exit by it looks like from a shell.
+_ENDED_BY_LAUNCHER = (-signal.SIGTERM, 128 + signal.SIGTERM)
+_KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+# What the others say when their peer is gone (gloo, NCCL, the store).
+_FOLLOWING_ERRORS = re.compile(
+    r"connection (?:was )?(?:likely )?(?:closed|reset|refused|aborted)|closed by peer"
+    r"|broken pipe|DistNetworkError|recv\w* (?:0|zero) bytes|remote process exited"
+    r"|NCCL communicator was aborted|SignalException|SIGTERMException",
+    re.IGNORECASE,
+)
+
+
+def find_first_to_fail(ranks: Sequence[RankFacts]) -> tuple[int, ...]:
+    """Return the ranks that ended by themselves; not those that a launcher ended afterwards, nor
+    those that failed because a peer was gone.
+    """
+    gone = [r for r in ranks if r.left and not r.finished]
+    failed = [r for r in gone if r.error or r.status not in (None, 0)]
+    if not failed:
+        return tuple(sorted(r.rank for r in gone))
+    own = [r for r in failed if r.status not in _ENDED_BY_LAUNCHER] or failed
+    left = [r for r in gone if r.status == 0 and not r.error]
+    # Where all that failed did so for want of a peer, one that left without a word was that peer.
+    leading = [r for r in own if not _FOLLOWING_ERRORS.search(r.error)] or left or own
+    # A launcher that lost its patience kills; so may the kernel (out of memory), but then first.
+    by_itself = [r for r in leading if r.status not in _KILLED or r.error]
+    moments = [r.left_at for r in by_itself if r.left_at is not None]
+    killed = [r for r in leading if r not in by_itself]
+    if by_itself and moments:
+        first = min(moments)
+        killed = [r for r in killed if r.left_at is not None and r.left_at < first]
+        by_itself = [] if killed else by_itself
+    elif by_itself:
+        killed = []
+    return tuple(sorted(r.rank for r in [*by_itself, *killed]))
+
+
+# A healthy rank is found in these as well: on being interrupted they alone accuse nobody.
+_ORDINARY_WAITS = frozenset(
+    ["itself", "unknown", "kernel", "file", "futex", "device", "collective"]
+)
+# Exit statuses of who ended well, or by SIGINT, SIGTERM or SIGHUP.
+_FAULTLESS_STATUSES = frozenset([0, None, -2, -15, -1, 130, 143, 129])
+_QUIET = 5.0  # seconds without progress that make an interrupted job suspect
+
+
+def classify_ranks(case: Case, graph: WaitGraph) -> Ranks:
+    """Return the ranks by what became of them."""
+    culprit = _find_culprits(case, graph)
+    living = [r for r in case.ranks if not is_gone(r)]
+    waiting = {r.rank for r in living if _waits_for_others(case, graph, r)} - set(culprit)
+    stuck: set[int] = set()
+    if case.job.ended != "limit":
+        # Where nobody looked for long, one look cannot tell slow from hung.
+        enough = 1 if case.job.ended in ("late", "still", "busy") else 2
+        stuck = {
+            r.rank
+            for r in living
+            if len(r.looks) >= enough and not r.moved and not _may_be_at_work(case, r)
+        }
+        blamed = frozenset(culprit)
+        stuck = (stuck - waiting) | {r.rank for r in living if r.rank in blamed}
+    return Ranks(
+        culprit=culprit,
+        stuck=tuple(sorted(stuck)),
+        waiting=tuple(sorted(waiting)),
+        dead=tuple(r.rank for r in case.ranks if r.left and not r.finished),
+        never_started=tuple(
+            sorted({r.rank for r in case.ranks if r.never_started} | set(case.absent))
         ),
     )
 
 
-def _by_hand(waits: Mapping[T, Iterable[T]], people: frozenset[T]) -> Standing[T]:
-    """Return the same without networkx, slowly: node by node."""
-    reached: dict[T, frozenset[T]] = {}
-    for start in people:
-        passed, ahead = {start}, [start]
-        while ahead:
-            new = set(waits.get(ahead.pop(), ())) - passed
-            passed |= new
-            ahead += new
-        reached[start] = people & passed - {start}
-    return Standing(
-        frozenset(who for who in people if all(who in reached[n] for n in reached[who])),
-        frozenset(who for who in people if reached[who]),
+def _waits_for_others(case: Case, graph: WaitGraph, facts: RankFacts) -> bool:
+    found = case.found[facts.rank]
+    others = facts.rank in graph.standing.waiting or bool(found.needs)
+    return facts.held or bool(facts.awaits) or others or found.away
+
+
+def _find_culprits(case: Case, graph: WaitGraph) -> tuple[int, ...]:
+    """Return the ranks whose fault it is, none if that cannot be told."""
+    job = case.job
+    if job.ended == "crash":
+        return find_first_to_fail(case.ranks)
+    if job.ended == "left":
+        early = [r for r in case.ranks if r.left and not r.finished]
+        return tuple(r.rank for r in early if r.status == 0) or tuple(r.rank for r in early)
+    candidates = [r for r in graph.standing.sinks if _may_be_blamed(case, graph, r)]
+    if not candidates and job.ended != "interrupted":
+        # Whoever the others wait for moves, or is on another node; what is left are those
+        # that stand still by themselves.
+        candidates = [
+            r.rank for r in unfinished_ranks(case) if not _waits_for_others(case, graph, r)
+        ]
+    return _find_mismatched_candidates(case, candidates) or find_least_advanced(
+        candidates, progress_by_rank(case)
     )
 
 
-def sinks(needs: Mapping[T, Iterable[T]]) -> frozenset[T]:
-    """Return those from which nothing can be reached that does not lead back to them.
-
-    `needs` says for each for whom it waits. Whoever is not a key of `needs` is ignored.
-    """
-    known = {who: [n for n in others if n in needs] for who, others in needs.items()}
-    return standing(known, known).sinks
+def _find_mismatched_candidates(case: Case, candidates: Sequence[int]) -> tuple[int, ...]:
+    """Return those of ranks that all wait in collectives whose calls do not go with the others'."""
+    if len(candidates) < 2 or not all(r in case.found and case.found[r].meets for r in candidates):
+        return ()
+    return tuple(rank for rank in find_mismatched_ranks(case.ranks) if rank in set(candidates))
 
 
-def least_advanced(ranks: Iterable[int], progress: Mapping[int, Progress]) -> tuple[int, ...]:
+def unfinished_ranks(case: Case) -> list[RankFacts]:
+    """Return the ranks that had more to do."""
+    return [r for r in case.ranks if not r.finished]
+
+
+def find_least_advanced(ranks: Iterable[int], progress: Mapping[int, Progress]) -> tuple[int, ...]:
     """Return those of `ranks` that came least far, in order."""
     candidates = sorted(ranks)
-    if not candidates:
-        return ()
-    least = min(progress[rank] for rank in candidates)
+    least = min((progress[rank] for rank in candidates), default=None)
     return tuple(rank for rank in candidates if progress[rank] == least)
+
+
+def progress_by_rank(case: Case) -> dict[int, Progress]:
+    """Return how far each rank came that had more to do, those that nobody started included."""
+    found = {r.rank: case.progress(r) for r in unfinished_ranks(case)}
+    return found | dict.fromkeys(case.absent, (-1, 0))
+
+
+def _may_be_blamed(case: Case, graph: WaitGraph, rank: int) -> bool:
+    facts = case.facts(rank)
+    if facts is None:  # absent
+        return True
+    if (facts.held and rank not in graph.answering) or case.found[rank].away:
+        return False
+    if case.job.ended == "limit":
+        return bool(facts.moved) or facts.busy
+    if _ended_well(facts) and not graph.standing.waiting:
+        return False
+    return not facts.moved and not _may_be_at_work(case, facts)
+
+
+def _ended_well(facts: RankFacts) -> bool:
+    """Return True if a rank of a script of the user's own is gone, as far as it is known for good,
+    or because it was told to go: that is no fault where nobody waits for it.
+    """
+    return facts.step is not None and is_gone(facts) and facts.status in _FAULTLESS_STATUSES
+
+
+def _may_be_at_work(case: Case, facts: RankFacts) -> bool:
+    """Return True if a rank of an interrupted job may have been at work."""
+    job = case.job
+    if job.ended != "interrupted":
+        return False
+    quiet = (job.still or 0.0) >= _QUIET or (job.past_deadline or 0.0) > 0.0
+    wait = case.found[facts.rank].wait
+    return not quiet and not is_gone(facts) and (wait is None or wait.kind in _ORDINARY_WAITS)
+
+
+def choose_shown_rank(case: Case, ranks: Ranks) -> RankFacts | None:
+    """Return the living rank whose stack tells where it hangs.
+
+    That is the culprit; for a rank that never came, or is on another node, one that waits.
+    """
+    culprit = first_culprit(case, ranks)
+    if culprit is not None and not is_gone(culprit):
+        return culprit
+    if case.job.ended not in ("late", "still", "busy") or set(ranks.culprit) & set(ranks.dead):
+        return None
+    return next(
+        (f for r in ranks.waiting if case.found[r].meets and (f := case.facts(r)) is not None),
+        None,
+    )
+
+
+def first_culprit(case: Case, ranks: Ranks) -> RankFacts | None:
+    """Return the first culprit of which anything is known."""
+    return next((f for rank in ranks.culprit if (f := case.facts(rank))), None)

@@ -8,69 +8,63 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import Literal
 
-from ..facts import Frame
+from ..base.facts import Frame
+from ..base.library_functions import Role, has_role, is_library_file
 
-Owner = Literal["harness", "step", "user", "library", "import", "native"]
+FrameOwner = Literal["harness", "step", "user", "library", "import", "native"]
 
-_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/(?:lib|lib64)/python\d+(?:\.\d+)?/|^<frozen ")
 _BELOW_LIBRARY = re.compile(
     r"^.*/(?:(?:site|dist)-packages|(?:lib|lib64)/python\d+(?:\.\d+)?(?:/lib-dynload)?)/"
 )
 _IMPORTLIB = re.compile(r"<frozen importlib|/importlib/(?:__init__|_bootstrap\w*)\.py$")
 _INJECTIONS = "rank/injections.py"  # below our own folder
-# What wrappers in a script of the user's own say as their file (rank/watched/wrapping.py).
+# How the file begins that wrappers in a script of the user's own say (rank/function_patching.py).
 WRAPPER = "<frozen importlib._bootstrap> hangbisect"
-_BETWEEN = ("rank/collective_log.py", "rank/watched/", "rank/steered/")
+_BETWEEN = (
+    *("rank/collective_log.py", "rank/function_patching.py"),
+    *("rank/watched/", "rank/patches/"),
+)
 _PHASES = "pipelines/fit_phases.py"
 _RUNPY = re.compile(r"<frozen runpy>|/runpy\.py$")
 
 # A handler that runs on the main thread hides what the signal interrupted. Where the name alone
-# does not tell, the file does.
+# does not tell, base/library_functions.py does.
 _HANDLER_NAMES = re.compile(
     r"^(?:_*(?:on|handle)_sig\w*|\w*sig(?:nal|term|int|hup|usr\d?|alrm)\w*handler\w*"
     r"|_?sigterm_notifier_fn|_terminate_process_handler)$"
 )
-_HANDLER_FILES = (
-    ("bisect/rank/signals.py", None),
-    ("trainer/connectors/signal_connector.py", "__call__"),
-    ("torch/utils/data/_utils/signal_handling.py", "handler"),
-)
 
 
-def short(name: str) -> str:
+def unqualified_name(name: str) -> str:
     """Return the function's own name of a qualified one: "Condition.wait" gives "wait"."""
     return name.rpartition(".")[2]
 
 
-def is_handler(frame: Frame) -> bool:
+def is_signal_handler(frame: Frame) -> bool:
     """Return True if `frame` is where a signal handler was entered."""
-    return _handles(frame.file, frame.name)
+    return _is_handler_function(frame.file, frame.name)
 
 
 @lru_cache(maxsize=1 << 14)  # a thousand ranks have few different frames
-def _handles(file: str, qualified: str) -> bool:
-    name = short(qualified)
-    if _HANDLER_NAMES.match(name):
+def _is_handler_function(file: str, qualified: str) -> bool:
+    if _HANDLER_NAMES.match(unqualified_name(qualified)):
         return True
-    return any(
-        file.endswith(end) and (function is None or function == name)
-        for end, function in _HANDLER_FILES
-    )
+    return has_role(file, qualified, Role.HANDLES_SIGNAL)
 
 
-def without_handlers(frames: Sequence[Frame]) -> tuple[Frame, ...]:
+def drop_signal_handlers(frames: Sequence[Frame]) -> tuple[Frame, ...]:
     """Return `frames` (innermost first) as they were before any signal handler ran."""
-    outermost = max((i for i, frame in enumerate(frames) if is_handler(frame)), default=-1)
+    outermost = max((i for i, frame in enumerate(frames) if is_signal_handler(frame)), default=-1)
     return tuple(frames[outermost + 1 :])
 
 
-def owner(frame: Frame, package: str) -> Owner:
+def frame_owner(frame: Frame, package: str) -> FrameOwner:
     """Return whose code `frame` is; `package` is the folder of our own code."""
-    return "native" if frame.native else _owner(frame.file, package.rstrip("/"))
+    return "native" if frame.native else _find_owner(frame.file, package.rstrip("/"))
 
 
 @lru_cache(maxsize=1 << 14)
-def _owner(file: str, package: str) -> Owner:
+def _find_owner(file: str, package: str) -> FrameOwner:
     if package and file.startswith(package + "/"):
         inside = file[len(package) + 1 :]
         if inside == _INJECTIONS:
@@ -78,13 +72,13 @@ def _owner(file: str, package: str) -> Owner:
         if inside == _PHASES:  # it only stands in between and tells
             return "harness"
         return "step" if inside.startswith("pipelines/") else "harness"
-    if file == WRAPPER:
+    if file.startswith(WRAPPER):
         return "harness"
     if _IMPORTLIB.search(file):
         return "import"
     if _RUNPY.search(file):
         return "harness"
-    return "library" if _LIBRARY.search(file) else "user"
+    return "library" if is_library_file(file) else "user"
 
 
 def is_injection(frame: Frame, package: str) -> bool:
@@ -98,11 +92,13 @@ def job_frames(frames: Iterable[Frame], package: str) -> tuple[Frame, ...]:
     """
     kept: list[Frame] = []
     python = [
-        f for f in without_handlers(tuple(frames)) if not (f.native or _stands_between(f, package))
+        f
+        for f in drop_signal_handlers(tuple(frames))
+        if not (f.native or _stands_between(f, package))
     ]
     pairs = zip_longest(python, python[1:])
-    python = [frame for frame, outer in pairs if not _is_made(frame, outer, package)]
-    harness = [i for i, f in enumerate(python) if owner(f, package) == "harness"]
+    python = [frame for frame, outer in pairs if not _is_generated(frame, outer, package)]
+    harness = [i for i, f in enumerate(python) if frame_owner(f, package) == "harness"]
     for i, frame in enumerate(python):
         if i in harness:
             continue
@@ -112,24 +108,24 @@ def job_frames(frames: Iterable[Frame], package: str) -> tuple[Frame, ...]:
     return tuple(kept)
 
 
-def _is_made(frame: Frame, outer: Frame | None, package: str) -> bool:
+def _is_generated(frame: Frame, outer: Frame | None, package: str) -> bool:
     """Return True for a function that the library around it has made of a text, as the methods of a
     proxy (multiprocessing.managers.MakeProxyType): of `python -c` no library is around.
     """
     if frame.file != "<string>" or outer is None:
         return False
-    return owner(outer, package) == "library"
+    return frame_owner(outer, package) == "library"
 
 
 def _stands_between(frame: Frame, package: str) -> bool:
     """Return True for our frames between a caller and the library that it calls."""
-    if frame.file == WRAPPER:
+    if frame.file.startswith(WRAPPER):
         return True
     inside = frame.file.removeprefix(package.rstrip("/") + "/")
     return bool(package) and inside != frame.file and inside.startswith(_BETWEEN)
 
 
-def dotted(frame: Frame) -> str:
+def dotted_name(frame: Frame) -> str:
     """Return `module.function` of a frame: below site-packages or the standard library, the
     whole module path, else the file's own name.
     """
@@ -154,6 +150,6 @@ def module_of(frame: Frame) -> str:
     return path.replace("/", ".")
 
 
-def worded(frame: Frame) -> str:
+def format_frame(frame: Frame) -> str:
     """Return a frame as the verdict spells it: "Condition.wait (threading.py:327)"."""
     return f"{frame.name} ({frame.file.rpartition('/')[2]}:{frame.line})"

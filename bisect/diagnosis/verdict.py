@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..facts import Ended, JobFacts, Outcome, RankFacts, Ranks, Verdict
-from .bare import bare_verdict
-from .graph import WaitGraph
+from ..base.facts import Ended, JobFacts, Outcome, RankFacts, Ranks, Verdict
+from .verdict_skeleton import make_verdict_skeleton
+from .wait_graph import WaitGraph
 
 OUTCOMES: dict[Ended, Outcome] = {
     "done": "ok",
@@ -21,18 +21,18 @@ OUTCOMES: dict[Ended, Outcome] = {
 }
 
 
-def judge(job: JobFacts, ranks: Sequence[RankFacts]) -> Verdict:
+def judge_job(job: JobFacts, ranks: Sequence[RankFacts]) -> Verdict:
     """Return the verdict on a job that ended, or that is called hung."""
-    return judged(job, ranks)[0]
+    return judge_job_with_graph(job, ranks)[0]
 
 
-def judged(job: JobFacts, ranks: Sequence[RankFacts]) -> tuple[Verdict, WaitGraph]:
+def judge_job_with_graph(job: JobFacts, ranks: Sequence[RankFacts]) -> tuple[Verdict, WaitGraph]:
     """Return the verdict, and the graph that it rests on (empty if the job ended well)."""
     outcome = OUTCOMES[job.ended]
     if outcome == "ok":
-        return bare_verdict(job, ranks, outcome, Ranks()), WaitGraph((), (), ())
+        return make_verdict_skeleton(job, ranks, outcome, Ranks()), WaitGraph((), (), ())
     # Not at the top: nearly all jobs end well, and their ranks would wait for these imports.
-    from .case import case_of
-    from .explained import explained
+    from .blame import make_case
+    from .failure_verdict import explain_case
 
-    return explained(case_of(job, ranks), outcome)
+    return explain_case(make_case(job, ranks), outcome)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..rank.claims import INTERACTIVE, number
+from ..base.launcher_env import INTERACTIVE, number
+from .checks import Check, Family, Finding, Setting, ok, problem, read_nothing, warning
 from .devices import Devices, read
-from .finding import Check, Family, Finding, Setting, nothing, ok, problem, warning
 
 _OF_RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
@@ -139,7 +139,7 @@ FAMILY = Family(
             title="RANK, NODE_RANK and their like come from the launcher that started this",
             why="A library that finds them believes that somebody else starts the other ranks, and "
             "waits for these.",
-            read=nothing,
+            read=read_nothing,
             judge=launchers,
         ),
         Check(
@@ -153,7 +153,7 @@ FAMILY = Family(
             id="slurm-tasks",
             title="Slurm's numbers of tasks and nodes agree",
             why="Lightning counts on SLURM_NTASKS ranks, started by srun.",
-            read=nothing,
+            read=read_nothing,
             judge=slurm,
         ),
     ),

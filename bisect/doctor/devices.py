@@ -8,17 +8,15 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from ..evidence.aside import run
-from ..evidence.gpus import gpus
-from ..facts import Gpu
-from .finding import Check, Family, Finding, Setting, ok, problem, unknown, warning
+from ..base.deadline import run
+from ..base.facts import Gpu
+from ..base.words import format_bytes
+from ..evidence.machine import NVML_PROBE, read_gpus
+from .checks import Check, Family, Finding, Setting, ok, problem, unknown, warning
 from .processes import Process, process
-from .sizes import size
 
-_PROBE = Path(__file__).with_name("peer_probe.py")
 _DRIVER = 4.0  # seconds for the driver to answer
 _IDLE = 0.05  # of its memory: the driver itself takes some
 _WITHOUT_PEERS = {  # nvmlGpuP2PStatus_t
@@ -76,11 +74,13 @@ class Devices:
 
 def read(setting: Setting) -> Devices:
     """Ask the driver, from programs of their own."""
-    found, missing = asyncio.run(gpus(_DRIVER))
+    found, missing = asyncio.run(read_gpus(_DRIVER))
     if not found:
         return Devices(missing=missing)
     apart, pairs = parse_peers(
-        run([sys.executable, "-P", str(_PROBE)], _DRIVER).out if len(found) > 1 else b"{}"
+        run([sys.executable, "-P", str(NVML_PROBE), "--peers"], _DRIVER).out
+        if len(found) > 1
+        else b"{}"
     )
     pids = {pid for gpu in found for pid in gpu.pids}
     users = tuple(process(pid) for pid in sorted(pids))
@@ -136,7 +136,7 @@ def in_use(setting: Setting, facts: Devices) -> Iterator[Finding]:
 
 
 def _in_use(gpu: Gpu) -> str:
-    return f"{size(gpu.memory_used or 0)} of {size(gpu.memory_total or 0)} in use"
+    return f"{format_bytes(gpu.memory_used or 0)} of {format_bytes(gpu.memory_total or 0)} in use"
 
 
 def peers(setting: Setting, facts: Devices) -> Iterator[Finding]:

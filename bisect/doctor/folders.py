@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from .at_once import at_once
-from .finding import Check, Family, Finding, Setting, ok, problem, warning
-from .sizes import GB, size
+from ..base.words import GIB, format_bytes
+from .checks import Check, Family, Finding, Setting, ok, problem, run_in_threads, warning
 
 PATIENCE = 2.0  # seconds for a file system to say how full it is
 _NETWORK = re.compile(
@@ -153,7 +152,7 @@ def read(setting: Setting) -> tuple[Placed, ...]:
     """Ask the file system of each folder how full it is."""
     folders = (*caches(setting.environ), *others(setting.environ))
     mounts = mounted()
-    answers = at_once(PATIENCE, {one: partial(_place, one, mounts) for one in folders})
+    answers = run_in_threads(PATIENCE, {one: partial(_place, one, mounts) for one in folders})
     return tuple(
         answer if isinstance(answer, Placed) else _not_placed(one, mounts, answer)
         for one, answer in answers.items()
@@ -201,11 +200,11 @@ def answers(setting: Setting, facts: tuple[Placed, ...]) -> Iterator[Finding]:
             f"a folder of your own: {' '.join(moved)}" if moved else "",
         )
     # A file system of size 0 (overlays of some sandboxes) does not say how full it is.
-    full = [one for one in facts if one.free is not None and one.total and one.free < GB]
+    full = [one for one in facts if one.free is not None and one.total and one.free < GIB]
     for these in _by_mount(full).values():
         who = ", ".join(one.folder.title for one in these)
         yield warning(
-            f"{size(these[0].free or 0)} free for {who} ({these[0].path})",
+            f"{format_bytes(these[0].free or 0)} free for {who} ({these[0].path})",
             f"df -h {these[0].path}; a download or a checkpoint fills it",
         )
     if not late and not full and not any(one.error for one in facts):

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .finding import Check, Family, Finding, Setting, ok, problem, unknown, warning
+from .checks import Check, Family, Finding, Setting, ok, problem, unknown, warning
 
 _GET_FLAGS, _GET_ADDRESS = 0x8913, 0x8915  # ioctls: netdevice(7)
 _UP, _LOOPBACK = 0x1, 0x8

@@ -7,14 +7,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..diagnosis.causes.addresses import port_of
-from ..evidence.command import uid_of
-from ..evidence.descriptors import links
-from ..evidence.locks import entries
-from ..evidence.sample import pids, stat
-from ..evidence.sockets import inode_of, table
-from ..rank.claims import Ancestor
-from .finding import Check, Family, Finding, Setting, ok, problem, warning
+from ..base.addresses import port_of
+from ..base.launcher_env import Ancestor
+from ..base.proc import list_pids, read_stat
+from ..evidence.descriptors import parse_socket_inode, read_links, read_sockets
+from ..evidence.lock_and_log_files import read_kernel_locks
+from ..evidence.process import uid_of
+from .checks import Check, Family, Finding, Setting, ok, problem, warning
 from .processes import Process, process, variables_of, words_of
 
 # Every launcher, and Lightning, sets one of these in each rank; children inherit them.
@@ -67,7 +66,10 @@ def read(setting: Setting) -> tuple[Left, ...]:
     found = orphans(seen, Ancestor({}, words_of(1)))
     if not found:
         return ()
-    sockets, locked = table(), [entry.pid for entry in entries() if not entry.waits]
+    sockets, locked = (
+        read_sockets(),
+        [entry.pid for entry in read_kernel_locks() if not entry.waits],
+    )
     ports = {
         one.inode: int(port_of(one.local))
         for one in sockets.values()
@@ -99,8 +101,8 @@ def orphans(seen: Mapping[int, Seen], first: Ancestor) -> tuple[int, ...]:
 def _all(above: set[int]) -> Iterator[Seen]:
     """Yield all processes; of other users, and of those above us, no more than their names."""
     mine = os.getuid()
-    for pid in pids():
-        found = stat(pid)
+    for pid in list_pids():
+        found = read_stat(pid)
         # What is in state D may hold whoever reads its words.
         if found is None or found.state in "ZXD" or pid == os.getpid():
             continue
@@ -121,7 +123,7 @@ def is_helper(words: Sequence[str]) -> bool:
 
 def _left(pid: int, ports: Mapping[int, int], locks: int) -> Left:
     try:
-        targets: Iterable[str] = links(pid).values()
+        targets: Iterable[str] = read_links(pid).values()
     except OSError:
         targets = ()
     gpus: dict[int, None] = {}
@@ -129,7 +131,7 @@ def _left(pid: int, ports: Mapping[int, int], locks: int) -> Left:
     for target in targets:
         if (device := _GPU.fullmatch(target)) is not None:
             gpus[int(device[1] or 0)] = None
-        elif (inode := inode_of(target)) in ports and inode is not None:
+        elif (inode := parse_socket_inode(target)) in ports and inode is not None:
             mine[ports[inode]] = None
     return Left(process(pid), tuple(sorted(gpus)), tuple(sorted(mine)), locks)
 

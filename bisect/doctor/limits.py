@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..evidence import cgroups
-from ..evidence.command import uid_of
+from ..base import cgroups
+from ..base.proc import list_pids
+from ..base.words import GIB, format_bytes
 from ..evidence.machine import parse_meminfo
-from ..evidence.sample import pids
-from .finding import Check, Family, Finding, Setting, ok, problem, warning
-from .sizes import GB, size
+from ..evidence.process import uid_of
+from .checks import Check, Family, Finding, Setting, ok, problem, warning
 
 _INFINIBAND = "/sys/class/infiniband"
 _A_RANK = 64  # threads and processes of a rank, at the least: pools, loaders, W&B
@@ -122,8 +122,9 @@ def locked(setting: Setting, facts: Bounds) -> Iterator[Finding]:
     if facts.locked is None or not facts.infiniband:
         yield ok(said + ("" if facts.infiniband else ", no InfiniBand to need it"))
         return
+    devices = ", ".join(facts.infiniband[:3])
     yield warning(
-        f"{said} KB, and NCCL pins memory for {', '.join(facts.infiniband[:3])}",
+        f"{said}: {format_bytes(facts.locked)}, and NCCL pins memory for {devices}",
         "ulimit -l unlimited (docker run --ulimit memlock=-1; Slurm: PropagateResourceLimits)",
     )
 
@@ -131,15 +132,15 @@ def locked(setting: Setting, facts: Bounds) -> Iterator[Finding]:
 def memory(setting: Setting, facts: Bounds) -> Iterator[Finding]:
     """Judge what memory is left, and what limits there are on addresses."""
     free = min([f for f in (facts.memory_free, facts.machine_free) if f is not None], default=None)
-    said = "not known" if free is None else f"{size(free)} free"
+    said = "not known" if free is None else f"{format_bytes(free)} free"
     if facts.memory is not None:
-        said += f", the control group's limit is {size(facts.memory)}"
-    if free is not None and free < GB:
+        said += f", the control group's limit is {format_bytes(facts.memory)}"
+    if free is not None and free < GIB:
         yield problem(
             f"{said}: a rank that loads torch needs more",
             "end what takes it (ps -eo rss,pid,args --sort=-rss | head), or ask for more (--mem)",
         )
-    elif free is not None and free < 4 * GB:
+    elif free is not None and free < 4 * GIB:
         yield warning(f"{said}: it may swap, or ranks may be killed", "ask for more (--mem)")
     else:
         yield ok(said)
@@ -168,7 +169,7 @@ def _limit(what: int, which: int = 0) -> int | None:
 
 def _tasks_of(uid: int) -> int:
     count = 0
-    for pid in pids():
+    for pid in list_pids():
         if uid_of(pid) == uid:
             try:
                 count += len(os.listdir(f"/proc/{pid}/task"))

@@ -16,12 +16,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
-from ..evidence.descriptors import holders
-from ..evidence.locks import all_held
-from ..evidence.sample import stat
-from ..report.words import seconds
-from .at_once import at_once
-from .finding import Check, Family, Finding, Setting, ok, problem, unknown, warning
+from ..base.proc import read_stat
+from ..base.words import format_seconds
+from ..evidence.descriptors import find_holders
+from ..evidence.lock_and_log_files import find_all_held_locks
+from .checks import Check, Family, Finding, Setting, ok, problem, run_in_threads, unknown, warning
 from .folders import Folder, Mount, caches, mount_of, mounted
 from .processes import Process, process
 
@@ -69,13 +68,17 @@ def read(setting: Setting) -> Locks:
     """Walk the caches, and ask the kernel who has which lock."""
     folders = caches(setting.environ)
     mounts = mounted()
-    walked = at_once(_PATIENCE, {one.title: partial(_walk, one) for one in folders})
+    walked = run_in_threads(_PATIENCE, {one.title: partial(_walk, one) for one in folders})
     done_with = {title: one for title, one in walked.items() if isinstance(one, Walked)}
     found = {lock.path: lock for one in done_with.values() for lock in one.found}
-    kept = {lock.path: lock.holder for lock in all_held() if lock.holder not in (None, os.getpid())}
+    kept = {
+        lock.path: lock.holder
+        for lock in find_all_held_locks()
+        if lock.holder not in (None, os.getpid())
+    }
     for path in kept.keys() - found.keys():
         found |= _deeper(path, done_with)
-    ends = holders(path for path, lock in found.items() if lock.itself)
+    ends = find_holders(path for path, lock in found.items() if lock.itself)
     opened = {path: end.pid for path, those in ends.items() for end in those}
     host = setting.place.host
     done = [
@@ -102,14 +105,14 @@ def _deeper(path: str, walked: Mapping[str, Walked]) -> dict[str, LockFile]:
 def _made_by(lock: LockFile, host: str) -> int | None:
     """Return who made the file of a SoftFileLock, None if it is gone or of another machine."""
     marker = lock.marker
-    if marker is None or marker.host != host or stat(marker.pid) is None:
+    if marker is None or marker.host != host or read_stat(marker.pid) is None:
         return None
     return marker.pid
 
 
 def _completed(lock: LockFile, pid: int | None, mounts: Sequence[Mount]) -> LockFile:
     mount = mount_of(lock.path, mounts)
-    found = stat(pid) if pid is not None else None
+    found = read_stat(pid) if pid is not None else None
     return replace(
         lock,
         holder=process(pid) if pid is not None else None,
@@ -199,7 +202,7 @@ def held(setting: Setting, facts: Locks) -> Iterator[Finding]:
 def stale(setting: Setting, facts: Locks) -> Iterator[Finding]:
     """Judge files that are locks themselves, and that nobody has."""
     for lock in facts.left:
-        old = f"{lock.path} ({lock.cache}) is {seconds(lock.age)} old"
+        old = f"{lock.path} ({lock.cache}) is {format_seconds(lock.age)} old"
         if lock.marker is not None and lock.marker.host != facts.host:
             yield warning(
                 f"{old}, made by process {lock.marker.pid} of {lock.marker.host}",

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from ..diagnosis.causes.addresses import is_loopback, port_of
-from ..report.words import seconds
-from .at_once import at_once
-from .finding import Check, Family, Finding, Setting, ok, problem, warning
+from ..base.addresses import is_loopback, port_of
+from ..base.words import format_seconds
+from .checks import Check, Family, Finding, Setting, ok, problem, run_in_threads, warning
 
 LOOK_UP = 5.0  # seconds for a name server to answer; the resolver itself tries for 10 and more
 SLOW = 1.0
@@ -52,7 +51,7 @@ def read_names(setting: Setting) -> Names:
     if setting.place.master:
         wanted["master"] = setting.place.master
     calls = {key: partial(_look_up, name) for key, name in wanted.items()}
-    found = at_once(2 * LOOK_UP + 0.5, calls)
+    found = run_in_threads(2 * LOOK_UP + 0.5, calls)
     named = {
         key: one if isinstance(one, Named) else Named(wanted[key], Answer(), Answer())
         for key, one in found.items()
@@ -71,7 +70,7 @@ def _look_up(name: str) -> Named:
 
 def _timed(call: partial[tuple[str, ...]]) -> Answer:
     begun = time.monotonic()
-    answer = at_once(LOOK_UP, {"": call})[""]
+    answer = run_in_threads(LOOK_UP, {"": call})[""]
     took = time.monotonic() - begun
     if isinstance(answer, TimeoutError):
         return Answer()
@@ -166,13 +165,14 @@ def backward(setting: Setting, facts: Names) -> Iterator[Finding]:
         address, answer = named.forward.said[0], named.backward
         if answer.seconds is None:
             yield problem(
-                f"{address} ({label}): the name server gave no name within {seconds(LOOK_UP)}",
+                f"{address} ({label}): the name server gave no name within "
+                f"{format_seconds(LOOK_UP)}",
                 f"add {address} to /etc/hosts, or mend /etc/resolv.conf: torchrun waits for this "
                 "before it starts a rank, and each connection for its line in the log",
             )
         elif answer.seconds > SLOW:
             yield warning(
-                f"{address} ({label}): looked up backwards in {seconds(answer.seconds)}",
+                f"{address} ({label}): looked up backwards in {format_seconds(answer.seconds)}",
                 f"add {address} to /etc/hosts: torchrun waits for this before it starts a rank",
             )
         else:
@@ -194,7 +194,7 @@ def misspelled(address: str) -> str:
 def _no_address(named: Named, what: str) -> Finding:
     if named.forward.seconds is None:
         return problem(
-            f"{what}: the name server gave no answer within {seconds(LOOK_UP)}",
+            f"{what}: the name server gave no answer within {format_seconds(LOOK_UP)}",
             "mend /etc/resolv.conf, or use an address, or a line in /etc/hosts",
         )
     return problem(
@@ -209,7 +209,7 @@ def _slow(answer: Answer) -> bool:
 
 def _took(answer: Answer) -> str:
     took = answer.seconds or 0.0
-    return f"{took * 1000:.0f} ms" if took < SLOW else seconds(took)
+    return f"{took * 1000:.0f} ms" if took < SLOW else format_seconds(took)
 
 
 FAMILY = Family(

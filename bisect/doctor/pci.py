@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .finding import Check, Family, Finding, Setting, ok, unknown, warning
+from .checks import Check, Family, Finding, Setting, ok, unknown, warning
 
 _PCI = Path("/sys/bus/pci/devices")
 _REDIRECTS = 0x1C  # of ACS: peer requests, their completions, upstream forwarding

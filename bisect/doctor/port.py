@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from ..diagnosis.causes.addresses import port_of
-from ..evidence.descriptors import holders
-from ..evidence.sockets import table
-from ..report.words import seconds
-from .at_once import at_once
-from .finding import Check, Family, Finding, Setting, ok, problem, unknown, warning
+from ..base.addresses import port_of
+from ..base.words import format_seconds
+from ..evidence.descriptors import find_holders, read_sockets
+from .checks import Check, Family, Finding, Setting, ok, problem, run_in_threads, unknown, warning
 from .names import LOOK_UP, addresses_of, is_ours
 from .processes import Process, process
 
@@ -54,7 +52,7 @@ def read_port(setting: Setting) -> Port:
     if asked.number is None:
         return asked
     if setting.place.master:
-        addresses = at_once(LOOK_UP, {"": partial(addresses_of, setting.place.master)})[""]
+        addresses = run_in_threads(LOOK_UP, {"": partial(addresses_of, setting.place.master)})[""]
         if isinstance(addresses, Exception):
             return Port(text, here=False)
         elsewhere = setting.is_launched and setting.place.rank != 0
@@ -95,10 +93,10 @@ def _listeners(port: int) -> tuple[bool, tuple[Process, ...]]:
     end = str(port)
     links = {
         f"socket:[{one.inode}]"
-        for one in table().values()
+        for one in read_sockets().values()
         if one.family.startswith("tcp") and port_of(one.local) == end and one.state == "LISTEN"
     }
-    owners = {end.pid for ends in holders(links).values() for end in ends}
+    owners = {end.pid for ends in find_holders(links).values() for end in ends}
     others = sorted(owners - {os.getpid()})
     return bool(links) and owners != {os.getpid()}, tuple(process(pid) for pid in others)
 
@@ -180,8 +178,8 @@ def _elsewhere(setting: Setting, facts: Port, what: str) -> Finding:
     if facts.reached == "unreachable":
         return problem(f"{what}: there is no way there", f"ip route get {setting.place.master}")
     return problem(
-        f"{what} does not answer within {seconds(_CONNECT)}: a firewall drops it, or the machine "
-        "is down",
+        f"{what} does not answer within {format_seconds(_CONNECT)}: a firewall drops it, or "
+        "the machine is down",
         "open the ports between the nodes, or name another interface's address",
     )
 

@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..evidence import command
-from ..evidence.aside import within
-from ..evidence.sample import stat
-from ..rank.claims import Ancestor
-from ..rank.masking import mask_command
-from ..report.words import one_line, seconds
+from ..base.deadline import within
+from ..base.launcher_env import Ancestor
+from ..base.masking import mask_command
+from ..base.proc import read_stat
+from ..base.words import format_seconds, join_lines
+from ..evidence import process as command
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _LONGEST = 70  # characters of a command
@@ -35,16 +35,16 @@ class Process:
         words = list(self.words)
         if words:
             words[0] = os.path.basename(words[0])
-        typed = one_line(" ".join(mask_command(words)))
+        typed = join_lines(" ".join(mask_command(words)))
         if len(typed) > _LONGEST:
             typed = typed[: _LONGEST - 3] + "..."
-        old = f", {seconds(self.age)} old" if self.age is not None else ""
+        old = f", {format_seconds(self.age)} old" if self.age is not None else ""
         return f"{self.name} ({self.pid}{old}" + (f', "{typed}")' if typed else ")")
 
 
 def process(pid: int) -> Process:
     """Return what is known of a process; its name is "?" if it is gone."""
-    found = stat(pid)
+    found = read_stat(pid)
     if found is None:
         return Process(pid, "?")
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - found.started / _TICKS
@@ -71,7 +71,7 @@ def ancestors() -> Iterator[tuple[int, Ancestor]]:
     """Yield the processes above us, the parent first."""
     pid = os.getppid()
     for _ in range(_DEEPEST):
-        found = stat(pid) if pid > 0 else None
+        found = read_stat(pid) if pid > 0 else None
         if found is None:
             return
         yield pid, Ancestor(variables_of(pid), words_of(pid))

@@ -1,21 +1,84 @@
-"""The proxies of the environment, and what they are not to be asked for."""
+"""The proxies of the environment, whether they answer, and the hosts that they are not to be asked
+for; also how anybody on the network answered a question, and in words.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ipaddress
 import socket
+import ssl
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 from urllib.parse import urlsplit
 
-from ..diagnosis.causes.addresses import is_loopback, proxies
-from ..rank.masking import mask_text
-from .asked import ANSWERED, IN_WORDS, PATIENCE, Asked, failed, unverified
-from .at_once import at_once
-from .finding import Check, Family, Finding, Setting, nothing, ok, problem, warning
+from ..base.addresses import is_loopback, proxies
+from ..base.masking import mask_text
+from .checks import (
+    Check,
+    Family,
+    Finding,
+    Setting,
+    ok,
+    problem,
+    read_nothing,
+    run_in_threads,
+    warning,
+)
+
+ANSWER_LIMIT = 3.0  # seconds for an answer
+
+# "silent": connected, and then nothing; "refused", "unreachable", "unknown name": failed at once.
+AnswerState = Literal[
+    "answers", "silent", "no connection", "refused", "unreachable", "unknown name"
+]
+ANSWER_WORDS = {
+    "silent": f"accepts the connection and says nothing for {ANSWER_LIMIT:g} s",
+    "no connection": f"does not answer within {ANSWER_LIMIT:g} s",
+    "refused": "refuses the connection",
+    "unreachable": "cannot be reached",
+    "unknown name": "is not found: nobody here knows its name",
+}
+
+
+@dataclass(frozen=True)
+class NetworkAnswer:
+    """How somebody answered, after how many seconds; `detail` in its own or the kernel's words."""
+
+    state: AnswerState
+    seconds: float = 0.0
+    detail: str = ""
+
+
+ANSWERED = NetworkAnswer("answers")
+
+
+def unverified_context() -> ssl.SSLContext:
+    """Return what encrypts and trusts everybody."""
+    # Whether it answers is asked, not who it is: nothing is sent that anybody may not know.
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def answer_of_error(error: OSError, took: float, connected: bool) -> NetworkAnswer:
+    """Return what an error says of who was asked; `connected`: it came after that."""
+    if isinstance(error, TimeoutError):
+        return NetworkAnswer("silent" if connected else "no connection", took)
+    if connected:
+        return NetworkAnswer(
+            "answers", took, str(error)
+        )  # it ended the connection: that is an answer
+    if isinstance(error, socket.gaierror):
+        return NetworkAnswer("unknown name", took, error.strerror or "")
+    if isinstance(error, ConnectionRefusedError):
+        return NetworkAnswer("refused", took)
+    return NetworkAnswer("unreachable", took, error.strerror or str(error))
+
 
 _SPELLINGS = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
@@ -28,7 +91,7 @@ class Proxy:
     port: str
     scheme: str
     variables: tuple[str, ...]
-    asked: Asked = ANSWERED
+    asked: NetworkAnswer = ANSWERED
 
 
 def named_proxies(environ: Mapping[str, str]) -> tuple[Proxy, ...]:
@@ -44,39 +107,39 @@ def named_proxies(environ: Mapping[str, str]) -> tuple[Proxy, ...]:
 def read_proxies(setting: Setting) -> tuple[Proxy, ...]:
     """Ask each proxy something that it answers by itself."""
     named = named_proxies(setting.environ)
-    calls = {one: partial(_talk, one) for one in named}
-    answers = at_once(2 * PATIENCE, calls)
-    late = Asked("no connection", PATIENCE)
+    calls = {one: partial(_ask_proxy, one) for one in named}
+    answers = run_in_threads(2 * ANSWER_LIMIT, calls)
+    late = NetworkAnswer("no connection", ANSWER_LIMIT)
     return tuple(
-        replace(one, asked=answer if isinstance(answer, Asked) else late)
+        replace(one, asked=answer if isinstance(answer, NetworkAnswer) else late)
         for one, answer in answers.items()
     )
 
 
-def _talk(proxy: Proxy) -> Asked:
+def _ask_proxy(proxy: Proxy) -> NetworkAnswer:
     """Connect to a proxy and let it speak: it is asked for nothing of anybody else."""
     begun = time.monotonic()
     connected = False
     try:
-        with socket.create_connection((proxy.host, int(proxy.port)), timeout=PATIENCE) as plain:
+        with socket.create_connection((proxy.host, int(proxy.port)), timeout=ANSWER_LIMIT) as plain:
             connected = True
             socks = proxy.scheme.startswith("socks")
-            with _wrapped(plain, proxy) as one:
+            with _wrap_connection(plain, proxy) as one:
                 # RFC 1928, 3: version 5, one method, none; and a request that is none for a proxy.
                 one.sendall(b"\5\1\0" if socks else b"GET / HTTP/1.0\r\n\r\n")
                 one.recv(1)  # its end is an answer too
-        return Asked("answers", time.monotonic() - begun)
+        return NetworkAnswer("answers", time.monotonic() - begun)
     except OSError as error:
-        return failed(error, time.monotonic() - begun, connected)
+        return answer_of_error(error, time.monotonic() - begun, connected)
 
 
-def _wrapped(plain: socket.socket, proxy: Proxy) -> socket.socket:
+def _wrap_connection(plain: socket.socket, proxy: Proxy) -> socket.socket:
     if proxy.scheme != "https":
         return plain
-    return unverified().wrap_socket(plain, server_hostname=proxy.host)
+    return unverified_context().wrap_socket(plain, server_hostname=proxy.host)
 
 
-def answering(setting: Setting, facts: tuple[Proxy, ...]) -> Iterator[Finding]:
+def judge_answers(setting: Setting, facts: tuple[Proxy, ...]) -> Iterator[Finding]:
     """Judge whether the proxies answer, and whether both spellings agree."""
     for one in facts:
         who = f"{one.host}:{one.port} ({', '.join(one.variables)})"
@@ -84,7 +147,7 @@ def answering(setting: Setting, facts: tuple[Proxy, ...]) -> Iterator[Finding]:
             yield ok(f"{who} answers ({one.asked.seconds * 1000:.0f} ms)")
         else:
             yield problem(
-                f"{who} {IN_WORDS[one.asked.state]}: W&B and the hub are asked through it",
+                f"{who} {ANSWER_WORDS[one.asked.state]}: W&B and the hub are asked through it",
                 f"unset {' '.join(one.variables)}, or name a proxy that answers",
             )
     for name in _SPELLINGS:
@@ -98,7 +161,7 @@ def answering(setting: Setting, facts: tuple[Proxy, ...]) -> Iterator[Finding]:
         yield ok("no proxy is set")
 
 
-def excepted(setting: Setting, facts: None) -> Iterator[Finding]:
+def judge_exceptions(setting: Setting, facts: None) -> Iterator[Finding]:
     """Judge whether no_proxy excepts this machine and rank 0."""
     environ = setting.environ
     if not named_proxies(environ):
@@ -152,15 +215,15 @@ FAMILY = Family(
             why="A proxy that accepts and never answers holds up W&B and every download, without a "
             "message.",
             read=read_proxies,
-            judge=answering,
+            judge=judge_answers,
         ),
         Check(
             id="no-proxy",
             title="no_proxy excepts this machine and rank 0",
             why="What ranks say to each other over HTTP or gRPC goes to a proxy, which cannot "
             "reach them.",
-            read=nothing,
-            judge=excepted,
+            read=read_nothing,
+            judge=judge_exceptions,
         ),
     ),
 )

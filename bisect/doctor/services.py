@@ -11,12 +11,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from urllib.parse import urlsplit
 
-from ..rank.masking import mask_text
-from ..report.words import seconds
-from .asked import ANSWERED, IN_WORDS, PATIENCE, Asked, failed, unverified
-from .at_once import at_once
-from .finding import Check, Family, Finding, Setting, ok, problem, warning
-from .proxies import is_excepted
+from ..base.masking import mask_text
+from ..base.words import format_seconds
+from .checks import Check, Family, Finding, Setting, ok, problem, run_in_threads, warning
+from .proxies import (
+    ANSWER_LIMIT,
+    ANSWER_WORDS,
+    ANSWERED,
+    NetworkAnswer,
+    answer_of_error,
+    is_excepted,
+    unverified_context,
+)
 
 _NO_WANDB = "WANDB_MODE=offline (later: wandb sync), or a way there: https_proxy"
 _NO_HUB = "HF_HUB_OFFLINE=1 if all is in the cache, or a way there: https_proxy, HF_ENDPOINT"
@@ -31,7 +37,7 @@ class Endpoint:
     offline: str = ""
     wanted: str = ""  # why a job from here is likely to ask it, "" if nothing says so
     proxy: str = ""  # the variable whose proxy is between
-    asked: Asked = ANSWERED
+    asked: NetworkAnswer = ANSWERED
 
 
 def wandb(environ: Mapping[str, str], settings: Mapping[str, str]) -> Endpoint:
@@ -95,37 +101,39 @@ def _asked(endpoint: Endpoint, environ: Mapping[str, str]) -> Endpoint:
     if not is_excepted(host, exceptions):
         names = [f"{parts.scheme}_proxy", f"{parts.scheme}_proxy".upper(), "all_proxy", "ALL_PROXY"]
         through = next((name for name in names if environ.get(name)), "")
-    answer = at_once(2 * PATIENCE, {"": partial(_get, endpoint.url)})[""]
-    asked = answer if isinstance(answer, Asked) else Asked("silent", 2 * PATIENCE)
+    answer = run_in_threads(2 * ANSWER_LIMIT, {"": partial(_get, endpoint.url)})[""]
+    asked = (
+        answer if isinstance(answer, NetworkAnswer) else NetworkAnswer("silent", 2 * ANSWER_LIMIT)
+    )
     return replace(endpoint, proxy=through, asked=asked)
 
 
-def _get(url: str) -> Asked:
+def _get(url: str) -> NetworkAnswer:
     """Ask for the first page, as urllib does: through the proxies of the environment."""
     from http.client import HTTPException
     from urllib.error import HTTPError, URLError
     from urllib.request import HTTPSHandler, Request, build_opener
 
     begun = time.monotonic()
-    opener = build_opener(HTTPSHandler(context=unverified()))
+    opener = build_opener(HTTPSHandler(context=unverified_context()))
     try:
-        with opener.open(Request(url, method="HEAD"), timeout=PATIENCE) as answer:
-            return Asked("answers", time.monotonic() - begun, str(answer.status))
+        with opener.open(Request(url, method="HEAD"), timeout=ANSWER_LIMIT) as answer:
+            return NetworkAnswer("answers", time.monotonic() - begun, str(answer.status))
     except HTTPError as error:
         error.close()
-        return Asked("answers", time.monotonic() - begun, str(error.code))
+        return NetworkAnswer("answers", time.monotonic() - begun, str(error.code))
     except (URLError, OSError) as error:
         reason = error.reason if isinstance(error, URLError) else error
         took = time.monotonic() - begun
         if isinstance(reason, TimeoutError):
-            return Asked("silent", took)
+            return NetworkAnswer("silent", took)
         if isinstance(reason, OSError):
-            return failed(reason, took, connected=False)
-        return Asked("unreachable", took, str(reason))
+            return answer_of_error(reason, took, connected=False)
+        return NetworkAnswer("unreachable", took, str(reason))
     except HTTPException as error:
-        return Asked("answers", time.monotonic() - begun, str(error))
+        return NetworkAnswer("answers", time.monotonic() - begun, str(error))
     except ValueError as error:
-        return Asked("unreachable", detail=str(error))
+        return NetworkAnswer("unreachable", detail=str(error))
 
 
 def wandb_answers(setting: Setting, facts: Endpoint) -> Iterator[Finding]:
@@ -145,8 +153,12 @@ def _judged(facts: Endpoint, does: str, offline: str, *, hangs: bool) -> Finding
     url, asked = mask_text(facts.url), facts.asked
     through = f" through {facts.proxy}" if facts.proxy else ""
     if asked.state == "answers":
-        return ok(f"{url} answers{through} in {seconds(asked.seconds)}")
-    why = IN_WORDS[asked.state] if asked.state != "silent" else f"gives no answer in {PATIENCE:g} s"
+        return ok(f"{url} answers{through} in {format_seconds(asked.seconds)}")
+    why = (
+        ANSWER_WORDS[asked.state]
+        if asked.state != "silent"
+        else f"gives no answer in {ANSWER_LIMIT:g} s"
+    )
     detail = f" ({asked.detail})" if asked.detail and asked.state == "unreachable" else ""
     said = f"{url} {why}{detail}{through}"
     if not facts.wanted:

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .finding import Check, Family, Finding, Setting, ok, problem, warning
-from .sizes import GB, MB, size
+from ..base.words import GIB, MIB, format_bytes
+from .checks import Check, Family, Finding, Setting, ok, problem, warning
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,13 @@ def shm(setting: Setting, facts: Space | None) -> Iterator[Finding]:
     if facts is None:
         yield problem("there is no /dev/shm: DataLoader workers and NCCL need it", larger)
         return
-    said = f"{size(facts.total)}, {size(facts.free)} free"
-    if facts.free < 64 * MB or facts.total <= 64 * MB:
-        left = "what is left there: ls -l /dev/shm" if facts.total > GB else larger
+    said = f"{format_bytes(facts.total)}, {format_bytes(facts.free)} free"
+    if facts.free < 64 * MIB or facts.total <= 64 * MIB:
+        left = "what is left there: ls -l /dev/shm" if facts.total > GIB else larger
         yield problem(
             f"{said}: a DataLoader's first batch or NCCL's first collective fills it", left
         )
-    elif facts.total < GB or facts.free < 256 * MB:
+    elif facts.total < GIB or facts.free < 256 * MIB:
         yield warning(f"{said}: little for DataLoader workers", larger)
     else:
         yield ok(said)
@@ -52,7 +52,7 @@ FAMILY = Family(
             id="shm",
             title="/dev/shm is large enough",
             why="DataLoader workers hand batches over through it, and NCCL connects the GPUs of a "
-            "node by it; containers get 64 MB unless told otherwise.",
+            "node by it; containers get 64 MiB unless told otherwise.",
             read=read_shm,
             judge=shm,
         ),

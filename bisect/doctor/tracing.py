@@ -9,11 +9,11 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..evidence.aside import run
-from ..evidence.permission import permission
-from ..evidence.programs import executable
-from ..evidence.stacks import can_look
-from .finding import Check, Family, Finding, Setting, ok, warning
+from ..base.deadline import run
+from ..evidence.process_memory import read_trace_permission
+from ..evidence.programs import find_program
+from ..evidence.stacks import why_py_spy_cannot_look
+from .checks import Check, Family, Finding, Setting, ok, warning
 
 _LOOK = 3.0  # seconds for one look
 _CHILD = """
@@ -41,8 +41,8 @@ class Leave:
 
 def read(setting: Setting) -> Leave:
     """Try py-spy on processes of our own, which end when their input does."""
-    own = permission()
-    spy = executable() or ""
+    own = read_trace_permission()
+    spy = find_program() or ""
     refused = allowing = "py-spy is not installed"
     if spy:
         refused = allowing = _try("plain")
@@ -69,7 +69,7 @@ def _try(how: str) -> str:
     ) as child:
         if child.stdout is None or not child.stdout.readline():
             return "a Python of our own ended at once"
-        return asyncio.run(can_look(child.pid, _LOOK))
+        return asyncio.run(why_py_spy_cannot_look(child.pid, _LOOK))
 
 
 def _version(spy: str) -> str:

@@ -1,22 +1,250 @@
-"""One look at many processes, side by side, that ends in time whatever state they are in."""
+"""One look at many processes, side by side, that ends in time whatever state they are in.
+
+What /proc says of a process is read in the order of what can block. Then whoever holds the other
+ends of the pipes and sockets that the processes wait for is named.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ..facts import Look, Socket
-from . import locks, sockets, stacks
-from .aside import aside
-from .ends import name_other_ends, waited_for
-from .further_stacks import by_pystack, read_faulthandler
-from .reading import Found, Machine, read_files, read_risky, read_safe
-from .sample import started, stat
-from .thread_ids import as_seen
+from ..base.deadline import aside
+from ..base.facts import (
+    Descriptor,
+    FileLock,
+    Kernel,
+    LogTail,
+    Look,
+    Rung,
+    Sample,
+    Socket,
+    Syscall,
+    Thread,
+)
+from ..base.masking import mask_command
+from ..base.proc import Stat, read_stat
+from . import descriptors, kernel, lock_and_log_files, stacks, syscall_arguments
+from .process import sample, started, words_of
+from .process_memory import ProcessMemory
+from .stacks import read_faulthandler, read_stacks_by_pystack
+from .syscall_arguments import renumber_threads
+
+NO_STATUS = kernel.ProcessStatus(0, ())
+
+
+@dataclass(frozen=True)
+class SharedTables:
+    """What is read once for all the targets of a look."""
+
+    sockets: Mapping[int, Socket] = field(default_factory=dict)
+    locks: tuple[lock_and_log_files.LockEntry, ...] = ()
+    missing: tuple[str, ...] = ()
+    left: tuple[Socket, ...] = ()  # sockets that no process has any more
+
+
+@dataclass
+class PartialLook:
+    """What is known of a target so far; what came too late is simply not in it."""
+
+    at: float
+    stat: Stat | None = None
+    status: kernel.ProcessStatus = NO_STATUS
+    kernel: tuple[Kernel, ...] = ()
+    links: dict[int, str] = field(default_factory=dict)
+    sockets: Mapping[int, Socket] = field(default_factory=dict)
+    left: tuple[Socket, ...] = ()
+    locks: tuple[FileLock, ...] = ()
+    holds: tuple[FileLock, ...] = ()
+    stale_locks: tuple[FileLock, ...] = ()
+    logs: tuple[LogTail, ...] = ()
+    network: str = ""
+    frozen: str = ""
+    sample: Sample | None = None
+    command: tuple[str, ...] = ()
+    threads: tuple[Thread, ...] = ()
+    rung: Rung = "proc"
+    dump: str = ""
+    missing: list[str] = field(default_factory=list)
+
+
+def read_safe(pid: int, found: PartialLook, machine: SharedTables) -> None:
+    """Read all that waits for nobody."""
+    found.kernel = kernel.read_threads(pid, found.missing)
+    found.status = kernel.read_status(pid)
+    found.network = descriptors.read_network_namespace(pid)
+    own_network = descriptors.read_sockets_of_process(pid, found.missing)
+    found.sockets = machine.sockets if own_network is None else own_network
+    found.left = machine.left if own_network is None else ()
+    try:
+        found.links = descriptors.read_links(pid)
+    except OSError:
+        kernel.note_once(
+            found.missing, f"The open files of {pid} could not be read (not permitted)."
+        )
+    found.sample = sample(pid, net=found.sockets)
+    found.kernel = tuple(_describe_syscall(pid, thread, found, None) for thread in found.kernel)
+    here = lock_and_log_files.read_open_files(pid, found.links)
+    found.locks, found.holds = lock_and_log_files.find_locks_of_process(pid, machine.locks, here)
+
+
+def read_risky(pid: int, found: PartialLook, machine: SharedTables) -> None:
+    """Read the command line and the memory, which a process in the kernel may block."""
+    found.frozen = kernel.find_frozen_group(pid)
+    found.command = tuple(mask_command(words_of(pid)))
+    with ProcessMemory(pid) as memory:
+        if memory.refused:
+            kernel.note_once(
+                found.missing, f"The memory of {pid} could not be read (not permitted)."
+            )
+        found.kernel = tuple(
+            _describe_syscall(pid, thread, found, memory) for thread in found.kernel
+        )
+
+
+def read_files(pid: int, found: PartialLook, logs: bool) -> None:
+    """Read what the files that the process uses tell, for which their disk may let us wait."""
+    found.locks = lock_and_log_files.add_lock_ages(pid, found.locks)
+    held, found.stale_locks = lock_and_log_files.find_awaited_locks(pid, found.threads)
+    found.locks = tuple(dict.fromkeys([*found.locks, *held]))
+    if logs:
+        found.logs = lock_and_log_files.read_wandb_logs(pid, found.links)
+    if not found.locks:
+        found.locks = lock_and_log_files.find_polled_locks(pid, found.threads)
+
+
+def _describe_syscall(
+    pid: int, thread: Kernel, found: PartialLook, memory: ProcessMemory | None
+) -> Kernel:
+    """Return the thread with its system call decoded; without `memory` only what registers tell."""
+    call = thread.syscall
+    if call is None:
+        return thread
+
+    def describe(fd: int) -> Descriptor:
+        link = found.links.get(fd)
+        polled = call.name in ("poll", "ppoll", "select", "pselect6") or (
+            call.name.startswith("epoll_")
+            and fd != syscall_arguments.find_descriptor_numbers(call, pid)[0]
+        )
+        return descriptors.describe_descriptor(
+            pid, fd, link, found.sockets, wchan=thread.wchan, polled=polled
+        )
+
+    if memory is None:
+        fds = dict.fromkeys(syscall_arguments.find_descriptor_numbers(call, pid))
+        return replace(thread, syscall=replace(call, descriptors=tuple(describe(fd) for fd in fds)))
+    return replace(thread, syscall=syscall_arguments.decode_syscall(call, memory, describe, pid))
+
+
+async def name_other_ends(pids: Sequence[int], found: Sequence[PartialLook], end: float) -> None:
+    """Fill in, until `end`, who holds the other ends of what the threads of `pids` wait for."""
+    wanted: set[str] = set()
+    for one in found:
+        for descriptor in list_descriptors_in_calls(one):
+            wanted |= _links_of_other_end(descriptor, one.sockets)
+    if not wanted:
+        return
+    limit = max(0.05, end + 0.3 - time.monotonic())
+    try:
+        ends = await aside(descriptors.find_holders, wanted, limit=limit, key="holders")
+    except TimeoutError:
+        for one in found:
+            one.missing.append(
+                "Other ends of pipes and sockets outside the job were not looked for."
+            )
+        ends = _find_sockets_looked_at(pids, found)
+    for pid, one in zip(pids, found, strict=True):
+        one.kernel = tuple(
+            replace(thread, syscall=_add_ends_to_call(pid, thread.syscall, one, ends))
+            if thread.syscall is not None
+            else thread
+            for thread in one.kernel
+        )
+
+
+def _find_sockets_looked_at(
+    pids: Sequence[int], found: Sequence[PartialLook]
+) -> dict[str, list[descriptors.DescriptorHolder]]:
+    """Return who has each socket open, of the processes that were looked at: they are known. Of a
+    pipe that would not tell who reads and who writes.
+    """
+    ends: dict[str, list[descriptors.DescriptorHolder]] = {}
+    for pid, one in zip(pids, found, strict=True):
+        for fd, link in one.links.items():
+            if link.startswith("socket:"):
+                ends.setdefault(link, []).append(
+                    descriptors.DescriptorHolder(pid, fd, reads=True, writes=True)
+                )
+    return ends
+
+
+def list_descriptors_in_calls(found: PartialLook) -> list[Descriptor]:
+    """Return the descriptors in the system calls of all threads."""
+    calls = [thread.syscall for thread in found.kernel if thread.syscall is not None]
+    return [descriptor for call in calls for descriptor in call.descriptors]
+
+
+def _links_of_other_end(descriptor: Descriptor, known: Mapping[int, Socket]) -> set[str]:
+    if descriptor.kind in ("pipe", "fifo"):
+        return {descriptor.path}
+    if descriptor.socket is not None:
+        return {f"socket:[{inode}]" for inode in _other_inodes(descriptor.socket, known)}
+    return set()
+
+
+def _other_inodes(one: Socket, known: Mapping[int, Socket]) -> list[int]:
+    """Return the socket at the other end, if it is on this machine."""
+    if one.family == "unix":
+        return [one.peer_inode] if one.peer_inode is not None else []
+    if not one.peer:
+        return []
+    return [
+        inode
+        for inode, other in known.items()
+        if (other.local, other.peer) == (one.peer, one.local)
+        or (
+            other.state == "LISTEN"
+            and other.local.endswith(":" + one.peer.rpartition(":")[2])
+            and one.state == "SYN_SENT"
+        )
+    ]
+
+
+def _add_ends_to_call(
+    pid: int,
+    call: Syscall,
+    found: PartialLook,
+    ends: Mapping[str, Sequence[descriptors.DescriptorHolder]],
+) -> Syscall:
+    return replace(
+        call,
+        descriptors=tuple(
+            _add_ends_to_descriptor(pid, one, found, ends) for one in call.descriptors
+        ),
+    )
+
+
+def _add_ends_to_descriptor(
+    pid: int,
+    one: Descriptor,
+    found: PartialLook,
+    ends: Mapping[str, Sequence[descriptors.DescriptorHolder]],
+) -> Descriptor:
+    if one.kind in ("pipe", "fifo"):
+        others = descriptors.find_pipe_peers(pid, one.fd, ends.get(one.path, ()))
+        return replace(one, other_ends=others)
+    if one.socket is None:
+        return one
+    links = _links_of_other_end(one, found.sockets)
+    pids = tuple(dict.fromkeys(end.pid for link in links for end in ends.get(link, ())))
+    names = tuple(about.comm if (about := read_stat(other)) else "" for other in pids)
+    return replace(one, socket=replace(one.socket, peer_pids=pids, peer_names=names))
+
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _MOST_AT_ONCE = 2 * (os.cpu_count() or 1)
@@ -33,7 +261,7 @@ class Target:
     python: bool | None = None
 
 
-async def look(
+async def take_looks(
     targets: Sequence[Target],
     *,
     native: bool = False,
@@ -43,61 +271,63 @@ async def look(
     """Return one Look for each target, in their order, within `limit` + 0.5 seconds.
 
     A target that is gone has the state "" and no threads. `native` pauses the ranks and the other
-    Python processes for 20 to 400 ms: see `kernel.cut_by_a_pause`; `resume` as in `stacks.look`.
-    Locals come with every look but that one: they cost a millisecond, and it would pause for longer
-    (`carrying.carried_over` takes them from the look before).
+    Python processes for 20 to 400 ms: see `kernel.reason_not_to_pause`; `resume` as in
+    `stacks.read_stacks`. Locals come with every look but that one: they cost a millisecond, and it
+    would pause for longer (`successive_looks.complete_look` takes them from the look before).
     """
     end = time.monotonic() + limit
-    machine = await _machine(min(limit, 1.0))
+    machine = await _read_shared_tables(min(limit, 1.0))
     slots = asyncio.Semaphore(_MOST_AT_ONCE)
     found = await asyncio.gather(
-        *(_one(target, machine, native, end, slots, resume) for target in targets)
+        *(_look_at_process(target, machine, native, end, slots, resume) for target in targets)
     )
     await name_other_ends([target.pid for target in targets], found, end)
-    return [_look(target, one) for target, one in zip(targets, found, strict=True)]
+    return [_build_look(target, one) for target, one in zip(targets, found, strict=True)]
 
 
-async def _machine(limit: float) -> Machine:
+async def _read_shared_tables(limit: float) -> SharedTables:
     missing: list[str] = []
     left: list[Socket] = []
 
-    def read() -> Machine:
-        table = sockets.table(missing, left)
-        return Machine(table, tuple(locks.entries()), tuple(missing), tuple(left))
+    def read() -> SharedTables:
+        table = descriptors.read_sockets(missing, left)
+        return SharedTables(
+            table, tuple(lock_and_log_files.read_kernel_locks()), tuple(missing), tuple(left)
+        )
 
     try:
         return await aside(read, limit=limit, key="machine")
     except TimeoutError:
-        return Machine(missing=("The sockets and locks could not be listed in time.",))
+        return SharedTables(missing=("The sockets and locks could not be listed in time.",))
 
 
-async def _one(
+async def _look_at_process(
     target: Target,
-    machine: Machine,
+    machine: SharedTables,
     native: bool,
     end: float,
     slots: asyncio.Semaphore,
     resume: Callable[[int], object] | None,
-) -> Found:
-    found = Found(time.monotonic(), missing=list(machine.missing))
-    found.stat = stat(target.pid)
+) -> PartialLook:
+    found = PartialLook(time.monotonic(), missing=list(machine.missing))
+    found.stat = read_stat(target.pid)
     if found.stat is None:
-        return Found(found.at, missing=[f"{target.pid} is gone."])
-    kernel = _part(target, found, _see_kernel(target, found, machine, end))
-    python = _part(target, found, _see_python(target, found, native, end, slots, resume))
+        return PartialLook(found.at, missing=[f"{target.pid} is gone."])
+    kernel = _guard_part(target, found, _see_kernel(target, found, machine, end))
+    python = _guard_part(target, found, _see_python(target, found, native, end, slots, resume))
     if native:  # a process that py-spy pauses is in state t, and py-spy its tracer
         await kernel
         await python
     else:
         await asyncio.gather(kernel, python)
-    await _part(target, found, _see_files(target, found, end))
+    await _guard_part(target, found, _see_files(target, found, end))
     if started(target.pid) not in (found.stat.started, None):
         # Its number went to another process: what was read may be of either.
-        return Found(found.at, missing=[f"{target.pid} ended while it was looked at."])
+        return PartialLook(found.at, missing=[f"{target.pid} ended while it was looked at."])
     return found
 
 
-async def _part(target: Target, found: Found, part: Awaitable[None]) -> None:
+async def _guard_part(target: Target, found: PartialLook, part: Awaitable[None]) -> None:
     """See to it that whatever goes wrong in a part of a look costs that part alone."""
     try:
         await part
@@ -105,7 +335,9 @@ async def _part(target: Target, found: Found, part: Awaitable[None]) -> None:
         found.missing.append(f"Not all of {target.pid} could be read ({error!r}).")
 
 
-async def _see_kernel(target: Target, found: Found, machine: Machine, end: float) -> None:
+async def _see_kernel(
+    target: Target, found: PartialLook, machine: SharedTables, end: float
+) -> None:
     """First what cannot block, then what can, each kept even if the next does not come."""
     pid = target.pid
     for read, key, seconds, lost in (
@@ -118,7 +350,7 @@ async def _see_kernel(target: Target, found: Found, machine: Machine, end: float
             found.missing.append(f"{lost} of {pid} in time (a process in the kernel blocks it).")
 
 
-async def _see_files(target: Target, found: Found, end: float) -> None:
+async def _see_files(target: Target, found: PartialLook, end: float) -> None:
     pid, about = target.pid, found.stat
     state = found.kernel[0].state if found.kernel else ""
     if about is None or state in ("", "Z", "X"):
@@ -140,7 +372,7 @@ async def _see_files(target: Target, found: Found, end: float) -> None:
 
 async def _see_python(
     target: Target,
-    found: Found,
+    found: PartialLook,
     native: bool,
     end: float,
     slots: asyncio.Semaphore,
@@ -155,25 +387,25 @@ async def _see_python(
         if left < 0.05:
             found.missing.append(f"No time was left for the Python stacks of {pid}.")
             return
-        seen = await stacks.look(
+        seen = await stacks.read_stacks(
             pid, native=native, with_locals=not native, limit=left, resume=resume
         )
         found.missing.append(seen.missing)
         if seen.threads:
-            found.threads, found.rung = as_seen(pid, seen.threads), "py-spy"
+            found.threads, found.rung = renumber_threads(pid, seen.threads), "py-spy"
             return
         left = end - time.monotonic()
         if not seen.hopeless and left > 0.2:
-            seen = await by_pystack(pid, left)
+            seen = await read_stacks_by_pystack(pid, left)
             found.missing.append(seen.missing)
             if seen.threads:
-                found.threads, found.rung = as_seen(pid, seen.threads), "pystack"
+                found.threads, found.rung = renumber_threads(pid, seen.threads), "pystack"
                 return
     if target.faulthandler_file is not None:
         await _see_faulthandler(target.faulthandler_file, pid, found)
 
 
-async def _see_faulthandler(path: str, pid: int, found: Found) -> None:
+async def _see_faulthandler(path: str, pid: int, found: PartialLook) -> None:
     try:
         threads, dump = await aside(read_faulthandler, path, pid, limit=_RISKY)
     except TimeoutError:
@@ -199,14 +431,16 @@ def runs_python(pid: int) -> bool:
     return name.startswith(("python", "pypy"))
 
 
-def _look(target: Target, found: Found) -> Look:
+def _build_look(target: Target, found: PartialLook) -> Look:
     about = found.stat
     if about is None:
         missing = tuple(found.missing)
         return Look(found.at, target.pid, 0, "", (), 0.0, "", "proc", missing=missing)
     uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
-    named = {d.socket.inode: d.socket for d in waited_for(found) if d.socket is not None}
-    inodes = dict.fromkeys(sockets.inode_of(link) for link in found.links.values())
+    named = {
+        d.socket.inode: d.socket for d in list_descriptors_in_calls(found) if d.socket is not None
+    }
+    inodes = dict.fromkeys(descriptors.parse_socket_inode(link) for link in found.links.values())
     open_sockets = [
         named.get(inode) or found.sockets[inode]
         for inode in inodes
@@ -226,12 +460,13 @@ def _look(target: Target, found: Found) -> Look:
         locks=found.locks,
         holds=found.holds,
         sockets=tuple(open_sockets),
-        closed_here=_closed_here(open_sockets, found.left),
+        closed_here=_find_closed_ends(open_sockets, found.left),
         sample=found.sample,
         signals_pending=found.status.signals_pending,
         waits=found.status.waits,
         traced_by=found.status.tracer,
-        dump=found.dump or stacks.text(target.pid, found.command or (about.comm,), found.threads),
+        dump=found.dump
+        or stacks.format_stacks(target.pid, found.command or (about.comm,), found.threads),
         missing=tuple(dict.fromkeys(sentence for sentence in found.missing if sentence)),
         memory=found.status.memory,
         swapped=found.status.swapped,
@@ -242,7 +477,7 @@ def _look(target: Target, found: Found) -> Look:
     )
 
 
-def _closed_here(open_sockets: Sequence[Socket], left: Sequence[Socket]) -> tuple[Socket, ...]:
+def _find_closed_ends(open_sockets: Sequence[Socket], left: Sequence[Socket]) -> tuple[Socket, ...]:
     """Return the ends of earlier connections to the same peers: who closes first has one left."""
     peers = {one.peer for one in open_sockets}
     return tuple(one for one in left if one.peer in peers)

@@ -1,32 +1,91 @@
-"""The machine, or what a container lets the job have of it: read once, when a clock ran out."""
+"""The machine, or what a container lets the job have of it, and its GPUs as NVML sees them: read
+once, when a clock ran out.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
+import sys
 from pathlib import Path
+from typing import Any
 
-from ..facts import MachineFacts
-from .aside import aside
-from .cgroups import limits
-from .gpus import gpus
+from ..base.cgroups import limits
+from ..base.deadline import aside, run
+from ..base.facts import Gpu, MachineFacts
+
+NVML_PROBE = Path(__file__).with_name("nvml_probe.py")
+_NO_ANSWER = "The NVIDIA driver gave no answer in time: it may itself be what hangs."
+_DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu")  # Linux, WSL, Jetson
 
 
-async def machine(limit: float = 1.0) -> MachineFacts:
+async def read_gpus(limit: float) -> tuple[tuple[Gpu, ...], str]:
+    """Return (the GPUs, "" or in a sentence why they are not known), within `limit` seconds."""
+    if not any(map(os.path.exists, _DRIVER_FILES)):
+        return (), "There is no NVIDIA driver here: nothing is known of GPUs."
+    # -P: next to the probe lies our own code, which is no place to import from.
+    command = [sys.executable, "-P", str(NVML_PROBE)]
+    try:
+        ran = await aside(run, command, limit, limit=limit + 0.3, key="nvml")
+    except OSError:
+        return (), "NVML could not be asked: nothing is known of GPUs."
+    except TimeoutError:  # it cannot even be ended
+        return (), _NO_ANSWER
+    return parse_gpus(ran.out) if ran.status is not None else ((), _NO_ANSWER)
+
+
+def parse_gpus(text: bytes | str) -> tuple[tuple[Gpu, ...], str]:
+    """Return the GPUs in what the probe printed, and what it says is missing."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        data = None
+    if isinstance(data, dict) and isinstance(data.get("missing"), str):
+        return (), data["missing"]
+    if not isinstance(data, list):
+        return (), "NVML gave no answer that can be read: nothing is known of GPUs."
+    return tuple(_parse_gpu(one) for one in data if isinstance(one, dict)), ""
+
+
+def _parse_gpu(data: dict[str, Any]) -> Gpu:
+    pids = data.get("pids")
+    return Gpu(
+        index=_whole_number(data.get("index")) or 0,
+        name=str(data.get("name") or ""),
+        busy=_scaled_number(data.get("busy"), 100),
+        power=_scaled_number(data.get("power"), 1000),
+        power_limit=_scaled_number(data.get("power_limit"), 1000),
+        memory_used=_whole_number(data.get("memory_used")),
+        memory_total=_whole_number(data.get("memory_total")),
+        pids=tuple(p for p in pids if type(p) is int) if isinstance(pids, list) else (),
+    )
+
+
+def _whole_number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _scaled_number(value: object, unit: int) -> float | None:
+    number = _whole_number(value)
+    return None if number is None else number / unit
+
+
+async def read_machine(limit: float = 1.0) -> MachineFacts:
     """Return what there is of cores, memory, interfaces, name servers and GPUs, within `limit`
     seconds and a little; what did not come in time is said in `missing`.
     """
-    (about, missing), (found, no_gpus) = await asyncio.gather(_host(limit), gpus(limit))
+    (about, missing), (found, no_gpus) = await asyncio.gather(_read_host(limit), read_gpus(limit))
     sentences = tuple(sentence for sentence in (*missing, no_gpus) if sentence)
     return MachineFacts(**about, gpus=found, missing=sentences)  # type: ignore[arg-type]  # by name
 
 
-async def _host(limit: float) -> tuple[dict[str, object], list[str]]:
+async def _read_host(limit: float) -> tuple[dict[str, object], list[str]]:
     found: dict[str, object] = {}
     missing: list[str] = []
     try:
-        await aside(_read, found, missing, limit=limit, key="host")
+        await aside(_fill_in_host, found, missing, limit=limit, key="host")
     except TimeoutError:
         missing.append("Not all of the machine could be read in time.")
     except Exception as error:
@@ -34,12 +93,12 @@ async def _host(limit: float) -> tuple[dict[str, object], list[str]]:
     return dict(found), list(missing)
 
 
-def _read(found: dict[str, object], missing: list[str]) -> None:
+def _fill_in_host(found: dict[str, object], missing: list[str]) -> None:
     """Fill in what there is, first what cannot block."""
-    allowed = limits(_text("/proc/self/cgroup"))
+    allowed = limits(_read_text("/proc/self/cgroup"))
     cores = len(os.sched_getaffinity(0))
     found["cores"] = cores if allowed.cores is None else max(1, min(cores, int(allowed.cores)))
-    sizes = parse_meminfo(_text("/proc/meminfo"))
+    sizes = parse_meminfo(_read_text("/proc/meminfo"))
     for name, key, limit in (
         ("memory_total", "MemTotal", allowed.memory),
         ("memory_available", "MemAvailable", allowed.memory_free),
@@ -58,7 +117,7 @@ def _read(found: dict[str, object], missing: list[str]) -> None:
         )
     except OSError:
         missing.append("There is no /dev/shm.")
-    found["nameservers"] = parse_resolv_conf(_text("/etc/resolv.conf"))
+    found["nameservers"] = parse_resolv_conf(_read_text("/etc/resolv.conf"))
 
 
 def parse_meminfo(text: str) -> dict[str, int]:
@@ -78,7 +137,7 @@ def parse_resolv_conf(text: str) -> tuple[str, ...]:
     return tuple(line[1] for line in words if len(line) > 1 and line[0] == "nameserver")
 
 
-def _text(path: str) -> str:
+def _read_text(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -2,7 +2,12 @@
 
 Progress is a new place in the code, or payload: bytes of what is waited for, or so many bytes that
 nobody polls with them. No progress is the same few places, a heartbeat, a store asked again, a
-program started over and over. CPU alone is none either: see `busy`.
+program started over and over. CPU alone is none either: see `is_busy`.
+
+Which bytes are progress: those of what is waited for, and those that nobody polls with.
+Measured: a TCPStore master that waits for ever reads 3,816 bytes a second, and that for each
+rank that asks it. It answers with as many: traffic that is asked for is as large in both
+directions.
 """
 
 from __future__ import annotations
@@ -11,29 +16,128 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ..facts import Descriptor, Kernel, Look, Sample
-from .syscalls import words
-from .traffic import speed, traffic
+from ..base.facts import Descriptor, Kernel, Look, Sample, Socket
+from ..base.library_functions import Role, has_role
+from ..base.words import format_rate
+from .kernel import split_words
+
+AwaitedDescriptors = tuple[tuple[str, Descriptor], ...]
+
+ONE_WAY = 8  # so many times more in one direction than in the other is no polling
+NET_BULK = 16 * 1024  # bytes a second, sent over a socket that is not waited for
+NET_RECEIVED = 2 * 1024  # received; helpers report to servers in bursts, but are told little
+MAIN_BULK = 64 * 1024  # of the main thread's own reading and writing
+FILE_BULK = 4 * 1024 * 1024  # of the whole process: helpers that read /proc reach 1 MiB/s
+DISK_BULK = 4 * 1024  # really from storage
+FAULTS = 2.0  # page faults a second that waited for storage
+
+_SENDS = split_words(
+    "write writev pwrite64 pwritev pwritev2 sendto sendmsg sendmmsg sendfile splice"
+)
+
+
+def find_progress_traffic(
+    before: Look, after: Look, waited: AwaitedDescriptors, waits: AwaitedDescriptors
+) -> tuple[str, ...]:
+    """Return the traffic between two looks that is progress, in words; () for none.
+
+    `waited` and `waits` are the descriptors that the step waited for at the two looks.
+    """
+    seconds = max(after.at - before.at, 1e-3)
+    found = [*_socket_traffic(before, after, (*waited, *waits), seconds)]
+    files = list(_file_traffic(waited, waits, seconds))
+    if before.sample is not None and after.sample is not None:
+        if before.sample.started != after.sample.started:
+            return ()
+        net = (_network_bytes(before, after, "received"), _network_bytes(before, after, "sent"))
+        files = files or list(_counter_traffic(before.sample, after.sample, (*waited, *waits), net))
+    return (*found, *files)
+
+
+def _socket_traffic(
+    before: Look, after: Look, awaited: AwaitedDescriptors, seconds: float
+) -> Iterator[str]:
+    old = {one.inode: one for one in before.sockets}
+    calls = {one.socket.inode: name for name, one in awaited if one.socket is not None}
+    for new in after.sockets:
+        known = old.get(new.inode)
+        received, sent = _grown_bytes(known, new)
+        # One that was opened meanwhile may be a question asked again: only bulk counts.
+        call = calls.get(new.inode) if known is not None else None
+        much = received >= (NET_RECEIVED if known is not None else NET_BULK) * seconds
+        if received > 0 and received >= ONE_WAY * sent and (call or much):
+            yield f"receives {format_rate(received, seconds)} from {new.peer or 'a socket'}"
+            continue
+        much = sent >= NET_BULK * seconds
+        if sent > 0 and sent >= ONE_WAY * received and (call in _SENDS or much):
+            yield f"sends {format_rate(sent, seconds)} to {new.peer or 'a socket'}"
+
+
+def _grown_bytes(old: Socket | None, new: Socket) -> tuple[int, int]:
+    received = (new.received or 0) - ((old.received or 0) if old else 0)
+    sent = (new.sent or 0) - ((old.sent or 0) if old else 0)
+    return max(0, received), max(0, sent)
+
+
+def _network_bytes(before: Look, after: Look, what: str) -> int:
+    old = {one.inode: getattr(one, what) or 0 for one in before.sockets}
+    return sum(max(0, (getattr(one, what) or 0) - old.get(one.inode, 0)) for one in after.sockets)
+
+
+def _file_traffic(
+    waited: AwaitedDescriptors, waits: AwaitedDescriptors, seconds: float
+) -> Iterator[str]:
+    """Yield the files that are waited for at both looks, and whose offset moved on."""
+    old = {(one.fd, one.path): one.position for _, one in waited}
+    for name, one in waits:
+        start = old.get((one.fd, one.path))
+        if start is not None and one.position is not None and one.position > start:
+            verb = "writes" if name in _SENDS else "reads"
+            yield f"{verb} {format_rate(one.position - start, seconds)} ({one.path})"
+
+
+def _counter_traffic(
+    before: Sample, after: Sample, awaited: AwaitedDescriptors, net: tuple[int, int]
+) -> Iterator[str]:
+    seconds = max(after.at - before.at, 1e-3)
+    pipes = [(name, one) for name, one in awaited if one.kind in ("pipe", "fifo", "tty")]
+    reads_pipe = next((one for name, one in pipes if name not in _SENDS), None)
+    writes_pipe = next((one for name, one in pipes if name in _SENDS), None)
+    main_read = after.main_read - before.main_read
+    main_written = after.main_written - before.main_written
+    read = max(0, after.read - before.read - net[0])
+    written = max(0, after.written - before.written - net[1])
+    disk = after.disk_read - before.disk_read
+    if reads_pipe is not None and main_read > 0:
+        yield f"reads {format_rate(main_read, seconds)} from {reads_pipe.path}"
+    elif disk >= DISK_BULK * seconds:
+        yield f"reads {format_rate(disk, seconds)}"
+    elif (after.faults - before.faults) >= FAULTS * seconds:
+        yield "reads files that are mapped into memory"
+    elif max(0, main_read - net[0]) >= MAIN_BULK * seconds:
+        yield f"reads {format_rate(main_read, seconds)}"
+    elif read >= FILE_BULK * seconds:
+        yield f"reads {format_rate(read, seconds)}"
+    if writes_pipe is not None and main_written > 0:
+        yield f"writes {format_rate(main_written, seconds)} to {writes_pipe.path}"
+    elif max(0, main_written - net[1]) >= MAIN_BULK * seconds:
+        yield f"writes {format_rate(main_written, seconds)}"
+    elif written >= FILE_BULK * seconds:
+        yield f"writes {format_rate(written, seconds)}"
+
 
 # (kind, frames as (file, name, line)). Kinds: "main" and "thread" of Python, "kernel" for the main
 # thread where Python's is not seen, "file": what its system call is about, "process" for a child:
 # its command line.
-Code = tuple[str, str, int]
-Place = tuple[str, tuple[Code, ...]]
-
-# Functions that ask for a lock again and again: the end of a file's path, and the name.
-_ASKS_AGAIN = (
-    ("/filelock/_api.py", "acquire"),  # filelock: what the Hugging Face libraries and torch take
-    ("/filelock/_api.py", "_poll_until_acquired"),
-    ("/torch/utils/file_baton.py", "wait"),  # an extension that another process builds
-)
+CodeLine = tuple[str, str, int]
+CodePlace = tuple[str, tuple[CodeLine, ...]]
 
 _NO_LINE = -1
 BUSY_SHARE = 0.5  # of one core
 
 # Calls in which the main thread may wait for other threads of its process. In another one (recv,
 # read, flock, wait4 ...) it waits for something else, and what its helpers do is no progress.
-_WAITS_FOR_THREADS = words(
+_WAITS_FOR_THREADS = split_words(
     "futex nanosleep clock_nanosleep epoll_wait epoll_pwait epoll_pwait2 select pselect6"
 )
 
@@ -43,9 +147,9 @@ class Movement:
     """What one process did between two looks."""
 
     seconds: float
-    new_places: frozenset[Place] = frozenset()
+    new_places: frozenset[CodePlace] = frozenset()
     share: float = 0.0  # CPU, of one core
-    traffic: tuple[str, ...] = ()  # "reads 41 MB/s", "receives 3 bytes/s from 127.0.0.1:8000"
+    traffic: tuple[str, ...] = ()  # "reads 41 MiB/s", "receives 3 bytes/s from 127.0.0.1:8000"
 
     @property
     def progress(self) -> bool:
@@ -59,34 +163,34 @@ class Movement:
         files = sorted(place[1][0][0] for place in self.new_places if place[0] == "file")
         code = [place for place in self.new_places if place[0] != "file"]
         if code:
-            parts.append("runs through new code" + _where(code))
+            parts.append("runs through new code" + _format_new_places(code))
         if files:
             parts.append(f"has got to {files[0]}")
         return ", ".join(parts)
 
 
-def places(looks: Iterable[Look]) -> frozenset[Place]:
+def collect_places(looks: Iterable[Look]) -> frozenset[CodePlace]:
     """Return every place in these looks (of a rank, of its children: each look adds its own).
 
     Give what was returned for all earlier looks of a step as `seen` below: a loop of ten lines
     has seen them all after some looks, and is then at no new place.
     """
-    return frozenset(place for look in looks for place in _places(look, every=True))
+    return frozenset(place for look in looks for place in _places_in_look(look, every=True))
 
 
-def functions(looks: Iterable[Look]) -> frozenset[Place]:
+def collect_functions(looks: Iterable[Look]) -> frozenset[CodePlace]:
     """Return the places of these looks without their lines: given as `seen`, no line of the same
     functions is new. For a loop that was called a spin, of which some looks see some lines.
     """
-    return frozenset(map(_without_lines, places(looks)))
+    return frozenset(map(_without_lines, collect_places(looks)))
 
 
-def _without_lines(place: Place) -> Place:
+def _without_lines(place: CodePlace) -> CodePlace:
     kind, code = place
     return kind, tuple((file, name, _NO_LINE) for file, name, _ in code)
 
 
-def _places(look: Look, every: bool = False) -> Iterator[Place]:
+def _places_in_look(look: Look, every: bool = False) -> Iterator[CodePlace]:
     # Native frames are left out: only some looks have them. So are the classes of functions, which
     # only py-spy names, and locals: in the same place they may change for ever.
     for thread in look.threads:
@@ -109,22 +213,20 @@ def _places(look: Look, every: bool = False) -> Iterator[Place]:
         yield _process_place(look)
 
 
-def _without_tries(frames: tuple[Code, ...]) -> tuple[Code, ...]:
+def _without_tries(frames: tuple[CodeLine, ...]) -> tuple[CodeLine, ...]:
     """Return a stack, innermost first, without what a library does in each of its endless tries to
     get a lock: that gets nowhere, in however many functions a look finds it.
     """
-    asks = [at for at, (file, name, _) in enumerate(frames) if _asks_again(file, name)]
+    asks = [
+        at for at, (file, name, _) in enumerate(frames) if has_role(file, name, Role.POLLS_LOCK)
+    ]
     if not asks:
         return frames
     file, name, _ = frames[asks[-1]]
     return ((file, name, 0), *frames[asks[-1] + 1 :])
 
 
-def _asks_again(file: str, name: str) -> bool:
-    return any(name == asks and file.endswith(end) for end, asks in _ASKS_AGAIN)
-
-
-def _kernel_place(look: Look) -> Iterator[Place]:
+def _kernel_place(look: Look) -> Iterator[CodePlace]:
     if not look.kernel or look.kernel[0].state in "TtZX":
         return
     call = look.kernel[0].syscall
@@ -144,7 +246,7 @@ def _files_of(look: Look) -> Iterator[str]:
     yield from (path for path in files if path and not path.startswith(("/proc/", "/sys/")))
 
 
-def _process_place(look: Look) -> Place:
+def _process_place(look: Look) -> CodePlace:
     return "process", tuple((part, "", 0) for part in look.command or (look.name,))
 
 
@@ -158,27 +260,29 @@ def _helpers_count(look: Look) -> bool:
     return call.name in _WAITS_FOR_THREADS
 
 
-def movement(before: Look, after: Look, seen: Collection[Place] = ()) -> Movement:
-    """Return what a process did between two looks; `seen` as in `places`."""
+def compare_looks(before: Look, after: Look, seen: Collection[CodePlace] = ()) -> Movement:
+    """Return what a process did between two looks; `seen` as in `collect_places`."""
     seconds = max(after.at - before.at, 1e-3)
-    known = places([before]) | frozenset(seen)
+    known = collect_places([before]) | frozenset(seen)
     # A look in which py-spy failed has a kernel place that the others do not have.
     python_counts = bool(before.threads) or bool(seen)
     counts = {"kernel": "py-spy" not in (before.rung, after.rung), "file": bool(before.kernel)}
     new = frozenset(
         place
-        for place in _places(after)
+        for place in _places_in_look(after)
         if not {place, _without_lines(place)} & known and counts.get(place[0], python_counts)
     )
     return Movement(
         seconds,
         new,
-        _share(before.sample, after.sample),
-        traffic(before, after, awaited(before), awaited(after)),
+        _cpu_share(before.sample, after.sample),
+        find_progress_traffic(
+            before, after, find_awaited_descriptors(before), find_awaited_descriptors(after)
+        ),
     )
 
 
-def _share(before: Sample | None, after: Sample | None) -> float:
+def _cpu_share(before: Sample | None, after: Sample | None) -> float:
     if before is None or after is None or before.started != after.started:
         return 0.0
     # Time in the run queue counts: on a loaded machine what computes gets little of a core.
@@ -186,7 +290,7 @@ def _share(before: Sample | None, after: Sample | None) -> float:
     return max(0.0, used) / max(after.at - before.at, 1e-3)
 
 
-def awaited(look: Look) -> tuple[tuple[str, Descriptor], ...]:
+def find_awaited_descriptors(look: Look) -> tuple[tuple[str, Descriptor], ...]:
     """Return the descriptors that the step waits for, each with the name of the call it is in."""
     return tuple(
         (thread.syscall.name, one)
@@ -204,33 +308,33 @@ def _threads_of_the_step(look: Look) -> tuple[Kernel, ...]:
     return (look.kernel[0], *(one for one in look.kernel[1:] if one.tid in python))
 
 
-def moved(
+def describe_movement(
     looks: Sequence[Look],
     children: Sequence[Sequence[Look]] = (),
-    seen: Collection[Place] = (),
+    seen: Collection[CodePlace] = (),
 ) -> str:
     """Return in words what moved of a process and its children, "" if nothing did.
 
     Each sequence is of one process, oldest first. With one look nothing can be told.
     """
     known = frozenset(seen)
-    parts = [_last_text(looks, known)]
+    parts = [_describe_last_movement(looks, known)]
     for child in children:
         if not child:
             continue
         about = f"its child {child[0].name} ({child[0].pid})"
         if looks and _born_after(child[0], looks[0]) and _process_place(child[0]) not in known:
             parts.append(f"{about} was started")
-        elif text := _last_text(child, known):
+        elif text := _describe_last_movement(child, known):
             parts.append(f"{about} {text}")
     return "; ".join(part for part in parts if part)
 
 
-def _last_text(looks: Sequence[Look], seen: frozenset[Place]) -> str:
+def _describe_last_movement(looks: Sequence[Look], seen: frozenset[CodePlace]) -> str:
     text = ""
     for before, after in pairwise(looks):
-        seen |= places([before])
-        text = movement(before, after, seen).text or text
+        seen |= collect_places([before])
+        text = compare_looks(before, after, seen).text or text
     return text
 
 
@@ -239,18 +343,18 @@ def _born_after(child: Look, first: Look) -> bool:
     return child.state not in ("", "Z", "X") and child.at - child.age > first.at + 0.02
 
 
-def computing(looks: Sequence[Look], children: Sequence[Sequence[Look]] = ()) -> str:
+def describe_computing(looks: Sequence[Look], children: Sequence[Sequence[Look]] = ()) -> str:
     """Return who burns CPU, in words ("computes (97 % of a core)"), "" if nobody does."""
     parts = []
     for index, one in enumerate([looks, *children]):
-        share = _share(one[0].sample, one[-1].sample) if len(one) > 1 else 0.0
-        if share >= BUSY_SHARE or _runs(one):
+        share = _cpu_share(one[0].sample, one[-1].sample) if len(one) > 1 else 0.0
+        if share >= BUSY_SHARE or _is_mostly_running(one):
             subject = f"its child {one[0].name} ({one[0].pid}) " if index else ""
             parts.append(f"{subject}computes ({share:.0%} of a core)".replace("%", " %"))
     return "; ".join(parts)
 
 
-def _runs(looks: Sequence[Look]) -> bool:
+def _is_mostly_running(looks: Sequence[Look]) -> bool:
     """Whether a thread was on a core, or waiting for one, in most looks: on a loaded machine what
     computes gets a small share of a core.
     """
@@ -258,16 +362,18 @@ def _runs(looks: Sequence[Look]) -> bool:
     return len(looks) > 1 and running * 2 > len(looks)
 
 
-def busy(
+def is_busy(
     looks: Sequence[Look],
     children: Sequence[Sequence[Look]] = (),
-    seen: Collection[Place] = (),
+    seen: Collection[CodePlace] = (),
 ) -> bool:
     """Return True if CPU is burnt over all the looks, and nothing moved: honest work, or a spin."""
-    return bool(computing(looks, children)) and not moved(looks, children, seen)
+    return bool(describe_computing(looks, children)) and not describe_movement(
+        looks, children, seen
+    )
 
 
-def stirred(before: Sample, after: Sample) -> str:
+def compare_samples(before: Sample, after: Sample) -> str:
     """Return what two cheap readings show ("uses 12 % of a core"), "" if it may stand still.
 
     Only says when a look is due: what a look shows decides.
@@ -275,7 +381,7 @@ def stirred(before: Sample, after: Sample) -> str:
     seconds = max(after.at - before.at, 1e-3)
     if before.started != after.started:
         return "is another process"
-    share = _share(before, after)
+    share = _cpu_share(before, after)
     if share >= 0.05:
         return f"uses {share:.0%} of a core".replace("%", " %")
     for verb, old, new in (
@@ -285,11 +391,11 @@ def stirred(before: Sample, after: Sample) -> str:
         ("reads", before.disk_read, after.disk_read),
     ):
         if new - old >= 16384 * seconds:
-            return f"{verb} {speed(new - old, seconds)}"
+            return f"{verb} {format_rate(new - old, seconds)}"
     return ""
 
 
-def _where(new: Collection[Place]) -> str:
+def _format_new_places(new: Collection[CodePlace]) -> str:
     first = min(new, key=lambda place: (place[0] != "main", place))
     if first[0] == "kernel":
         return f" (in {first[1][0][0]})"

@@ -1,19 +1,26 @@
-"""Python stacks of another process, by py-spy."""
+"""Python stacks of another process: by py-spy; by pystack, if it is installed, where py-spy gave
+none; or from a file that faulthandler wrote in the rank.
+
+pystack and faulthandler name functions without the class that they belong to.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from ..facts import Frame, Thread
+from ..base.deadline import MOST_OUTPUT, Ran, aside, run
+from ..base.facts import Frame, Thread
+from ..base.proc import read_stat
+from ..base.words import format_bytes
 from . import frame_locals
-from .aside import Ran, aside, run
-from .programs import executable
-from .sample import stat
+from .programs import find_program
 
 _SHARE_WITH_LOCALS = 0.6  # of the time: the rest is for a look without, should they not come
 
@@ -27,7 +34,7 @@ class Stacks:
     hopeless: bool = False  # nothing else will read this process from outside either
 
 
-async def look(
+async def read_stacks(
     pid: int,
     *,
     native: bool = False,
@@ -40,29 +47,32 @@ async def look(
     Without `native` the process is not paused. With it, it is, for 20 to 400 ms; if py-spy has to
     be killed meanwhile and the process was not stopped before but is now, `resume(pid)` is called
     (it is to send SIGCONT) or the sentence in `missing` asks for it. `with_locals` (not with
-    `native`) adds those of `frame_locals.TABLE`; where that does not work, the stacks come without.
+    `native`) adds those that `base/library_functions.py` names; where that does not work, the
+    stacks come without.
     """
     if native or not with_locals:
-        return await _look(pid, "--native" if native else "--nonblocking", limit, resume)
+        return await _run_py_spy(pid, "--native" if native else "--nonblocking", limit, resume)
     begun = time.monotonic()
-    seen = await _look(pid, "--nonblocking", limit * _SHARE_WITH_LOCALS, resume, locals_too=True)
+    seen = await _run_py_spy(
+        pid, "--nonblocking", limit * _SHARE_WITH_LOCALS, resume, locals_too=True
+    )
     left = limit - (time.monotonic() - begun)
     if seen.threads or seen.hopeless or left < 0.1:
         return seen
-    plain = await _look(pid, "--nonblocking", left, resume)
+    plain = await _run_py_spy(pid, "--nonblocking", left, resume)
     if plain.threads:
         return replace(plain, missing=f"{seen.missing} Without locals it did.")
     return plain
 
 
-async def _look(
+async def _run_py_spy(
     pid: int,
     how: str,
     limit: float,
     resume: Callable[[int], object] | None,
     locals_too: bool = False,
 ) -> Stacks:
-    spy = executable()
+    spy = find_program()
     if spy is None:
         return Stacks(missing="py-spy is not installed: no Python stacks.")
     stopped_before = is_stopped(pid)
@@ -77,22 +87,26 @@ async def _look(
     except OSError as error:
         return Stacks(missing=f"py-spy could not be started ({error.strerror or error}).")
     if ran.status is None:
-        sentence = _cut_off(pid, ran.seconds, stopped_before, resume)
+        sentence = _handle_timeout(pid, ran.seconds, stopped_before, resume)
+        if ran.printed_too_much:
+            sentence = (
+                f"py-spy was ended: it printed more than {format_bytes(MOST_OUTPUT)} on {pid}."
+            )
         return Stacks(missing=sentence)
     if ran.status != 0:
-        hopeless, sentence = why_not(pid, ran)
+        hopeless, sentence = explain_py_spy_failure(pid, ran)
         return Stacks(missing=sentence, hopeless=hopeless)
-    threads = parse(ran.out, pid)
+    threads = parse_py_spy(ran.out, pid)
     return Stacks(threads, "" if threads else f"py-spy saw no Python threads in {pid}.")
 
 
 def is_stopped(pid: int) -> bool:
     """Return True for a process that is stopped by a signal or a debugger."""
-    found = stat(pid)
+    found = read_stat(pid)
     return found is not None and found.state in "Tt"
 
 
-def _cut_off(
+def _handle_timeout(
     pid: int, seconds: float, stopped_before: bool, resume: Callable[[int], object] | None
 ) -> str:
     sentence = f"py-spy gave no answer on {pid} within {seconds:.1f} s and was killed."
@@ -104,14 +118,14 @@ def _cut_off(
     return sentence
 
 
-async def can_look(pid: int, limit: float = 3.0) -> str:
+async def why_py_spy_cannot_look(pid: int, limit: float = 3.0) -> str:
     """Return "" if py-spy may read a process, else the reason as a sentence."""
-    return (await look(pid, limit=limit)).missing
+    return (await read_stacks(pid, limit=limit)).missing
 
 
-def why_not(pid: int, ran: Ran) -> tuple[bool, str]:
+def explain_py_spy_failure(pid: int, ran: Ran) -> tuple[bool, str]:
     """Return why py-spy failed: whether other programs would fail too, and a sentence."""
-    if stat(pid) is None:
+    if read_stat(pid) is None:
         return True, f"{pid} is gone."
     text = ran.err.lower()
     if "permission denied" in text or "operation not permitted" in text:
@@ -122,13 +136,13 @@ def why_not(pid: int, ran: Ran) -> tuple[bool, str]:
     return False, f"py-spy failed on {pid}: {first.removeprefix('Error: ').strip()}"
 
 
-def parse(text: bytes | str, pid: int) -> tuple[Thread, ...]:
+def parse_py_spy(text: bytes | str, pid: int) -> tuple[Thread, ...]:
     """Return the threads in what `py-spy dump --json` wrote, main thread first; () for garbage."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
         return ()
-    found = [_thread(one) for one in data if isinstance(one, dict)] if _is_list(data) else []
+    found = [_parse_thread(one) for one in data if isinstance(one, dict)] if _is_list(data) else []
     return tuple(sorted(found, key=lambda thread: thread.os_id != pid))
 
 
@@ -136,20 +150,20 @@ def _is_list(data: object) -> bool:
     return isinstance(data, list)
 
 
-def _thread(data: dict[str, Any]) -> Thread:
+def _parse_thread(data: dict[str, Any]) -> Thread:
     name, os_id, frames = (data.get(key) for key in ("thread_name", "os_thread_id", "frames"))
     return Thread(
         os_id=os_id if type(os_id) is int else None,
         name=name if isinstance(name, str) else None,
         active=data.get("active") is True,
         owns_gil=data.get("owns_gil") is True,
-        frames=tuple(_frame(one) for one in frames if isinstance(one, dict))
+        frames=tuple(_parse_frame(one) for one in frames if isinstance(one, dict))
         if isinstance(frames, list)
         else (),
     )
 
 
-def _frame(data: dict[str, Any]) -> Frame:
+def _parse_frame(data: dict[str, Any]) -> Frame:
     line = data.get("line")
     frame = Frame(
         name=str(data.get("name") or "?"),
@@ -158,18 +172,18 @@ def _frame(data: dict[str, Any]) -> Frame:
         # Only frames of C, C++ and Cython name the library that they are in.
         native=data.get("module") is not None,
     )
-    found = frame_locals.kept(frame, _locals(data.get("locals")))
+    found = frame_locals.keep_locals(frame, _parse_locals(data.get("locals")))
     return replace(frame, locals=found) if found else frame
 
 
-def _locals(data: object) -> list[tuple[str, str]]:
+def _parse_locals(data: object) -> list[tuple[str, str]]:
     if not isinstance(data, list):
         return []
     pairs = [(one.get("name"), one.get("repr")) for one in data if isinstance(one, dict)]
     return [(n, value) for n, value in pairs if isinstance(n, str) and isinstance(value, str)]
 
 
-def text(pid: int, command: Iterable[str], threads: Iterable[Thread]) -> str:
+def format_stacks(pid: int, command: Iterable[str], threads: Iterable[Thread]) -> str:
     """Return the stacks as `py-spy dump` prints them, ready to attach; "" without any.
 
     Two things are added: the locals that we keep, and that a thread which sleeps in C has the GIL
@@ -182,14 +196,117 @@ def text(pid: int, command: Iterable[str], threads: Iterable[Thread]) -> str:
         name = f': "{thread.name}"' if thread.name else ""
         lines.append(f"Thread {thread.os_id or '?'} ({state}{gil}){name}")
         for frame in thread.frames:
-            lines.append(f"    {frame_text(frame)}")
+            lines.append(f"    {format_stack_line(frame)}")
             lines += [f"        {name} = {value}" for name, value in frame.locals]
     if not lines:
         return ""
     return "\n".join([f"Process {pid}: {' '.join(command)}".rstrip(": "), "", *lines, ""])
 
 
-def frame_text(frame: Frame) -> str:
+def format_stack_line(frame: Frame) -> str:
     """Return "name (file.py:12)"; the file without its folders, as py-spy shortens it."""
     where = os.path.basename(frame.file)
     return f"{frame.name} ({where}:{frame.line})" if frame.line else f"{frame.name} ({where})"
+
+
+_PYSTACK_THREAD = re.compile(
+    r"Traceback for thread (?P<id>\d{1,18}) (?:\((?P<name>.*)\) )?\[(?P<status>.*)\] \(most recent"
+)
+# Source lines are indented by eight, so none of them can look like a frame.
+_PYSTACK_FRAME = re.compile(
+    r' {4}\((?P<kind>Python|C)\) File "(?P<file>.*)", line (?P<line>-?\d{1,9}), in (?P<name>.*)'
+)
+_DUMPED_FRAME = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<name>.*)')
+_DUMPED_THREAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-fA-F]+")
+
+
+async def read_stacks_by_pystack(pid: int, limit: float) -> Stacks:
+    """Return the stacks of a process as pystack sees them, without a pause, within `limit` seconds.
+
+    Without a sentence where it is not installed: nobody asked for it.
+    """
+    pystack = find_program("pystack")
+    if pystack is None:
+        return Stacks()
+    command = [pystack, "--no-color", "remote", "--no-block", str(pid)]
+    try:
+        ran = await aside(run, command, limit, limit=limit + 0.3, key=("pystack", pid))
+    except TimeoutError:
+        return Stacks(missing=f"pystack did not start, or did not end, on {pid}.")
+    except OSError as error:
+        return Stacks(missing=f"pystack could not be started ({error.strerror or error}).")
+    if ran.status is None:
+        return Stacks(missing=f"pystack gave no answer on {pid} within {ran.seconds:.1f} s.")
+    threads = parse_pystack(ran.out.decode(errors="replace"), pid) if ran.status == 0 else ()
+    if threads:
+        return Stacks(threads)
+    return Stacks(missing=explain_py_spy_failure(pid, ran)[1].replace("py-spy", "pystack"))
+
+
+def parse_pystack(printed: str, pid: int) -> tuple[Thread, ...]:
+    """Return the threads in what `pystack remote` printed, the main one first; () for garbage."""
+    found: list[Thread] = []
+    frames: list[Frame] = []
+    head: re.Match[str] | None = None
+
+    def close() -> None:
+        if head is not None and frames:
+            has_gil = "Has the GIL" in head["status"]
+            innermost_first = tuple(reversed(frames))
+            # What it gives as a name is the kernel's, which is not Python's.
+            found.append(Thread(int(head["id"]), None, has_gil, has_gil, innermost_first))
+
+    for line in printed.splitlines():
+        if match := _PYSTACK_THREAD.match(line):
+            close()
+            head, frames = match, []
+        elif match := _PYSTACK_FRAME.fullmatch(line):
+            at = max(0, int(match["line"]))
+            frames.append(Frame(match["name"], match["file"], at, match["kind"] == "C"))
+    close()
+    return tuple(sorted(found, key=lambda thread: thread.os_id != pid))
+
+
+def read_faulthandler(path: str, pid: int) -> tuple[tuple[Thread, ...], str]:
+    """Return (threads, the text) of the last dump in a file that faulthandler wrote.
+
+    ((), "") if it wrote none. May block with the file's disk: call it aside.
+    """
+    try:
+        with Path(path).open(errors="replace") as file:
+            dumped = file.read(1 << 20)
+    except OSError:
+        return (), ""
+    # A timer that repeats appends: only the last dump counts.
+    last = "Timeout (" + dumped.rpartition("Timeout (")[2] if "Timeout (" in dumped else dumped
+    return parse_faulthandler(last, pid), last if last.strip() else ""
+
+
+def parse_faulthandler(dumped: str, pid: int) -> tuple[Thread, ...]:
+    """Return the threads in a dump of faulthandler, the main one first.
+
+    It writes the main thread last (threads are listed newest first) and knows no ids of the
+    kernel: only the main thread gets one, the pid. Who has the GIL it does not tell: its "Current
+    thread" is the one that got the signal.
+    """
+    found: list[Thread] = []
+    frames: list[Frame] = []
+    inside = False
+
+    def close() -> None:
+        if inside:
+            found.append(Thread(None, None, False, False, tuple(frames)))
+
+    for line in dumped.splitlines():
+        if _DUMPED_THREAD.match(line):
+            close()
+            inside, frames = True, []
+        elif match := _DUMPED_FRAME.match(line):
+            number = match["line"]
+            at = int(number) if number.isdecimal() and len(number) < 10 else 0
+            frames.append(Frame(match["name"], match["file"], at))
+    close()
+    if not found:
+        return ()
+    main = found.pop()
+    return (replace(main, os_id=pid, name="MainThread"), *found)

@@ -1,14 +1,83 @@
-"""The two clocks of the watch: late (a deadline) and still (nothing moves). Pure."""
+"""The two clocks of the watch: late (a deadline) and still (nothing moves).
+
+A hang that a search is about is known: shown again, it need not be waited for as long as a new
+one.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from .members import Member, Members
+from .rank_state import NodeRanks, RankState
 
 if TYPE_CHECKING:
-    from .known_hang import KnownHang
+    from ..base.facts import HangPlace, Look
+
+
+STEADY = "steady"  # past it is who is watched no more, in a script of the user's own
+
+
+@dataclass(frozen=True)
+class KnownHang:
+    """Where it is, its stacks, and for how long (seconds) they must stand still to be it."""
+
+    place: HangPlace
+    still: float
+
+    def is_place_of(self, members: NodeRanks, member: RankState) -> bool:
+        """Return whether a member is in the step and phase in question. Who has done them all and
+        does not end is told to be in the last one.
+        """
+        if member.inside is not None:
+            inside = member.inside
+            return (inside.name, inside.phase) == (self.place.checkpoint, self.place.phase)
+        checkpoint = members.checkpoint_of(member) or members.table[-1]
+        return (checkpoint.name, member.phase) == (self.place.checkpoint, self.place.phase)
+
+    def is_shown_by(self, looks: Sequence[Look]) -> bool:
+        """Return whether looks at a rank show the known stack."""
+        from ..search.hang_place import shows_known_hang
+
+        return shows_known_hang(self.place, looks)
+
+
+def parse_known_hang(found: Mapping[str, Any]) -> KnownHang:
+    """Return what a file of --known-hang says."""
+    from ..base.facts import HangPlace
+
+    stacks = tuple(tuple((str(f), str(n)) for f, n in stack) for stack in found["stacks"])
+    place = HangPlace(found["checkpoint"], found.get("phase"), stacks=stacks)
+    return KnownHang(place, float(found["still"]))
+
+
+def are_ranks_past(members: NodeRanks, name: str) -> bool:
+    """Return whether every rank of this node is past the checkpoint or phase of that name. Past the
+    last checkpoint is only who has ended, and that needs no watching for.
+    """
+    if not members.by_rank or not members.are_here:
+        return False
+    if members.own is not None and name == STEADY:
+        return all(member.quiet for member in members)
+    if members.own is not None:
+        return all(members.own.is_past(member, name) for member in members)
+    if name == members.table[-1].name:
+        return False
+    return all(_is_rank_past(members, member, name) for member in members)
+
+
+def _is_rank_past(members: NodeRanks, member: RankState, name: str) -> bool:
+    for checkpoint in members.table:
+        if checkpoint.name == name:
+            return member.reached >= checkpoint.number
+        phases = [phase.name for phase in checkpoint.phases]
+        if name in phases:
+            beyond = phases[phases.index(name) + 1 :]
+            inside = member.step == checkpoint.number and member.phase in beyond
+            return inside or member.reached >= checkpoint.number
+    return False
+
 
 TRAINING_SILENCE = 60.0  # seconds without a word from a training, at the least, before a look
 LEAVING_LIMIT = 60.0  # seconds between the last checkpoint and the process's end
@@ -35,7 +104,7 @@ class Overdue:
     since: float
 
 
-def deadline(members: Members, member: Member, limits: Limits) -> float | None:
+def find_deadline(members: NodeRanks, member: RankState, limits: Limits) -> float | None:
     """Return the seconds that the member's step or phase may take; None if it is never late."""
     if member.finished:
         return LEAVING_LIMIT
@@ -52,7 +121,7 @@ def deadline(members: Members, member: Member, limits: Limits) -> float | None:
     return next((limits.timeouts[name] for name in names if name in limits.timeouts), default)
 
 
-def began(members: Members, member: Member) -> float:
+def find_clock_start(members: NodeRanks, member: RankState) -> float:
     """Return when the clock of the member's step or phase began.
 
     In lockstep that is when the last rank left the step before; else the rank's own entry; in a
@@ -65,13 +134,15 @@ def began(members: Members, member: Member) -> float:
     return max(member.entered, members.opened.get(member.reached, 0.0))
 
 
-def overdue(members: Members, member: Member, limits: Limits, now: float) -> Overdue | None:
+def find_overdue(
+    members: NodeRanks, member: RankState, limits: Limits, now: float
+) -> Overdue | None:
     """Return which clock of a member ran out, None if neither did."""
     if member.left or member.waits_for_us or member.quiet:
         return None
-    allowed = _allowed(members, member, limits)
-    if now > began(members, member) + allowed:
-        return Overdue(member.rank, "late", began(members, member) + allowed)
+    allowed = _allowed_time(members, member, limits)
+    if now > find_clock_start(members, member) + allowed:
+        return Overdue(member.rank, "late", find_clock_start(members, member) + allowed)
     # Whoever waits for one that has left may poll, and stir, for ever: a look tells.
     left_alone = members.own is not None and any(one.left for one in members)
     moved_at = member.moved_at if left_alone else max(member.moved_at, member.stirred_at)
@@ -83,43 +154,46 @@ def overdue(members: Members, member: Member, limits: Limits, now: float) -> Ove
     return None
 
 
-def busy_until(members: Members, member: Member, limits: Limits) -> float:
+def busy_until(members: NodeRanks, member: RankState, limits: Limits) -> float:
     """Return until when a member may burn CPU in the same places before that is a spin."""
-    return began(members, member) + _allowed(members, member, limits) * limits.slow_limit
+    return (
+        find_clock_start(members, member)
+        + _allowed_time(members, member, limits) * limits.slow_limit
+    )
 
 
-def asking_until(members: Members, member: Member, limits: Limits, answered: bool) -> float:
+def asking_until(members: NodeRanks, member: RankState, limits: Limits, answered: bool) -> float:
     """Return until when it counts as movement that a member asks a peer again and again.
 
     Whoever is answered may have much to ask; whoever only opens one connection after another is
     more likely to time out.
     """
-    lasts = _allowed(members, member, limits) * limits.slow_limit if answered else 0.0
+    lasts = _allowed_time(members, member, limits) * limits.slow_limit if answered else 0.0
     return member.asks_since + max(lasts, IN_DOUBT * limits.stall)
 
 
-def has_got_on(member: Member, since: float) -> bool:
+def has_progressed(member: RankState, since: float) -> bool:
     """Return whether a member began a step or phase, or did a step of it, since then."""
     return max(member.entered, member.phase_at, member.pulsed_at) > since
 
 
-def has_had_its_time(member: Member, limits: Limits, now: float) -> bool:
+def has_used_its_time(member: RankState, limits: Limits, now: float) -> bool:
     """Return whether a member has stood still for so long that doubts count no more."""
     return now > member.moved_at + IN_DOUBT * limits.stall
 
 
-def _allowed(members: Members, member: Member, limits: Limits) -> float:
+def _allowed_time(members: NodeRanks, member: RankState, limits: Limits) -> float:
     """Return the seconds until a look: a training is never late, but one that only burns CPU and
     does no step is looked at.
     """
-    allowed = deadline(members, member, limits)
+    allowed = find_deadline(members, member, limits)
     if allowed is not None:
         return allowed
     silence = TRAINING_SILENCE if members.own is None else IN_DOUBT * limits.stall
     return max(silence, 10 * member.longest_silence)
 
 
-def wants_look(member: Member, limits: Limits, now: float) -> bool:
+def wants_look(member: RankState, limits: Limits, now: float) -> bool:
     """Return whether a look now would date what moves: nothing stirs, and no clock has run out.
 
     What comes only now and then (a byte every ten seconds) shows in no short series of looks.
@@ -130,7 +204,7 @@ def wants_look(member: Member, limits: Limits, now: float) -> bool:
     return now > max(last, member.moved_at, member.stirred_at) + limits.stall / 4
 
 
-def wants_another_look(member: Member, closed_at: float, now: float) -> bool:
+def wants_another_look(member: RankState, closed_at: float, now: float) -> bool:
     """Return whether a look would tell if a member moves again that was called hung at `closed_at`:
     something of it stirs, and the last look was a while ago.
     """
@@ -140,7 +214,7 @@ def wants_another_look(member: Member, closed_at: float, now: float) -> bool:
     return now > last + AFTER_A_VERDICT
 
 
-def patience(allowed: float | None, limits: Limits, pause: float = 0.0) -> float:
+def required_stillness(allowed: float | None, limits: Limits, pause: float = 0.0) -> float:
     """Return how long nothing may have moved before a late rank is called hung, in seconds.
 
     Long deadlines are for steps that pause (a hub that answers every few seconds); short ones are
@@ -150,3 +224,13 @@ def patience(allowed: float | None, limits: Limits, pause: float = 0.0) -> float
     if allowed is None:
         return limits.stall
     return min(limits.stall, max(2.0, allowed / 3, 2 * pause))
+
+
+def restart_clocks(members: NodeRanks, now: float) -> None:
+    """Let all clocks begin at `now`: nobody could get on before, and what was seen says nothing."""
+    for member in members:
+        member.forget_looks()
+        member.entered = member.phase_at = member.pulsed_at = now
+        member.moved_at = member.stirred_at = now
+        if member.waits_for_us:
+            member.waits_since = now

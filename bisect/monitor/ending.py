@@ -14,28 +14,37 @@ import signal
 import time
 from collections.abc import Collection, Iterable
 
-from ..evidence.sample import family, marked, pids, started, stat
-from ..rank.place import JOB_VARIABLE
+from ..base.place import JOB_VARIABLE
+from ..base.proc import list_pids, read_stat
+from ..evidence.process import family, marked, open_life, started
 
 
 class Family:
-    """The processes of a job on this node: ranks, and what descended from them."""
+    """The processes of a job on this node: ranks, and what descended from them.
+
+    Each is known by its pid and the time at which it started: a pid is used again.
+    """
 
     def __init__(self, job: str, variable: str = JOB_VARIABLE) -> None:
         """`job` is the mark that all of them have in their environment, as `variable`."""
         self._job, self._variable = job, variable
         self._seen: dict[int, tuple[int, int]] = {}  # pid: (start in ticks, pid of its rank)
-        self.ranks: set[int] = set()
+        self._ranks: dict[int, int] = {}  # pid: start in ticks
+        self._there: dict[int, int] = {}  # pid of a rank: when it was seen last, in ticks
         self.spared: set[int] = set()  # marked as well, and not to be ended: monitors
 
-    def add_rank(self, pid: int) -> None:
-        """A rank: whatever descends from it belongs to the family."""
-        self.ranks.add(pid)
-        self._add(pid, pid)
+    def add_rank(self, pid: int, ticks: int | None = None) -> None:
+        """A rank: whatever descends from it belongs to the family. It is the process that has `pid`
+        now; with `ticks`, the one that began then, and nobody if that is gone.
+        """
+        now = started(pid)
+        if now is not None and ticks in (None, now):
+            self._ranks[pid] = now
+            self._add(pid, pid)
 
     def refresh(self) -> None:
         """Take in the descendants that exist now."""
-        for pid, rank in family(self.ranks).items():
+        for pid, rank in family(self._ranks_that_are_there()).items():
             self._add(pid, rank)
 
     def children(self, rank_pid: int) -> list[int]:
@@ -51,23 +60,39 @@ class Family:
         for pid in marked(self._variable, self._job):
             if pid not in self._seen and pid != os.getpid() and pid not in self.spared:
                 self._add(pid, 0)
-        for pid in set(pids()) - set(self._seen) - {os.getpid()}:
+        there = self._ranks_that_are_there()
+        for pid in set(list_pids()) - set(self._seen) - {os.getpid()}:
             with contextlib.suppress(OSError):
-                if os.getsid(pid) in self.ranks:
+                leader = os.getsid(pid)
+                if leader in there or (leader in self._ranks and self._is_older(pid, leader)):
                     self._add(pid, 0)
+
+    def _ranks_that_are_there(self) -> set[int]:
+        """Return the ranks that have their pids still, as zombies or not."""
+        found = {pid for pid, ticks in self._ranks.items() if started(pid) == ticks}
+        now = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+        self._there.update(dict.fromkeys(found, now))
+        return found
+
+    def _is_older(self, pid: int, leader: int) -> bool:
+        """Return whether a process began while the rank `leader` was there: it may have its session
+        from that one; from a later process of the same pid if it began later.
+        """
+        began = started(pid)
+        return began is not None and self._ranks[leader] <= began <= self._there.get(leader, 0)
 
     def end(self, numbers: Iterable[signal.Signals] = (signal.SIGKILL,)) -> None:
         """Signal the whole family, all at once."""
         for pid in self.living():
             for number in numbers:
-                send(pid, self._seen[pid][0], number)
+                signal_process(pid, self._seen[pid][0], number)
 
     def end_ranks(self, ranks: Collection[int]) -> None:
         """SIGKILL these ranks, by pid, and what descended from them."""
         for pid in self.living():
             ticks, rank = self._seen[pid]
             if rank in ranks:
-                send(pid, ticks, signal.SIGKILL)
+                signal_process(pid, ticks, signal.SIGKILL)
 
     def end_for_good(self, limit: float = 2.0) -> list[int]:
         """SIGKILL the family until none is left; return those that outlive `limit` seconds (a
@@ -89,28 +114,36 @@ class Family:
             self._seen[pid] = (ticks, rank)
 
 
-def send(pid: int, ticks: int, number: signal.Signals) -> bool:
-    """Send a signal to the process that had `pid` at `ticks`, and to no later one of that pid."""
+def signal_process(pid: int, ticks: int, number: signal.Signals) -> bool:
+    """Send a signal to the process that had `pid` at `ticks`, and to no later one of that pid.
+
+    By its pidfd, which stands for that process alone. Where the kernel gives none or does not take
+    it (seccomp profiles, Linux before 5.3), by its pid right after its start time was checked: a
+    pid is used again only after all others were, so not in between.
+    """
+    life = open_life(pid, ticks)
     try:
-        descriptor = os.pidfd_open(pid)
-    except OSError:
-        return False
-    try:
+        if life.has_ended():
+            return False
+        if life.descriptor is not None:
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(life.descriptor, number)
+                return True
         if started(pid) != ticks:
             return False
-        signal.pidfd_send_signal(descriptor, number)
+        os.kill(pid, number)
         return True
     except OSError:
         return False
     finally:
-        os.close(descriptor)
+        life.close()
 
 
-def resume(pid: int) -> None:
+def resume_process(pid: int) -> None:
     """Let a process go on that a look had stopped and could not let go on itself."""
     ticks = started(pid)
     if ticks is not None:
-        send(pid, ticks, signal.SIGCONT)
+        signal_process(pid, ticks, signal.SIGCONT)
 
 
 def has_ended(descriptor: int) -> bool:
@@ -120,11 +153,11 @@ def has_ended(descriptor: int) -> bool:
     return bool(poll.poll(0))
 
 
-def monitors(variable: str, mark: str) -> set[int]:
+def find_monitors(variable: str, mark: str) -> set[int]:
     """Return the pids of the monitors of a job, which may not have said a word yet."""
     found = set()
     for pid in marked(variable, mark):
-        now = stat(pid)
+        now = read_stat(pid)
         if now is None or now.state == "D":  # to read its command line might take for ever
             continue
         with contextlib.suppress(OSError):
@@ -135,18 +168,15 @@ def monitors(variable: str, mark: str) -> set[int]:
     return found
 
 
-def lives(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     """Return whether a process is there and has not ended."""
+    life = open_life(pid)
     try:
-        descriptor = os.pidfd_open(pid)
-    except OSError:
-        return False
-    try:
-        return not has_ended(descriptor)
+        return not life.has_ended()
     finally:
-        os.close(descriptor)
+        life.close()
 
 
 def _is_running(pid: int, ticks: int) -> bool:
-    found = stat(pid)
+    found = read_stat(pid)
     return found is not None and found.started == ticks and found.state not in "ZX"

@@ -1,4 +1,8 @@
-"""Clocks ran out: look until it is clear who hangs, who moves and who only waits; then decide."""
+"""Clocks ran out: look until it is clear who hangs, who moves and who only waits; then decide.
+
+Servers above the ranks are known here: an API process waits for requests, and its workers for
+it.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +11,60 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..diagnosis.waits import wait_of
-from ..evidence.machine import machine
-from ..facts import Ended
+from ..base.facts import Ended
+from ..base.launcher_env import Ancestor
+from ..base.proc import read_stat
+from ..base.words import format_ranks
+from ..diagnosis.proof_of_hang import describe_listening, describe_waiting_for_work
+from ..diagnosis.rank_waits import find_wait
+from ..evidence.look import Target, runs_python, take_looks
+from ..evidence.machine import read_machine
+from ..evidence.process import words_of
 from ..report.terminal import slow_line
 from . import clocks
-from .closing import close
-from .departures import how_it_ended
+from .finalize import close_job
 from .inspection import PAUSE, SPAN, Inspection, may_pause
-from .judging import Settled, waits_for_another
-from .members import Member
+from .rank_classifier import RankClasses, waits_for_another
+from .rank_exits import find_job_end
+from .rank_state import RankState
 
 if TYPE_CHECKING:
     from .job import Job
     from .server import Server
+
+
+_DEEPEST = 8  # processes above a rank that are looked at
+
+
+async def find_server_above(job: Job) -> str:
+    """Return in words which process above the ranks waits for requests, "" if none does.
+
+    Launchers listen as well: for what they started, and not for work.
+    """
+    store_ports = {m.environment.get("MASTER_PORT", "") for m in job.members}
+    pids = _find_programs_above([m.pid for m in job.members], {*job.outer.pids(), 0, 1})
+    looks = await take_looks([Target(pid, "rank") for pid in pids])
+    return describe_listening(looks, next(iter(store_ports), "")) if len(store_ports) <= 1 else ""
+
+
+def _find_programs_above(ranks: list[int], ends: set[int]) -> list[int]:
+    """Return the Python programs above ranks, up to one of `ends`, that are no launchers."""
+    found: dict[int, None] = {}
+    for rank in ranks:
+        pid = rank
+        for _ in range(_DEEPEST):
+            about = read_stat(pid)
+            if about is None or about.ppid in ends:
+                break
+            pid = about.ppid
+            if pid not in ranks and runs_python(pid) and not _is_launcher(pid):
+                found[pid] = None
+    return list(found)
+
+
+def _is_launcher(pid: int) -> bool:
+    return Ancestor({}, tuple(words_of(pid))).launcher is not None
+
 
 SLOW_LINE_EVERY = 60.0
 
@@ -33,19 +77,20 @@ class Inquiry:
         self.job = job
         self.server = server
         self._interrupted = interrupted
+        self._said: set[str] = set()
 
     async def hold(self, due: Sequence[clocks.Overdue]) -> None:
         """Look until it is clear which of the ranks that are due hangs, if any."""
         job = self.job
-        steps = {d.rank: _step(job.members.by_rank[d.rank]) for d in due}
+        steps = {d.rank: _position_of(job.members.by_rank[d.rank]) for d in due}
         for one in due:
             self._announce(one)
         inspection, again = Inspection(job), False
         while True:
             await asyncio.gather(inspection.look(), self._look_at_machine(inspection))
-            if how_it_ended(job) or self._interrupted():
+            if find_job_end(job) or self._interrupted():
                 return
-            due = [d for d in due if _step(job.members.by_rank[d.rank]) == steps[d.rank]]
+            due = [d for d in due if _position_of(job.members.by_rank[d.rank]) == steps[d.rank]]
             ranks = {d.rank for d in due}
             if not due or self._is_clear(inspection, sorted(ranks)):
                 settled = inspection.settled()
@@ -59,15 +104,15 @@ class Inquiry:
 
     async def _look_at_machine(self, inspection: Inspection) -> None:
         if inspection.count == 0:
-            self.job.machine = await machine()
+            self.job.machine = await read_machine()
 
     def _announce(self, due: clocks.Overdue) -> None:
         """Say once a step that its clock ran out, and that we look."""
         job, member = self.job, self.job.members.by_rank[due.rank]
         job.note(member, {"t": "overdue", "clock": due.clock, "since": due.since})
-        if member.announced_late == _step(member) or due.clock == "known":
+        if member.announced_late == _position_of(member) or due.clock == "known":
             return
-        member.announced_late = _step(member)
+        member.announced_late = _position_of(member)
         where = member.phase or f"checkpoint {member.step}"
         if member.inside is not None:
             where = member.inside.words
@@ -85,7 +130,7 @@ class Inquiry:
             rank not in settled.hung or self._has_been_quiet(rank, settled) for rank in ranks
         )
 
-    def _has_been_quiet(self, rank: int, settled: Settled) -> bool:
+    def _has_been_quiet(self, rank: int, settled: RankClasses) -> bool:
         """Return whether all that a verdict on `rank` would rest on has been still long enough.
 
         Where nobody moves that is every rank: one that still has time may be the one that the
@@ -100,14 +145,14 @@ class Inquiry:
         ]
         return all(now - m.moved_at >= self._patience(m) for m in concerned)
 
-    def _patience(self, member: Member) -> float:
+    def _patience(self, member: RankState) -> float:
         """Return for how long nothing of a member may have moved before it is called hung."""
         members, limits = self.job.members, self.job.limits
         known = limits.known
         if known and known.is_place_of(members, member) and known.is_shown_by(member.looks):
             return known.still
-        allowed = clocks.deadline(members, member, limits)
-        return clocks.patience(allowed, limits, member.longest_pause)
+        allowed = clocks.find_deadline(members, member, limits)
+        return clocks.required_stillness(allowed, limits, member.longest_pause)
 
     async def _decide(self, inspection: Inspection, due: Sequence[clocks.Overdue]) -> None:
         """Call what hangs hung; let what moves, computes or waits go on."""
@@ -117,7 +162,7 @@ class Inquiry:
         first = due[0]
         for one in due:
             member = job.members.by_rank[one.rank]
-            allowed = clocks.deadline(job.members, member, job.limits)
+            allowed = clocks.find_deadline(job.members, member, job.limits)
             if one.rank in settled.hung:
                 if self._opens_barrier(inspection, member):
                     return
@@ -129,25 +174,50 @@ class Inquiry:
             if one.rank in settled.moving:
                 self._go_on(inspection, member, inspection.moved[one.rank])
             elif one.rank not in settled.busy:
-                member.look_again_at = now + clocks.patience(allowed, job.limits)
+                member.look_again_at = now + clocks.required_stillness(allowed, job.limits)
             elif now < clocks.busy_until(job.members, member, job.limits):
                 self._go_on(inspection, member, inspection.computing(member))
             else:
                 ended, first = "busy", one
         inspection.remember_places()
-        if ended:
+        if ended and not await self._is_waiting_for_work(inspection):
             await self._take_native_look(inspection, settled.hung | {first.rank})
-            await close(job, self.server, ended, inspection.facts(), due=first)
+            self.server.ask_who_ended()
+            if find_job_end(job) or self._interrupted():
+                return
+            member = job.members.by_rank[first.rank]
+            if moved := inspection.moved.get(first.rank, ""):  # the last look counts as well
+                self._go_on(inspection, member, moved)
+                inspection.remember_places()
+                return
+            await close_job(job, self.server, ended, inspection.facts(), due=first)
 
-    def _is_the_known_one(self, member: Member) -> bool:
+    async def _is_waiting_for_work(self, inspection: Inspection) -> bool:
+        """Return whether the ranks of a script of the user's own only wait for requests, and have
+        them looked at again later.
+        """
+        job = self.job
+        if not job.own or job.is_trial:
+            return False
+        what = describe_waiting_for_work(inspection.facts()) or await find_server_above(job)
+        if not what:
+            return False
+        for member in job.members:
+            member.look_again_at = time.monotonic() + job.limits.stall
+        if what not in self._said:
+            self._said.add(what)
+            job.say(f"It stands still and waits for work, as a server does: {what}")
+        return True
+
+    def _is_the_known_one(self, member: RankState) -> bool:
         known = self.job.limits.known
         return known is not None and known.is_shown_by(member.looks)
 
-    def _go_on(self, inspection: Inspection, member: Member, moved: str) -> None:
+    def _go_on(self, inspection: Inspection, member: RankState, moved: str) -> None:
         """Late, but not hung: say so once a minute, and look again later."""
         job, now = self.job, time.monotonic()
         member.moving = moved
-        allowed = clocks.deadline(job.members, member, job.limits) or job.limits.stall
+        allowed = clocks.find_deadline(job.members, member, job.limits) or job.limits.stall
         pause = min(job.limits.stall, max(2.0, allowed / 2))
         known = job.limits.known
         if known is not None and known.is_place_of(job.members, member):
@@ -158,17 +228,16 @@ class Inquiry:
             member.said_slow_at = now
             job.say(slow_line(job.table, inspection.facts(), member.rank, moved, now))
 
-    def _opens_barrier(self, inspection: Inspection, member: Member) -> bool:
+    def _opens_barrier(self, inspection: Inspection, member: RankState) -> bool:
         """Open our barrier if the rank in question waits for one that it holds."""
         job = self.job
         held = [m.rank for m in job.members if m.held_at is not None]
         facts = inspection.facts()
-        wait = wait_of(next(f for f in facts if f.rank == member.rank), facts)
+        wait = find_wait(next(f for f in facts if f.rank == member.rank), facts)
         if not held or wait is None or not waits_for_another(wait, member.rank):
             return False
-        ranks = ", ".join(map(str, held))
         what = wait.detail or wait.kind
-        why = f"rank {member.rank} ({what}) waited for rank {ranks} in our barrier"
+        why = f"rank {member.rank} ({what}) waited for {format_ranks(held)} in our barrier"
         job.say(f"Barrier opened: {why}; going on without barriers")
         self.server.stop_holding(why)
         return True
@@ -182,6 +251,6 @@ class Inquiry:
         await inspection.look(native=native)
 
 
-def _step(member: Member) -> tuple[int, int, str | None, int, int]:
+def _position_of(member: RankState) -> tuple[int, int, str | None, int, int]:
     """Return what changes when a member gets on."""
     return member.reached, member.step, member.phase, member.pulse, member.steps_told

@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..diagnosis.waits import waits_of
+from ..base.facts import Look, RankFacts
+from ..base.proc import read_stat
+from ..diagnosis.rank_waits import find_waits
 from ..evidence import movement
-from ..evidence.asking import Asking, asking
-from ..evidence.carrying import carried_over
-from ..evidence.kernel import cut_by_a_pause
-from ..evidence.look import Target, look
-from ..facts import Look, RankFacts
-from ..rank.recorder_answers import THREAD as RECORDER_THREAD
+from ..evidence.kernel import reason_not_to_pause
+from ..evidence.look import Target, take_looks
+from ..evidence.successive_looks import PeerRequest, complete_look, find_peer_request
+from ..rank.collective_records import RECORDER_THREAD
 from . import clocks
-from .ending import resume
-from .judging import Settled, facts_of, settle, waits_for_another
-from .members import Member
+from .ending import resume_process
+from .rank_classifier import RankClasses, classify_ranks, make_rank_facts, waits_for_another
+from .rank_state import RankState
 
 if TYPE_CHECKING:
     from .job import Job
@@ -34,20 +34,30 @@ def may_pause(looks: Sequence[Look]) -> bool:
     """Return whether a pausing look would leave what a process waits for as it is."""
     if not looks or looks[-1].state not in ("S", "R") or looks[-1].frozen:
         return False
-    return not cut_by_a_pause(looks[-1].kernel)
+    return not reason_not_to_pause(looks[-1].kernel)
 
 
-def know_spins(members: Sequence[Member]) -> None:
+def is_paused_by_a_look(one: Look) -> bool:
+    """Return whether what was seen is a process in the middle of another look, of ours or of a
+    person's: for a moment its tracer is py-spy. That is no debugger, and says nothing.
+    """
+    if one.state != "t" or not one.traced_by:
+        return False
+    tracer = read_stat(one.traced_by)
+    return tracer is None or tracer.comm.startswith("py-spy")
+
+
+def note_spins(members: Sequence[RankState]) -> None:
     """Make other lines of the functions in which a member burns CPU no news in later looks."""
     for member in members:
-        if movement.computing(member.looks):
-            member.places |= movement.functions(member.looks)
+        if movement.describe_computing(member.looks):
+            member.places |= movement.collect_functions(member.looks)
 
 
 class Inspection:
     """Looks at all ranks of this node and their descendants, and what they show together."""
 
-    def __init__(self, job: Job, members: Sequence[Member] | None = None) -> None:
+    def __init__(self, job: Job, members: Sequence[RankState] | None = None) -> None:
         """Look at `members`, all if None. Of earlier looks in the same step the last is kept:
         what comes only now and then shows in no short series.
         """
@@ -80,18 +90,20 @@ class Inspection:
         job = self.job
         job.family.refresh()
         members = [m for m in self.members if not m.left and m.left_at is None]
-        targets: list[tuple[Member, Target]] = []
+        targets: list[tuple[RankState, Target]] = []
         for member in members:
             targets.append((member, self._target(member)))
             targets += [(member, Target(p, "child")) for p in job.family.children(member.pid)]
         paused = [t for m, t in targets if m.rank in native and self._may_pause(m, t)]
         calm = [t for _, t in targets if t not in paused]
-        looks, natives = await asyncio.gather(
-            look(calm, limit=limit), look(paused, native=True, limit=limit, resume=resume)
-        )
+        async with job.looking:
+            looks, natives = await asyncio.gather(
+                take_looks(calm, limit=limit),
+                take_looks(paused, native=True, limit=limit, resume=resume_process),
+            )
         by_pid = {one.pid: one for one in [*looks, *natives]}
         for member, target in targets:
-            if target.pid in by_pid:
+            if target.pid in by_pid and not is_paused_by_a_look(by_pid[target.pid]):
                 self._keep(member, by_pid[target.pid])
         self.count += 1
         if judging:
@@ -102,26 +114,26 @@ class Inspection:
     def facts(self) -> list[RankFacts]:
         """Return every rank as a diagnosis takes it."""
         return [
-            facts_of(m, self.moved.get(m.rank, ""), self.busy.get(m.rank, False))
+            make_rank_facts(m, self.moved.get(m.rank, ""), self.busy.get(m.rank, False))
             for m in self.job.members
         ]
 
-    def settled(self) -> Settled:
+    def settled(self) -> RankClasses:
         """Return who moves, waits and hangs, as far as these looks tell."""
         facts, now = self.facts(), time.monotonic()
         limits = self.job.limits
-        had_time = {m.rank for m in self.job.members if clocks.has_had_its_time(m, limits, now)}
-        return settle(facts, waits_of(facts), had_time, clocks.IN_DOUBT * limits.stall)
+        had_time = {m.rank for m in self.job.members if clocks.has_used_its_time(m, limits, now)}
+        return classify_ranks(facts, find_waits(facts), had_time, clocks.IN_DOUBT * limits.stall)
 
-    def _target(self, member: Member) -> Target:
+    def _target(self, member: RankState) -> Target:
         stacks = str(self.job.stacks_file(member.rank)) if self.job.cannot_look else None
         return Target(member.pid, "rank", stacks)
 
-    def _may_pause(self, member: Member, target: Target) -> bool:
+    def _may_pause(self, member: RankState, target: Target) -> bool:
         """Return whether a process of a rank that may be paused may be so itself."""
         return target.pid == member.pid or may_pause(member.children.get(target.pid, ()))
 
-    def _keep(self, member: Member, one: Look) -> None:
+    def _keep(self, member: RankState, one: Look) -> None:
         # Our own sockets are no evidence: a rank's link to us is always silent when it hangs. Nor
         # is the thread that waits there for us to ask.
         ours = str(self.job.folder)
@@ -135,52 +147,52 @@ class Inspection:
         )
         looks = member.looks if one.pid == member.pid else member.children.setdefault(one.pid, [])
         if looks:
-            one = carried_over(looks[-1], one)
+            one = complete_look(looks[-1], one)
             looks[-1] = replace(looks[-1], logs=())  # the newest tails are enough
         looks.append(one)
         del looks[1:-KEPT]  # the first shows what moved since long ago
 
-    def _judge(self, member: Member) -> None:
+    def _judge(self, member: RankState) -> None:
         children, seen = list(member.children.values()), member.places | self._known_places(member)
-        self.moved[member.rank] = movement.moved(member.looks, children, seen)
-        self.busy[member.rank] = movement.busy(member.looks, children, seen)
+        self.moved[member.rank] = movement.describe_movement(member.looks, children, seen)
+        self.busy[member.rank] = movement.is_busy(member.looks, children, seen)
         # Each step that it tells of makes earlier looks void, and with them what moved.
-        if not self.moved[member.rank] and clocks.has_got_on(member, self.began):
+        if not self.moved[member.rank] and clocks.has_progressed(member, self.began):
             self.moved[member.rank] = GOES_ON
         if self.moved[member.rank]:
             self._moves(member, time.monotonic(), self.moved[member.rank])
             member.asks_since = 0.0
 
-    def _known_places(self, member: Member) -> frozenset[movement.Place]:
+    def _known_places(self, member: RankState) -> frozenset[movement.CodePlace]:
         """Return the places of looks that show the known hang: its own loops are no news in it."""
         known = self.job.limits.known
         if known is None or not known.is_place_of(self.job.members, member):
             return frozenset()
-        return movement.places(one for one in member.looks if known.is_shown_by([one]))
+        return movement.collect_places(one for one in member.looks if known.is_shown_by([one]))
 
-    def _moves(self, member: Member, at: float, what: str) -> None:
+    def _moves(self, member: RankState, at: float, what: str) -> None:
         if member.seen_moving_at:
             member.longest_pause = max(member.longest_pause, at - member.seen_moving_at)
         member.seen_moving_at = at
         member.moved_at = max(member.moved_at, at)
         member.moving = self.moved[member.rank] = what
 
-    def _count_answers(self, members: Sequence[Member]) -> None:
+    def _count_answers(self, members: Sequence[RankState]) -> None:
         """Count it as movement, for a while, that a rank asks somebody outside the job."""
         ours = {pid for m in self.job.members for pid in (m.pid, *m.children)}
         asks = {
             m.rank: found
             for m in members
             if not self.moved[m.rank]
-            and (found := asking(m.looks, list(m.children.values()), ours)) is not None
+            and (found := find_peer_request(m.looks, list(m.children.values()), ours)) is not None
         }
-        waits = waits_of(self.facts()) if asks else {}
+        waits = find_waits(self.facts()) if asks else {}
         for member in members:
             found = asks.get(member.rank)
             if found is not None and not waits_for_another(waits[member.rank], member.rank):
                 self._asks(member, found)
 
-    def _asks(self, member: Member, found: Asking) -> None:
+    def _asks(self, member: RankState, found: PeerRequest) -> None:
         member.asks_since = member.asks_since or found.at
         until = clocks.asking_until(
             self.job.members, member, self.job.limits, answered=found.answered
@@ -188,13 +200,13 @@ class Inspection:
         if found.at <= until:
             self._moves(member, found.at, found.text)
 
-    def computing(self, member: Member) -> str:
+    def computing(self, member: RankState) -> str:
         """Return who burns CPU in the same few places, in words."""
-        return movement.computing(member.looks, list(member.children.values()))
+        return movement.describe_computing(member.looks, list(member.children.values()))
 
     def remember_places(self) -> None:
         """Places seen in these looks are no news in later ones."""
         for member in self.job.members:
-            member.places |= movement.places(member.looks)
+            member.places |= movement.collect_places(member.looks)
             for looks in member.children.values():
-                member.places |= movement.places(looks)
+                member.places |= movement.collect_places(looks)

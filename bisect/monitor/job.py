@@ -1,34 +1,118 @@
-"""The job as one monitor holds it: settings, members, connections, files, and its voice."""
+"""The job as one monitor holds it: settings, ranks, connections, files, and what it prints; and the
+ranks' logs of their collectives, got hold of while ranks live, and asked for later.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..checkpoints import Checkpoint, Phase
-from ..pipelines import find as find_pipeline
+from ..base.checkpoints import Checkpoint, Phase
+from ..base.deadline import aside
+from ..base.files import stamp
+from ..base.pipeline import find_pipeline
+from ..base.version import VERSION
+from ..evidence.process import started
+from ..rank import own_folders
+from ..rank.collective_records import open_ring
 from ..rank.lines import write_within
-from ..stamp import stamp
-from ..version import VERSION
-from .clocks import Limits
+from .child_processes import LiveTable, Reports
+from .clocks import Limits, parse_known_hang
 from .ending import Family
-from .known_hang import known_hang
-from .live import Live
-from .members import Member, Members, Message
-from .outer_link import OUTER_VARIABLE, OuterLink
-from .rank_logs import RankLogs
-from .reports import Reports
-from .run_folder import RunFolder
+from .own_process import Failures
+from .rank_state import Message, NodeRanks, RankState
+from .run_folder import RunFolder, name_run
+from .supervisor_link import OUTER_VARIABLE, TRIAL_VARIABLE, SupervisorLinks
 
 if TYPE_CHECKING:
-    from ..facts import MachineFacts, SlowStep, Verdict
+    from ..base.facts import CollectiveLog, MachineFacts, SlowStep, Verdict
+    from ..evidence.process import Life
 
+
+LARGEST_ANSWER = 1 << 26  # bytes
+RecorderAnswer = tuple[Message, list[bytes]]  # what the rank says of its dumps, and the dumps
+
+
+@dataclass
+class _Recorder:
+    """A connection on which a rank answers."""
+
+    writer: asyncio.StreamWriter
+    answers: asyncio.Queue[RecorderAnswer] = field(default_factory=asyncio.Queue)
+
+
+class RankLogs:
+    """What the monitor holds of each rank's logs."""
+
+    def __init__(self) -> None:
+        self._rings: dict[int, int] = {}  # descriptors, by rank
+        self._recorders: dict[int, _Recorder] = {}
+
+    def open(self, rank: int, pid: int, fd: int) -> None:
+        """Get hold of a rank's ring: from here on it can be read, whatever becomes of the rank."""
+        with contextlib.suppress(OSError):
+            opened = open_ring(pid, fd)
+            before = self._rings.pop(rank, None)
+            if before is not None:
+                os.close(before)
+            self._rings[rank] = opened
+
+    async def serve(
+        self, hello: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Take a rank's answers until it closes the connection. Raises ValueError for garbage."""
+        recorder = self._recorders[int(hello["rank"])] = _Recorder(writer)
+        with contextlib.suppress(asyncio.IncompleteReadError):  # it was ended meanwhile
+            while line := await reader.readline():
+                about: Message = json.loads(line)
+                lengths = [int(length) for length in about["lengths"]]
+                if sum(lengths) > LARGEST_ANSWER or min(lengths, default=0) < 0:
+                    raise ValueError(f"an answer of {sum(lengths)} bytes")
+                dumps = [await reader.readexactly(length) for length in lengths]
+                recorder.answers.put_nowait((about, dumps))
+
+    async def ask(self, ranks: Iterable[int], limit: float) -> dict[int, RecorderAnswer]:
+        """Ask these ranks for torch's own log; return what came within `limit` seconds."""
+        asked = {rank: self._recorders[rank] for rank in ranks if rank in self._recorders}
+        answers = await asyncio.gather(*(_ask_recorder(one, limit) for one in asked.values()))
+        found = zip(asked, answers, strict=True)
+        return {rank: answer for rank, answer in found if answer is not None}
+
+    def read(self, rank: int) -> CollectiveLog | None:
+        """Return what a rank's ring holds, None if there is none."""
+        descriptor = self._rings.get(rank)
+        if descriptor is None:
+            return None
+        from ..evidence.ring_reader import read_ring
+
+        with contextlib.suppress(OSError):
+            return read_ring(descriptor)
+        return None
+
+
+async def _ask_recorder(recorder: _Recorder, limit: float) -> RecorderAnswer | None:
+    while not recorder.answers.empty():  # of a question before, answered too late
+        recorder.answers.get_nowait()
+    if recorder.writer.is_closing():
+        return None
+    recorder.writer.write(b"?")
+    try:
+        return await asyncio.wait_for(recorder.answers.get(), limit)
+    except TimeoutError:
+        return None
+
+
+MOST_JOBS = 10_000
 VOICE_LIMIT = 1.0  # seconds for a reader to take what we print
+FOLDER_LIMIT = 2.0  # seconds to make a folder for temporary files
 
 
 class Job:
@@ -42,28 +126,36 @@ class Job:
         self.table = (
             find_pipeline("startup").table
             if self.own
-            else tuple(_checkpoint(row) for row in settings["table"])
+            else tuple(_parse_checkpoint(row) for row in settings["table"])
         )
         self.limits = Limits(
             settings["timeout"],
             settings["stall"],
             settings["slow_limit"],
-            known=known_hang(settings["known_hang"]) if settings["known_hang"] else None,
+            known=parse_known_hang(settings["known_hang"]) if settings["known_hang"] else None,
         )
-        self.members = Members(self.table, self.own)
+        self.members = NodeRanks(self.table, self.own)
         self.family = Family(self.place["job"])
         self.folder = Path(settings["folder"])
-        self.files = RunFolder(self.folder / "run", self._run_path())
+        # The monitor may serve other jobs of the same `hangbisect run`, from the same folder.
+        self.is_one_of_several = self.folder.name != f"hangbisect-{self.place['job']}"
+        self._prefix = f"{self.place['job']}-" if self.is_one_of_several else ""
+        self.files = RunFolder(
+            self.folder / f"{self._prefix}run", *self._run_path(), run=self._run()
+        )
         self.temporary = Path(self._temporary_path())
         self.lockstep = settings["barriers"] == "lockstep"
         self.began = time.monotonic()
         self.writers: dict[int, asyncio.StreamWriter] = {}
         self.signal_writers: dict[int, asyncio.StreamWriter] = {}  # by rank
-        self.pidfds: dict[int, int] = {}  # by rank
+        self.lives: dict[int, Life] = {}  # by rank
         self.logs = RankLogs()
+        self.looking = asyncio.Lock()  # one look at a time: one of them may pause who is looked at
         self.notes: list[str] = []
         self._is_heard = True
-        self.outer = OuterLink(os.environ.get(OUTER_VARIABLE, ""))
+        several = "" if self.place["launcher"] else str(self.place["job"])
+        self.outer = SupervisorLinks(os.environ.get(OUTER_VARIABLE, ""), several)
+        self.failures = Failures(self)
         self.slow_steps: dict[tuple[int, str | None], SlowStep] = {}
         self.barrier_opened: str | None = None
         self.tried_to_look = False
@@ -74,7 +166,7 @@ class Job:
         self.was_ended = False  # by us
         self.closing = False  # a verdict is being made or was made
         self.changed = asyncio.Event()
-        self.live = Live(self)
+        self.live = LiveTable(self)
         self.reports = Reports()
 
     @property
@@ -93,6 +185,11 @@ class Job:
         return str(self.settings["on_hang"]) == "end"
 
     @property
+    def is_trial(self) -> bool:
+        """It is one of many starts of a search, each of which is ended where it hangs."""
+        return os.environ.get(TRIAL_VARIABLE) == "1"
+
+    @property
     def is_quiet(self) -> bool:
         """All ranks are past what is watched, or have ended."""
         members = list(self.members)
@@ -108,7 +205,8 @@ class Job:
 
     def say(self, text: str) -> None:
         """Print a line of the monitor's own on the starter's stderr."""
-        stamp = time.strftime("%H:%M:%S") + f".{int(time.time() % 1 * 1000):03d}"
+        now = time.time()
+        stamp = time.strftime("%H:%M:%S", time.localtime(now)) + f".{int(now % 1 * 1000):03d}"
         elapsed = time.monotonic() - self.started
         for line in text.splitlines():
             self._print(2, f"[{stamp}][+{elapsed:.3f}s][watch][PID:{os.getpid()}] {line}\n")
@@ -125,7 +223,7 @@ class Job:
         os.dup2(null, 2)
         os.close(null)
 
-    def note(self, member: Member | None, event: Message) -> None:
+    def note(self, member: RankState | None, event: Message) -> None:
         """Write an event down."""
         event = {"at": time.monotonic(), **event}
         if member is not None:
@@ -143,20 +241,59 @@ class Job:
 
     def stacks_file(self, rank: int) -> Path:
         """Return where a rank's own timer leaves its stacks."""
-        return self.folder / f"stacks-of-rank-{rank}.txt"
+        return self.folder / f"{self._prefix}stacks-of-rank-{rank}.txt"
 
-    def _run_path(self) -> Path:
+    def _run_path(self) -> tuple[Path, list[str]]:
+        """Return where the run folder is to be, and what is inside that for this monitor."""
+        chosen = self.folder / f"{self._prefix}run-path"
+        with contextlib.suppress(OSError):  # a monitor that takes over goes on in the same folder
+            return Path(chosen.read_text()), []
         start = Path(str(self.settings["folder_of_start"]))
-        if self.settings["run_dir"]:
-            path = start / str(self.settings["run_dir"])
-            if self.place["node"]:  # nodes may share the file system
-                path /= f"node-{self.place['node']}"
-            return path / f"attempt-{self.attempt}" if self.attempt else path
-        # A monitor that takes over goes on in the same folder.
-        chosen = self.folder / "run-path"
-        if not chosen.exists():
-            chosen.write_text(str(start / "runs" / self._new_name()))
-        return Path(chosen.read_text())
+        if not self.settings["run_dir"]:
+            return start / "runs" / self._new_name(), []
+        # Nodes may share the file system.
+        name = self.place["node_name"]
+        inside = [f"node-{name}"] if name else []
+        if (number := self._number_of_job()) > 1:
+            inside.append(f"job-{number}")
+        if self.attempt:
+            inside.append(f"attempt-{self.attempt}")
+        return start / str(self.settings["run_dir"]), inside
+
+    def _run(self) -> str:
+        """Return what all have in common on this node that write into one run folder."""
+        launcher = int(self.place["launcher_pid"])
+        mark = os.environ.get(OUTER_VARIABLE) or f"{launcher}-{started(launcher)}"
+        return name_run(mark)
+
+    def note_run_folder(self) -> None:
+        """Leave word for a monitor that takes over; say what became of the run folder."""
+        with contextlib.suppress(OSError):
+            (self.folder / f"{self._prefix}run-path").write_text(str(self.files.path))
+        for sentence in self.files.take_news():
+            self.say(sentence)
+
+    def _number_of_job(self) -> int:
+        """Return which of the jobs of its `hangbisect run` on this machine this is, from 1: the
+        first to ask for a number gets it, and has it in each of its attempts.
+        """
+        mark = os.environ.get(OUTER_VARIABLE)
+        who = f"launcher-{self.place['launcher_pid']}"
+        if not self.place["launcher"]:
+            who = str(self.place["job"])
+        node = f"{name}-" if (name := self.place["node_name"]) else ""  # each counts for itself
+        for number in range(1, MOST_JOBS if mark else 1):
+            taken = os.path.join(os.path.dirname(str(mark)), f"job-{node}{number}")
+            try:
+                os.symlink(who, taken)  # at once made and written
+                return number
+            except FileExistsError:
+                with contextlib.suppress(OSError):
+                    if os.readlink(taken) == who:
+                        return number
+            except OSError:
+                break
+        return 1
 
     def _new_name(self) -> str:
         return f"{stamp()}-{self.place['job'][:6]}"
@@ -165,22 +302,45 @@ class Job:
         base = str(self.settings["folder_for_temporary_files"])
         return os.path.join(base, f"hangbisect-{self.place['job']}.tmp")
 
-    def choose_another_run_folder(self) -> None:
-        """The run folder cannot be made: use one in the folder for temporary files."""
-        why = self.files.trouble
-        base = Path(self.settings["folder_for_temporary_files"]) / f"hangbisect-runs-{os.getuid()}"
-        self.files.move(base / self._new_name())
-        (self.folder / "run-path").write_text(str(self.files.path))
+    async def choose_another_run_folder(self) -> None:
+        """The run folder cannot be made: use one in a folder for temporary files."""
+        why, name = self.files.trouble, self._new_name()
+        before = str(self.settings["folder_for_temporary_files"])
+        try:
+            base = await aside(_find_folder_of_runs, before, limit=FOLDER_LIMIT)
+        except (OSError, TimeoutError, RuntimeError):
+            return  # they stay where they are on the node's own disk
+        self.files.move(Path(base) / name)
         self.say(f"The run folder cannot be used ({why}): using {self.files.path}")
 
-    def remove_folder(self) -> None:
-        """Remove our socket's folder; of what has no copy elsewhere, the files stay."""
-        if self.files.is_published:
-            shutil.rmtree(self.folder, ignore_errors=True)
-        elif self.folder.is_dir():
-            for entry in self.folder.iterdir():
-                if entry != self.files.stage:
-                    entry.unlink(missing_ok=True)
+    def move(self, folder: Path) -> None:
+        """Move our socket's folder, with all that is in it. Raises OSError if it cannot be."""
+        os.rename(self.folder, folder)
+        self.files.follow(self.folder, folder)
+        self.folder = folder
+
+    def remove_folder(self, whole: bool = True) -> None:
+        """Remove our socket's folder, or only our part of it; of what has no copy elsewhere, the
+        files stay.
+        """
+        self.files.close()
+        stage = self.files.stage
+        is_kept = not self.files.is_published and bool(self.members.by_rank)
+        with contextlib.suppress(OSError):
+            is_kept = is_kept and stage is not None and not own_folders.holds_nothing(str(stage))
+        if stage is not None and not is_kept:
+            shutil.rmtree(stage, ignore_errors=True)
+        first = self.folder / f"{self._prefix}run"
+        if first != stage:  # it could not be written any more: all of it went on elsewhere
+            shutil.rmtree(first, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            for entry in list(self.folder.iterdir()):
+                if entry != stage and entry.name.startswith(self._prefix):
+                    with contextlib.suppress(OSError):
+                        entry.unlink(missing_ok=True)
+            is_empty = own_folders.holds_nothing(str(self.folder))
+            if whole and (is_empty or not any(self.folder.glob("*run"))):
+                shutil.rmtree(self.folder, ignore_errors=True)
 
     def remove_temporary_files(self) -> None:
         """Remove what the job's processes left in its folder for temporary files."""
@@ -196,6 +356,18 @@ class Job:
         return versions
 
 
-def _checkpoint(row: Message) -> Checkpoint:
+def _find_folder_of_runs(before: str) -> str:
+    """Return a folder for runs, made for this user alone: in the folder for temporary files, else
+    where there is room. Raises OSError.
+    """
+    name = f"hangbisect-runs-{os.getuid()}"
+    for base in (before, "/tmp", *own_folders.bases()):
+        with contextlib.suppress(OSError):
+            own_folders.make(os.path.join(base, name))
+            return os.path.join(base, name)
+    return own_folders.make_new(f"{name}-")
+
+
+def _parse_checkpoint(row: Message) -> Checkpoint:
     phases = tuple(Phase(**phase) for phase in row["phases"])
     return Checkpoint(**{**row, "phases": phases})

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..evidence import flight_recorder, rivals
-from ..evidence.aside import aside
-from ..evidence.conditions import with_conditions
-from ..evidence.handlers import with_handlers
-from ..evidence.printed import Printer, printed
-from ..facts import CollectiveLog, Ended, RankFacts
-from .members import Message
-from .rank_logs import Answer, RankLogs
+from ..base.deadline import aside
+from ..base.facts import CollectiveLog, Ended, RankFacts
+from ..evidence import external_tools, flight_recorder
+from ..evidence.job_source import add_conditions, add_handlers
+from ..evidence.lock_and_log_files import PrintingRank, read_printed_lines
+from .job import RankLogs, RecorderAnswer
+from .rank_state import Message
 
 if TYPE_CHECKING:
     from .job import Job
@@ -28,14 +27,14 @@ FILES_LIMIT = 1.0  # the job's own source may lie on the disk that hangs
 _CANNOT_ANSWER = ("D", "T", "t", "Z", "X", "")  # states of a process
 
 
-async def with_logs(job: Job, ranks: Sequence[RankFacts], ended: Ended) -> list[RankFacts]:
+async def add_logs(job: Job, ranks: Sequence[RankFacts], ended: Ended) -> list[RankFacts]:
     """Return the ranks with their logs of collectives, and with what other tools left behind.
 
     Takes a second where a rank cannot answer. Never raises.
     """
     able = [r.rank for r in ranks if ended != "crash" and _can_answer(r)]
     limit = LAST_ANSWER_LIMIT if ended == "interrupted" else ANSWER_LIMIT
-    answers, notes = await asyncio.gather(job.logs.ask(able, limit), _ras(ranks, ended))
+    answers, notes = await asyncio.gather(job.logs.ask(able, limit), _ask_ras_service(ranks, ended))
     job.notes += [note for note in notes if note not in job.notes]
     found: dict[int, list[CollectiveLog]] = {r.rank: [] for r in ranks}
     with contextlib.suppress(TimeoutError):
@@ -43,10 +42,10 @@ async def with_logs(job: Job, ranks: Sequence[RankFacts], ended: Ended) -> list[
     read = [replace(r, collectives=tuple(found[r.rank])) for r in ranks]
     files = {m.rank: m.error_file for m in job.members if m.error_file}
     with contextlib.suppress(TimeoutError):
-        read = await aside(_with_what_they_printed, read, files, limit=FILES_LIMIT)
+        read = await aside(_add_printed_lines, read, files, limit=FILES_LIMIT)
     with contextlib.suppress(TimeoutError):
         since = time.time() - (time.monotonic() - job.started)
-        read = await aside(_from_files, read, files, since, limit=FILES_LIMIT)
+        read = await aside(_add_from_files, read, files, since, limit=FILES_LIMIT)
     return read
 
 
@@ -56,7 +55,7 @@ def _can_answer(facts: RankFacts) -> bool:
 
 def _read_all(
     logs: RankLogs,
-    answers: dict[int, Answer],
+    answers: dict[int, RecorderAnswer],
     found: dict[int, list[CollectiveLog]],
 ) -> None:
     """Read rings, then answers: what is read is in `found` even if this takes too long."""
@@ -65,12 +64,12 @@ def _read_all(
         if ring is not None:
             of_rank.append(ring)
     for rank, (about, dumps) in answers.items():
-        log = _recorded(about, dumps)
+        log = _parse_answer(about, dumps)
         if log is not None:
             found[rank].append(log)
 
 
-def _recorded(about: Message, dumps: Sequence[bytes]) -> CollectiveLog | None:
+def _parse_answer(about: Message, dumps: Sequence[bytes]) -> CollectiveLog | None:
     """Return the log in a rank's answer: of two recorders, gloo's and NCCL's, the one that has
     more to say.
     """
@@ -78,7 +77,7 @@ def _recorded(about: Message, dumps: Sequence[bytes]) -> CollectiveLog | None:
     logs = []
     for dump in dumps:
         with contextlib.suppress(ValueError):
-            log = flight_recorder.parse(flight_recorder.load(dump), "torch", offset)
+            log = flight_recorder.parse_dump(flight_recorder.load_dump(dump), "torch", offset)
             if log is not None:
                 logs.append(log)
     fullest = max(logs, key=lambda log: len(log.operations), default=None)
@@ -88,24 +87,24 @@ def _recorded(about: Message, dumps: Sequence[bytes]) -> CollectiveLog | None:
     return replace(fullest, sequence={**fullest.sequence, **numbers})
 
 
-def _from_files(
+def _add_from_files(
     ranks: Sequence[RankFacts], error_files: dict[int, str], since: float
 ) -> list[RankFacts]:
     """Add what stands in files: the job's source, and what other tools wrote. May block."""
     offset = time.monotonic() - time.time()
     read = []
     for facts in ranks:
-        logs = [with_conditions(log) for log in facts.collectives]
-        dump = rivals.dump_of(facts.rank, facts.environment, since, offset)
+        logs = [add_conditions(log) for log in facts.collectives]
+        dump = external_tools.read_recorder_dump(facts.rank, facts.environment, since, offset)
         if dump is not None:
             logs.append(dump)
         failure = None
         if facts.rank in error_files and not facts.error and facts.left:
-            failure = rivals.failure_in(error_files[facts.rank])
+            failure = external_tools.read_error_file(error_files[facts.rank])
         read.append(
             replace(
                 facts,
-                looks=tuple(map(with_handlers, facts.looks)),
+                looks=tuple(map(add_handlers, facts.looks)),
                 collectives=tuple(logs),
                 error=failure.error if failure else facts.error,
                 traceback=failure.traceback if failure else facts.traceback,
@@ -114,23 +113,26 @@ def _from_files(
     return read
 
 
-def _with_what_they_printed(
-    ranks: Sequence[RankFacts], error_files: dict[int, str]
-) -> list[RankFacts]:
+def _add_printed_lines(ranks: Sequence[RankFacts], error_files: dict[int, str]) -> list[RankFacts]:
     """Add the last lines of ranks' own output. May block."""
-    printers = [Printer(r.rank, r.pid if r.alive else None, error_files.get(r.rank)) for r in ranks]
-    found = printed(printers)
+    printers = [
+        PrintingRank(r.rank, r.pid if r.alive else None, error_files.get(r.rank)) for r in ranks
+    ]
+    found = read_printed_lines(printers)
     return [replace(r, output=(*r.output, *found.get(r.rank, ()))) for r in ranks]
 
 
-async def _ras(ranks: Sequence[RankFacts], ended: Ended) -> tuple[str, ...]:
+async def _ask_ras_service(ranks: Sequence[RankFacts], ended: Ended) -> tuple[str, ...]:
     living = [r for r in ranks if r.alive and r.pid is not None]
     if not living or ended in ("crash", "interrupted"):
         return ()
     pids = frozenset(r.pid for r in living if r.pid is not None)
     try:
         return await aside(
-            rivals.ras_notes, living[0].environment, pids, limit=rivals.RAS_LIMIT + 0.5
+            external_tools.ask_ras,
+            living[0].environment,
+            pids,
+            limit=external_tools.RAS_LIMIT + 0.5,
         )
     except TimeoutError:
         return ()

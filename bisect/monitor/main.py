@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import json
 import os
 import select
@@ -11,15 +13,23 @@ import socket
 import sys
 import time
 import traceback
-from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
+from ..rank import own_folders
 from .job import Job
-from .members import Message
-from .server import Server
+from .leftovers import note_owner
+from .own_process import call_in_thread, prepare_process
+from .rank_state import Message
+from .server import LINE_LIMIT, Server, find_peer_pid
+from .supervisor_link import OUTER_VARIABLE
 
 TEMPORARY_LIMIT = 2.0  # seconds to make the job's temporary folder
 FIRST_BARRIERS = 0.2  # seconds: ranks hurry through them, and imports would hold them up
+LOADING_TRIES = 20
+RESERVE = 4
 SETTINGS_LIMIT = 60.0  # seconds for the rank that started us to read its arguments
 
 
@@ -27,6 +37,7 @@ def main(argument: str) -> int:
     """Be the monitor; `argument` says as JSON where we listen, and the pipe with our settings.
     Returns 0.
     """
+    prepare_process()
     start: Message = json.loads(argument)
     # The rank's Python may find its packages where an isolated one does not look.
     sys.path += [path for path in start["path"] if path and path not in sys.path]
@@ -35,14 +46,16 @@ def main(argument: str) -> int:
         # Before our socket closes: whoever is connected to it may start another one then.
         shutil.rmtree(start["folder"], ignore_errors=True)
         return 0
-    asyncio.run(_watch({**start, **settings}))
+    asyncio.run(Monitor({**start, **settings}).run())
     return 0
 
 
 def _read_settings(pipe: int) -> Message | None:
     """Return what the rank that started us tells, None if it ends before it does."""
     data, end = b"", time.monotonic() + SETTINGS_LIMIT
-    while select.select([pipe], [], [], max(0.0, end - time.monotonic()))[0]:
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    while poll.poll(max(0.0, end - time.monotonic()) * 1000):
         more = os.read(pipe, 1 << 16)
         if not more:
             os.close(pipe)
@@ -55,38 +68,161 @@ def _read_settings(pipe: int) -> Message | None:
     return settings
 
 
-async def _watch(settings: Message) -> None:
-    job = Job(settings)
-    server = Server(job)
-    if settings.get("successor"):
-        _take_over(job, server)
-    listener = socket.socket(fileno=settings["listener"])
-    await _make_temporary_folder(job)
-    serving = await server.serve(listener)
-    try:
-        # Ranks wait for the first barrier by now: what they do not need comes after it.
-        await _make_run_folder(job)
-        server.welcome_all()
-        _introduce(job)
-        await asyncio.sleep(FIRST_BARRIERS)
-        watch = await asyncio.to_thread(import_module, ".watch", __package__)
-        await watch.Watch(job, server).run()
-    except Exception as error:  # the ranks go on without us, and somebody must be told why
-        where = traceback.format_exc()
-        job.note(None, {"t": "failed", "traceback": where})
-        job.say(f"The watch failed, the job goes on without it: {error!r}")
-        if os.environ.get("HANGBISECT_DEBUG"):
-            job.say(where)
-    finally:
-        serving.close()
-        await _leave(job)
+class Monitor:
+    """One process, and the jobs that it watches: mostly one; of a command that starts several
+    programs without a launcher, all of them. They share nothing but the process, its folder, and
+    that one look is taken at a time.
+    """
+
+    def __init__(self, settings: Message) -> None:
+        """`settings` are those of the first job, and where we listen."""
+        self._start = settings
+        self._servers: dict[str, Server] = {}  # by job
+        self._watching: set[asyncio.Task[None]] = set()
+        self._looking = asyncio.Lock()
+        self._serving: asyncio.Server | None = None
+        self._reserve: list[int] = []  # descriptors
+        self._is_deaf = False
+
+    async def run(self) -> None:
+        """Watch the jobs until all are over, and end this process."""
+        try:
+            first = self._take(self._start)
+            loop = asyncio.get_running_loop()
+            loop.set_exception_handler(functools.partial(_note, first.job))
+            with first.job.failures.of("make a folder for temporary files"):
+                await _make_temporary_folder(first.job)
+            if mark := os.environ.get(OUTER_VARIABLE):
+                note_owner(first.job.folder, first.job.temporary, mark)
+            # Ranks may take all there are before what watches them is loaded.
+            self._reserve += [os.dup(0) for _ in range(RESERVE)]
+            listener = socket.socket(fileno=self._start["listener"])
+            self._serving = await asyncio.start_unix_server(
+                self._connected, sock=listener, limit=LINE_LIMIT
+            )
+            self._watch(first)
+            while self._watching:
+                await asyncio.wait(self._watching, return_when=asyncio.FIRST_COMPLETED)
+                self._watching = {task for task in self._watching if not task.done()}
+        finally:
+            # A thread may hang in /proc, behind a process in the kernel: it must not keep us.
+            os._exit(0)
+
+    def _take(self, settings: Message) -> Server:
+        """Take on a job."""
+        job = Job({"folder": self._start["folder"], **settings})
+        job.looking = self._looking
+        server = self._servers[str(job.place["job"])] = Server(job)
+        if settings.get("successor") or (job.is_one_of_several and job.files.events()):
+            job.settings["successor"] = True
+            with job.failures.of("go on for the monitor before"):
+                _take_over(job, server)
+        return server
+
+    def _watch(self, server: Server) -> None:
+        self._watching.add(asyncio.get_running_loop().create_task(self._see_through(server)))
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first = next(iter(self._servers.values()))
+        try:
+            with first.job.failures.of("answer a rank"):
+                message = await first.next_message(reader) or {}
+                server = self._server_for(message, find_peer_pid(writer))
+                if server is not None:
+                    await server.answer(message, reader, writer)
+        finally:
+            writer.close()
+
+    def _server_for(self, message: Message, pid: int) -> Server | None:
+        """Return who serves the one that says `message` first on its connection; None for a job
+        that comes too late for us.
+        """
+        known = self._servers.get(str(message.get("job", "")))
+        if known is not None:
+            return known
+        if message.get("t") == "hello" and isinstance(message.get("settings"), dict):
+            if self._is_deaf:
+                return None
+            server = self._take(message["settings"])
+            self._watch(server)
+            return server
+        servers = list(self._servers.values())
+        speaks = (one for one in servers if any(m.pid == pid for m in one.job.members))
+        return next(speaks, servers[0])
+
+    async def _see_through(self, server: Server) -> None:
+        """Watch one job to its end, and leave nothing of it behind."""
+        job = server.job
+        try:
+            # Ranks wait for the first barrier by now: what they do not need comes after it.
+            with job.failures.of("make the run folder"):
+                await _make_run_folder(job)
+            server.welcome_all()
+            _introduce(job)
+            await asyncio.sleep(FIRST_BARRIERS)
+            while self._reserve:
+                os.close(self._reserve.pop())
+            watch = await _load_watch(server)
+            await watch.Watch(job, server).run()
+        except Exception as error:  # the ranks go on without us, and somebody must be told why
+            with contextlib.suppress(Exception):
+                server.stop_holding("the watch failed")
+            with contextlib.suppress(Exception):
+                where = traceback.format_exc()
+                job.note(None, {"t": "failed", "traceback": where})
+                job.say(f"The watch failed, the job goes on without it: {error!r}")
+                if os.environ.get("HANGBISECT_DEBUG"):
+                    job.say(where)
+        finally:
+            is_last = len(self._watching) <= 1
+            if is_last:
+                self._stop_listening(job)
+            await _leave(job, is_last)
+            if not is_last:
+                self._servers.pop(str(job.place["job"]), None)
+
+    def _stop_listening(self, job: Job) -> None:
+        """Take on no more jobs. A rank of another one that comes from now on makes a new monitor,
+        and a folder of the same name: ours is put aside for that before we are deaf.
+        """
+        self._is_deaf = True
+        if job.is_one_of_several:
+            with contextlib.suppress(OSError):
+                job.move(Path(f"{job.folder}.{os.getpid()}"))
+        if self._serving is not None:
+            self._serving.close()
+
+
+async def _load_watch(server: Server) -> ModuleType:
+    """Return what watches, once there are descriptors to read it: ranks that say hello take them.
+
+    Raises OSError if there are none for long.
+    """
+    for _ in range(LOADING_TRIES - 1):
+        try:
+            return await call_in_thread(import_module, ".watch", __package__)
+        except OSError as error:
+            server.job.failures.take("load what watches", error)
+            server.spare_descriptors()
+            await asyncio.sleep(1.0)
+    return await call_in_thread(import_module, ".watch", __package__)
+
+
+def _note(job: Job, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Something failed where nobody waits for it. asyncio would print it on the job's stderr."""
+    error = context.get("exception")
+    part = str(context.get("message", "go on")).partition("\n")[0]
+    if isinstance(error, ConnectionError):
+        return
+    job.failures.take(f"do all it had begun ({part})", error or RuntimeError(part))
 
 
 def _introduce(job: Job) -> None:
     """Tell the process around the launcher who watches, and what its ranks will speak of."""
     titles = {c.number: c.title for c in job.table}
     where = str(job.files.path)
-    job.outer.tell({"t": "watches", "pid": os.getpid(), "run_dir": where, "titles": titles})
+    known = {"pid": os.getpid(), "run_dir": where, "folder": str(job.folder), "titles": titles}
+    job.outer.tell({"t": "watches", **known})
     job.note(None, {"t": "table", "numbers": {c.name: c.number for c in job.table}})
 
 
@@ -110,28 +246,45 @@ def _take_over(job: Job, server: Server) -> None:
 async def _make_run_folder(job: Job) -> None:
     first = not job.settings.get("successor")
     if not await job.files.publish(first=first):
-        job.choose_another_run_folder()
+        await job.choose_another_run_folder()
         await job.files.publish(first=first)
+    job.note_run_folder()
 
 
 async def _make_temporary_folder(job: Job) -> None:
+    """Make the folder that ranks of ours have for temporary files; if somebody else was there
+    first, another one.
+    """
+
     def make() -> None:
-        with suppress(FileExistsError):
-            os.mkdir(job.temporary, 0o700)
+        try:
+            own_folders.make(str(job.temporary))
+        except OSError:
+            job.temporary = Path(own_folders.make_new("hangbisect-tmp-"))
 
-    with suppress(OSError, TimeoutError):
-        await asyncio.wait_for(asyncio.to_thread(make), TEMPORARY_LIMIT)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(call_in_thread(make), TEMPORARY_LIMIT)
 
 
-async def _leave(job: Job) -> None:
-    """Publish what came last, and leave nothing behind."""
-    await job.live.close()
-    job.hush()
-    if job.folder.is_dir():
-        job.note(None, {"t": "watch ends"})
-        await job.files.publish(last=True)
-        job.remove_folder()
-    job.remove_temporary_files()
-    await job.reports.finish()
-    # A thread may hang in /proc, behind a process in the kernel: it must not keep us.
-    os._exit(0)
+async def _leave(job: Job, is_last: bool) -> None:
+    """Publish what came last, and leave nothing behind, whatever fails meanwhile."""
+    with job.failures.of("close the table of ranks"):
+        await job.live.close()
+    with job.failures.of("leave"):
+        if job.folder.is_dir():
+            job.note(None, {"t": "watch ends"})
+            with job.failures.of("copy the run folder"):
+                await job.files.publish(last=True)
+            for sentence in job.files.losses() if job.members.by_rank else ():
+                job.say(sentence)
+    with contextlib.suppress(OSError):
+        if is_last:
+            job.hush()
+    with contextlib.suppress(Exception):
+        job.remove_folder(whole=is_last)
+    with contextlib.suppress(Exception):
+        job.remove_temporary_files()
+    with contextlib.suppress(Exception):
+        await job.reports.finish()
+    with contextlib.suppress(Exception):
+        job.outer.close()

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-import os
 import signal
 import socket
 import struct
 from typing import TYPE_CHECKING
 
-from ..report.words import ranges
-from .barriers import missing, opening, released
-from .departures import note_end, note_slow
-from .ending import has_ended
-from .members import Member, Message
+from ..base.words import format_bytes, format_ranges, format_ranks
+from ..evidence.process import Life, open_life
+from .rank_exits import note_end, note_slow
+from .rank_state import (
+    Message,
+    RankState,
+    find_missing_ranks,
+    find_opening_barriers,
+    find_released_ranks,
+)
 
 if TYPE_CHECKING:
     from .job import Job
 
 FIRST_LOOK = 0.2  # seconds after the first hello: ranks hurry through their first barriers then
 LOOK_TRIES = 3  # py-spy may fail once on a process that is just changing
+ASK_EVERY = 0.25  # seconds between two questions whether a rank has ended
 LINE_LIMIT = 1 << 24  # bytes of one message
 INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -34,17 +40,16 @@ class Server:
         self._has_run_folder = False
         self._task: asyncio.Task[None] | None = None
         self._watched: dict[int, int] = {}  # the pids of those whose end is heard of, by rank
+        self._polled: dict[int, tuple[RankState, Life]] = {}  # those whose end must be asked for
+        self._polling: asyncio.Task[None] | None = None
         self.signalled: dict[int, float] = {}  # since when a rank has a signal to end, by rank
 
-    async def serve(self, listener: socket.socket) -> asyncio.Server:
-        """Begin to answer on a listening socket."""
-        return await asyncio.start_unix_server(self._connected, sock=listener, limit=LINE_LIMIT)
-
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer(
+        self, message: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Serve a connection, the first message of which was read, to its end."""
         try:
-            line = await reader.readline()
-            message: Message = json.loads(line) if line else {}
-            pid = _peer(writer)
+            pid = find_peer_pid(writer)
             if message.get("t") == "hello":
                 await self._rank(int(message["rank"]), pid, message, reader, writer)
             elif message.get("t") == "signals":
@@ -55,8 +60,25 @@ class Server:
             pass
         except (ValueError, KeyError) as error:
             self.job.note(None, {"t": "garbled", "why": repr(error)})
-        finally:
-            writer.close()
+
+    async def next_message(self, reader: asyncio.StreamReader) -> Message | None:
+        """Return what is said next, None at the end. What cannot be read is left out, and written
+        down.
+        """
+        while True:
+            try:
+                message = json.loads(await reader.readuntil(b"\n"))
+                if isinstance(message, dict) and "t" in message:
+                    return message
+                why = "no message"
+            except (asyncio.IncompleteReadError, ConnectionError):
+                return None
+            except asyncio.LimitOverrunError as error:
+                await _skip_line(reader, error.consumed)
+                why = f"more than {format_bytes(LINE_LIMIT)}"
+            except (ValueError, RecursionError) as error:
+                why = repr(error)
+            self.job.note(None, {"t": "garbled", "why": why})
 
     async def _rank(
         self,
@@ -68,6 +90,8 @@ class Server:
     ) -> None:
         job = self.job
         hello = {**hello, "pid": pid or hello["pid"]}
+        hello.pop("settings", None)
+        job.outer.add(str(hello.pop("outer", "")))
         self._take_in(rank, hello)
         before = hello.get("instead_of")
         if before is not None and before not in job.members.by_rank:
@@ -76,12 +100,13 @@ class Server:
         member = job.members.by_rank[rank]
         job.writers[rank] = writer
         self._welcome(member)
-        while line := await reader.readline():
-            message: Message = json.loads(line)
+        while (message := await self.next_message(reader)) is not None:
             if job.members.by_rank.get(rank) is not member:
                 continue  # another process is this rank: a launcher spoke for it before
-            self._take_in(rank, message)
-            self._answer(member, message)
+            with job.failures.of("take in what a rank says"):
+                self._take_in(rank, message)
+            with job.failures.of("answer a rank"):
+                self._answer(member, message)
         if job.writers.get(rank) is writer:
             del job.writers[rank]
         job.changed.set()
@@ -106,16 +131,16 @@ class Server:
     def _sum_up(self, number: int) -> None:
         """Print one line for a checkpoint that every rank of this node has reached."""
         members = self.job.members
-        if missing(members, number):
+        if find_missing_ranks(members, number) or members.unnamed:
             return
         times = [m.arrivals[number] for m in members]
         title = next(c.title for c in self.job.table if c.number == number)
         self.job.say(
-            f"CHECKPOINT {number}: {title}  ranks {ranges(members.expected)}, "
+            f"CHECKPOINT {number}: {title}  ranks {format_ranges(members.expected)}, "
             f"+{min(times):.1f} s to +{max(times):.1f} s"
         )
 
-    def _welcome(self, member: Member) -> None:
+    def _welcome(self, member: RankState) -> None:
         job = self.job
         self.watch(member)
         job.tell(member.rank, "learn", tmp=str(job.temporary))
@@ -126,7 +151,7 @@ class Server:
         if not job.tried_to_look:
             job.tried_to_look = True
             self._say_for_whom_we_speak()
-            self._task = asyncio.get_running_loop().create_task(self._try_to_look(member))
+            self._task = asyncio.get_running_loop().create_task(self._find_out_how_to_look(member))
 
     def welcome_all(self) -> None:
         """The run folder is decided on: tell those who came before, and later ones at once."""
@@ -134,47 +159,88 @@ class Server:
         for rank in self.job.writers:
             self.job.tell(rank, "welcome", run_dir=str(self.job.files.path))
 
-    def watch(self, member: Member) -> None:
+    def watch(self, member: RankState) -> None:
         """Hear of the member's end as soon as it comes, without being its parent."""
         job = self.job
         if self._watched.get(member.rank) == member.pid:
             return
         self._stop_watching(member.rank)
         job.family.add_rank(member.pid)
-        try:
-            descriptor = os.pidfd_open(member.pid)
-        except OSError:
+        life = job.lives[member.rank] = open_life(member.pid)
+        if life.descriptor is None and life.has_ended():
             member.left = True
             return
-        job.pidfds[member.rank] = descriptor
         self._watched[member.rank] = member.pid
-        asyncio.get_running_loop().add_reader(descriptor, self._ended, member, descriptor)
+        try:
+            if life.descriptor is not None:
+                loop = asyncio.get_running_loop()
+                loop.add_reader(life.descriptor, self._ended, member, life)
+                return
+        except OSError:  # no room for it in epoll
+            life.close()
+        self._poll(member, life)
 
     def _stop_watching(self, rank: int) -> None:
         """Another process was taken for this rank."""
-        descriptor = self.job.pidfds.pop(rank, None)
-        if descriptor is not None:
-            asyncio.get_running_loop().remove_reader(descriptor)
-            os.close(descriptor)
+        self._polled.pop(rank, None)
+        life = self.job.lives.pop(rank, None)
+        if life is not None:
+            if life.descriptor is not None:
+                asyncio.get_running_loop().remove_reader(life.descriptor)
+            life.close()
 
-    def _ended(self, member: Member, descriptor: int) -> None:
-        asyncio.get_running_loop().remove_reader(descriptor)
+    def _ended(self, member: RankState, life: Life) -> None:
+        if life.descriptor is not None and life.has_ended():
+            asyncio.get_running_loop().remove_reader(life.descriptor)
+            life.close()  # it has told all that it can: others may need the descriptor
         note_end(self.job, member)
 
-    async def _try_to_look(self, member: Member) -> None:
+    def spare_descriptors(self) -> None:
+        """Hear of ends without pidfds from now on: other things need the descriptors more."""
+        for member in self.job.members:
+            life = self.job.lives.get(member.rank)
+            if life is not None and life.descriptor is not None and not life.has_ended():
+                asyncio.get_running_loop().remove_reader(life.descriptor)
+                life.close()
+                self._poll(member, life)
+
+    def _poll(self, member: RankState, life: Life) -> None:
+        """Ask again and again whether a member has ended: nothing else tells."""
+        self._polled[member.rank] = member, life
+        if self._polling is None or self._polling.done():
+            self._polling = asyncio.get_running_loop().create_task(self._ask_again_and_again())
+
+    async def _ask_again_and_again(self) -> None:
+        while self._polled:
+            await asyncio.sleep(ASK_EVERY)
+            with self.job.failures.of("ask whether ranks have ended"):
+                self.ask_who_ended()
+
+    def ask_who_ended(self) -> None:
+        """Note the ends of those of whom nothing else tells: where there are no pidfds."""
+        for rank, (member, life) in list(self._polled.items()):
+            if life.has_ended():
+                del self._polled[rank]
+                note_end(self.job, member)
+
+    async def _find_out_how_to_look(self, member: RankState) -> None:
+        with self.job.failures.of("look at a rank"):
+            await self._try_to_look(member)
+
+    async def _try_to_look(self, member: RankState) -> None:
         """Find out once whether py-spy may look; where it may not, ranks arm their own timers."""
-        from ..evidence.programs import executable
+        from ..evidence.programs import find_program
 
         job = self.job
-        if executable() is not None:
+        if find_program() is not None:
             await asyncio.sleep(FIRST_LOOK)
-        from ..evidence.stacks import can_look
+        from ..evidence.stacks import why_py_spy_cannot_look
 
         for _ in range(LOOK_TRIES):
-            why = await can_look(member.pid)
+            why = await why_py_spy_cannot_look(member.pid)
             if not why or member.left:
                 return
-            if executable() is None:
+            if find_program() is None:
                 break
             await asyncio.sleep(0.5)
         job.cannot_look = why
@@ -184,16 +250,27 @@ class Server:
 
     def _say_for_whom_we_speak(self) -> None:
         members = self.job.members
-        if len(members.expected) < members.world_size:
-            self.job.say(
-                f"This watch is for ranks {ranges(members.expected)} of {members.world_size}, "
-                "those of this node: ranks of other nodes are neither missed nor blamed"
-            )
+        others = "those of this node: ranks of other nodes are neither missed nor blamed"
+        world = members.world_size
+        if members.unnamed:
+            self.job.say(f"This watch is for {members.size} ranks of {world}, {others}")
+        elif members.local_size and members.size < world:
+            self.job.say(f"This watch is for {format_ranks(members.expected)} of {world}, {others}")
+        elif not members.local_size and world > 1:
+            self._count_nobody()
 
-    def _tell_where_to_leave_stacks(self, member: Member) -> None:
+    def _count_nobody(self) -> None:
+        """Nobody says how many ranks this node has: none is waited for."""
+        job = self.job
+        where = "nobody says how many ranks this node has"
+        if job.lockstep:
+            self.stop_holding(where)
+        job.say(f"{where[0].upper()}{where[1:]}, of {job.members.world_size}: none is missed")
+
+    def _tell_where_to_leave_stacks(self, member: RankState) -> None:
         self.job.tell(member.rank, "learn", stacks_file=str(self.job.stacks_file(member.rank)))
 
-    def _answer(self, member: Member, message: Message) -> None:
+    def _answer(self, member: RankState, message: Message) -> None:
         job, kind = self.job, message["t"]
         if kind == "arrive":
             if job.lockstep:
@@ -202,9 +279,9 @@ class Server:
                 self._let_go(member)
         elif kind == "await":
             if not member.awaits:
-                self._let_go(member)
+                self._let_go(member, done=str(message["what"]) in job.members.done)
         elif kind == "did":
-            for waiting in released(job.members):
+            for waiting in find_released_ranks(job.members):
                 waiting.awaits = ()
                 self._let_go(waiting)
         elif kind == "ring":
@@ -215,7 +292,7 @@ class Server:
     def open_barriers(self) -> None:
         """Let everyone go on whose barrier is complete."""
         job = self.job
-        for number in opening(job.members):
+        for number in find_opening_barriers(job.members):
             at = asyncio.get_running_loop().time()
             going = [m for m in job.members if m.held_at is not None and m.held_at <= number]
             job.members.opens(number, at)
@@ -237,8 +314,8 @@ class Server:
         for member in held:
             self._let_go(member)
 
-    def _let_go(self, member: Member) -> None:
-        self.job.tell(member.rank, "go")
+    def _let_go(self, member: RankState, done: bool = True) -> None:
+        self.job.tell(member.rank, "go", done=done)
 
     def remind(self) -> None:
         """Tell those that wait in a barrier that we are here, and for whom they wait."""
@@ -248,8 +325,11 @@ class Server:
             if not member.waits_for_us or member.left:
                 continue
             waited = now - member.waits_since
-            who = list(member.awaits) or missing(job.members, member.held_at or 0)
-            names = ", ".join(f"rank {r}" for r in who[:8]) + (" ..." if len(who) > 8 else "")
+            who = list(member.awaits) or find_missing_ranks(job.members, member.held_at or 0)
+            named = [format_ranks(who)] if who else []
+            if job.members.unnamed and not member.awaits:
+                named.append(job.members.unstarted)
+            names = ", ".join(named)
             if waited >= 10.0 and member.rank in (job.place["rank"], 0):
                 job.tell(member.rank, "say", text=f"Waiting for {names} ({waited:.0f} s)")
             else:
@@ -285,7 +365,19 @@ class Server:
             writer.write(b"\n")
 
 
-def _peer(writer: asyncio.StreamWriter) -> int:
+async def _skip_line(reader: asyncio.StreamReader, seen: int) -> None:
+    """Read to the end of a line of which `seen` bytes are more than is kept."""
+    with contextlib.suppress(asyncio.IncompleteReadError):
+        while True:
+            await reader.readexactly(seen)
+            try:
+                await reader.readuntil(b"\n")
+                return
+            except asyncio.LimitOverrunError as error:
+                seen = error.consumed
+
+
+def find_peer_pid(writer: asyncio.StreamWriter) -> int:
     """Return the pid at the other end (SO_PEERCRED, unix(7)), 0 if the kernel does not know it."""
     connection = writer.get_extra_info("socket")
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
@@ -293,6 +385,6 @@ def _peer(writer: asyncio.StreamWriter) -> int:
     return pid
 
 
-def all_ended(job: Job) -> bool:
+def have_all_ended(job: Job) -> bool:
     """Return whether every rank that ever spoke has ended."""
-    return all(has_ended(descriptor) for descriptor in job.pidfds.values())
+    return all(life.has_ended() for life in job.lives.values())

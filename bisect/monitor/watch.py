@@ -1,34 +1,61 @@
 """The watch of one node: clocks, looks, and what they lead to.
 
-The flow: ranks speak (server) -> members -> clocks run out -> inquiry (looks) -> verdict (closing).
+The flow: ranks speak (server) -> rank_state -> clocks run out -> inquiry (looks) -> verdict
+(finalize).
+
+What only a hang needs is loaded here after some seconds (`load_parts_for_a_hang`), before the
+disk that it lies on may be what hangs. Not at the start: ranks wait for the monitor then, and
+most jobs that end well at once never need it. Whoever needs it earlier imports it where it is
+used.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
+import functools
 import time
+from collections.abc import Awaitable, Callable
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ..evidence.kernel import status
-from ..rank.place import GONE
-from . import clocks, loading
-from .closing import close, reopen
-from .departures import how_it_ended, was_told_to_go
-from .ending import has_ended
-from .interruptions import meant_for
-from .judging import facts_of
-from .known_hang import is_past
-from .newcomers import Absent
-from .server import INTERRUPTING, Server, all_ended
-from .stillness import Stillness
+from ..base.place import GONE
+from ..evidence.kernel import read_status
+from ..evidence.process import open_life
+from . import clocks
+from .clocks import are_ranks_past
+from .finalize import close_job, reopen_job
+from .job_activity import Stillness, Suspension
+from .missing_ranks import MissingRanks
+from .own_process import DESCRIPTORS, call_in_thread
+from .rank_classifier import make_rank_facts
+from .rank_exits import find_job_end, find_signal_target, was_asked_to_end
+from .server import INTERRUPTING, Server, have_all_ended
 
 if TYPE_CHECKING:
-    from ..facts import Ended
+    from ..base.facts import Ended
     from .inquiry import Inquiry
     from .job import Job
 
+
+LOAD_AFTER = 10.0  # seconds of a job
+_NEEDED_FOR_A_HANG = (
+    *("monitor.inquiry", "monitor.inspection", "monitor.log_reading"),
+    *("evidence.look", "evidence.machine", "evidence.ring_reader"),
+    *("diagnosis.blame", "diagnosis.failure_verdict", "diagnosis.causes.catalogue"),
+    *("report.terminal", "report.facts_json", "report.stacks"),
+)
+
+
+def load_parts_for_a_hang() -> None:
+    """Import it. May block, so call it in a thread; never raises."""
+    package = __name__.partition(".")[0]
+    for name in _NEEDED_FOR_A_HANG:
+        with contextlib.suppress(Exception):  # then it fails where it is used, and is told there
+            import_module(f"{package}.{name}")
+
+
+JUDGE = "judge the job"
 TICK = 0.25  # seconds
 QUIET_TICK = 5.0
 SAMPLE_EVERY = 1.0
@@ -48,31 +75,83 @@ class Watch:
         self.server = server
         self._sampled = self._reminded = 0.0
         self._signalled = False  # a signal waits for a rank that cannot take it
-        self._launcher = _open_pidfd(int(job.place["launcher_pid"]))
+        self._launcher = open_life(int(job.place["launcher_pid"]))
+        self._suspension = Suspension(job)
+        self._paused = ""  # why the job is kept from running
+        self._said_alone = self._all_ended = False
         self._stillness: dict[int, Stillness] = {}  # by rank
         self._inquiry: Inquiry | None = None
-        self._absent = Absent(job)
+        self._absent = MissingRanks(job)
         self._loading: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Watch until the job has its verdict and every rank is gone."""
+        """Watch until the job has its verdict and every rank is gone. What fails meanwhile ends
+        nothing: the rest is watched on, and ranks wait for us no more.
+        """
         job = self.job
+        job.failures.happened = self._step_back
         while not self._is_over():
+            tick, before = QUIET_TICK if job.is_quiet else TICK, time.monotonic()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(job.changed.wait(), QUIET_TICK if job.is_quiet else TICK)
+                await asyncio.wait_for(job.changed.wait(), tick)
             job.changed.clear()
             now = time.monotonic()
+            self._heed_pauses(now, late=now - before - tick)
+            self._note_the_last_end()
             if now - self._sampled > SAMPLE_EVERY and not job.is_quiet:
                 self._sampled = now
-                self._sample()
-            if self._loading is None and now > job.began + loading.AFTER:
-                self._loading = asyncio.create_task(asyncio.to_thread(loading.load))
+                await self._try("take samples of the ranks", self._sample)
             if now - self._reminded > REMIND_EVERY:
                 self._reminded = now
-                self.server.remind()
-            if job.verdict is None or not job.ends_it:
-                await self._judge(now)
-            job.live.show()
+                await self._try("remind ranks", self.server.remind)
+            if job.verdict is None or not job.was_ended:
+                await self._try(JUDGE, functools.partial(self._judge, now))
+            await self._try("show the table of ranks", job.live.show)
+            job.outer.flush()
+            self._load(now)
+
+    async def _try(self, part: str, call: Callable[[], Awaitable[None] | None]) -> None:
+        failures = self.job.failures
+        if failures.is_due(part):
+            with failures.of(part):
+                waits = call()
+                if waits is not None:
+                    await waits
+
+    def _step_back(self, short_of: str) -> None:
+        """Something of the watch failed: no rank waits for it any more. It makes do with less."""
+        self.job.closing = self.job.verdict is not None
+        if self.job.lockstep:
+            self.server.stop_holding("the watch failed")
+        if short_of == DESCRIPTORS:
+            self.server.spare_descriptors()
+
+    def _note_the_last_end(self) -> None:
+        if not self._all_ended and self.job.members.by_rank and have_all_ended(self.job):
+            self._all_ended = True
+            self.job.failures.forgive(JUDGE)
+
+    def _load(self, now: float) -> None:
+        if self._loading is None and now > self.job.began + LOAD_AFTER:
+            self._loading = asyncio.create_task(call_in_thread(load_parts_for_a_hang))
+
+    def _heed_pauses(self, now: float, late: float) -> None:
+        """Let clocks begin anew after the job, or we ourselves, did not run."""
+        job = self.job
+        with job.failures.of("see whether the job is stopped"):
+            away = self._suspension.we_were_away(late)
+            why = "" if job.is_quiet else self._suspension.why()
+            if why and not self._paused:
+                job.note(None, {"t": "paused", "why": why})
+            if away or (self._paused and not why):
+                clocks.restart_clocks(job.members, now)
+                self._stillness.clear()
+                job.note(None, {"t": "goes on"})
+            self._paused = why
+
+    def _is_paused(self) -> bool:
+        """Return whether the job is kept from running at this moment."""
+        return bool(self._paused or self._suspension.why() or self._suspension.why_frozen())
 
     def _is_over(self) -> bool:
         job, now = self.job, time.monotonic()
@@ -81,32 +160,56 @@ class Watch:
             gone = self._launcher_is_gone()
             return now > job.began + (GONE_TOGETHER if gone else NOBODY_SPEAKS)
         if job.verdict is None:
-            return False
+            return job.failures.is_hopeless(JUDGE) and have_all_ended(job)
         # What sits in the kernel cannot be ended; it has been named.
-        return all_ended(job) or (job.was_ended and now > job.closed_at + OUTLIVED)
+        return have_all_ended(job) or (job.was_ended and now > job.closed_at + OUTLIVED)
 
     async def _judge(self, now: float) -> None:
         """Look for a reason to end, in the order in which reasons count."""
         job = self.job
-        ended = how_it_ended(job)
+        ended = find_job_end(job)
         if ended == "done":
             if job.verdict is not None:
-                reopen(job)  # it has got on since the last look
-            await close(job, self.server, "done", [facts_of(m) for m in job.members])
+                reopen_job(job)  # it has got on since the last look
+            await close_job(job, self.server, "done", [make_rank_facts(m) for m in job.members])
         elif ended in ("crash", "left", "interrupted"):
             await self._some_left(ended)
         elif job.verdict is not None and job.own:
-            await self._take_back(now)  # a hang that is interrupted stays what it was
+            if self._launcher_is_gone():
+                self._without_launcher()
+            if not await self._judge_again(now):
+                await self._take_back(now)  # a hang that is interrupted stays what it was
         elif self._interrupted():
             await self._last_look("interrupted")
         elif job.verdict is not None:
             await self._take_back(now)
-        elif job.settings["past"] and is_past(job.members, job.settings["past"]):
+        elif job.settings["past"] and are_ranks_past(job.members, job.settings["past"]):
             await self._end_past(job.settings["past"])
         elif job.settings["limit"] and now > job.started + job.settings["limit"]:
             await self._last_look("limit")
-        else:
+        elif not self._paused:
             await self._clocks(now)
+
+    async def _judge_again(self, now: float) -> bool:
+        """Judge once more what stood still and was not proved to hang, so that it was not ended,
+        once a deadline is over; return whether that is so.
+        """
+        job, verdict = self.job, self.job.verdict
+        if not job.ends_it or job.was_ended or verdict is None or verdict.outcome != "hang":
+            return False
+        limit = job.settings["limit"]
+        is_over = bool(limit) and now > job.started + limit
+        with_deadline = [
+            m for m in job.members if clocks.find_deadline(job.members, m, job.limits) is not None
+        ]
+        found = (clocks.find_overdue(job.members, m, job.limits, now) for m in with_deadline)
+        if self._paused or not (is_over or any(one and one.clock == "late" for one in found)):
+            return False
+        job.verdict, job.closing = None, False
+        for member in job.members:
+            member.look_again_at = 0.0
+        await (self._last_look("limit") if is_over else self._clocks(now))
+        return True
 
     # ---- the clocks --------------------------------------------------------------------------
 
@@ -116,12 +219,14 @@ class Watch:
             found
             for member in job.members
             if now >= member.look_again_at
-            and (found := clocks.overdue(job.members, member, job.limits, now))
+            and (found := clocks.find_overdue(job.members, member, job.limits, now))
         ]
         if due:
             from .inquiry import Inquiry
 
-            self._inquiry = self._inquiry or Inquiry(job, self.server, self._interrupted)
+            self._inquiry = self._inquiry or Inquiry(
+                job, self.server, lambda: self._interrupted() or self._is_paused()
+            )
             await self._inquiry.hold(due)
         elif quiet := [m for m in job.members if clocks.wants_look(m, job.limits, now)]:
             from .inspection import Inspection
@@ -134,12 +239,16 @@ class Watch:
 
             inspection = Inspection(job)
             await inspection.look()
-            await close(job, self.server, "late", [*inspection.facts(), *await absent])
+            never_came = await absent
+            if not self._is_paused():
+                await close_job(job, self.server, "late", [*inspection.facts(), *never_came])
 
     async def _end_past(self, name: str) -> None:
         """Every rank is past what the run was to show: what comes after it is not waited for."""
         self.job.notes.append(f"ended on purpose: every rank was past {name}")
-        await close(self.job, self.server, "past", [facts_of(m) for m in self.job.members])
+        await close_job(
+            self.job, self.server, "past", [make_rank_facts(m) for m in self.job.members]
+        )
 
     # ---- ends --------------------------------------------------------------------------------
 
@@ -147,21 +256,36 @@ class Watch:
         pid = int(self.job.place["launcher_pid"])
         if pid in (0, 1):  # in another pid namespace, or a container's first process: not known
             return False
-        return pid == GONE or self._launcher is None or has_ended(self._launcher)
+        return pid == GONE or self._launcher.has_ended()
 
     def _interrupted(self) -> bool:
         if self._all_were_signalled():
             return True
         if self._launcher_is_gone():
-            self.job.notes.append(f"the launcher (pid {self.job.place['launcher_pid']}) is gone")
-            self.job.say("The launcher is gone: ending its ranks")
-            return True
+            return self._without_launcher()
         return self._signalled
+
+    def _without_launcher(self) -> bool:
+        """The launcher is gone. Return whether its ranks are lost without it: those of a pipeline
+        would hang on. A script of the user's own goes on, and is watched on.
+        """
+        job = self.job
+        pid = int(job.place["launcher_pid"])
+        which = f"The launcher (pid {pid})" if pid != GONE else "The launcher"
+        if job.own or not job.place["launcher"]:
+            if not self._said_alone and job.place["launcher"] and not have_all_ended(job):
+                self._said_alone = True
+                job.notes.append(f"{which[0].lower()}{which[1:]} is gone")
+                job.say(f"{which} is gone; its ranks go on, still watched")
+            return self._signalled
+        job.notes.append(f"the launcher (pid {pid}) is gone")
+        job.say("The launcher is gone: ending its ranks")
+        return True
 
     def _all_were_signalled(self) -> bool:
         """Return whether the signals that ranks heard are for the job, and let one alone be."""
         living = [m.rank for m in self.job.members if not m.left and m.left_at is None]
-        meant = meant_for(self.server.signalled, living, time.monotonic())
+        meant = find_signal_target(self.server.signalled, living, time.monotonic())
         if meant == "one":
             self._sample()  # one that is stopped has it pending
             if not self._signalled:
@@ -172,7 +296,7 @@ class Watch:
         if self.job.verdict is not None:
             return
         await asyncio.sleep(GONE_TOGETHER if ended == "left" else 0.1)
-        ended = how_it_ended(self.job) or ended
+        ended = find_job_end(self.job) or ended
         unknown = any(m.left and m.status is None for m in self.job.members)
         if ended == "left" and unknown and self._interrupted():
             ended = "crash"  # a launcher signals the others only when one has failed
@@ -186,10 +310,10 @@ class Watch:
             await asyncio.sleep(PAUSE)
             await inspection.look(limit=LAST_LOOK)
             settled = inspection.settled()
-            if settled.moving | settled.busy or how_it_ended(self.job) != ended:
+            if settled.moving | settled.busy or find_job_end(self.job) != ended:
                 inspection.remember_places()
                 return
-        await close(self.job, self.server, ended, inspection.facts())
+        await close_job(self.job, self.server, ended, inspection.facts())
 
     def _others_may_follow(self) -> bool:
         """Return whether ranks that do not wait may leave as well, as the last one did lately."""
@@ -210,7 +334,7 @@ class Watch:
                 await inspection.look(limit=LAST_LOOK)
             settled = inspection.settled()
             ended = "limit" if settled.moving | settled.busy else "late"
-        await close(self.job, self.server, ended, inspection.facts())
+        await close_job(self.job, self.server, ended, inspection.facts())
 
     async def _take_back(self, now: float) -> None:
         """After --on-hang report or hold: if the culprit moves again, the verdict is void.
@@ -224,16 +348,16 @@ class Watch:
         named = job.verdict.ranks.culprit or job.verdict.ranks.stuck
         members = [m for m in job.members if m.rank in named]
         if stirring := [m for m in members if clocks.wants_another_look(m, job.closed_at, now)]:
-            from .inspection import Inspection, know_spins
+            from .inspection import Inspection, note_spins
 
-            know_spins(stirring)
+            note_spins(stirring)
             inspection = Inspection(job, stirring)
             await inspection.look()
             inspection.remember_places()
         if any(m.moved_at > job.closed_at for m in members):
             await asyncio.sleep(GONE_TOGETHER)  # whoever is told to go moves once more
-            if any(m.moved_at > job.closed_at and not was_told_to_go(m) for m in members):
-                reopen(job)
+            if any(m.moved_at > job.closed_at and not was_asked_to_end(m) for m in members):
+                reopen_job(job)
 
     # ---- samples -----------------------------------------------------------------------------
 
@@ -244,15 +368,8 @@ class Watch:
         for member in job.members:
             if member.left or member.quiet:
                 continue
-            if set(status(member.pid).signals_pending) & set(INTERRUPTING):
+            if set(read_status(member.pid).signals_pending) & set(INTERRUPTING):
                 self._signalled = True
             pids = [member.pid, *job.family.children(member.pid)]
             stillness = self._stillness.setdefault(member.rank, Stillness())
             member.stirred_at = max(member.stirred_at, stillness.stirred_at(pids))
-
-
-def _open_pidfd(pid: int) -> int | None:
-    try:
-        return os.pidfd_open(pid)
-    except OSError:
-        return None

@@ -18,13 +18,13 @@ import torch.distributed
 from pytorch_lightning.strategies import ParallelStrategy
 from pytorch_lightning.strategies.launchers import _MultiProcessingLauncher
 
-from .phases_in_order import PhasesInOrder
+from .shared_steps import PhasesInOrder
 
 if TYPE_CHECKING:
-    from ..rank.context import Context
+    from ..rank.walk import Context
 
 
-def announce(trainer: pl.Trainer, context: Context, world_size: int) -> None:
+def announce_phases(trainer: pl.Trainer, context: Context, world_size: int) -> None:
     """Make `trainer` announce its phases; fit will want a process group of `world_size`.
 
     Processes that Lightning forks or spawns to train in (ddp_spawn, ddp_fork) are no ranks of

@@ -7,22 +7,12 @@ from __future__ import annotations
 
 import argparse
 
-from ..bisection.toggles import toggles_of
-from ..checkpoints import Checkpoint, Phase
-from . import script_steps
-from .generating import (
-    arguments_step,
-    first_words,
-    generation_settings,
-    inference_steps,
-    loading_plan,
-    loading_weights,
-    memory_steps,
-    placement_step,
-    tokenizing,
-)
-from .generating.arguments_step import DTYPES, add_max_memory
-from .pipeline import Pipeline, Step
+from ..base.checkpoints import Checkpoint, Phase
+from ..base.pipeline import Pipeline, Step
+from ..toggles.table import toggles_of
+from . import shared_steps
+from .generating import forecast, generation_steps, loading_plan, loading_steps, settings_steps
+from .generating.settings_steps import DTYPES, add_max_memory
 
 # Deadlines in seconds: half a minute for what is local, minutes for what downloads or reads
 # gigabytes; two minutes for what generates, for no loop of hundreds of steps can wait longer.
@@ -43,8 +33,8 @@ _OF_A_STEP = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this pipeline, and the toggles that its steps read."""
-    from ..rank.argument_types import choice, count, positive
-    from ..rank.toggle_argument import add_toggles
+    from ..base.argument_types import choice, count, positive
+    from ..toggles.table import add_toggles
 
     group = parser.add_argument_group("the pipeline")
     add = group.add_argument
@@ -79,32 +69,32 @@ PIPELINE = Pipeline(
     name="generation",
     launcher=Checkpoint(0, "launcher", "Ranks started", "launcher", 120),
     steps=(
-        Step(Checkpoint(1, "script", "Script started", "interpreter", 30), script_steps.script),
-        Step(Checkpoint(2, "arguments", "Args parsed", "arguments", 30), arguments_step.arguments),
-        Step(Checkpoint(3, "tokenizer", "Tokenizer loaded", "hub", 300), tokenizing.tokenizer),
+        Step(Checkpoint(1, "script", "Script started", "interpreter", 30), shared_steps.script),
+        Step(Checkpoint(2, "arguments", "Args parsed", "arguments", 30), settings_steps.arguments),
+        Step(Checkpoint(3, "tokenizer", "Tokenizer loaded", "hub", 300), settings_steps.tokenizer),
         Step(Checkpoint(4, "plan", "Loading planned", "hub", 300), loading_plan.plan),
         Step(Checkpoint(5, "weights", "Weights loaded", "model", 1800, phases=_LOADING),
-             loading_weights.weights),
-        Step(Checkpoint(6, "placement", "Device map known", "model", 60), placement_step.placement),
+             loading_steps.weights),
+        Step(Checkpoint(6, "placement", "Device map known", "model", 60), loading_steps.placement),
         Step(Checkpoint(7, "cache_cleared", "Cache cleared", "accelerator", 60),
-             memory_steps.clear_caches),
+             forecast.clear_caches),
         Step(Checkpoint(8, "generation_config", "Generation config set", "hub", 60),
-             generation_settings.generation_config),
+             settings_steps.generation_config),
         Step(Checkpoint(9, "pad_token", "Pad token set", "generation", 30),
-             generation_settings.pad_token),
+             settings_steps.pad_token),
         Step(Checkpoint(10, "test_input", "Test input made", "generation", 60),
-             first_words.test_input),
+             generation_steps.test_input),
         Step(Checkpoint(11, "first_device", "First parameter's device found", "model", 30),
-             first_words.first_device),
+             generation_steps.first_device),
         Step(Checkpoint(12, "input_moved", "Test input moved", "accelerator", 60),
-             first_words.input_moved),
+             generation_steps.input_moved),
         Step(Checkpoint(13, "test_generation", "Test generation done", "generation", 120),
-             first_words.test_generation),
+             generation_steps.test_generation),
         Step(Checkpoint(14, "cleared_again", "Cache cleared again", "accelerator", 60),
-             memory_steps.clear_caches),
-        Step(Checkpoint(15, "memory", "Memory known", "accelerator", 120), memory_steps.memory),
+             forecast.clear_caches),
+        Step(Checkpoint(15, "memory", "Memory known", "accelerator", 120), forecast.memory),
         Step(Checkpoint(16, "steps", "Inference steps done", "generation", 600, phases=_OF_A_STEP),
-             inference_steps.steps),
+             generation_steps.steps),
     ),
     add_arguments=add_arguments,
     shows_itself="decode",

@@ -1,14 +1,19 @@
-"""Steps 4 to 6: tokenizer, model, and the LightningModule around it."""
+"""Steps 4 to 6 of `startup`: tokenizer, model, and the LightningModule around it; and what the
+other pipelines take: the device of a rank, and a small model on disk, made from a config that
+ships, in shards as a large one is.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..rank.context import Context
+    from ..rank.walk import Context
+
 
 _DATA = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data")
 TOKENIZER = os.path.join(_DATA, "tokenizer.json")
@@ -45,7 +50,7 @@ def model(context: Context) -> Any:
         if name:
             made = _named_model(name, transformers, context)
         else:
-            made = _small_model(transformers, context)
+            made = _make_shipped_gpt2(transformers, context)
     if context.args.gradient_checkpointing == "on":
         context.about_to(f"transformers.{type(made).__name__}.gradient_checkpointing_enable")
         made.gradient_checkpointing_enable()
@@ -73,7 +78,7 @@ def _attention(context: Context) -> dict[str, str]:
     return {} if attention is None else {"attn_implementation": attention}
 
 
-def _small_model(transformers: Any, context: Context) -> Any:
+def _make_shipped_gpt2(transformers: Any, context: Context) -> Any:
     context.imports("transformers.models.gpt2.modeling_gpt2")
     config = transformers.AutoConfig.from_pretrained(MODEL_CONFIG, **_attention(context))
     # A tokenizer from the hub has more tokens than the one that ships.
@@ -85,7 +90,7 @@ def _small_model(transformers: Any, context: Context) -> Any:
 def lightning_module(context: Context) -> Any:
     """Return the LLMModule around the model."""
     context.imports("pytorch_lightning")
-    from .language_model import LLMModule  # its own imports are done by now
+    from .lightning_modules import LLMModule  # its own imports are done by now
 
     compiled = context.args.compile == "on"
     if compiled:
@@ -96,9 +101,11 @@ def lightning_module(context: Context) -> Any:
 
 @contextlib.contextmanager
 def asking_the_hub(what: str, name: str | None, context: Context) -> Iterator[None]:
-    """Let rank 0 go first, so that the others find it in the cache, if that is asked for."""
+    """Let the first rank of each node go first, so that the others find it in the cache, if that
+    is asked for.
+    """
     if _on_hub(name) and context.args.hub == "rank0-first":
-        with context.rank0_first(what):
+        with context.first_of_node_first(what):
             yield
     else:
         yield
@@ -106,3 +113,61 @@ def asking_the_hub(what: str, name: str | None, context: Context) -> Iterator[No
 
 def _on_hub(name: str | None) -> bool:
     return name is not None and not os.path.exists(name)
+
+
+def find_device(context: Context) -> Any:
+    """Return this rank's device, a torch.device. Raises RuntimeError without one for "gpu"."""
+    torch = context.imports("torch")
+    asked = context.args.accelerator
+    if asked == "cpu":
+        return torch.device("cpu")
+    count = torch.cuda.device_count()
+    if not count:
+        if asked == "gpu":
+            raise RuntimeError(f"--accelerator gpu: torch {torch.__version__} finds no CUDA device")
+        return torch.device("cpu")
+    return torch.device("cuda", context.place.local_rank % count)
+
+
+def find_input_device(model: Any, torch: Any) -> Any:
+    """Return the device that inputs go to: the first parameter's, or if that waits elsewhere (on
+    meta) the one to which it comes when it is its turn.
+    """
+    first = next(model.parameters()).device
+    if first.type != "meta":
+        return first
+    for module in model.modules():
+        device = getattr(getattr(module, "_hf_hook", None), "execution_device", None)
+        if device is not None:
+            return torch.device(device)
+    return torch.device("cpu")
+
+
+SMALL_MODEL_CONFIG = os.path.join(_DATA, "generation_model_config.json")
+LARGEST_SHARD = "1500KB"  # at most: some megabytes of weights make several of them
+_SEED = 0
+
+
+def load_small_config(transformers: Any) -> Any:
+    """Return its config."""
+    with open(SMALL_MODEL_CONFIG, encoding="utf-8") as file:
+        return transformers.AutoConfig.for_model(**json.load(file))
+
+
+def build_small_model(transformers: Any, torch: Any) -> Any:
+    """Return the model, with the same weights on every rank."""
+    with torch.random.fork_rng():
+        torch.manual_seed(_SEED)
+        return transformers.AutoModelForCausalLM.from_config(load_small_config(transformers))
+
+
+def write_small_model(folder: str, transformers: Any, torch: Any, hub: Any) -> str:
+    """Write the model to `folder`, and return that. `hub` is huggingface_hub."""
+    os.makedirs(folder, exist_ok=True)
+    model = build_small_model(transformers, torch)
+    # save_pretrained would import accelerate, and with it what else is installed: it takes longer
+    # than everything here.
+    hub.save_torch_state_dict(model.state_dict(), folder, max_shard_size=LARGEST_SHARD)
+    model.config.save_pretrained(folder)
+    model.generation_config.save_pretrained(folder)
+    return folder

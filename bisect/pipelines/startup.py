@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import argparse
 
-from ..bisection.toggles import toggles_of
-from ..checkpoints import Checkpoint, Phase
-from . import data_steps, model_steps, script_steps, trainer_step, training_step, wandb_start
-from .memory_step import memory_callback
-from .pipeline import Pipeline, Step
+from ..base.checkpoints import Checkpoint, Phase
+from ..base.pipeline import Pipeline, Step
+from ..toggles.table import toggles_of
+from . import data_steps, model_steps, shared_steps, trainer_steps, wandb_start
+from .trainer_steps import memory_callback
 
 # Deadlines in seconds: half a minute for what is local, minutes for what downloads, loads or
 # compiles. W&B's is below its own time limit (init_timeout, 90 s), so that we see it waiting.
@@ -33,8 +33,8 @@ _TRAINING = Checkpoint(12, "training", "Training finished", "fit", 600, phases=_
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this pipeline, and the toggles that its steps read."""
-    from ..rank.argument_types import count
-    from ..rank.toggle_argument import add_toggles
+    from ..base.argument_types import count
+    from ..toggles.table import add_toggles
 
     group = parser.add_argument_group("the pipeline")
     for flag, least, default, help in (
@@ -64,11 +64,11 @@ PIPELINE = Pipeline(
     name="startup",
     launcher=_step(0, "launcher", "Ranks started", "launcher", 120),
     steps=(
-        Step(_step(1, "script", "Script started", "interpreter", 30), script_steps.script),
-        Step(_step(2, "arguments", "Args parsed", "arguments", 30), script_steps.arguments),
+        Step(_step(1, "script", "Script started", "interpreter", 30), shared_steps.script),
+        Step(_step(2, "arguments", "Args parsed", "arguments", 30), shared_steps.arguments),
         Step(
             _step(3, "logs_directory", "Logs directory ready", "filesystem", 30),
-            script_steps.logs_directory,
+            shared_steps.logs_directory,
             skippable=True,
         ),
         Step(_step(4, "tokenizer", "Tokenizer loaded", "hub", 300), model_steps.tokenizer),
@@ -93,8 +93,8 @@ PIPELINE = Pipeline(
             skippable=True,
             given_up=("callbacks", "none"),
         ),
-        Step(_step(11, "trainer", "Trainer ready", "trainer", 60), trainer_step.trainer),
-        Step(_TRAINING, training_step.training),
+        Step(_step(11, "trainer", "Trainer ready", "trainer", 60), trainer_steps.trainer),
+        Step(_TRAINING, trainer_steps.training),
     ),
     add_arguments=add_arguments,
     shows_itself="first_step",

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from .script_steps import logs_path
+from .shared_steps import logs_path
 
 if TYPE_CHECKING:
-    from ..rank.context import Context
+    from ..rank.walk import Context
 
 PROJECT = "hangbisect"
 _OFFLINE_MODES = ("offline", "dryrun")
@@ -98,7 +98,7 @@ def has_account(wandb: Any) -> bool:
     return found is not None
 
 
-def finish(context: Context) -> None:
+def finish_wandb(context: Context) -> None:
     """Finish the run of this process, if W&B was started in it, by whomever."""
     import sys
 

@@ -121,11 +121,13 @@ def _about_to_run(name: str) -> list[Before]:
     """
     failed: list[Before] = []
     _FINDER.beginning.add(name)
-    while announced := _FINDER.announced.pop(name, []):
-        for call, if_failed in announced:
-            call()
-            failed.append(if_failed)
-    _FINDER.beginning.discard(name)
+    try:
+        while announced := _FINDER.announced.pop(name, []):
+            for call, if_failed in announced:
+                call()
+                failed.append(if_failed)
+    finally:  # a handler of the job's may raise meanwhile
+        _FINDER.beginning.discard(name)
     return failed
 
 

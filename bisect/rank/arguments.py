@@ -1,4 +1,5 @@
-"""The command line of a walk: watch options, the pipeline's own arguments, the toggles.
+"""The command line of a walk: watch options, the pipeline's own arguments, the toggles; and the
+tables at the end of --help.
 
 Importable before anything heavy: the standard library and tables of ours only.
 """
@@ -9,17 +10,15 @@ import argparse
 import os
 from collections.abc import Mapping, Sequence
 
-from ..errors import UsageError
-from ..pipelines import PIPELINES
-from ..pipelines import find as find_pipeline
-from ..pipelines.pipeline import Pipeline
-from .argument_types import Parser, assignment, choice, count, nearest, replacement
-from .arguments_help import epilog
-from .place import Place
-from .watch_options import add_watch_options, from_environment
+from ..base.argument_types import Parser, assignment, choice, count, nearest, replacement
+from ..base.errors import UsageError
+from ..base.pipeline import PIPELINES, Pipeline, find_pipeline
+from ..base.place import Place
+from ..toggles.table import toggles_of
+from .watch_options import add_watch_options, read_environment_words
 
 
-def parse(
+def parse_walk_arguments(
     argv: Sequence[str], place: Place, environ: Mapping[str, str] = os.environ
 ) -> tuple[argparse.Namespace, Pipeline]:
     """Return the arguments of a walk, and the pipeline they name.
@@ -31,12 +30,12 @@ def parse(
     is a list of injections; `plain`, `json` and `every_rank` are bools.
     """
     walked = find_pipeline(_pipeline_name(argv))
-    parser = Parser(prog="python -m bisect", epilog=epilog(walked))
+    parser = Parser(prog="python -m bisect", epilog=format_epilog(walked))
     _add_help(parser, place)
     add_watch_options(parser)
     _add_walk_options(parser, walked)
     walked.add_arguments(parser)
-    args = parser.parse_all([*from_environment(parser, environ), *argv])
+    args = parser.parse_all([*read_environment_words(parser, environ), *argv])
     _check_names(args, walked)
     args.on_hang = args.on_hang or "end"
     return args, walked
@@ -100,21 +99,23 @@ def _check_names(args: argparse.Namespace, walked: Pipeline) -> None:
     phases = [phase.name for row in walked.table for phase in row.phases]
     aliases = dict(walked.aliases)
     for name, _ in args.timeout:
-        _must_be("--timeout", name, ["", "launcher", *steps, *phases])
+        _check_name("--timeout", name, ["", "launcher", *steps, *phases])
     args.timeout = dict(args.timeout)
     if args.past:
-        _must_be("--past", args.past, [*steps, *phases])
+        _check_name("--past", args.past, [*steps, *phases])
     args.use = {aliases.get(step, step): place for step, place in args.use}
     for step in args.use:
-        _must_be("--use", step, [*steps, *aliases, *walked.called])
+        _check_name("--use", step, [*steps, *aliases, *walked.called])
     args.env = dict(args.env)
     if args.inject:
         from . import injections
 
-        args.inject = [injections.parse(text, walked.table, aliases) for text in args.inject]
+        args.inject = [
+            injections.parse_injection(text, walked.table, aliases) for text in args.inject
+        ]
 
 
-def _must_be(flag: str, name: str, allowed: Sequence[str]) -> None:
+def _check_name(flag: str, name: str, allowed: Sequence[str]) -> None:
     if name not in allowed:
         known = [word for word in allowed if word]
         raise UsageError(
@@ -139,3 +140,32 @@ def _add_help(parser: Parser, place: Place) -> None:
     help = parser.add_argument("-h", "--help", action=_Help, nargs=0, help="show this")
     if isinstance(help, _Help):
         help.quiet = place.rank != 0
+
+
+def format_epilog(walked: Pipeline) -> str:
+    """Return the tables of checkpoints and toggles."""
+    return "\n".join([*_format_checkpoints(walked), "", *_format_toggles(walked)])
+
+
+def _format_checkpoints(walked: Pipeline) -> list[str]:
+    lines = [f"checkpoints of {walked.name}, with their deadlines (--timeout [NAME=]SECONDS):"]
+    for row in walked.table:
+        deadline = "by phase" if row.phases else f"{row.deadline:g} s"
+        lines.append(f"  {row.number:2} {row.name:18} {row.title:28} {deadline:>8}")
+        for phase in row.phases:
+            seconds = "none" if phase.deadline is None else f"{phase.deadline:g} s"
+            lines.append(f"     phase {phase.name:40} {seconds:>8}")
+    return lines
+
+
+def _format_toggles(walked: Pipeline) -> list[str]:
+    lines = ["toggles, from as one runs it to safest (* is the default):"]
+    for entry in toggles_of(walked.name):
+        values = [f"{value}*" if value == entry.default else value for value in entry.values]
+        if entry.accepts == "count":
+            values = ["N", *values]
+        lines.append(
+            f"  {entry.flag or entry.variable or entry.name:26} "
+            f"{' > '.join(values):42} {entry.kind}"
+        )
+    return lines

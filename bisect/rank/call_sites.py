@@ -21,6 +21,8 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
+from .function_patching import HIDDEN_FILE as WRAPPER
+
 # Frames walked, at 0.12 µs each: a hook of the job lies a few frames off, its call of fit() far.
 DEEPEST = 5
 FURTHEST = 64  # the first time
@@ -33,7 +35,7 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + "/"
 _STEPS = ("pipelines/", "rank/injections.py")  # of ours these are the job's
 _IN_BETWEEN = "pipelines/fit_phases.py"  # it only stands in between, and tells
 # Whose code a file is.
-JOBS, LIBRARYS, HIDDEN = 1, 2, 3
+JOBS, LIBRARY, HIDDEN = 1, 2, 3
 
 
 class CallSites:
@@ -72,17 +74,19 @@ class CallSites:
         while frame is not None and len(frames) < DEEPEST:
             frames.append(frame)
             key = (key, id(frame.f_code), frame.f_lasti)
-            if whose(frame.f_code.co_filename) == JOBS:
+            if find_code_owner(frame.f_code.co_filename) == JOBS:
                 self._jobs.add(id(frame.f_code))
                 break
             frame = frame.f_back
         self._kept += [one.f_code for one in frames]
-        self._known[key] = number = self._number_of(_in_words(frames))
+        self._known[key] = number = self._number_of(_format_site(frames))
         return number
 
 
-def whose(file: str) -> int:
+def find_code_owner(file: str) -> int:
     """Return whether a file is the job's, a library's, or (torch's own, ours) not worth a word."""
+    if file.startswith(WRAPPER):
+        return HIDDEN
     if file.startswith(_OURS):
         inside = file[len(_OURS) :]
         return JOBS if inside.startswith(_STEPS) and inside != _IN_BETWEEN else HIDDEN
@@ -90,43 +94,49 @@ def whose(file: str) -> int:
     if torch and file.startswith(os.path.dirname(torch) + "/"):
         return HIDDEN
     if _LIBRARY.search(file) or file.startswith(_STANDARD):
-        return LIBRARYS
+        return LIBRARY
     return JOBS
 
 
-def _in_words(frames: list[FrameType]) -> str:
-    shown = [f for f in frames if whose(f.f_code.co_filename) != HIDDEN]
+def _format_site(frames: list[FrameType]) -> str:
+    shown = [f for f in frames if find_code_owner(f.f_code.co_filename) != HIDDEN]
     last = shown[-1] if shown else None
-    if last is not None and whose(last.f_code.co_filename) == JOBS:
-        return "\n".join([_worded(last), _between(shown[:-1]), _path(last), "", ""])
+    if last is not None and find_code_owner(last.f_code.co_filename) == JOBS:
+        return "\n".join(
+            [_format_frame(last), _format_frames_between(shown[:-1]), _absolute_path(last), "", ""]
+        )
     inner = shown[:1] or frames[:1]
-    far = _further_off(frames[-1]) if frames else None
-    origin = ["", "", ""] if far is None else [_path(far), _worded(far), f"{time.monotonic():.6f}"]
-    return "\n".join([*map(_worded, inner), _between(shown[1:]), *origin])
+    far = _find_job_frame(frames[-1]) if frames else None
+    origin = (
+        ["", "", ""]
+        if far is None
+        else [_absolute_path(far), _format_frame(far), f"{time.monotonic():.6f}"]
+    )
+    return "\n".join([*map(_format_frame, inner), _format_frames_between(shown[1:]), *origin])
 
 
-def _further_off(frame: FrameType) -> FrameType | None:
+def _find_job_frame(frame: FrameType) -> FrameType | None:
     """Return the innermost frame of the job's own outside of `frame`."""
     found = frame.f_back
     for _ in range(FURTHEST):
-        if found is None or whose(found.f_code.co_filename) == JOBS:
+        if found is None or find_code_owner(found.f_code.co_filename) == JOBS:
             return found
         found = found.f_back
     return None
 
 
-def _path(frame: FrameType) -> str:
+def _absolute_path(frame: FrameType) -> str:
     return os.path.abspath(frame.f_code.co_filename)
 
 
-def _worded(frame: FrameType) -> str:
+def _format_frame(frame: FrameType) -> str:
     code = frame.f_code
     file = code.co_filename
     below = _BELOW_LIBRARY.sub("", file)
-    name = code.co_qualname.replace(".<locals>", "")
+    name = getattr(code, "co_qualname", code.co_name).replace(".<locals>", "")
     return f"{below if below != file else os.path.basename(file)}:{frame.f_lineno} {name}"
 
 
-def _between(frames: list[FrameType]) -> str:
+def _format_frames_between(frames: list[FrameType]) -> str:
     codes = [(f.f_code, f.f_lineno) for f in frames]
     return " < ".join(f"{os.path.basename(c.co_filename)}:{n} {c.co_name}" for c, n in codes)

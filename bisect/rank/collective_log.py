@@ -1,16 +1,15 @@
-"""A log of the collectives that this rank enters, in memory that the monitor reads (ring.py).
+"""A log of the collectives that this rank enters, in memory that the monitor reads.
 
 Where every rank waits in a collective, stacks blame nobody: an extra barrier on one rank pairs
 with a later one of another, and what hangs in the end is elsewhere. The order of calls tells.
 
 Construction of DDP and FSDP, and backward, stand for the collectives that C++ makes and Python
 never sees. Not seen at all are those that a compiled graph makes, and torch.distributed's
-functional collectives; torch's own recorder has these (recorder_answers.py).
+functional collectives; torch's own recorder has these (collective_records.py).
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import sys
@@ -19,36 +18,83 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ..base.own_errors import is_of_the_job, own_errors_left_out, pass_on
+from ..base.place import FOLDER_VARIABLE
 from .after_import import after_import, wait_no_more
 from .call_sites import CallSites
-from .group_streams import GroupStreams, Streams
-from .place import FOLDER_VARIABLE
-from .recorder_answers import RecorderAnswers
-from .ring import ENTERED, HANDED_OUT, LEFT, RECORD, RECORDS, STATE_AT, Ring
-from .tensor_shapes import TensorShapes
-from .torch_functions import (
+from .collective_records import (
+    ENTERED,
+    HANDED_OUT,
+    LEFT,
+    RECORD,
+    RECORDS,
+    STATE_AT,
+    GroupStreams,
+    RecorderAnswers,
+    Ring,
+    Streams,
+)
+from .function_patching import (
     C10D,
     COLLECTIVES,
-    OF_NO_GROUP,
-    TO_ONE_PEER,
+    GROUP_LIFETIME,
+    POINT_TO_POINT,
     Function,
     Maker,
     Undo,
-    around,
-    inner_functions,
-    parameters,
-    replace,
-    replace_attribute,
+    add_before_and_after,
+    find_inner_functions,
+    hide_frames,
+    list_positional_parameters,
+    replace_code,
+    replace_torch_function,
 )
 from .tracebacks import without_our_frame
 
 if TYPE_CHECKING:
     from .link import Link
 
+
+_MOST_SHAPES = 2048  # where every batch has another length there is no end to them
+
+
+class TensorShapes:
+    """Shapes by number; numbers are given by `number_of(text)`."""
+
+    def __init__(self, number_of: Callable[[str], int]) -> None:
+        """Torch itself is told later, once it is there."""
+        self.torch: Any = None
+        self._number_of = number_of
+        self._plain: frozenset[type] = frozenset()
+        self._known: dict[Any, int] = {}
+
+    def of(self, tensor: Any) -> int:
+        """Return the number of a tensor's type and shape, 0 for anything that is no plain tensor:
+        others may do whatever they like when they are asked.
+        """
+        if type(tensor) not in self._plain:
+            return self._new_type(tensor)
+        found = self._known.get((tensor.dtype, tensor.shape))
+        return self._new_shape(tensor) if found is None else found
+
+    def _new_type(self, tensor: Any) -> int:
+        if self._plain or self.torch is None:
+            return 0
+        self._plain = frozenset([self.torch.Tensor, self.torch.nn.Parameter])
+        return self.of(tensor)
+
+    def _new_shape(self, tensor: Any) -> int:
+        if len(self._known) >= _MOST_SHAPES:
+            return 0
+        text = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+        self._known[tensor.dtype, tensor.shape] = number = self._number_of(text)
+        return number
+
+
 _TENSORS = ("tensor", "input_tensor", "input", "output")  # parameters, the most telling first
 
 
-def begin(link: Link, rank: int) -> CollectiveLog | None:
+def begin_collective_log(link: Link, rank: int) -> CollectiveLog | None:
     """Log this rank's collectives for the monitor that `link` is open to; None without one, or if
     there is no memory for it.
     """
@@ -56,7 +102,8 @@ def begin(link: Link, rank: int) -> CollectiveLog | None:
         return None
     try:
         log = CollectiveLog()
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return None
     answers = RecorderAnswers(rank)
     log.grouped = answers.begin
@@ -98,7 +145,7 @@ class CollectiveLog:
         self.is_on = False
         wait_no_more(self._waiting)
         while self._undo:
-            with contextlib.suppress(Exception):
+            with own_errors_left_out():
                 self._undo.pop()()
 
     def install(self) -> None:
@@ -110,7 +157,7 @@ class CollectiveLog:
             ("torch.distributed.fsdp._fully_shard._fully_shard", self._log_fully_shard),
             ("torch.autograd", self._log_backward),
         ):
-            waiting = functools.partial(_quietly, then)
+            waiting = functools.partial(_try_to_log, then)
             self._waiting.append(waiting)
             after_import(module, waiting)
 
@@ -119,38 +166,38 @@ class CollectiveLog:
     def _log_functions(self, c10d: ModuleType) -> None:
         self._groups.c10d = c10d
         self._shapes.torch = getattr(c10d, "torch", None)
-        self._inside |= {id(f.__code__) for f in inner_functions(c10d)}
+        self._inside |= {id(f.__code__) for f in find_inner_functions(c10d)}
         for names, streams in (
             (COLLECTIVES, self._groups.collective),
-            (TO_ONE_PEER, self._groups.to_peers),
+            (POINT_TO_POINT, self._groups.to_peers),
         ):
             for name in [n for n in names if hasattr(c10d, n)]:
-                self._undo.append(replace(c10d, name, self._maker(name, streams)))
-        for name in OF_NO_GROUP:
-            self._undo.append(replace(c10d, name, self._maker(name)))
+                self._undo.append(replace_torch_function(c10d, name, self._maker(name, streams)))
+        for name in GROUP_LIFETIME:
+            self._undo.append(replace_torch_function(c10d, name, self._maker(name)))
 
     def _log_ddp(self, module: Any) -> None:
         made = self._maker("ddp", self._groups.collective, "process_group")
-        self._undo.append(replace_attribute(module.DistributedDataParallel, "__init__", made))
+        self._undo.append(replace_code(module.DistributedDataParallel.__init__, made))
 
     def _log_fsdp(self, module: Any) -> None:
         made = self._maker("fsdp", self._groups.collective, "process_group")
-        self._undo.append(replace_attribute(module.FullyShardedDataParallel, "__init__", made))
+        self._undo.append(replace_code(module.FullyShardedDataParallel.__init__, made))
 
     def _log_fully_shard(self, module: Any) -> None:
         made = self._maker("fsdp", self._groups.collective)
-        self._undo.append(replace_attribute(module, "fully_shard", made))
+        self._undo.append(replace_code(module.fully_shard, made))
 
     def _log_backward(self, module: Any) -> None:
-        self._undo.append(replace_attribute(module, "backward", self._maker("backward")))
+        self._undo.append(replace_code(module.backward, self._maker("backward")))
 
     def _maker(self, kind: str, streams: Streams | None = None, group_name: str = "group") -> Maker:
         def made(function: Function, depth: int) -> Function:
-            names = parameters(function)
+            names = list_positional_parameters(function)
             if kind == "init_process_group":
-                function = around(function, after=self._has_group)
+                function = add_before_and_after(function, after=self._has_group)
             elif kind == "destroy_process_group":
-                function = around(function, before=self._forget)
+                function = add_before_and_after(function, before=self._forget)
             return self._logged(function, names, kind, streams, group_name, depth)
 
         return made
@@ -159,12 +206,12 @@ class CollectiveLog:
         return self.ring.text(value) if isinstance(value, str) else 0
 
     def _has_group(self) -> None:
-        with contextlib.suppress(Exception):
+        with own_errors_left_out():
             self._groups.forget()
             self.grouped()
 
     def _forget(self, group: Any = None, **_: Any) -> None:
-        with contextlib.suppress(Exception):
+        with own_errors_left_out():
             self._groups.forget(group)
 
     # ---- the way of every call -----------------------------------------------------------------
@@ -212,7 +259,11 @@ class CollectiveLog:
                     at = base + number % RECORDS * size
                     now = monotonic()
                     pack(memory, at, number, name, kind_text, site, shape, ENTERED, now, number)
-            except Exception:  # whatever it is: the job's call is what counts
+            except BaseException as error:  # whatever it is: the job's call is what counts
+                if not isinstance(error, Exception) or is_of_the_job(error):
+                    if at:  # it is not made: nothing is entered
+                        memory[at + STATE_AT] = LEFT
+                    raise
                 at = 0
             state = LEFT
             try:
@@ -228,10 +279,10 @@ class CollectiveLog:
                     memory[at + STATE_AT] = state
 
         logged._torchdynamo_disable = True  # type: ignore[attr-defined]  # as torch.compiler does
-        return logged
+        return hide_frames(logged)
 
 
-def _quietly(then: Callable[[Any], None], module: ModuleType) -> None:
+def _try_to_log(then: Callable[[Any], None], module: ModuleType) -> None:
     # Another version of torch may have it differently: then that part is not logged.
-    with contextlib.suppress(Exception):
+    with own_errors_left_out():
         then(module)

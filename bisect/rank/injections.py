@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from ..errors import UsageError
-from .argument_types import nearest, wrong
+from ..base.argument_types import nearest, wrong
+from ..base.errors import UsageError
 
 if TYPE_CHECKING:
     import subprocess
 
-    from ..checkpoints import Checkpoint
-    from .context import Context
+    from ..base.checkpoints import Checkpoint
+    from .walk import Context
 
 FLAG = "--inject"
 FOR_EVER = 10**8  # seconds: three years, in one call
@@ -49,7 +49,7 @@ class Injection:
         KINDS[self.kind](context)
 
 
-def parse(
+def parse_injection(
     text: str, table: Sequence[Checkpoint] = (), aliases: Mapping[str, str] | None = None
 ) -> Injection:
     """Return what KIND@PLACE[:rankN] asks for; PLACE is a number or name in `table`, or a phase.

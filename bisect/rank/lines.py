@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import time
 from collections.abc import Callable
 
+from ..base.masking import mask_ends
+from ..base.own_errors import pass_on
+from ..base.place import Place
 from . import began
-from .place import Place
 
 PATIENCE = 1.0  # seconds that a line may wait for room in the pipe
+LONGEST = 1 << 20  # characters of what is said at once
+# What pwritev2(2) answers where a file, or an older kernel, cannot write without waiting.
+_CANNOT = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ESPIPE, errno.EPERM)
 _COLOURS = (36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91)  # ANSI, by rank
 
 
@@ -29,14 +35,27 @@ def write_within(fd: int, data: bytes, seconds: float) -> int:
         try:
             if not poll.poll(left * 1000):
                 break
-            written += os.write(fd, data[written : written + 4096])
+            written += _write(fd, data[written : written + 4096])
         except BlockingIOError:
             if left == 0.0:
                 break
-            time.sleep(0.01)
-        except OSError:  # the reader is gone
+            time.sleep(min(left, 0.01))
+        except OSError as error:  # the reader is gone
+            pass_on(error)
             break
     return written
+
+
+def _write(fd: int, data: bytes) -> int:
+    """Write what there is room for. Raises BlockingIOError rather than wait, where the kernel can:
+    another rank may have filled the pipe since it was asked.
+    """
+    try:
+        return os.pwritev(fd, [data], -1, os.RWF_NOWAIT)  # -1: where the file stands
+    except OSError as error:
+        if error.errno not in _CANNOT:
+            raise
+        return os.write(fd, data)
 
 
 class Lines:
@@ -49,13 +68,15 @@ class Lines:
         self.quiet = False  # print nothing: the monitor sums up many ranks
         self.told: Callable[[str], None] = lambda text: None
         self.place = place
+        self.waits_once = False  # all lines together wait no longer than one may
+        self._patience = PATIENCE
         self._dropped = 0
         self._blocked = False
         self._is_cut = False  # a line was taken in part
 
     def say(self, text: str) -> None:
-        """Print `text`, each of its lines with time, elapsed time, rank and pid."""
-        for line in text.splitlines():
+        """Print `text` without secrets, each of its lines with time, elapsed time, rank and pid."""
+        for line in mask_ends(text, LONGEST).splitlines():
             self.told(line)
             if not self.quiet:
                 self._print(line)
@@ -63,7 +84,7 @@ class Lines:
     def aside(self, text: str) -> None:
         """Print `text` and tell nobody: that a line is printed is no sign that the rank gets on."""
         if not self.quiet:
-            self._print(text)
+            self._print(mask_ends(text, LONGEST))
 
     def stamp(self) -> str:
         """Return the beginning of a line at this moment."""
@@ -86,7 +107,10 @@ class Lines:
         if self._is_cut:
             data = b"\n" + data
         # After a first line that nobody took, the next ones do not wait again.
-        written = write_within(self.fd, data, 0.0 if self._blocked else PATIENCE)
+        began_at = time.monotonic()
+        written = write_within(self.fd, data, 0.0 if self._blocked else self._patience)
+        if self.waits_once:
+            self._patience = max(0.0, self._patience - (time.monotonic() - began_at))
         self._is_cut = 0 < written < len(data) or (self._is_cut and not written)
         self._blocked = written < len(data)
         self._dropped = self._dropped + 1 if self._blocked else 0
@@ -101,5 +125,6 @@ def _is_terminal(fd: int, place: Place) -> bool:
             theirs = os.readlink(f"/proc/{place.launcher_pid}/fd/{fd}")
             return theirs.startswith(("/dev/pts/", "/dev/tty"))
         return os.isatty(fd)
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return False

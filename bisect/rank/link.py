@@ -1,6 +1,12 @@
 """A rank's link to the monitor of its node: JSON lines over a Unix socket.
 
-Nothing here waits without a limit, and a rank whose monitor is gone goes on without one.
+Nothing here waits without a limit, and a rank whose monitor is gone goes on without one. In a
+script of the user's own all waits are short, and each kind is waited for once in its life: a
+monitor that takes no message within SEND_LIMIT is left, a new one is waited for SUCCESSION_LIMIT
+at most, and one that is stopped (SIGSTOP) is not waited for at all.
+
+Messages may be told from any thread, and from a handler of a signal that interrupts one: they are
+queued, and sent whole, one after the other, by whoever sends already.
 """
 
 from __future__ import annotations
@@ -11,18 +17,29 @@ import json
 import os
 import select
 import socket
+import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from .place import FOLDER_VARIABLE, JOB_VARIABLE, Place
-from .started_monitor import Python, Reached, reach
+from ..base.masking import mask_ends
+from ..base.own_errors import own_errors_left_out, pass_on
+from ..base.place import FOLDER_VARIABLE, JOB_VARIABLE, Place, monitor_of
+from ..base.proc import read_stat
+from .monitor_connection import Interpreter, MonitorConnection, connect_to_monitor
+from .ptrace_permission import PtracePermission, find_peer_pid
 
 SEND_LIMIT = 2.0  # seconds for the monitor to make room for a message
 SILENCE_LIMIT = 30.0  # seconds without a word from the monitor at a barrier
 WELCOME_LIMIT = 10.0  # seconds for a monitor to start and answer
 SUCCESSION_TRIES = 3
+SUCCESSION_LIMIT = 5.0  # seconds for a new monitor to answer, in a script of the user's own
+MOST_WORDS = 200_000  # characters of an error, and of its traceback
 GOODBYE_LIMIT = 3.0  # seconds for the verdict to be written when a rank leaves
+LONGEST_TEXT = 1 << 20  # characters of one value in a message: the monitor takes lines of 16 MiB
+_LONGEST_LINE = 1 << 23  # bytes
+_STOPPED = ("T", "t")  # proc(5) stat
 
 Message = dict[str, Any]
 # Where the rank is, and where its log of collectives is, for a new monitor.
@@ -42,9 +59,13 @@ class Link:
         self._say = say
         self._socket: socket.socket | None = None
         self._buffer = b""
+        self._sight = PtracePermission()
+        self._unsent: deque[bytes] = deque()
+        self._sending = threading.Lock()
+        self._is_interrupted = False  # in the middle of a message
         self._pid = os.getpid()
         self._successions = 0
-        self.python: Python | None = None  # for a monitor that we start later; None: our own
+        self.python: Interpreter | None = None  # for a monitor that we start later; None: our own
         self.ends_quietly = False  # a monitor that is gone before the goodbye is not missed
         self._goodbye: Message = {"status": 1, "error": "", "finished": False}
         self._left = False
@@ -54,16 +75,20 @@ class Link:
 
     # ---- coming and going -----------------------------------------------------------------
 
-    def open(self, found: Reached | OSError, settings: Message) -> None:
+    def open(self, found: MonitorConnection | OSError, settings: Message) -> None:
         """Talk to the monitor that was `found` (or go on without); `settings` are for the one
         that we started, and for any that we start later.
         """
         self._settings = settings
+        if monitor_of(self.place) != self.place.job:  # it may serve other jobs, and not know ours
+            self._hello["settings"] = settings
         if isinstance(found, OSError):
             self._give_up(f"no monitor: {found}")
             return
         self._socket = found.connection
-        with contextlib.suppress(OSError):  # it was killed meanwhile: our hello starts another
+        self._socket.setblocking(False)
+        self._sight.allow(self._socket)
+        with own_errors_left_out(OSError):  # it was killed meanwhile: our hello starts another
             found.give(settings)
         os.environ[FOLDER_VARIABLE] = found.folder
         os.environ[JOB_VARIABLE] = self.place.job
@@ -82,10 +107,14 @@ class Link:
     def leaving(
         self, status: int | None, error: str = "", finished: bool = False, **more: Any
     ) -> None:
-        """Note what the goodbye will say (status None: not known); it is said when the interpreter
-        ends.
+        """Note what the goodbye will say (status None: not known), without secrets; it is said when
+        the interpreter ends.
         """
-        self._goodbye = {"status": status, "error": error, "finished": finished, **more}
+        words = {
+            name: mask_ends(value, MOST_WORDS) if isinstance(value, str) else value
+            for name, value in {"error": error, **more}.items()
+        }
+        self._goodbye = {"status": status, "finished": finished, **words}
         if finished:
             self.tell("finished")
 
@@ -97,9 +126,10 @@ class Link:
         for _ in range(2):  # once more if a new monitor had to be started meanwhile
             generation = self._successions
             self._send({"t": "bye", **self._goodbye})
-            if self._await("written", GOODBYE_LIMIT) or self._successions == generation:
+            limit = 0.0 if self._monitor_is_stopped() else GOODBYE_LIMIT
+            if self._await("written", limit) or self._successions == generation:
                 break
-        with contextlib.suppress(OSError):  # empty unless something of the job is still there
+        with own_errors_left_out(OSError):  # empty unless something of the job is still there
             os.rmdir(self.welcome.get("tmp", ""))
 
     def _close_in_child(self) -> None:
@@ -107,6 +137,8 @@ class Link:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+        self._unsent.clear()
+        self._sending = threading.Lock()
         self.alone = True
 
     # ---- talking --------------------------------------------------------------------------
@@ -123,10 +155,15 @@ class Link:
         connection = self._socket
         if connection is None or os.getpid() != self._pid:
             return
-        data = json.dumps({"t": kind, "at": time.monotonic(), **fields}).encode() + b"\n"
-        # One write, which a Unix socket takes whole or not at all if it is as short as this.
-        with contextlib.suppress(OSError):
-            os.write(connection.fileno(), data)
+        data = encode_message({"t": kind, "at": time.monotonic(), **fields})
+        if not self._sending.acquire(blocking=False):  # a part of another message may be sent
+            return
+        try:
+            # One write, which a Unix socket takes whole or not at all if it is as short as this.
+            with own_errors_left_out(OSError):
+                connection.send(data, socket.MSG_DONTWAIT)
+        finally:
+            self._sending.release()
 
     def close(self) -> None:
         """Talk no more, and say no goodbye: this process speaks for another rank, or for none."""
@@ -137,38 +174,93 @@ class Link:
         """Heed what the monitor has said meanwhile. Does not wait."""
         self._await("nothing", 0.0)
 
-    def hold(self, kind: str, **fields: Any) -> None:
-        """Tell the monitor that we wait, and wait until it lets us go or says nothing any more."""
+    def hold(self, kind: str, limit: float | None = None, **fields: Any) -> Message | None:
+        """Tell the monitor that we wait, and wait until it lets us go, says nothing any more, or
+        `limit` seconds are over. Return what it said, None if it did not let us go.
+        """
         self._send({"t": kind, **fields})
-        while not self.alone:
+        end = time.monotonic() + (limit or float("inf"))
+        while not self.alone and time.monotonic() < end:
             generation = self._successions
-            answer = self._await("go", SILENCE_LIMIT)
+            answer = self._await("go", SILENCE_LIMIT, end)
             if answer is not None:
-                return
+                return answer
+            if time.monotonic() >= end:
+                break
             if self._successions != generation:  # a new monitor does not know that we wait
                 self._send({"t": kind, **fields})
             elif not self.alone:
                 self._give_up(f"the monitor has been silent for {SILENCE_LIMIT:.0f} s")
+        return None
 
     def _send(self, message: Message) -> None:
-        if self._socket is None or os.getpid() != self._pid:
+        if os.getpid() != self._pid:
+            return
+        if self._socket is None:
+            if self._is_interrupted:
+                self._give_up("a message to the monitor was interrupted")
             return
         message.setdefault("at", time.monotonic())
-        data = json.dumps(message, default=str).encode() + b"\n"
-        try:
-            self._socket.settimeout(SEND_LIMIT)
-            self._socket.sendall(data)
-        except TimeoutError:
-            self._give_up(f"the monitor took no message for {SEND_LIMIT:.0f} s")
-        except OSError:
-            if self._succeed():
-                self._send(message)
+        self._unsent.append(encode_message(message))
+        # Whoever sends already, in another thread or below a handler of a signal, sends this too.
+        while self._unsent and self._sending.acquire(blocking=False):
+            try:
+                while self._unsent and self._socket is not None:
+                    self._send_line(self._unsent.popleft())
+            finally:
+                self._sending.release()
+            if self._socket is None:
+                self._unsent.clear()
 
-    def _await(self, kind: str, limit: float) -> Message | None:
-        """Return the next message of `kind`; None after `limit` seconds of silence or a new
-        monitor. Other messages are heeded on the way.
+    def _send_line(self, line: bytes) -> None:
+        try:
+            is_sent = self._is_sent(line)
+        except OSError as error:
+            pass_on(error)
+            if self._succeed():
+                self._unsent.append(line)
+            return
+        if not is_sent:
+            self._is_interrupted = False
+            self._give_up(f"the monitor took no message for {SEND_LIMIT:.0f} s")
+
+    def _is_sent(self, line: bytes) -> bool:
+        """Return whether the monitor had room for all of a line in time. Raises OSError."""
+        assert self._socket is not None
+        end = time.monotonic() + SEND_LIMIT
+        poll = select.poll()
+        poll.register(self._socket, select.POLLOUT)
+        sent, is_whole = 0, True
+        try:
+            while sent < len(line):
+                if not poll.poll(0):
+                    left = 0.0 if self._monitor_is_stopped() else end - time.monotonic()
+                    if not poll.poll(max(0.0, left) * 1000):
+                        return False
+                is_whole = False
+                with contextlib.suppress(BlockingIOError):
+                    sent += self._socket.send(line[sent:], socket.MSG_DONTWAIT)
+            is_whole = True
+        finally:
+            if not is_whole:  # nothing more goes over it: the rest would be read as another message
+                self._drop()
+                self._is_interrupted = True
+        return True
+
+    def _monitor_is_stopped(self) -> bool:
+        with own_errors_left_out(OSError):
+            found = read_stat(find_peer_pid(self._socket)) if self._socket is not None else None
+            return found is not None and found.state in _STOPPED
+        return False
+
+    def _await(self, kind: str, limit: float, last: float = float("inf")) -> Message | None:
+        """Return the next message of `kind`; None after `limit` seconds of silence, at `last`
+        (monotonic), or with a new monitor. Other messages are heeded on the way.
         """
-        end = time.monotonic() + limit
+        end = min(last, time.monotonic() + limit)
+        poll = select.poll()
+        if self._socket is not None:
+            poll.register(self._socket, select.POLLIN)
         while self._socket is not None:
             line, newline, rest = self._buffer.partition(b"\n")
             if newline:
@@ -177,14 +269,16 @@ class Link:
                 if message["t"] == kind:
                     return message
                 self._heed(message)
-                end = time.monotonic() + limit
+                end = min(last, time.monotonic() + limit)
                 continue
-            ready, _, _ = select.select([self._socket], [], [], max(0.0, end - time.monotonic()))
-            if not ready:
+            if not poll.poll(max(0.0, end - time.monotonic()) * 1000):
                 return None
             try:
                 data = self._socket.recv(65536)
-            except OSError:
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                pass_on(error)
                 data = b""
             if not data:
                 self._succeed()
@@ -214,15 +308,19 @@ class Link:
             return False
         self._successions += 1
         started = False
+        end = time.monotonic() + (SUCCESSION_LIMIT if self.ends_quietly else WELCOME_LIMIT * 3)
         for _ in range(SUCCESSION_TRIES):
             try:
                 found = self._find_another()
             except OSError as error:
+                pass_on(error)
                 self._give_up(f"the monitor is gone, and no other could be started: {error}")
                 return False
             started = started or found.settings_pipe is not None
             self._socket, self._buffer = found.connection, b""
-            if self._introduce():
+            self._is_interrupted = False
+            self._sight.allow(found.connection)
+            if self._introduce(max(0.1, end - time.monotonic())):
                 break
         else:
             self._give_up("the monitor is gone, and the next one too")
@@ -234,11 +332,11 @@ class Link:
             self._say("The monitor died: this rank started another one")
         return self._socket is not None
 
-    def _find_another(self) -> Reached:
+    def _find_another(self) -> MonitorConnection:
         """Return another monitor: one that goes on for the first, or a first one if that ended
         before it knew anything (the rank that started it was killed).
         """
-        found = reach(
+        found = connect_to_monitor(
             self.place,
             keep=self._settings["keep"],
             answers=self._settings["json"],
@@ -248,15 +346,17 @@ class Link:
         found.give({**self._settings, "successor": bool(self.welcome)})
         return found
 
-    def _introduce(self) -> bool:
+    def _introduce(self, limit: float) -> bool:
         """Say hello and wait for the welcome: the one that we reached may just be dying."""
         assert self._socket is not None
         hello = {"t": "hello", "at": time.monotonic(), **self._hello}
         try:
-            self._socket.settimeout(WELCOME_LIMIT)
-            self._socket.sendall(json.dumps(hello, default=str).encode() + b"\n")
+            self._socket.settimeout(min(limit, WELCOME_LIMIT))
+            self._socket.sendall(encode_message(hello))
             self._buffer = self._socket.recv(65536)
-        except OSError:
+            self._socket.setblocking(False)
+        except OSError as error:
+            pass_on(error)
             self._buffer = b""
         if not self._buffer:
             self._drop()
@@ -264,6 +364,7 @@ class Link:
 
     def _give_up(self, why: str) -> None:
         self._drop()
+        self._is_interrupted = False
         if not self.alone:
             self.alone = True
             self.lost()
@@ -272,6 +373,23 @@ class Link:
 
     def _drop(self) -> None:
         if self._socket is not None:
-            with contextlib.suppress(OSError):
+            with own_errors_left_out(OSError):
                 self._socket.close()
             self._socket = None
+
+
+def encode_message(message: Message) -> bytes:
+    """Return a message as the monitor reads it: what it would not take is cut, and says so."""
+    line = json.dumps(message, default=str).encode() + b"\n"
+    if len(line) <= _LONGEST_LINE:
+        return line
+    return json.dumps(_cut_texts(message), default=str).encode() + b"\n"
+
+
+def _cut_texts(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _cut_texts(one) for name, one in value.items()}
+    if isinstance(value, str) and len(value) > LONGEST_TEXT:
+        left_out = len(value) - LONGEST_TEXT
+        return f"{value[:LONGEST_TEXT]}\n({left_out} more characters are left out)"
+    return value

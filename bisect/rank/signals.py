@@ -62,7 +62,9 @@ class Signals:
         # A group's signal comes twice, from the process in front too: the second one must wait.
         signal.signal(number, signal.SIG_IGN)
         if self._socket is not None and os.getpid() == self._pid:
-            select.select([self._socket], [], [], LOOK_LIMIT)
+            poll = select.poll()
+            poll.register(self._socket, select.POLLIN)
+            poll.poll(LOOK_LIMIT * 1000)
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import UsageError
+from ..base.errors import UsageError
 
 
 def check_module(place: str) -> None:

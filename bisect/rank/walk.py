@@ -1,24 +1,205 @@
-"""Walk a pipeline on one rank: each step, its line, its barrier."""
+"""Walks a pipeline on one rank (each step, its line, its barrier), and gives each step its context:
+the arguments, the products before it, and a voice.
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
 import os
-from collections.abc import Callable, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from .context import Context
+from ..base.checkpoints import Checkpoint
+from ..base.place import Place
+from .injections import Injection
 from .lines import Lines
 from .link import Link
-from .sight import StackTimer
+from .messages import Heartbeat
+from .own_folders import is_ours
+from .ptrace_permission import StackTimer
 from .users_own import load, wants_one
 
 if TYPE_CHECKING:
-    from ..pipelines.pipeline import Step
+    from ..base.pipeline import Step
 
 
-def walk(steps: Sequence[Step], context: Context, lines: Lines, link: Link) -> None:
+_NO_DEADLINE = 120.0  # seconds to wait for the first rank of a node, in a step that has no deadline
+_AFTER_A_VERDICT = 30.0  # seconds: by then the watch has said why that rank is late
+
+
+class Context:
+    """One rank's walk, as its steps see it."""
+
+    def __init__(self, args: argparse.Namespace, place: Place, lines: Lines, link: Link) -> None:
+        """The walk sets `step` before each step, and adds to `products` after it."""
+        self.args = args
+        self.place = place
+        self.products: dict[str, Any] = {}
+        self.step: Checkpoint
+        self.deadline = 0.0  # seconds of the step or phase now under way
+        self.not_exercised: list[str] = []
+        self._lines = lines
+        self._link = link
+        self._going_on = Heartbeat(link)
+        self._phase: str | None = None
+        self._call = ""  # the last that the watch was told of
+
+    @property
+    def run_dir(self) -> str:
+        """The run folder; a rank itself writes nothing in it but its job's logs."""
+        self._link.await_welcome()
+        folder: str = self._link.welcome.get("run_dir") or os.path.abspath(
+            self.args.run_dir or os.path.join("runs", f"without-a-watch-{self.place.job}")
+        )
+        return folder
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        self._lines.say(text)
+
+    def remark(self, text: str) -> None:
+        """Print a line, from any thread, that is no sign of life: the watch hears it as it hears
+        what a library logs.
+        """
+        self._lines.aside(text)
+        self._link.mention("logged", text=text)
+
+    def about_to(self, call: str, detail: str = "", printed: bool = True) -> None:
+        """Announce a call that can block, by its dotted public name; not `printed`, to the watch
+        alone.
+        """
+        self._announce(call)
+        (self.say if printed else self._lines.told)(f"About to call {call}{detail}...")
+
+    def imports(self, module: str) -> Any:
+        """Import `module`, announced and timed, and return it."""
+        if module in sys.modules:
+            return sys.modules[module]
+        self._announce(f"import {module}")
+        self.say(f"About to import {module}...")
+        began = time.monotonic()
+        imported = importlib.import_module(module)
+        seconds = time.monotonic() - began
+        version = getattr(imported, "__version__", None)
+        self._link.tell("import", module=module, seconds=seconds, version=version)
+        self.say(f"Imported {module} in {seconds:.2f} s")
+        return imported
+
+    def _announce(self, call: str) -> None:
+        if call != self._call:
+            self._call = call
+            self._link.tell("call", call=call)
+
+    def phase(self, name: str) -> None:
+        """Announce that a phase of this checkpoint begins."""
+        if name == self._phase:
+            return
+        self._phase = name
+        phase = next(p for p in self.step.phases if p.name == name)
+        self.deadline = self.deadline_of(name, phase.deadline)
+        self._link.tell("phase", n=self.step.number, name=name)
+        self.say(f"Phase {name}")
+        self.inject(name)
+
+    def pulse(self, step: int) -> None:
+        """Tell the watch that training goes on."""
+        self._going_on.pulse(step)
+
+    @contextlib.contextmanager
+    def rank0_only(self, what: str) -> Iterator[bool]:
+        """Yield True on rank 0; on the others yield False, where all ranks are on one node once
+        rank 0 is through: a rank of another node is never heard here, so nobody waits for it.
+        """
+        if self.place.rank == 0:
+            yield True
+            self._link.tell("did", what=what)
+            return
+        if self._is_on_one_node:
+            self._has_done(what)
+        else:
+            self.say(f"Not waiting for rank 0, which may be on another node: {what}")
+        yield False
+
+    @contextlib.contextmanager
+    def once_a_node(self, what: str) -> Iterator[bool]:
+        """Yield True on the first rank of each node; on the others yield False once that is
+        through, and True if it does not get through in time.
+        """
+        mine = self.is_first or not self._has_done(what)
+        yield mine
+        if mine:
+            self._link.tell("did", what=what)
+
+    @contextlib.contextmanager
+    def first_of_node_first(self, what: str) -> Iterator[None]:
+        """Let the first rank of each node do the body first; the others do it once that is
+        through, or once it has had its time.
+        """
+        if not self.is_first:
+            self._has_done(what)
+        yield
+        if self.is_first:
+            self._link.tell("did", what=what)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the first rank of its node, or nobody says which ranks that has."""
+        return self.place.local_rank == 0 or not self.place.counted
+
+    @property
+    def _is_on_one_node(self) -> bool:
+        return self.place.counted and self.place.local_world_size >= self.place.world_size
+
+    def _has_done(self, what: str) -> bool:
+        """Wait for the first rank of this node, rank 0 where there is one node; return whether it
+        is through. Nobody waits longer than its step may take.
+        """
+        first = "rank 0" if self._is_on_one_node else "the first rank of this node"
+        self.say(f"Waiting for {first}: {what}")
+        limit = (self.deadline or _NO_DEADLINE) + _AFTER_A_VERDICT
+        told = self._link.hold("await", limit, what=what, ranks=self._first_here())
+        if told is None and not self._link.alone:
+            self._link.tell("waits_no_more", what=what)
+            self.say(f"Waited {limit:.0f} s for {first}, going on without it: {what}")
+        return told is not None and bool(told.get("done", True))
+
+    def _first_here(self) -> list[int]:
+        """Return the number of the first rank of this node, if this one can know it."""
+        place = self.place
+        if place.neighbours:
+            return [min(place.neighbours)]
+        return [place.rank - place.local_rank] if place.in_order else []
+
+    # ---- for the walk ----------------------------------------------------------------------
+
+    def begin(self, step: Checkpoint) -> None:
+        """A step begins."""
+        self.step = step
+        self._phase, self._call = None, ""
+        self.deadline = self.deadline_of(step.name, step.deadline)
+        self._link.tell("enter", n=step.number)
+        self._going_on.environment()
+
+    def deadline_of(self, name: str, default: float | None) -> float:
+        """Return the deadline of a step or phase: --timeout's, else its own; 0.0 for none."""
+        timeouts: dict[str, float] = self.args.timeout
+        names = [name, *([self.step.name, ""] if default is not None else [])]
+        return next((timeouts[n] for n in names if n in timeouts), default or 0.0)
+
+    def inject(self, place: str) -> None:
+        """Make it hang on purpose, if that was asked for here."""
+        for injection in self.args.inject:
+            if isinstance(injection, Injection) and injection.matches(place, self.place.rank):
+                self.say(f"Injecting {injection.kind} at {place}")
+                injection.run(self)
+
+
+def walk_pipeline(steps: Sequence[Step], context: Context, lines: Lines, link: Link) -> None:
     """Do every step up to --until, in order; raises whatever a step raises."""
     timer: StackTimer | None = None
     for step in steps:
@@ -32,22 +213,22 @@ def walk(steps: Sequence[Step], context: Context, lines: Lines, link: Link) -> N
             context.not_exercised.append(f"{checkpoint.title} (skipped)")
         else:
             context.inject(checkpoint.name)
-            context.products[checkpoint.name] = _doing(step, context)(context)
+            context.products[checkpoint.name] = _find_function(step, context)(context)
         if timer:
             timer.disarm()
         lines.say(title)
-        _arrive(checkpoint.number, context, link)
+        _pass_barrier(checkpoint.number, context, link)
         link.listen()
         _use_temporary_folder(context, link)
         if timer is None and link.welcome.get("stacks_file"):
-            timer = StackTimer(link.welcome["stacks_file"])
+            timer = StackTimer(link.welcome["stacks_file"], shared=False)
         if checkpoint.name == context.args.until:
             lines.say(f"Stopping after {checkpoint.name}, as asked")
             context.not_exercised.append(f"what comes after {checkpoint.name} (--until)")
             break
 
 
-def _arrive(number: int, context: Context, link: Link) -> None:
+def _pass_barrier(number: int, context: Context, link: Link) -> None:
     link.tell("reached", n=number)
     if context.args.barriers == "lockstep" and link.lockstep:
         link.hold("arrive", n=number, held=True)
@@ -60,15 +241,17 @@ def _use_temporary_folder(context: Context, link: Link) -> None:
     if context.step.number == 1:
         if not link.welcome:
             link.await_welcome()
-        if link.welcome.get("tmp"):
-            os.environ["TMPDIR"] = link.welcome["tmp"]
+        folder = link.welcome.get("tmp", "")
+        with contextlib.suppress(OSError):  # it could not be made: TMPDIR is as it was
+            if is_ours(folder):
+                os.environ["TMPDIR"] = folder
 
 
 def _is_set(args: argparse.Namespace, name: str, value: str) -> bool:
     return getattr(args, name, None) == value
 
 
-def _doing(step: Step, context: Context) -> Callable[[Context], Any]:
+def _find_function(step: Step, context: Context) -> Callable[[Context], Any]:
     """Return the step's function: the user's own (--use), else the pipeline's."""
     place = context.args.use.get(step.checkpoint.name)
     if place is None or (step.given_up and _is_set(context.args, *step.given_up)):

@@ -8,11 +8,18 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
-from ..bisection.toggles import toggle
-from ..errors import UsageError
-from .argument_types import Parser, choice, count, function, known_hang, named_seconds, positive
-from .toggle_argument import add_toggle
-from .watched.steady import STEADY
+from ..base import barrier_modes
+from ..base.argument_types import (
+    Parser,
+    choice,
+    count,
+    function,
+    known_hang,
+    named_seconds,
+    positive,
+)
+from ..base.errors import UsageError
+from ..base.variables import STEADY
 
 ENVIRONMENT_PREFIX = "HANGBISECT_"
 WATCH = "the watch"
@@ -63,7 +70,13 @@ def add_watch_options(parser: argparse.ArgumentParser) -> None:
         type=positive("--limit"),
         help="end the run after so long, even if it moves",
     )
-    add_toggle(group, toggle("barriers"))
+    add(
+        "--barriers",
+        metavar="|".join(barrier_modes.MODES),
+        type=choice("--barriers", barrier_modes.MODES),
+        default=barrier_modes.DEFAULT,
+        help=f"{barrier_modes.HELP} ({barrier_modes.DEFAULT})",
+    )
     add(
         "--on-hang",
         metavar="WHAT",
@@ -123,7 +136,7 @@ def add_script_options(parser: argparse.ArgumentParser) -> None:
     add("--keep-watching", action="store_true", help="watch to the end")
 
 
-def from_environment(parser: Parser, environ: Mapping[str, str]) -> list[str]:
+def read_environment_words(parser: Parser, environ: Mapping[str, str]) -> list[str]:
     """Return the words that HANGBISECT_NAME variables stand for, for flags of the watch."""
     words: list[str] = []
     for group in parser._action_groups:
@@ -152,7 +165,7 @@ def variable_of(option: str) -> str:
     return ENVIRONMENT_PREFIX + option.replace("-", "_").upper()
 
 
-def as_options(args: argparse.Namespace) -> dict[str, str]:
+def format_options(args: argparse.Namespace) -> dict[str, str]:
     """Return what `args` say of the watch, by option, without what is the default."""
     parser = Parser()
     add_watch_options(parser)

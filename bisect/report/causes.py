@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..bisection.toggles import Toggle, toggle
+from ..base.words import text_width, wrap_line
 from ..diagnosis.causes.catalogue import Family
-from ..diagnosis.causes.known import MOST_CONFIDENT, KnownCause, Sign
+from ..diagnosis.causes.known_cause import MOST_CONFIDENT, KnownCause, Sign
+from ..toggles.table import Toggle, toggle
 
 _OUTCOMES = {
     "hang": "hangs",
@@ -22,7 +21,7 @@ _OUTCOMES = {
 _WIDTH = 100
 
 
-def listed(families: Sequence[Family]) -> str:
+def list_causes(families: Sequence[Family]) -> str:
     """Return all causes, one a line, family by family."""
     widest = max(len(known.id) for family in families for known in family.causes)
     lines = []
@@ -32,25 +31,25 @@ def listed(families: Sequence[Family]) -> str:
     return "\n".join(lines[1:])
 
 
-def explained(known: KnownCause, family: Family) -> str:
+def explain_cause(known: KnownCause, family: Family) -> str:
     """Return one cause: why it happens, how it is recognised, what avoids it, who reported it."""
+    width = text_width(_WIDTH)
     parts = [f"{known.id}: {known.title}", f"  ({family.title})", ""]
-    parts += [*_wrapped(with_names(known.why), "  "), ""]
+    parts += [*wrap_line(f"  {with_names(known.why)}", width, 2), ""]
     parts += [f"Recognised when a job {outcomes(known)}, by", ""]
-    parts += [
-        line for sign in known.signs for line in _wrapped(sign_in_words(sign), "    ", "  - ")
-    ]
-    parts += ["", *_wrapped(confidence_in_words(known), "  "), "", "What avoids it", ""]
+    signs = [f"  - {sign_in_words(sign)}" for sign in known.signs]
+    parts += [line for text in signs for line in wrap_line(text, width, 4)]
+    parts += ["", *wrap_line(f"  {confidence_in_words(known)}", width, 2), "", "What avoids it", ""]
     avoid = [with_names(text) for text in known.avoid]
     avoid += [f"{usage} ({cost})" for usage, cost in settings(known)]
-    parts += [line for text in avoid for line in _wrapped(text, "    ", "  - ")]
+    parts += [line for text in avoid for line in wrap_line(f"  - {text}", width, 4)]
     if known.references:
         parts += ["", "Reported", ""]
         parts += [f"  {link(reference)}" for reference in known.references]
     return "\n".join(parts)
 
 
-def as_data(known: KnownCause, family: Family) -> dict[str, Any]:
+def cause_json(known: KnownCause, family: Family) -> dict[str, Any]:
     """Return one cause as JSON has it."""
     return {
         "id": known.id,
@@ -128,15 +127,3 @@ def link(reference: str) -> str:
 def with_names(text: str) -> str:
     """Return a text of a declaration with <name> in place of {name}."""
     return re.sub(r"\{(\w+)\}", lambda match: f"<{match[1].replace('_', ' ')}>", text)
-
-
-def _wrapped(text: str, indent: str, first: str | None = None) -> list[str]:
-    width = min(_WIDTH, shutil.get_terminal_size((_WIDTH, 0)).columns)
-    return textwrap.wrap(
-        text,
-        max(40, width),
-        initial_indent=indent if first is None else first,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

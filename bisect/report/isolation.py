@@ -1,51 +1,72 @@
-"""What an isolation found, on a terminal: the same order every time."""
+"""What an isolation found, as lines of a terminal in the same order every time; and the answer of
+an isolation or a matrix again, when it is read from its run folder.
+"""
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from ..bisection.confidence import interval
-from ..bisection.isolation import Count, Isolation, Seen, words
-from ..bisection.reached import UNREACHED
-from ..facts import Setting, Trial
-from .people_lines import LABEL, labelled
-from .words import counted, cut, of_ranks, one_line, printable, wrapped
+from ..base.facts import Setting, Trial
+from ..base.words import (
+    cut_line,
+    format_count,
+    format_ranks,
+    format_seconds,
+    join_lines,
+    printable,
+    wrap_line,
+)
+from ..search.confidence import interval
+from ..search.isolation import Count, Isolation, ObservedHang, format_setting
+from ..toggles.command_toggles import UNREACHED
+from .facts_json import reader_for
+from .verdict_parts import LABEL, label_line
 
-MOST_ROWS = 8  # of the table of trials, on a terminal
+if TYPE_CHECKING:
+    from .run_reader.json_shapes import RecordedTrial
+    from .run_reader.run import RecordedRun
+
+
+MOST_TRIAL_ROWS = 8  # of the table of trials, on a terminal
 _ALREADY = "as safe as can be already"
 _MOST_WHY = 100  # characters of how a start ended
 _MOST_WORDS = 58  # characters of a setting in a row
 
 
 def answer_lines(
-    isolation: Isolation, *, folder: str, width: int | None = None, rows: int | None = MOST_ROWS
+    isolation: Isolation,
+    *,
+    folder: str,
+    width: int | None = None,
+    rows: int | None = MOST_TRIAL_ROWS,
 ) -> list[str]:
     """Return the answer. `width` is the terminal's, None for a pipe: no line is broken or cut then.
     `rows`: how many trials the table shows, None: all of them, and all else that is known. `folder`
     is that of report.md, which has the rest; "" in that file itself.
     """
     lines = [_headline(isolation), *_change(isolation), *_proof(isolation)]
-    lines += _left(isolation, None if rows is None else folder)
-    told = [part for line in lines for part in _broken(printable(line), width)]
+    lines += _remaining_lines(isolation, None if rows is None else folder)
+    told = [part for line in lines for part in _break_line(printable(line), width)]
     table = table_lines(isolation, rows)
     if rows is not None and len(isolation.trials) > rows:
         table.append(f"   ({len(isolation.trials) - rows} more {_rest_in(folder)})")
     report = f"{folder}/report.md" if folder else ""
-    end = [*labelled("report", report), *labelled("next", isolation.next)]
-    rest = [part for line in end for part in _broken(printable(line), width)]
-    return [*told, *(cut(printable(line), width) for line in table), *rest]
+    end = [*label_line("report", report), *label_line("next", isolation.next)]
+    rest = [part for line in end for part in _break_line(printable(line), width)]
+    return [*told, *(cut_line(printable(line), width) for line in table), *rest]
 
 
 def _rest_in(folder: str) -> str:
     return f"in {folder}/report.md" if folder else "below"
 
 
-def _broken(line: str, width: int | None) -> list[str]:
+def _break_line(line: str, width: int | None) -> list[str]:
     """Return `line` broken between words, but for commands, which are there to be copied."""
     is_command = line.startswith("command ") or "hangbisect " in line
-    return [line] if is_command else wrapped(line, width, LABEL)
+    return [line] if is_command else wrap_line(line, width, LABEL)
 
 
 def report_text(isolation: Isolation, *, folder: str) -> str:
@@ -58,13 +79,13 @@ def report_text(isolation: Isolation, *, folder: str) -> str:
 
 
 def _headline(isolation: Isolation) -> str:
-    starts = counted(len(isolation.trials), "start")
-    size = f"{starts}, {duration(isolation.seconds)}"
+    starts = format_count(len(isolation.trials), "start")
+    size = f"{starts}, {format_seconds(isolation.seconds)}"
     if isolation.outcome == "isolated":
         return f"ISOLATED  {size}: {_only_with(isolation)}"
     if isolation.outcome == "no_hang":
         what = _noun(isolation).upper()
-        return f"NO {what} in {starts}, {duration(isolation.seconds)}: {isolation.why}"
+        return f"NO {what} in {starts}, {format_seconds(isolation.seconds)}: {isolation.why}"
     if isolation.outcome == "hangs_all_safe":
         return f"{_verb(isolation).upper()} EVEN WITH ALL SAFE  {size}: {isolation.why}"
     first = "INTERRUPTED" if isolation.outcome == "interrupted" else "NOT ISOLATED"
@@ -86,7 +107,7 @@ def _only_with(isolation: Isolation) -> str:
     hangs = "comes and goes" if isolation.flaky else _verb(isolation)
     whole = len(before) == len(isolation.changes) == 1
     told = f"with {before[0]}" if whole else "as you run it"
-    after = words({c.toggle: c.value for c in isolation.changes})
+    after = format_setting({c.toggle: c.value for c in isolation.changes})
     both = " together" if len(isolation.changes) > 1 else ""
     return f"it {hangs} {told}, not with {after.replace(' ', ' and ')}{both}"
 
@@ -95,10 +116,14 @@ def _change(isolation: Isolation) -> list[str]:
     lines = [
         line
         for change in isolation.changes
-        for line in labelled("change", f"{change.toggle}: {change.before or '?'} -> {change.value}")
+        for line in label_line(
+            "change", f"{change.toggle}: {change.before or '?'} -> {change.value}"
+        )
     ]
-    lines += [line for change in isolation.changes for line in labelled("in code", change.in_code)]
-    return lines + labelled("command", isolation.paste)
+    lines += [
+        line for change in isolation.changes for line in label_line("in code", change.in_code)
+    ]
+    return lines + label_line("command", isolation.paste)
 
 
 def _proof(isolation: Isolation) -> list[str]:
@@ -106,36 +131,36 @@ def _proof(isolation: Isolation) -> list[str]:
     if isolation.with_it is not None:
         past = f", past checkpoint {seen.number}" if seen and seen.number else ""
         clean = past if not (isolation.with_it.hangs or isolation.with_it.others) else ""
-        told = _counted(isolation.with_it, isolation)
-        lines += labelled("with it", told + clean + _at_most(isolation))
+        told = _describe_count(isolation.with_it, isolation)
+        lines += label_line("with it", told + clean + _bound_of_hangs(isolation))
     elif isolation.changes and isolation.outcome == "isolated":
-        lines += labelled("with it", f"not started again: --confirm {isolation.confirm}")
+        lines += label_line("with it", f"not started again: --confirm {isolation.confirm}")
     if isolation.without is not None:
-        where = f", {_where(seen)}" if seen and isolation.without.hangs else ""
-        (line,) = labelled("without", f"{_counted(isolation.without, isolation)}{where}")
+        where = f", {_describe_place(seen)}" if seen and isolation.without.hangs else ""
+        (line,) = label_line("without", f"{_describe_count(isolation.without, isolation)}{where}")
         if isolation.p_value is not None:
-            line = f"{line:<62}  p = {probability(isolation.p_value)}{_if_more(isolation)}"
+            line = f"{line:<62}  p = {format_probability(isolation.p_value)}{_if_more(isolation)}"
         lines.append(line)
     elif seen is not None:
-        lines += labelled(_verb(isolation), _where(seen))
+        lines += label_line(_verb(isolation), _describe_place(seen))
     if seen is not None and seen.cause_title and isolation.outcome != "isolated":
-        lines += labelled("cause", seen.cause_title)
+        lines += label_line("cause", seen.cause_title)
     return lines
 
 
-def _where(seen: Seen) -> str:
+def _describe_place(seen: ObservedHang) -> str:
     call = f" in {seen.place.call}" if seen.place.call else ""
     crash = f", {seen.place.crash}" if seen.place.crash else ""
-    who = of_ranks(seen.culprit) if seen.culprit else "nobody to blame"
+    who = format_ranks(seen.culprit) if seen.culprit else "nobody to blame"
     phase = f", phase {seen.place.phase}" if seen.place.phase else ""
     at = f"checkpoint {seen.number}{phase}" if seen.number else ""
     return f"{who}{call}" if call else f"{who} at {at}".removesuffix(" at ") + crash
 
 
-def _counted(count: Count, isolation: Isolation) -> str:
-    others = f", {counted(count.others, 'other failure')}" if count.others else ""
+def _describe_count(count: Count, isolation: Isolation) -> str:
+    others = f", {format_count(count.others, 'other failure')}" if count.others else ""
     of_those = f"{count.hangs} {_noun(isolation) if count.hangs == 1 else _verb(isolation)}"
-    return f"{of_those} in {counted(count.starts, 'start')}{others}"
+    return f"{of_those} in {format_count(count.starts, 'start')}{others}"
 
 
 def _if_more(isolation: Isolation) -> str:
@@ -146,10 +171,10 @@ def _if_more(isolation: Isolation) -> str:
     if with_it is None or without is None or with_it.hangs or without.passes:
         return ""
     more = max(isolation.confirm + 2, 5)
-    return f"  (--confirm {more}: {probability(1 / math.comb(2 * more, more))})"
+    return f"  (--confirm {more}: {format_probability(1 / math.comb(2 * more, more))})"
 
 
-def _at_most(isolation: Isolation) -> str:
+def _bound_of_hangs(isolation: Isolation) -> str:
     """Return how often it may hang all the same, where clean starts cannot tell never from rare."""
     count = isolation.with_it
     if not isolation.flaky or count is None or count.hangs or not count.passes:
@@ -158,35 +183,35 @@ def _at_most(isolation: Isolation) -> str:
     return f" (by {isolation.confidence:.0%} confidence at most {most:.1%} of them hang)"
 
 
-def _left(isolation: Isolation, folder: str | None) -> list[str]:
+def _remaining_lines(isolation: Isolation, folder: str | None) -> list[str]:
     lines = []
     if isolation.companions:
         told = ", ".join(isolation.companions)
-        lines += labelled("along", f"{told}: without it the job fails or hangs elsewhere")
+        lines += label_line("along", f"{told}: without it the job fails or hangs elsewhere")
     if isolation.not_it:
-        lines += labelled("not it", f"{', '.join(isolation.not_it)}: still {_verb(isolation)}")
-    lines += labelled("harmful", ", ".join(isolation.harmful))
-    lines += _unused(isolation.unused, folder)
+        lines += label_line("not it", f"{', '.join(isolation.not_it)}: still {_verb(isolation)}")
+    lines += label_line("harmful", ", ".join(isolation.harmful))
+    lines += _summarise_unused(isolation.unused, folder)
     several = len(isolation.changes) > 1
     each = [f"{c.toggle}: {c.cost}" if several else c.cost for c in isolation.changes if c.cost]
     costs = "; ".join(each)
-    lines += labelled("costs", costs)
+    lines += label_line("costs", costs)
     for sentence in isolation.described:
-        lines += labelled("probe", sentence)
+        lines += label_line("probe", sentence)
     return lines
 
 
-def _unused(unused: Mapping[str, str], folder: str | None) -> list[str]:
+def _summarise_unused(unused: Mapping[str, str], folder: str | None) -> list[str]:
     """Return toggles that were not tried, and why; with a folder only how many, and where the
     reasons are.
     """
     if folder is not None:
         never = list(unused.values()).count(UNREACHED)
         reached = f" ({never} never reached by the script)" if never else ""
-        told = f"{counted(len(unused), 'toggle')}{reached}, for reasons {_rest_in(folder)}"
-        return labelled("unused", told) if unused else []
+        told = f"{format_count(len(unused), 'toggle')}{reached}, for reasons {_rest_in(folder)}"
+        return label_line("unused", told) if unused else []
     each = unused_lines(unused)
-    return [line for i, one in enumerate(each) for line in labelled("" if i else "unused", one)]
+    return [line for i, one in enumerate(each) for line in label_line("" if i else "unused", one)]
 
 
 def unused_lines(unused: Mapping[str, str]) -> list[str]:
@@ -206,17 +231,19 @@ def table_lines(isolation: Isolation, rows: int | None = None) -> list[str]:
         return []
     most = max((trial.setting for trial in isolation.trials), key=len)
     shown = isolation.trials if rows is None else isolation.trials[:rows]
-    settings = [short(trial.setting, most) for trial in shown]
+    settings = [shorten_setting(trial.setting, most) for trial in shown]
     wide = min(_MOST_WORDS, max(len("setting"), *map(len, settings)))
-    results = [_result(trial) for trial in shown]
+    results = [_describe_result(trial) for trial in shown]
     lines = [f" #  {'setting':<{wide}}  {'time':>6}  result"]
     for trial, setting, result in zip(shown, settings, results, strict=True):
         told = textwrap.shorten(setting, wide, placeholder=" ...")
-        lines.append(f"{trial.number:>2}  {told:<{wide}}  {clock(trial.seconds):>6}  {result}")
+        lines.append(
+            f"{trial.number:>2}  {told:<{wide}}  {format_seconds(trial.seconds):>6}  {result}"
+        )
     return lines
 
 
-def short(setting: Setting, all_safe: Setting) -> str:
+def shorten_setting(setting: Setting, all_safe: Setting) -> str:
     """Return a setting in few words: "all safe but wandb" where most toggles are as in
     `all_safe`.
     """
@@ -226,50 +253,82 @@ def short(setting: Setting, all_safe: Setting) -> str:
     left = [name for name in all_safe if name not in setting]
     changed = {name: value for name, value in setting.items() if name not in same}
     if len(all_safe) < 3 or len(same) <= len(all_safe) / 2:
-        return words(setting)
+        return format_setting(setting)
     parts = [*left, *(f"{name}={value}" for name, value in changed.items())]
     return f"all safe but {', '.join(parts)}" if parts else "all safe"
 
 
-def _result(trial: Trial) -> str:
+def _describe_result(trial: Trial) -> str:
     if trial.result == "pass":
         return "pass"
     which = "other: " if trial.result == "other" else ""  # it accuses nobody
-    return which + cut(one_line(trial.why) or trial.result, _MOST_WHY)
+    return which + cut_line(join_lines(trial.why) or trial.result, _MOST_WHY)
 
 
 def trial_line(trial: Trial, about: int, all_safe: Setting) -> str:
     """Return a line of the story: "trial 3 of about 8: wandb=offline ... pass, 21 s"."""
-    told = short(trial.setting, all_safe)
-    whole = f"{told}, others as you run it" if told == words(trial.setting) else told
+    told = shorten_setting(trial.setting, all_safe)
+    whole = f"{told}, others as you run it" if told == format_setting(trial.setting) else told
     setting = whole if trial.setting else told
-    result = _result(trial)
+    result = _describe_result(trial)
     expected = f" of about {about}" if trial.number <= about else f", more than about {about}"
     number = f"trial {trial.number}{expected}"
-    return printable(f"{number}: {setting} ... {result}, {duration(trial.seconds)}")
+    return printable(f"{number}: {setting} ... {result}, {format_seconds(trial.seconds)}")
 
 
-# ---- times and probabilities ---------------------------------------------------------------------
+# ---- probabilities -------------------------------------------------------------------------------
 
 
-def duration(value: float) -> str:
-    """Return "21 s", "6 min 12 s" or "2 h 5 min"."""
-    whole = round(value)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
-
-
-def clock(value: float) -> str:
-    """Return "0:38" or "1:02:10"."""
-    minutes, rest = divmod(round(value), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def probability(value: float) -> str:
+def format_probability(value: float) -> str:
     """Return "0.05", "0.004" or "4e-05"."""
     return f"{value:.1g}" if value < 0.095 else f"{value:.2g}"
+
+
+_MOST_NAME = 60  # characters of a setting
+
+
+def replay_answer(run: RecordedRun, folder: str, width: int | None = None) -> list[str]:
+    """Return the lines of the answer, as at its end; as much of it as can be read."""
+    found = read_isolation(run)
+    if found is not None:
+        return answer_lines(found, folder=folder, width=width)
+    results = [trial.result or "not run" for trial in run.trials]
+    counts = ", ".join(f"{results.count(one)} {one}" for one in dict.fromkeys(results))
+    title = run.answer.get("title") or run.answer.get("scenario")
+    head = f"{run.kind}  {join_lines(title)}  " if isinstance(title, str) else f"{run.kind}  "
+    return [
+        cut_line(f"{head}{format_count(len(results), 'start')}: {counts}", width),
+        *list_trials(run, width),
+    ]
+
+
+def list_trials(run: RecordedRun, width: int | None = None) -> list[str]:
+    """Return a head and a row for each trial, all of them."""
+    found = read_isolation(run)
+    if found is not None:
+        return [cut_line(printable(line), width) for line in table_lines(found)]
+    return [cut_line(printable(line), width) for line in _list_cells(run.trials)]
+
+
+def read_isolation(run: RecordedRun) -> Isolation | None:
+    """Return what isolation.json was written from; None if it does not hold that."""
+    if run.kind != "isolation":
+        return None
+    try:
+        found: Isolation = reader_for(Isolation)(run.answer)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return found
+
+
+def _list_cells(trials: Sequence[RecordedTrial]) -> list[str]:
+    names = [cut_line(join_lines(trial.name), _MOST_NAME) for trial in trials]
+    wide = max(map(len, ["name", *names]))
+    lines = [f" #  {'name':<{wide}}  {'time':>6}  result"]
+    for trial, name in zip(trials, names, strict=True):
+        took = "" if trial.seconds is None else format_seconds(trial.seconds)
+        told = " ".join(
+            part for part in (trial.result or "not run", join_lines(trial.where)) if part
+        )
+        lines.append(f"{trial.number:>2}  {name:<{wide}}  {took:>6}  {told}")
+    return lines

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from .people_lines import labelled
-from .words import counted, cut, of_ranks, one_line, printable, seconds
+from ..base.words import cut_line, format_count, format_ranks, format_seconds, join_lines, printable
+from .verdict_parts import label_line
 
 if TYPE_CHECKING:
-    from ..saved_log.progress import Checkpoint, Progress
+    from ..saved_log import Checkpoint, Progress
 
 _COLUMNS = 8  # ranks that have a column of their own
 _TITLE = 44  # characters of a checkpoint
@@ -21,18 +21,18 @@ def log_lines(found: Progress, name: str, width: int | None = None) -> list[str]
     """Return the table of checkpoints, the last line of each rank, who is missing, and the verdict
     where the log has one; `width` is the terminal's, None: nothing is cut.
     """
-    lines = [f"{name}: {counted(found.world, 'rank')}, {_seen(found)}", ""]
+    lines = [f"{name}: {format_count(found.world, 'rank')}, {_seen(found)}", ""]
     lines += _table(found)
     lines += ["", *_last_lines(found), *_missing(found)]
     if found.verdict:
         lines += ["", f"the verdict, line {found.verdict_line} of the log", *found.verdict]
-    return [cut(printable(line), width) for line in lines]
+    return [cut_line(printable(line), width) for line in lines]
 
 
 def _seen(found: Progress) -> str:
     again = sum(one.starts - 1 for one in found.ranks)
     of = f"{len(found.ranks)} with lines of their own"
-    return of + (f", {counted(again, 'earlier start')} left out" if again else "")
+    return of + (f", {format_count(again, 'earlier start')} left out" if again else "")
 
 
 def _table(found: Progress) -> list[str]:
@@ -46,8 +46,8 @@ def _table(found: Progress) -> list[str]:
     lines = [f"{'checkpoint':<{wide}}  {_cells(head, sizes)}".rstrip()]
     for checkpoint, row in zip(found.checkpoints, rows, strict=True):
         lacks = found.missing(checkpoint)
-        tail = f"  missing: {of_ranks(lacks)}" if lacks else ""
-        words = cut(one_line(checkpoint.words), _TITLE)
+        tail = f"  missing: {format_ranks(lacks)}" if lacks else ""
+        words = cut_line(join_lines(checkpoint.words), _TITLE)
         lines.append(f"{words:<{wide}}  {_cells(row, sizes)}{tail}".rstrip())
     return lines
 
@@ -69,19 +69,19 @@ def _last_lines(found: Progress) -> list[str]:
     lines = []
     ranks = sorted(found.ranks, key=lambda one: (-one.age, one.rank))
     for one in ranks[:_LAST]:
-        ago = f"{seconds(one.age)} before the log's end, at +{one.elapsed:.1f} s"
-        lines += labelled("last line", f'rank {one.rank}, {ago}: "{one_line(one.last)}"')
+        ago = f"{format_seconds(one.age)} before the log's end, at +{one.elapsed:.1f} s"
+        lines += label_line("last line", f'rank {one.rank}, {ago}: "{join_lines(one.last)}"')
     left = len(ranks) - _LAST
-    return lines + (labelled("", f"and of {counted(left, 'more rank')}") if left > 0 else [])
+    return lines + (label_line("", f"and of {format_count(left, 'more rank')}") if left > 0 else [])
 
 
 def _missing(found: Progress) -> list[str]:
-    lines = labelled("silent", f"{of_ranks(found.silent)}: no line" if found.silent else "")
+    lines = label_line("silent", f"{format_ranks(found.silent)}: no line" if found.silent else "")
     first = next((c for c in found.checkpoints if found.missing(c)), None)
     if first is None:
-        return lines or labelled("missing", "nobody: every rank reached every checkpoint above")
-    text = f"{of_ranks(found.missing(first))}: not at checkpoint {first.words}"
-    return lines + labelled("missing", text)
+        return lines or label_line("missing", "nobody: every rank reached every checkpoint above")
+    text = f"{format_ranks(found.missing(first))}: not at checkpoint {first.words}"
+    return lines + label_line("missing", text)
 
 
 def log_json(found: Progress) -> dict[str, Any]:

@@ -1,14 +1,26 @@
-"""The stacks of one process as text; of all together: tree.py."""
+"""Stacks as text: those of one process, ready to attach, and those of all ranks and their children
+as one tree (stacks/merged.txt).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import takewhile
 
-from ..diagnosis.frames import worded
-from ..diagnosis.hops import Context, first_hop
-from ..diagnosis.view import main_kernel
-from ..facts import Descriptor, Look, RankFacts, Syscall, Thread
-from .words import one_line, waited_for
+from ..base.facts import Descriptor, Frame, Look, RankFacts, Syscall, Thread
+from ..base.words import (
+    cut_line,
+    format_count,
+    format_rank_numbers,
+    format_ranks,
+    join_lines,
+    name_awaited,
+)
+from ..diagnosis.blocking_reason import ProcessContext, find_blocking_reason
+from ..diagnosis.frames import format_frame
+from ..diagnosis.merged_stacks import Branch, StackLines, find_role, is_idle_thread, merge_stacks
+from ..diagnosis.process_snapshot import ProcessSnapshot, main_kernel, merge_looks
 
 
 def stack_text(look: Look, rank: int, role: str, host: str = "") -> str:
@@ -21,7 +33,7 @@ def stack_text(look: Look, rank: int, role: str, host: str = "") -> str:
 def _header(look: Look, rank: int, role: str, host: str) -> Iterator[str]:
     who = f"rank {rank}" if role == "rank" else f"{role} of rank {rank}"
     yield " ".join(filter(None, [who, f"on {host}" if host else "", f"pid {look.pid}", look.name]))
-    yield f"command: {one_line(' '.join(look.command)) or 'not readable'}"
+    yield f"command: {join_lines(' '.join(look.command)) or 'not readable'}"
     yield f"time: {look.age:.1f} s after the process started ({look.at:.3f} on the monotonic clock)"
     yield f"seen by: {look.rung}"
     kernel = main_kernel(look)
@@ -29,9 +41,11 @@ def _header(look: Look, rank: int, role: str, host: str) -> Iterator[str]:
     frozen = f", frozen with its control group {look.frozen}" if look.frozen else ""
     yield f"state: {look.state or 'gone'}{wchan}{frozen}"
     if kernel and kernel.syscall:
-        yield f"system call: {syscall_in_words(kernel.syscall)}"
-    wait = first_hop([look], Context(_alone(look, rank)))
-    yield f"waits for: {waited_for(wait)}" + (f": {one_line(wait.detail)}" if wait.detail else "")
+        yield f"system call: {format_syscall(kernel.syscall)}"
+    wait = find_blocking_reason([look], ProcessContext(_rank_with_one_look(look, rank)))
+    yield f"waits for: {name_awaited(wait)}" + (
+        f": {join_lines(wait.detail)}" if wait.detail else ""
+    )
     for lock in look.locks:
         holder = f"held by {lock.holder_name} ({lock.holder})" if lock.holder else "holder unknown"
         yield f"lock: {lock.path}, {holder}"
@@ -39,27 +53,27 @@ def _header(look: Look, rank: int, role: str, host: str) -> Iterator[str]:
         age = f", {lock.age:.0f} s old" if lock.age is not None else ""
         yield f"lock file: {lock.path}{age}, no process here has it open"
     for sentence in look.missing:
-        yield f"missing: {one_line(sentence)}"
+        yield f"missing: {join_lines(sentence)}"
 
 
-def _alone(look: Look, rank: int) -> RankFacts:
+def _rank_with_one_look(look: Look, rank: int) -> RankFacts:
     """Return a rank of which nothing but one look is known."""
     return RankFacts(rank, rank, pid=look.pid, looks=(look,))
 
 
-def syscall_in_words(call: Syscall) -> str:
+def format_syscall(call: Syscall) -> str:
     """Return a system call with what its arguments mean: "recvfrom(3: socket ...)"."""
     parts = [call.path] if call.path else []
-    parts += [descriptor_in_words(d) for d in call.descriptors[:8]]
+    parts += [format_descriptor(d) for d in call.descriptors[:8]]
     if call.futex is not None and call.futex.owner is not None:
         gone = ", which does not exist here" if call.futex.owner_exists is False else ""
         parts.append(f"a mutex of thread {call.futex.owner}{gone}")
     if call.timeout is not None:
         parts.append(f"time limit {call.timeout:g} s")
-    return f"{call.name or call.number}({', '.join(one_line(p) for p in parts)})"
+    return f"{call.name or call.number}({', '.join(join_lines(p) for p in parts)})"
 
 
-def descriptor_in_words(descriptor: Descriptor) -> str:
+def format_descriptor(descriptor: Descriptor) -> str:
     """Return a descriptor with the other end as far as it is known."""
     text = f"{descriptor.fd}: {descriptor.kind} {descriptor.path}"
     socket = descriptor.socket
@@ -82,7 +96,7 @@ def _stacks(look: Look) -> Iterator[str]:
     for thread in look.threads:
         yield _thread(thread)
         for frame in thread.frames:
-            yield f"    {worded(frame)}"
+            yield f"    {format_frame(frame)}"
             yield from (f"        {name} = {value}" for name, value in frame.locals)
 
 
@@ -95,3 +109,199 @@ def _thread(thread: Thread) -> str:
     state = "active" if thread.active else "idle"
     gil = ", has the GIL" if thread.owns_gil else ""
     return f"Thread {thread.os_id} ({state}{gil}): {thread.name or 'unnamed'}"
+
+
+MOST_LINES = 60
+_SYMBOL = 120  # characters of a frame: C++ templates have thousands
+# How many lines of a run of frames are shown at its beginning and as many at its end: of main
+# threads, and of all others. The first row that fits is taken. 0: one line in all.
+_ROOM: tuple[tuple[int | None, int | None], ...] = (
+    *((None, None), (None, 6), (None, 3), (16, 3), (12, 3), (8, 3), (6, 2), (5, 2), (4, 1)),
+    *((3, 1), (2, 1), (2, 0), (1, 0), (0, 0)),
+)
+
+
+def merged_stacks_text(ranks: Sequence[RankFacts], most: int = MOST_LINES) -> str:
+    """Return the stacks of all ranks as one tree, outermost frame first, with the ranks that
+    share each run of frames: main threads, then the other threads, then children by role.
+
+    Frames in the middle of long runs are left out as far as that is needed for `most` lines.
+    """
+    views = {facts.rank: view for facts in ranks if (view := merge_looks(facts.looks)) is not None}
+    main, others, children = _main(ranks, views), _others(views), _children(ranks)
+    for own, rest in _ROOM:
+        lines = main.lines(own)
+        for part in (others, *children):
+            more = part.lines(rest)
+            lines += ["", *more] if more else []
+        if len(lines) <= most:
+            break
+    else:
+        kept = max(most - 1, len(main.lines(0)))  # the main threads are never cut
+        left = len(lines) - kept
+        lines = (
+            [*lines[:kept], f"({format_count(left, 'more line')} in stacks/)"] if left else lines
+        )
+    return "\n".join([*lines, ""])
+
+
+# ---- the parts ------------------------------------------------------------------------------
+
+
+class _Part:
+    """A tree with its title and what is no tree: those without a stack, idle threads."""
+
+    def __init__(
+        self, title: str, branches: Sequence[Branch], without: dict[str, list[int]]
+    ) -> None:
+        self._title, self._branches = title, branches
+        self._labels = [f"[{format_rank_numbers(branch.ranks)}]" for branch in branches]
+        self._without = [f"[{format_rank_numbers(ranks)}] {why}" for why, ranks in without.items()]
+
+    def lines(self, keep: int | None) -> list[str]:
+        """Return the part with `keep` frames at the beginning and the end of each run."""
+        body = [*self._tree(keep), *self._without]
+        return [self._title, *body] if body and self._title else body
+
+    def _tree(self, keep: int | None) -> Iterator[str]:
+        """Yield the lines of all branches, and a line where those that grow from one part."""
+        for number, branch in enumerate(self._branches):
+            margin = "  " * branch.depth
+            shown = _shorten_run(branch.lines, keep) or ["goes no deeper"]
+            yield f"{margin}{self._labels[number]} {shown[0]}"
+            yield from (f"{margin}  {line}" for line in shown[1:])
+            if branch.forks:
+                where = _fork_function(branch, self._branches[number + 1 :])
+                yield f"{margin}  --- they part{where} ---"
+
+
+def _main(ranks: Sequence[RankFacts], views: dict[int, ProcessSnapshot]) -> _Part:
+    stacks: list[tuple[int, StackLines]] = []
+    without: dict[str, list[int]] = {}
+    for facts in ranks:
+        view = views.get(facts.rank)
+        lines = _frame_lines(view.frames) if view else ()
+        if lines:
+            stacks.append((facts.rank, lines))
+        else:
+            without.setdefault(f"no stack: {explain_missing_stack(facts, view)}", []).append(
+                facts.rank
+            )
+    return _Part("", merge_stacks(stacks), without)
+
+
+def explain_missing_stack(facts: RankFacts, view: ProcessSnapshot | None) -> str:
+    """Return in words what is known of a rank without a stack."""
+    if facts.never_started:
+        return "it never started"
+    if facts.left or not facts.alive:
+        return "it has left" + (f", status {facts.status}" if facts.status is not None else "")
+    return _kernel_state(view.look) if view else "no look found it"
+
+
+def _kernel_state(look: Look) -> str:
+    kernel = main_kernel(look)
+    call = kernel.syscall.name if kernel and kernel.syscall else ""
+    wchan = kernel.wchan if kernel else ""
+    return ", ".join(part for part in (f"state {look.state or '?'}", call, wchan) if part)
+
+
+def _others(views: dict[int, ProcessSnapshot]) -> _Part:
+    """The threads but the main ones. Idle ones of pools are only counted."""
+    stacks: list[tuple[int, StackLines]] = []
+    idle: dict[int, int] = {}
+    for rank, view in views.items():
+        for thread in view.threads:
+            if thread == view.main:
+                continue
+            if is_idle_thread(thread):
+                idle[rank] = idle.get(rank, 0) + 1
+            elif lines := _frame_lines(thread.frames):
+                stacks.append((rank, lines))
+    folded = format_count(sum(idle.values()), "idle pool thread")
+    return _Part("other threads", merge_stacks(stacks), {folded: list(idle)} if idle else {})
+
+
+def _children(ranks: Sequence[RankFacts]) -> list[_Part]:
+    """A tree for each role that children of ranks have, of their main threads."""
+    stacks: dict[str, list[tuple[int, StackLines]]] = {}
+    without: dict[str, dict[str, list[int]]] = {}
+    for facts in ranks:
+        for looks in facts.children:
+            view = merge_looks(looks)
+            if view is None:
+                continue
+            role = child_role(looks)
+            of_role = stacks.setdefault(role, [])
+            lines = _frame_lines(view.frames)
+            if lines:
+                of_role.append((facts.rank, lines))
+            else:
+                why = f"no Python stack: {_kernel_state(view.look)}"
+                without.setdefault(role, {}).setdefault(why, []).append(facts.rank)
+    parts = []
+    for role in sorted(stacks):
+        unseen = without.get(role, {})
+        ranks_of = [rank for rank, _ in stacks[role]] + [
+            r for them in unseen.values() for r in them
+        ]
+        parts.append(_Part(_title(role, ranks_of), merge_stacks(stacks[role]), unseen))
+    return parts
+
+
+def child_role(looks: Sequence[Look]) -> str:
+    """Return what a child is, by the last look at it that found threads, else by the last."""
+    return find_role(next((look for look in reversed(looks) if look.threads), looks[-1]))
+
+
+def _title(role: str, ranks: Sequence[int]) -> str:
+    children = "1 child" if len(ranks) == 1 else f"{len(ranks)} children"
+    return f"{join_lines(role)}: {children} of {format_ranks(ranks)}"
+
+
+# ---- lines ----------------------------------------------------------------------------------
+
+
+def _frame_lines(frames: Sequence[Frame]) -> StackLines:
+    """Return a line for each frame (innermost first), outermost first."""
+    return tuple(
+        _line(f.name, f.file, f.line, f.native) for f in reversed(drop_starting_frames(frames))
+    )
+
+
+def drop_starting_frames(frames: Sequence[Frame]) -> Sequence[Frame]:
+    """Return `frames` (innermost first) without the native ones that started Python: only some
+    looks have them, and they are addresses that differ.
+    """
+    python = [i for i, frame in enumerate(frames) if not frame.native]
+    return frames[: python[-1] + 1] if python else frames
+
+
+@lru_cache(maxsize=1 << 14)  # a thousand ranks have few different frames
+def _line(name: str, file: str, line: int, native: bool) -> str:
+    text = format_frame(Frame(name, file, line))
+    text = join_lines(text.replace(":0)", ")") if native else text)  # no line is known of it
+    return cut_line(f"native {text}" if native else text, _SYMBOL)
+
+
+def _fork_function(branch: Branch, after: Sequence[Branch]) -> str:
+    """Return " in f (x.py)" if all that grow from `branch` begin in one function."""
+    grown = takewhile(lambda other: other.depth > branch.depth, after)
+    begins = {
+        other.lines[0].rpartition(":")[0] if other.lines else ""
+        for other in grown
+        if other.depth == branch.depth + 1
+    }
+    function = begins.pop() if len(begins) == 1 else ""
+    return f" in {function})" if function else ""
+
+
+def _shorten_run(lines: StackLines, keep: int | None) -> list[str]:
+    """Return `lines` without those in the middle, `keep` on each side; with 0 on one line."""
+    if keep is None or len(lines) <= max(1, 2 * keep + 1):
+        return list(lines)
+    left = len(lines) - 2 * max(1, keep)
+    between = f"... {format_count(left, 'frame')} ..." if left else "..."
+    if keep:
+        return [*lines[:keep], between, *lines[-keep:]]
+    return [f"{lines[0]}  {between}  {lines[-1]}"]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..bisection.proxies import VARIABLES
-from ..bisection.toggle import ANY, Toggle
-from ..pipelines import PIPELINES
-from ..steering import VARIABLE as STEER
+from ..base.pipeline import PIPELINES
+from ..base.steering import VARIABLE as STEER
+from ..base.words import text_width, wrap_line
+from ..toggles.toggle import ANY, Toggle
+from ..toggles.values import VARIABLES
 
 _WIDTH = 80
 _KINDS = {
@@ -27,22 +26,22 @@ _BY_FLAG, _BY_VARIABLE, _BY_LAUNCHER = (
 _TOLD = "told by the ranks when a script comes to it"
 
 
-def listed(table: Sequence[Toggle]) -> str:
+def list_toggles(table: Sequence[Toggle]) -> str:
     """Return all toggles, one a line, by the way they are applied."""
     widest = max(len(entry.name) for entry in table)
-    indent = " " * (widest + 12)
+    width = text_width(_WIDTH)
     lines = ["Values go from as you run it to safest; * is the default."]
     for title in (_BY_FLAG, _BY_VARIABLE, _BY_LAUNCHER):
         lines += ["", title]
         for entry in table:
             if way(entry) == title:
                 first = f"  {entry.name:{widest}}  {entry.kind:6}  "
-                lines += _wrapped(values(entry), indent, first)
+                lines += wrap_line(first + values(entry), width, widest + 12)
     lines += ["", "`hangbisect toggles NAME` says what one costs and when it is read."]
     return "\n".join(lines)
 
 
-def explained(entry: Toggle) -> str:
+def explain_toggle(entry: Toggle) -> str:
     """Return everything about one toggle."""
     rows = [
         ("values", values(entry)),
@@ -55,14 +54,15 @@ def explained(entry: Toggle) -> str:
         ("needs", needs(entry)),
         ("cost", entry.cost),
     ]
-    lines = [*_wrapped(f"{entry.name}: {entry.help}", "  ", ""), ""]
+    width = text_width(_WIDTH)
+    lines = [*wrap_line(f"{entry.name}: {entry.help}", width, 2), ""]
     for label, text in rows:
         if text:
-            lines += _wrapped(text, " " * 14, f"  {label:10}  ")
+            lines += wrap_line(f"  {label:10}  {text}", width, 14)
     return "\n".join(lines)
 
 
-def as_data(entry: Toggle) -> dict[str, Any]:
+def toggle_json(entry: Toggle) -> dict[str, Any]:
     """Return a toggle as JSON has it."""
     data = asdict(entry)
     data["environment"] = [
@@ -137,15 +137,3 @@ def ways(entry: Toggle) -> Iterator[str]:
     if entry.accepts == "host":
         yield f"excepted: HOST is added to {VARIABLES['excepted']}"
         yield f"off: {VARIABLES['off']} are emptied"
-
-
-def _wrapped(text: str, indent: str, first: str) -> list[str]:
-    width = min(_WIDTH, shutil.get_terminal_size((_WIDTH, 0)).columns)
-    return textwrap.wrap(
-        text,
-        max(width, len(indent) + 20),
-        initial_indent=first,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

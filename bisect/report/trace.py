@@ -15,52 +15,38 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .kept.event_lines import is_number, is_rank
-from .kept.fields import objects
-from .kept.run import KeptRun
-from .kept.span import Row, Span
-from .kept.timeline import timeline, to_the_time_of_day
-from .trace_form import (
-    CALLS,
-    LOOKS,
-    STEPS,
-    THREADS,
-    Event,
-    counter,
-    instant,
-    metadata,
-    process,
-)
-from .trace_slices import slices
-from .words import of_ranks
+from ..base.words import format_ranks
+from .run_reader.folder_files import is_number, is_rank, list_field
+from .run_reader.run import RecordedRun
+from .run_reader.timeline import Row, Span, read_timeline, wall_clock_offset
 
 
-def trace(run: KeptRun) -> dict[str, Any]:
+def make_trace(run: RecordedRun) -> dict[str, Any]:
     """Return the run as the content of a trace file, ready for JSON. Nothing in it is redacted."""
-    times = timeline(run)
-    rows, told = times.rows or _found(run), _told(run, times.began)
+    times = read_timeline(run)
+    rows, told = times.rows or _rows_from_verdict(run), _read_moments(run, times.began)
     hosts = {row.rank: row.host for row in rows}
     ranks = sorted({one.rank for one in told if one.rank is not None} | hosts.keys())
     pids = _pids(ranks, told)
     watch = max(pids.values(), default=0) + 1
     named = [event for rank in ranks for event in _names(rank, pids[rank], hosts.get(rank, ""))]
-    events = [event for row in rows for event in slices(row, pids[row.rank])]
-    events += [event for one in told for event in _of(one, pids, watch)]
+    events = [event for row in rows for event in slice_events(row, pids[row.rank])]
+    events += [event for one in told for event in _moment_events(one, pids, watch)]
     events += _verdict(run, watch, times.length or max((one.at for one in told), default=0.0))
     return {
         # In their order within one moment: a slice ends before the next begins.
         "traceEvents": [
             *named,
-            *process(watch, "the watch", -1),
-            metadata(watch, STEPS, "thread_name", name="words"),
+            *process_events(watch, "the watch", -1),
+            metadata_event(watch, STEPS, "thread_name", name="words"),
             *sorted(events, key=lambda event: int(event["ts"])),
         ],
         "displayTimeUnit": "ms",
-        "otherData": _about(run),
+        "otherData": _other_data(run),
     }
 
 
-def _pids(ranks: Sequence[int], told: Iterable[_Told]) -> dict[int, int]:
+def _pids(ranks: Sequence[int], told: Iterable[_Moment]) -> dict[int, int]:
     """Return the number of each rank's process: its own pid; where machines share one, or one is
     not known, numbers from 1, for 0 is no process to the viewers.
     """
@@ -77,13 +63,13 @@ def _pids(ranks: Sequence[int], told: Iterable[_Told]) -> dict[int, int]:
 
 
 def _names(rank: int, pid: int, host: str) -> Iterator[Event]:
-    yield from process(pid, f"rank {rank}" + (f" on {host}" if host else ""), rank)
+    yield from process_events(pid, f"rank {rank}" + (f" on {host}" if host else ""), rank)
     for thread, what in THREADS.items():
-        yield metadata(pid, thread, "thread_name", name=what)
-        yield metadata(pid, thread, "thread_sort_index", sort_index=thread)
+        yield metadata_event(pid, thread, "thread_name", name=what)
+        yield metadata_event(pid, thread, "thread_sort_index", sort_index=thread)
 
 
-def _about(run: KeptRun) -> dict[str, Any]:
+def _other_data(run: RecordedRun) -> dict[str, Any]:
     return {
         "outcome": run.outcome,
         "command": " ".join(map(str, run.verdict.get("command", ()))),
@@ -97,7 +83,7 @@ def _about(run: KeptRun) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _Moment:
     """An event, or a look, and when: seconds since the first rank began."""
 
     at: float
@@ -106,33 +92,33 @@ class _Told:
     what: Mapping[str, Any]
 
 
-def _told(run: KeptRun, began: float | None) -> list[_Told]:
+def _read_moments(run: RecordedRun, began: float | None) -> list[_Moment]:
     """Return all that every node has; `began`: when the first rank did, in seconds since 1970."""
     told = []
     for part in run.everywhere:
         found = [(one, one.get("rank"), str(one["t"])) for one in part.events]
         found += [(look, rank, "look") for rank, look in _looks(part)]
-        zero = _first([one for one, _, _ in found])
+        zero = _first_moment([one for one, _, _ in found])
         if began is not None:
-            zero = began - to_the_time_of_day(part.events)
-        told += [_Told(float(one["at"]) - zero, rank, kind, one) for one, rank, kind in found]
+            zero = began - wall_clock_offset(part.events)
+        told += [_Moment(float(one["at"]) - zero, rank, kind, one) for one, rank, kind in found]
     return told
 
 
-def _first(found: Iterable[Mapping[str, Any]]) -> float:
+def _first_moment(found: Iterable[Mapping[str, Any]]) -> float:
     """Return the first moment that a node knows of, on its own clock."""
     times = [at for one in found for at in (one["at"], one.get("began")) if is_number(at)]
     return float(min(times, default=0.0))
 
 
-def _looks(part: KeptRun) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    for one in objects(part.evidence, "ranks"):
-        for look in objects(one, "looks") if is_rank(one.get("rank")) else ():
+def _looks(part: RecordedRun) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    for one in list_field(part.evidence, "ranks"):
+        for look in list_field(one, "looks") if is_rank(one.get("rank")) else ():
             if is_number(look.get("at")):
                 yield one["rank"], look
 
 
-def _found(run: KeptRun) -> tuple[Row, ...]:
+def _rows_from_verdict(run: RecordedRun) -> tuple[Row, ...]:
     """Return what ranks were found at that never told of a step: the job was attached to."""
     if not run.verdict:
         return ()
@@ -147,31 +133,122 @@ def _found(run: KeptRun) -> tuple[Row, ...]:
 # ---- instants and counters -----------------------------------------------------------------------
 
 
-def _of(one: _Told, pids: Mapping[int, int], watch: int) -> Iterator[Event]:
+def _moment_events(one: _Moment, pids: Mapping[int, int], watch: int) -> Iterator[Event]:
     """Yield what becomes of something that was told; most of it is in the slices already."""
     what = one.what
     if one.rank is None:
         if one.kind in ("said", "taken back"):
-            yield instant(watch, STEPS, one.at, str(what.get("text", one.kind)), "watch")
+            yield instant_event(watch, STEPS, one.at, str(what.get("text", one.kind)), "watch")
         return
     pid = pids[one.rank]
     if one.kind == "pulse" and is_number(what.get("step")):
-        yield counter(pid, one.at, "training step", what["step"])
+        yield counter_event(pid, one.at, "training step", what["step"])
     elif one.kind == "call" and not str(what.get("call", "")).startswith("import "):
-        yield instant(pid, CALLS, one.at, str(what.get("call", "")), "call")
+        yield instant_event(pid, CALLS, one.at, str(what.get("call", "")), "call")
     elif one.kind == "look":
-        yield instant(pid, LOOKS, one.at, "look", "watch", state=what.get("state"))
+        yield instant_event(pid, LOOKS, one.at, "look", "watch", state=what.get("state"))
     elif one.kind == "overdue":
-        yield instant(pid, LOOKS, one.at, f"the clock ran out: {what.get('clock')}", "watch")
+        yield instant_event(pid, LOOKS, one.at, f"the clock ran out: {what.get('clock')}", "watch")
     elif one.kind in ("bye", "ended"):
         told = {"status": what.get("status"), "error": what.get("error")}
-        yield instant(pid, CALLS, one.at, one.kind, "end", **told)
+        yield instant_event(pid, CALLS, one.at, one.kind, "end", **told)
 
 
-def _verdict(run: KeptRun, watch: int, at: float) -> list[Event]:
+def _verdict(run: RecordedRun, watch: int, at: float) -> list[Event]:
     if not run.verdict:
         return []
     culprit, cause = run.verdict["ranks"]["culprit"], run.verdict["cause"]
-    name = run.outcome + (f" of {of_ranks(culprit)}" if culprit else "")
+    name = run.outcome + (f" of {format_ranks(culprit)}" if culprit else "")
     told = {"call": run.verdict["call"], "cause": cause["title"] if cause else None}
-    return [instant(watch, STEPS, at, name, "verdict", **told)]
+    return [instant_event(watch, STEPS, at, name, "verdict", **told)]
+
+
+Event = dict[str, Any]
+
+STEPS, CALLS, LOOKS = 1, 2, 3  # the threads of a rank
+THREADS = {STEPS: "steps", CALLS: "calls", LOOKS: "looks"}
+
+
+def microseconds(seconds: float) -> int:
+    """Return a time as the format has it."""
+    return max(round(seconds * 1e6), 0)
+
+
+def process_events(pid: int, name: str, place: int) -> Iterator[Event]:
+    """Yield what names a process, and places it among the others."""
+    yield metadata_event(pid, 0, "process_name", name=name)
+    yield metadata_event(pid, 0, "process_sort_index", sort_index=place)
+
+
+def metadata_event(pid: int, tid: int, what: str, **arguments: Any) -> Event:
+    """Return something that is so all the time."""
+    return {"ph": "M", "pid": pid, "tid": tid, "name": what, "args": arguments}
+
+
+def instant_event(pid: int, tid: int, at: float, name: str, cat: str, **arguments: Any) -> Event:
+    """Return something that happened `at` so many seconds; `arguments` without a value are left
+    out.
+    """
+    told = {key: value for key, value in arguments.items() if value not in (None, "")}
+    event = {"ph": "i", "s": "t", "pid": pid, "tid": tid, "ts": microseconds(at), "name": name}
+    return {**event, "cat": cat, **({"args": told} if told else {})}
+
+
+def counter_event(pid: int, at: float, name: str, value: float) -> Event:
+    """Return how much of something there was from `at` so many seconds on."""
+    return {
+        "ph": "C",
+        "pid": pid,
+        "tid": STEPS,
+        "ts": microseconds(at),
+        "name": name,
+        "args": {name: value},
+    }
+
+
+# Of trace-viewer's reserved colours (tracing/base/color_scheme.html); Perfetto has its own.
+_COLOURS = {"hang": "terrible", "wait": "grey", "import": "thread_state_iowait"}
+
+
+def slice_events(row: Row, pid: int) -> Iterator[Event]:
+    """Yield begins and ends of a rank's spans in order, as those of the process `pid`: each lies
+    within the one around it.
+    """
+    around: list[tuple[Span, int | None]] = []  # and when it ends; None: it did not
+    for span in sorted(row.spans, key=lambda one: (one.start, one.depth)):
+        start = microseconds(span.start)
+        while around and _is_over(around[-1][1], start):
+            yield _end(pid, around.pop()[1])
+        ends = None if span.end is None else max(microseconds(span.end), start)
+        outer = next((end for _, end in reversed(around) if end is not None), None)
+        if outer is not None:
+            ends = outer if ends is None else min(ends, outer)
+        around.append((span, ends))
+        yield _begin(pid, span, start)
+    while around and around[-1][1] is not None:
+        yield _end(pid, around.pop()[1])
+
+
+def _is_over(end: int | None, now: int) -> bool:
+    return end is not None and end <= now
+
+
+def _begin(pid: int, span: Span, start: int) -> Event:
+    number = "" if span.number is None or span.kind != "step" else f"{span.number} "
+    name = {"hang": f"HANG: {span.title}", "wait": f"waits: {span.title}"}.get(span.kind)
+    event: Event = {
+        "ph": "B",
+        "pid": pid,
+        "tid": STEPS,
+        "ts": start,
+        "name": name or f"{number}{span.title}",
+        "cat": span.kind,
+        "args": {"name": span.name, "checkpoint": span.number},
+    }
+    if span.kind in _COLOURS:
+        event["cname"] = _COLOURS[span.kind]
+    return event
+
+
+def _end(pid: int, at: int | None) -> Event:
+    return {"ph": "E", "pid": pid, "tid": STEPS, "ts": at or 0}

@@ -5,7 +5,7 @@ folder stands first in PYTHONPATH. It is taken out of sys.path again, and the `s
 Python would have found without us is imported in our place. PYTHONPATH stays as it is, so that
 children are reached too.
 
-Any Python may read this file: nothing here is newer than Python 2.7, and below 3.11 it only steps
+Any Python may read this file: nothing here is newer than Python 2.7, and below 3.9 it only steps
 aside. Whatever fails of ours, the script runs.
 """
 
@@ -14,36 +14,43 @@ import sys
 
 
 def _step_aside():  # type: () -> None
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [p for p in sys.path if not p or os.path.abspath(p) != here]
+    # Compared as they are written: what is relative has no meaning in a folder that was deleted.
+    here = os.path.dirname(__file__)
+    sys.path[:] = [p for p in sys.path if not p or os.path.normpath(p) != os.path.normpath(here)]
     sys.path_importer_cache.pop(here, None)
 
 
 def _start():  # type: () -> None
     folder = os.environ.get("HANGBISECT_PACKAGE")
-    if not folder or sys.version_info < (3, 11):
+    if not folder:
         return
     try:
+        if sys.version_info < (3, 9):
+            raise RuntimeError("Python %d.%d, steps are told from 3.9 on" % sys.version_info[:2])
         _package(folder)
         __import__("hangbisect.rank.watched.start")
         sys.modules["hangbisect.rank.watched.start"].begin()
     except Exception as error:
         if os.environ.get("HANGBISECT_DEBUG"):
-            sys.stderr.write(f"hangbisect: this process is not watched: {error!r}\n")
+            sys.stderr.write("hangbisect: this process is not watched: %r\n" % (error,))
 
 
 def _package(folder):  # type: (str) -> None
     """Load our package from its folder: the script's Python need not have it installed."""
     if "hangbisect" in sys.modules:
         return
-    from importlib.util import module_from_spec, spec_from_file_location
+    from importlib.machinery import ModuleSpec, SourceFileLoader  # importlib.util takes longer
 
-    file = os.path.join(folder, "__init__.py")
-    spec = spec_from_file_location("hangbisect", file, submodule_search_locations=[folder])
-    module = module_from_spec(spec)  # type: ignore[arg-type]  # it is there: the folder is ours
+    loader = SourceFileLoader("hangbisect", os.path.join(folder, "__init__.py"))
+    spec = ModuleSpec("hangbisect", loader, origin=loader.path, is_package=True)
+    spec.has_location = True
+    spec.submodule_search_locations.append(folder)  # type: ignore[union-attr]  # it is a package
+    module = type(sys)("hangbisect")
+    module.__spec__, module.__loader__, module.__package__ = spec, loader, "hangbisect"
+    module.__file__, module.__path__ = loader.path, [folder]
     sys.modules["hangbisect"] = module
     try:
-        spec.loader.exec_module(module)  # type: ignore[union-attr]  # the same
+        loader.exec_module(module)
     except BaseException:
         del sys.modules["hangbisect"]
         raise
@@ -53,5 +60,5 @@ _step_aside()
 _start()
 # Now what Python would have done. Where there is no other, our own import fails in the way that
 # Python's site expects of a `sitecustomize` that does not exist, and says nothing of.
-sys.modules.pop("sitecustomize", None)
+_own = sys.modules.pop("sitecustomize", None)  # kept: Python 2 empties a module that nobody holds
 import sitecustomize  # type: ignore  # noqa: E402, F401  # another one: we stepped aside

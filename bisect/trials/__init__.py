@@ -1,4 +1,4 @@
-"""Trials: one launch each, in a process of its own around the launcher, told apart by its verdict.
+"""Trials: one launch each, in a process of its own around the launcher, judged by its verdict.
 
-The search (bisection/) decides which settings to try; here they are tried.
+The search (search/) decides which settings to try; the modules here try them.
 """

@@ -1,24 +1,153 @@
-"""What an isolation is to do: the command, the toggles that may be changed about it, and limits."""
+"""What an isolation is to do (the command, the toggles that may be changed about it, limits), and
+its starts: counted, kept, never more than was asked for, none done twice.
+
+Each start gets a folder of its own and a launch; before the next one it has given everything
+back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..bisection.applying import Known, usable
-from ..bisection.reached import Reached
-from ..bisection.toggle import AS_SET, Toggle
-from ..bisection.toggles import TOGGLES, showing_races
-from ..errors import UsageError
-from ..facts import Setting
-from ..nearest import nearest
-from .starts import Budget
+from ..base.errors import HangbisectError, UsageError, nearest
+from ..base.facts import Setting, Trial
+from ..base.steering import ASKED, read, written
+from ..base.steering import VARIABLE as STEER
+from ..base.words import format_seconds
+from ..search.isolation import CACHE_VARIABLES
+from ..toggles.command_toggles import (
+    AppliedSetting,
+    Known,
+    ReachedToggles,
+    apply_setting,
+    find_usable_toggles,
+)
+from ..toggles.table import TOGGLES, showing_races
+from ..toggles.toggle import AS_SET, Toggle
+from .resources import free_now, wait_until_free
+from .trial import try_setting
+
+if TYPE_CHECKING:
+    from .trial import Question
+
+
+@dataclass(frozen=True)
+class StartRequest:
+    """What is to be started."""
+
+    setting: Setting
+    question: Question
+    why: str  # which part of the search asks, for the story
+
+
+# One launch. It gets its number, and the seconds it may take (None: its own limits are all).
+Start = Callable[[int, StartRequest, float | None], Trial]
+
+
+class NoMoreStarts(Exception):
+    """No further start: somebody interrupted, or the starts or the time asked for are used up."""
+
+    def __init__(self, why: str, interrupted: bool = False) -> None:
+        super().__init__(why)
+        self.interrupted = interrupted
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much may be spent. None: as much as it takes."""
+
+    starts: int | None = None
+    seconds: float | None = None
+
+
+class Starts:
+    """The starts of one isolation."""
+
+    def __init__(
+        self,
+        start: Start,
+        note: Callable[[], None],
+        budget: Budget,
+        recorded: Sequence[Trial] = (),
+        stopping: threading.Event | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`note` is called after every trial. `recorded` are trials of an isolation that was
+        interrupted: who asks for the same setting again gets them, in order. `clock` in seconds.
+        """
+        self.trials: list[Trial] = []
+        self._start = start
+        self._note = note
+        self._budget = budget
+        self._recorded = list(recorded)
+        self._stopping = stopping or threading.Event()
+        self._clock = clock
+        # As if these had been made now: what was between them nobody knows any more.
+        self._began = clock() - sum(trial.seconds for trial in recorded)
+
+    @property
+    def all(self) -> tuple[Trial, ...]:
+        """All trials, by number; the recorded ones too that nobody has asked for again yet."""
+        return tuple(sorted((*self.trials, *self._recorded), key=lambda trial: trial.number))
+
+    def start(self, ask: StartRequest) -> tuple[Trial, bool]:
+        """Return what came of one more start, and whether it was made only now.
+
+        Raises NoMoreStarts.
+        """
+        known = self._known(ask.setting)
+        if known is not None:
+            self.trials.append(known)
+            return known, False
+        left = self._left()
+        trial = self._start(max((t.number for t in self.all), default=0) + 1, ask, left)
+        if self._stopping.is_set():
+            raise NoMoreStarts(
+                "interrupted", interrupted=True
+            )  # what it would have shown, nobody knows
+        if left is not None and trial.seconds >= left and trial.result == "other":
+            raise self._out_of_time()
+        self.trials.append(trial)
+        self._note()
+        return trial, True
+
+    def _known(self, setting: Setting) -> Trial | None:
+        """Take the first recorded trial of this setting that nobody has taken yet."""
+        for trial in self._recorded:
+            if dict(trial.setting) == dict(setting):
+                self._recorded.remove(trial)
+                return trial
+        return None
+
+    def _left(self) -> float | None:
+        """Return the seconds that the next start may take. Raises NoMoreStarts."""
+        if self._stopping.is_set():
+            raise NoMoreStarts("interrupted", interrupted=True)
+        most = self._budget.starts
+        if most is not None and len(self.all) >= most:
+            raise NoMoreStarts(f"--max-trials {most} is reached")
+        if self._budget.seconds is None:
+            return None
+        left = self._budget.seconds - (self._clock() - self._began)
+        if left <= 0:
+            raise self._out_of_time()
+        return left
+
+    def _out_of_time(self) -> NoMoreStarts:
+        return NoMoreStarts(f"--max-time {format_seconds(self._budget.seconds or 0.0)} is reached")
+
 
 OWN_CACHES = {"caches": "own"}  # no toggle of the table: each start gets empty ones
 
 
 @dataclass(frozen=True)
-class Plan:
+class IsolationPlan:
     """What was asked for, and what can be changed."""
 
     command: tuple[str, ...]
@@ -41,7 +170,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Usable:
+class UsableToggles:
     """The toggles that change anything about this command, each with the values it may get: the
     first is as the user runs it, the last the safest.
     """
@@ -51,7 +180,7 @@ class Usable:
     unused: Mapping[str, str]  # why each other remedy is not tried
 
 
-def checked(plan: Plan) -> Plan:
+def check_plan(plan: IsolationPlan) -> IsolationPlan:
     """Return the plan once it is known to be sound. Raises UsageError."""
     if not plan.command:
         raise UsageError(
@@ -75,12 +204,14 @@ def checked(plan: Plan) -> Plan:
     return plan
 
 
-def usable_toggles(plan: Plan, host: str | None = None, reached: Reached | None = None) -> Usable:
+def choose_toggles(
+    plan: IsolationPlan, host: str | None = None, reached: ReachedToggles | None = None
+) -> UsableToggles:
     """Return what can be changed; `host` is the one in question, `reached` what a script of the
     user's own came to, once they are known.
     """
     known = Known(has_gpu=plan.has_gpu, host=host, reached=reached)
-    left, why_not = usable(plan.command, plan.environ, plan.table, known, plan.ours)
+    left, why_not = find_usable_toggles(plan.command, plan.environ, plan.table, known, plan.ours)
     remedies, unused = [], dict(why_not)
     for toggle in left:
         if plan.only and toggle.name not in plan.only:
@@ -93,19 +224,96 @@ def usable_toggles(plan: Plan, host: str | None = None, reached: Reached | None 
     told = {name: why for name, why in unused.items() if name in names}
     probes = tuple(t for t in left if t.describes and t.name not in plan.without)
     remedies.sort(key=lambda toggle: not toggle.own)  # who declares some suspects them
-    return Usable(tuple(remedies), probes, told)
+    return UsableToggles(tuple(remedies), probes, told)
 
 
-def base_of_flaky(plan: Plan) -> dict[str, str]:
+def base_of_flaky(plan: IsolationPlan) -> dict[str, str]:
     """Return what every start of a hang that comes and goes is set to: barriers may hide it."""
     return showing_races(plan.table) if plan.ours else {}
 
 
-def all_safe(toggles: Sequence[Toggle]) -> Setting:
+def all_at_safest(toggles: Sequence[Toggle]) -> Setting:
     """Return the setting with every toggle at its safest."""
     return {toggle.name: toggle.values[-1] for toggle in toggles}
 
 
-def before(toggle: Toggle) -> str | None:
+def value_before(toggle: Toggle) -> str | None:
     """Return the value that the user runs it with, None where that is not known."""
     return None if toggle.values[0] == AS_SET else toggle.values[0]
+
+
+_CACHES_FOLDER = "caches"  # in a start's folder: those that it gets in the place of the shared ones
+
+
+class Starter:
+    """Starts the plan's command under settings, one after the other."""
+
+    def __init__(
+        self,
+        plan: IsolationPlan,
+        folder: Path,
+        watch: Mapping[str, str],
+        limit: float | None,
+        stopping: threading.Event,
+        tell: Callable[[str], None],
+    ) -> None:
+        """`limit`: seconds for each start."""
+        self._plan = plan
+        self._folder = folder
+        self._watch = watch
+        self._limit = limit
+        self._stopping = stopping
+        self._tell = tell
+        self._free_before = free_now()
+
+    def start(self, number: int, ask: StartRequest, left: float | None) -> Trial:
+        """Return what came of it, with what it held given back. Raises HangbisectError."""
+        folder = self._folder / "trials" / f"{number:02}"
+        made = self._applied(ask, folder)
+        shutil.rmtree(folder, ignore_errors=True)  # of a start that was interrupted
+        limits = [seconds for seconds in (self._limit, left) if seconds is not None]
+        trial = try_setting(
+            number,
+            made,
+            ask.setting,
+            ask.question,
+            folder,
+            limit=min(limits, default=None),
+            watch=self._watch,
+            stopping=self._stopping,
+        )
+        shutil.rmtree(
+            folder / _CACHES_FOLDER, ignore_errors=True
+        )  # perhaps gigabytes, and of no further use
+        environ = {**self._plan.environ, **made.environment}
+        taken = wait_until_free(self._free_before, made.command, environ, self._stopping)
+        if taken:
+            self._tell(f"going on although {taken}")
+        return trial
+
+    def _applied(self, ask: StartRequest, folder: Path) -> AppliedSetting:
+        plan = self._plan
+        toggles = {name: value for name, value in ask.setting.items() if name not in OWN_CACHES}
+        # Where the script does not overrule a variable, the rank side leaves the call as it is.
+        table = [replace(toggle, overruled=True) for toggle in plan.table]
+        try:
+            made = apply_setting(plan.command, toggles, table, plan.environ, plan.ours)
+        except UsageError as error:
+            raise HangbisectError(str(error), error.help) from None
+        caches = {}
+        if len(toggles) < len(ask.setting):
+            caches = {
+                name: str(folder.resolve() / _CACHES_FOLDER / name.lower())
+                for name in CACHE_VARIABLES
+            }
+        whole = {**plan.environment, **made.environment, **caches, **self._asked(made)}
+        return replace(made, environment=whole)
+
+    def _asked(self, made: AppliedSetting) -> dict[str, str]:
+        """Return what lets a script of the user's own tell which toggles it comes to."""
+        plan = self._plan
+        if plan.ours:
+            return {}
+        asked = {toggle.name: ASKED for toggle in plan.table if toggle.told or toggle.in_code}
+        set_to = {**read(plan.environ.get(STEER, "")), **read(made.environment.get(STEER, ""))}
+        return {STEER: written({**asked, **set_to})}

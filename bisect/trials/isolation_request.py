@@ -1,4 +1,6 @@
-"""What somebody asked isolate for, on the command line, in a scenario file or when it began."""
+"""What a person asked isolate for: on the command line, in a scenario file (whose cells are not
+looked at), or when an isolation that is resumed began.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +11,19 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..bisection.applying import is_ours
-from ..bisection.cells import DEFAULT_LIMIT
-from ..bisection.effort import CONFIRM
-from ..bisection.step_names import check_timeouts
-from ..errors import UsageError
-from ..facts import Trial
-from ..rank.masking import mask_command
-from ..stamp import stamp
-from .apart import visible_devices
-from .from_json import made
-from .isolation_file import Named, of_file
-from .isolation_plan import Plan, checked
-from .isolation_record import FILE, Recorded, read
-from .starts import Budget
+from ..base.errors import UsageError
+from ..base.facts import Trial
+from ..base.files import stamp
+from ..base.masking import mask_command
+from ..base.pipeline import check_timeouts
+from ..search.cells import DEFAULT_LIMIT
+from ..search.confidence import CONFIRM
+from ..toggles.command_toggles import is_ours
+from ..toggles.table import TOGGLES
+from ..toggles.toggle import Toggle
+from .isolation_plan import Budget, IsolationPlan, check_plan
+from .isolation_record import ISOLATION_FILE, RecordedIsolation, dataclass_from_json, read_isolation
+from .resources import visible_devices
 
 # Options that nobody gives: the folder of the command, what a scenario file said when it began, and
 # whether a secret of the command was left out.
@@ -31,7 +32,7 @@ _OF_THE_MOMENT = ("command", "resume", "folder", "yes", "json", "plain")
 
 
 @dataclass(frozen=True)
-class Request:
+class IsolationRequest:
     """The words of the command line, read. None: not said."""
 
     command: tuple[str, ...] = ()
@@ -55,10 +56,10 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Job:
+class IsolationJob:
     """What is isolated, and how each start of it is watched."""
 
-    plan: Plan
+    plan: IsolationPlan
     folder: Path
     watch: Mapping[str, str]
     limit: float
@@ -66,13 +67,13 @@ class Job:
     recorded: tuple[Trial, ...]
 
 
-def job(request: Request) -> Job:
+def make_job(request: IsolationRequest) -> IsolationJob:
     """Return what is to be done. Raises UsageError."""
-    recorded = read(Path(request.resume)) if request.resume else None
+    recorded = read_isolation(Path(request.resume)) if request.resume else None
     if recorded is not None:
-        request = _resumed(request, recorded)
-    named = of_file(request.file) if request.file else Named(request.command)
-    request = replace(request, **_unsaid(request, named.wishes))
+        request = _resume_request(request, recorded)
+    named = read_scenario_job(request.file) if request.file else ScenarioJob(request.command)
+    request = replace(request, **_unsaid_wishes(request, named.wishes))
     environ = {**os.environ, **named.environment}
     if recorded is not None and recorded.options.get(MARK, "") != named.mark:
         raise UsageError(
@@ -84,9 +85,9 @@ def job(request: Request) -> Job:
     if ours:
         each = request.watch.get("timeout", "").split(",")
         check_timeouts((one.rpartition("=")[0] for one in each), named.command)
-    folder = _folder(request)
+    folder = _choose_folder(request)
     gpus = len(visible_devices(environ))
-    plan = Plan(
+    plan = IsolationPlan(
         command=named.command,
         environ=environ,
         environment=named.environment,
@@ -102,11 +103,11 @@ def job(request: Request) -> Job:
         describe=request.describe,
         crash=request.crash,
         has_gpu=gpus > 0,
-        options={**_options(request), STARTED_IN: os.getcwd(), MARK: named.mark},
-        again=_again(folder, request),
+        options={**_options_to_keep(request), STARTED_IN: os.getcwd(), MARK: named.mark},
+        again=_resume_command(folder, request),
     )
-    return Job(
-        plan=checked(plan),
+    return IsolationJob(
+        plan=check_plan(plan),
         folder=folder,
         watch={**named.watch, **request.watch},
         limit=request.limit or DEFAULT_LIMIT,
@@ -115,10 +116,10 @@ def job(request: Request) -> Job:
     )
 
 
-def _folder(request: Request) -> Path:
+def _choose_folder(request: IsolationRequest) -> Path:
     new = os.path.join("runs", f"iso-{stamp()}-{os.getpid():x}")
     folder = Path(request.resume or request.folder or new)
-    if not request.resume and (folder / FILE).exists():
+    if not request.resume and (folder / ISOLATION_FILE).exists():
         raise UsageError(
             f"{folder} has an isolation in it already",
             f"Go on with it: --resume {folder}; or name another folder with --run-dir.",
@@ -126,13 +127,13 @@ def _folder(request: Request) -> Path:
     return folder
 
 
-def _options(request: Request) -> dict[str, object]:
+def _options_to_keep(request: IsolationRequest) -> dict[str, object]:
     """Return what is written down for who resumes."""
     plain = asdict(request)
     return {name: value for name, value in plain.items() if name not in _OF_THE_MOMENT}
 
 
-def _again(folder: Path, request: Request) -> str:
+def _resume_command(folder: Path, request: IsolationRequest) -> str:
     words = ["hangbisect", "isolate", "--resume", str(folder)]
     if mask_command(request.command) != list(request.command):
         # A secret in it was not written down.
@@ -140,11 +141,11 @@ def _again(folder: Path, request: Request) -> str:
     return shlex.join(words)
 
 
-def _resumed(request: Request, recorded: Recorded) -> Request:
+def _resume_request(request: IsolationRequest, recorded: RecordedIsolation) -> IsolationRequest:
     """Return what was asked for when it began; what is said now has the last word."""
     if request.file:
         raise UsageError("--resume goes on with what was begun: it takes no file beside it")
-    was = _was(recorded, request)
+    was = _original_request(recorded, request)
     command = request.command or recorded.command
     if list(recorded.command) != mask_command(command):
         raise UsageError(
@@ -164,14 +165,16 @@ def _resumed(request: Request, recorded: Recorded) -> Request:
         )
     if was.file is None:
         request = replace(request, command=tuple(command))
-    return replace(request, file=was.file, **_unsaid(request, asdict(was)))
+    return replace(request, file=was.file, **_unsaid_wishes(request, asdict(was)))
 
 
-def _was(recorded: Recorded, request: Request) -> Request:
+def _original_request(recorded: RecordedIsolation, request: IsolationRequest) -> IsolationRequest:
     """Return what was asked for when it began. Raises UsageError for what nobody can ask for."""
     own = (STARTED_IN, MARK, MASKED)
     try:
-        was = made(Request, {n: value for n, value in recorded.options.items() if n not in own})
+        was = dataclass_from_json(
+            IsolationRequest, {n: value for n, value in recorded.options.items() if n not in own}
+        )
         for name in ("limit", "confidence", "max_trials", "max_time"):
             if (value := getattr(was, name)) is not None and not value > 0:
                 raise ValueError(f"{name!r} cannot be {value!r}")
@@ -179,13 +182,13 @@ def _was(recorded: Recorded, request: Request) -> Request:
             raise ValueError(f"'confidence' is {was.confidence}, 'confirm' {was.confirm}")
     except ValueError as error:
         raise UsageError(
-            f"{request.resume}/{FILE} has options that isolate does not write: {error}",
+            f"{request.resume}/{ISOLATION_FILE} has options that isolate does not write: {error}",
             "Begin anew, without --resume.",
         ) from None
     return was
 
 
-def _unsaid(request: Request, wishes: Mapping[str, Any]) -> dict[str, Any]:
+def _unsaid_wishes(request: IsolationRequest, wishes: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of `wishes` of which the request itself says nothing."""
     own = {name: value for name, value in wishes.items() if name not in (*_OF_THE_MOMENT, "file")}
     return {name: value for name, value in own.items() if _is_unsaid(getattr(request, name))}
@@ -193,3 +196,55 @@ def _unsaid(request: Request, wishes: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_unsaid(value: object) -> bool:
     return value is None or value is False or value in ((), {})
+
+
+@dataclass(frozen=True)
+class ScenarioJob:
+    """What is to be started, and what is wished for it where the command line says nothing."""
+
+    command: tuple[str, ...]
+    ours: bool = False  # it walks a pipeline of ours
+    environment: Mapping[str, str] = field(default_factory=dict)  # beside our own
+    watch: Mapping[str, str] = field(default_factory=dict)
+    table: tuple[Toggle, ...] = TOGGLES
+    wishes: Mapping[str, Any] = field(default_factory=dict)
+    mark: str = ""  # of what a file says of the job: two that differ cannot share their starts
+
+
+def read_scenario_job(word: str) -> ScenarioJob:
+    """Return what the scenario file `word` (a path, or the name of one of ours) names.
+
+    Raises UsageError for a file that is not right, MissingLibrary where what reads it is not
+    installed.
+    """
+    from . import scenario_file
+
+    scenario = scenario_file.load_scenario(word)
+    from ..search.cells import list_cells
+    from ..search.scenario_checks import toggles_of_scenario
+    from .matrix_launch import MatrixContext, cell_mark, make_launch
+
+    (whole,) = list_cells(scenario.model_copy(update={"settings": (), "axes": {}}))
+    table = toggles_of_scenario(scenario)
+    watch = scenario.watch.options()
+    started = make_launch(whole, MatrixContext(table, watch, Path(), Path()), {})
+    # The watch and the limit may be changed while one isolates.
+    same_job = cell_mark(replace(whole, limit=0.0), MatrixContext(table, {}, Path(), Path()))
+    asked = scenario.isolate
+    return ScenarioJob(
+        command=started.command,
+        ours=whole.pipeline is not None,
+        environment=started.environment,
+        watch=watch,
+        table=table,
+        wishes={
+            "only": asked.only,
+            "without": asked.without,
+            "max_trials": asked.max_trials,
+            "max_time": asked.max_time,
+            "confirm": asked.confirm,
+            "confidence": asked.confidence,
+            "limit": scenario.limit,
+        },
+        mark=same_job,
+    )

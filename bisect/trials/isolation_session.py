@@ -1,49 +1,75 @@
-"""One isolation from the question to the person up to the answer on the terminal."""
+"""One isolation, from the question to the person up to the answer on the terminal: the way from a
+command that hangs to the smallest change that avoids it, proven.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import select
-import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..bisection.isolation import Isolation
-from ..bisection.reached import Reached, reached
-from ..errors import UsageError
-from ..facts import Trial
-from ..monitor.reports import make_now
-from ..report.isolation import answer_lines
-from ..report.width import terminal_width
-from ..report.words import wrapped
-from .expecting import lines
-from .isolating import Isolating
-from .isolation_plan import usable_toggles
-from .isolation_record import IsolationRecord, as_json
-from .isolation_request import Job, Request, job
-from .run_files import read_verdict, told_of_toggles
-from .startable import check_program
-from .starting import Starter
-from .stopping import stopping_by_signals
+from ..base.errors import UsageError
+from ..base.facts import Result, Setting, Trial
+from ..base.words import terminal_width, wrap_line
+from ..monitor.child_processes import make_reports_now
+from ..report.isolation import answer_lines, trial_line
+from ..search.confidence import estimate_starts
+from ..search.flaky_search import estimate_flaky_starts, make_first_starts, search_flaky
+from ..search.isolation import (
+    Isolation,
+    ObservedHang,
+    host_in_question,
+    is_cache_lock,
+    likely_toggles,
+    read_observed_hang,
+)
+from ..search.protocol import Choice, SearchResult
+from ..search.search import confirm_known_change, search
+from ..toggles.command_toggles import (
+    ReachedToggles,
+    apply_setting,
+    format_command,
+    merge_reached,
+    parse_reached,
+)
+from ..toggles.toggle import Toggle
+from .isolation_answer import RARE_RATE, format_expectation, format_flaky_expectation, make_answer
+from .isolation_plan import (
+    OWN_CACHES,
+    IsolationPlan,
+    NoMoreStarts,
+    Start,
+    Starter,
+    StartRequest,
+    Starts,
+    all_at_safest,
+    base_of_flaky,
+    choose_toggles,
+)
+from .isolation_record import IsolationRecord, isolation_json
+from .isolation_request import IsolationJob, IsolationRequest, make_job
+from .launch import check_program, read_reached_toggles, read_verdict, stopping_by_signals
+from .trial import Question
 
 ISOLATED, NO_HANG, HANGS, FAILS, INTERRUPTED = 0, 1, 3, 5, 130
 ANSWER_LIMIT = 600.0  # seconds for a person to answer
 
 
-def isolate(request: Request) -> int:
+def isolate(request: IsolationRequest) -> int:
     """Do what is asked, print the answer, and return the exit status.
 
     Raises UsageError, and CannotStart for a program that there is not.
     """
-    work = job(request)
+    work = make_job(request)
     check_program(work.plan.command[0], work.plan.environ)
-    remedies = usable_toggles(work.plan).remedies
-    told = lines(
+    remedies = choose_toggles(work.plan).remedies
+    told = format_expectation(
         work.plan.command,
         work.plan.environ,
         remedies,
@@ -56,33 +82,33 @@ def isolate(request: Request) -> int:
     asks = not (work.plan.ours or request.yes)
     if not asks:
         _tell(told[0].replace("your command", "it") if work.plan.ours else "\n".join(told))
-    elif not _agreed(told):
+    elif not _ask_person(told):
         _tell("nothing was started")
         return INTERRUPTED
     record = IsolationRecord(work.folder)
     with stopping_by_signals() as stopping:
-        found = _isolated(work, record, stopping, asks)
-    return _answer(found, record, work, request)
+        found = _run_isolation(work, record, stopping, asks)
+    return _print_answer(found, record, work, request)
 
 
-def _isolated(
-    work: Job, record: IsolationRecord, stopping: threading.Event, asks: bool
+def _run_isolation(
+    work: IsolationJob, record: IsolationRecord, stopping: threading.Event, asks: bool
 ) -> Isolation:
     starter = Starter(work.plan, work.folder, work.watch, work.limit, stopping, _tell)
-    return Isolating(
+    return IsolationSearch(
         work.plan,
         starter.start,
         tell=_tell,
-        keep=_keeping(record),
+        keep=_record_writer(record),
         verdict_of=_verdict_of,
         reached_by=_reached_by,
-        may_go_on=(lambda told: _agreed(told, stopping)) if asks else _telling,
+        may_go_on=(lambda told: _ask_person(told, stopping)) if asks else _tell_and_go_on,
         recorded=work.recorded,
         stopping=stopping,
     ).run()
 
 
-def _keeping(record: IsolationRecord) -> Callable[[Isolation], None]:
+def _record_writer(record: IsolationRecord) -> Callable[[Isolation], None]:
     """Return what writes down all that is known; where it cannot, it says so, once, and goes on."""
     failed: list[str] = []
 
@@ -101,27 +127,29 @@ def _verdict_of(trial: Trial) -> Mapping[str, Any]:
     return read_verdict(Path(trial.run_dir)) or {}
 
 
-def _reached_by(trial: Trial) -> Reached:
-    return reached(*told_of_toggles(Path(trial.run_dir)))
+def _reached_by(trial: Trial) -> ReachedToggles:
+    return parse_reached(*read_reached_toggles(Path(trial.run_dir)))
 
 
-def _answer(found: Isolation, record: IsolationRecord, work: Job, request: Request) -> int:
-    _keeping(record)(found)
+def _print_answer(
+    found: Isolation, record: IsolationRecord, work: IsolationJob, request: IsolationRequest
+) -> int:
+    _record_writer(record)(found)
     try:
         record.report(found)
     except OSError as error:
         _tell(f"no report: {error.strerror}")
     if request.json:
-        print(json.dumps(as_json(found), indent=2, ensure_ascii=False))
+        print(json.dumps(isolation_json(found), indent=2, ensure_ascii=False))
     else:
-        width = None if request.plain else shutil.get_terminal_size().columns
+        width = None if request.plain else terminal_width()
         print("\n".join(answer_lines(found, folder=str(work.folder), width=width)), flush=True)
     if found.outcome not in ("no_hang", "interrupted"):
-        make_now(str(work.folder), trials=True)
-    return _status(found)
+        make_reports_now(str(work.folder), trials=True)
+    return _exit_status(found)
 
 
-def _status(found: Isolation) -> int:
+def _exit_status(found: Isolation) -> int:
     if found.outcome in ("isolated", "no_hang", "interrupted"):
         return {"isolated": ISOLATED, "no_hang": NO_HANG, "interrupted": INTERRUPTED}[found.outcome]
     return HANGS if found.seen is not None else FAILS
@@ -132,16 +160,16 @@ def _status(found: Isolation) -> int:
 
 def _tell(text: str) -> None:
     width = terminal_width(2)
-    lines = [part for line in text.split("\n") for part in wrapped(line, width, 2) or [""]]
+    lines = [part for line in text.split("\n") for part in wrap_line(line, width, 2) or [""]]
     print("\n".join(lines), file=sys.stderr, flush=True)
 
 
-def _telling(told: Sequence[str]) -> bool:
+def _tell_and_go_on(told: Sequence[str]) -> bool:
     _tell("\n".join(told))
     return True
 
 
-def _agreed(told: Sequence[str], stopping: threading.Event | None = None) -> bool:
+def _ask_person(told: Sequence[str], stopping: threading.Event | None = None) -> bool:
     """Return whether the person at the terminal agrees. Raises UsageError where there is none."""
     _tell("\n".join(told))
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -153,3 +181,242 @@ def _agreed(told: Sequence[str], stopping: threading.Event | None = None) -> boo
             _tell("\nno answer")
             return False
     return os.read(sys.stdin.fileno(), 100).strip().lower() in (b"y", b"yes")
+
+
+UNDER_WAY = NoMoreStarts("under way", interrupted=True)  # what is on disk if we are killed
+_OWN_CACHES_IN_WORDS = (
+    "caches of its own, empty ones that are removed after it: it downloads what it needs"
+)
+LEAST_STILL = 3.0  # seconds that the known stacks must stand still, whatever passing trials took
+
+
+class IsolationSearch:
+    """One isolation. What is known so far can be had at any time."""
+
+    def __init__(
+        self,
+        plan: IsolationPlan,
+        start: Start,
+        *,
+        tell: Callable[[str], None],
+        keep: Callable[[Isolation], None],
+        verdict_of: Callable[[Trial], Mapping[str, Any]],
+        may_go_on: Callable[[Sequence[str]], bool],
+        reached_by: Callable[[Trial], ReachedToggles | None] = lambda trial: None,
+        recorded: Sequence[Trial] = (),
+        stopping: threading.Event | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`tell` gets the story, a line each; `keep` what is known after every trial. `may_go_on`
+        is asked, with lines to read, before a search that takes far more starts than was said.
+        """
+        self._plan = plan
+        self._tell = tell
+        self._keep = keep
+        self._verdict_of = verdict_of
+        self._reached_by = reached_by
+        self._reached: ReachedToggles | None = None
+        self._may_go_on = may_go_on
+        self._starts = Starts(start, self._note, plan.budget, recorded, stopping, clock)
+        self._usable = choose_toggles(plan)
+        self._about = estimate_starts(self._usable.remedies, plan.confirm).about
+        self._base: dict[str, str] = {}
+        self._seen: ObservedHang | None = None
+        self._found: SearchResult | None = None
+        self._flaky = plan.flaky
+        self._end: NoMoreStarts | None = UNDER_WAY
+        self._why = ""
+
+    def run(self) -> Isolation:
+        """Start until it is known, or until no more may be started; return what is known."""
+        try:
+            self._isolate()
+        except NoMoreStarts as end:
+            self._end = end
+        if self._end is UNDER_WAY:
+            self._end = None
+        return self.known()
+
+    def known(self) -> Isolation:
+        """Return what is known so far."""
+        return make_answer(
+            self._plan,
+            self._usable,
+            trials=self._starts.all,
+            seen=self._seen,
+            found=self._found,
+            flaky=self._flaky,
+            end=self._end,
+            why=self._why,
+        )
+
+    def _isolate(self) -> None:
+        first = None if self._plan.flaky else self._try({}, "as you run it")
+        if first is None or first.result == "pass":
+            self._search_flaky()
+        elif first.result == "other":
+            failure = "crash" if self._plan.crash else "hang"
+            self._why = f"as you run it it does not {failure}: {first.why}"
+        else:
+            self._learn_from(first)
+            if not self._is_the_cache():
+                self._search()
+            if self._found is not None and self._found.outcome == "comes and goes":
+                self._search_flaky()
+
+    def _learn_from(self, trial: Trial) -> None:
+        """Take over what the first hang's verdict says."""
+        if trial.place is not None:
+            self._seen = read_observed_hang(self._verdict_of(trial), trial.place)
+            self._choose()
+
+    def _learn_what_it_reaches(self, trial: Trial) -> None:
+        """Leave out what a script of the user's own does not come to as it is run."""
+        if not (self._plan.ours or set(trial.setting) - set(self._base)):
+            self._reached = merge_reached(self._reached, self._reached_by(trial))
+            self._choose()
+            if not self._flaky:
+                self._about = estimate_starts(self._usable.remedies, self._plan.confirm).about
+
+    def _choose(self) -> None:
+        host = host_in_question(self._seen, self._plan.environ) if self._seen else None
+        self._usable = choose_toggles(self._plan, host, self._reached)
+
+    # ---- one start -------------------------------------------------------------------------------
+
+    def _try(self, setting: Setting, why: str) -> Trial:
+        trial, is_new = self._starts.start(
+            StartRequest({**self._base, **setting}, self._question(), why)
+        )
+        self._learn_what_it_reaches(trial)
+        safest = {**self._base, **all_at_safest(self._usable.remedies)}
+        if is_new:
+            self._tell(trial_line(trial, self._about, safest))
+        return trial
+
+    def _test(self, setting: Setting, why: str) -> Result | None:
+        if self._end is not UNDER_WAY:
+            return None
+        try:
+            trial = self._try(setting, why)
+        except NoMoreStarts as end:
+            self._end = end
+            return None
+        if self._seen is None and trial.result == "hang":
+            self._learn_from(trial)
+        return trial.result
+
+    def _question(self) -> Question:
+        """Return which hang is in question, and when its stacks are called hung."""
+        if self._seen is None:
+            return Question(None, None, self._plan.crash)
+        spent = [t.at_place for t in self._starts.trials if t.result == "pass"]
+        known = [seconds for seconds in spent if seconds is not None]
+        still = max(LEAST_STILL, 2 * max(known)) if known else None
+        return Question(self._seen.place, still, self._plan.crash)
+
+    def _note(self) -> None:
+        self._keep(self.known())
+
+    # ---- the searches ----------------------------------------------------------------------------
+
+    def _search(self) -> None:
+        """Search for the change, the first start's hang being known."""
+        if not self._usable.remedies:
+            self._why = "no toggle changes anything about this command"
+            return
+        wants = self._plan.describe
+        self._found = self._searched(wants)
+        if self._found.outcome == "not avoided" and not wants:
+            # Nothing to live with helps: now at least what the probes say.
+            self._found = self._searched(True, self._found)
+
+    def _searched(self, probes: bool, before: SearchResult | None = None) -> SearchResult:
+        assert self._seen is not None
+        recorded: list[tuple[Setting, Result]] = [({}, "hang")]
+        if before is not None:
+            recorded = [(one.setting, one.result) for one in before.tried]
+        return search(
+            _make_choices(self._usable.remedies),
+            self._test,
+            likely=likely_toggles(self._usable.remedies, self._seen),
+            probes=_make_choices(self._usable.probes) if probes else (),
+            recorded=recorded,
+            same=self._same,
+            confirm=self._plan.confirm,
+        )
+
+    def _search_flaky(self) -> None:
+        """Search for what avoids a hang that comes and goes."""
+        self._flaky = True
+        confidence, remedies = self._plan.confidence, self._usable.remedies
+        told = format_flaky_expectation(len(remedies), self._starts.trials, confidence)
+        if not (self._plan.flaky or self._may_go_on(told)):  # asked for, and told before the first
+            self._end = NoMoreStarts("not agreed to", interrupted=True)
+            self._why = "the hang comes and goes, or there is none: nothing further was started"
+            return
+        self._about = estimate_flaky_starts(len(remedies), RARE_RATE, confidence)
+        self._base.update(base_of_flaky(self._plan))
+        make_first_starts(self._test, recorded=self._as_run(), confidence=confidence)
+        choices, first = self._after_first_hangs()
+        self._found = search_flaky(
+            choices,
+            self._test,
+            likely=first,
+            recorded=self._as_run(),
+            same=self._same,
+            confidence=confidence,
+        )
+
+    def _as_run(self) -> list[tuple[Setting, Result]]:
+        """Return what came of the starts so far of the job as it is run now."""
+        known = [trial for trial in self._starts.trials if dict(trial.setting) == self._base]
+        return [({}, trial.result) for trial in known]
+
+    def _after_first_hangs(self) -> tuple[tuple[Choice, ...], tuple[str, ...]]:
+        """Return what to change, and what of it first, as the diagnosis of a hang has it."""
+        remedies = self._usable.remedies
+        choices = _make_choices(remedies)
+        if self._seen is None:
+            return choices, ()
+        first = likely_toggles(remedies, self._seen)
+        own = set(OWN_CACHES) - set(self._base)
+        if own and is_cache_lock(self._seen, self._plan.environ):
+            self._tell(f"a lock in a cache is suspected: tried first are {_OWN_CACHES_IN_WORDS}")
+            choices = (*(Choice(name, (OWN_CACHES[name],)) for name in own), *choices)
+            first = (*own, *first)
+        return choices, first
+
+    def _is_the_cache(self) -> bool:
+        """Return whether it goes away with caches of one's own.
+
+        Where a lock in a cache is suspected each start gets such from now on, unless it cannot do
+        without what lies in the shared ones: a start that was ended may leave a lock behind.
+        """
+        if self._seen is None or not is_cache_lock(self._seen, self._plan.environ):
+            return False
+        self._tell(f"a lock in a cache is suspected: the next start gets {_OWN_CACHES_IN_WORDS}")
+        result = self._try(OWN_CACHES, "caches of its own").result
+        if result == "hang":
+            self._tell(f"it is not that lock; each start from now on gets {_OWN_CACHES_IN_WORDS}")
+            self._base.update(OWN_CACHES)
+        if result == "pass":
+            self._confirm_the_cache()
+        return result == "pass"
+
+    def _confirm_the_cache(self) -> None:
+        """Start again with caches of one's own and without, in turn."""
+        self._found = SearchResult(
+            "stopped", OWN_CACHES
+        )  # if the starts that are allowed end meanwhile
+        self._found = confirm_known_change(OWN_CACHES, self._test, self._plan.confirm)
+
+    def _same(self, setting: Setting) -> Hashable:
+        whole = {name: value for name, value in setting.items() if name not in OWN_CACHES}
+        plan = self._plan
+        made = apply_setting(plan.command, whole, plan.table, plan.environ, plan.ours)
+        return len(whole) < len(setting), format_command(made)
+
+
+def _make_choices(toggles: Sequence[Toggle]) -> tuple[Choice, ...]:
+    return tuple(Choice(toggle.name, toggle.values[1:]) for toggle in toggles)

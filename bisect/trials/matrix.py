@@ -1,4 +1,6 @@
-"""The cells of a matrix, run one after the other or side by side, whatever becomes of any."""
+"""Runs the cells of a matrix, one after the other or side by side; a cell that fails does not stop
+the others.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +8,27 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from ..bisection.cells import Cell
-from ..bisection.ran import JUDGED, Came, Ran, result_of, why_unjudged
-from ..bisection.trial_result import in_words
-from ..errors import HangbisectError
-from ..rank.masking import mask_text
-from .apart import Scratch, Share
-from .between import Free, free_now, wait_until_free
-from .launched import Ended, Launch, Launched, RankAt
-from .matrix_launch import Around, launch, mark, run_dir
+from ..base.errors import HangbisectError
+from ..base.masking import mask_text
+from ..search.cells import (
+    JUDGED,
+    Cell,
+    CellOutcome,
+    CellRun,
+    CellState,
+    judge_cell,
+    why_unjudged,
+)
+from ..search.hang_place import describe_ending
+from .launch import Launch, LaunchEnd, RunningLaunch
+from .matrix_launch import MatrixContext, cell_mark, cell_run_dir, make_launch
+from .resources import FreeResources, MachineShare, ScratchSpace, free_now, wait_until_free
 
-_LOOK = 0.2  # seconds between two looks whether a cell has ended, or somebody interrupted
-
-
-@dataclass(frozen=True)
-class CellNow:
-    """A cell while the matrix runs."""
-
-    cell: Cell
-    ran: Ran | None = None  # None: it waits, or is under way
-    ranks: tuple[RankAt, ...] = ()
-    seconds: float | None = None  # since it was started; None: it waits, or has ended
+_LOOK_EVERY = 0.2  # seconds between two looks whether a cell has ended, or somebody interrupted
 
 
 class Matrix:
@@ -39,11 +37,11 @@ class Matrix:
     def __init__(
         self,
         cells: Sequence[Cell],
-        around: Around,
-        shares: Sequence[Share],
+        around: MatrixContext,
+        shares: Sequence[MachineShare],
         *,
-        recorded: Mapping[str, Ran],
-        keep: Callable[[Sequence[Ran]], None],
+        recorded: Mapping[str, CellRun],
+        keep: Callable[[Sequence[CellRun]], None],
         stopping: threading.Event,
     ) -> None:
         """`recorded`: what an interrupted matrix left, by mark; these cells are not run again.
@@ -54,16 +52,16 @@ class Matrix:
         self.note = ""  # what somebody should know who looks on
         self._around = around
         self._keep = keep
-        self._scratch = Scratch()
+        self._scratch = ScratchSpace()
         self._lock = threading.Lock()
         self._cells = tuple(cells)
-        self._ran: dict[int, Ran] = {}
+        self._ran: dict[int, CellRun] = {}
         for cell in cells:
-            known = recorded.get(mark(cell, around))
+            known = recorded.get(cell_mark(cell, around))
             if known is not None:
                 self._ran[cell.number] = replace(known, number=cell.number)
         self._waiting = [cell for cell in cells if cell.number not in self._ran]
-        self._under_way: dict[int, tuple[float, Launched | None]] = {}
+        self._under_way: dict[int, tuple[float, RunningLaunch | None]] = {}
         self._failure: Exception | None = None
         self._workers = [
             threading.Thread(target=self._work, args=(share,), daemon=True) for share in shares
@@ -91,24 +89,24 @@ class Matrix:
         """Remove what cells had for themselves, those too that nobody waits for any more."""
         self._scratch.remove()
 
-    def now(self) -> list[CellNow]:
+    def now(self) -> list[CellState]:
         """Return every cell as it is now."""
         with self._lock:
             ran, under_way = dict(self._ran), dict(self._under_way)
         return [self._now(cell, ran.get(cell.number), under_way) for cell in self._cells]
 
-    def ran(self) -> list[Ran]:
+    def ran(self) -> list[CellRun]:
         """Return the cells that have been run."""
         with self._lock:
             return [self._ran[number] for number in sorted(self._ran)]
 
     # ---- one worker ------------------------------------------------------------------------------
 
-    def _work(self, share: Share) -> None:
+    def _work(self, share: MachineShare) -> None:
         try:
             # What cells at the same time have in use is their own affair.
             before = free_now() if share.alone else None
-            ran: Ran | None = None
+            ran: CellRun | None = None
             while (cell := self._next()) is not None:
                 if before is not None and ran is not None and ran.command:
                     self._wait_until_free(before, ran)
@@ -129,19 +127,19 @@ class Matrix:
             self._under_way[cell.number] = (time.monotonic(), None)
             return cell
 
-    def _wait_until_free(self, before: Free, ran: Ran) -> None:
+    def _wait_until_free(self, before: FreeResources, ran: CellRun) -> None:
         environ = {**os.environ, **ran.environment}
         taken = wait_until_free(before, ran.command, environ, self.stopping)
         self.note = f"went on although {taken}" if taken else ""
 
-    def _run(self, cell: Cell, share: Share) -> Ran:
+    def _run(self, cell: Cell, share: MachineShare) -> CellRun:
         """Run a cell in its share of the machine."""
-        folder = run_dir(cell, self._around)
+        folder = cell_run_dir(cell, self._around)
         scratch = None if share.alone else self._scratch.folder()
         try:
             port = None if share.alone else self._scratch.port()
             apart = share.environment(folder, scratch, port) if scratch and port else {}
-            start = launch(cell, self._around, apart, port)
+            start = make_launch(cell, self._around, apart, port)
             _set_aside(folder)
             return self._launched(cell, start)
         except (HangbisectError, OSError) as error:
@@ -150,24 +148,24 @@ class Matrix:
             if scratch is not None:
                 self._scratch.remove(scratch)
 
-    def _launched(self, cell: Cell, start: Launch) -> Ran:
-        launched = Launched(start)
+    def _launched(self, cell: Cell, start: Launch) -> CellRun:
+        launched = RunningLaunch(start)
         with self._lock:
             self._under_way[cell.number] = (launched.began, launched)
         stopped = False
         try:
-            while launched.wait(_LOOK) is None and not stopped:
+            while launched.wait(_LOOK_EVERY) is None and not stopped:
                 stopped = self.stopping.is_set()
         finally:
             ended = launched.stop()  # how it ended, if it has
         return self._ended(cell, start, ended, stopped)
 
-    def _ended(self, cell: Cell, start: Launch, ended: Ended, stopped: bool) -> Ran:
-        came = result_of(ended.verdict, ended.status, stopped)
+    def _ended(self, cell: Cell, start: Launch, ended: LaunchEnd, stopped: bool) -> CellRun:
+        came = judge_cell(ended.verdict, ended.status, stopped)
         if came not in JUDGED:
             why = why_unjudged(came, ended.status, ended.trouble)
             return self._told(cell, came, why, start, ended.seconds)
-        where = in_words(ended.verdict, ended.trouble, with_outcome=False)
+        where = describe_ending(ended.verdict, ended.trouble, with_outcome=False)
         cause = (ended.verdict or {}).get("cause") or {}
         ran = self._told(cell, came, where, start, ended.seconds)
         return replace(ran, cause=cause.get("id"))
@@ -175,12 +173,12 @@ class Matrix:
     def _told(
         self,
         cell: Cell,
-        came: Came,
+        came: CellOutcome,
         where: str,
         start: Launch | None = None,
         seconds: float = 0.0,
-    ) -> Ran:
-        return Ran(
+    ) -> CellRun:
+        return CellRun(
             number=cell.number,
             name=cell.name,
             setting=dict(cell.setting),
@@ -190,20 +188,20 @@ class Matrix:
             command=start.command if start else (),
             environment=dict(start.environment) if start else {},
             run_dir=str(start.run_dir) if start else "",
-            mark=mark(cell, self._around),
+            mark=cell_mark(cell, self._around),
         )
 
     def _now(
         self,
         cell: Cell,
-        ran: Ran | None,
-        under_way: Mapping[int, tuple[float, Launched | None]],
-    ) -> CellNow:
+        ran: CellRun | None,
+        under_way: Mapping[int, tuple[float, RunningLaunch | None]],
+    ) -> CellState:
         if ran is not None or cell.number not in under_way:
-            return CellNow(cell, ran)
+            return CellState(cell, ran)
         began, launched = under_way[cell.number]
         ranks = tuple(launched.ranks()) if launched is not None else ()
-        return CellNow(cell, None, ranks, time.monotonic() - began)
+        return CellState(cell, None, ranks, time.monotonic() - began)
 
 
 def _set_aside(folder: Path) -> None:

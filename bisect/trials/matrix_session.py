@@ -1,4 +1,6 @@
-"""A matrix from its file to its answer: what `hangbisect matrix` does."""
+"""A matrix from its file to its answer: what `hangbisect matrix` does, and matrix.json, which is
+written after every cell, and from which an interrupted matrix goes on.
+"""
 
 from __future__ import annotations
 
@@ -11,30 +13,43 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Protocol
+from typing import Any, Protocol
 
-from ..bisection.cells import Cell, cells
-from ..bisection.ran import EXIT_STATUS, TO_THEIR_END, Ran, seconds_left
-from ..errors import UsageError
-from ..monitor.reports import REPORT, make_now
-from ..report.live_table import Lines, LiveTable
-from ..report.matrix import Told, as_json, summary, table
-from ..report.width import terminal_width
-from ..stamp import stamp
-from ..version import VERSION
-from .apart import Share
-from .matrix import CellNow, Matrix
-from .matrix_launch import Around, launch, mark, pasted, run_dir
-from .matrix_record import FILE, JUNIT, MatrixRecord, recorded
-from .scenario_file import load, names, needed, where
-from .side_by_side import shares_of
-from .stopping import stopping_by_signals
+from ..base.errors import UsageError
+from ..base.files import stamp, write_whole
+from ..base.version import VERSION
+from ..base.words import terminal_width
+from ..monitor.child_processes import REPORT_FILE, make_reports_now
+from ..report.matrix import (
+    LiveLines,
+    LiveTable,
+    MatrixResult,
+    matrix_json,
+    matrix_junit,
+    result_table,
+    summarise_matrix,
+)
+from ..search.cells import (
+    EXIT_STATUS,
+    JUDGED,
+    TO_THEIR_END,
+    Cell,
+    CellRun,
+    CellState,
+    estimate_seconds_left,
+    list_cells,
+)
+from .launch import stopping_by_signals
+from .matrix import Matrix
+from .matrix_launch import MatrixContext, cell_mark, cell_run_dir, format_launch, make_launch
+from .resources import MachineShare, share_among_cells
+from .scenario_file import load_scenario, locate_value, require_modules, scenario_names
 
 _DRAWN_EVERY = 0.25  # seconds
 
 
 @dataclass(frozen=True)
-class Asked:
+class MatrixRequest:
     """The words of the command line, read. None: not said."""
 
     file: str | None
@@ -46,38 +61,40 @@ class Asked:
     json: bool = False
 
 
-class View(Protocol):
+class MatrixView(Protocol):
     """What shows a matrix while it runs."""
 
-    def show(self, cells: Sequence[CellNow], left: float | None, note: str) -> None:
+    def show(self, cells: Sequence[CellState], left: float | None, note: str) -> None:
         """Show how things are."""
 
     def close(self) -> None:
         """Leave the terminal as it was."""
 
 
-def session(asked: Asked) -> int:
-    """Do what was asked, and return the exit status. Raises UsageError, Missing."""
-    needed("rich", "junitparser", "pydantic", "yaml")
-    from ..bisection.scenario_toggles import toggles  # its models are made of pydantic
+def run_matrix(asked: MatrixRequest) -> int:
+    """Do what was asked, and return the exit status. Raises UsageError, MissingLibrary."""
+    require_modules("junitparser", "pydantic", "yaml")
+    from ..search.scenario_checks import toggles_of_scenario  # its models are made of pydantic
 
-    file, done, folder = _where(asked)
-    scenario = load(file)
-    listed = cells(scenario)
-    around = Around(
-        table=toggles(scenario),
+    file, done, folder = _choose_scenario(asked)
+    scenario = load_scenario(file)
+    listed = list_cells(scenario)
+    around = MatrixContext(
+        table=toggles_of_scenario(scenario),
         watch=scenario.watch.options(),
         folder=folder.absolute(),
         started_in=Path.cwd(),
         environment=scenario.environment,
     )
-    each = shares_of(scenario, listed, asked.jobs, os.environ, lambda path: where(file, path))
+    each = share_among_cells(
+        scenario, listed, asked.jobs, os.environ, lambda path: locate_value(file, path)
+    )
     if asked.dry_run:
-        left = [cell for cell in listed if mark(cell, around) not in done]
+        left = [cell for cell in listed if cell_mark(cell, around) not in done]
         return _print_commands(left, around, each)
     record = MatrixRecord(folder)
-    told = Told(
-        scenario=file if file in names() else os.path.abspath(file),
+    told = MatrixResult(
+        scenario=file if file in scenario_names() else os.path.abspath(file),
         title=scenario.title,
         started_in=str(around.started_in),
         folder=str(folder),
@@ -87,46 +104,50 @@ def session(asked: Asked) -> int:
         cells=listed,
         ran=(),
     )
-    told = _run(told, around, each, done, record, _view(asked.plain))
+    told = _run_cells(told, around, each, done, record, _choose_view(asked.plain))
     record.write(told)
     record.write_junit(told)
-    return _tell(told, asked, record)
+    return _print_answer(told, asked, record)
 
 
 # ---- what is to be run ---------------------------------------------------------------------------
 
 
-def _where(asked: Asked) -> tuple[str, Mapping[str, Ran], Path]:
+def _choose_scenario(asked: MatrixRequest) -> tuple[str, Mapping[str, CellRun], Path]:
     """Return the scenario's file, what is done already, and the folder of the matrix."""
     if asked.resume:
-        return _resumed(asked, Path(asked.resume))
+        return _resume_matrix(asked, Path(asked.resume))
     if not asked.file:
         raise UsageError("matrix needs a scenario", "hangbisect matrix recommended")
     name = Path(asked.file).stem
     folder = Path(asked.run_dir or os.path.join("runs", f"{stamp()}-matrix-{name}"))
-    if (folder / FILE).exists() and not asked.dry_run:
-        raise UsageError(f"{folder} holds a matrix already", f"Go on with it: {_again(folder)}")
+    if (folder / MATRIX_FILE).exists() and not asked.dry_run:
+        raise UsageError(
+            f"{folder} holds a matrix already", f"Go on with it: {_resume_command(folder)}"
+        )
     return asked.file, {}, folder
 
 
-def _resumed(asked: Asked, folder: Path) -> tuple[str, Mapping[str, Ran], Path]:
+def _resume_matrix(asked: MatrixRequest, folder: Path) -> tuple[str, Mapping[str, CellRun], Path]:
     if asked.run_dir:
         raise UsageError("--resume goes on in the folder that it names: leave --run-dir out")
-    known = recorded(folder)
+    known = read_matrix(folder)
     here, there = Path.cwd(), Path(known.started_in)
     if here != there:  # relative paths in commands would mean something else
         raise UsageError(
             f"{folder} is a matrix of commands that are started in {there}, not in {here}",
-            f"cd {shlex.quote(str(there))} && {_again(folder.absolute())}",
+            f"cd {shlex.quote(str(there))} && {_resume_command(folder.absolute())}",
         )
     return asked.file or known.scenario, known.done, folder
 
 
-def _again(folder: Path) -> str:
+def _resume_command(folder: Path) -> str:
     return f"hangbisect matrix --resume {shlex.quote(str(folder))}"
 
 
-def _print_commands(listed: Sequence[Cell], around: Around, each: Sequence[Share]) -> int:
+def _print_commands(
+    listed: Sequence[Cell], around: MatrixContext, each: Sequence[MachineShare]
+) -> int:
     """Print the command of every cell, as the next one of so many at a time would be started.
 
     Return the exit status: 5 if one cannot be started.
@@ -137,9 +158,11 @@ def _print_commands(listed: Sequence[Cell], around: Around, each: Sequence[Share
         print(f"# {cell.number} {cell.name}")
         scratch = None if share.alone else Path(gettempdir(), f"hb-{os.getpid():x}-{cell.number}")
         port = None if share.alone else 20000 + index
-        apart = share.environment(run_dir(cell, around), scratch, port) if scratch and port else {}
+        apart = (
+            share.environment(cell_run_dir(cell, around), scratch, port) if scratch and port else {}
+        )
         try:
-            print(pasted(launch(cell, around, apart, port), scratch))
+            print(format_launch(make_launch(cell, around, apart, port), scratch))
         except UsageError as error:
             print(f"# cannot be started: {error}")
             status = EXIT_STATUS["not started"]
@@ -149,18 +172,18 @@ def _print_commands(listed: Sequence[Cell], around: Around, each: Sequence[Share
 # ---- running it ----------------------------------------------------------------------------------
 
 
-def _run(
-    told: Told,
-    around: Around,
-    each: Sequence[Share],
-    done: Mapping[str, Ran],
+def _run_cells(
+    told: MatrixResult,
+    around: MatrixContext,
+    each: Sequence[MachineShare],
+    done: Mapping[str, CellRun],
     record: MatrixRecord,
-    view: View,
-) -> Told:
+    view: MatrixView,
+) -> MatrixResult:
     """Run the cells and return what came of them."""
     began = time.monotonic()
 
-    def so_far(ran: Sequence[Ran], interrupted: bool = False) -> Told:
+    def so_far(ran: Sequence[CellRun], interrupted: bool = False) -> MatrixResult:
         seconds = time.monotonic() - began
         return replace(told, ran=tuple(ran), seconds=seconds, interrupted=interrupted)
 
@@ -179,7 +202,7 @@ def _run(
             while not matrix.wait(_DRAWN_EVERY):
                 now = matrix.now()
                 note = "ends what is under way" if stopping.is_set() else ""
-                view.show(now, _left(now, len(each)), note or record.trouble or matrix.note)
+                view.show(now, _seconds_left(now, len(each)), note or record.trouble or matrix.note)
             view.show(matrix.now(), None, record.trouble)
         except KeyboardInterrupt:
             pass  # the second one: nobody waits for what is under way, which ends without us
@@ -190,48 +213,137 @@ def _run(
         return so_far(matrix.ran(), stopping.is_set() and len(ended) < len(told.cells))
 
 
-def _left(now: Sequence[CellNow], jobs: int) -> float | None:
+def _seconds_left(now: Sequence[CellState], jobs: int) -> float | None:
     ended = [one.ran.seconds for one in now if one.ran and one.ran.result in TO_THEIR_END]
     under_way = [one.seconds for one in now if one.seconds is not None]
     waiting = sum(one.ran is None and one.seconds is None for one in now)
-    return seconds_left(ended, under_way, waiting, jobs)
+    return estimate_seconds_left(ended, under_way, waiting, jobs)
 
 
-def _view(plain: bool) -> View:
+def _choose_view(plain: bool) -> MatrixView:
     dumb = os.environ.get("TERM", "dumb") == "dumb" or "NO_COLOR" in os.environ
     if plain or dumb or not sys.stderr.isatty():
-        return Lines(sys.stderr)
+        return LiveLines(sys.stderr)
     return LiveTable(sys.stderr)
 
 
 # ---- the answer ----------------------------------------------------------------------------------
 
 
-def _tell(told: Told, asked: Asked, record: MatrixRecord) -> int:
+def _print_answer(told: MatrixResult, asked: MatrixRequest, record: MatrixRecord) -> int:
     if asked.json:
-        print(json.dumps(as_json(told, VERSION), indent=1))
+        print(json.dumps(matrix_json(told, VERSION), indent=1))
     else:
         terminal = sys.stdout.isatty() and not asked.plain
         colours = terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-        width = terminal_width() if terminal else None
-        print("\n".join([*table(told, width=width, colours=colours), "", summary(told)]))
-        print(f"report  {_files(told)}, {JUNIT} beside it")
+        width = None if asked.plain else terminal_width()
+        print(
+            "\n".join(
+                [*result_table(told, width=width, colours=colours), "", summarise_matrix(told)]
+            )
+        )
+        print(f"report  {_name_files(told)}, {JUNIT_FILE} beside it")
     if record.trouble:
         print(f"hangbisect: {record.trouble}", file=sys.stderr)
     if told.interrupted:
-        print(f"interrupted; to go on: {_again(Path(told.folder))}", file=sys.stderr)
+        print(f"interrupted; to go on: {_resume_command(Path(told.folder))}", file=sys.stderr)
     if _is_to_be_reported(told):
         sys.stdout.flush()
-        make_now(told.folder, trials=True)
+        make_reports_now(told.folder, trials=True)
     return told.status
 
 
-def _files(told: Told) -> str:
-    matrix = os.path.join(told.folder, FILE)
+def _name_files(told: MatrixResult) -> str:
+    matrix = os.path.join(told.folder, MATRIX_FILE)
     if not _is_to_be_reported(told):
         return matrix
-    return f"{os.path.join(told.folder, REPORT)}: paste it into an issue; {FILE}"
+    return f"{os.path.join(told.folder, REPORT_FILE)}: paste it into an issue; {MATRIX_FILE}"
 
 
-def _is_to_be_reported(told: Told) -> bool:
+def _is_to_be_reported(told: MatrixResult) -> bool:
     return told.status != 0 and not told.interrupted
+
+
+MATRIX_FILE, JUNIT_FILE = "matrix.json", "junit.xml"
+
+
+class MatrixRecord:
+    """The folder of one matrix."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make the folder. Raises UsageError if it cannot be made or written in."""
+        self.folder = folder
+        self.trouble = ""  # why the last writing failed
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            reached = os.access(folder, os.W_OK | os.X_OK)
+        except OSError as error:
+            raise UsageError(
+                f"{folder} cannot be made: {error.strerror}", "Name another with --run-dir."
+            ) from None
+        if not reached:
+            raise UsageError(f"nothing can be written in {folder}", "Name another with --run-dir.")
+
+    def write(self, told: MatrixResult) -> None:
+        """Write what is known. A disk that is full must not end the cells that run."""
+        text = json.dumps(matrix_json(told, VERSION), indent=1, ensure_ascii=False) + "\n"
+        self._write(MATRIX_FILE, text)
+
+    def write_junit(self, told: MatrixResult) -> None:
+        """Write JUnit XML."""
+        self._write(JUNIT_FILE, matrix_junit(told))
+
+    def _write(self, name: str, text: str) -> None:
+        try:
+            write_whole(self.folder / name, text.encode(errors="replace"))
+        except OSError as error:
+            self.trouble = f"{self.folder / name} cannot be written: {error.strerror}"
+
+
+@dataclass(frozen=True)
+class RecordedMatrix:
+    """What a matrix that was interrupted left."""
+
+    scenario: str  # its file, or the name of one of ours
+    started_in: str
+    done: Mapping[str, CellRun]  # by mark
+
+
+def read_matrix(folder: Path) -> RecordedMatrix:
+    """Return what is recorded in a folder. Raises UsageError if no matrix can be gone on with.
+
+    Done is what was judged: a cell that was killed, interrupted or never started is run again.
+    """
+    file = folder / MATRIX_FILE
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+        texts = (data["scenario"], data["started_in"])
+        done = {
+            cell["mark"]: _read_cell_run(cell) for cell in data["cells"] if cell["result"] in JUDGED
+        }
+    except OSError as error:
+        raise UsageError(
+            f"there is no matrix to go on with in {folder}: {MATRIX_FILE}: {error.strerror}",
+            "--resume names the run folder of a matrix.",
+        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UsageError(f"{file} is no record of a matrix") from None
+    if not all(isinstance(text, str) for text in texts):
+        raise UsageError(f"{file} is no record of a matrix")
+    return RecordedMatrix(*texts, done)
+
+
+def _read_cell_run(cell: dict[str, Any]) -> CellRun:
+    return CellRun(
+        number=int(cell["number"]),
+        name=str(cell["name"]),
+        setting={str(name): str(value) for name, value in cell["setting"].items()},
+        result=cell["result"],
+        where=str(cell["where"]),
+        seconds=float(cell["seconds"]),
+        command=tuple(str(word) for word in cell["command"]),
+        environment={str(name): str(value) for name, value in cell["environment"].items()},
+        run_dir=str(cell["run_dir"] or ""),
+        mark=str(cell["mark"]),
+        cause=cell["cause"],
+    )

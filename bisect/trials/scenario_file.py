@@ -14,72 +14,72 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..bisection.flags import PIPELINE
-from ..errors import HangbisectError, UsageError
-from ..nearest import nearest
-from ..pipelines import PIPELINES
+from ..base.errors import HangbisectError, UsageError, nearest
+from ..base.launchers import PIPELINE
+from ..base.pipeline import PIPELINES
+from ..base.place import find_place
+from ..base.words import format_bytes
 from ..rank import arguments
-from ..rank.place import find_place
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-    from ..bisection.scenario import Scenario
+    from ..search.scenario import Scenario
     from .yaml_text import Document
-    from .yaml_text import Path as Way
+    from .yaml_text import KeyPath as Way
 
-INSTALL = "Install what is needed: pip install PyYAML junitparser pydantic rich"
+INSTALL = "Install what is needed: pip install PyYAML junitparser pydantic"
 HOW_TO = "All keys: docs/reference/scenario-files.md"
 _ENDS = (".yaml", ".yml")
 _MOST_BYTES = 1 << 20
 _MOST_OF_A_VALUE = 60  # characters of a wrong value that a sentence shows
 
 
-class Missing(HangbisectError):
+class MissingLibrary(HangbisectError):
     """What scenario files need is not installed."""
 
     help = INSTALL
 
 
-def needed(*modules: str) -> None:
-    """Raise Missing unless these libraries are installed."""
+def require_modules(*modules: str) -> None:
+    """Raise MissingLibrary unless these libraries are installed."""
     for name in modules:
         if find_spec(name) is None:
-            raise Missing(f"scenario files need {name}, which is not installed")
+            raise MissingLibrary(f"scenario files need {name}, which is not installed")
 
 
-def load(word: str) -> Scenario:
+def load_scenario(word: str) -> Scenario:
     """Return what a scenario file says, named by its path or, one of ours, by its name.
 
-    Raises UsageError for a file that is not there or not right, Missing where pydantic or PyYAML
-    is not installed.
+    Raises UsageError for a file that is not there or not right, MissingLibrary where pydantic or
+    PyYAML is not installed.
     """
-    return parse(text_of(found(word)), word)
+    return parse_scenario(read_text(find_scenario(word)), word)
 
 
-def where(word: str, path: Way) -> str:
+def locate_value(word: str, path: Way) -> str:
     """Return where a value stands in a scenario file that can be loaded: "my.yaml:7"."""
     from . import yaml_text
 
-    return f"{word}:{yaml_text.read(text_of(found(word))).line(path)}"
+    return f"{word}:{yaml_text.read_yaml(read_text(find_scenario(word))).line(path)}"
 
 
-def folder() -> Path:
+def scenario_folder() -> Path:
     """Return the folder of our own: installed beside our modules, in a checkout scenarios/."""
     package = Path(__file__).resolve().parents[1]
     installed = package / "scenario_files"
     return installed if installed.is_dir() else package.parent / "scenarios"
 
 
-def names() -> tuple[str, ...]:
+def scenario_names() -> tuple[str, ...]:
     """Return the names of our own: recommended, wandb, ..."""
-    return tuple(sorted(file.stem for file in folder().glob("*.yaml")))
+    return tuple(sorted(file.stem for file in scenario_folder().glob("*.yaml")))
 
 
-def found(word: str) -> Path:
+def find_scenario(word: str) -> Path:
     """Return the file that `word` names. Raises UsageError if there is none."""
-    if word in names():
-        return folder() / f"{word}.yaml"
+    if word in scenario_names():
+        return scenario_folder() / f"{word}.yaml"
     path = Path(word)
     if "\0" not in word and os.path.exists(path):
         return path
@@ -87,28 +87,30 @@ def found(word: str) -> Path:
     if os.sep in word or path.suffix in _ENDS:
         where = path.parent
         beside = [str(p) for p in where.glob("*") if p.suffix in _ENDS] if where.is_dir() else []
-    known = [*names(), *beside]
+    known = [*scenario_names(), *beside]
     by_stem = {Path(one).stem: one for one in reversed(known)}
     close = get_close_matches(path.stem, by_stem, 1)  # what files end in is no likeness
     near = f"; did you mean {by_stem[close[0]]!r}?" if close else ""
     raise UsageError(
         f"there is no scenario {word!r}{near}",
-        f"By name there are {', '.join(names())}; any other is named by its path.",
+        f"By name there are {', '.join(scenario_names())}; any other is named by its path.",
     )
 
 
-def text_of(file: Path) -> str:
+def read_text(file: Path) -> str:
     """Return the text of a file. Raises UsageError if it cannot be read, or is no text."""
     try:
         # Neither a FIFO nor a device, which could be waited for without end.
         if not stat.S_ISREG(os.stat(file).st_mode):
-            raise UsageError(f"{file} is no file but a {_kind(file)}")
+            raise UsageError(f"{file} is no file but a {_kind_of_file(file)}")
         with open(file, "rb") as opened:
             raw = opened.read(_MOST_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
     if len(raw) > _MOST_BYTES:
-        raise UsageError(f"{file}:1: it has more than {_MOST_BYTES:,} bytes; a scenario is small")
+        raise UsageError(
+            f"{file}:1: it has more than {format_bytes(_MOST_BYTES)}; a scenario is small"
+        )
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -118,47 +120,47 @@ def text_of(file: Path) -> str:
         ) from None
 
 
-def _kind(file: Path) -> str:
+def _kind_of_file(file: Path) -> str:
     return "folder" if file.is_dir() else "pipe or a device"
 
 
-def parse(text: str, file: str) -> Scenario:
-    """Return what `text` says; `file` is named in errors. Raises UsageError, Missing."""
-    needed("pydantic", "yaml")
+def parse_scenario(text: str, file: str) -> Scenario:
+    """Return what `text` says; `file` is named in errors. Raises UsageError, MissingLibrary."""
+    require_modules("pydantic", "yaml")
     from pydantic import ValidationError
 
-    from ..bisection.scenario import Scenario
-    from ..bisection.scenario_checks import wrongs
-    from . import launchers, yaml_text
+    from ..search.scenario import Scenario
+    from ..search.scenario_checks import find_mistakes
+    from . import matrix_launch, yaml_text
 
     try:
-        document = yaml_text.read(text)
-    except yaml_text.NotReadable as error:
+        document = yaml_text.read_yaml(text)
+    except yaml_text.UnreadableYaml as error:
         raise UsageError(f"{file}:{error.line}: {error.fact}", HOW_TO) from None
     try:
         scenario = Scenario.model_validate(document.value)
     except ValidationError as error:
         # A word that is misspelt explains one that is missing.
         each = sorted(error.errors(include_url=False), key=lambda one: one["type"] == "missing")
-        raise _first(file, [_malformed(document, one) for one in each]) from None
-    each_wrong = wrongs(scenario, launchers.names())
+        raise _first_error(file, [_explain_malformed(document, one) for one in each]) from None
+    each_wrong = find_mistakes(scenario, matrix_launch.launcher_names())
     found = [(document.line(w.path, of_key=w.of_key), w.fact) for w in each_wrong]
     if not found:
-        found = [(document.line(path), fact) for path, fact in _wrong_words(scenario)]
+        found = [(document.line(path), fact) for path, fact in _find_wrong_words(scenario)]
     if found:
-        raise _first(file, found)
+        raise _first_error(file, found)
     return scenario
 
 
-def _first(file: str, found: Sequence[tuple[int, str]]) -> UsageError:
+def _first_error(file: str, found: Sequence[tuple[int, str]]) -> UsageError:
     """Return the error for what comes first in the file."""
     line, fact = min(found, key=lambda each: each[0])
     return UsageError(f"{file}:{line}: {fact}", HOW_TO)
 
 
-def _malformed(document: Document, error: ErrorDetails) -> tuple[int, str]:
+def _explain_malformed(document: Document, error: ErrorDetails) -> tuple[int, str]:
     """Return line and fact for one of pydantic's findings."""
-    from ..bisection.scenario import KINDS, keys_at
+    from ..search.scenario import FACTS_BY_ERROR, keys_at
 
     path, kind = error["loc"], error["type"]
     if not path:
@@ -166,21 +168,21 @@ def _malformed(document: Document, error: ErrorDetails) -> tuple[int, str]:
     name = next(word for word in reversed(path) if isinstance(word, str))
     if kind == "extra_forbidden":
         known = keys_at(path[:-1])
-        fact = f"there is no key {_shown(name)}{nearest(name, known)}"
+        fact = f"there is no key {_format_value(name)}{nearest(name, known)}"
         return document.line(path, of_key=True), f"{fact} (here: {', '.join(known)})"
     if kind == "missing":
-        return document.line(path[:-1]), f"{_shown(name)} is missing"
+        return document.line(path[:-1]), f"{_format_value(name)} is missing"
     # "Value error, " stands before what our own readers say.
-    why = KINDS.get(kind) or error["msg"].removeprefix("Value error, ")
+    why = FACTS_BY_ERROR.get(kind) or error["msg"].removeprefix("Value error, ")
     value = error["input"]
     if isinstance(value, dict | list) and not why.startswith("it is "):  # of something in it
         part = next((key for key in value if why.startswith(repr(key))), None)
         line = document.line(path) if part is None else document.line((*path, part), of_key=True)
         return line, f"{name!r}: {why}"
-    return document.line(path), f"{name!r} cannot be {_shown(value)}: {why}"
+    return document.line(path), f"{name!r} cannot be {_format_value(value)}: {why}"
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     """Return a wrong value as the file's author knows it, cut short."""
     if value is None:
         return "empty"
@@ -190,7 +192,7 @@ def _shown(value: object) -> str:
     return text if len(text) <= _MOST_OF_A_VALUE else f"{text[:_MOST_OF_A_VALUE]}..."
 
 
-def _wrong_words(scenario: Scenario) -> Iterator[tuple[Way, str]]:
+def _find_wrong_words(scenario: Scenario) -> Iterator[tuple[Way, str]]:
     """Yield what is wrong with the words for a pipeline of ours, as its command line says it."""
     if scenario.walked is None or scenario.walked not in PIPELINES:
         return
@@ -203,6 +205,6 @@ def _wrong_words(scenario: Scenario) -> Iterator[tuple[Way, str]]:
         try:
             if "-h" in words or "--help" in words:
                 raise UsageError("--help walks nothing")
-            arguments.parse([PIPELINE, scenario.walked, *words], find_place({}), {})
+            arguments.parse_walk_arguments([PIPELINE, scenario.walked, *words], find_place({}), {})
         except UsageError as error:
             yield path, str(error)

@@ -1,24 +1,35 @@
-"""One trial: one launch under one setting, asked one question."""
+"""One trial: one launch under one setting, asked one question; and the same start again and again
+(`hangbisect run --repeat`), for a hang that comes and goes.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import sys
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..bisection.applying import Applied, is_ours
-from ..bisection.hang_place import crash_place_of, place_of
-from ..bisection.trial_result import in_words, result_of
-from ..errors import NO_SUCH_PROGRAM, NOT_ALLOWED, CannotStart, HangbisectError
-from ..facts import HangPlace, Setting, Trial
-from ..monitor.known_hang import STEADY
-from ..monitor.own_steps import SCRIPT_RUNNING
-from ..rank.masking import mask_text
-from .launched import Launch, run
-from .run_files import read_evidence, seconds_at
+from ..base.errors import NO_SUCH_PROGRAM, NOT_ALLOWED, CannotStart, HangbisectError, UsageError
+from ..base.facts import HangPlace, Setting, Trial
+from ..base.masking import mask_text
+from ..base.pipeline import find_walked_pipeline
+from ..base.words import format_count, format_seconds
+from ..monitor.child_processes import make_reports_now
+from ..monitor.clocks import STEADY
+from ..monitor.rank_state import SCRIPT_RUNNING
+from ..search.cells import DEFAULT_LIMIT
+from ..search.confidence import interval
+from ..search.hang_place import crash_place_of, describe_ending, hang_place_of, judge_trial
+from ..toggles.command_toggles import AppliedSetting, is_ours
+from ..toggles.table import TOGGLES, showing_races
+from .launch import Launch, read_evidence, run_launch, seconds_at, stopping_by_signals
+from .resources import free_now, wait_until_free
 
 KNOWN_HANG = "known-hang.json"
 # Steps without an end of their own: past them is the end of the run.
@@ -37,7 +48,7 @@ class Question:
 
 def try_setting(
     number: int,
-    applied: Applied,
+    applied: AppliedSetting,
     setting: Setting,
     question: Question,
     folder: Path,
@@ -61,11 +72,11 @@ def try_setting(
             command=applied.command,
             run_dir=folder,
             environment=applied.environment,
-            watch={**_at_first(ours), **(watch or {}), **_early_ends(question, folder, ours)},
+            watch={**_default_watch(ours), **(watch or {}), **_early_ends(question, folder, ours)},
             limit=limit,
             folder=start_in,
         )
-        ended = run(launch, stopping)
+        ended = run_launch(launch, stopping)
     except OSError as error:
         raise HangbisectError(
             f"start {number} cannot be made in {folder}: {error.strerror or error}",
@@ -74,24 +85,24 @@ def try_setting(
     verdict = ended.verdict
     if verdict is None and ended.status in (NOT_ALLOWED, NO_SUCH_PROGRAM):
         raise CannotStart(ended.trouble, ended.status)
-    hung = _place(verdict, question, folder)
+    hung = _find_place(verdict, question, folder)
     known = question.place
     return Trial(
         number=number,
         setting=dict(setting),
-        result=result_of(verdict, hung, known),
+        result=judge_trial(verdict, hung, known),
         outcome=verdict["outcome"] if verdict else None,
         seconds=round(ended.seconds, 3),
         command=applied.command,
         environment=dict(applied.environment),
         run_dir=str(folder),
-        why=mask_text(in_words(verdict, ended.trouble)),
+        why=mask_text(describe_ending(verdict, ended.trouble)),
         place=hung,
         at_place=seconds_at(folder, known) if known else None,
     )
 
 
-def _at_first(ours: bool) -> dict[str, str]:
+def _default_watch(ours: bool) -> dict[str, str]:
     """Return the options of a start of which it is not known where it may hang: a script of the
     user's own has shown that it does not once it trains (with --keep-watching: at its end).
     """
@@ -135,8 +146,120 @@ def _early_ends(question: Question, folder: Path, ours: bool) -> dict[str, str]:
     return ends
 
 
-def _place(verdict: Mapping[str, Any] | None, asked: Question, folder: Path) -> HangPlace | None:
+def _find_place(
+    verdict: Mapping[str, Any] | None, asked: Question, folder: Path
+) -> HangPlace | None:
     """Return where it hung, or crashed if that is asked about; None if it did neither."""
     if verdict is None or verdict["outcome"] != ("crash" if asked.crash else "hang"):
         return None
-    return (crash_place_of if asked.crash else place_of)(verdict, read_evidence(folder))
+    return (crash_place_of if asked.crash else hang_place_of)(verdict, read_evidence(folder))
+
+
+HUNG, UNJUDGED, INTERRUPTED, CONFIDENCE = 3, 5, 130, 0.95
+HOPELESS_STARTS = 3  # starts of which none could be judged: neither will the next be
+
+
+@dataclass(frozen=True)
+class RepeatRequest:
+    """What is repeated. `watch` are options of the watch, by name; `limit` is in seconds."""
+
+    command: tuple[str, ...]
+    times: int
+    until_hang: bool
+    folder: Path
+    watch: dict[str, str]
+    limit: float | None = None  # None: an hour
+
+
+def repeat_command(asked: RepeatRequest) -> int:
+    """Start the command up to so many times; keep the first hang's evidence; say how many of the
+    starts hung. Return 3 if one did, 130 if interrupted, 5 if none could be judged, else 0. Raises
+    UsageError, and CannotStart for a program that there is not.
+    """
+    if (on_hang := asked.watch.get("on-hang", "end")) != "end":
+        raise UsageError(
+            f"--repeat ends each start that hangs, and --on-hang {on_hang} does not",
+            "Leave out one of them.",
+        )
+    trials: list[Trial] = []
+    kept: Trial | None = None
+    with stopping_by_signals() as stopping:
+        before = free_now()
+        while len(trials) < asked.times and not stopping.is_set():
+            number = len(trials) + 1
+            folder = asked.folder / f"start-{number}"
+            trial = try_setting(
+                number,
+                AppliedSetting(asked.command, {}),
+                {},
+                Question(),
+                folder,
+                limit=asked.limit or DEFAULT_LIMIT,
+                watch=_watch_options(asked),
+                stopping=stopping,
+            )
+            if stopping.is_set():
+                break
+            trials.append(trial)
+            _print_start(trial, asked.times)
+            if trial.result == "hang" and kept is None:
+                kept = trial
+            elif trial.result != "other":
+                shutil.rmtree(folder, ignore_errors=True)
+            if (kept is not None and asked.until_hang) or is_hopeless(trials):
+                break
+            if taken := wait_until_free(before, asked.command, os.environ, stopping):
+                print(f"going on although {taken}", file=sys.stderr)
+        print("\n".join(summarize_starts(trials, kept, interrupted=stopping.is_set())))
+        if stopping.is_set():
+            return INTERRUPTED
+    if kept is not None:
+        sys.stdout.flush()
+        make_reports_now(kept.run_dir)
+        return HUNG
+    return 0 if any(trial.result == "pass" for trial in trials) else UNJUDGED
+
+
+def is_hopeless(trials: Sequence[Trial]) -> bool:
+    """Return whether no start so far could be judged, and further ones are not worth their time."""
+    return len(trials) >= HOPELESS_STARTS and all(trial.result == "other" for trial in trials)
+
+
+def summarize_starts(
+    trials: Sequence[Trial], kept: Trial | None, interrupted: bool = False
+) -> list[str]:
+    """Return how many of the starts hung, with an interval, and where the first hang's evidence
+    is.
+    """
+    judged = [trial for trial in trials if trial.result != "other"]
+    hangs = sum(trial.result == "hang" for trial in judged)
+    if not judged:
+        lines = [f"no start could be judged, of {len(trials)}"]
+    else:
+        low, high = interval(hangs, len(judged), CONFIDENCE)
+        share = f"{hangs / len(judged):.0%}, by {CONFIDENCE:.0%} confidence {low:.1%} to {high:.0%}"
+        lines = [f"{format_count(hangs, 'hang')} in {format_count(len(judged), 'start')} ({share})"]
+    others = len(trials) - len(judged)
+    if others:
+        lines.append(f"{format_count(others, 'more start')} neither hung nor went well")
+    if kept is not None:
+        lines += [f"first hang: start {kept.number}, {kept.why}", f"report: {kept.run_dir}"]
+    return [f"interrupted: {lines[0]}", *lines[1:]] if interrupted else lines
+
+
+def _watch_options(asked: RepeatRequest) -> dict[str, str]:
+    """Return the options of the watch: our pipelines end after their first steps, as a script of
+    the user's own does anyway, and without barriers, which may hide a race.
+    """
+    if not is_ours(asked.command):
+        return asked.watch
+    past = find_walked_pipeline(asked.command).shows_itself
+    return {"past": past, **showing_races(TOGGLES), **asked.watch}
+
+
+def _print_start(trial: Trial, times: int) -> None:
+    clock = time.strftime("%H:%M:%S")
+    print(
+        f"[{clock}] start {trial.number} of {times}: {trial.why}, {format_seconds(trial.seconds)}",
+        file=sys.stderr,
+    )

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
 DEEPEST = 20  # of what is nested; ours are four deep
 MOST_VALUES = 20_000  # aliases, which stand for all that they name, are counted each time
@@ -21,7 +21,7 @@ LARGEST = 256 * 1024  # characters
 _NOTHING = ("", "~", "null")
 
 
-class NotReadable(Exception):
+class UnreadableYaml(Exception):
     """The text is no YAML, or none that is read here. `line` counts from 1."""
 
     def __init__(self, line: int, fact: str) -> None:
@@ -35,10 +35,10 @@ class Document:
     """What a text says. `keys` and `values`: the line where one begins, by the way to it."""
 
     value: Any
-    keys: Mapping[Path, int]
-    values: Mapping[Path, int]
+    keys: Mapping[KeyPath, int]
+    values: Mapping[KeyPath, int]
 
-    def line(self, path: Path, *, of_key: bool = False) -> int:
+    def line(self, path: KeyPath, *, of_key: bool = False) -> int:
         """Return the line of what is at `path`, or of the nearest thing around it."""
         while path:
             for lines in (self.keys, self.values) if of_key else (self.values, self.keys):
@@ -48,35 +48,35 @@ class Document:
         return self.values.get((), 1)
 
 
-def read(text: str) -> Document:
-    """Return what `text` says. Raises NotReadable."""
+def read_yaml(text: str) -> Document:
+    """Return what `text` says. Raises UnreadableYaml."""
     if len(text) > LARGEST:
-        raise NotReadable(1, f"it has {len(text):,} characters; at most {LARGEST:,} are read")
+        raise UnreadableYaml(1, f"it has {len(text):,} characters; at most {LARGEST:,} are read")
     try:
-        return _Reading().document(_node(text))
+        return _ValueReader().document(_parse_root(text))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = " ".join(part for part in (error.context, error.problem) if part)
         last = text.rstrip().count("\n") + 1  # what has no end is missed only after it
         line = min(mark.line + 1, last) if mark else 1
-        raise NotReadable(line, f"it is no YAML: {problem}") from None
+        raise UnreadableYaml(line, f"it is no YAML: {problem}") from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         character = f"U+{error.character:04X}"
-        raise NotReadable(line, f"it is no YAML: it holds the character {character}") from None
+        raise UnreadableYaml(line, f"it is no YAML: it holds the character {character}") from None
 
 
-def _node(text: str) -> Node:
+def _parse_root(text: str) -> Node:
     """Return the root of the one document in `text`."""
     loader = _Composer(text)
     try:
         found = loader.get_single_node()
     except (ValueError, OverflowError) as error:  # "%YAML 99..9": a number that Python refuses
-        raise NotReadable(loader.line + 1, f"it is no YAML: {error}") from None
+        raise UnreadableYaml(loader.line + 1, f"it is no YAML: {error}") from None
     finally:
         loader.dispose()
     if found is None:
-        raise NotReadable(1, "it is empty")
+        raise UnreadableYaml(1, "it is empty")
     return found
 
 
@@ -88,7 +88,7 @@ class _Composer(yaml.SafeLoader):
     def compose_node(self, parent: Node | None, index: int) -> Node | None:
         self.depth += 1
         if self.depth > DEEPEST:
-            raise NotReadable(self.line + 1, f"it is nested more than {DEEPEST} deep")
+            raise UnreadableYaml(self.line + 1, f"it is nested more than {DEEPEST} deep")
         node: Node | None = super().compose_node(parent, index)
         self.depth -= 1
         return node
@@ -98,44 +98,46 @@ class _Composer(yaml.SafeLoader):
         return self.DEFAULT_SCALAR_TAG if kind is ScalarNode else "ours"
 
 
-class _Reading:
+class _ValueReader:
     """From nodes to values."""
 
     def __init__(self) -> None:
-        self.keys: dict[Path, int] = {}
-        self.values: dict[Path, int] = {}
+        self.keys: dict[KeyPath, int] = {}
+        self.values: dict[KeyPath, int] = {}
         self.read = 0
 
     def document(self, root: Node) -> Document:
         value = self._value(root, ())
         return Document(value, self.keys, self.values)
 
-    def _value(self, node: Node, path: Path) -> Any:
+    def _value(self, node: Node, path: KeyPath) -> Any:
         line = node.start_mark.line + 1
         self.values[path] = line
         self.read += 1
         if self.read > MOST_VALUES:
-            raise NotReadable(line, f"it has more than {MOST_VALUES:,} values, aliases counted")
+            raise UnreadableYaml(line, f"it has more than {MOST_VALUES:,} values, aliases counted")
         if len(path) > DEEPEST:  # an alias that stands inside what it names
-            raise NotReadable(line, f"it is nested more than {DEEPEST} deep")
+            raise UnreadableYaml(line, f"it is nested more than {DEEPEST} deep")
         if node.tag not in ("ours", yaml.SafeLoader.DEFAULT_SCALAR_TAG):
-            raise NotReadable(line, f"it has the tag {node.tag!r}; tags are not read")
+            raise UnreadableYaml(line, f"it has the tag {node.tag!r}; tags are not read")
         if isinstance(node, MappingNode):
             return self._mapping(node, path)
         if isinstance(node, SequenceNode):
             return [self._value(one, (*path, i)) for i, one in enumerate(node.value)]
         return self._text(node, line) if isinstance(node, ScalarNode) else None
 
-    def _mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
+    def _mapping(self, node: MappingNode, path: KeyPath) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             key = self._text(key_node, line) if isinstance(key_node, ScalarNode) else None
             if key is None:
-                raise NotReadable(line, "a key is a list or a mapping, or is missing; it is a word")
+                raise UnreadableYaml(
+                    line, "a key is a list or a mapping, or is missing; it is a word"
+                )
             if key in found:
                 first = self.keys[*path, key]
-                raise NotReadable(line, f"the key {key!r} is there twice, first in line {first}")
+                raise UnreadableYaml(line, f"the key {key!r} is there twice, first in line {first}")
             self.keys[*path, key] = line
             found[key] = self._value(value_node, (*path, key))
         return found
@@ -145,5 +147,5 @@ class _Reading:
         if node.style is None and text.lower() in _NOTHING:
             return None
         if any(c == "\0" or "\ud800" <= c <= "\udfff" for c in text):
-            raise NotReadable(line, "a text holds a character that no argument can hold")
+            raise UnreadableYaml(line, "a text holds a character that no argument can hold")
         return text

@@ -31,7 +31,7 @@ class Truth:
     waits_for: tuple[str, ...] = ()  # kinds (facts.WaitKind), any of which is right
     detail: str = ""  # regular expression for what is waited for, its process included
     cause: tuple[str, ...] = ()  # ids of the catalogue; "unknown" where none is right as well
-    # What makes it go away, each word "toggle=value" (bisection/toggles.py). Several strings: any
+    # What makes it go away, each word "toggle=value" (toggles/table.py). Several strings: any
     # of them; several words in one string: all of them together.
     avoids: tuple[str, ...] = ()
     slow: str | None = None  # the checkpoint or phase that verdict.json must list in slow_steps
@@ -75,6 +75,6 @@ class Case:
     uses: Mapping[str, str] = field(default_factory=dict)
     # Prepares the outside world (servers, holders of locks, namespaces, mounts) and undoes it.
     stage: Callable[[Place], AbstractContextManager[Stage]] | None = None
-    needs: tuple[str, ...] = ()  # of zoo/needs.py: without them it is skipped, and said so
+    needs: tuple[str, ...] = ()  # of zoo/case_files.py: without them it is skipped, and said so
     limit: float = 180.0  # seconds for the whole job; then it is ended, and the answer is wrong
     left_out: str = ""  # why it cannot be run here at all; it is listed all the same

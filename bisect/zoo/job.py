@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..monitor.reports import LATER, REPORTS_VARIABLE
+from ..monitor.child_processes import REPORTS_LATER, REPORTS_VARIABLE
 from . import keeper
 from .case import Case, Place, Stage
 
 MARK = "HANGBISECT_ZOO"  # in the environment of every process of a case's job
-USUALLY = ("--stall", "10")  # before the case's own options
-OF_STARTUP = ("--fast-dev-run", "1")
-OUT_OF_TIME = -9
+USUAL_OPTIONS = ("--stall", "10")  # before the case's own options
+STARTUP_OPTIONS = ("--fast-dev-run", "1")
+TIMED_OUT = -9
 stopping = threading.Event()  # set: whatever runs in other threads is to end now
 Ask = Callable[[str], list[str]]  # of the keeper
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -36,44 +36,46 @@ _NOT_OURS = (  # what a launcher, an account or a cluster of the user's would mi
 
 
 @dataclass(frozen=True)
-class Ran:
+class CaseRun:
     """How a case's job ended."""
 
-    status: int  # of the launcher; OUT_OF_TIME
+    status: int  # of the launcher; TIMED_OUT
     seconds: float
     verdict: dict[str, Any]  # {}: there is none
     output: str
     left: tuple[str, ...] = ()  # command lines of processes that it left behind
 
 
-def run(
+def run_case(
     case: Case, module: str, source: str, also: Sequence[str] = (), keep: Path | None = None
-) -> Ran:
+) -> CaseRun:
     """Run `case`, whose module is called `module` and reads `source`.
 
     `also` are words for the pipeline after the case's own. With `keep` the run folder and what was
     printed are copied there.
     """
     mark = f"{MARK}={os.getpid()}-{time.monotonic_ns()}"
-    with _folder(mark) as (folder, ask):
+    with _make_folder(mark) as (folder, ask):
         place = Place(folder / "job", folder / "s")
-        for made in (place.folder, place.tmp, *map(Path, _private(folder).values())):
+        for made in (place.folder, place.tmp, *map(Path, _private_folders(folder).values())):
             made.mkdir(mode=0o700)
         (place.folder / f"{module}.py").write_text(source, encoding="utf-8")
         with contextlib.ExitStack() as world:
             stage = world.enter_context(case.stage(place)) if case.stage else Stage()
             began = time.monotonic()
-            status = _wait(case, command(case, module, stage, also), stage, folder, mark, ask)
+            status = _run_job(
+                case, case_command(case, module, stage, also), stage, folder, mark, ask
+            )
             seconds = time.monotonic() - began
             left = ask("left 5")
         left += ask("stuck 5")
         output = (folder / "output").read_text(errors="replace")
         if keep:
-            _copy(place.folder / "run", folder / "output", keep)
-        return Ran(status, seconds, _verdict(folder), output, tuple(left))
+            _copy_run(place.folder / "run", folder / "output", keep)
+        return CaseRun(status, seconds, _read_verdict(folder), output, tuple(left))
 
 
-def command(case: Case, module: str, stage: Stage, also: Sequence[str] = ()) -> list[str]:
+def case_command(case: Case, module: str, stage: Stage, also: Sequence[str] = ()) -> list[str]:
     """Return the words that start the job of a case."""
     launcher = [sys.executable]
     if case.launcher == "torchrun":
@@ -84,16 +86,16 @@ def command(case: Case, module: str, stage: Stage, also: Sequence[str] = ()) -> 
         for step, function in case.uses.items()
         for word in ("--use", f"{step}={module}:{function}")
     ]
-    walked = OF_STARTUP if case.pipeline == "startup" else ("--pipeline", case.pipeline)
-    options = [*walked, *USUALLY, "--run-dir", "run", *uses]
+    walked = STARTUP_OPTIONS if case.pipeline == "startup" else ("--pipeline", case.pipeline)
+    options = [*walked, *USUAL_OPTIONS, "--run-dir", "run", *uses]
     options += [*case.options, *stage.options, *also]
     return [*stage.prefix, *launcher, str(_PACKAGE), *options]
 
 
-def _wait(case: Case, words: list[str], stage: Stage, folder: Path, mark: str, ask: Ask) -> int:
-    """Run the job; return its status, OUT_OF_TIME if it had to be ended."""
+def _run_job(case: Case, words: list[str], stage: Stage, folder: Path, mark: str, ask: Ask) -> int:
+    """Run the job; return its status, TIMED_OUT if it had to be ended."""
     name, _, value = mark.partition("=")
-    environ = {**_environ(folder), **case.environment, **stage.environment, name: value}
+    environ = {**_make_environ(folder), **case.environment, **stage.environment, name: value}
     with open(folder / "output", "wb") as output:
         process = subprocess.Popen(
             words,
@@ -111,10 +113,10 @@ def _wait(case: Case, words: list[str], stage: Stage, folder: Path, mark: str, a
     ask("end")
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(1)
-    return OUT_OF_TIME
+    return TIMED_OUT
 
 
-def _environ(folder: Path) -> dict[str, str]:
+def _make_environ(folder: Path) -> dict[str, str]:
     """Return this environment without what would mix into a case, and with homes of its own."""
     kept = {
         name: value
@@ -123,11 +125,11 @@ def _environ(folder: Path) -> dict[str, str]:
     }
     packages = site.getuserbase()  # of `pip install --user`: HOME will be another
     always = {"PYTHONUNBUFFERED": "1", "WANDB_SILENT": "true", "PYTHONUSERBASE": packages}
-    always[REPORTS_VARIABLE] = LATER  # the verdict is compared, and nobody reads a report
-    return {**kept, **always, **_private(folder)}
+    always[REPORTS_VARIABLE] = REPORTS_LATER  # the verdict is compared, and nobody reads a report
+    return {**kept, **always, **_private_folders(folder)}
 
 
-def _private(folder: Path) -> dict[str, str]:
+def _private_folders(folder: Path) -> dict[str, str]:
     """Return folders by variable; names are short, for sockets lie in some of them."""
     return {
         "HOME": str(folder / "h"),
@@ -137,7 +139,7 @@ def _private(folder: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _folder(mark: str) -> Iterator[tuple[Path, Ask]]:
+def _make_folder(mark: str) -> Iterator[tuple[Path, Ask]]:
     """Make a folder, and a keeper for it: that outlives us, ends the job and removes the folder."""
     folder = Path(tempfile.mkdtemp(prefix="zoo-"))
     program = [sys.executable, "-I", "-S", keeper.__file__, mark, str(folder)]
@@ -158,7 +160,7 @@ def _folder(mark: str) -> Iterator[tuple[Path, Ask]]:
         # Popen's end of the block closes its input, and waits.
 
 
-def _verdict(folder: Path) -> dict[str, Any]:
+def _read_verdict(folder: Path) -> dict[str, Any]:
     """Return the verdict: from the run folder, or where it went when that could not be had."""
     for file in [folder / "job" / "run" / "verdict.json", *folder.glob("[xt]/**/verdict.json")]:
         with contextlib.suppress(OSError, ValueError):
@@ -167,7 +169,7 @@ def _verdict(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def _copy(run: Path, output: Path, keep: Path) -> None:
+def _copy_run(run: Path, output: Path, keep: Path) -> None:
     shutil.rmtree(keep, ignore_errors=True)
     keep.mkdir(parents=True)
     shutil.copy(output, keep / "output.txt")

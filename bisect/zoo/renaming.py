@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from .case import Case
-from .shelf import load
+from .case_files import load_case
 
 THEIRS = "THEIRS"
 _SAYING = re.compile(
@@ -32,7 +32,7 @@ _PRELUDE = {"at_end", "ready"}  # of zoo/parts/processes.py: what a helper's pro
 _SYLLABLES = [c + v for c in "bdfgklmnprstvz" for v in "aeiou"]
 
 
-def renamed(source: str, module: str) -> tuple[str, str]:
+def rename_case(source: str, module: str) -> tuple[str, str]:
     """Return the source of a case with its own names changed, and the new name of its module."""
     new = _Names(salt=module)
     text = _rename(ast.parse(source), new, module)
@@ -237,15 +237,15 @@ def _program(text: str) -> ast.Module | None:
     return tree if any(not isinstance(node, ast.Expr) for node in tree.body) else None
 
 
-def copy(file: Path) -> tuple[str, str]:
+def read_renamed(file: Path) -> tuple[str, str]:
     """Return source and module name of the renamed copy of the case in `file`."""
-    return renamed(file.read_text(encoding="utf-8"), file.stem)
+    return rename_case(file.read_text(encoding="utf-8"), file.stem)
 
 
-def case_of(source: str, module: str, original: Case) -> Case:
+def load_renamed(source: str, module: str, original: Case) -> Case:
     """Return the case that a renamed copy declares, with the names that we know it by."""
     with tempfile.TemporaryDirectory(prefix="zoo-renamed-") as folder:
         file = Path(folder) / f"{module}.py"
         file.write_text(source, encoding="utf-8")
-        made = load(file).case
+        made = load_case(file).case
     return replace(made, id=original.id, title=original.title, truth=original.truth)

@@ -15,11 +15,13 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 
 @contextlib.contextmanager
 def falls_silent(place: Place) -> Iterator[Stage]:
-    from hangbisect.zoo.parts import hub
+    from hangbisect.zoo.parts import servers
 
     home = place.tmp / "hf"
-    hub.fill_cache(home)
-    with hub.hub(place.tmp, [hub.Rule("generation_config", delay=10**6)]) as served:
+    servers.fill_hub_cache(home)
+    with servers.serve_hub(
+        place.tmp, [servers.HubRule("generation_config", delay=10**6)]
+    ) as served:
         yield Stage(environment={**served.environment, "HF_HOME": str(home)})
 
 

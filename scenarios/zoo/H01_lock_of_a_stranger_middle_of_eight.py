@@ -16,20 +16,20 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 
 
 def logs_directory(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    if rank(given) == 3:
+    if rank_number(given) == 3:
         with open(os.environ["STAGING_LOCK"], "a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-    return usual(given)
+    return run_usual_step(given)
 
 
 @contextlib.contextmanager
 def held(place: Place) -> Iterator[Stage]:
-    from hangbisect.zoo.parts.locks import flock_held
+    from hangbisect.zoo.parts.ipc import hold_flock
 
     file = place.tmp / "staging.lock"
-    with flock_held(file):
+    with hold_flock(file):
         yield Stage(environment={"STAGING_LOCK": str(file)})
 
 

@@ -19,23 +19,23 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 
 
 def logs_directory(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    if rank(given) != 2:
+    if rank_number(given) != 2:
         time.sleep(1)
     with open(os.environ["CACHE_LOCK"], "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with socket.create_connection(("127.0.0.1", int(os.environ["MIRROR"]))) as mirror:
             mirror.sendall(b"GET /weights HTTP/1.0\r\n\r\n")
             mirror.recv(65536)
-    return usual(given)
+    return run_usual_step(given)
 
 
 @contextlib.contextmanager
 def silent_mirror(place: Place) -> Iterator[Stage]:
     from hangbisect.zoo.parts import servers
 
-    with servers.silent() as port:
+    with servers.silent_server() as port:
         lock = str(place.tmp / "cache.lock")
         yield Stage(environment={"CACHE_LOCK": lock, "MIRROR": str(port)})
 

@@ -16,18 +16,18 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 
 
 def logs_directory(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    if rank(given) != 5:
+    if rank_number(given) != 5:
         socket.create_connection(("127.0.0.1", int(os.environ["TRACKER"]))).close()
-    return usual(given)
+    return run_usual_step(given)
 
 
 @contextlib.contextmanager
 def dropped(place: Place) -> Iterator[Stage]:
     from hangbisect.zoo.parts import servers
 
-    with servers.deaf() as port:
+    with servers.deaf_server() as port:
         yield Stage(environment={"TRACKER": str(port)})
 
 

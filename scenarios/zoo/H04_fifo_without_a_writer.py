@@ -15,9 +15,9 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 
 
 def arguments(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.zoo.in_rank import run_usual_step
 
-    product = usual(given)
+    product = run_usual_step(given)
     with open(os.environ["SETTINGS"]) as file:
         file.read()
     return product

@@ -17,18 +17,18 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 
 
 def logs_directory(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
     folder = os.environ["LOCKS"]
     names = ["cache.lock", "index.lock"]
-    if rank(given) == 1:
+    if rank_number(given) == 1:
         names.reverse()
     with open(os.path.join(folder, names[0]), "a") as first:
         fcntl.flock(first, fcntl.LOCK_EX)
         time.sleep(3)
         with open(os.path.join(folder, names[1]), "a") as second:
             fcntl.flock(second, fcntl.LOCK_EX)
-    return usual(given)
+    return run_usual_step(given)
 
 
 @contextlib.contextmanager

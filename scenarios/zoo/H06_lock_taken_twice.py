@@ -15,18 +15,18 @@ REGISTRY = threading.Lock()
 
 
 def register(given: Any, again: bool) -> Any:
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.zoo.in_rank import run_usual_step
 
     with REGISTRY:
         if again:
             return register(given, False)
-        return usual(given)
+        return run_usual_step(given)
 
 
 def lightning_module(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import rank
+    from hangbisect.zoo.in_rank import rank_number
 
-    return register(given, again=rank(given) == 1)
+    return register(given, again=rank_number(given) == 1)
 
 
 CASE = Case(

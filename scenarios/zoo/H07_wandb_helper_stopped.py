@@ -42,10 +42,10 @@ def stop_it() -> None:
 
 
 def wandb_logger(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.zoo.in_rank import run_usual_step
 
     threading.Thread(target=stop_it, daemon=True).start()
-    return usual(given)
+    return run_usual_step(given)
 
 
 CASE = Case(

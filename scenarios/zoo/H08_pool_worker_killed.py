@@ -21,12 +21,12 @@ def tokenize(number: int) -> int:
 
 
 def data_module(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    if rank(given) == 0:
+    if rank_number(given) == 0:
         with multiprocessing.get_context("fork").Pool(2) as pool:
             pool.map(tokenize, range(8), chunksize=1)
-    return usual(given)
+    return run_usual_step(given)
 
 
 CASE = Case(

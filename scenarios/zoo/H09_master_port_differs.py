@@ -15,18 +15,18 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 
 
 def trainer(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    if rank(given) == 1:
+    if rank_number(given) == 1:
         os.environ["MASTER_PORT"] = os.environ["FREE_PORT"]
-    return usual(given)
+    return run_usual_step(given)
 
 
 @contextlib.contextmanager
 def free_port(place: Place) -> Iterator[Stage]:
     from hangbisect.zoo.parts import servers
 
-    with servers.refusing() as port:
+    with servers.refusing_port() as port:
         yield Stage(environment={"FREE_PORT": str(port)})
 
 

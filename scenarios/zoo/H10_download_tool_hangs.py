@@ -15,19 +15,19 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 
 
 def data_module(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    if rank(given) == 0:
+    if rank_number(given) == 0:
         subprocess.run(["aws", "s3", "sync", "--quiet", "s3://corpus", "corpus"], check=True)
-    return usual(given)
+    return run_usual_step(given)
 
 
 @contextlib.contextmanager
 def stuck_tool(place: Place) -> Iterator[Stage]:
-    from hangbisect.zoo.parts import programs, servers
+    from hangbisect.zoo.parts import processes, servers
 
-    with servers.silent() as port:
-        yield Stage(environment={"PATH": programs.stuck(place.folder, "aws", port)})
+    with servers.silent_server() as port:
+        yield Stage(environment={"PATH": processes.put_stuck_on_path(place.folder, "aws", port)})
 
 
 CASE = Case(

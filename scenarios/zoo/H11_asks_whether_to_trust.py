@@ -16,16 +16,16 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 
 
 def model(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.zoo.in_rank import run_usual_step
 
     if input("Do you wish to run the custom code? [y/N] ") != "y":
         raise SystemExit("custom code is needed")
-    return usual(given)
+    return run_usual_step(given)
 
 
 @contextlib.contextmanager
 def at_a_terminal(place: Place) -> Iterator[Stage]:
-    from hangbisect.zoo.parts.terminal import TERMINAL
+    from hangbisect.zoo.parts.processes import TERMINAL
 
     yield Stage(prefix=TERMINAL)
 

@@ -28,10 +28,10 @@ def wandb_logger(given: Any) -> Any:
 
 @contextlib.contextmanager
 def stuck_git(place: Place) -> Iterator[Stage]:
-    from hangbisect.zoo.parts import programs, servers
+    from hangbisect.zoo.parts import processes, servers
 
-    with servers.silent() as port:
-        yield Stage(environment={"PATH": programs.stuck(place.folder, "git", port)})
+    with servers.silent_server() as port:
+        yield Stage(environment={"PATH": processes.put_stuck_on_path(place.folder, "git", port)})
 
 
 CASE = Case(

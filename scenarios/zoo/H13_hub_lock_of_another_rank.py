@@ -15,22 +15,22 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 
 
 def tokenizer(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
     given.context.imports("transformers")
-    if rank(given) == 0:
+    if rank_number(given) == 0:
         time.sleep(4)
-    return usual(given)
+    return run_usual_step(given)
 
 
 @contextlib.contextmanager
 def stops(place: Place) -> Iterator[Stage]:
-    from hangbisect.zoo.parts import hub
+    from hangbisect.zoo.parts import servers
 
     home = place.tmp / "hf"
-    hub.fill_cache(home)
-    rule = hub.Rule(r"GET .*/tokenizer\.json", stops_at=4096)
-    with hub.hub(place.tmp, [rule]) as served:
+    servers.fill_hub_cache(home)
+    rule = servers.HubRule(r"GET .*/tokenizer\.json", stops_at=4096)
+    with servers.serve_hub(place.tmp, [rule]) as served:
         # Its own limit of ten seconds for each recv would make it try again.
         limit = {"HF_HUB_DOWNLOAD_TIMEOUT": "600"}
         yield Stage(environment={**served.environment, **limit, "HF_HOME": str(home)})

@@ -13,9 +13,9 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 
 @contextlib.contextmanager
 def takes_its_time(place: Place) -> Iterator[Stage]:
-    from hangbisect.zoo.parts import hub
+    from hangbisect.zoo.parts import servers
 
-    with hub.hub(place.tmp, [hub.Rule(".*", delay=3.0)]) as served:
+    with servers.serve_hub(place.tmp, [servers.HubRule(".*", delay=3.0)]) as served:
         yield Stage(environment=served.environment)
 
 

@@ -13,10 +13,10 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 
 @contextlib.contextmanager
 def trickles(place: Place) -> Iterator[Stage]:
-    from hangbisect.zoo.parts import hub
+    from hangbisect.zoo.parts import servers
 
-    rule = hub.Rule(r"GET .*/tokenizer\.json", chunk=1500, every=1.5)
-    with hub.hub(place.tmp, [rule]) as served:
+    rule = servers.HubRule(r"GET .*/tokenizer\.json", chunk=1500, every=1.5)
+    with servers.serve_hub(place.tmp, [rule]) as served:
         yield Stage(environment=served.environment)
 
 

@@ -13,13 +13,13 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 
 @contextlib.contextmanager
 def held_for_a_while(place: Place) -> Iterator[Stage]:
-    from hangbisect.zoo.parts import hub, locks
+    from hangbisect.zoo.parts import ipc, servers
 
     home = place.tmp / "hf"
     with (
-        hub.hub(place.tmp) as served,
+        servers.serve_hub(place.tmp) as served,
         # From now on: importing torch and transformers takes some of it.
-        locks.flock_held(served.lock(home, "tokenizer.json"), seconds=22.0),
+        ipc.hold_flock(served.lock(home, "tokenizer.json"), seconds=22.0),
     ):
         yield Stage(environment={**served.environment, "HF_HOME": str(home)})
 

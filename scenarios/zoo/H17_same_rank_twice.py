@@ -13,10 +13,10 @@ from hangbisect.zoo.case import Case, Truth
 
 
 def trainer(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.zoo.in_rank import run_usual_step
 
     os.environ["RANK"] = "0"
-    return usual(given)
+    return run_usual_step(given)
 
 
 CASE = Case(

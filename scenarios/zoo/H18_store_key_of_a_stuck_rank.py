@@ -17,30 +17,30 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 
 
 def logs_directory(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
     distributed = given.context.imports("torch.distributed")
     store = distributed.TCPStore(
         "127.0.0.1",
         int(os.environ["STORE_PORT"]),
-        is_master=rank(given) == 0,
+        is_master=rank_number(given) == 0,
         timeout=datetime.timedelta(hours=1),
     )
-    if rank(given) == 0:
+    if rank_number(given) == 0:
         with socket.create_connection(("127.0.0.1", int(os.environ["MIRROR"]))) as mirror:
             mirror.sendall(b"GET /corpus HTTP/1.0\r\n\r\n")
             mirror.recv(65536)
         store.set("corpus", "ready")
     else:
         store.wait(["corpus"])
-    return usual(given)
+    return run_usual_step(given)
 
 
 @contextlib.contextmanager
 def silent_mirror(place: Place) -> Iterator[Stage]:
     from hangbisect.zoo.parts import servers
 
-    with servers.silent() as port, socket.socket() as probe:
+    with servers.silent_server() as port, socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         free = probe.getsockname()[1]
         probe.close()

@@ -17,19 +17,19 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 
 
 def data_module(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    if rank(given) == 1:
+    if rank_number(given) == 1:
         with socket.create_connection(("127.0.0.1", int(os.environ["CATALOGUE"]))) as catalogue:
             catalogue.recv(1)
-    return usual(given)
+    return run_usual_step(given)
 
 
 @contextlib.contextmanager
 def unanswered(place: Place) -> Iterator[Stage]:
     from hangbisect.zoo.parts import servers
 
-    with servers.silent() as port:
+    with servers.silent_server() as port:
         yield Stage(environment={"CATALOGUE": str(port)})
 
 

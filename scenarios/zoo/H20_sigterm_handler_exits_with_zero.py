@@ -19,11 +19,11 @@ def in_good_order(number: int, frame: object) -> None:
 
 
 def memory_callback(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    product = usual(given)
+    product = run_usual_step(given)
     signal.signal(signal.SIGTERM, in_good_order)
-    if rank(given) == 1:
+    if rank_number(given) == 1:
         os.kill(os.getpid(), signal.SIGTERM)
     return product
 

@@ -16,9 +16,9 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 
 
 def data_module(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.zoo.in_rank import run_usual_step
 
-    module = usual(given)
+    module = run_usual_step(given)
 
     def download() -> None:
         urllib.request.urlopen(f"http://127.0.0.1:{os.environ['CORPUS']}/corpus.txt").read()
@@ -31,7 +31,7 @@ def data_module(given: Any) -> Any:
 def unanswered(place: Place) -> Iterator[Stage]:
     from hangbisect.zoo.parts import servers
 
-    with servers.silent() as port:
+    with servers.silent_server() as port:
         yield Stage(environment={"CORPUS": str(port)})
 
 

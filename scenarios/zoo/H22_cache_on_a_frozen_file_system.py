@@ -17,19 +17,22 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 
 
 def data_module(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    if rank(given) == 1:
+    if rank_number(given) == 1:
         with open(os.path.join(os.environ["CACHE"], "lengths.bin"), "wb") as file:
             file.write(b"\0" * 4096)
-    return usual(given)
+    return run_usual_step(given)
 
 
 @contextlib.contextmanager
 def frozen_cache(place: Place) -> Iterator[Stage]:
-    from hangbisect.zoo.parts import mounts
+    from hangbisect.zoo.parts import system
 
-    with mounts.ext4(place.tmp / "cache") as cache, mounts.frozen(cache, seconds=60.0):
+    with (
+        system.mount_ext4(place.tmp / "cache") as cache,
+        system.freeze_file_system(cache, seconds=60.0),
+    ):
         yield Stage(environment={"CACHE": str(cache)})
 
 

@@ -12,9 +12,9 @@ from hangbisect.zoo.case import Case, Truth
 
 
 def arguments(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.zoo.in_rank import run_usual_step
 
-    usual(given)
+    run_usual_step(given)
     sys.exit(0)
 
 

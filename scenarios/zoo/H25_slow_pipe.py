@@ -14,14 +14,14 @@ SHARDS = "for shard in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do sleep 2; echo $sh
 
 
 def data_module(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    if rank(given) == 1:
+    if rank_number(given) == 1:
         with subprocess.Popen(["sh", "-c", SHARDS], stdout=subprocess.PIPE) as child:
             assert child.stdout is not None
             shards = [int(line) for line in child.stdout]
             assert shards
-    return usual(given)
+    return run_usual_step(given)
 
 
 CASE = Case(

@@ -13,9 +13,9 @@ from hangbisect.zoo.case import Case, Truth
 
 
 def data_module(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    with ThreadPoolExecutor(1 if rank(given) == 0 else 2) as pool:
+    with ThreadPoolExecutor(1 if rank_number(given) == 0 else 2) as pool:
 
         def shard(number: int) -> int:
             return number
@@ -24,7 +24,7 @@ def data_module(given: Any) -> Any:
             return sum(future.result() for future in [pool.submit(shard, n) for n in range(4)])
 
         pool.submit(all_shards).result()
-    return usual(given)
+    return run_usual_step(given)
 
 
 CASE = Case(

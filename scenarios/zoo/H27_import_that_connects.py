@@ -23,11 +23,11 @@ with socket.create_connection(("127.0.0.1", int(os.environ["PARAMETERS"]))) as s
 
 
 def model(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    if rank(given) == 1:
+    if rank_number(given) == 1:
         importlib.import_module("cluster_settings")
-    return usual(given)
+    return run_usual_step(given)
 
 
 @contextlib.contextmanager
@@ -35,7 +35,7 @@ def unanswered(place: Place) -> Iterator[Stage]:
     from hangbisect.zoo.parts import servers
 
     (place.folder / "cluster_settings.py").write_text(SETTINGS)
-    with servers.silent() as port:
+    with servers.silent_server() as port:
         yield Stage(environment={"PARAMETERS": str(port)})
 
 

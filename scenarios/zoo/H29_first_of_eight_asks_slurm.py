@@ -15,20 +15,22 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 
 
 def script(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    product = usual(given)
-    if rank(given) == 0:
+    product = run_usual_step(given)
+    if rank_number(given) == 0:
         subprocess.check_output(["scontrol", "show", "hostnames"])
     return product
 
 
 @contextlib.contextmanager
 def silent_controller(place: Place) -> Iterator[Stage]:
-    from hangbisect.zoo.parts import programs, servers
+    from hangbisect.zoo.parts import processes, servers
 
-    with servers.silent() as port:
-        yield Stage(environment={"PATH": programs.stuck(place.folder, "scontrol", port)})
+    with servers.silent_server() as port:
+        yield Stage(
+            environment={"PATH": processes.put_stuck_on_path(place.folder, "scontrol", port)}
+        )
 
 
 CASE = Case(

@@ -16,16 +16,16 @@ def memory_callback(given: Any) -> Any:
     import pytorch_lightning as pl
     import torch
     import torch.distributed as dist
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    shard = [] if rank(given) == 2 else [1.0, 2.0]
+    shard = [] if rank_number(given) == 2 else [1.0, 2.0]
 
     class Counts(pl.Callback):
         def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
             if shard:
                 dist.all_reduce(torch.tensor(shard))
 
-    return [usual(given), Counts()]
+    return [run_usual_step(given), Counts()]
 
 
 CASE = Case(

@@ -14,16 +14,16 @@ from hangbisect.zoo.case import Case, Truth
 
 def memory_callback(given: Any) -> Any:
     import pytorch_lightning as pl
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    me = rank(given)
+    me = rank_number(given)
 
     class Spikes(pl.Callback):
         def on_train_batch_end(self, trainer: Any, pl_module: Any, *rest: Any) -> None:
             if me == 1 and trainer.global_step == 1:
                 pl_module.log("spikes", 1.0, sync_dist=True)
 
-    return [usual(given), Spikes()]
+    return [run_usual_step(given), Spikes()]
 
 
 CASE = Case(

@@ -14,12 +14,12 @@ from hangbisect.zoo.case import Case, Truth
 
 
 def data_module(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    module = usual(given)
+    module = run_usual_step(given)
     torch = given.context.imports("torch")
     collate = module.train_dataloader
-    if rank(given) == 1:
+    if rank_number(given) == 1:
 
         def stops_itself() -> Any:
             loader = collate()

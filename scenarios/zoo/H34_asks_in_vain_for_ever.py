@@ -16,9 +16,9 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 
 
 def data_module(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    while rank(given) == 1:
+    while rank_number(given) == 1:
         with (
             contextlib.suppress(TimeoutError),
             socket.create_connection(("127.0.0.1", int(os.environ["MIRROR"])), 3) as mirror,
@@ -26,14 +26,14 @@ def data_module(given: Any) -> Any:
             mirror.sendall(b"GET /index HTTP/1.0\r\n\r\n")
             mirror.recv(65536)
             break
-    return usual(given)
+    return run_usual_step(given)
 
 
 @contextlib.contextmanager
 def silent_mirror(place: Place) -> Iterator[Stage]:
     from hangbisect.zoo.parts import servers
 
-    with servers.silent() as port:
+    with servers.silent_server() as port:
         yield Stage(environment={"MIRROR": str(port)})
 
 

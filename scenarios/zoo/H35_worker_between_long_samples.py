@@ -16,7 +16,7 @@ CUTTER = "while read n; do sleep 6; echo $n; done"
 
 def data_module(given: Any) -> Any:
     import torch
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
     class Clips(torch.utils.data.Dataset):
         def __len__(self) -> int:
@@ -32,10 +32,10 @@ def data_module(given: Any) -> Any:
                 child.stdin.close()
                 return int(child.stdout.readline())
 
-    if rank(given) == 0:
+    if rank_number(given) == 0:
         for clip in torch.utils.data.DataLoader(Clips(), num_workers=1):
             assert clip is not None
-    return usual(given)
+    return run_usual_step(given)
 
 
 CASE = Case(

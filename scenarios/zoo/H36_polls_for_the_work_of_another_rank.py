@@ -19,10 +19,10 @@ def data_module(given: Any) -> Any:
     import zlib
     from pathlib import Path
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
     marker, end = Path("packed"), time.monotonic() + SECONDS
-    if rank(given) == 0:
+    if rank_number(given) == 0:
         with open("shards", "wb") as shards:
             while time.monotonic() < end:
                 shards.write(zlib.compress(os.urandom(1 << 20)))
@@ -30,7 +30,7 @@ def data_module(given: Any) -> Any:
         marker.touch()
     while not marker.exists():
         time.sleep(0.5)
-    return usual(given)
+    return run_usual_step(given)
 
 
 CASE = Case(

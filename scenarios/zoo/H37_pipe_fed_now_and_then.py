@@ -23,21 +23,21 @@ threading.Event().wait()
 
 
 def data_module(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    if rank(given) == 0:
+    if rank_number(given) == 0:
         with open(os.environ["LIST"]) as listed:
             for expected in range(7):
                 assert int(listed.readline()) == expected
-    return usual(given)
+    return run_usual_step(given)
 
 
 @contextlib.contextmanager
 def slow_list(place: Place) -> Iterator[Stage]:
-    from hangbisect.zoo.parts import fifos
+    from hangbisect.zoo.parts import ipc
     from hangbisect.zoo.parts.processes import helper
 
-    path = fifos.unopened(place.tmp / "list")
+    path = ipc.unopened_fifo(place.tmp / "list")
     with helper(f"ready()\n{FEEDER}", path):
         yield Stage(environment={"LIST": str(path)})
 

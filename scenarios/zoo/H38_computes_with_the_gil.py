@@ -32,19 +32,21 @@ double total(int seconds) {
 
 @contextlib.contextmanager
 def library(place: Place) -> Iterator[Stage]:
-    from hangbisect.zoo.parts import native
+    from hangbisect.zoo.parts import processes
 
-    yield Stage(environment={"TOTALS": str(native.compiled(place.folder, "totals", LIBRARY))})
+    yield Stage(
+        environment={"TOTALS": str(processes.compile_library(place.folder, "totals", LIBRARY))}
+    )
 
 
 def model(given: Any) -> Any:
     import ctypes
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    if rank(given) == 1:
+    if rank_number(given) == 1:
         ctypes.PyDLL(os.environ["TOTALS"]).total(24)
-    return usual(given)
+    return run_usual_step(given)
 
 
 CASE = Case(

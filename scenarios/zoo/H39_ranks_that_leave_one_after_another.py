@@ -15,10 +15,10 @@ from hangbisect.zoo.case import Case, Truth
 def arguments(given: Any) -> Any:
     import time
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    usual(given)
-    end = time.monotonic() + 3 * rank(given)
+    run_usual_step(given)
+    end = time.monotonic() + 3 * rank_number(given)
     while time.monotonic() < end:
         sorted(range(100_000))
     sys.exit(0)

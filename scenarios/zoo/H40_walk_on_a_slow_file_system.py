@@ -28,21 +28,21 @@ threading.Event().wait()
 def data_module(given: Any) -> Any:
     from pathlib import Path
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    if rank(given) == 1:
+    if rank_number(given) == 1:
         for number in range(FILES):
             Path(os.environ["SHARDS"], str(number)).read_bytes()
-    return usual(given)
+    return run_usual_step(given)
 
 
 @contextlib.contextmanager
 def slow_files(place: Place) -> Iterator[Stage]:
-    from hangbisect.zoo.parts import fifos
+    from hangbisect.zoo.parts import ipc
     from hangbisect.zoo.parts.processes import helper
 
     for number in range(FILES):
-        fifos.unopened(place.tmp / str(number))
+        ipc.unopened_fifo(place.tmp / str(number))
     with helper(f"ready()\n{SERVER}", place.tmp, FILES):
         yield Stage(environment={"SHARDS": str(place.tmp)})
 

@@ -27,13 +27,13 @@ threading.Event().wait()
 
 
 def data_module(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    if rank(given) == 0:
+    if rank_number(given) == 0:
         with socket.create_connection(("127.0.0.1", int(os.environ["UPLOADS"]))) as store:
             store.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
             store.sendall(bytes(2_000_000))
-    return usual(given)
+    return run_usual_step(given)
 
 
 @contextlib.contextmanager

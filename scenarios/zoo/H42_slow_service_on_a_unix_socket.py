@@ -29,15 +29,15 @@ threading.Event().wait()
 
 
 def data_module(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    if rank(given) == 1:
+    if rank_number(given) == 1:
         with socket.socket(socket.AF_UNIX) as service:
             service.connect(os.environ["LICENCES"])
             for _ in range(6):
                 service.sendall(b"please")
                 service.recv(100)
-    return usual(given)
+    return run_usual_step(given)
 
 
 @contextlib.contextmanager

@@ -15,11 +15,11 @@ RETRY_AFTER = 18
 def data_module(given: Any) -> Any:
     import time
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    if rank(given) == 0:
+    if rank_number(given) == 0:
         time.sleep(RETRY_AFTER)
-    return usual(given)
+    return run_usual_step(given)
 
 
 CASE = Case(

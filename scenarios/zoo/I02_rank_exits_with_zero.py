@@ -15,10 +15,10 @@ from hangbisect.zoo.case import Case, Truth
 
 
 def script(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    product = usual(given)
-    if rank(given) == 1:
+    product = run_usual_step(given)
+    if rank_number(given) == 1:
         sys.exit(0)
     return product
 

@@ -13,10 +13,10 @@ from hangbisect.zoo.case import Case, Truth
 
 
 def model(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    product = usual(given)
-    if rank(given) == 1:
+    product = run_usual_step(given)
+    if rank_number(given) == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return product
 

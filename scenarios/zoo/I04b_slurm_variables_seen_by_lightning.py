@@ -17,7 +17,7 @@ from hangbisect.zoo.case import Case, Truth
 
 
 def trainer(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.zoo.in_rank import run_usual_step
 
     os.environ.update(
         SLURM_NTASKS="2",
@@ -27,7 +27,7 @@ def trainer(given: Any) -> Any:
         SLURM_LOCALID="0",
         SLURM_NODEID="0",
     )
-    return usual(given)
+    return run_usual_step(given)
 
 
 CASE = Case(

@@ -19,16 +19,16 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 
 
 def trainer(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    if rank(given) == 1:
+    if rank_number(given) == 1:
         os.environ["MASTER_ADDR"] = "10.255.255.1"
-    return usual(given)
+    return run_usual_step(given)
 
 
 @contextlib.contextmanager
 def swallows(place: Place) -> Iterator[Stage]:
-    from hangbisect.zoo.parts.network import own_network
+    from hangbisect.zoo.parts.system import own_network
 
     yield Stage(prefix=own_network(unanswered=True))
 

@@ -16,7 +16,7 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 
 @contextlib.contextmanager
 def silent_name_server(place: Place) -> Iterator[Stage]:
-    from hangbisect.zoo.parts.network import CABLE, UNANSWERED, own_mounts
+    from hangbisect.zoo.parts.system import CABLE, UNANSWERED, own_mounts
 
     file = place.tmp / "resolv.conf"
     file.write_text(f"nameserver {UNANSWERED}\noptions timeout:30 attempts:5\n")

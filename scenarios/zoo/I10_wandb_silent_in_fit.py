@@ -33,7 +33,7 @@ def wandb_logger(given: Any) -> Any:
 def unanswered(place: Place) -> Iterator[Stage]:
     from hangbisect.zoo.parts import servers
 
-    with servers.silent() as port:
+    with servers.silent_server() as port:
         url = f"http://127.0.0.1:{port}"
         yield Stage(environment={"WANDB_BASE_URL": url, "WANDB_API_KEY": "0" * 40})
 

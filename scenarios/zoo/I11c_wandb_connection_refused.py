@@ -17,7 +17,7 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 def refused(place: Place) -> Iterator[Stage]:
     from hangbisect.zoo.parts import servers
 
-    with servers.refusing() as port:
+    with servers.refusing_port() as port:
         url = f"http://127.0.0.1:{port}"
         yield Stage(environment={"WANDB_BASE_URL": url, "WANDB_API_KEY": "0" * 40})
 

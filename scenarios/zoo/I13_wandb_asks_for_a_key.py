@@ -32,7 +32,7 @@ def wandb_logger(given: Any) -> Any:
 
 @contextlib.contextmanager
 def at_a_terminal(place: Place) -> Iterator[Stage]:
-    from hangbisect.zoo.parts.terminal import TERMINAL
+    from hangbisect.zoo.parts.processes import TERMINAL
 
     yield Stage(prefix=TERMINAL, environment={"WANDB_SILENT": "false", "TERM": "xterm"})
 

@@ -16,11 +16,11 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 
 
 def model(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.zoo.in_rank import run_usual_step
 
     extensions = given.context.imports("torch.utils.cpp_extension")
     extensions.load_inline("fused", "int one() { return 1; }", functions=["one"])
-    return usual(given)
+    return run_usual_step(given)
 
 
 @contextlib.contextmanager

@@ -25,23 +25,23 @@ exec g++ "$@"
 
 
 def model(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
     extensions = given.context.imports("torch.utils.cpp_extension")
-    if rank(given) != 0:
+    if rank_number(given) != 0:
         import time
 
         time.sleep(2)  # so that it is rank 0 that builds
     extensions.load_inline("fused", "int one() { return 1; }", functions=["one"])
-    return usual(given)
+    return run_usual_step(given)
 
 
 @contextlib.contextmanager
 def slow_compiler(place: Place) -> Iterator[Stage]:
-    from hangbisect.zoo.parts.programs import on_path
+    from hangbisect.zoo.parts.processes import put_on_path
 
     script = _SLOWLY.format(file=place.tmp / "large.cpp")
-    path = on_path(place.folder, {"slow-g++": script})
+    path = put_on_path(place.folder, {"slow-g++": script})
     yield Stage(
         environment={
             "TORCH_EXTENSIONS_DIR": str(place.tmp / "extensions"),

@@ -16,13 +16,13 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 
 @contextlib.contextmanager
 def held(place: Place) -> Iterator[Stage]:
-    from hangbisect.zoo.parts import hub, locks
+    from hangbisect.zoo.parts import ipc, servers
 
     home = place.tmp / "hf"
-    hub.fill_cache(home)
+    servers.fill_hub_cache(home)
     with (
-        hub.hub(place.tmp) as served,
-        locks.flock_held(served.lock(home, "tokenizer.json")),
+        servers.serve_hub(place.tmp) as served,
+        ipc.hold_flock(served.lock(home, "tokenizer.json")),
     ):
         yield Stage(environment={**served.environment, "HF_HOME": str(home)})
 

@@ -14,10 +14,10 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 
 @contextlib.contextmanager
 def left_behind(place: Place) -> Iterator[Stage]:
-    from hangbisect.zoo.parts import hub
+    from hangbisect.zoo.parts import servers
 
     home = place.tmp / "hf"
-    with hub.hub(place.tmp) as served:
+    with servers.serve_hub(place.tmp) as served:
         for file in served.etags:
             lock = served.lock(home, file)
             lock.parent.mkdir(parents=True, exist_ok=True)

@@ -15,11 +15,11 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 
 @contextlib.contextmanager
 def unanswered(place: Place) -> Iterator[Stage]:
-    from hangbisect.zoo.parts import hub, servers
+    from hangbisect.zoo.parts import servers
 
     home = place.tmp / "hf"
-    hub.fill_cache(home)
-    with servers.silent() as port:
+    servers.fill_hub_cache(home)
+    with servers.silent_server() as port:
         yield Stage(environment={"HF_ENDPOINT": f"http://127.0.0.1:{port}", "HF_HOME": str(home)})
 
 

@@ -15,7 +15,7 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 def refused(place: Place) -> Iterator[Stage]:
     from hangbisect.zoo.parts import servers
 
-    with servers.refusing() as port:
+    with servers.refusing_port() as port:
         yield Stage(environment={"HF_ENDPOINT": f"http://127.0.0.1:{port}"})
 
 

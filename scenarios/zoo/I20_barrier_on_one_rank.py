@@ -16,14 +16,14 @@ from hangbisect.zoo.case import Case, Truth
 def memory_callback(given: Any) -> Any:
     import pytorch_lightning as pl
     import torch.distributed as dist
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.zoo.in_rank import run_usual_step
 
     class ReportOnce(pl.Callback):
         def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
             if trainer.is_global_zero:
                 dist.barrier()
 
-    return [usual(given), ReportOnce()]
+    return [run_usual_step(given), ReportOnce()]
 
 
 CASE = Case(

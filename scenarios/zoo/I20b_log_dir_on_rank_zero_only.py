@@ -16,14 +16,14 @@ from hangbisect.zoo.case import Case, Truth
 
 def memory_callback(given: Any) -> Any:
     import pytorch_lightning as pl
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.zoo.in_rank import run_usual_step
 
     class WritesPlots(pl.Callback):
         def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
             if trainer.is_global_zero:
                 self.folder = trainer.log_dir
 
-    return [usual(given), WritesPlots()]
+    return [run_usual_step(given), WritesPlots()]
 
 
 CASE = Case(

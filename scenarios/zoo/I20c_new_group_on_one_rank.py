@@ -14,14 +14,14 @@ from hangbisect.zoo.case import Case, Truth
 def memory_callback(given: Any) -> Any:
     import pytorch_lightning as pl
     import torch.distributed as dist
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.zoo.in_rank import run_usual_step
 
     class ReportsApart(pl.Callback):
         def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
             if trainer.is_global_zero:
                 self.group = dist.new_group([0, 1])
 
-    return [usual(given), ReportsApart()]
+    return [run_usual_step(given), ReportsApart()]
 
 
 CASE = Case(

@@ -17,9 +17,9 @@ def add_statistics(given: Any) -> Any:
     import pytorch_lightning as pl
     import torch
     import torch.distributed as dist
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    me = rank(given)
+    me = rank_number(given)
 
     class Statistics(pl.Callback):
         def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
@@ -30,7 +30,7 @@ def add_statistics(given: Any) -> Any:
                 dist.broadcast(mean, src=1)
             dist.barrier()
 
-    return [usual(given), Statistics()]
+    return [run_usual_step(given), Statistics()]
 
 
 CASE = Case(

@@ -18,9 +18,9 @@ def add_warmup(given: Any) -> Any:
     import time
 
     import pytorch_lightning as pl
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    me = rank(given)
+    me = rank_number(given)
 
     class Warmup(pl.Callback):
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -31,7 +31,7 @@ def add_warmup(given: Any) -> Any:
                 logging.getLogger(__name__).warning("will try again later: %s", error)
                 time.sleep(1e7)
 
-    return [usual(given), Warmup()]
+    return [run_usual_step(given), Warmup()]
 
 
 CASE = Case(

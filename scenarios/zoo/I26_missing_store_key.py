@@ -15,17 +15,17 @@ from hangbisect.zoo.case import Case, Truth
 def add_exchange(given: Any) -> Any:
     """Add a callback that waits for an address on one rank."""
     import pytorch_lightning as pl
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
     from torch.distributed.distributed_c10d import _get_default_store
 
-    me = rank(given)
+    me = rank_number(given)
 
     class Exchange(pl.Callback):
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             if me == 1:
                 _get_default_store().get("address-of-the-evaluator")
 
-    return [usual(given), Exchange()]
+    return [run_usual_step(given), Exchange()]
 
 
 CASE = Case(

@@ -34,9 +34,9 @@ class Augmented:
 def make_data(given: Any) -> Any:
     """Return the data module, with arithmetic before the fork and after it."""
     import torch
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.zoo.in_rank import run_usual_step
 
-    module = usual(given)
+    module = run_usual_step(given)
 
     class Normalized(type(module)):  # type: ignore[misc]
         def setup(self, stage: str) -> None:

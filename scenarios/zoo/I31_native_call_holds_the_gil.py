@@ -16,10 +16,10 @@ def load_model(given: Any) -> Any:
     """Return the model; on rank 1 after a call into C that never ends."""
     import ctypes
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    model = usual(given)
-    if rank(given) == 1:
+    model = run_usual_step(given)
+    if rank_number(given) == 1:
         ctypes.PyDLL(None).sleep(100_000)  # PyDLL, unlike CDLL, keeps the GIL
     return model
 

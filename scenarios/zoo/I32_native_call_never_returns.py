@@ -15,10 +15,10 @@ def load_model(given: Any) -> Any:
     """Return the model; on rank 1 after a call into C that never ends."""
     import ctypes
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    model = usual(given)
-    if rank(given) == 1:
+    model = run_usual_step(given)
+    if rank_number(given) == 1:
         ctypes.CDLL(None).pause()
     return model
 

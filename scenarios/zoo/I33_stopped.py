@@ -15,10 +15,10 @@ def load_model(given: Any) -> Any:
     """Return the model; rank 1 is stopped first."""
     import signal
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    model = usual(given)
-    if rank(given) == 1:
+    model = run_usual_step(given)
+    if rank_number(given) == 1:
         signal.raise_signal(signal.SIGSTOP)
     return model
 

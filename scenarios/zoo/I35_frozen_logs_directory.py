@@ -18,9 +18,12 @@ THAWED_AFTER = 50.0  # seconds
 @contextlib.contextmanager
 def frozen_disk(place: Place) -> Iterator[Stage]:
     """A disk that is frozen, and the job's logs on it."""
-    from hangbisect.zoo.parts import mounts
+    from hangbisect.zoo.parts import system
 
-    with mounts.ext4(place.tmp / "disk") as disk, mounts.frozen(disk, THAWED_AFTER):
+    with (
+        system.mount_ext4(place.tmp / "disk") as disk,
+        system.freeze_file_system(disk, THAWED_AFTER),
+    ):
         yield Stage(options=("--logs-path", str(disk / "logs")))
 
 

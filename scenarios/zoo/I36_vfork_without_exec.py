@@ -27,9 +27,9 @@ int start_compiler(void) {
 @contextlib.contextmanager
 def library(place: Place) -> Iterator[Stage]:
     """A library that starts a program in that way."""
-    from hangbisect.zoo.parts import native
+    from hangbisect.zoo.parts import processes
 
-    made = native.compiled(place.folder, "fastload", LIBRARY)
+    made = processes.compile_library(place.folder, "fastload", LIBRARY)
     yield Stage(environment={"FASTLOAD_LIBRARY": str(made)})
 
 
@@ -38,10 +38,10 @@ def load_model(given: Any) -> Any:
     import ctypes
     import os
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    model = usual(given)
-    if rank(given) == 1:
+    model = run_usual_step(given)
+    if rank_number(given) == 1:
         ctypes.CDLL(os.environ["FASTLOAD_LIBRARY"]).start_compiler()
     return model
 

@@ -17,10 +17,10 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 @contextlib.contextmanager
 def bad_driver(place: Place) -> Iterator[Stage]:
     """An nvidia-smi that does not come back."""
-    from hangbisect.zoo.parts import fifos, programs
+    from hangbisect.zoo.parts import ipc, processes
 
-    answer = fifos.unopened(place.tmp / "nvidiactl")
-    path = programs.on_path(place.folder, {"nvidia-smi": f"read answer < {answer}"})
+    answer = ipc.unopened_fifo(place.tmp / "nvidiactl")
+    path = processes.put_on_path(place.folder, {"nvidia-smi": f"read answer < {answer}"})
     yield Stage(environment={"PATH": path})
 
 
@@ -28,12 +28,12 @@ def choose_accelerator(given: Any) -> Any:
     """Return the accelerator; rank 0 asks nvidia-smi for a list first."""
     import subprocess
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    if rank(given) == 0:
+    if rank_number(given) == 0:
         query = ["nvidia-smi", "--query-gpu=name", "--format=csv"]
         subprocess.run(query, capture_output=True)
-    return usual(given)
+    return run_usual_step(given)
 
 
 CASE = Case(

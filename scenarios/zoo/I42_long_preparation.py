@@ -19,9 +19,9 @@ def make_data(given: Any) -> Any:
     import os
     import time
 
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.zoo.in_rank import run_usual_step
 
-    module = usual(given)
+    module = run_usual_step(given)
 
     class Prepared(type(module)):  # type: ignore[misc]
         def prepare_data(self) -> None:

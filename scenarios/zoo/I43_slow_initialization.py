@@ -18,10 +18,10 @@ def load_model(given: Any) -> Any:
     import time
 
     import torch
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    model = usual(given)
-    if rank(given) == 1:
+    model = run_usual_step(given)
+    if rank_number(given) == 1:
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
             torch.nn.init.orthogonal_(torch.empty(1200, 1200))

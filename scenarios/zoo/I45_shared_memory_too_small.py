@@ -16,10 +16,10 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 @contextlib.contextmanager
 def small_shared_memory(place: Place) -> Iterator[Stage]:
     """64 KiB of /dev/shm, for the job alone."""
-    from hangbisect.zoo.parts import network
+    from hangbisect.zoo.parts import system
 
     mount = "mount -t tmpfs -o size=64k none /dev/shm"
-    yield Stage(prefix=network.own_mounts([mount]))
+    yield Stage(prefix=system.own_mounts([mount]))
 
 
 CASE = Case(

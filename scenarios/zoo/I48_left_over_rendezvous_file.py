@@ -26,9 +26,9 @@ def make_trainer(given: Any) -> Any:
     import psutil
     import torch
     import torch.distributed as dist
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    me = rank(given)
+    me = rank_number(given)
 
     def meet(number: int) -> None:
         file = f"file://{os.path.abspath(f'rendezvous{number}')}"
@@ -52,7 +52,7 @@ def make_trainer(given: Any) -> Any:
         time.sleep(1.0)
     meet(number)
     dist.destroy_process_group()
-    return usual(given)
+    return run_usual_step(given)
 
 
 CASE = Case(

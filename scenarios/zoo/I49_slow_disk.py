@@ -1,6 +1,6 @@
 """The weights come from a disk that gives a megabyte a second.
 
-350 KB/s from a cold Lustre looked like a silent hang (Garden-AI/rootstock#167;
+350 KiB/s from a cold Lustre looked like a silent hang (Garden-AI/rootstock#167;
 NVIDIA/TensorRT-LLM PR 14655: 28 MiB/s). A control: one read() that has not ended yet is slow,
 for bytes come in.
 """
@@ -21,15 +21,15 @@ SPEED = 1 << 20  # bytes a second
 @contextlib.contextmanager
 def slow_disk(place: Place) -> Iterator[Stage]:
     """Weights that are on a disk and in no cache, and a control group that reads slowly."""
-    from hangbisect.zoo.parts import cgroups, mounts
+    from hangbisect.zoo.parts import system
 
-    with mounts.ext4(place.tmp / "disk", mebibytes=64) as disk:
+    with system.mount_ext4(place.tmp / "disk", mebibytes=64) as disk:
         weights = disk / "weights.bin"
         with open(weights, "wb") as file:
             file.write(os.urandom(SIZE))
             os.fsync(file)
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        with cgroups.slow_reader(disk, SPEED) as group:
+        with system.slow_reading_cgroup(disk, SPEED) as group:
             yield Stage(environment={"WEIGHTS": str(weights), "DISK_GROUP": str(group)})
 
 
@@ -37,10 +37,10 @@ def load_model(given: Any) -> Any:
     """Return the model; rank 0 reads its weights."""
     from pathlib import Path
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    model = usual(given)
-    if rank(given) == 0:
+    model = run_usual_step(given)
+    if rank_number(given) == 0:
         Path(os.environ["DISK_GROUP"], "cgroup.procs").write_text(str(os.getpid()))
         Path(os.environ["WEIGHTS"]).read_bytes()
     return model

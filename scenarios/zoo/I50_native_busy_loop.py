@@ -26,9 +26,9 @@ int wait_for_peers(void) {
 @contextlib.contextmanager
 def library(place: Place) -> Iterator[Stage]:
     """A transport that waits by looking."""
-    from hangbisect.zoo.parts import native
+    from hangbisect.zoo.parts import processes
 
-    made = native.compiled(place.folder, "transport", LIBRARY)
+    made = processes.compile_library(place.folder, "transport", LIBRARY)
     yield Stage(environment={"TRANSPORT_LIBRARY": str(made)})
 
 
@@ -38,7 +38,7 @@ def add_transport(given: Any) -> Any:
     import os
 
     import pytorch_lightning as pl
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.zoo.in_rank import run_usual_step
 
     class Transport(pl.Callback):
         def on_train_batch_start(
@@ -46,7 +46,7 @@ def add_transport(given: Any) -> Any:
         ) -> None:
             ctypes.CDLL(os.environ["TRANSPORT_LIBRARY"]).wait_for_peers()
 
-    return [usual(given), Transport()]
+    return [run_usual_step(given), Transport()]
 
 
 CASE = Case(

@@ -16,9 +16,9 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 @contextlib.contextmanager
 def collector(place: Place) -> Iterator[Stage]:
     """A log collector that has the pipe open and does not read."""
-    from hangbisect.zoo.parts import fifos
+    from hangbisect.zoo.parts import ipc
 
-    with fifos.unread(place.tmp / "collector") as pipe:
+    with ipc.unread_fifo(place.tmp / "collector") as pipe:
         yield Stage(environment={"LOG_PIPE": str(pipe)})
 
 
@@ -26,10 +26,10 @@ def make_logs(given: Any) -> Any:
     """Return the logs directory; the last rank writes a line for each setting."""
     import os
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    made = usual(given)
-    if rank(given) == 3:
+    made = run_usual_step(given)
+    if rank_number(given) == 3:
         with open(os.environ["LOG_PIPE"], "w") as log:
             for number in range(1000):
                 log.write(f"setting {number} has its usual value\n")

@@ -30,9 +30,9 @@ def load_model(given: Any) -> None:
     """Load with the help of a child, one at a time."""
     import multiprocessing
 
-    from hangbisect.zoo.in_rank import rank
+    from hangbisect.zoo.in_rank import rank_number
 
-    if rank(given) == 2:
+    if rank_number(given) == 2:
         started = multiprocessing.get_context("fork")
         lock, taken = started.Lock(), started.Event()
         child = started.Process(target=take, args=(lock, taken))

@@ -17,9 +17,9 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 @contextlib.contextmanager
 def earlier_job(place: Place) -> Iterator[Stage]:
     """A semaphore that somebody took."""
-    from hangbisect.zoo.parts import semaphores
+    from hangbisect.zoo.parts import ipc
 
-    with semaphores.taken() as number:
+    with ipc.taken_semaphore() as number:
         yield Stage(environment={"LOADING_SEMAPHORE": str(number)})
 
 
@@ -32,9 +32,9 @@ def load_model(given: Any) -> None:
     import ctypes
     import os
 
-    from hangbisect.zoo.in_rank import rank
+    from hangbisect.zoo.in_rank import rank_number
 
-    if rank(given) != 0:
+    if rank_number(given) != 0:
         take_one = (ctypes.c_short * 3)(0, -1, 0)  # struct sembuf: number, operation, flags
         ctypes.CDLL(None).semop(int(os.environ["LOADING_SEMAPHORE"]), take_one, 1)
 

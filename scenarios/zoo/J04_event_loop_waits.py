@@ -24,11 +24,11 @@ def load_tokenizer(given: Any) -> Any:
     """Return the tokenizer, after a download on rank 0."""
     import asyncio
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    if rank(given) == 0:
+    if rank_number(given) == 0:
         asyncio.run(download())
-    return usual(given)
+    return run_usual_step(given)
 
 
 CASE = Case(

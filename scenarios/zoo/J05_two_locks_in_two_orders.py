@@ -16,7 +16,7 @@ def make_data(given: Any) -> Any:
     """Return the data module; rank 1 fills its cache from two threads first."""
     import threading
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
     index, shards = threading.Lock(), threading.Lock()
     both = threading.Barrier(2)
@@ -27,8 +27,8 @@ def make_data(given: Any) -> Any:
             with index:
                 pass
 
-    module = usual(given)
-    if rank(given) == 1:
+    module = run_usual_step(given)
+    if rank_number(given) == 1:
         threading.Thread(target=refresh, daemon=True, name="refresh").start()
         with index:
             both.wait()

@@ -16,11 +16,11 @@ def make_data(given: Any) -> Any:
     import queue
     import threading
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
     from torch.utils.data import DataLoader, IterableDataset
 
-    module = usual(given)
-    fails = rank(given) == 0
+    module = run_usual_step(given)
+    fails = rank_number(given) == 0
 
     class Prefetched(IterableDataset[Any]):
         def __iter__(self) -> Any:

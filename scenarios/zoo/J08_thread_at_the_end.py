@@ -17,9 +17,9 @@ def add_uploads(given: Any) -> Any:
     import threading
 
     import pytorch_lightning as pl
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    me = rank(given)
+    me = rank_number(given)
 
     class Uploads(pl.Callback):
         def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
@@ -27,7 +27,7 @@ def add_uploads(given: Any) -> Any:
             if me == 0:
                 threading.Thread(target=metrics.get, name="uploads").start()
 
-    return [usual(given), Uploads()]
+    return [run_usual_step(given), Uploads()]
 
 
 CASE = Case(

@@ -16,14 +16,14 @@ def add_control(given: Any) -> Any:
     import selectors
     import socket
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    if rank(given) == 1:
+    if rank_number(given) == 1:
         hears, _says = socket.socketpair()
         with selectors.EpollSelector() as selector:
             selector.register(hears, selectors.EVENT_READ)
             selector.select()
-    return usual(given)
+    return run_usual_step(given)
 
 
 CASE = Case(

@@ -16,10 +16,10 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 @contextlib.contextmanager
 def service(place: Place) -> Iterator[Stage]:
     """A service that listens and never answers."""
-    from hangbisect.zoo.parts import local_services
+    from hangbisect.zoo.parts import ipc
 
     path = place.tmp / "placement.sock"
-    with local_services.silent_at(path):
+    with ipc.silent_unix_socket(path):
         yield Stage(environment={"PLACEMENT_SOCKET": str(path)})
 
 
@@ -32,9 +32,9 @@ def load_model(given: Any) -> None:
     import os
     import socket
 
-    from hangbisect.zoo.in_rank import rank
+    from hangbisect.zoo.in_rank import rank_number
 
-    if rank(given) == 0:
+    if rank_number(given) == 0:
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(os.environ["PLACEMENT_SOCKET"])
             client.sendall(b"where?\n")

@@ -16,10 +16,10 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 @contextlib.contextmanager
 def other_job(place: Place) -> Iterator[Stage]:
     """Somebody who has the index of all runs locked."""
-    from hangbisect.zoo.parts import local_services
+    from hangbisect.zoo.parts import ipc
 
     index = place.tmp / "index.sqlite"
-    with local_services.record_lock_held(index):
+    with ipc.hold_record_lock(index):
         yield Stage(environment={"RUNS_INDEX": str(index)})
 
 
@@ -28,11 +28,11 @@ def make_logs(given: Any) -> Any:
     import fcntl
     import os
 
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.zoo.in_rank import run_usual_step
 
     with open(os.environ["RUNS_INDEX"], "r+") as index:
         fcntl.lockf(index, fcntl.LOCK_EX)
-    return usual(given)
+    return run_usual_step(given)
 
 
 CASE = Case(

@@ -18,9 +18,9 @@ def add_cache(given: Any) -> Any:
 
     import pytorch_lightning as pl
     import torch.distributed as dist
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    me = rank(given)
+    me = rank_number(given)
     path = os.path.abspath("cache.lock")
 
     class Cache(pl.Callback):
@@ -33,7 +33,7 @@ def add_cache(given: Any) -> Any:
                     dist.barrier()
                 dist.barrier()
 
-    return [usual(given), Cache()]
+    return [run_usual_step(given), Cache()]
 
 
 CASE = Case(

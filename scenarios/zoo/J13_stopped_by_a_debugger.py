@@ -16,9 +16,9 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 @contextlib.contextmanager
 def debugger(place: Place) -> Iterator[Stage]:
     """A tracer that stops whoever asks it to."""
-    from hangbisect.zoo.parts import tracers
+    from hangbisect.zoo.parts import processes
 
-    with tracers.waiting(place.tmp / "tracer.sock"):
+    with processes.waiting_tracer(place.tmp / "tracer.sock"):
         yield Stage(environment={"TRACER_SOCKET": str(place.tmp / "tracer.sock")})
 
 
@@ -28,10 +28,10 @@ def load_model(given: Any) -> Any:
     import socket
     import time
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    model = usual(given)
-    if rank(given) == 1:
+    model = run_usual_step(given)
+    if rank_number(given) == 1:
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(os.environ["TRACER_SOCKET"])
             client.sendall(str(os.getpid()).encode())

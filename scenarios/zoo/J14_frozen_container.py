@@ -17,9 +17,9 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 @contextlib.contextmanager
 def container(place: Place) -> Iterator[Stage]:
     """A control group that somebody freezes."""
-    from hangbisect.zoo.parts import cgroups
+    from hangbisect.zoo.parts import system
 
-    with cgroups.freezing() as group:
+    with system.freezing_cgroup() as group:
         yield Stage(environment={"CONTAINER_GROUP": str(group)})
 
 
@@ -29,10 +29,10 @@ def load_model(given: Any) -> Any:
     import time
     from pathlib import Path
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    model = usual(given)
-    if rank(given) == 1:
+    model = run_usual_step(given)
+    if rank_number(given) == 1:
         group = Path(os.environ["CONTAINER_GROUP"])
         (group / "cgroup.procs").write_text(str(os.getpid()))
         time.sleep(3)

@@ -16,9 +16,9 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 @contextlib.contextmanager
 def feed(place: Place) -> Iterator[Stage]:
     """A named pipe without a writer."""
-    from hangbisect.zoo.parts import fifos
+    from hangbisect.zoo.parts import ipc
 
-    yield Stage(environment={"FEED": str(fifos.unopened(place.tmp / "feed"))})
+    yield Stage(environment={"FEED": str(ipc.unopened_fifo(place.tmp / "feed"))})
 
 
 class Fed:
@@ -42,10 +42,10 @@ class Fed:
 
 def make_data(given: Any) -> Any:
     """Return the data module with the feed in it."""
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    module = usual(given)
-    stuck = rank(given) == 1
+    module = run_usual_step(given)
+    stuck = rank_number(given) == 1
 
     class WithFeed(type(module)):  # type: ignore[misc]
         def setup(self, stage: str) -> None:

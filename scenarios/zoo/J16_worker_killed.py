@@ -34,10 +34,10 @@ class Large:
 
 def make_data(given: Any) -> Any:
     """Return the data module, too large on rank 1."""
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    module = usual(given)
-    if rank(given) == 1:
+    module = run_usual_step(given)
+    if rank_number(given) == 1:
 
         class Augmented(type(module)):  # type: ignore[misc]
             def setup(self, stage: str) -> None:

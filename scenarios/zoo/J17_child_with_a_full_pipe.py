@@ -18,12 +18,12 @@ def choose_accelerator(given: Any) -> Any:
     """Return the accelerator; rank 1 lists all devices first."""
     import subprocess
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    if rank(given) == 1:
+    if rank_number(given) == 1:
         with subprocess.Popen(["sh", "-c", LISTING], stdout=subprocess.PIPE) as child:
             child.wait()
-    return usual(given)
+    return run_usual_step(given)
 
 
 CASE = Case(

@@ -16,16 +16,16 @@ def add_teacher(given: Any) -> Any:
     """Add a callback with a second model."""
     import pytorch_lightning as pl
     import torch
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    me = rank(given)
+    me = rank_number(given)
 
     class Teacher(pl.Callback):
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             if me == 1:
                 torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
 
-    return [usual(given), Teacher()]
+    return [run_usual_step(given), Teacher()]
 
 
 CASE = Case(

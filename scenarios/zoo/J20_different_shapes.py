@@ -20,15 +20,15 @@ def add_counts(given: Any) -> Any:
     import pytorch_lightning as pl
     import torch
     import torch.distributed as dist
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    classes = 100_000 if rank(given) else 1000
+    classes = 100_000 if rank_number(given) else 1000
 
     class Counts(pl.Callback):
         def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
             dist.all_reduce(torch.ones(classes))
 
-    return [usual(given), Counts()]
+    return [run_usual_step(given), Counts()]
 
 
 CASE = Case(

@@ -16,9 +16,9 @@ def add_debugging(given: Any) -> Any:
     import pytorch_lightning as pl
     import torch
     import torch.distributed as dist
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    me = rank(given)
+    me = rank_number(given)
 
     class Debugging(pl.Callback):
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -26,7 +26,7 @@ def add_debugging(given: Any) -> Any:
                 losses = [torch.zeros(1) for _ in range(4)]
                 dist.all_gather(losses, torch.ones(1))
 
-    return [usual(given), Debugging()]
+    return [run_usual_step(given), Debugging()]
 
 
 CASE = Case(

@@ -17,17 +17,17 @@ def make_data(given: Any) -> Any:
     import os
     import time
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
     here, there = os.path.abspath("node0"), os.path.abspath("node1")
-    if rank(given) == 0:
+    if rank_number(given) == 0:
         os.makedirs(here, exist_ok=True)
         with open(os.path.join(here, "index.ready"), "w"):
             pass
     else:
         while not os.path.exists(os.path.join(there, "index.ready")):
             time.sleep(1)
-    return usual(given)
+    return run_usual_step(given)
 
 
 CASE = Case(

@@ -28,10 +28,10 @@ def load_model(given: Any) -> Any:
     import time
     from pathlib import Path
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    model = usual(given)
-    if rank(given) == 0:
+    model = run_usual_step(given)
+    if rank_number(given) == 0:
         end = time.monotonic() + SECONDS
         number = 0
         while time.monotonic() < end:

@@ -15,10 +15,10 @@ def make_trainer(given: Any) -> Any:
     """Return the Trainer once the scheduler has said so."""
     import signal
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    trainer = usual(given)
-    if rank(given) == 0:
+    trainer = run_usual_step(given)
+    if rank_number(given) == 0:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
         signal.sigwait({signal.SIGUSR2})
     return trainer

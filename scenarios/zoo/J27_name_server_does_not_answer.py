@@ -18,31 +18,31 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 @contextlib.contextmanager
 def dead_name_server(place: Place) -> Iterator[Stage]:
     """A network of its own with a name server that swallows every question."""
-    from hangbisect.zoo.parts import network
+    from hangbisect.zoo.parts import system
 
     resolver = place.tmp / "resolv.conf"
-    resolver.write_text(f"nameserver {network.UNANSWERED}\noptions timeout:30 attempts:5\n")
+    resolver.write_text(f"nameserver {system.UNANSWERED}\noptions timeout:30 attempts:5\n")
     hosts = place.tmp / "hosts"
     hosts.write_text(f"127.0.0.1 localhost {socket.gethostname()}\n::1 localhost\n")
     switch = place.tmp / "nsswitch.conf"
     switch.write_text("hosts: files dns\n")
-    mounts = network.own_mounts(
+    mounts = system.own_mounts(
         [
             f"mount --bind {resolver} /etc/resolv.conf",
             f"mount --bind {hosts} /etc/hosts",
             f"test ! -e /etc/nsswitch.conf || mount --bind {switch} /etc/nsswitch.conf",
         ]
     )
-    yield Stage(prefix=(*network.own_network(unanswered=True), *mounts))
+    yield Stage(prefix=(*system.own_network(unanswered=True), *mounts))
 
 
 def load_tokenizer(given: Any) -> Any:
     """Return the tokenizer, after a look at where the hub is."""
     import socket
 
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.zoo.in_rank import run_usual_step
 
-    tokenizer = usual(given)
+    tokenizer = run_usual_step(given)
     socket.getaddrinfo("hub.example.org", 443)
     return tokenizer
 

@@ -17,17 +17,17 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 @contextlib.contextmanager
 def dead_name_servers(place: Place) -> Iterator[Stage]:
     """A network of its own with three name servers that swallow every question."""
-    from hangbisect.zoo.parts import network
+    from hangbisect.zoo.parts import system
 
     resolver = place.tmp / "resolv.conf"
-    servers = f"nameserver {network.UNANSWERED}\n" * 3
+    servers = f"nameserver {system.UNANSWERED}\n" * 3
     resolver.write_text(f"{servers}options timeout:4 attempts:1\n")
     hosts = place.tmp / "hosts"
     hosts.write_text(f"127.0.0.1 localhost {socket.gethostname()}\n::1 localhost\n")
-    mounts = network.own_mounts(
+    mounts = system.own_mounts(
         [f"mount --bind {resolver} /etc/resolv.conf", f"mount --bind {hosts} /etc/hosts"]
     )
-    yield Stage(prefix=(*network.own_network(unanswered=True), *mounts))
+    yield Stage(prefix=(*system.own_network(unanswered=True), *mounts))
 
 
 def load_tokenizer(given: Any) -> Any:
@@ -35,9 +35,9 @@ def load_tokenizer(given: Any) -> Any:
     import contextlib
     import socket
 
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.zoo.in_rank import run_usual_step
 
-    tokenizer = usual(given)
+    tokenizer = run_usual_step(given)
     with contextlib.suppress(OSError):
         socket.getaddrinfo("hub.example.org", 443, socket.AF_INET)
     return tokenizer

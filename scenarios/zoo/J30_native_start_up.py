@@ -35,10 +35,10 @@ int MPI_Init(void *argc, void *argv) {
 @contextlib.contextmanager
 def process_manager(place: Place) -> Iterator[Stage]:
     """A process manager that accepts and says nothing, and the library that asks it."""
-    from hangbisect.zoo.parts import native, servers
+    from hangbisect.zoo.parts import processes, servers
 
-    library = native.compiled(place.folder, "mpi", LIBRARY)
-    with servers.silent() as port:
+    library = processes.compile_library(place.folder, "mpi", LIBRARY)
+    with servers.silent_server() as port:
         yield Stage(environment={"MPI_LIBRARY": str(library), "PMI_PORT": str(port)})
 
 
@@ -47,10 +47,10 @@ def make_trainer(given: Any) -> Any:
     import ctypes
     import os
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    trainer = usual(given)
-    if rank(given) == 1:
+    trainer = run_usual_step(given)
+    if rank_number(given) == 1:
         ctypes.CDLL(os.environ["MPI_LIBRARY"]).MPI_Init(None, None)
     return trainer
 

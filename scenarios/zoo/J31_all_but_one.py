@@ -19,7 +19,7 @@ def endpoint(place: Place) -> Iterator[Stage]:
     """A server that does not answer."""
     from hangbisect.zoo.parts import servers
 
-    with servers.silent() as port:
+    with servers.silent_server() as port:
         yield Stage(environment={"ENDPOINT_PORT": str(port)})
 
 
@@ -28,9 +28,9 @@ def load_tokenizer(given: Any) -> None:
     import http.client
     import os
 
-    from hangbisect.zoo.in_rank import rank
+    from hangbisect.zoo.in_rank import rank_number
 
-    if rank(given) != 1:
+    if rank_number(given) != 1:
         connection = http.client.HTTPConnection("127.0.0.1", int(os.environ["ENDPOINT_PORT"]))
         connection.request("GET", "/vocab.txt")
         connection.getresponse()

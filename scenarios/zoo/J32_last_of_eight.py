@@ -16,19 +16,19 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 @contextlib.contextmanager
 def pipe(place: Place) -> Iterator[Stage]:
     """A named pipe without a writer."""
-    from hangbisect.zoo.parts import fifos
+    from hangbisect.zoo.parts import ipc
 
-    yield Stage(environment={"CONTROL_PIPE": str(fifos.unopened(place.tmp / "control"))})
+    yield Stage(environment={"CONTROL_PIPE": str(ipc.unopened_fifo(place.tmp / "control"))})
 
 
 def make_logs(given: Any) -> Any:
     """Return the logs directory; the last rank looks whether there is an order for it."""
     import os
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    made = usual(given)
-    if rank(given) == 7:
+    made = run_usual_step(given)
+    if rank_number(given) == 7:
         with open(os.environ["CONTROL_PIPE"]) as control:
             control.read()
     return made

@@ -16,9 +16,9 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 @contextlib.contextmanager
 def bad_node(place: Place) -> Iterator[Stage]:
     """A lock that somebody has, and a server that does not answer."""
-    from hangbisect.zoo.parts import locks, servers
+    from hangbisect.zoo.parts import ipc, servers
 
-    with locks.flock_held(place.tmp / "runs.lock"), servers.silent() as port:
+    with ipc.hold_flock(place.tmp / "runs.lock"), servers.silent_server() as port:
         lock = str(place.tmp / "runs.lock")
         yield Stage(environment={"RUNS_LOCK": lock, "REGISTRY_PORT": str(port)})
 
@@ -29,13 +29,13 @@ def make_logs(given: Any) -> Any:
     import os
     import socket
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    made = usual(given)
-    if rank(given) == 2:
+    made = run_usual_step(given)
+    if rank_number(given) == 2:
         with open(os.environ["RUNS_LOCK"], "a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-    if rank(given) == 5:
+    if rank_number(given) == 5:
         with socket.create_connection(("127.0.0.1", int(os.environ["REGISTRY_PORT"]))) as registry:
             registry.recv(1)
     return made

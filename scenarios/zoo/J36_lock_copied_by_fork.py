@@ -41,9 +41,9 @@ class Cached:
 
 def make_data(given: Any) -> Any:
     """Return the data module with a cache."""
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.zoo.in_rank import run_usual_step
 
-    module = usual(given)
+    module = run_usual_step(given)
 
     class WithCache(type(module)):  # type: ignore[misc]
         def setup(self, stage: str) -> None:

@@ -19,7 +19,7 @@ def mirror(place: Place) -> Iterator[Stage]:
     """A server that does not answer."""
     from hangbisect.zoo.parts import servers
 
-    with servers.silent() as port:
+    with servers.silent_server() as port:
         yield Stage(environment={"MIRROR": f"http://127.0.0.1:{port}"})
 
 
@@ -29,7 +29,7 @@ def load_tokenizer(given: Any) -> Any:
     import urllib.request
     from concurrent.futures import ThreadPoolExecutor
 
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.zoo.in_rank import run_usual_step
 
     def fetch(name: str) -> bytes:
         with urllib.request.urlopen(f"{os.environ['MIRROR']}/{name}") as answer:
@@ -38,7 +38,7 @@ def load_tokenizer(given: Any) -> Any:
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(fetch, ["vocab.json", "merges.txt"]))
-    return usual(given)
+    return run_usual_step(given)
 
 
 CASE = Case(

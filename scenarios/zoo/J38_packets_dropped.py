@@ -19,7 +19,7 @@ def firewall(place: Place) -> Iterator[Stage]:
     """A port at which packets are dropped."""
     from hangbisect.zoo.parts import servers
 
-    with servers.deaf() as port:
+    with servers.deaf_server() as port:
         yield Stage(environment={"LICENSE_PORT": str(port)})
 
 
@@ -28,13 +28,13 @@ def choose_accelerator(given: Any) -> Any:
     import os
     import socket
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    if rank(given) == 1:
+    if rank_number(given) == 1:
         address = ("127.0.0.1", int(os.environ["LICENSE_PORT"]))
         with socket.create_connection(address) as server:
             server.sendall(b"license\n")
-    return usual(given)
+    return run_usual_step(given)
 
 
 CASE = Case(

@@ -32,9 +32,9 @@ int build_index(void) {
 @contextlib.contextmanager
 def library(place: Place) -> Iterator[Stage]:
     """A library that locks twice."""
-    from hangbisect.zoo.parts import native
+    from hangbisect.zoo.parts import processes
 
-    made = native.compiled(place.folder, "index", LIBRARY)
+    made = processes.compile_library(place.folder, "index", LIBRARY)
     yield Stage(environment={"INDEX_LIBRARY": str(made)})
 
 
@@ -43,10 +43,10 @@ def make_data(given: Any) -> Any:
     import ctypes
     import os
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    module = usual(given)
-    if rank(given) == 0:
+    module = run_usual_step(given)
+    if rank_number(given) == 0:
         ctypes.CDLL(os.environ["INDEX_LIBRARY"]).build_index()
     return module
 

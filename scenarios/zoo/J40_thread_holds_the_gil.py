@@ -17,13 +17,13 @@ def load_model(given: Any) -> Any:
     import threading
     import time
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    if rank(given) == 1:
+    if rank_number(given) == 1:
         sleep = ctypes.PyDLL(None).sleep  # PyDLL, unlike CDLL, keeps the GIL
         threading.Thread(target=sleep, args=(100_000,), daemon=True, name="warm-up").start()
         time.sleep(0.1)
-    return usual(given)
+    return run_usual_step(given)
 
 
 CASE = Case(

@@ -16,9 +16,9 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 @contextlib.contextmanager
 def terminal(place: Place) -> Iterator[Stage]:
     """A terminal at which nobody types."""
-    from hangbisect.zoo.parts import terminals
+    from hangbisect.zoo.parts import processes
 
-    with terminals.unattended() as path:
+    with processes.unattended_terminal() as path:
         yield Stage(environment={"JOB_TERMINAL": path})
 
 
@@ -29,9 +29,9 @@ def add_inspection(given: Any) -> Any:
     import sys
 
     import pytorch_lightning as pl
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    me = rank(given)
+    me = rank_number(given)
 
     class Inspection(pl.Callback):
         def on_train_batch_start(
@@ -41,7 +41,7 @@ def add_inspection(given: Any) -> Any:
                 sys.stdin = open(os.environ["JOB_TERMINAL"])  # noqa: SIM115 for pdb
                 pdb.set_trace()
 
-    return [usual(given), Inspection()]
+    return [run_usual_step(given), Inspection()]
 
 
 CASE = Case(

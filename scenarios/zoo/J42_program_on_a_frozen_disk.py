@@ -19,11 +19,11 @@ THAWED_AFTER = 50.0  # seconds
 @contextlib.contextmanager
 def frozen_disk(place: Place) -> Iterator[Stage]:
     """A disk with a program on it, frozen and in no cache."""
-    from hangbisect.zoo.parts import mounts, programs
+    from hangbisect.zoo.parts import processes, system
 
-    with mounts.ext4(place.tmp / "disk", mebibytes=64) as disk:
-        programs.on_path(disk, {"list-devices": "exec true"})
-        with mounts.frozen(disk, THAWED_AFTER):
+    with system.mount_ext4(place.tmp / "disk", mebibytes=64) as disk:
+        processes.put_on_path(disk, {"list-devices": "exec true"})
+        with system.freeze_file_system(disk, THAWED_AFTER):
             yield Stage(environment={"TOOLS": str(disk / "bin")})
 
 
@@ -32,12 +32,12 @@ def choose_accelerator(given: Any) -> Any:
     import os
     import subprocess
 
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    if rank(given) == 1:
+    if rank_number(given) == 1:
         tools = os.environ["TOOLS"]
         subprocess.run(f"{tools}/list-devices > {tools}/devices", shell=True)
-    return usual(given)
+    return run_usual_step(given)
 
 
 CASE = Case(

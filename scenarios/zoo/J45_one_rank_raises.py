@@ -12,9 +12,9 @@ from hangbisect.zoo.case import Case, Truth
 
 def load_tokenizer(given: Any) -> None:
     """Read the vocabulary that rank 2 has not."""
-    from hangbisect.zoo.in_rank import rank
+    from hangbisect.zoo.in_rank import rank_number
 
-    if rank(given) == 2:
+    if rank_number(given) == 2:
         with open("vocabulary of another node") as file:
             file.read()
 

@@ -32,9 +32,9 @@ def unread(place: Place) -> Iterator[Stage]:
 
 def load_model(given: Any) -> Any:
     """Return the model, and print what it is made of."""
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.zoo.in_rank import run_usual_step
 
-    model = usual(given)
+    model = run_usual_step(given)
     for name, parameter in model.named_parameters():
         for _ in range(20):
             print(name, tuple(parameter.shape))

@@ -14,12 +14,12 @@ def make_data(given: Any) -> Any:
     """Return the data module, after a background check."""
     import threading
 
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.zoo.in_rank import run_usual_step
 
     check = threading.Thread(target=threading.Event().wait, daemon=True, name="check")
     check.start()
     check.join()
-    return usual(given)
+    return run_usual_step(given)
 
 
 CASE = Case(

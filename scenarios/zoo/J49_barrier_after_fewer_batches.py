@@ -17,11 +17,11 @@ BATCHES = (3, 2)  # of rank 0 and of rank 1
 
 def make_data(given: Any) -> Any:
     """Return the data module with a stream that is shorter on rank 1."""
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
     from torch.utils.data import DataLoader, IterableDataset
 
-    module = usual(given)
-    batches = BATCHES[rank(given)]
+    module = run_usual_step(given)
+    batches = BATCHES[rank_number(given)]
 
     class Stream(IterableDataset[Any]):
         def __iter__(self) -> Any:
@@ -39,9 +39,9 @@ def make_data(given: Any) -> Any:
 
 def make_trainer(given: Any) -> Any:
     """Return the Trainer, for one epoch."""
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.zoo.in_rank import run_usual_step
 
-    trainer = usual(given)
+    trainer = run_usual_step(given)
     trainer.fit_loop.max_epochs = 1
     return trainer
 
@@ -49,13 +49,13 @@ def make_trainer(given: Any) -> Any:
 def add_report(given: Any) -> Any:
     """Add a callback that lets the ranks meet at the end."""
     import pytorch_lightning as pl
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.zoo.in_rank import run_usual_step
 
     class Report(pl.Callback):
         def on_train_end(self, trainer: Any, pl_module: Any) -> None:
             trainer.strategy.barrier("all are done")
 
-    return [usual(given), Report()]
+    return [run_usual_step(given), Report()]
 
 
 CASE = Case(

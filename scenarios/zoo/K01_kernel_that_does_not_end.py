@@ -14,10 +14,10 @@ from hangbisect.zoo.case import Case, Truth
 def load_model(given: Any) -> Any:
     """Return the model; on rank 1 once a kernel of hours has ended."""
     import torch
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    model = usual(given)
-    if rank(given) == 1:
+    model = run_usual_step(given)
+    if rank_number(given) == 1:
         torch.cuda._sleep(10**14)  # cycles
         torch.cuda.synchronize()
     return model

@@ -15,9 +15,9 @@ def load_model(given: Any) -> Any:
     """Return the model once NCCL has summed up its size, behind a kernel of hours."""
     import torch
     import torch.distributed as dist
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.zoo.in_rank import run_usual_step
 
-    model = usual(given)
+    model = run_usual_step(given)
     dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
     size = torch.ones(1, device="cuda")
     dist.all_reduce(size)

@@ -22,13 +22,13 @@ def data_module(given: Any) -> Any:
     import multiprocessing
 
     import torch
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
-    if rank(given) == 0:
+    if rank_number(given) == 0:
         torch.ones(1, device="cuda")
         with multiprocessing.get_context("fork").Pool(2) as pool:
             pool.map(on_the_gpu, [1, 2])
-    return usual(given)
+    return run_usual_step(given)
 
 
 CASE = Case(

@@ -17,26 +17,26 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 
 
 def begin_run_and_load(given: Any) -> Any:
-    from hangbisect.zoo.in_rank import rank, usual
+    from hangbisect.zoo.in_rank import rank_number, run_usual_step
 
     how = given.args.wandb
-    if how != "off" and (rank(given) == 0 or how in ("every-rank", "logger")):
+    if how != "off" and (rank_number(given) == 0 or how in ("every-rank", "logger")):
         wandb = given.context.imports("wandb")
         wandb.init(
             project="small",
             dir=os.environ["TMPDIR"],
             mode="offline" if how == "offline" else None,
         )
-    return usual(given)
+    return run_usual_step(given)
 
 
 @contextlib.contextmanager
 def cut_off(place: Place) -> Iterator[Stage]:
-    from hangbisect.zoo.parts import hub, servers
+    from hangbisect.zoo.parts import servers
 
     home = place.tmp / "hf"
-    hub.fill_cache(home)
-    with servers.silent() as wandb, servers.silent() as silent:
+    servers.fill_hub_cache(home)
+    with servers.silent_server() as wandb, servers.silent_server() as silent:
         yield Stage(
             environment={
                 "WANDB_BASE_URL": f"http://127.0.0.1:{wandb}",

@@ -18,9 +18,9 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 
 def make_data(given: Any) -> Any:
     """Return the data module, which measures its texts before it is used."""
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.zoo.in_rank import run_usual_step
 
-    module = usual(given)
+    module = run_usual_step(given)
 
     class Measured(type(module)):  # type: ignore[misc]
         def setup(self, stage: str) -> None:
@@ -54,7 +54,7 @@ def make_callback(given: Any) -> Any:
 def silent_tracker(place: Place) -> Iterator[Stage]:
     from hangbisect.zoo.parts import servers
 
-    with servers.silent() as port:
+    with servers.silent_server() as port:
         yield Stage(environment={"TRACKER_URL": f"http://127.0.0.1:{port}/begin"})
 
 

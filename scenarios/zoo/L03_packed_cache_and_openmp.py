@@ -37,9 +37,9 @@ class Augmented:
 def make_data(given: Any) -> Any:
     """Return the data module, with a cache of packed rows and arithmetic before the fork."""
     import torch
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.zoo.in_rank import run_usual_step
 
-    module = usual(given)
+    module = run_usual_step(given)
 
     class Shared(type(module)):  # type: ignore[misc]
         def setup(self, stage: str) -> None:
@@ -60,10 +60,10 @@ def make_data(given: Any) -> Any:
 
 @contextlib.contextmanager
 def held(place: Place) -> Iterator[Stage]:
-    from hangbisect.zoo.parts.locks import flock_held
+    from hangbisect.zoo.parts.ipc import hold_flock
 
     file = place.tmp / "rows.lock"
-    with flock_held(file):
+    with hold_flock(file):
         yield Stage(environment={"ROWS_LOCK": str(file)})
 
 

@@ -16,11 +16,11 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 
 @contextlib.contextmanager
 def detour(place: Place) -> Iterator[Stage]:
-    from hangbisect.zoo.parts import hub, servers
+    from hangbisect.zoo.parts import servers
 
     home = place.tmp / "hf"
-    hub.fill_cache(home)
-    with hub.hub(place.tmp) as served, servers.silent() as port:
+    servers.fill_hub_cache(home)
+    with servers.serve_hub(place.tmp) as served, servers.silent_server() as port:
         proxy = f"http://127.0.0.1:{port}"
         proxies = {"http_proxy": proxy, "https_proxy": proxy}
         limit = {"HF_HUB_ETAG_TIMEOUT": "600"}  # seconds; ten by default, for each of many files

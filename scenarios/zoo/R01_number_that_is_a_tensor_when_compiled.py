@@ -57,9 +57,8 @@ def build(given: Any) -> Any:
 def capture_first(given: Any) -> Any:
     """Be the job whose inputs are captured, and then the step that lists them."""
     import hangbisect
-    from hangbisect.captures.places import FOLDER
-    from hangbisect.captures.switch import Limits, turn_on
-    from hangbisect.zoo.in_rank import usual
+    from hangbisect.captures.capture_folder import FOLDER, Limits, turn_on
+    from hangbisect.zoo.in_rank import run_usual_step
 
     torch = given.context.imports("torch")
     turn_on(FOLDER, Limits())
@@ -67,7 +66,7 @@ def capture_first(given: Any) -> Any:
     for number in range(4):
         ids = torch.arange(16, dtype=torch.long).reshape(1, 16)
         module(ids, ends=torch.tensor([0, 5, 16]) if number == 2 else None)
-    return usual(given)
+    return run_usual_step(given)
 
 
 CASE = Case(

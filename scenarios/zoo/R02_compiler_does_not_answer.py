@@ -19,10 +19,10 @@ from hangbisect.zoo.case import Case, Place, Stage, Truth
 @contextlib.contextmanager
 def compiler_waits(place: Place) -> Iterator[Stage]:
     from hangbisect.zoo.parts import servers
-    from hangbisect.zoo.parts.programs import stuck
+    from hangbisect.zoo.parts.processes import put_stuck_on_path
 
-    with servers.silent() as port:
-        path = stuck(place.folder, "licensed-g++", port)
+    with servers.silent_server() as port:
+        path = put_stuck_on_path(place.folder, "licensed-g++", port)
         compiler = path.partition(os.pathsep)[0] + "/licensed-g++"
         cache = str(place.tmp / "inductor")
         yield Stage(environment={"CXX": compiler, "TORCHINDUCTOR_CACHE_DIR": cache})

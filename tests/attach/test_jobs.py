@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.attach.jobs import Job, alone, grouped, joined, typed, without_ranks
+from hangbisect.attach.jobs import (
+    Job,
+    find_idle_launchers,
+    format_command,
+    group_ranks,
+    join_jobs,
+    make_lone_job,
+)
 from hangbisect.attach.processes import Process
-from hangbisect.attach.ranks import Rank, from_environment
+from hangbisect.attach.ranks import Rank, ranks_from_environment
 
 from .made_up import PYTHON, of_torchrun, process, table, torchrun
 
 
 def jobs(*processes: Process) -> list[Job]:
     known = table(*processes)
-    return grouped(known, from_environment(known))
+    return group_ranks(known, ranks_from_environment(known))
 
 
 def test_ranks_below_one_launcher_are_a_job() -> None:
@@ -26,7 +33,7 @@ def test_ranks_below_one_launcher_are_a_job() -> None:
 def test_the_first_process_of_a_container_may_be_the_launcher() -> None:
     first, *ranks = (replace(one, ppid=one.ppid // 100) for one in torchrun())
     known = {one.pid: one for one in (replace(first, pid=1), *ranks)}
-    (job,) = grouped(known, from_environment(known))
+    (job,) = group_ranks(known, ranks_from_environment(known))
     assert (job.launchers, job.command[0]) == ((1,), "torchrun")
 
 
@@ -71,17 +78,17 @@ def test_slurmstepd_is_no_part_of_the_job() -> None:
 
 def test_a_launcher_that_has_started_nobody_is_a_job_without_ranks() -> None:
     known = table(process(100, 1, PYTHON, "/venv/bin/torchrun", "train.py"))
-    (job,) = without_ranks(known, [], set())
+    (job,) = find_idle_launchers(known, [], set())
     assert (job.pid, job.ranks) == (100, ())
     busy = table(*torchrun())
-    assert without_ranks(busy, grouped(busy, from_environment(busy)), set()) == []
+    assert find_idle_launchers(busy, group_ranks(busy, ranks_from_environment(busy)), set()) == []
 
 
 def test_the_kernel_of_a_notebook_is_never_a_launcher_of_ours() -> None:
     kernel = process(50, 1, PYTHON, "-m", "ipykernel_launcher", "-f", "k.json")
     forked = [replace(kernel, pid=51 + n, ppid=50) for n in (0, 1)]
     ranks = [Rank(51 + n, n, n, 2, 50, "", "stack") for n in (0, 1)]
-    (job,) = grouped(table(kernel, *forked), ranks)
+    (job,) = group_ranks(table(kernel, *forked), ranks)
     assert (job.launchers, job.notebook, job.has_one_command) == ((), 50, False)
     assert 50 not in job.pids
 
@@ -99,7 +106,7 @@ def test_the_command_of_one_rank_among_several_does_not_start_the_job() -> None:
 def test_a_script_that_spawned_its_ranks_is_a_part_of_the_job() -> None:
     script = process(50, 1, PYTHON, "train.py")
     ranks = [Rank(51 + n, n, n, 2, 50, "", "stack") for n in (0, 1)]
-    (job,) = grouped(table(script, process(51, 50), process(52, 50)), ranks)
+    (job,) = group_ranks(table(script, process(51, 50), process(52, 50)), ranks)
     assert (job.launchers, job.command) == ((50,), ("python", "train.py"))
 
 
@@ -118,12 +125,15 @@ def test_a_watch_of_ours_is_noted() -> None:
 
 def test_processes_that_a_person_names_are_one_job_of_unknown_ranks() -> None:
     known = table(process(50), process(60))
-    job = joined([alone(known, 50), alone(known, 60)])
+    job = join_jobs([make_lone_job(known, 50), make_lone_job(known, 60)])
     assert [(rank.pid, rank.number) for rank in job.ranks] == [(50, None), (60, None)]
     assert job.world == 2
 
 
 def test_a_command_is_shown_as_one_types_it() -> None:
-    assert typed(("/venv/bin/python", "/venv/bin/torchrun", "x.py")) == ("torchrun", "x.py")
-    assert typed(("/venv/bin/python", "-u", "x.py")) == ("python", "-u", "x.py")
-    assert typed(()) == ()
+    assert format_command(("/venv/bin/python", "/venv/bin/torchrun", "x.py")) == (
+        "torchrun",
+        "x.py",
+    )
+    assert format_command(("/venv/bin/python", "-u", "x.py")) == ("python", "-u", "x.py")
+    assert format_command(()) == ()

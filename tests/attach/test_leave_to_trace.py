@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.attach.leave_to_trace import Leave, leave, ways, why_not
+from hangbisect.attach.unreadable_stacks import (
+    TracePermission,
+    find_denial,
+    find_trace_permission,
+    list_ways,
+)
 
-ME = Leave(uid=1000, may_trace_all=False, yama=0, seccomp=False, container=False)
-ROOT = Leave(uid=0, may_trace_all=True, yama=0, seccomp=False, container=False)
+ME = TracePermission(uid=1000, may_trace_all=False, yama=0, seccomp=False, container=False)
+ROOT = TracePermission(uid=0, may_trace_all=True, yama=0, seccomp=False, container=False)
 
 
-def with_(own: Leave, **more: object) -> Leave:
-    return Leave(**{**own.__dict__, **more})
+def with_(own: TracePermission, **more: object) -> TracePermission:
+    return TracePermission(**{**own.__dict__, **more})
 
 
 @pytest.mark.parametrize(
@@ -25,12 +30,12 @@ def with_(own: Leave, **more: object) -> Leave:
         (ME, 1000, "not permitted"),
     ],
 )
-def test_what_forbids_it_is_named(own: Leave, uid: int, why: str) -> None:
-    assert why_not(own, uid) == why
+def test_what_forbids_it_is_named(own: TracePermission, uid: int, why: str) -> None:
+    assert find_denial(own, uid) == why
 
 
 def test_the_cheapest_way_comes_first_and_the_one_that_costs_the_job_late() -> None:
-    found = ways("yama", with_(ME, yama=1), 7, {"PYTHONFAULTHANDLER": "1"}, 1000)
+    found = list_ways("yama", with_(ME, yama=1), 7, {"PYTHONFAULTHANDLER": "1"}, 1000)
     assert found[0].startswith("sudo hangbisect attach 7")
     assert "ptrace_scope=0" in found[1]
     assert "it ends the job" in found[-2]
@@ -38,15 +43,15 @@ def test_the_cheapest_way_comes_first_and_the_one_that_costs_the_job_late() -> N
 
 
 def test_yama_that_nobody_may_undo_is_not_offered_to_be_undone() -> None:
-    found = ways("yama", with_(ME, yama=3), 7, {}, 1000)
+    found = list_ways("yama", with_(ME, yama=3), 7, {}, 1000)
     assert not any("sysctl" in way for way in found)
 
 
 def test_a_container_is_looked_into_from_its_host() -> None:
-    found = ways("seccomp", with_(ROOT, seccomp=True, container=True), 7, {}, 0)
+    found = list_ways("seccomp", with_(ROOT, seccomp=True, container=True), 7, {}, 0)
     assert found[0].startswith("from the host")
     assert "kubectl debug" in found[1]
 
 
 def test_this_process_is_asked() -> None:
-    assert leave().uid >= 0
+    assert find_trace_permission().uid >= 0

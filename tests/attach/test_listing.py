@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from hangbisect.attach.finding import Found
-from hangbisect.attach.jobs import Job
-from hangbisect.attach.listing import choices, listed, nothing
+from hangbisect.attach.job_list import choice_lines, list_jobs, no_job_lines
+from hangbisect.attach.jobs import FoundJobs, Job
 from hangbisect.attach.ranks import Rank
 
 NOBODY = 1 << 30  # above any pid
@@ -21,19 +20,20 @@ JOB = Job(
 
 
 def test_where_nothing_runs_it_says_what_was_looked_for_and_how_to_begin() -> None:
-    text = "\n".join(asyncio.run(listed(Found((), {}))))
+    text = "\n".join(asyncio.run(list_jobs(FoundJobs((), {}))))
     for word in ("RANK", "SLURM_PROCID", "torch", "hangbisect attach PID", "hangbisect run --"):
         assert word in text
 
 
 def test_what_belongs_to_others_is_not_taken_for_nothing() -> None:
     assert (
-        "Of 3 Python processes of other users nothing may be read" in nothing(Found((), {}, 3))[0]
+        "Of 3 Python processes of other users nothing may be read"
+        in no_job_lines(FoundJobs((), {}, 3))[0]
     )
 
 
 def test_a_job_is_a_line_and_its_pid_stands_in_the_next_command() -> None:
-    lines = asyncio.run(listed(Found((JOB,), {})))
+    lines = asyncio.run(list_jobs(FoundJobs((JOB,), {})))
     assert lines[0] == "1 job runs here"
     assert f"  {NOBODY + 2} torchrun" in lines[1]
     assert "2 ranks (?), watched" in lines[1]
@@ -42,6 +42,6 @@ def test_a_job_is_a_line_and_its_pid_stands_in_the_next_command() -> None:
 
 
 def test_of_several_one_has_to_be_named() -> None:
-    lines = choices(Found((JOB, JOB), {}), [JOB, replace(JOB, launchers=(7,))])
+    lines = choice_lines(FoundJobs((JOB, JOB), {}), [JOB, replace(JOB, launchers=(7,))])
     assert lines[0] == "2 jobs run here:"
     assert "hangbisect attach PID" in lines[-1]

@@ -6,16 +6,16 @@ import json
 from dataclasses import asdict
 
 import pytest
-from hangbisect.attach.judging import judge
+from hangbisect.attach.judgement import judge_nodes
 from hangbisect.attach.node_facts import NodeFacts
-from hangbisect.facts import RankFacts, Socket
-from hangbisect.report.kept.readers import reader
+from hangbisect.base.facts import RankFacts, Socket
+from hangbisect.report.facts_json import reader_for
 
 from .test_words import BARRIER, SLEEP, node, rank
 
 
 def there_and_back(facts: NodeFacts) -> NodeFacts:
-    found: NodeFacts = reader(NodeFacts)(json.loads(json.dumps(asdict(facts))))
+    found: NodeFacts = reader_for(NodeFacts)(json.loads(json.dumps(asdict(facts))))
     return found
 
 
@@ -24,11 +24,14 @@ def test_what_one_machine_tells_is_the_same_elsewhere() -> None:
         rank(0, BARRIER, "futex", environment={"RANK": "0"}), rank(1, SLEEP, "clock_nanosleep")
     )
     assert there_and_back(facts) == facts
-    assert judge([there_and_back(facts)], now=1.0).verdict == judge([facts], now=1.0).verdict
+    assert (
+        judge_nodes([there_and_back(facts)], now=1.0).verdict
+        == judge_nodes([facts], now=1.0).verdict
+    )
 
 
 def test_what_is_not_there_has_its_default_and_what_is_not_known_is_left_out() -> None:
-    made = reader(RankFacts)({"rank": 3, "from_a_later_version": 1})
+    made = reader_for(RankFacts)({"rank": 3, "from_a_later_version": 1})
     assert made == RankFacts(3)
 
 
@@ -44,4 +47,4 @@ def test_what_is_not_there_has_its_default_and_what_is_not_known_is_left_out() -
 )
 def test_what_is_no_fact_is_refused(kind: type, data: object) -> None:
     with pytest.raises((TypeError, ValueError)):
-        reader(kind)(data)
+        reader_for(kind)(data)

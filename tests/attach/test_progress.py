@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.attach.checkpoint import place_of_call
-from hangbisect.attach.judging import judge
-from hangbisect.attach.progress import TRAINS, UNKNOWN, progress
-from hangbisect.facts import Frame, RankFacts
-from hangbisect.rank.watched.row import Row
-from hangbisect.rank.watched.table import TABLE
+from hangbisect.attach.judgement import judge_nodes
+from hangbisect.attach.node_facts import TRAINING_PROGRESS, UNKNOWN_PROGRESS, find_progress
+from hangbisect.base.facts import Frame, RankFacts
+from hangbisect.dumps.checkpoint_in_stack import place_of_call
+from hangbisect.rank.watched.known_calls import KNOWN_CALLS, KnownCall
 
 from .test_words import BARRIER, SITE, SLEEP, node, rank
 
@@ -23,18 +22,18 @@ PREPARE = Frame(
 
 
 def test_training_is_further_than_anything_else_that_is_known() -> None:
-    assert progress(rank(0, BACKWARD, "futex")) == TRAINS
-    assert progress(rank(0, NEW_GROUP, "futex")) == UNKNOWN
-    assert progress(rank(0, SLEEP, "clock_nanosleep")) == UNKNOWN
-    assert progress(RankFacts(0)) == UNKNOWN
+    assert find_progress(rank(0, BACKWARD, "futex")) == TRAINING_PROGRESS
+    assert find_progress(rank(0, NEW_GROUP, "futex")) == UNKNOWN_PROGRESS
+    assert find_progress(rank(0, SLEEP, "clock_nanosleep")) == UNKNOWN_PROGRESS
+    assert find_progress(RankFacts(0)) == UNKNOWN_PROGRESS
 
 
 def test_of_two_that_wait_for_one_another_the_one_that_came_less_far_is_to_blame() -> None:
     def at(number: int, frame: Frame) -> RankFacts:
         made = rank(number, frame, "futex")
-        return rank(number, frame, "futex", reached=progress(made))
+        return rank(number, frame, "futex", reached=find_progress(made))
 
-    found = judge([node(at(0, NEW_GROUP), at(1, BACKWARD))], now=102.0)
+    found = judge_nodes([node(at(0, NEW_GROUP), at(1, BACKWARD))], now=102.0)
     assert found.verdict.ranks.culprit == (0,)
 
 
@@ -64,8 +63,8 @@ def test_a_call_with_phases_has_the_one_that_its_stack_shows() -> None:
     assert (other.name, other.phase) == ("wandb_logger", None)
 
 
-@pytest.mark.parametrize("row", [row for row in TABLE if row.checkpoint is not None])
-def test_every_known_call_tells_its_checkpoint_by_its_name_and_by_its_place(row: Row) -> None:
+@pytest.mark.parametrize("row", [row for row in KNOWN_CALLS if row.checkpoint is not None])
+def test_every_known_call_tells_its_checkpoint_by_its_name_and_by_its_place(row: KnownCall) -> None:
     """Whether a batch is the first one is known of those alone who were watched."""
     phase = row.phase if row.phase and not row.phase.startswith("first_") else None
     file = SITE + row.module.replace(".", "/") + ".py"

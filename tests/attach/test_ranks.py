@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangbisect.attach.processes import Process
-from hangbisect.attach.ranks import Rank, from_environment
+from hangbisect.attach.ranks import Rank, ranks_from_environment
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,11 +13,11 @@ from .made_up import PYTHON, SCRIPT, of_torchrun, process, table, torchrun
 
 
 def numbers(*processes: Process) -> dict[int, int | None]:
-    return {rank.pid: rank.number for rank in from_environment(table(*processes))}
+    return {rank.pid: rank.number for rank in ranks_from_environment(table(*processes))}
 
 
 def test_the_children_of_torchrun_are_ranks() -> None:
-    ranks = from_environment(table(*torchrun()))
+    ranks = ranks_from_environment(table(*torchrun()))
     assert ranks == [
         Rank(101, 0, 0, 2, 100, "torchrun", "environment"),
         Rank(102, 1, 1, 2, 100, "torchrun", "environment"),
@@ -138,7 +138,7 @@ def test_whatever_processes_there_are_no_rank_is_made_up(
         pid: process(pid, ppid, *(said or SCRIPT), environ=environ)
         for pid, (ppid, said, environ) in enumerate(found, 2)
     }
-    for rank in from_environment(processes):
+    for rank in ranks_from_environment(processes):
         said = [
             value
             for one in processes.values()
@@ -160,7 +160,7 @@ def test_what_a_rank_started_tells_its_number_where_the_rank_may_not_be_read() -
     agent, first, second = torchrun()
     hidden = replace(second, environ=None)
     child = process(110, 102, "sleep", "9", environ=of_torchrun(1))
-    ranks = from_environment(table(agent, first, hidden, child))
+    ranks = ranks_from_environment(table(agent, first, hidden, child))
     assert ranks == [
         Rank(101, 0, 0, 2, 100, "torchrun", "environment"),
         Rank(102, 1, 1, 2, 100, "torchrun", "environment"),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.attach.downloads import Download
 from hangbisect.attach.jobs import Job
+from hangbisect.attach.look_series import Download, LookSeries
 from hangbisect.attach.ranks import Rank
-from hangbisect.attach.series import Series
-from hangbisect.facts import FileLock, Frame, Look, Sample
+from hangbisect.base.facts import FileLock, Frame, Look, Sample
 
 from .test_words import BARRIER, SLEEP, look
 
@@ -16,9 +15,9 @@ JOB = Job((Rank(100, 0), Rank(101, 1)), (99,), ("torchrun", "train.py"), 2)
 PAUSE = 0.7
 
 
-def series(*looks: Look) -> Series:
+def series(*looks: Look) -> LookSeries:
     """A series of a job whose ranks have the pids 100 and 101."""
-    made = Series(JOB, {100: 0, 101: 1}, dict)
+    made = LookSeries(JOB, {100: 0, 101: 1}, dict)
     made.rank_of = {100: 100, 101: 101}
     for one in looks:
         made.looks.setdefault(one.pid, []).append(one)
@@ -69,14 +68,14 @@ def test_bytes_are_movement_and_clear() -> None:
     settled = made.settled()
     assert settled.moving == {1}
     assert made.is_clear(settled)
-    assert "57 MB/s" in made.moved(101)
+    assert "54 MiB/s" in made.moved(101)
 
 
 def test_a_download_that_grows_is_movement() -> None:
     made = series(*still(101))
     sizes = [(100.0, 10), (100.7, 10), (102.1, 4_200_000)]
     made.grown[101, "/c/x.incomplete"] = [Download(a, 101, "/c/x.incomplete", n) for a, n in sizes]
-    assert made.moved(101) == "its download x.incomplete grows by 2.0 MB/s"
+    assert made.moved(101) == "its download x.incomplete grows by 1.91 MiB/s"
     made.grown[101, "/c/x.incomplete"] = [Download(a, 101, "/c/x.incomplete", 7) for a, _ in sizes]
     assert made.moved(101) == ""
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.attach.jobs import grouped
-from hangbisect.attach.ranks import from_environment
-from hangbisect.attach.silent import candidates, from_stacks, told
-from hangbisect.facts import Frame, Look, Thread
+from hangbisect.attach.jobs import group_ranks
+from hangbisect.attach.ranks import ranks_from_environment
+from hangbisect.attach.ranks_from_stacks import find_candidates, read_ranks_from_stacks
+from hangbisect.base.facts import Frame, Look, Thread
+from hangbisect.dumps.rank_locals import read_rank_locals
 
 from .made_up import PYTHON, SCRIPT, process, table, torchrun
 
@@ -37,33 +38,35 @@ def test_who_meets_the_others_says_its_number() -> None:
         rank=5,
         world_size=8,
     )
-    said = told(look(group, WRAP))
+    said = read_rank_locals(look(group, WRAP))
     assert (said.number, said.local, said.world) == (5, 1, 8)
 
 
 def test_what_started_a_process_says_its_number_on_the_node() -> None:
-    said = told(look(frame("train", OWN), WRAP))
+    said = read_rank_locals(look(frame("train", OWN), WRAP))
     assert (said.number, said.local, said.worker) == (None, 1, False)
 
 
 def test_the_scripts_own_function_may_say_it() -> None:
-    said = told(look(frame("barrier", SITE + "torch/x.py", rank=9), frame("run", OWN, rank=1)))
+    said = read_rank_locals(
+        look(frame("barrier", SITE + "torch/x.py", rank=9), frame("run", OWN, rank=1))
+    )
     assert said.number == 1
 
 
 @pytest.mark.parametrize("value", ["-1", '"1"', "None", "1.0", "9" * 12])
 def test_what_is_no_number_tells_nothing(value: str) -> None:
-    assert told(look(frame("run", OWN, rank=value))).number is None
+    assert read_rank_locals(look(frame("run", OWN, rank=value))).number is None
 
 
 def test_a_worker_is_no_rank_whatever_its_locals_say() -> None:
-    assert told(look(WORKER, frame("run", OWN, rank=1))).worker
+    assert read_rank_locals(look(WORKER, frame("run", OWN, rank=1))).worker
 
 
 def family(*looks: Look) -> list[tuple[int, int | None, int | None]]:
     pids = {one.pid: one for one in looks}
     known = table(process(50), *(process(pid, 50) for pid in pids))
-    return [(r.pid, r.number, r.world) for r in from_stacks(known, pids)]
+    return [(r.pid, r.number, r.world) for r in read_ranks_from_stacks(known, pids)]
 
 
 def spawned(pid: int, index: int, *inner: Frame) -> Look:
@@ -105,9 +108,9 @@ def test_only_what_multiprocessing_may_have_started_is_asked() -> None:
         process(53, 50, PYTHON, "-c", "from multiprocessing.resource_tracker import main"),
         process(54, 50, "wandb-core"),
     )
-    ranks = from_environment(known)
-    assert [one.pid for one in candidates(known, ranks, set())] == [51, 52]
-    assert [one.pid for one in candidates(known, ranks, {51})] == [52]
+    ranks = ranks_from_environment(known)
+    assert [one.pid for one in find_candidates(known, ranks, set())] == [51, 52]
+    assert [one.pid for one in find_candidates(known, ranks, {51})] == [52]
 
 
 def test_who_started_another_program_is_no_part_of_its_job() -> None:
@@ -120,9 +123,9 @@ def test_who_started_another_program_is_no_part_of_its_job() -> None:
         hostname='"127.0.0.1"',
     )
     known = table(process(40, 1, PYTHON, "server.py"), process(51, 40, PYTHON, "train.py"))
-    (found,) = from_stacks(known, {51: look(group)})
+    (found,) = read_ranks_from_stacks(known, {51: look(group)})
     assert (found.number, found.world, found.launcher) == (0, 2, None)
-    (job,) = grouped(known, [found])
+    (job,) = group_ranks(known, [found])
     assert job.pids == {51}
     assert job.command == ("python", "train.py")
     assert job.whole

@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hangbisect.attach.judging import PACKAGE, judge
-from hangbisect.attach.spinning import spins
-from hangbisect.facts import Frame, RankFacts
+from hangbisect.attach.judgement import PACKAGE, is_spinning, judge_nodes
+from hangbisect.base.facts import Frame, RankFacts
 
 from .test_words import BARRIER, SLEEP, look, node, rank
 
@@ -30,8 +29,8 @@ LOOP = busy([20, 21, 20, 20, 21, 20, 20, 20, 21, 20, 20, 20])
 
 
 def test_a_few_lines_of_the_jobs_own_that_keep_nothing_are_a_loop_that_waits() -> None:
-    assert spins(LOOP, PACKAGE)
-    found = judge([node(rank(0, BARRIER, "futex"), LOOP, busy=(1,), span=10.0)], now=110.0)
+    assert is_spinning(LOOP, PACKAGE)
+    found = judge_nodes([node(rank(0, BARRIER, "futex"), LOOP, busy=(1,), span=10.0)], now=110.0)
     assert (found.verdict.outcome, found.verdict.ranks.culprit) == ("hang", (1,))
 
 
@@ -48,4 +47,4 @@ def test_a_few_lines_of_the_jobs_own_that_keep_nothing_are_a_loop_that_waits() -
     ids=["idle", "few looks", "many lines", "a library's", "native", "grows"],
 )
 def test_what_may_be_work_is_none(works: RankFacts) -> None:
-    assert not spins(works, PACKAGE)
+    assert not is_spinning(works, PACKAGE)

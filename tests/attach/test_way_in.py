@@ -8,7 +8,7 @@ import pytest
 from hangbisect import cli
 from hangbisect.attach.jobs import Job
 from hangbisect.attach.ranks import Rank
-from hangbisect.commands.attach import likely
+from hangbisect.commands.attach import jobs_of_user
 
 Ran = list[tuple[str, list[str]]]
 
@@ -58,6 +58,6 @@ def test_a_process_that_stands_alone_is_taken_only_where_there_is_no_job(
     lone = Job((Rank(50, 0, by="alone"),))
     job = Job((Rank(60, 0, by="environment"),))
     starting = Job((), (70,))
-    assert likely([lone, job]) == [job]
-    assert likely([lone, starting]) == [starting]
-    assert likely([lone]) == [lone]
+    assert jobs_of_user([lone, job]) == [job]
+    assert jobs_of_user([lone, starting]) == [starting]
+    assert jobs_of_user([lone]) == [lone]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.attach.downloads import Download
-from hangbisect.attach.without_stacks import is_unread, reason, unread_lines
-from hangbisect.facts import FileLock, Kernel, Look, RankFacts, Socket, Syscall
+from hangbisect.attach.look_series import Download
+from hangbisect.attach.unreadable_stacks import find_reason, is_unread, unread_lines
+from hangbisect.base.facts import FileLock, Kernel, Look, RankFacts, Socket, Syscall
 
 from .test_words import SLEEP, rank
 
@@ -48,14 +48,14 @@ def test_a_rank_without_any_stack_is_told_from_one_that_has_some() -> None:
 
 
 def test_why_it_could_not_be_read_is_said_where_that_is_known() -> None:
-    assert reason(UNREAD, "yama") == "yama"
+    assert find_reason(UNREAD, "yama") == "yama"
     other = ("7 is not running Python, or not yet.",)
     none = replace(UNREAD, looks=(replace(UNREAD.looks[0], missing=other),))
-    assert reason(none, "yama") == ""
+    assert find_reason(none, "yama") == ""
     absent = ("py-spy is not installed: no Python stacks.",)
-    assert reason(replace(UNREAD, looks=(replace(UNREAD.looks[0], missing=absent),)), "yama") == (
-        "no py-spy"
-    )
+    assert find_reason(
+        replace(UNREAD, looks=(replace(UNREAD.looks[0], missing=absent),)), "yama"
+    ) == ("no py-spy")
 
 
 def test_what_the_kernel_tells_is_all_there() -> None:
@@ -69,8 +69,8 @@ def test_what_the_kernel_tells_is_all_there() -> None:
         "gloo_loop S in ep_poll (2 of them)".rjust(44),
         "children  cc (120) S in sk_wait_data",
         "locks     has open /c/x.lock, held by python (44)",
-        "sockets   -> 10.0.0.1:443 ESTABLISHED, 2040 bytes received, 40 of them in 2.5 s",
-        "downloads /c/a.incomplete 4096 bytes, grows",
+        "sockets   -> 10.0.0.1:443 ESTABLISHED, 1.99 KiB received, 40 bytes of them in 2.5 s",
+        "downloads /c/a.incomplete 4 KiB, grows",
     ]
 
 

@@ -5,11 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hangbisect.attach.checkpoint import place_of_call
-from hangbisect.attach.judging import Judgement, judge
+from hangbisect.attach.answer import (
+    describe_ranks,
+    describe_state,
+    hang_lines,
+    hide_unknown_numbers,
+    moving_lines,
+)
+from hangbisect.attach.judgement import Judgement, judge_nodes
 from hangbisect.attach.node_facts import NodeFacts
-from hangbisect.attach.words import hang_lines, moving_lines, size, state_after, with_unknown
-from hangbisect.facts import Frame, Kernel, Look, RankFacts, Syscall, Thread
+from hangbisect.base.facts import Frame, Kernel, Look, RankFacts, Syscall, Thread
+from hangbisect.dumps.checkpoint_in_stack import place_of_call
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,7 +48,7 @@ def node(*ranks: RankFacts, **more: Any) -> NodeFacts:
 
 def hung(**more: Any) -> Judgement:
     ranks = (rank(0, BARRIER, "futex"), rank(1, SLEEP, "clock_nanosleep"))
-    return judge([node(*ranks, **more)], now=102.0)
+    return judge_nodes([node(*ranks, **more)], now=102.0)
 
 
 def test_the_rank_that_others_wait_for_is_named_and_the_job_left_as_it_is() -> None:
@@ -50,7 +56,7 @@ def test_the_rank_that_others_wait_for_is_named_and_the_job_left_as_it_is() -> N
     assert found.verdict.outcome == "hang"
     assert found.verdict.ranks.culprit == (1,)
     assert found.verdict.ranks.waiting == (0,)
-    lines = hang_lines(found, "/runs/x", state_after(99, None, False), None)
+    lines = hang_lines(found, "/runs/x", describe_state(99, None, False), None)
     assert lines[0] == "HANG  90 s after start, 2 ranks"
     assert lines[1].startswith("culprit   rank 1 n01 pid 101")
     assert lines[-2] == "job       still running, untouched; end it: hangbisect attach 99 --kill"
@@ -59,7 +65,7 @@ def test_the_rank_that_others_wait_for_is_named_and_the_job_left_as_it_is() -> N
 
 def test_ranks_at_fault_in_other_places_are_shown_there() -> None:
     ranks = (rank(0, SLEEP, "recvfrom"), rank(1, SLEEP, "recvfrom"), rank(2, FETCH, "recvfrom"))
-    found = judge([node(*ranks)], now=102.0)
+    found = judge_nodes([node(*ranks)], now=102.0)
     assert found.verdict.ranks.culprit == (0, 1, 2)
     lines = hang_lines(found, "/runs/x", "", None)
     at = next(at for at, line in enumerate(lines) if line.startswith("stack "))
@@ -74,7 +80,7 @@ def test_nothing_is_offered_to_be_proved_where_no_command_starts_the_job() -> No
 
 
 def test_the_kernel_of_a_notebook_is_never_offered_to_be_ended() -> None:
-    said = state_after(99, 50, False)
+    said = describe_state(99, 50, False)
     assert "kill" not in said
     assert "kernel (50) is left alone" in said
 
@@ -97,25 +103,25 @@ def test_a_rank_whose_number_is_not_known_is_a_question_mark() -> None:
     ],
 )
 def test_ranks_in_a_line_are_told_apart(line: str, unknown: tuple[int, ...], said: str) -> None:
-    assert with_unknown([line], unknown) == [said]
+    assert hide_unknown_numbers([line], unknown) == [said]
 
 
 @given(st.text(), st.sets(st.integers(0, 9)))
 def test_no_line_makes_it_fail(line: str, unknown: set[int]) -> None:
-    assert len(with_unknown([line], unknown)) == 1
+    assert len(hide_unknown_numbers([line], unknown)) == 1
 
 
 def test_a_job_that_moves_says_what_moves() -> None:
-    ranks = (rank(0, BARRIER, "futex"), rank(1, SLEEP, "read", moved="reads 40 MB/s"))
-    found = judge([node(*ranks, moving=(1,))], now=102.0)
+    ranks = (rank(0, BARRIER, "futex"), rank(1, SLEEP, "read", moved="reads 40 MiB/s"))
+    found = judge_nodes([node(*ranks, moving=(1,))], now=102.0)
     assert found.verdict.outcome == "ok"
-    assert found.verdict.notes == ("moving: rank 1 reads 40 MB/s",)
-    assert moving_lines(found) == ["moving: rank 1 reads 40 MB/s; rank 0 waits"]
+    assert found.verdict.notes == ("moving: rank 1 reads 40 MiB/s",)
+    assert moving_lines(found) == ["moving: rank 1 reads 40 MiB/s; rank 0 waits"]
 
 
 def test_who_stands_still_while_another_moves_is_said_and_not_blamed() -> None:
-    ranks = (rank(0, SLEEP, "clock_nanosleep"), rank(1, SLEEP, "read", moved="reads 40 MB/s"))
-    found = judge([node(*ranks, moving=(1,), quiet=(0,))], now=102.0)
+    ranks = (rank(0, SLEEP, "clock_nanosleep"), rank(1, SLEEP, "read", moved="reads 40 MiB/s"))
+    found = judge_nodes([node(*ranks, moving=(1,), quiet=(0,))], now=102.0)
     assert found.verdict.ranks.culprit == ()
     assert moving_lines(found)[1:] == [
         "        rank 0 has not moved meanwhile: train.py:8 load",
@@ -124,23 +130,23 @@ def test_who_stands_still_while_another_moves_is_said_and_not_blamed() -> None:
 
 def test_what_computes_for_a_short_time_may_be_at_work() -> None:
     ranks = (rank(0, BARRIER, "futex"), rank(1, SLEEP, "", busy=True))
-    found = judge([node(*ranks, busy=(1,), span=10.0)], now=102.0)
+    found = judge_nodes([node(*ranks, busy=(1,), span=10.0)], now=102.0)
     assert (found.verdict.outcome, found.verdict.ranks.culprit) == ("slow", (1,))
     assert "at work, or a loop without end" in hang_lines(found, "", "", None)[1]
-    found = judge([node(*ranks, busy=(1,), span=61.0)], now=102.0)
+    found = judge_nodes([node(*ranks, busy=(1,), span=61.0)], now=102.0)
     assert found.verdict.outcome == "hang"
 
 
 def test_a_rank_that_has_left_is_to_blame_where_another_waits_for_it() -> None:
     gone = RankFacts(1, 1, None, "n01", reached=1, alive=False, left=True, status=0)
-    found = judge([node(rank(0, BARRIER, "futex"), gone)], now=102.0)
+    found = judge_nodes([node(rank(0, BARRIER, "futex"), gone)], now=102.0)
     assert (found.verdict.ranks.culprit, found.verdict.ranks.dead) == ((1,), (1,))
-    found = judge([node(rank(0, SLEEP, "clock_nanosleep"), gone)], now=102.0)
+    found = judge_nodes([node(rank(0, SLEEP, "clock_nanosleep"), gone)], now=102.0)
     assert found.verdict.ranks.culprit == (0,)
 
 
 def test_a_launcher_without_ranks_is_checkpoint_0() -> None:
-    found = judge([node(rank(0, SLEEP, "clock_nanosleep"), launcher=100)], now=102.0)
+    found = judge_nodes([node(rank(0, SLEEP, "clock_nanosleep"), launcher=100)], now=102.0)
     verdict = found.verdict
     assert verdict.checkpoint is not None
     assert (verdict.checkpoint.name, verdict.component) == ("launcher", "launcher")
@@ -150,7 +156,7 @@ def test_a_launcher_without_ranks_is_checkpoint_0() -> None:
 def test_nodes_are_judged_together() -> None:
     first = node(rank(0, BARRIER, "futex"), world=2, whole=False)
     second = node(rank(1, SLEEP, "clock_nanosleep"), world=2, whole=False, host="n02")
-    assert judge([first, second], now=102.0).verdict.ranks.culprit == (1,)
+    assert judge_nodes([first, second], now=102.0).verdict.ranks.culprit == (1,)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +169,7 @@ def test_nodes_are_judged_together() -> None:
     ],
 )
 def test_which_ranks_are_here(numbers: tuple[int | None, ...], world: int, said: str) -> None:
-    assert size(numbers, world) == said
+    assert describe_ranks(numbers, world) == said
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,16 @@ import shlex
 from dataclasses import replace
 
 import pytest
-from hangbisect.bisection.applying import (
-    Applied,
-    applied,
-    as_run,
+from hangbisect.base.errors import UsageError
+from hangbisect.toggles.command_toggles import (
+    AppliedSetting,
+    apply_setting,
+    find_usable_toggles,
+    format_command,
     is_ours,
-    pasted,
-    usable,
+    values_as_run,
 )
-from hangbisect.bisection.toggles import AS_SET, TOGGLES, toggle
-from hangbisect.errors import UsageError
+from hangbisect.toggles.table import AS_SET, TOGGLES, toggle
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,7 +24,7 @@ THEIRS = ("torchrun", "--nproc_per_node=2", "train.py", "--lr", "0.1")
 
 
 def line(command: str, environ: dict[str, str] | None = None, **setting: str) -> str:
-    return pasted(applied(command.split(), setting, TOGGLES, environ or {}))
+    return format_command(apply_setting(command.split(), setting, TOGGLES, environ or {}))
 
 
 # ---- whose command it is -------------------------------------------------------------------------
@@ -106,15 +106,15 @@ def test_what_no_variable_says_is_changed_inside_the_ranks_below_run() -> None:
 
 def test_what_is_steered_already_stays_so() -> None:
     environ = {"HANGBISECT_STEER": "strategy=ddp,num_workers=4"}
-    found = applied(THEIRS, {"num_workers": "0"}, TOGGLES, environ).environment
+    found = apply_setting(THEIRS, {"num_workers": "0"}, TOGGLES, environ).environment
     assert found == {"HANGBISECT_STEER": "strategy=ddp,num_workers=0"}
-    assert as_run(THEIRS, environ, TOGGLES)["num_workers"] == "4"
-    assert "strategy" not in as_run(THEIRS, {"HANGBISECT_STEER": "strategy=?"}, TOGGLES)
+    assert values_as_run(THEIRS, environ, TOGGLES)["num_workers"] == "4"
+    assert "strategy" not in values_as_run(THEIRS, {"HANGBISECT_STEER": "strategy=?"}, TOGGLES)
 
 
 def test_a_variable_that_the_script_overrules_is_changed_inside_the_ranks_as_well() -> None:
     overruled = [replace(entry, overruled=True) for entry in TOGGLES]
-    found = applied(THEIRS, {"wandb": "offline"}, overruled).environment
+    found = apply_setting(THEIRS, {"wandb": "offline"}, overruled).environment
     assert found == {"WANDB_MODE": "offline", "HANGBISECT_STEER": "wandb=offline"}
 
 
@@ -149,22 +149,22 @@ def test_variables_go_beside_a_command_whoever_wrote_it() -> None:
 def test_a_proxy_is_left_out_for_one_host_beside_those_that_are_excepted_already() -> None:
     environ = {"no_proxy": "localhost, corp", "NO_PROXY": "localhost"}
     setting = {"proxy": "excepted:api.wandb.ai"}
-    found = applied(("x",), setting, TOGGLES, environ).environment
+    found = apply_setting(("x",), setting, TOGGLES, environ).environment
     assert found == dict.fromkeys(("NO_PROXY", "no_proxy"), "localhost,corp,api.wandb.ai")
     with pytest.raises(UsageError, match="it wants a host, excepted:HOST"):
         line("x", proxy="excepted")
 
 
 def test_without_a_proxy_all_its_variables_are_empty() -> None:
-    found = applied(("x",), {"proxy": "off"}, TOGGLES).environment
+    found = apply_setting(("x",), {"proxy": "off"}, TOGGLES).environment
     assert set(found.values()) == {""}
     assert {"http_proxy", "https_proxy", "all_proxy", "HTTPS_PROXY"} <= set(found)
-    assert pasted(Applied(("x",), {"all_proxy": ""})) == "all_proxy='' x"
+    assert format_command(AppliedSetting(("x",), {"all_proxy": ""})) == "all_proxy='' x"
 
 
 def test_what_env_sets_inside_the_rank_does_not_have_the_last_word() -> None:
     command = "torchrun -m bisect --env NCCL_P2P_DISABLE=0 --env=OMP_NUM_THREADS=4 --env A=NCCL"
-    assert as_run(command.split(), {}, TOGGLES)["omp_num_threads"] == "4"
+    assert values_as_run(command.split(), {}, TOGGLES)["omp_num_threads"] == "4"
     assert line(command, nccl_p2p_disable="1", omp_num_threads="1") == (
         "NCCL_P2P_DISABLE=1 OMP_NUM_THREADS=1 torchrun -m bisect --env A=NCCL"
     )
@@ -220,7 +220,7 @@ def test_where_it_cannot_be_changed_it_is_said_why(
 ) -> None:
     with pytest.raises(UsageError, match=why):
         line(command, environ, world_size="1")
-    assert why in usable(command.split(), environ, TOGGLES)[1]["world_size"]
+    assert why in find_usable_toggles(command.split(), environ, TOGGLES)[1]["world_size"]
 
 
 # ---- always --------------------------------------------------------------------------------------
@@ -242,8 +242,8 @@ def settings(draw: st.DrawFn) -> dict[str, str]:
 
 @given(settings(), st.lists(WORDS))
 def test_applying_twice_is_the_same_as_once(setting: dict[str, str], words: list[str]) -> None:
-    once = applied((*OURS, *words), setting, TOGGLES)
-    assert applied(once.command, setting, TOGGLES) == once
+    once = apply_setting((*OURS, *words), setting, TOGGLES)
+    assert apply_setting(once.command, setting, TOGGLES) == once
 
 
 @given(settings(), st.lists(WORDS))
@@ -251,24 +251,24 @@ def test_the_other_words_of_a_command_stay_as_they_are(
     setting: dict[str, str], words: list[str]
 ) -> None:
     setting.pop("world_size", None)
-    found = applied((*OURS, *words), setting, TOGGLES).command
+    found = apply_setting((*OURS, *words), setting, TOGGLES).command
     assert found[: len(OURS) + len(words)] == (*OURS, *words)
     theirs = {n: v for n, v in setting.items() if toggle(n).variable}
-    assert applied((*THEIRS, *words), theirs, TOGGLES).command == (*THEIRS, *words)
+    assert apply_setting((*THEIRS, *words), theirs, TOGGLES).command == (*THEIRS, *words)
 
 
 @given(settings(), st.lists(WORDS))
 def test_what_is_pasted_splits_back_into_the_same_words(
     setting: dict[str, str], words: list[str]
 ) -> None:
-    found = applied((*OURS, *words), setting, TOGGLES)
+    found = apply_setting((*OURS, *words), setting, TOGGLES)
     variables = [f"{name}={value}" for name, value in found.environment.items()]
-    assert shlex.split(pasted(found)) == [*variables, *found.command]
+    assert shlex.split(format_command(found)) == [*variables, *found.command]
 
 
 @given(settings())
 def test_what_was_applied_is_how_it_is_run_then(setting: dict[str, str]) -> None:
-    found = applied(OURS, setting, TOGGLES)
-    now = as_run(found.command, found.environment, TOGGLES)
+    found = apply_setting(OURS, setting, TOGGLES)
+    now = values_as_run(found.command, found.environment, TOGGLES)
     wanted = {n: v for n, v in setting.items() if v != AS_SET and n != "proxy"}
     assert {n: now[n] for n in wanted} == wanted

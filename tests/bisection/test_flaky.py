@@ -11,11 +11,14 @@ from random import Random
 
 import flaky_search
 import pytest
-from hangbisect.bisection.asking import Choice
-from hangbisect.bisection.flaky import HANGS, expected_starts, search_flaky
-from hangbisect.bisection.found import Starts
-from hangbisect.bisection.in_doubt import needed
-from hangbisect.facts import Result, Setting
+from hangbisect.base.facts import Result, Setting
+from hangbisect.search.flaky_search import (
+    HANGS,
+    clean_starts_needed,
+    estimate_flaky_starts,
+    search_flaky,
+)
+from hangbisect.search.protocol import Choice, StartCounts
 
 WANDB = Choice("wandb", ("rank0", "offline", "off"))
 STRATEGY = Choice("strategy", ("ddp",))
@@ -39,7 +42,7 @@ class Job:
 
 @cache
 def needed_after(starts: int, level: float) -> int:
-    return needed(Starts(HANGS, starts), level)
+    return clean_starts_needed(StartCounts(HANGS, starts), level)
 
 
 def wrong_at(rate: float, level: float) -> float:
@@ -113,14 +116,14 @@ def test_a_setting_no_safer_than_one_that_hung_is_not_started() -> None:
 def test_a_job_that_does_not_hang_in_59_starts_is_left_alone() -> None:
     found = search_flaky(ALL, lambda setting, why: "pass")
     assert found.outcome == "passes"
-    assert found.without == Starts(0, 59)
+    assert found.without == StartCounts(0, 59)
 
 
 def test_a_job_that_hung_once_and_never_again_is_given_up() -> None:
     results: Iterator[Result] = chain(["hang"], repeat("pass"))
     found = search_flaky(ALL, lambda setting, why: next(results))
     assert found.outcome == "passes"
-    assert found.without == Starts(1, 4 * 59)
+    assert found.without == StartCounts(1, 4 * 59)
 
 
 def test_a_job_that_only_crashes_ends_otherwise() -> None:
@@ -159,5 +162,5 @@ def test_a_search_that_is_ended_says_how_far_it_came_and_goes_on_there(limit: in
 
 
 def test_more_starts_are_expected_the_more_seldom_it_hangs() -> None:
-    expected = [expected_starts(12, rate) for rate in (0.9, 0.5, 0.2, 0.1, 0.05)]
+    expected = [estimate_flaky_starts(12, rate) for rate in (0.9, 0.5, 0.2, 0.1, 0.05)]
     assert expected == sorted(expected)

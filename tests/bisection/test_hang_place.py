@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
-from hangbisect.bisection.hang_place import crash_place_of, place_of, same, shows, stack_of
-from hangbisect.facts import Frame, HangPlace, Look, RankFacts, Thread
+from hangbisect.base.facts import Frame, HangPlace, Look, RankFacts, Thread
+from hangbisect.search.hang_place import (
+    crash_place_of,
+    hang_place_of,
+    is_same_place,
+    main_stack,
+    shows_known_hang,
+)
 
 WAITS = (("threading.py", "wait"), ("wandb_init.py", "init"))
 READS = (("ssl.py", "read"), ("client.py", "get"))
@@ -33,39 +39,41 @@ def test_the_place_of_a_hang_is_that_of_its_verdict_with_the_stacks_of_those_tha
         "call": "wandb.init",
         "component": "wandb",
     }
-    assert place_of(verdict, {"ranks": [asdict(one) for one in ranks]}) == HERE
+    assert hang_place_of(verdict, {"ranks": [asdict(one) for one in ranks]}) == HERE
 
 
 def test_a_run_without_a_place_or_evidence_has_an_empty_one() -> None:
-    assert place_of({"checkpoint": None, "ranks": {}, "call": None}, {}) == HangPlace(None)
+    assert hang_place_of({"checkpoint": None, "ranks": {}, "call": None}, {}) == HangPlace(None)
 
 
 def test_the_same_call_in_the_same_step_is_the_same_hang_whatever_its_stack() -> None:
-    assert same(HERE, replace(HERE, stacks=(READS,)))
+    assert is_same_place(HERE, replace(HERE, stacks=(READS,)))
 
 
 def test_the_same_stack_in_the_same_step_is_the_same_hang_whatever_it_was_called() -> None:
-    assert same(HERE, replace(HERE, call="threading.wait"))
+    assert is_same_place(HERE, replace(HERE, call="threading.wait"))
 
 
 def test_another_step_or_phase_is_another_hang() -> None:
-    assert not same(HERE, replace(HERE, checkpoint="trainer"))
-    assert not same(HERE, replace(HERE, phase="wrap"))
+    assert not is_same_place(HERE, replace(HERE, checkpoint="trainer"))
+    assert not is_same_place(HERE, replace(HERE, phase="wrap"))
 
 
 def test_another_call_with_another_stack_is_another_hang() -> None:
-    assert not same(HERE, replace(HERE, call="requests.get", stacks=(READS,)))
+    assert not is_same_place(HERE, replace(HERE, call="requests.get", stacks=(READS,)))
 
 
 def test_where_no_stack_could_be_seen_the_component_tells() -> None:
     blind = HangPlace("wandb_logger", None, None, "wandb")
-    assert same(blind, blind)
-    assert not same(blind, replace(blind, component="hub"))
+    assert is_same_place(blind, blind)
+    assert not is_same_place(blind, replace(blind, component="hub"))
 
 
 def test_a_stack_is_pythons_alone_and_without_classes() -> None:
-    assert stack_of(look(("a.py", "Run.wait"), native="futex")) == (("a.py", "wait"),)
-    assert shows(HangPlace("x", stacks=((("a.py", "wait"),),)), [look(("a.py", "Run.wait"))])
+    assert main_stack(look(("a.py", "Run.wait"), native="futex")) == (("a.py", "wait"),)
+    assert shows_known_hang(
+        HangPlace("x", stacks=((("a.py", "wait"),),)), [look(("a.py", "Run.wait"))]
+    )
 
 
 def test_a_crash_is_known_by_its_step_and_the_kind_of_its_error() -> None:
@@ -80,10 +88,10 @@ def test_a_crash_is_known_by_its_step_and_the_kind_of_its_error() -> None:
     ]
     place = crash_place_of(verdict, {"ranks": [asdict(one) for one in ranks]})
     assert place == HangPlace("training", "first_backward", component="fit", crash="ValueError")
-    assert same(place, replace(place, component=None))
-    assert not same(place, replace(place, crash="RuntimeError"))
-    assert not same(place, replace(place, phase="first_step"))
-    assert not same(place, replace(place, crash=""))  # a hang there is no crash
+    assert is_same_place(place, replace(place, component=None))
+    assert not is_same_place(place, replace(place, crash="RuntimeError"))
+    assert not is_same_place(place, replace(place, phase="first_step"))
+    assert not is_same_place(place, replace(place, crash=""))  # a hang there is no crash
 
 
 def test_a_crash_without_a_word_is_an_exit() -> None:

@@ -6,35 +6,39 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, repeat
 
 import pytest
-from hangbisect.bisection.asking import Ask, Choice, by_values
-from hangbisect.bisection.confidence import fisher
-from hangbisect.bisection.found import Starts
-from hangbisect.bisection.in_doubt import DOUBT, InDoubt, ends_otherwise, needed
-from hangbisect.bisection.record import Record
-from hangbisect.facts import Result
+from hangbisect.base.facts import Result
+from hangbisect.search.confidence import fisher
+from hangbisect.search.flaky_search import (
+    DOUBT,
+    ProvisionalAnswers,
+    clean_starts_needed,
+    ends_otherwise,
+)
+from hangbisect.search.protocol import Ask, Choice, StartCounts, setting_key
+from hangbisect.search.search import StartRecord
 from hypothesis import given
 from hypothesis import strategies as st
 
 WANDB = Choice("wandb", ("rank0", "offline", "off"))
 HUB = Choice("hub", ("offline",))
-AS_RUN = Starts(4, 80)
-CLEAN = needed(AS_RUN, DOUBT)
+AS_RUN = StartCounts(4, 80)
+CLEAN = clean_starts_needed(AS_RUN, DOUBT)
 BOTH = {"wandb": "off", "hub": "offline"}
 
 
-def doubting(results: Iterable[Result]) -> tuple[InDoubt, Record]:
+def doubting(results: Iterable[Result]) -> tuple[ProvisionalAnswers, StartRecord]:
     """Return what answers, and the record: starts end with these results, then there are none."""
     coming = iter(results)
-    record = Record(lambda setting, why: next(coming, None), (), by_values, None)
-    return InDoubt(record, (WANDB, HUB), AS_RUN), record
+    record = StartRecord(lambda setting, why: next(coming, None), (), setting_key, None)
+    return ProvisionalAnswers(record, (WANDB, HUB), AS_RUN), record
 
 
 @given(st.integers(1, 8), st.integers(0, 200), st.floats(0.001, 0.5))
 def test_as_many_clean_starts_as_are_needed_and_not_one_more(
     hangs: int, others: int, level: float
 ) -> None:
-    without = Starts(hangs, hangs + others)
-    clean = needed(without, level)
+    without = StartCounts(hangs, hangs + others)
+    clean = clean_starts_needed(without, level)
     assert fisher(0, clean, without.hangs, without.starts) <= level
     assert fisher(0, clean - 1, without.hangs, without.starts) > level
 

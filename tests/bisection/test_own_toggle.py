@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.bisection.applying import applied, as_run, pasted, usable
-from hangbisect.bisection.toggles import TOGGLES, own_toggle
-from hangbisect.errors import UsageError
+from hangbisect.base.errors import UsageError
+from hangbisect.toggles.command_toggles import (
+    apply_setting,
+    find_usable_toggles,
+    format_command,
+    values_as_run,
+)
+from hangbisect.toggles.table import TOGGLES, own_toggle
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,25 +27,30 @@ HYDRA = own_toggle("devices", words={"all": (), "one": ("trainer.devices=1", "tr
 
 def test_a_users_own_toggle_puts_its_words_at_the_end() -> None:
     table = (*TOGGLES, CACHE, HYDRA)
-    small = applied((*THEIRS, "--cache-size=9", "--no-cache"), {"cache": "small"}, table)
+    small = apply_setting((*THEIRS, "--cache-size=9", "--no-cache"), {"cache": "small"}, table)
     assert small.command == (*THEIRS, "--cache-size", "1")
-    off = applied(small.command, {"cache": "off", "devices": "one"}, table)
-    assert pasted(off) == (
+    off = apply_setting(small.command, {"cache": "off", "devices": "one"}, table)
+    assert format_command(off) == (
         "MY_CACHE=0 torchrun --nproc_per_node=2 train.py --lr 0.1 --no-cache "
         "trainer.devices=1 trainer.nodes=1"
     )
-    assert as_run(off.command, off.environment, table)["cache"] == "off"
-    assert as_run(THEIRS, {}, table)["cache"] == "on"
-    assert {t.name for t in usable(THEIRS, {}, (CACHE, HYDRA))[0]} == {"cache", "devices"}
+    assert values_as_run(off.command, off.environment, table)["cache"] == "off"
+    assert values_as_run(THEIRS, {}, table)["cache"] == "on"
+    assert {t.name for t in find_usable_toggles(THEIRS, {}, (CACHE, HYDRA))[0]} == {
+        "cache",
+        "devices",
+    }
 
 
 def test_the_first_value_is_as_it_is_run_where_nothing_of_the_toggle_is_there() -> None:
     with_words = own_toggle("cache", words={"with": ("--cache",), "none": ("--no-cache",)})
     by_variable = own_toggle("c", words={}, environment={"with": {"C": "1"}, "none": {"C": "0"}})
-    assert as_run(THEIRS, {}, (with_words, by_variable)) == {"cache": "with", "c": "with"}
-    assert [t.values for t in usable(THEIRS, {}, (with_words,))[0]] == [("with", "none")]
+    assert values_as_run(THEIRS, {}, (with_words, by_variable)) == {"cache": "with", "c": "with"}
+    assert [t.values for t in find_usable_toggles(THEIRS, {}, (with_words,))[0]] == [
+        ("with", "none")
+    ]
     size = own_toggle("size", words={"large": ("--size=9",), "small": ("--size=1",)})
-    assert as_run((*THEIRS, "--size", "5"), {"C": "7"}, (size, by_variable)) == {}
+    assert values_as_run((*THEIRS, "--size", "5"), {"C": "7"}, (size, by_variable)) == {}
 
 
 def test_words_that_replace_nothing_one_could_name_are_refused() -> None:
@@ -60,11 +70,11 @@ def test_the_words_of_a_users_own_toggle_are_there_once_however_often_it_is_appl
     words = [word for chunk in off for word in chunk]
     table = (own_toggle("mine", words={"on": (), "off": words}),)
     command = (*THEIRS, *(word for chunk in before for word in chunk))
-    once = applied(command, {"mine": "off"}, table)
-    assert applied(once.command, {"mine": "off"}, table) == once
+    once = apply_setting(command, {"mine": "off"}, table)
+    assert apply_setting(once.command, {"mine": "off"}, table) == once
     assert once.command[: len(THEIRS)] == THEIRS
     assert once.command[len(once.command) - len(words) :] == tuple(words)
-    assert as_run(once.command, {}, table)["mine"] == "off"
+    assert values_as_run(once.command, {}, table)["mine"] == "off"
     others = [chunk for chunk in before if chunk[0] not in {taken[0] for taken in off}]
     kept = once.command[len(THEIRS) : len(once.command) - len(words)]
     assert kept == tuple(word for chunk in others for word in chunk)

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from hangbisect.bisection.asking import Ask, Choice
-from hangbisect.bisection.found import Described
-from hangbisect.bisection.probing import described
-from hangbisect.bisection.record import driven
-from hangbisect.facts import Result
+from hangbisect.base.facts import Result
+from hangbisect.search.protocol import Ask, Choice, ProbeResult
+from hangbisect.search.search import drive_search, probe_hang
 
 RANKS = Choice("world_size", ("4", "2", "1"))
 
 
-def asked(results: Mapping[str, Result]) -> tuple[Described | None, list[str]]:
+def asked(results: Mapping[str, Result]) -> tuple[ProbeResult | None, list[str]]:
     """Return what the probe says if the job ends so with so many ranks, and what it tried."""
     tried: list[str] = []
 
@@ -23,7 +21,7 @@ def asked(results: Mapping[str, Result]) -> tuple[Described | None, list[str]]:
         tried.append(ask.setting["world_size"])
         return results[tried[-1]]
 
-    return driven(described(RANKS), answer), tried
+    return drive_search(probe_hang(RANKS), answer), tried
 
 
 @pytest.mark.parametrize(
@@ -31,20 +29,20 @@ def asked(results: Mapping[str, Result]) -> tuple[Described | None, list[str]]:
     [
         (
             {"4": "hang", "2": "hang", "1": "pass"},
-            Described("world_size", "2", "1", "pass"),
+            ProbeResult("world_size", "2", "1", "pass"),
             ["1", "4", "2"],
         ),
-        ({"4": "pass", "1": "pass"}, Described("world_size", None, "4", "pass"), ["1", "4"]),
-        ({"1": "hang"}, Described("world_size", "1", None, "hang"), ["1"]),
-        ({"1": "other"}, Described("world_size", None, None, "other"), ["1"]),
+        ({"4": "pass", "1": "pass"}, ProbeResult("world_size", None, "4", "pass"), ["1", "4"]),
+        ({"1": "hang"}, ProbeResult("world_size", "1", None, "hang"), ["1"]),
+        ({"1": "other"}, ProbeResult("world_size", None, None, "other"), ["1"]),
         (
             {"4": "hang", "2": "other", "1": "pass"},
-            Described("world_size", "4", "1", "pass"),
+            ProbeResult("world_size", "4", "1", "pass"),
             ["1", "4", "2"],
         ),
     ],
 )
 def test_it_says_where_the_hang_ends(
-    results: Mapping[str, Result], said: Described, tried: list[str]
+    results: Mapping[str, Result], said: ProbeResult, tried: list[str]
 ) -> None:
     assert asked(results) == (said, tried)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from hangbisect.bisection.ran import (
+from hangbisect.search.cells import (
     JUDGED,
-    Came,
-    exit_status,
-    result_of,
-    seconds_left,
+    CellOutcome,
+    estimate_seconds_left,
+    judge_cell,
+    matrix_exit_status,
     why_unjudged,
 )
 from hypothesis import given
@@ -21,7 +21,7 @@ SECONDS = st.floats(0, 1e4)
 
 @pytest.mark.parametrize("outcome", JUDGED)
 def test_a_cell_that_was_judged_came_to_its_verdict_whatever_its_status(outcome: str) -> None:
-    assert all(result_of({"outcome": outcome}, status, False) == outcome for status in (0, 1, 3))
+    assert all(judge_cell({"outcome": outcome}, status, False) == outcome for status in (0, 1, 3))
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,8 @@ def test_a_cell_that_nobody_judged_was_killed_or_never_started(
     outcome: str | None, status: int | None, came: str
 ) -> None:
     verdict = {"outcome": outcome} if outcome else None
-    assert result_of(verdict, status, False) == came
-    assert result_of(verdict, status, True) == "interrupted"
+    assert judge_cell(verdict, status, False) == came
+    assert judge_cell(verdict, status, True) == "interrupted"
 
 
 def test_why_it_was_not_judged_names_the_signal_where_there_was_one() -> None:
@@ -52,7 +52,7 @@ def test_why_it_was_not_judged_names_the_signal_where_there_was_one() -> None:
 
 
 def test_the_worst_cell_gives_the_status() -> None:
-    order: tuple[Came, ...] = (
+    order: tuple[CellOutcome, ...] = (
         "ok",
         "slow",
         "not started",
@@ -64,23 +64,25 @@ def test_the_worst_cell_gives_the_status() -> None:
     status = {"ok": 0, "slow": 4, "not started": 5, "killed": 5, "crash": 5, "hang": 3}
     for better, worse in product(order, order):
         worst = order[max(order.index(better), order.index(worse))]
-        assert exit_status([better, worse]) == {**status, "interrupted": 130}[worst]
-    assert exit_status([]) == 0
+        assert matrix_exit_status([better, worse]) == {**status, "interrupted": 130}[worst]
+    assert matrix_exit_status([]) == 0
 
 
 def test_the_rest_takes_as_long_a_cell_as_those_before() -> None:
-    assert seconds_left([], [3.0], 5, 1) is None
-    assert seconds_left([10.0, 20.0], [], 4, 1) == 60.0
-    assert seconds_left([10.0, 20.0], [5.0, 0.0], 4, 2) == (10 + 15 + 60) / 2
-    assert seconds_left([10.0], [30.0], 0, 1) == 0.0
-    assert seconds_left([0.2], [59.8], 2, 1) == 60.0  # one that goes on longer counts as well
+    assert estimate_seconds_left([], [3.0], 5, 1) is None
+    assert estimate_seconds_left([10.0, 20.0], [], 4, 1) == 60.0
+    assert estimate_seconds_left([10.0, 20.0], [5.0, 0.0], 4, 2) == (10 + 15 + 60) / 2
+    assert estimate_seconds_left([10.0], [30.0], 0, 1) == 0.0
+    assert (
+        estimate_seconds_left([0.2], [59.8], 2, 1) == 60.0
+    )  # one that goes on longer counts as well
 
 
 @given(st.lists(SECONDS, min_size=1), st.lists(SECONDS), st.integers(0, 99), st.integers(1, 9))
 def test_more_jobs_never_take_longer(
     ended: list[float], under_way: list[float], waiting: int, jobs: int
 ) -> None:
-    one, more = (seconds_left(ended, under_way, waiting, n) for n in (jobs, jobs + 1))
+    one, more = (estimate_seconds_left(ended, under_way, waiting, n) for n in (jobs, jobs + 1))
     assert one is not None
     assert more is not None
     assert 0 <= more <= one + 1e-9

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from hangbisect.bisection.applying import Known, usable
-from hangbisect.bisection.reached import Reached, both, reached
-from hangbisect.bisection.toggles import AS_SET, TOGGLES, Toggle
+from hangbisect.toggles.command_toggles import (
+    Known,
+    ReachedToggles,
+    find_usable_toggles,
+    merge_reached,
+    parse_reached,
+)
+from hangbisect.toggles.table import AS_SET, TOGGLES, Toggle
 
 THEIRS = ("torchrun", "--nproc_per_node=2", "train.py")
 NEVER = "the script never reaches it"
@@ -13,7 +18,9 @@ NEVER = "the script never reaches it"
 def chosen(
     *told: str, inside: bool = True, **environ: str
 ) -> tuple[dict[str, Toggle], dict[str, str]]:
-    left, unused = usable(THEIRS, environ, TOGGLES, Known(reached=reached(told, inside)))
+    left, unused = find_usable_toggles(
+        THEIRS, environ, TOGGLES, Known(reached=parse_reached(told, inside))
+    )
     return {toggle.name: toggle for toggle in left}, unused
 
 
@@ -55,10 +62,13 @@ def test_where_no_rank_spoke_only_what_needs_none_is_left() -> None:
 
 
 def test_two_starts_tell_more_than_one() -> None:
-    one, other = reached(["wandb=rank0"]), reached(["wandb=every-rank", "hub", "wandb:in-code"])
-    together = both(one, other)
-    assert together == Reached(
+    one, other = (
+        parse_reached(["wandb=rank0"]),
+        parse_reached(["wandb=every-rank", "hub", "wandb:in-code"]),
+    )
+    together = merge_reached(one, other)
+    assert together == ReachedToggles(
         {"wandb": ("rank0", "every-rank"), "hub": ()}, frozenset({"wandb"}), True
     )
-    assert both(None, one) is one
-    assert both(one, None) is one
+    assert merge_reached(None, one) is one
+    assert merge_reached(one, None) is one

@@ -8,10 +8,9 @@ from math import log2
 from random import Random
 
 import pytest
-from hangbisect.bisection.asking import Choice, Test
-from hangbisect.bisection.found import Described, Found, Starts
-from hangbisect.bisection.search import search
-from hangbisect.facts import Result, Setting
+from hangbisect.base.facts import Result, Setting
+from hangbisect.search.protocol import Choice, ProbeResult, SearchResult, StartCounts, Test
+from hangbisect.search.search import search
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_hangs import Hang, any_hang, crashing_hang, monotone_hang, smaller_that_passes
@@ -46,14 +45,14 @@ class Job:
         return result
 
 
-def trials(found: Found) -> int:
+def trials(found: SearchResult) -> int:
     return sum(not one.again for one in found.tried)
 
 
 # ---- simulated hangs ---------------------------------------------------------------------------
 
 
-def searched(hang: Hang, guesses: Sequence[int] = ()) -> Found:
+def searched(hang: Hang, guesses: Sequence[int] = ()) -> SearchResult:
     likely = [hang.choices[guess % len(hang.choices)].name for guess in guesses]
     return search(hang.choices, lambda setting, _: hang.result(setting), likely=likely, confirm=0)
 
@@ -162,7 +161,7 @@ def test_what_hangs_with_everything_at_its_safest_is_not_searched_but_described(
     assert found.outcome == "not avoided"
     assert found.change == {}
     assert found.ruled_out == ("strategy", "hub", "num_workers", "wandb")
-    assert found.described == (Described("world_size", "2", "1", "pass"),)
+    assert found.described == (ProbeResult("world_size", "2", "1", "pass"),)
     assert trials(found) == 4
 
 
@@ -192,7 +191,7 @@ def test_a_right_guess_needs_three_trials_and_its_walking_back() -> None:
     ]
     assert found.proof == "every"
     assert found.not_needed == ("strategy", "hub", "num_workers")
-    assert (found.with_change, found.without) == (Starts(0, 3), Starts(3, 3))
+    assert (found.with_change, found.without) == (StartCounts(0, 3), StartCounts(3, 3))
     assert found.p_value == pytest.approx(0.05)
 
 
@@ -271,21 +270,21 @@ def test_a_pass_without_the_change_is_a_hang_that_comes_and_goes(when: int) -> N
     test: Test = lambda setting, why: "pass" if setting else next(unchanged)  # noqa: E731  # typed
     found = search([HUB, STRATEGY], test, confirm=5)
     assert found.outcome == "comes and goes"
-    assert found.without == Starts(when - 1, when)
+    assert found.without == StartCounts(when - 1, when)
 
 
 def test_a_hang_with_the_change_is_a_hang_that_comes_and_goes() -> None:
     with_change: Iterator[Result] = iter(["pass", "pass", "hang"])
     found = search([STRATEGY], lambda setting, _: next(with_change) if setting else "hang")
     assert found.outcome == "comes and goes"
-    assert found.with_change == Starts(1, 2)
+    assert found.with_change == StartCounts(1, 2)
 
 
 def test_a_crash_when_it_is_confirmed_counts_for_nothing() -> None:
     with_change: Iterator[Result] = iter(["pass", "pass", "other", "pass"])
     found = search([STRATEGY], lambda setting, _: next(with_change) if setting else "hang")
     assert found.outcome == "found"
-    assert found.with_change == Starts(0, 2, 1)
+    assert found.with_change == StartCounts(0, 2, 1)
     assert found.p_value == pytest.approx(0.1)
 
 
@@ -301,7 +300,7 @@ def test_where_every_start_that_is_to_confirm_it_crashes_it_is_not_found(crashes
     assert found.change == {"strategy": "ddp"}
     assert found.p_value is None
     counts = found.with_change if crashes == "with it" else found.without
-    assert counts == Starts(0, 0, 3)
+    assert counts == StartCounts(0, 0, 3)
 
 
 def test_without_starts_that_confirm_it_is_found_and_has_no_p_value() -> None:

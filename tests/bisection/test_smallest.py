@@ -6,9 +6,9 @@ from collections.abc import Set as AbstractSet
 from math import ceil, log2
 
 import pytest
-from hangbisect.bisection.asking import Ask, Steps
-from hangbisect.bisection.record import driven
-from hangbisect.bisection.smallest import smallest
+from hangbisect.search.minimal_set import find_smallest
+from hangbisect.search.protocol import Ask, Steps
+from hangbisect.search.search import drive_search
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,7 +24,7 @@ def asked(order: str, needed: AbstractSet[str], first: int = 0) -> tuple[str, li
         yield Ask({}, "")  # as every search does
         return needed <= names
 
-    found = driven(smallest(order, holds, first), lambda ask: "pass")
+    found = drive_search(find_smallest(order, holds, first), lambda ask: "pass")
     assert found is not None
     return "".join(sorted(found)), questions
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.bisection.step_names import check_timeouts, known_names, names_of
-from hangbisect.errors import UsageError
+from hangbisect.base.errors import UsageError
+from hangbisect.base.pipeline import check_timeouts, known_names, names_of
 
 OURS = ("torchrun", "-m", "bisect", "--pipeline", "startup")
 

@@ -5,28 +5,33 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.bisection.isolation import Seen
-from hangbisect.bisection.suspicion import host_in_question, is_cache_lock, likely, seen_in
-from hangbisect.bisection.toggles import TOGGLES
-from hangbisect.facts import HangPlace
+from hangbisect.base.facts import HangPlace
+from hangbisect.search.isolation import (
+    ObservedHang,
+    host_in_question,
+    is_cache_lock,
+    likely_toggles,
+    read_observed_hang,
+)
+from hangbisect.toggles.table import TOGGLES
 
 PLACE = HangPlace("wandb_logger", call="wandb.init", component="wandb")
-SEEN = Seen(PLACE, 9, "WandbLogger ready", (0,), None, "", "wandb", ("proxy", "wandb"))
+SEEN = ObservedHang(PLACE, 9, "WandbLogger ready", (0,), None, "", "wandb", ("proxy", "wandb"))
 
 
 def test_what_the_verdict_says_to_try_comes_before_the_rest_of_the_component() -> None:
-    assert likely(TOGGLES, SEEN) == ("proxy", "wandb")
+    assert likely_toggles(TOGGLES, SEEN) == ("proxy", "wandb")
     data = replace(SEEN, component="data", tries=("worker_start", "unheard_of"))
-    names = likely(TOGGLES, data)
+    names = likely_toggles(TOGGLES, data)
     assert names[0] == "worker_start"
     assert "num_workers" in names
     assert "unheard_of" not in names
 
 
 def test_a_verdict_without_most_of_its_fields_is_read() -> None:
-    seen = seen_in({}, HangPlace(None))
+    seen = read_observed_hang({}, HangPlace(None))
     assert (seen.number, seen.culprit, seen.tries, seen.cause) == (None, (), (), None)
-    assert likely(TOGGLES, seen) == ()
+    assert likely_toggles(TOGGLES, seen) == ()
 
 
 @pytest.mark.parametrize(

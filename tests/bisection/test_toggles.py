@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.bisection.toggle import ANY
-from hangbisect.bisection.toggles import TOGGLES, Toggle, toggle
-from hangbisect.pipelines import PIPELINES, find
-from hangbisect.rank.argument_types import Parser
+from hangbisect.base.argument_types import Parser
+from hangbisect.base.pipeline import PIPELINES, find_pipeline
 from hangbisect.rank.watch_options import add_watch_options
+from hangbisect.toggles.table import TOGGLES, Toggle, toggle
+from hangbisect.toggles.toggle import ANY
 
 BY_NAME = pytest.mark.parametrize("entry", TOGGLES, ids=lambda entry: entry.name)
 
@@ -26,7 +26,9 @@ def test_what_it_sets_in_the_environment_belongs_to_its_values(entry: Toggle) ->
 
 @BY_NAME
 def test_it_belongs_to_a_component_of_the_pipeline(entry: Toggle) -> None:
-    table = [row for name in PIPELINES if name in entry.pipelines for row in find(name).table]
+    table = [
+        row for name in PIPELINES if name in entry.pipelines for row in find_pipeline(name).table
+    ]
     components = {row.component for row in table}
     components |= {phase.component for row in table for phase in row.phases}
     # "network": what W&B and the hub have in common.
@@ -65,7 +67,7 @@ def test_the_pipelines_that_read_a_flag_take_it(entry: Toggle) -> None:
     for name in [name for name in PIPELINES if entry.flag and name in entry.pipelines]:
         parser = Parser()
         add_watch_options(parser)
-        find(name).add_arguments(parser)
+        find_pipeline(name).add_arguments(parser)
         for value in entry.read_by(name).values:
             assert str(getattr(parser.parse_all([entry.flag, value]), entry.dest)) == value
 

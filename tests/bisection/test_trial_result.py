@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hangbisect.bisection.trial_result import in_words, result_of
-from hangbisect.facts import HangPlace
+from hangbisect.base.facts import HangPlace
+from hangbisect.search.hang_place import describe_ending, judge_trial
 
 PLACE = HangPlace("wandb_logger", None, "wandb.init", "wandb")
 OTHER = HangPlace("trainer", None, "socket.recv", "trainer")
@@ -18,40 +18,42 @@ def verdict(outcome: str, **fields: Any) -> dict[str, Any]:
 
 
 def test_a_run_that_ends_well_passes() -> None:
-    assert result_of(verdict("ok"), None, PLACE) == "pass"
+    assert judge_trial(verdict("ok"), None, PLACE) == "pass"
 
 
 def test_only_the_hang_in_question_is_a_hang() -> None:
-    assert result_of(verdict("hang"), PLACE, PLACE) == "hang"
-    assert result_of(verdict("hang"), PLACE, None) == "hang"
-    assert result_of(verdict("hang"), OTHER, PLACE) == "other"
+    assert judge_trial(verdict("hang"), PLACE, PLACE) == "hang"
+    assert judge_trial(verdict("hang"), PLACE, None) == "hang"
+    assert judge_trial(verdict("hang"), OTHER, PLACE) == "other"
 
 
 @pytest.mark.parametrize("outcome", ["crash", "slow", "interrupted"])
 def test_whatever_else_happens_accuses_nobody(outcome: str) -> None:
-    assert result_of(verdict(outcome), None, PLACE) == "other"
-    assert result_of(None, None, PLACE) == "other"
+    assert judge_trial(verdict(outcome), None, PLACE) == "other"
+    assert judge_trial(None, None, PLACE) == "other"
 
 
 def test_how_a_run_ended_is_told_in_a_line() -> None:
     where = {"number": 12, "name": "training", "title": "", "phase": "wrap"}
     hung = verdict("hang", checkpoint=where, call="all_reduce", ranks={"culprit": [1, 3]})
-    assert in_words(hung, "") == "hang at checkpoint 12 (wrap) in all_reduce, ranks 1, 3"
-    assert in_words(None, "no such launcher") == "not judged: no such launcher"
-    assert in_words(verdict("ok"), "") == "to its end"
+    assert describe_ending(hung, "") == "hang at checkpoint 12 (wrap) in all_reduce, ranks 1,3"
+    assert describe_ending(None, "no such launcher") == "not judged: no such launcher"
+    assert describe_ending(verdict("ok"), "") == "to its end"
     past = verdict("ok", notes=["ended on purpose: every rank was past wandb_logger"])
-    assert in_words(past, "") == "past wandb_logger"
-    assert in_words(verdict("crash"), "out of memory") == "crash: out of memory"
-    assert in_words(verdict("crash"), "ValueError: no", with_outcome=False) == "ValueError: no"
-    told = "at checkpoint 12 (wrap) in all_reduce, ranks 1, 3"
-    assert in_words(hung, "", with_outcome=False) == told
+    assert describe_ending(past, "") == "past wandb_logger"
+    assert describe_ending(verdict("crash"), "out of memory") == "crash: out of memory"
+    assert (
+        describe_ending(verdict("crash"), "ValueError: no", with_outcome=False) == "ValueError: no"
+    )
+    told = "at checkpoint 12 (wrap) in all_reduce, ranks 1,3"
+    assert describe_ending(hung, "", with_outcome=False) == told
 
 
 def test_where_a_crash_is_in_question_it_takes_the_place_of_a_hang() -> None:
     crashed = HangPlace("training", "first_backward", component="fit", crash="RuntimeError")
-    assert result_of(verdict("crash"), crashed, crashed) == "hang"
-    assert result_of(verdict("crash"), crashed, None) == "hang"
+    assert judge_trial(verdict("crash"), crashed, crashed) == "hang"
+    assert judge_trial(verdict("crash"), crashed, None) == "hang"
     other = HangPlace("trainer", component="trainer", crash="RuntimeError")
-    assert result_of(verdict("crash"), other, crashed) == "other"
-    assert result_of(verdict("hang"), None, crashed) == "other"
-    assert result_of(verdict("ok"), None, crashed) == "pass"
+    assert judge_trial(verdict("crash"), other, crashed) == "other"
+    assert judge_trial(verdict("hang"), None, crashed) == "other"
+    assert judge_trial(verdict("ok"), None, crashed) == "pass"

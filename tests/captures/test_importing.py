@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hangbisect.captures.importing import convert
+from hangbisect.captures.older_dumps import convert_dump
 from hangbisect.captures.reading import Unreadable, load
 
 DUMP = {
@@ -46,7 +46,7 @@ def saved_as_long_ago(path: Path, value: Any) -> None:
 @pytest.mark.parametrize("write", [pickled, saved, saved_as_long_ago])
 def test_a_dump_becomes_a_capture(write: Any, tmp_path: Path) -> None:
     write(tmp_path / "dump.pkl", DUMP)
-    made = convert(str(tmp_path / "dump.pkl"), str(tmp_path), "Actor")
+    made = convert_dump(str(tmp_path / "dump.pkl"), str(tmp_path), "Actor")
     back = load(made.path)
     args, kwargs = back.value
     assert args == ()
@@ -55,13 +55,13 @@ def test_a_dump_becomes_a_capture(write: Any, tmp_path: Path) -> None:
     assert (back.record.rank, back.record.name) == (3, "Actor")
     assert "Actor-rank3-20250619T052608.430740" in made.path
     with pytest.raises(Unreadable, match="is there already"):
-        convert(str(tmp_path / "dump.pkl"), str(tmp_path), "Actor")
+        convert_dump(str(tmp_path / "dump.pkl"), str(tmp_path), "Actor")
 
 
 def test_rank_and_time_come_from_the_name_of_a_file_that_does_not_say(tmp_path: Path) -> None:
     path = tmp_path / "actor_inputs_rank2_20250619_052608_430740.pkl"
     pickled(path, [torch.ones(1)])
-    made = convert(str(path), str(tmp_path), "Actor")
+    made = convert_dump(str(path), str(tmp_path), "Actor")
     assert "rank2-20250619T052608.430740" in made.path
     assert torch.equal(load(made.path).value[0][0], torch.ones(1))
 
@@ -73,7 +73,7 @@ def test_what_would_be_executed_is_named_and_is_not(
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "dump.pkl", {"ids": torch.ones(1), "more": Harmful()})
     with pytest.raises(Unreadable, match=r"dump.pkl: refused: it names (posix|nt)\.system"):
-        convert(str(tmp_path / "dump.pkl"), str(tmp_path), "Actor")
+        convert_dump(str(tmp_path / "dump.pkl"), str(tmp_path), "Actor")
     assert not (tmp_path / "executed").exists()
 
 
@@ -87,7 +87,7 @@ def test_what_is_hidden_in_a_tensor_of_a_pickle_is_not_executed(
     monkeypatch.chdir(tmp_path)
     pickled(tmp_path / "dump.pkl", {"ids": Storage()})
     with pytest.raises(Unreadable, match=r"dump\.pkl: "):
-        convert(str(tmp_path / "dump.pkl"), str(tmp_path), "Actor")
+        convert_dump(str(tmp_path / "dump.pkl"), str(tmp_path), "Actor")
     assert not (tmp_path / "executed").exists()
 
 
@@ -97,5 +97,5 @@ def test_what_is_hidden_in_a_tensor_of_a_pickle_is_not_executed(
 def test_what_is_no_dump_of_inputs_is_refused(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "dump.pkl").write_bytes(data)
     with pytest.raises(Unreadable, match=r"dump\.pkl: "):
-        convert(str(tmp_path / "dump.pkl"), str(tmp_path), "Actor")
+        convert_dump(str(tmp_path / "dump.pkl"), str(tmp_path), "Actor")
     assert [*tmp_path.iterdir()] == [tmp_path / "dump.pkl"]

@@ -12,11 +12,10 @@ from typing import Any
 import hangbisect
 import pytest
 import torch
-from hangbisect.captures import switch
-from hangbisect.captures.listening import Listener
-from hangbisect.captures.listing import listed
-from hangbisect.captures.reading import load
-from hangbisect.captures.switch import Limits
+from hangbisect.captures import capture_folder
+from hangbisect.captures.capture_folder import Limits
+from hangbisect.captures.forward_hooks import Listener
+from hangbisect.captures.reading import list_folder, load
 
 
 class Net(torch.nn.Module):
@@ -38,7 +37,7 @@ class Net(torch.nn.Module):
 def captured(folder: Path, on: Limits | None = None) -> Net:
     """Return a module that is captured into `folder`."""
     if on is not None:
-        switch.turn_on(str(folder), on)
+        capture_folder.turn_on(str(folder), on)
     module: Net = hangbisect.capture(Net(), folder=str(folder))
     return module
 
@@ -53,7 +52,7 @@ def test_inputs_are_kept_as_they_were_before_the_forward_and_outputs_after(tmp_p
     rows = torch.rand(4, 3)
     before = rows.clone()
     output = module(rows, scale=0.5, also=[rows])
-    (one,) = listed(str(tmp_path)).captures
+    (one,) = list_folder(str(tmp_path)).captures
     (args, kwargs) = load(one.path).value
     assert torch.equal(args[0], before)
     assert kwargs["scale"] == 0.5
@@ -75,7 +74,7 @@ def test_an_input_that_makes_the_forward_fail_is_kept_and_said_to(tmp_path: Path
         module(torch.ones(1, 3))  # an exception that is not forward's
     with pytest.raises(ValueError, match="a negative input"):
         module(-torch.ones(1, 3))
-    returned, raised = listed(str(tmp_path)).captures
+    returned, raised = list_folder(str(tmp_path)).captures
     assert returned.outcome == "returned"
     assert raised.outcome == "raised ValueError"
     assert torch.equal(load(raised.path).value[0][0], -torch.ones(1, 3))
@@ -88,7 +87,7 @@ def test_it_stops_at_the_limit_and_says_so(
     module = captured(tmp_path, Limits(captures=2))
     for _ in range(4):
         module(torch.ones(1, 3))
-    listing = listed(str(tmp_path))
+    listing = list_folder(str(tmp_path))
     assert len(listing.captures) == 2
     assert [one.outcome for one in listing.captures] == ["returned", "returned"]
     assert capsys.readouterr().err.count("captures no more: it has the 2 captures") == 1
@@ -101,7 +100,7 @@ def test_what_cannot_be_written_stops_capturing_and_not_the_forward(
     monkeypatch.setitem(sys.modules, "safetensors.torch", None)  # not installed
     assert module(torch.ones(1, 3))["logits"].shape == (1, 2)
     module(torch.ones(1, 3))
-    assert listed(str(tmp_path)).captures == ()
+    assert list_folder(str(tmp_path)).captures == ()
     assert capsys.readouterr().err.count("captures no more: ModuleNotFoundError") == 1
 
 
@@ -109,7 +108,7 @@ def test_the_same_tensor_twice_and_a_view_are_kept(tmp_path: Path) -> None:
     module = captured(tmp_path, Limits())
     rows = torch.arange(6.0).view(3, 2).t()
     module(rows, also=(rows, rows[0], torch.tensor(2 + 3j).conj()))
-    (one,) = listed(str(tmp_path)).captures
+    (one,) = list_folder(str(tmp_path)).captures
     args, kwargs = load(one.path).value
     assert torch.equal(args[0], torch.tensor([[0.0, 2, 4], [1, 3, 5]]))
     assert torch.equal(kwargs["also"][1], args[0][0])
@@ -125,7 +124,7 @@ def test_a_module_listens_once_and_its_copies_and_pickles_do_not(tmp_path: Path)
     for other in (copy.deepcopy(module), pickle.loads(saved)):
         assert not any(isinstance(one, Listener) for one in other._forward_pre_hooks.values())
         other(torch.ones(1, 3))
-    assert listed(str(tmp_path)).captures == ()
+    assert list_folder(str(tmp_path)).captures == ()
 
 
 def test_what_is_compiled_is_compiled_as_without_it(tmp_path: Path) -> None:
@@ -135,10 +134,10 @@ def test_what_is_compiled_is_compiled_as_without_it(tmp_path: Path) -> None:
         folder=str(tmp_path / "outer"),
     )
     for place in ("inner", "outer"):
-        switch.turn_on(str(tmp_path / place), Limits())
+        capture_folder.turn_on(str(tmp_path / place), Limits())
     outer(torch.ones(1, 3))
-    assert listed(str(tmp_path / "inner")).captures == ()
-    assert len(listed(str(tmp_path / "outer")).captures) == 1
+    assert list_folder(str(tmp_path / "inner")).captures == ()
+    assert len(list_folder(str(tmp_path / "outer")).captures) == 1
 
 
 def test_what_is_no_module_is_refused() -> None:

@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from hangbisect.captures.listing import listed, listed_files, outputs_beside
-from hangbisect.captures.reading import Unreadable, load, look
-from hangbisect.captures.record import KEY, Record
-from hangbisect.captures.tree import as_json
-from hangbisect.captures.writing import Kept, as_bytes
+from hangbisect.captures.capture_file import KEY, Record, TensorCopies, encode_file, encode_value
+from hangbisect.captures.reading import (
+    Unreadable,
+    list_files,
+    list_folder,
+    load,
+    outputs_beside,
+    read_head,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save
@@ -21,10 +25,10 @@ from safetensors.torch import save
 
 def made(**changed: object) -> bytes:
     """Return a capture's file, or one that says something else."""
-    kept = Kept()
-    tree = as_json({"args": (torch.arange(4),), "kwargs": {"n": 2}}, kept.keep)
+    kept = TensorCopies()
+    tree = encode_value({"args": (torch.arange(4),), "kwargs": {"n": 2}}, kept.keep)
     right = Record("inputs", "Net", "net:Net", 0, 1, "n01", 7, 1e9, True, True, tree)
-    return as_bytes(dataclasses.replace(right, **changed), kept)  # type: ignore[arg-type]  # wrong on purpose
+    return encode_file(dataclasses.replace(right, **changed), kept)  # type: ignore[arg-type]  # wrong on purpose
 
 
 def with_text(text: str) -> bytes:
@@ -69,14 +73,14 @@ def test_a_file_that_was_cut_anywhere_is_never_taken_for_whole(
     path = tmp_path_factory.getbasetemp() / "cut.inputs.safetensors"
     path.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
     with pytest.raises(Unreadable, match=r"cut\.inputs"):
-        look(str(path))
+        read_head(str(path))
 
 
 def test_a_pipe_a_folder_and_nothing_are_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path, tmp_path / "nowhere"):
         with pytest.raises(Unreadable, match=str(path)):
-            look(str(path))
+            read_head(str(path))
 
 
 def test_the_others_are_listed_in_the_order_of_their_times(tmp_path: Path) -> None:
@@ -88,7 +92,7 @@ def test_the_others_are_listed_in_the_order_of_their_times(tmp_path: Path) -> No
     )
     (tmp_path / "0.outputs.safetensors").write_bytes(b"cut")
     (tmp_path / "other.txt").write_text("")
-    found = listed(str(tmp_path))
+    found = list_folder(str(tmp_path))
     assert [(Path(one.path).name[0], one.outcome) for one in found.captures] == [
         ("1", "raised ValueError"),
         ("2", ""),
@@ -107,7 +111,7 @@ def test_files_by_name_are_listed_in_the_order_in_which_they_are_named(tmp_path:
     Path(outputs_beside(paths[2])).write_bytes(
         made(kind="outputs", tree=None, raised="ValueError: no")
     )
-    found = listed_files([*paths, paths[0]])
+    found = list_files([*paths, paths[0]])
     assert [one.path for one in found.captures] == [*paths, paths[0]]
     assert [one.outcome for one in found.captures] == ["", "returned", "raised ValueError", ""]
     assert found.captures[0].bytes == os.stat(paths[0]).st_size
@@ -117,7 +121,7 @@ def test_files_by_name_are_listed_in_the_order_in_which_they_are_named(tmp_path:
 def test_files_by_name_may_be_called_anything(tmp_path: Path) -> None:
     (tmp_path / "one").write_bytes(made())
     (tmp_path / "one.outputs.safetensors").write_bytes(made(kind="outputs", tree=None))
-    (found,) = listed_files([str(tmp_path / "one")]).captures
+    (found,) = list_files([str(tmp_path / "one")]).captures
     assert (found.record.name, found.outcome) == ("Net", "returned")
 
 
@@ -126,7 +130,7 @@ def test_of_files_by_name_those_that_cannot_be_read_are_named(tmp_path: Path) ->
     (tmp_path / "one.outputs.safetensors").write_bytes(made(kind="outputs", tree=None))
     (tmp_path / "right.inputs.safetensors").write_bytes(made())
     names = ("cut.inputs.safetensors", "one.outputs.safetensors", "nowhere", ".")
-    found = listed_files([str(tmp_path / name) for name in (*names, "right.inputs.safetensors")])
+    found = list_files([str(tmp_path / name) for name in (*names, "right.inputs.safetensors")])
     assert [Path(one.path).name for one in found.captures] == ["right.inputs.safetensors"]
     for name, error in zip(names, found.unreadable, strict=True):
         assert str(error).startswith(f"{tmp_path / name}: ")

@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from hangbisect.captures.tree import NotKept, as_json, from_json, in_fields, leaves
+from hangbisect.captures.capture_file import (
+    NotKept,
+    decode_value,
+    encode_value,
+    fields_as_dict,
+    walk_leaves,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,8 +37,8 @@ def through(value: Any) -> Any:
         tensors[str(len(tensors))] = tensor
         return str(len(tensors) - 1)
 
-    text = json.dumps(as_json(value, keep), allow_nan=False)
-    return from_json(json.loads(text), tensors)
+    text = json.dumps(encode_value(value, keep), allow_nan=False)
+    return decode_value(json.loads(text), tensors)
 
 
 @given(NESTED)
@@ -63,10 +69,10 @@ class Returned:
 
 
 def test_a_dataclass_that_was_returned_is_the_dict_of_its_fields() -> None:
-    assert in_fields(Returned(3)) == {"logits": 3, "cache": None}
+    assert fields_as_dict(Returned(3)) == {"logits": 3, "cache": None}
     ordered = OrderedDict(a=1)
     for other in (ordered, (1, 2), None, Returned):
-        assert in_fields(other) is other
+        assert fields_as_dict(other) is other
 
 
 @pytest.mark.parametrize(
@@ -105,9 +111,9 @@ def test_what_contains_itself_comes_to_an_end() -> None:
 )
 def test_a_made_up_tree_is_refused(tree: Any) -> None:
     with pytest.raises(ValueError, match=r"its? "):
-        from_json(tree, {"0": torch.arange(2)})
+        decode_value(tree, {"0": torch.arange(2)})
 
 
 def test_leaves_have_the_names_of_arguments() -> None:
-    tree = as_json({"args": (1, [2]), "kwargs": {"ids": "x"}}, lambda tensor: "0")
-    assert dict(leaves(tree)) == {"args.0": 1, "args.1.0": 2, "kwargs.ids": "x"}
+    tree = encode_value({"args": (1, [2]), "kwargs": {"ids": "x"}}, lambda tensor: "0")
+    assert dict(walk_leaves(tree)) == {"args.0": 1, "args.1.0": 2, "kwargs.ids": "x"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from hangbisect.base.errors import UsageError
 from hangbisect.commands.causes import run
 from hangbisect.diagnosis.causes.catalogue import CAUSES, FAMILIES
-from hangbisect.errors import UsageError
 
 
 def said(capsys: pytest.CaptureFixture[str], *argv: str) -> str:

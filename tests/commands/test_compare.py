@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hangbisect.base.errors import UsageError
 from hangbisect.commands.compare import run
-from hangbisect.errors import UsageError
 
 from ..report.kept.made_up import VERDICT, event, hello, write_run
 

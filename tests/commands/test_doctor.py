@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from hangbisect.base.errors import UsageError
 from hangbisect.commands.doctor import run
 from hangbisect.doctor import catalogue
-from hangbisect.doctor.finding import Check, Family, Finding, nothing, ok, problem, warning
-from hangbisect.errors import UsageError
+from hangbisect.doctor.checks import Check, Family, Finding, ok, problem, read_nothing, warning
 
 LAUNCHED = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
 
@@ -21,7 +21,7 @@ def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def finds(monkeypatch: pytest.MonkeyPatch, *findings: Finding) -> None:
     """Let the doctor know one check alone, which finds these."""
-    check = Check("port", "a title", "a reason", nothing, lambda given, facts: findings)
+    check = Check("port", "a title", "a reason", read_nothing, lambda given, facts: findings)
     monkeypatch.setattr(catalogue, "FAMILIES", (Family("made up", (check,)),))
 
 

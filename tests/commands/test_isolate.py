@@ -9,13 +9,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hangbisect.bisection.isolation import Isolation
+from hangbisect.base.errors import UsageError
 from hangbisect.cli import main
 from hangbisect.commands.isolate import run
-from hangbisect.errors import UsageError
+from hangbisect.search.isolation import Isolation
 from hangbisect.trials import isolation_session
 from hangbisect.trials.isolation_record import IsolationRecord
-from hangbisect.trials.isolation_request import STARTED_IN, Request, job
+from hangbisect.trials.isolation_request import STARTED_IN, IsolationRequest, make_job
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -65,7 +65,7 @@ def test_a_command_line_that_is_wrong_is_said_in_a_sentence(words: list[str], sa
 def test_a_folder_that_has_an_isolation_is_not_written_over(tmp_path: Path) -> None:
     (tmp_path / "isolation.json").write_text("{}")
     with pytest.raises(UsageError, match="has an isolation in it already"):
-        job(Request(command=OURS, folder=str(tmp_path)))
+        make_job(IsolationRequest(command=OURS, folder=str(tmp_path)))
 
 
 def test_a_command_of_ones_own_wants_leave_and_nobody_is_there(
@@ -75,7 +75,7 @@ def test_a_command_of_ones_own_wants_leave_and_nobody_is_there(
     torchrun.touch(0o755)
     command = (str(torchrun), "--nproc_per_node=2", "train.py", "--output_dir", "out")
     with pytest.raises(UsageError, match="no terminal to ask at"):
-        isolation_session.isolate(Request(command, folder=str(tmp_path / "iso")))
+        isolation_session.isolate(IsolationRequest(command, folder=str(tmp_path / "iso")))
     told = capsys.readouterr().err
     assert "2 ranks each" in told
     assert "--output-dir out" in told
@@ -99,7 +99,11 @@ def test_what_is_said_now_has_the_last_word_over_what_a_file_says(tmp_path: Path
     file.write_text(
         "pipeline: startup\nlimit: 90\nisolate: {confirm: 5, only: [wandb], max_trials: 7}\n"
     )
-    work = job(Request(file=str(file), confirm=0, only=("strategy",), folder=str(tmp_path / "iso")))
+    work = make_job(
+        IsolationRequest(
+            file=str(file), confirm=0, only=("strategy",), folder=str(tmp_path / "iso")
+        )
+    )
     assert (work.plan.confirm, work.plan.only, work.plan.budget.starts) == (0, ("strategy",), 7)
     assert work.limit == 90
     assert work.plan.folder == os.getcwd()
@@ -110,18 +114,20 @@ def test_no_confirmation_can_be_asked_for_in_a_file_too(tmp_path: Path) -> None:
     pytest.importorskip("pydantic")
     file = tmp_path / "mine.yaml"
     file.write_text("pipeline: startup\nisolate: {confirm: 0}\n")
-    assert job(Request(file=str(file), folder=str(tmp_path / "iso"))).plan.confirm == 0
+    assert (
+        make_job(IsolationRequest(file=str(file), folder=str(tmp_path / "iso"))).plan.confirm == 0
+    )
 
 
 def test_no_pipeline_is_said_to_be_started_unless_it_is(tmp_path: Path) -> None:
-    work = job(Request(command=OURS, folder=str(tmp_path / "iso")))
+    work = make_job(IsolationRequest(command=OURS, folder=str(tmp_path / "iso")))
     assert work.plan.ours
     assert work.plan.again == f"hangbisect isolate --resume {tmp_path / 'iso'}"
 
 
 def test_a_secret_in_the_command_has_to_be_said_again(tmp_path: Path) -> None:
     command = ("torchrun", "train.py", "--api-key", "abc")
-    work = job(Request(command=command, folder=str(tmp_path / "iso")))
+    work = make_job(IsolationRequest(command=command, folder=str(tmp_path / "iso")))
     assert work.plan.again.endswith("-- torchrun train.py --api-key abc")
 
 
@@ -129,15 +135,15 @@ def test_it_is_resumed_only_where_it_was_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    begun = job(Request(command=OURS, folder="iso", confirm=1, without=("hub",)))
+    begun = make_job(IsolationRequest(command=OURS, folder="iso", confirm=1, without=("hub",)))
     record = IsolationRecord(tmp_path / "iso")
     record.write(Isolation("interrupted", OURS, (), 0.0, options=begun.plan.options))
-    again = job(Request(resume="iso"))
+    again = make_job(IsolationRequest(resume="iso"))
     assert (again.plan.command, again.plan.confirm, again.plan.without) == (OURS, 1, ("hub",))
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     with pytest.raises(UsageError, match="was begun in"):
-        job(Request(resume="../iso"))
+        make_job(IsolationRequest(resume="../iso"))
 
 
 def begun_with(folder: Path, text: str) -> Path:
@@ -145,7 +151,7 @@ def begun_with(folder: Path, text: str) -> Path:
     pytest.importorskip("pydantic")
     file = folder / "mine.yaml"
     file.write_text(text)
-    plan = job(Request(file=str(file), folder=str(folder / "iso"))).plan
+    plan = make_job(IsolationRequest(file=str(file), folder=str(folder / "iso"))).plan
     record = IsolationRecord(folder / "iso")
     record.write(Isolation("interrupted", plan.command, (), 0.0, options=plan.options))
     return file
@@ -165,18 +171,18 @@ def test_a_file_that_says_another_job_now_does_not_go_on_with_it(
     file = begun_with(tmp_path, "command: python train.py\n")
     file.write_text(changed)
     with pytest.raises(UsageError, match=r"has been changed since .*iso was begun"):
-        job(Request(resume=str(tmp_path / "iso")))
+        make_job(IsolationRequest(resume=str(tmp_path / "iso")))
 
 
 def test_a_file_that_says_the_same_job_goes_on_with_it(tmp_path: Path) -> None:
     file = begun_with(tmp_path, "command: python train.py\n")
     file.write_text("# later\ncommand: python train.py\nlimit: 60\n")
-    assert job(Request(resume=str(tmp_path / "iso"))).limit == 60
+    assert make_job(IsolationRequest(resume=str(tmp_path / "iso"))).limit == 60
 
 
 def test_a_secret_in_a_file_need_not_be_said_again(tmp_path: Path) -> None:
     begun_with(tmp_path, "command: python train.py --api-key abcdef123456\n")
-    work = job(Request(resume=str(tmp_path / "iso")))
+    work = make_job(IsolationRequest(resume=str(tmp_path / "iso")))
     assert work.plan.command[-1] == "abcdef123456"
     assert "abcdef123456" not in work.plan.again
 
@@ -207,22 +213,22 @@ def test_a_record_that_was_changed_goes_on_or_is_refused_in_a_sentence(
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
         (Path(folder) / "isolation.json").write_text(json.dumps(data))
         with contextlib.suppress(UsageError):
-            job(Request(resume=folder))
+            make_job(IsolationRequest(resume=folder))
 
 
 def test_another_command_does_not_go_on_with_it(tmp_path: Path) -> None:
-    begun = job(Request(command=OURS, folder=str(tmp_path)))
+    begun = make_job(IsolationRequest(command=OURS, folder=str(tmp_path)))
     record = IsolationRecord(tmp_path)
     record.write(Isolation("interrupted", OURS, (), 0.0, options=begun.plan.options))
     with pytest.raises(UsageError, match="is an isolation of another command"):
-        job(Request(resume=str(tmp_path), command=("torchrun", "other.py")))
+        make_job(IsolationRequest(resume=str(tmp_path), command=("torchrun", "other.py")))
 
 
 def test_a_secret_that_was_not_written_down_has_to_be_said_again(tmp_path: Path) -> None:
     command = ("torchrun", "train.py", "--api-key", "abc")
-    begun = job(Request(command=command, folder=str(tmp_path)))
+    begun = make_job(IsolationRequest(command=command, folder=str(tmp_path)))
     record = IsolationRecord(tmp_path)
     record.write(Isolation("interrupted", command, (), 0.0, options=begun.plan.options))
     with pytest.raises(UsageError, match="a secret in it, which was not written down"):
-        job(Request(resume=str(tmp_path)))
-    assert job(Request(resume=str(tmp_path), command=command)).plan.command == command
+        make_job(IsolationRequest(resume=str(tmp_path)))
+    assert make_job(IsolationRequest(resume=str(tmp_path), command=command)).plan.command == command

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hangbisect.bisection.cells import cells
-from hangbisect.bisection.scenario_toggles import toggles
 from hangbisect.cli import main
-from hangbisect.trials.matrix_launch import Around, mark
-from hangbisect.trials.matrix_record import MatrixRecord
-from hangbisect.trials.scenario_file import load
+from hangbisect.search.cells import list_cells
+from hangbisect.search.scenario_checks import toggles_of_scenario
+from hangbisect.trials.matrix_launch import MatrixContext, cell_mark
+from hangbisect.trials.matrix_session import MatrixRecord
+from hangbisect.trials.scenario_file import load_scenario
 
 from ..trials.made_up_matrix import TOLD, ran
 
@@ -58,11 +58,13 @@ def test_a_dry_run_of_a_matrix_to_go_on_with_prints_what_is_left_to_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    scenario = load("recommended")
-    listed = cells(scenario)
+    scenario = load_scenario("recommended")
+    listed = list_cells(scenario)
     options = scenario.watch.options()
-    around = Around(toggles(scenario), options, tmp_path, tmp_path, scenario.environment)
-    done = replace(ran(1, "ok"), mark=mark(listed[0], around))
+    around = MatrixContext(
+        toggles_of_scenario(scenario), options, tmp_path, tmp_path, scenario.environment
+    )
+    done = replace(ran(1, "ok"), mark=cell_mark(listed[0], around))
     told = replace(TOLD, scenario="recommended", started_in=str(tmp_path), cells=listed)
     MatrixRecord(tmp_path / "run").write(replace(told, ran=(done,)))
     assert main(["matrix", "--resume", "run", "--dry-run"]) == 0
@@ -97,5 +99,5 @@ def test_what_is_missing_is_said_in_one_sentence(package: Path) -> None:
         env=environ,
     )
     assert asked.returncode == 1
-    assert "scenario files need rich, which is not installed" in asked.stderr
-    assert "pip install PyYAML junitparser pydantic rich" in asked.stderr
+    assert "scenario files need junitparser, which is not installed" in asked.stderr
+    assert "pip install PyYAML junitparser pydantic" in asked.stderr

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hangbisect.base.errors import UsageError
 from hangbisect.commands.run import run
-from hangbisect.errors import UsageError
 
 OURS = ("torchrun", "-m", "bisect")
 

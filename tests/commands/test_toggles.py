@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from hangbisect.bisection.toggles import TOGGLES, Toggle
+from hangbisect.base import words
+from hangbisect.base.errors import UsageError
 from hangbisect.commands.toggles import run
-from hangbisect.errors import UsageError
+from hangbisect.toggles.table import TOGGLES, Toggle
 
 
 def said(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
@@ -18,7 +19,7 @@ def said(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
 def test_the_list_has_each_toggle_once_in_80_columns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(words, "terminal_width", lambda: 200)
     lines = said(capsys).splitlines()
     names = [line.split()[0] for line in lines if line.startswith("  ") and line[2] != " "]
     assert sorted(names) == sorted(entry.name for entry in TOGGLES)
@@ -28,7 +29,7 @@ def test_the_list_has_each_toggle_once_in_80_columns(
 def test_on_a_narrow_terminal_it_wraps(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(words, "terminal_width", lambda: 60)
     assert max(len(line) for line in said(capsys).splitlines()[1:-1]) <= 60
 
 

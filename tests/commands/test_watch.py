@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from hangbisect.base.errors import UsageError
 from hangbisect.commands.watch import _parts, _with_local_rank, python_flags
 from hangbisect.commands.watch import run as watch
-from hangbisect.errors import UsageError
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.diagnosis.calls import call_of, component_of, frame_of
-from hangbisect.diagnosis.view import seen
-from hangbisect.facts import Look
+from hangbisect.base.facts import Frame, Look
+from hangbisect.diagnosis.call_site import find_call, find_component, format_innermost_frame
+from hangbisect.diagnosis.process_snapshot import merge_looks
 
-from .made_up import ALL_REDUCE, GROUP, PACKAGE, RECV, SLEEP, TABLE, WANDB, job, look, rank
+from .made_up import ALL_REDUCE, GROUP, RECV, SLEEP, TABLE, WANDB, job, look, rank
 
 HUB = look(
     "SyncStream.read SP/httpcore/_backends/sync.py:128",
@@ -60,6 +60,13 @@ NVIDIA_SMI = look(
 MAKEDIRS = look("makedirs <frozen os>:225", "logs OURS/pipelines/script_steps.py:7", call="mkdir")
 
 
+def call_of(seen_there: Look, announced: str = "") -> str:
+    """The call that one look shows."""
+    view = merge_looks((seen_there,))
+    assert view is not None
+    return find_call(view, job(), announced)
+
+
 @pytest.mark.parametrize(
     ("seen_there", "call", "component"),
     [
@@ -80,45 +87,47 @@ MAKEDIRS = look("makedirs <frozen os>:225", "logs OURS/pipelines/script_steps.py
     ],
 )
 def test_call_and_component_follow_the_stack(seen_there: Look, call: str, component: str) -> None:
-    assert call_of(seen_there, job()) == call
+    assert call_of(seen_there) == call
     facts = rank(0, seen_there, reached=11)
-    assert component_of(seen(facts.looks), facts, job(), TABLE[12]) == component
+    assert find_component(merge_looks(facts.looks), facts, job(), TABLE[12]) == component
 
 
 def test_a_step_that_blocks_in_c_is_in_the_call_that_it_announced() -> None:
     direct = look("model OURS/pipelines/model_steps.py:7", call="read")
-    assert call_of(direct, job(), "torch.load") == "torch.load"
+    assert call_of(direct, "torch.load") == "torch.load"
 
 
 def test_a_native_call_that_keeps_the_gil_is_no_python_sleep() -> None:
     holds = look("make train.py:5", call="clock_nanosleep", gil=True)
-    assert call_of(holds, job()) == "train.make"
+    assert call_of(holds) == "train.make"
 
 
 def test_without_a_stack_the_announced_call_or_the_system_call_stands_in() -> None:
     bare = look(call="recvfrom", rung="proc")
-    assert call_of(bare, job(), "wandb.init") == "wandb.init"
-    assert call_of(bare, job()) == "recvfrom"
+    assert call_of(bare, "wandb.init") == "wandb.init"
+    assert call_of(bare) == "recvfrom"
 
 
 def test_the_component_is_the_phases_where_the_call_says_nothing() -> None:
     facts = rank(0, SLEEP, reached=11, phase="first_batch")
-    assert component_of(seen(facts.looks), facts, job(), TABLE[12]) == "data"
+    assert find_component(merge_looks(facts.looks), facts, job(), TABLE[12]) == "data"
 
 
 def test_the_frame_is_the_innermost_of_python() -> None:
-    assert frame_of(WANDB, PACKAGE) == "Condition.wait (threading.py:327)"
-    assert frame_of(look(), PACKAGE) is None
+    native = Frame("gloo::waitRecv", "libtorch_cpu.so", 0, native=True)
+    inner = Frame("Condition.wait", "/usr/lib/python3.11/threading.py", 327)
+    assert format_innermost_frame([native, inner]) == "Condition.wait (threading.py:327)"
+    assert format_innermost_frame([native]) is None
 
 
 def test_what_hangs_on_purpose_belongs_to_its_place_and_not_to_who_called_it() -> None:
     injected = look(
         "_sleep OURS/rank/injections.py:91",
-        "inject OURS/rank/context.py:137",
+        "inject OURS/rank/walk.py:137",
         "on_train_batch_start OURS/pipelines/fit_phases.py:9",
         *IN_FIT,
         "walk OURS/rank/walk.py:80",
         call="clock_nanosleep",
     )
     facts = rank(0, injected, reached=11, phase="first_batch")
-    assert component_of(seen(facts.looks), facts, job(), TABLE[12]) == "data"
+    assert find_component(merge_looks(facts.looks), facts, job(), TABLE[12]) == "data"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hangbisect.diagnosis.collectives import blamed, mismatch
-from hangbisect.diagnosis.mismatch import Mismatch
-from hangbisect.facts import RankFacts
+from hangbisect.base.facts import RankFacts
+from hangbisect.diagnosis.collective_mismatch import Mismatch
+from hangbisect.diagnosis.log_divergence import find_mismatch, find_mismatched_ranks
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -59,7 +59,7 @@ def test_a_call_put_in_is_found_and_its_site_named(
 ) -> None:
     at = data.draw(st.integers(0, len(program)))
     who, run = many(data, program, [*program[:at], Call(kind, NEW), *program[at:]])
-    found = mismatch(logged(data, run))
+    found = find_mismatch(logged(data, run))
     assert_it_is(who, found)
     assert found is not None
     if found.is_sure:
@@ -71,7 +71,7 @@ def test_a_call_put_in_is_found_and_its_site_named(
 def test_a_call_left_out_is_put_down_to_its_rank(data: st.DataObject, program: list[Call]) -> None:
     at = data.draw(st.integers(0, len(program) - 1))
     who, run = many(data, program, [*program[:at], *program[at + 1 :]])
-    assert_it_is(who, mismatch(logged(data, run)))
+    assert_it_is(who, find_mismatch(logged(data, run)))
 
 
 @ANY
@@ -84,7 +84,7 @@ def test_two_calls_in_the_other_order_are_put_down_to_their_rank(
     swapped = [*program[:at], program[at + 1], program[at], *program[at + 2 :]]
     assume(swapped != program)
     who, run = many(data, program, swapped)
-    assert_it_is(who, mismatch(logged(data, run)))
+    assert_it_is(who, find_mismatch(logged(data, run)))
 
 
 @ANY
@@ -95,7 +95,7 @@ def test_another_call_in_its_place_is_put_down_to_its_rank(
     at = data.draw(st.integers(0, len(program) - 1))
     odd = [*program[:at], Call(kind, NEW), *program[at + 1 :]]
     who, run = many(data, program, odd)
-    assert_it_is(who, mismatch(logged(data, run)))
+    assert_it_is(who, find_mismatch(logged(data, run)))
 
 
 @ANY
@@ -107,7 +107,7 @@ def test_of_two_ranks_the_one_with_a_call_more_is_named_once_they_agreed_again(
     at, who = data.draw(st.integers(0, len(program))), data.draw(st.integers(0, 1))
     odd = [*program[:at], Call(kind, NEW), *program[at:]]
     run = [odd, program] if who == 0 else [program, odd]
-    found = mismatch(logged(data, run))
+    found = find_mismatch(logged(data, run))
     assert found is not None
     if found.is_sure:
         assert who in found.ranks
@@ -122,7 +122,7 @@ def test_ranks_that_do_the_same_are_not_blamed_however_far_each_came(
     ends = data.draw(st.lists(st.integers(0, len(program) - 1), min_size=2, max_size=5))
     window = data.draw(st.sampled_from([None, 5, 20]))
     ranks = [rank(r, program, end, window) for r, end in enumerate(ends)]
-    assert blamed(ranks) == ()
+    assert find_mismatched_ranks(ranks) == ()
 
 
 @ANY
@@ -132,7 +132,10 @@ def test_a_root_that_calls_from_another_line_is_not_blamed(
 ) -> None:
     root = [Call(c.kind, c.site + " as root") if data.draw(st.booleans()) else c for c in program]
     end = data.draw(st.integers(0, len(program) - 1))
-    assert blamed([rank(0, root, end), rank(1, program, end), rank(2, program, end)]) == ()
+    assert (
+        find_mismatched_ranks([rank(0, root, end), rank(1, program, end), rank(2, program, end)])
+        == ()
+    )
 
 
 @ANY
@@ -143,4 +146,4 @@ def test_what_lies_before_the_window_blames_no_wrong_rank(
     at = data.draw(st.integers(0, len(program) - 1))
     who, run = many(data, program, [*program[:at], Call("barrier", NEW), *program[at:]])
     assume(hangs(run) is not None)
-    assert blamed(ran(run, window=window)) in ((), (who,))
+    assert find_mismatched_ranks(ran(run, window=window)) in ((), (who,))

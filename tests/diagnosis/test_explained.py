@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hangbisect.base.facts import Ended, Outcome
 from hangbisect.diagnosis.causes import catalogue
-from hangbisect.diagnosis.causes.known import Found, KnownCause, Looks_for, need
-from hangbisect.diagnosis.causes.scene import Scene
-from hangbisect.diagnosis.verdict import judge
-from hangbisect.facts import Ended, Outcome
+from hangbisect.diagnosis.causes.known_cause import Found, KnownCause, LooksFor, Scene, need
+from hangbisect.diagnosis.verdict import judge_job
 
 from .made_up import RECV, gone, held, job, rank
 
@@ -25,7 +24,7 @@ def _raises(scene: Scene) -> Found | None:
     raise KeyError("no such thing")
 
 
-def known(name: str, looks_for: Looks_for = _always, **more: Any) -> KnownCause:
+def known(name: str, looks_for: LooksFor = _always, **more: Any) -> KnownCause:
     return KnownCause(name, "a title", (need(looks_for, 0.99),), "Because.", ("do it",), **more)
 
 
@@ -48,7 +47,7 @@ HANG = [rank(0, RECV), held(1)]
 def test_what_avoids_the_cause_is_tried_before_what_is_safer_in_general(only: Only) -> None:
     only(known("x", toggles=(("num_workers", "0"), ("hub", "offline"))))
     command = ("x", "--num-workers", "4", "--model", "gpt2")
-    verdict = judge(job(command=command), HANG)
+    verdict = judge_job(job(command=command), HANG)
     assert verdict.cause is not None
     assert (verdict.cause.id, verdict.cause.avoid) == ("x", ("do it",))
     assert verdict.cause.matched[0].startswith("2 ranks, ")
@@ -62,7 +61,7 @@ def test_what_avoids_the_cause_is_tried_before_what_is_safer_in_general(only: On
 
 def test_a_declaration_that_raises_costs_no_verdict(only: Only) -> None:
     only(known("wrong", _raises), known("right"))
-    verdict = judge(job(notes=("the launcher is gone",)), HANG)
+    verdict = judge_job(job(notes=("the launcher is gone",)), HANG)
     assert verdict.cause is not None
     assert verdict.cause.id == "right"
     assert verdict.notes == (
@@ -78,7 +77,7 @@ def test_a_declaration_that_raises_costs_no_verdict(only: Only) -> None:
 def test_every_outcome_but_ok_can_have_a_cause(ended: Ended, outcome: Outcome, only: Only) -> None:
     only(known("x", outcomes=(outcome,)))
     ranks = [gone(0, 1, "ValueError: no"), held(1)] if ended == "crash" else HANG
-    verdict = judge(job(ended), ranks)
+    verdict = judge_job(job(ended), ranks)
     assert verdict.cause is not None
     assert verdict.outcome == outcome
 
@@ -86,4 +85,4 @@ def test_every_outcome_but_ok_can_have_a_cause(ended: Ended, outcome: Outcome, o
 def test_a_job_that_ended_well_has_no_cause(only: Only) -> None:
     only(known("x", outcomes=("ok", "hang")))
     ranks = [gone(r, 0, reached=12, finished=True) for r in range(2)]
-    assert judge(job("done"), ranks).cause is None
+    assert judge_job(job("done"), ranks).cause is None

@@ -7,10 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hangbisect.diagnosis import library
-from hangbisect.diagnosis.graph import Link, Node, WaitGraph
-from hangbisect.diagnosis.verdict import judged
-from hangbisect.facts import (
+from hangbisect.base.facts import (
     Descriptor,
     Edge,
     FileLock,
@@ -21,6 +18,8 @@ from hangbisect.facts import (
     RankFacts,
     Syscall,
 )
+from hangbisect.diagnosis.verdict import judge_job_with_graph
+from hangbisect.diagnosis.wait_graph import Link, Node, WaitGraph
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,13 +41,13 @@ from .made_up import (
 
 def chain(facts: JobFacts, ranks: Sequence[RankFacts]) -> list[str]:
     """The names along the verdict's chain."""
-    edges = judged(facts, ranks)[0].chain
+    edges = judge_job_with_graph(facts, ranks)[0].chain
     return [*(edge.source for edge in edges), *(edge.target for edge in edges[-1:])]
 
 
 def edge(facts: JobFacts, ranks: Sequence[RankFacts], source: str, target: str) -> Edge:
     """The edge between two nodes of the graph."""
-    graph = judged(facts, ranks)[1]
+    graph = judge_job_with_graph(facts, ranks)[1]
     return graph.links[source, target].edge
 
 
@@ -80,14 +79,14 @@ def test_it_ends_at_a_collective_that_all_are_in() -> None:
 def test_ranks_of_other_nodes_are_its_end_if_only_they_can_be_missing() -> None:
     facts = job(world=16, local_ranks=(0, 1))
     found = chain(facts, [rank(r, ALL_REDUCE, reached=11) for r in range(2)])
-    assert found[-1] == "ranks of other nodes"
+    assert found[-1] == "ranks of other nodes, which this watch does not see"
 
 
 def test_a_rank_that_nobody_started_and_one_that_left_are_its_end() -> None:
     groups = [rank(r, GROUP, reached=11, environment={"WORLD_SIZE": "3"}) for r in range(2)]
     assert chain(job(), groups) == ["rank 0", "collective init_process_group", "rank 2"]
     left = [rank(0, GROUP, reached=11), gone(1, 0, reached=3)]
-    shown = judged(job("left"), left)[0].chain[-1]
+    shown = judge_job_with_graph(job("left"), left)[0].chain[-1]
     assert (shown.target, shown.evidence) == ("rank 1", "rank 1 has left, with status 0")
 
 
@@ -116,7 +115,7 @@ def test_a_lock_that_only_a_child_waits_for_is_followed_to_its_owner() -> None:
     lock = FileLock("/x.lock", 5, 101, "python")
     child = look("f x.py:1", pid=901, ppid=100, call="flock", locks=(lock,))
     waits = look("Popen.wait STD/subprocess.py:9", call="wait4", args=(901, 0, 0, 0))
-    verdict = judged(job(), [rank(0, waits, children=((child,),)), rank(1, RECV)])[0]
+    verdict = judge_job_with_graph(job(), [rank(0, waits, children=((child,),)), rank(1, RECV)])[0]
     assert verdict.ranks.culprit == (1,)
     assert verdict.ranks.waiting == (0,)
 
@@ -151,27 +150,16 @@ def test_a_mutex_whose_owner_was_not_copied_by_a_fork_is_nobodys() -> None:
 
 def test_a_job_that_ended_well_has_no_graph() -> None:
     ranks = [gone(r, 0, reached=12, finished=True) for r in range(2)]
-    verdict, graph = judged(job("done"), ranks)
+    verdict, graph = judge_job_with_graph(job("done"), ranks)
     assert (verdict.chain, graph.edges, dict(graph.nodes)) == ((), (), {})
 
 
 def test_every_rank_is_a_node_and_every_edge_has_its_ends() -> None:
     ranks = [rank(0, WANDB, children=(wandb_core(0),)), held(1), gone(2, 1), rank(3, SLEEP)]
-    graph = judged(job(world=4), ranks)[1]
+    graph = judge_job_with_graph(job(world=4), ranks)[1]
     assert {f"rank {n}" for n in range(4)} <= graph.nodes.keys()
     assert {name for e in graph.edges for name in (e.source, e.target)} <= graph.nodes.keys()
     assert graph.nodes["process 4899"].says == "wandb-core, of rank 0"
-
-
-def test_without_networkx_the_same_is_blamed_and_the_chain_begins_with_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(library, "networkx", lambda: None)
-    ranks = [rank(r, SLEEP if r == 4 else ALL_REDUCE, reached=11) for r in range(8)]
-    verdict = judged(job(world=8), ranks)[0]
-    assert verdict.ranks.culprit == (4,)
-    assert len(verdict.ranks.waiting) == 7
-    assert [e.source for e in verdict.chain] == ["rank 4"]
 
 
 # ---- rings ----------------------------------------------------------------------------------
@@ -183,7 +171,7 @@ def test_in_a_deadlock_the_least_advanced_is_the_culprit(
 ) -> None:
     wants = look("step train.py:5", call="flock", locks=(FileLock("/x.lock", 5, 101, "python"),))
     ranks = [rank(0, wants, reached=far), rank(1, ALL_REDUCE, reached=8), held(2)]
-    verdict, graph = judged(job(world=3), ranks)
+    verdict, graph = judge_job_with_graph(job(world=3), ranks)
     assert verdict.ranks.culprit == culprit
     assert verdict.ranks.waiting == (*waiting, 2)
     assert [ring.ranks for ring in graph.deadlocks] == [{0, 1}]
@@ -200,7 +188,7 @@ def test_a_child_that_waits_for_a_word_of_its_rank_closes_no_ring() -> None:
     wants = look("step train.py:5", call="flock", locks=(FileLock("/x.lock", 5, 901, "python"),))
     waits = look("Popen.wait STD/subprocess.py:9", call="wait4", args=(901, 0, 0, 0))
     for one in (wants, waits):
-        verdict, graph = judged(job(), [rank(0, one, children=((idle,),)), held(1)])
+        verdict, graph = judge_job_with_graph(job(), [rank(0, one, children=((idle,),)), held(1)])
         assert graph.deadlocks == ()
         assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((0,), (1,))
         assert verdict.chain[-1].target == "pipe:[3]"
@@ -212,7 +200,7 @@ def test_a_rank_answers_for_its_process_that_cannot_go_on_wherever_it_is_itself(
     wants = look("step train.py:5", call="flock", locks=(FileLock("/x.lock", 5, 555, "sh"),))
     for owner in (held(1), rank(1, ALL_REDUCE, reached=9)):
         ranks = [rank(0, wants), replace(owner, children=((child,),)), held(2)]
-        verdict = judged(job(world=3), ranks)[0]
+        verdict = judge_job_with_graph(job(world=3), ranks)[0]
         assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((1,), (0, 2))
         assert verdict.waits_for is not None
         assert (verdict.waits_for.kind, verdict.waits_for.pid) == ("process", 555)

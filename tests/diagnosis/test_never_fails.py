@@ -7,12 +7,10 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-import hangbisect.facts as facts_module
+import hangbisect.base.facts as facts_module
 import jsonschema
 import pytest
-from hangbisect.diagnosis.graph import WaitGraph
-from hangbisect.diagnosis.verdict import judge, judged
-from hangbisect.facts import (
+from hangbisect.base.facts import (
     Descriptor,
     Ended,
     FileLock,
@@ -27,19 +25,19 @@ from hangbisect.facts import (
     Syscall,
     Thread,
 )
-from hangbisect.report.as_json import as_json, from_json
-from hangbisect.report.evidence import evidence_json
-from hangbisect.report.stacks import stack_text
+from hangbisect.diagnosis.verdict import judge_job, judge_job_with_graph
+from hangbisect.diagnosis.wait_graph import WaitGraph
+from hangbisect.report.facts_json import evidence_json, verdict_from_json, verdict_json
+from hangbisect.report.stacks import merged_stacks_text, stack_text
 from hangbisect.report.terminal import culprit_stack, slow_line, verdict_lines
-from hangbisect.report.tree import merged
-from hangbisect.report.well import well_lines
+from hangbisect.report.verdict_parts import ok_lines
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from .made_up import TABLE, job
 
 SCHEMA = json.loads(
-    (Path(facts_module.__file__).parent / "data" / "verdict.schema.json").read_text("utf-8")
+    (Path(facts_module.__file__).parents[1] / "data" / "verdict.schema.json").read_text("utf-8")
 )
 PIDS = st.integers(98, 106)
 ENDINGS: tuple[Ended, ...] = (
@@ -188,23 +186,23 @@ MANY = st.lists(RANKS, max_size=4, unique_by=lambda facts: facts.rank)
 def test_every_verdict_can_be_made_written_and_read(
     facts: JobFacts, ranks: list[RankFacts], width: int | None
 ) -> None:
-    verdict, graph = judged(facts, ranks)
+    verdict, graph = judge_job_with_graph(facts, ranks)
     assert json.dumps(evidence_json(ranks, graph, facts.machine))
     assert [note for note in verdict.notes if "could not be looked for" in note] == []
 
-    data = json.loads(json.dumps(as_json(verdict), allow_nan=False))
+    data = json.loads(json.dumps(verdict_json(verdict), allow_nan=False))
     jsonschema.validate(data, SCHEMA, jsonschema.Draft202012Validator)
-    assert as_json(from_json(data)) == data
+    assert verdict_json(verdict_from_json(data)) == data
 
     if verdict.outcome == "ok":
-        lines = well_lines(verdict, ["W&B online"], "4 Tokenizer loaded 3.4 s", "runs/x", width)
+        lines = ok_lines(verdict, ["W&B online"], "4 Tokenizer loaded 3.4 s", "runs/x", width)
     else:
         lines = verdict_lines(verdict, facts, ranks, run_dir="runs/x", state="ended", width=width)
     assert 1 <= len(lines) <= 15
     assert all("\n" not in line for line in lines)
     assert all(len(line) <= width for line in lines if width is not None and width > 3)
     assert len(culprit_stack(ranks, verdict)) <= 40
-    merged(ranks)
+    merged_stacks_text(ranks)
     for one in ranks:
         slow_line(facts.table, ranks, one.rank, "reads", 100.0)
         assert all(stack_text(look, one.rank, "rank") for look in one.looks)
@@ -214,7 +212,7 @@ def test_every_verdict_can_be_made_written_and_read(
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(JOBS, MANY)
 def test_whoever_waits_or_is_held_is_not_blamed(facts: JobFacts, ranks: list[RankFacts]) -> None:
-    found = judge(facts, ranks).ranks
+    found = judge_job(facts, ranks).ranks
     assert not set(found.culprit) & set(found.waiting)
     assert not set(found.stuck) & set(found.waiting)
     if facts.ended not in ("crash", "left"):
@@ -248,7 +246,7 @@ def test_whoever_is_blamed_waits_for_nobody_but_its_own_ring(
 ) -> None:
     if facts.ended in ("crash", "left", "done"):
         return
-    verdict, graph = judged(facts, ranks)
+    verdict, graph = judge_job_with_graph(facts, ranks)
     finished = {r.rank for r in ranks if r.finished}
     for culprit in verdict.ranks.culprit:
         for other in _waits_for(graph, culprit) - finished:
@@ -261,7 +259,7 @@ def test_whoever_is_blamed_waits_for_nobody_but_its_own_ring(
 def test_candidates_and_the_chain_are_what_they_promise(
     facts: JobFacts, ranks: list[RankFacts]
 ) -> None:
-    verdict = judge(facts, ranks)
+    verdict = judge_job(facts, ranks)
     assert len(verdict.candidates) <= 5
     assert sum(one.score for one in verdict.candidates) <= 1
     named = [rank for one in verdict.candidates for rank in one.ranks]

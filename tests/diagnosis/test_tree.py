@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.diagnosis.roles import is_idle, role_of
-from hangbisect.diagnosis.tree import Branch, Stack, merge
-from hangbisect.facts import Thread
+from hangbisect.base.facts import Thread
+from hangbisect.diagnosis.merged_stacks import (
+    Branch,
+    StackLines,
+    find_role,
+    is_idle_thread,
+    merge_stacks,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +19,7 @@ from .made_up import look, stack
 
 def test_what_is_shared_stands_once_and_the_rest_below() -> None:
     stacks = [(r, ("main", "fit", "wait")) for r in range(3)] + [(3, ("main", "load"))]
-    assert merge(stacks) == (
+    assert merge_stacks(stacks) == (
         Branch(0, (0, 1, 2, 3), ("main",), True),
         Branch(1, (0, 1, 2), ("fit", "wait"), False),
         Branch(1, (3,), ("load",), False),
@@ -22,7 +27,7 @@ def test_what_is_shared_stands_once_and_the_rest_below() -> None:
 
 
 def test_those_that_go_no_deeper_are_a_branch_without_lines() -> None:
-    assert merge([(0, ("main", "f")), (1, ("main",))]) == (
+    assert merge_stacks([(0, ("main", "f")), (1, ("main",))]) == (
         Branch(0, (0, 1), ("main",), True),
         Branch(1, (0,), ("f",), False),
         Branch(1, (1,), (), False),
@@ -30,15 +35,15 @@ def test_those_that_go_no_deeper_are_a_branch_without_lines() -> None:
 
 
 def test_a_rank_may_have_several_stacks() -> None:
-    assert merge([(0, ("run",)), (0, ("run",))]) == (Branch(0, (0, 0), ("run",), False),)
+    assert merge_stacks([(0, ("run",)), (0, ("run",))]) == (Branch(0, (0, 0), ("run",), False),)
 
 
 def test_nothing_makes_no_tree() -> None:
-    assert merge([]) == ()
+    assert merge_stacks([]) == ()
 
 
 def test_recursions_of_a_thousand_depths_can_be_merged() -> None:
-    tree = merge((depth, ("f",) * depth) for depth in range(1, 1000))
+    tree = merge_stacks((depth, ("f",) * depth) for depth in range(1, 1000))
     assert tree[-1].depth == 998
     assert sum(not branch.forks for branch in tree) == 999
 
@@ -49,10 +54,10 @@ STACKS = st.lists(
 )
 
 
-def leaves(tree: tuple[Branch, ...]) -> list[tuple[int, Stack]]:
+def leaves(tree: tuple[Branch, ...]) -> list[tuple[int, StackLines]]:
     """Each rank with its stack, read back from a tree."""
-    found: list[tuple[int, Stack]] = []
-    path: list[Stack] = []
+    found: list[tuple[int, StackLines]] = []
+    path: list[StackLines] = []
     for branch in tree:
         del path[branch.depth :]
         path.append(branch.lines)
@@ -63,21 +68,25 @@ def leaves(tree: tuple[Branch, ...]) -> list[tuple[int, Stack]]:
 
 
 @given(STACKS)
-def test_no_rank_and_no_line_is_lost(stacks: list[tuple[int, Stack]]) -> None:
-    assert leaves(merge(stacks)) == sorted(stacks)
+def test_no_rank_and_no_line_is_lost(stacks: list[tuple[int, StackLines]]) -> None:
+    assert leaves(merge_stacks(stacks)) == sorted(stacks)
 
 
 @given(STACKS, st.randoms())
-def test_the_order_makes_no_difference(stacks: list[tuple[int, Stack]], random: object) -> None:
+def test_the_order_makes_no_difference(
+    stacks: list[tuple[int, StackLines]], random: object
+) -> None:
     other = list(stacks)
     random.shuffle(other)  # type: ignore[attr-defined]  # a random.Random
-    assert merge(other) == merge(stacks)
+    assert merge_stacks(other) == merge_stacks(stacks)
 
 
 @given(STACKS)
-def test_branches_beside_one_another_begin_differently(stacks: list[tuple[int, Stack]]) -> None:
-    begins: dict[int, set[Stack]] = {}
-    for branch in merge(stacks):
+def test_branches_beside_one_another_begin_differently(
+    stacks: list[tuple[int, StackLines]],
+) -> None:
+    begins: dict[int, set[StackLines]] = {}
+    for branch in merge_stacks(stacks):
         for deeper in [depth for depth in begins if depth > branch.depth]:
             del begins[deeper]
         assert branch.lines[:1] not in begins.setdefault(branch.depth, set())
@@ -103,7 +112,7 @@ def test_branches_beside_one_another_begin_differently(stacks: list[tuple[int, S
     ],
 )
 def test_a_child_is_called_by_what_it_does(name: str, frames: tuple[str, ...], role: str) -> None:
-    assert role_of(look(*frames, name=name)) == role
+    assert find_role(look(*frames, name=name)) == role
 
 
 @pytest.mark.parametrize(
@@ -117,5 +126,5 @@ def test_a_child_is_called_by_what_it_does(name: str, frames: tuple[str, ...], r
     ],
 )
 def test_a_pools_thread_that_runs_nobodys_code_is_idle(frames: tuple[str, ...], idle: bool) -> None:
-    assert is_idle(Thread(7, "pool_0", False, False, stack(*frames))) is idle
-    assert not is_idle(Thread(7, "pool_0", False, True, stack(*frames)))
+    assert is_idle_thread(Thread(7, "pool_0", False, False, stack(*frames))) is idle
+    assert not is_idle_thread(Thread(7, "pool_0", False, True, stack(*frames)))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from hangbisect.doctor.finding import Finding, Setting
-from hangbisect.rank.claims import Ancestor
-from hangbisect.rank.place import Place
+from hangbisect.base.launcher_env import Ancestor
+from hangbisect.base.place import Place
+from hangbisect.doctor.checks import Finding, Setting
 
 _PLACED = {
     *("launcher", "rank", "world", "local_world", "master", "contradictions", "ancestors", "pids")

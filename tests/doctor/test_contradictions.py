@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from hangbisect.base.facts import Gpu
 from hangbisect.doctor import contradictions
 from hangbisect.doctor.devices import Devices
-from hangbisect.facts import Gpu
 
 from .made_up import TORCHRUN, levels, said, setting
 

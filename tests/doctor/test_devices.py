@@ -6,17 +6,19 @@ import json
 from dataclasses import replace
 
 import pytest
-from hangbisect.doctor import devices, peer_probe
+from hangbisect.base.facts import Gpu
+from hangbisect.doctor import devices
 from hangbisect.doctor.devices import Devices, parse_peers
 from hangbisect.doctor.processes import Process
-from hangbisect.facts import Gpu
 from hypothesis import given
 from hypothesis import strategies as st
 
 from .made_up import levels, said, setting
 
-GB = 1 << 30
-TWO = Devices(tuple(Gpu(i, "H100", memory_used=0, memory_total=80 * GB) for i in range(2)), pairs=1)
+GIB = 1 << 30
+TWO = Devices(
+    tuple(Gpu(i, "H100", memory_used=0, memory_total=80 * GIB) for i in range(2)), pairs=1
+)
 NO_DRIVER = Devices(missing="There is no NVIDIA driver here: nothing is known of GPUs.")
 
 
@@ -69,11 +71,11 @@ def test_how_many_there_are() -> None:
 
 def test_who_uses_them_already() -> None:
     user = Process(4711, "python", ("python", "old.py"), 9000.0, uid=1000)
-    busy = replace(TWO.gpus[1], memory_used=70 * GB, pids=(4711,))
+    busy = replace(TWO.gpus[1], memory_used=70 * GIB, pids=(4711,))
     facts = replace(TWO, gpus=(TWO.gpus[0], busy), users=(user,), uid=1000)
     ((level, value),) = said(devices.in_use, facts)
     assert level == "warning"
-    assert "GPU 1: 70 GB of 80 GB in use: python (4711" in value
+    assert "GPU 1: 70 GiB of 80 GiB in use: python (4711" in value
     (found,) = devices.in_use(setting(), facts)
     assert found.next.startswith("kill 4711")
     (found,) = devices.in_use(setting(), replace(facts, uid=1))
@@ -88,26 +90,3 @@ def test_direct_access() -> None:
     assert levels(devices.peers, replace(TWO, apart=apart)) == ["ok"]
     (off, _) = parse_peers(json.dumps({"pairs": [[0, 1, 4]]}))
     assert levels(devices.peers, replace(TWO, apart=off)) == ["warning"]
-
-
-class FakeNvml:
-    """What the probe uses of the module pynvml, for three GPUs of which one pair is apart."""
-
-    NVMLError = OSError
-
-    def nvmlDeviceGetCount(self) -> int:
-        return 3
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
-        return index
-
-    def nvmlDeviceGetP2PStatus(self, one: int, other: int, what: int) -> int:
-        if (one, other) == (0, 2):
-            raise OSError("not supported")
-        return 3 if (one, other) == (1, 2) else 0
-
-
-def test_the_probe_tells_what_nvml_says() -> None:
-    apart, pairs = parse_peers(json.dumps(peer_probe._told(FakeNvml())))
-    assert [(a, b) for a, b, _ in apart] == [(1, 2)]
-    assert pairs == 2

@@ -6,9 +6,18 @@ import threading
 from collections.abc import Callable, Iterable
 
 import pytest
-from hangbisect.doctor.at_once import at_once
-from hangbisect.doctor.examination import examine
-from hangbisect.doctor.finding import Check, Family, Finding, Setting, ok, problem, unknown, warning
+from hangbisect.doctor.checks import (
+    Check,
+    Family,
+    Finding,
+    Setting,
+    examine,
+    ok,
+    problem,
+    run_in_threads,
+    unknown,
+    warning,
+)
 
 from .made_up import setting
 
@@ -83,7 +92,9 @@ def test_the_worst_level_is_the_answer(findings: list[Finding], level: str) -> N
 
 def test_calls_at_once_end_at_their_limit() -> None:
     never = threading.Event()
-    answers = at_once(2.0, {"a": lambda: 1, "b": lambda: never.wait(60), "c": fail(KeyError("z"))})
+    answers = run_in_threads(
+        2.0, {"a": lambda: 1, "b": lambda: never.wait(60), "c": fail(KeyError("z"))}
+    )
     never.set()
     assert answers["a"] == 1
     assert isinstance(answers["b"], TimeoutError)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from .made_up import levels, said, setting
 
-GB = 1 << 30
+GIB = 1 << 30
 ROOT = Mount("/", "ext4", "/dev/sda1")
 LUSTRE = Mount("/scratch", "lustre", "10.0.0.1@o2ib:/fs")
 HUB, BUILDS = Folder("hub cache", "/x/hub", "HF_HUB_CACHE", True), Folder("home", "/root")
@@ -85,7 +85,7 @@ def test_a_file_system_that_does_not_answer_is_a_problem_told_once() -> None:
     facts = (
         Placed(HUB, HUB.path, LUSTRE, late=True),
         Placed(BUILDS, BUILDS.path, LUSTRE, late=True),
-        Placed(BUILDS, BUILDS.path, ROOT, 9 * GB, 10 * GB),
+        Placed(BUILDS, BUILDS.path, ROOT, 9 * GIB, 10 * GIB),
     )
     ((level, value),) = said(answers, facts)
     assert level == "problem"
@@ -93,18 +93,18 @@ def test_a_file_system_that_does_not_answer_is_a_problem_told_once() -> None:
 
 
 def test_room_and_errors() -> None:
-    assert levels(answers, (Placed(HUB, "/x", ROOT, 9 * GB, 10 * GB),)) == ["ok"]
-    assert levels(answers, (Placed(HUB, "/x", ROOT, 9, 10 * GB),)) == ["warning"]
+    assert levels(answers, (Placed(HUB, "/x", ROOT, 9 * GIB, 10 * GIB),)) == ["ok"]
+    assert levels(answers, (Placed(HUB, "/x", ROOT, 9, 10 * GIB),)) == ["warning"]
     # Some sandboxes say 0 of 0.
     assert levels(answers, (Placed(HUB, "/x", ROOT, 0, 0),)) == ["ok"]
     assert levels(answers, (Placed(HUB, "/x", ROOT, error="Permission denied"),)) == ["warning"]
 
 
 def test_a_cache_with_locks_on_a_network_is_a_warning_a_working_folder_is_not() -> None:
-    remote = Placed(HUB, "/scratch/hub", LUSTRE, GB, GB)
+    remote = Placed(HUB, "/scratch/hub", LUSTRE, GIB, GIB)
     ((level, value),) = said(network, (remote,))
     assert (level, "hub cache on lustre" in value) == ("warning", True)
-    working = Placed(Folder("working folder", "/scratch"), "/scratch", LUSTRE, GB, GB)
+    working = Placed(Folder("working folder", "/scratch"), "/scratch", LUSTRE, GIB, GIB)
     assert said(network, (working,)) == [("ok", "working folder on lustre")]
     assert levels(network, (remote, working)) == ["warning", "ok"]
     assert said(network, (), setting()) == [("ok", "all local")]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from hangbisect.base.launcher_env import Ancestor
 from hangbisect.doctor.leftovers import Left, Seen, is_helper, left_behind, orphans
 from hangbisect.doctor.processes import Process
-from hangbisect.rank.claims import Ancestor
 
 from .made_up import levels, said, setting
 

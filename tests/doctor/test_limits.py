@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from hangbisect.base.words import GIB, MIB
 from hangbisect.doctor import limits
 from hangbisect.doctor.limits import Bounds, tasks_of_group
-from hangbisect.doctor.sizes import GB, MB
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,7 +26,7 @@ FREE = Bounds(
     group_tasks_now=None,
     memory=None,
     memory_free=None,
-    machine_free=64 * GB,
+    machine_free=64 * GIB,
     infiniband=(),
 )
 
@@ -65,10 +65,10 @@ def test_locked_memory_matters_with_infiniband_alone() -> None:
 
 
 def test_memory() -> None:
-    assert levels(limits.memory, replace(FREE, machine_free=MB)) == ["problem"]
-    tight = replace(FREE, memory=8 * GB, memory_free=2 * GB)
+    assert levels(limits.memory, replace(FREE, machine_free=MIB)) == ["problem"]
+    tight = replace(FREE, memory=8 * GIB, memory_free=2 * GIB)
     assert said(limits.memory, tight)[0][0] == "warning"
-    assert levels(limits.memory, replace(FREE, address=GB)) == ["ok", "warning"]
+    assert levels(limits.memory, replace(FREE, address=GIB)) == ["ok", "warning"]
     assert levels(limits.cpu_time, replace(FREE, seconds=600)) == ["warning"]
 
 

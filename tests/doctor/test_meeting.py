@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.doctor import meeting, nodes
-from hangbisect.doctor.meeting import Meeting, Member, Reached, as_member, base_port
+from hangbisect.doctor import nodes
+from hangbisect.doctor.nodes import Meeting, Member, Reached, as_member, base_port
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,33 +41,35 @@ def test_any_text_is_taken_for_a_port(text: str) -> None:
 
 def test_doctors_of_other_jobs_are_told_apart() -> None:
     one, other = (setting(MASTER_ADDR="n01", SLURM_JOB_ID=job) for job in "12")
-    assert meeting.greeting(one) == meeting.greeting(one)
-    assert meeting.greeting(one) != meeting.greeting(other)
+    assert nodes.greeting(one) == nodes.greeting(one)
+    assert nodes.greeting(one) != nodes.greeting(other)
 
 
 def test_one_node_meets_nobody() -> None:
-    assert levels(nodes.connected, Meeting(1)) == ["ok"]
-    assert meeting.read(setting(launcher="torchrun", ancestors=(TORCHRUN,))) == Meeting(1)
+    assert levels(nodes.judge_meeting, Meeting(1)) == ["ok"]
+    assert nodes.meet_nodes(setting(launcher="torchrun", ancestors=(TORCHRUN,))) == Meeting(1)
 
 
 def test_alone_in_an_allocation_it_says_how_to_start_it_everywhere() -> None:
-    (found,) = nodes.connected(setting(SLURM_NNODES="4"), Meeting(4))
+    (found,) = nodes.judge_meeting(setting(SLURM_NNODES="4"), Meeting(4))
     assert (found.level, "srun --nodes=4" in found.next) == ("unknown", True)
 
 
 def test_all_reached() -> None:
-    ((level, value),) = said(nodes.connected, Meeting(2, "n01:29501", (Reached(N02, 0.003),)), JOB)
+    ((level, value),) = said(
+        nodes.judge_meeting, Meeting(2, "n01:29501", (Reached(N02, 0.003),)), JOB
+    )
     assert (level, "n02 in 3 ms" in value) == ("ok", True)
 
 
 def test_a_node_that_is_not_reached_or_did_not_come() -> None:
     blocked = Meeting(2, "n01:29501", (Reached(N02, 3.0, "does not answer"),))
-    ((level, value),) = said(nodes.connected, blocked, JOB)
+    ((level, value),) = said(nodes.judge_meeting, blocked, JOB)
     assert (level, "node 1 (n02, 10.0.0.2:41000) is not reached" in value) == ("problem", True)
     missing = Meeting(3, "n01:29501", (Reached(N02, 0.0),), missing=1, waited=18.0)
-    ((level, value),) = said(nodes.connected, missing, JOB)
+    ((level, value),) = said(nodes.judge_meeting, missing, JOB)
     assert (level, "1 of 2 other nodes did not come" in value) == ("problem", True)
     nobody = Meeting(2, error="no doctor of rank 0 was met at n01", waited=18.0)
-    assert levels(nodes.connected, nobody, JOB) == ["problem"]
+    assert levels(nodes.judge_meeting, nobody, JOB) == ["problem"]
     # That is told by another check.
-    assert levels(nodes.connected, Meeting(2, unnamed=True), JOB) == ["unknown"]
+    assert levels(nodes.judge_meeting, Meeting(2, unnamed=True), JOB) == ["unknown"]

@@ -6,14 +6,19 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.doctor import proxies
-from hangbisect.doctor.asked import Asked, State
-from hangbisect.doctor.proxies import is_excepted, named_proxies
+from hangbisect.doctor.proxies import AnswerState, NetworkAnswer, is_excepted, named_proxies
 from hypothesis import given
 from hypothesis import strategies as st
 
 from .made_up import levels, said, setting
 
-FAILING: tuple[State, ...] = ("silent", "no connection", "refused", "unreachable", "unknown name")
+FAILING: tuple[AnswerState, ...] = (
+    "silent",
+    "no connection",
+    "refused",
+    "unreachable",
+    "unknown name",
+)
 
 
 def test_each_proxy_is_named_once_with_its_variables() -> None:
@@ -34,11 +39,11 @@ def test_each_proxy_is_named_once_with_its_variables() -> None:
 
 @pytest.mark.parametrize("state", FAILING)
 def test_a_proxy_that_does_not_answer_is_a_problem_and_its_password_is_not_told(
-    state: State,
+    state: AnswerState,
 ) -> None:
     environ = {"https_proxy": "http://user:secret@proxy.corp:3128"}
-    facts = tuple(replace(one, asked=Asked(state)) for one in named_proxies(environ))
-    ((level, value),) = said(proxies.answering, facts, setting(**environ))
+    facts = tuple(replace(one, asked=NetworkAnswer(state)) for one in named_proxies(environ))
+    ((level, value),) = said(proxies.judge_answers, facts, setting(**environ))
     assert level == "problem"
     assert "proxy.corp:3128 (https_proxy)" in value
     assert "secret" not in value
@@ -46,7 +51,7 @@ def test_a_proxy_that_does_not_answer_is_a_problem_and_its_password_is_not_told(
 
 def test_two_spellings_that_differ_are_a_warning() -> None:
     environ = {"http_proxy": "http://a:1", "HTTP_PROXY": "http://u:secret@b:1"}
-    found = said(proxies.answering, named_proxies(environ), setting(**environ))
+    found = said(proxies.judge_answers, named_proxies(environ), setting(**environ))
     assert [level for level, _ in found] == ["ok", "ok", "warning"]
     assert "secret" not in str(found)
 
@@ -85,10 +90,12 @@ def test_any_text_is_taken_for_exceptions(host: str, exceptions: str) -> None:
 
 
 def test_no_proxy_must_except_this_machine_and_rank_0() -> None:
-    assert levels(proxies.excepted, None) == ["ok"]
+    assert levels(proxies.judge_exceptions, None) == ["ok"]
     ((level, value),) = said(
-        proxies.excepted, None, setting(http_proxy="p:1", no_proxy="localhost", MASTER_ADDR="n01")
+        proxies.judge_exceptions,
+        None,
+        setting(http_proxy="p:1", no_proxy="localhost", MASTER_ADDR="n01"),
     )
     assert (level, "127.0.0.1, n01" in value) == ("warning", True)
     every = setting(http_proxy="p:1", NO_PROXY="localhost,127.0.0.0/8,n01", MASTER_ADDR="n01")
-    assert levels(proxies.excepted, None, every) == ["ok"]
+    assert levels(proxies.judge_exceptions, None, every) == ["ok"]

@@ -6,12 +6,18 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.doctor import services
-from hangbisect.doctor.asked import Asked, State
+from hangbisect.doctor.proxies import AnswerState, NetworkAnswer
 from hangbisect.doctor.services import Endpoint
 
 from .made_up import levels, said, setting
 
-FAILING: tuple[State, ...] = ("silent", "no connection", "refused", "unreachable", "unknown name")
+FAILING: tuple[AnswerState, ...] = (
+    "silent",
+    "no connection",
+    "refused",
+    "unreachable",
+    "unknown name",
+)
 
 
 def test_where_wandb_is_asked_and_when_it_is_not() -> None:
@@ -34,8 +40,8 @@ def test_where_the_hub_is_asked_and_when_it_is_not() -> None:
 
 
 @pytest.mark.parametrize("state", FAILING)
-def test_a_service_that_a_job_asks_and_that_does_not_answer(state: State) -> None:
-    wanted = Endpoint("https://x", wanted="x is installed here", asked=Asked(state))
+def test_a_service_that_a_job_asks_and_that_does_not_answer(state: AnswerState) -> None:
+    wanted = Endpoint("https://x", wanted="x is installed here", asked=NetworkAnswer(state))
     assert levels(services.wandb_answers, wanted) == ["problem"]
     # The hub's client goes on with its cache where a connection fails at once.
     hangs = state in ("silent", "no connection")
@@ -49,9 +55,11 @@ def test_a_service_that_a_job_asks_and_that_does_not_answer(state: State) -> Non
 
 
 def test_a_service_that_answers_or_is_not_asked() -> None:
-    found = Endpoint("https://u:secret@x", proxy="https_proxy", asked=Asked("answers", 0.2, "401"))
+    found = Endpoint(
+        "https://u:secret@x", proxy="https_proxy", asked=NetworkAnswer("answers", 0.2, "401")
+    )
     ((level, value),) = said(services.wandb_answers, found)
-    assert (level, value) == ("ok", "https://***@x answers through https_proxy in 0.2 s")
+    assert (level, value) == ("ok", "https://u:***@x answers through https_proxy in 0.2 s")
     assert levels(services.hub_answers, Endpoint("x", offline="HF_HUB_OFFLINE=1")) == ["ok"]
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hangbisect.base.words import GIB, MIB
 from hangbisect.doctor.shared_memory import Space, read_shm, shm
-from hangbisect.doctor.sizes import GB, MB, size
 
 from .made_up import levels, setting
 
@@ -13,23 +13,15 @@ from .made_up import levels, setting
     ("facts", "level"),
     [
         (None, "problem"),
-        (Space(64 * MB, 64 * MB), "problem"),
-        (Space(32 * GB, MB), "problem"),
-        (Space(512 * MB, 500 * MB), "warning"),
-        (Space(32 * GB, 200 * MB), "warning"),
-        (Space(32 * GB, 30 * GB), "ok"),
+        (Space(64 * MIB, 64 * MIB), "problem"),
+        (Space(32 * GIB, MIB), "problem"),
+        (Space(512 * MIB, 500 * MIB), "warning"),
+        (Space(32 * GIB, 200 * MIB), "warning"),
+        (Space(32 * GIB, 30 * GIB), "ok"),
     ],
 )
 def test_shared_memory(facts: Space | None, level: str) -> None:
     assert levels(shm, facts) == [level]
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [(64 * MB, "64 MB"), (3 * GB // 2, "1.5 GB"), (24 * GB, "24 GB"), (5000, "4 KB")],
-)
-def test_sizes_in_words(number: int, text: str) -> None:
-    assert size(number) == text
 
 
 def test_it_is_read() -> None:

@@ -6,19 +6,30 @@ import json
 import re
 
 import pytest
-from hangbisect.doctor import telling
-from hangbisect.doctor.examination import Examination
-from hangbisect.doctor.finding import Check, Finding, Found, nothing, ok, problem, unknown, warning
+from hangbisect.doctor import examination_report
+from hangbisect.doctor.checks import (
+    Check,
+    Examination,
+    Finding,
+    Found,
+    ok,
+    problem,
+    read_nothing,
+    unknown,
+    warning,
+)
 
 GOOD, BAD = ok("29500 is free"), problem("29500 is taken by\npython", "kill 4711, " * 12)
-CHECK: Check[None] = Check("port", "a title", "a reason", nothing, lambda given, facts: ())
+CHECK: Check[None] = Check("port", "a title", "a reason", read_nothing, lambda given, facts: ())
 
 
 def report(
     *findings: Finding, everything: bool = False, width: int | None = None, colours: bool = False
 ) -> list[str]:
     found = Examination(tuple(Found(CHECK, one) for one in findings), 34, 1.25)
-    return telling.lines(found, "n01", everything=everything, width=width, colours=colours)
+    return examination_report.format_examination(
+        found, "n01", everything=everything, width=width, colours=colours
+    )
 
 
 def test_where_all_is_well_three_lines_say_so() -> None:
@@ -60,7 +71,7 @@ def test_colours_are_on_the_level_alone() -> None:
 
 def test_as_json_everything_is_there() -> None:
     found = Examination((Found(CHECK, GOOD), Found(CHECK, BAD)), 34, 1.25)
-    data = json.loads(json.dumps(telling.as_data(found, "n01", 3)))
+    data = json.loads(json.dumps(examination_report.examination_json(found, "n01", 3)))
     assert {key: data[key] for key in ("schema", "outcome", "host", "node", "seconds")} == {
         **{"schema": 1, "outcome": "problem", "host": "n01", "node": 3, "seconds": 1.25},
     }

@@ -8,11 +8,10 @@ import pickle
 from pathlib import Path
 
 import pytest
-from hangbisect.dumps.dumped import Contents
-from hangbisect.dumps.file import contents, read, read_all
-from hangbisect.dumps.judging import parted, verdict_of
-from hangbisect.dumps.together import together
-from hangbisect.report.merging import merged_json, merged_lines
+from hangbisect.dumps.contents import Contents
+from hangbisect.dumps.files import read_data, read_file, read_files
+from hangbisect.dumps.merge import describe_divergence, judge_dumps, merge_dumps
+from hangbisect.report.merged_dumps import merged_json, merged_lines
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,10 +35,10 @@ _WORDS = [
 
 def said(found: Contents) -> None:
     """Go all the way to what is printed."""
-    merged = together(found)
+    merged = merge_dumps(found)
     if merged.ranks:
-        verdict = verdict_of(merged)
-        assert merged_lines(merged, verdict, parted(merged), 80)
+        verdict = judge_dumps(merged)
+        assert merged_lines(merged, verdict, describe_divergence(merged), 80)
         json.dumps(merged_json(merged, verdict, "", found.unreadable))
     else:
         assert found.unreadable or merged.notes
@@ -48,14 +47,14 @@ def said(found: Contents) -> None:
 @given(st.lists(st.sampled_from(_WORDS), max_size=30), st.sampled_from(["\n", "\n\n", ""]))
 @settings(max_examples=200)
 def test_lines_of_dumps_in_any_order(lines: list[str], between: str) -> None:
-    said(contents(between.join(lines).encode(), "x"))
+    said(read_data(between.join(lines).encode(), "x"))
 
 
 @given(st.binary(max_size=400))
 def test_any_bytes(data: bytes) -> None:
-    said(contents(data, "x"))
-    said(contents(b"\x80\x02" + data, "x"))
-    said(contents(b'{"entries": [' + data, "x"))
+    said(read_data(data, "x"))
+    said(read_data(b"\x80\x02" + data, "x"))
+    said(read_data(b'{"entries": [' + data, "x"))
 
 
 @given(st.sampled_from(sorted(REAL)), st.data())
@@ -64,8 +63,8 @@ def test_real_dumps_cut_off_anywhere(name: str, data: st.DataObject) -> None:
     whole = REAL[name]
     end = data.draw(st.integers(0, len(whole)))
     begin = data.draw(st.integers(0, end))
-    said(contents(whole[begin:end], name) + contents(whole, name))
-    said(contents(whole[:end], name))
+    said(read_data(whole[begin:end], name) + read_data(whole, name))
+    said(read_data(whole[:end], name))
 
 
 _PLAIN = st.recursive(
@@ -82,8 +81,8 @@ def test_dumps_with_anything_inside(entries: object, groups: object, frames: obj
         {"entries": [entries, frames], "rank": groups, "pg_config": {"": groups}},
         [{"frames": frames, "pid": groups, "os_thread_id": entries}],
     ):
-        said(contents(json.dumps(data).encode(), "x"))
-        said(contents(pickle.dumps(data, 2), "x"))
+        said(read_data(json.dumps(data).encode(), "x"))
+        said(read_data(pickle.dumps(data, 2), "x"))
 
 
 class _Runs:
@@ -94,7 +93,7 @@ class _Runs:
 def test_a_pickle_is_never_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
-        found = contents(pickle.dumps({"entries": [_Runs()]}, protocol), "trace")
+        found = read_data(pickle.dumps({"entries": [_Runs()]}, protocol), "trace")
         assert "a dump holds no posix.system" in found.unreadable[0].fact
     assert not (tmp_path / "executed").exists()
 
@@ -107,7 +106,7 @@ def test_each_file_that_cannot_be_read_has_a_sentence_and_the_others_are_used(
     (tmp_path / "cut.json").write_text('{"entries": [\n{"a": ')
     good = next(file for file in FILES if file.name == "pystack-rank1.txt")
     names = ["absent", "empty", "notes.txt", "cut.json", "."]
-    found = read_all([*(str(tmp_path / name) for name in names), str(good)])
+    found = read_files([*(str(tmp_path / name) for name in names), str(good)])
     facts = {Path(one.file).name: one for one in found.unreadable}
     assert facts["absent"].fact == "No such file or directory"
     assert "it is empty; expected: what py-spy dump" in facts["empty"].fact
@@ -120,6 +119,6 @@ def test_each_file_that_cannot_be_read_has_a_sentence_and_the_others_are_used(
 def test_a_pipe_that_nobody_writes_to_does_not_hold_us(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hangbisect.dumps.file.LIMIT", 0.1)
+    monkeypatch.setattr("hangbisect.dumps.files.FILE_LIMIT", 0.1)
     os.mkfifo(tmp_path / "pipe")
-    assert "did not come to an end" in read(str(tmp_path / "pipe")).unreadable[0].fact
+    assert "did not come to an end" in read_file(str(tmp_path / "pipe")).unreadable[0].fact

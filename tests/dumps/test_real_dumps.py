@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 from hangbisect.commands import merge
-from hangbisect.dumps.file import read_all
-from hangbisect.dumps.judging import parted, verdict_of
-from hangbisect.dumps.together import Merged, together
-from hangbisect.report.merging import merged_json, merged_lines
+from hangbisect.dumps.files import read_files
+from hangbisect.dumps.merge import MergedDumps, describe_divergence, judge_dumps, merge_dumps
+from hangbisect.report.merged_dumps import merged_json, merged_lines
 
 from ..transcripts import block
 
@@ -31,17 +30,17 @@ SETS = {
 }
 
 
-def merged(*names: str) -> Merged:
-    found = read_all(str(HERE / name) for name in names)
+def merged(*names: str) -> MergedDumps:
+    found = read_files(str(HERE / name) for name in names)
     assert found.unreadable == ()
-    return together(found)
+    return merge_dumps(found)
 
 
 @pytest.mark.parametrize("names", SETS.values(), ids=SETS)
 def test_the_rank_that_the_other_waits_for_is_to_blame(names: tuple[str, ...]) -> None:
     found = merged(*names)
     assert [one.number for one in found.ranks] == [0, 1]
-    verdict = verdict_of(found)
+    verdict = judge_dumps(found)
     assert verdict.outcome == "hang"
     assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((1,), (0,))
 
@@ -58,11 +57,11 @@ def test_the_rank_that_the_other_waits_for_is_to_blame(names: tuple[str, ...]) -
     ],
 )
 def test_the_call_is_what_the_stack_tells(name: str, call: str | None) -> None:
-    assert verdict_of(merged(*SETS[name])).call == call
+    assert judge_dumps(merged(*SETS[name])).call == call
 
 
 def test_a_sleep_of_pythons_is_no_native_function_that_hangs() -> None:
-    cause = verdict_of(merged(*SETS["py-spy --native"])).cause
+    cause = judge_dumps(merged(*SETS["py-spy --native"])).cause
     assert cause is not None
     assert cause.id == "own-code-sleeps"
 
@@ -72,7 +71,7 @@ def test_a_whole_tree_of_processes_has_ranks_without_a_number() -> None:
     assert [one.number for one in found.ranks] == [None, None]
     assert [len(one.facts.children) for one in found.ranks] == [1, 1]
     assert "the launcher" in found.notes[0]
-    verdict = verdict_of(found)
+    verdict = judge_dumps(found)
     lines = "\n".join(merged_lines(found, verdict, ""))
     assert "culprit   rank ?(15583) pid 15583 in train.prepare" in lines
     assert "DataLoader worker: 2 children" in lines
@@ -83,20 +82,20 @@ def test_a_whole_tree_of_processes_has_ranks_without_a_number() -> None:
 def test_of_a_file_with_several_dumps_all_are_looks_at_one_rank() -> None:
     found = merged("faulthandler-0.log", "faulthandler-1.log")
     assert [len(one.facts.looks) for one in found.ranks] == [2, 2]
-    lines = merged_lines(found, verdict_of(found), "")
+    lines = merged_lines(found, judge_dumps(found), "")
     assert "up to 2 dumps of a rank" in "\n".join(lines)
 
 
 def test_recorders_say_which_collective_a_rank_never_entered() -> None:
     found = merged(*SETS["flight recorder"])
-    sentence = parted(found)
+    sentence = describe_divergence(found)
     assert sentence.startswith("rank 1 never entered operation 3 of group 0, all_reduce")
-    assert sentence in "\n".join(merged_lines(found, verdict_of(found), sentence))
+    assert sentence in "\n".join(merged_lines(found, judge_dumps(found), sentence))
 
 
 def test_one_rank_that_waits_for_others_accuses_nobody() -> None:
     found = merged("pystack-rank0.txt")
-    verdict = verdict_of(found)
+    verdict = judge_dumps(found)
     assert verdict.ranks.culprit == ()
     assert "merge the dumps of the others too" in "\n".join(merged_lines(found, verdict, ""))
 
@@ -104,16 +103,16 @@ def test_one_rank_that_waits_for_others_accuses_nobody() -> None:
 def test_a_rank_whose_file_has_no_stack_is_not_seen(tmp_path: Path) -> None:
     (tmp_path / "spy-rank1.txt").write_text("Process 7: python train.py\nPython v3.11.7\n\n")
     native = HERE / "py-spy-native-rank0.txt"
-    found = together(read_all([str(native), str(tmp_path / "spy-rank1.txt")]))
+    found = merge_dumps(read_files([str(native), str(tmp_path / "spy-rank1.txt")]))
     assert found.unseen == (1,)
-    assert verdict_of(found).ranks.culprit == ()
+    assert judge_dumps(found).ranks.culprit == ()
 
 
 def test_where_the_recorder_knows_of_more_ranks_they_are_named_as_not_seen() -> None:
     found = merged("recorder_rank_0")
     assert found.unseen == (1,)
-    assert verdict_of(found).ranks.culprit == ()
-    lines = "\n".join(merged_lines(found, verdict_of(found), ""))
+    assert judge_dumps(found).ranks.culprit == ()
+    lines = "\n".join(merged_lines(found, judge_dumps(found), ""))
     assert "not seen  rank 1: the one at fault may be among them" in lines
 
 

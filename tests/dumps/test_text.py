@@ -7,10 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hangbisect.dumps.file import contents
-from hangbisect.dumps.judging import verdict_of
-from hangbisect.dumps.together import together
-from hangbisect.report.merging import merged_lines
+from hangbisect.dumps.files import read_data
+from hangbisect.dumps.merge import judge_dumps, merge_dumps
+from hangbisect.report.merged_dumps import merged_lines
 
 HERE = Path(__file__).parent / "real_dumps"
 SPY = (
@@ -27,7 +26,7 @@ FAULT = (
 
 def ranks(text: str, name: str = "all.txt") -> dict[int | None, int]:
     """Return the line of the innermost frame of each rank."""
-    merged = together(contents(text.encode(), name))
+    merged = merge_dumps(read_data(text.encode(), name))
     mains = [(one.number, one.facts.looks[-1].main) for one in merged.ranks]
     return {number: main.frames[0].line for number, main in mains if main is not None}
 
@@ -59,10 +58,10 @@ def test_where_a_tool_ran_is_no_rank() -> None:
 
 def test_dumps_of_several_processes_after_one_another_are_told_apart() -> None:
     other = FAULT.format(line=8).replace("0x2", "0x5")
-    assert len(together(contents((FAULT.format(line=7) + other).encode(), "x")).ranks) == 2
+    assert len(merge_dumps(read_data((FAULT.format(line=7) + other).encode(), "x")).ranks) == 2
     pystack = "".join((HERE / f"pystack-rank{n}.txt").read_text() + "\n" for n in (0, 1))
     assert sorted(
-        one.facts.pid or 0 for one in together(contents(pystack.encode(), "x")).ranks
+        one.facts.pid or 0 for one in merge_dumps(read_data(pystack.encode(), "x")).ranks
     ) == [
         15582,
         15583,
@@ -77,20 +76,22 @@ def test_dumps_among_other_output_are_found() -> None:
 @pytest.mark.parametrize("saved", [gzip.compress, lambda text: text.decode().encode("utf-16")])
 def test_a_packed_file_and_one_of_a_windows_shell_are_read(saved: Callable[[bytes], bytes]) -> None:
     text = SPY.format(pid=5, line=7).replace("\n", "\r\n")
-    merged = together(contents(saved(text.encode()), "rank3.txt"))
+    merged = merge_dumps(read_data(saved(text.encode()), "rank3.txt"))
     assert [(one.number, one.facts.pid) for one in merged.ranks] == [(3, 5)]
 
 
 def test_what_names_no_pid_is_of_the_process_beside_it_in_a_ranks_own_file() -> None:
-    merged = together(contents((SPY.format(pid=5, line=7) + FAULT.format(line=7)).encode(), "r1"))
+    merged = merge_dumps(
+        read_data((SPY.format(pid=5, line=7) + FAULT.format(line=7)).encode(), "r1")
+    )
     assert [(one.number, one.facts.pid) for one in merged.ranks] == [(1, 5)]
     assert len(merged.ranks[0].facts.looks) == 2
 
 
 def test_the_thread_that_a_signal_came_to_need_not_have_the_gil() -> None:
     """Faulthandler calls it the current one."""
-    merged = together(contents(FAULT.format(line=7).encode(), "rank0.txt"))
-    verdict = verdict_of(merged)
+    merged = merge_dumps(read_data(FAULT.format(line=7).encode(), "rank0.txt"))
+    verdict = judge_dumps(merged)
     assert verdict.waits_for is None or verdict.waits_for.kind != "gil"
     assert verdict.cause is None or verdict.cause.id != "gil-held"
 
@@ -110,16 +111,18 @@ def test_our_own_stacks_are_read_again() -> None:
 
 def test_a_number_that_two_processes_claim_is_that_of_none() -> None:
     text = "rank 0\n" + SPY.format(pid=5, line=7) + "rank 0\n" + SPY.format(pid=6, line=8)
-    merged = together(contents(text.encode(), "x"))
+    merged = merge_dumps(read_data(text.encode(), "x"))
     assert [one.number for one in merged.ranks] == [None, None]
     assert merged.notes[0].startswith("rank 0 is claimed by 2 processes: x:2 (pid 5), x:7 (pid 6)")
 
 
 def test_a_rank_that_ended_by_a_signal_is_a_crash_and_no_hang() -> None:
     text = "Fatal Python error: Segmentation fault\n\n" + FAULT.format(line=7)
-    found = contents(text.encode(), "rank1.log") + contents(FAULT.format(line=8).encode(), "rank0")
-    merged = together(found)
-    verdict = verdict_of(merged)
+    found = read_data(text.encode(), "rank1.log") + read_data(
+        FAULT.format(line=8).encode(), "rank0"
+    )
+    merged = merge_dumps(found)
+    verdict = judge_dumps(merged)
     assert (verdict.outcome, verdict.ranks.culprit) == ("crash", (1,))
     lines = merged_lines(merged, verdict, "")
     assert "culprit   rank 1 ended by Fatal Python error: Segmentation fault" in lines
@@ -127,19 +130,21 @@ def test_a_rank_that_ended_by_a_signal_is_a_crash_and_no_hang() -> None:
 
 def test_a_rank_that_a_watchdog_aborted_had_hung() -> None:
     text = "Fatal Python error: Aborted\n\n" + FAULT.format(line=7)
-    assert verdict_of(together(contents(text.encode(), "rank0.log"))).outcome == "hang"
+    assert judge_dumps(merge_dumps(read_data(text.encode(), "rank0.log"))).outcome == "hang"
 
 
 def test_dumps_of_one_process_are_looks_at_it_whatever_its_rank() -> None:
     timed = "Timeout (0:00:04)!\n" + FAULT.format(line=7)
-    merged = together(contents((timed + timed.replace("line 7", "line 8")).encode(), "stderr.log"))
+    merged = merge_dumps(
+        read_data((timed + timed.replace("line 7", "line 8")).encode(), "stderr.log")
+    )
     (one,) = merged.ranks
     assert (one.number, len(one.facts.looks), bool(one.facts.moved)) == (None, 2, True)
 
 
 def test_dumps_of_an_earlier_start_of_a_rank_do_not_count() -> None:
     first, second = FAULT.format(line=7), FAULT.format(line=8).replace("0x2", "0x9")
-    merged = together(contents((first + second).encode(), "rank0.log"))
+    merged = merge_dumps(read_data((first + second).encode(), "rank0.log"))
     (one,) = merged.ranks
     assert (one.number, len(one.facts.looks), one.facts.moved) == (0, 1, "")
 
@@ -148,7 +153,7 @@ def test_ranks_that_all_make_a_group_wait_for_somebody_who_is_not_seen() -> None
     frame = "    init_process_group (torch/distributed/distributed_c10d.py:9)"
     text = SPY.replace("    f (", f"{frame}\n    f (")
     both = "rank 0\n" + text.format(pid=5, line=7) + "rank 1\n" + text.format(pid=6, line=7)
-    merged = together(contents(both.encode(), "x"))
-    verdict = verdict_of(merged)
+    merged = merge_dumps(read_data(both.encode(), "x"))
+    verdict = judge_dumps(merged)
     assert (verdict.ranks.culprit, verdict.ranks.waiting, verdict.cause) == ((), (0, 1), None)
     assert "whoever they all wait for" in "\n".join(merged_lines(merged, verdict, ""))

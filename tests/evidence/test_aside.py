@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from hangbisect.evidence.aside import aside, run, within
+from hangbisect.base.deadline import MOST_OUTPUT, aside, run, within
 
 
 @pytest.fixture
@@ -43,12 +43,36 @@ def test_a_call_that_blocks_is_left_and_not_made_again(gate: threading.Event) ->
         within(0.05, gate.wait)
 
 
+def test_a_thread_that_ends_before_its_first_step_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("_thread.start_new_thread", lambda body, args: 1)  # as without memory
+    with pytest.raises(TimeoutError):
+        asyncio.run(aside(divmod, 7, 2, limit=0.05))
+    with pytest.raises(TimeoutError):
+        within(0.05, divmod, 7, 2)
+
+
 def test_two_calls_at_one_time_do_not_refuse_each_other(gate: threading.Event) -> None:
     async def both() -> list[bool]:
         asyncio.get_running_loop().call_later(0.1, gate.set)
         return await asyncio.gather(*(aside(gate.wait, limit=60, key="both") for _ in range(2)))
 
     assert asyncio.run(both()) == [True, True]
+
+
+def test_a_program_that_prints_without_end_is_killed() -> None:
+    program = "import os\nwhile True:\n    os.write({}, b'x' * 65536)"
+    for descriptor in (1, 2):
+        ran = run([sys.executable, "-c", program.format(descriptor)], 60)
+        assert (ran.status, ran.printed_too_much) == (None, True)
+        assert MOST_OUTPUT < len(ran.out) + len(ran.err) < MOST_OUTPUT + (1 << 18)
+
+
+def test_what_a_program_prints_comes_back_whole() -> None:
+    program = "import os, sys; os.write(1, b'x' * 1000000); os.write(2, b'oops'); sys.exit(4)"
+    ran = run([sys.executable, "-c", program], 60)
+    assert (ran.status, len(ran.out), ran.err, ran.printed_too_much) == (4, 10**6, "oops", False)
 
 
 def test_a_program_that_does_not_end_is_killed() -> None:

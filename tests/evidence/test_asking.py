@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.evidence.asking import Asking, asking
-from hangbisect.evidence.movement import moved
-from hangbisect.facts import Look, Socket
+from hangbisect.base.facts import Look, Socket
+from hangbisect.evidence.movement import describe_movement
+from hangbisect.evidence.successive_looks import PeerRequest, find_peer_request
 
 from .test_movement import PEER, fd_of, in_call, recv, seen
 
 
 def test_an_answer_as_short_as_its_question_is_no_progress_but_a_sign_of_asking() -> None:
     looks = [recv(0, 100, 400), recv(3, 330, 800)]
-    assert moved(looks) == ""
-    assert asking(looks) == Asking(3.0, "gets answers from 127.0.0.1:8000", True)
+    assert describe_movement(looks) == ""
+    assert find_peer_request(looks) == PeerRequest(3.0, "gets answers from 127.0.0.1:8000", True)
 
 
 def test_where_no_answer_comes_there_is_none() -> None:
-    assert asking([recv(0, 100, 400), recv(3, 100, 400)]) is None
-    assert asking([recv(0, 100, 400), recv(3, 100, 800)]) is None
+    assert find_peer_request([recv(0, 100, 400), recv(3, 100, 400)]) is None
+    assert find_peer_request([recv(0, 100, 400), recv(3, 100, 800)]) is None
 
 
 def test_a_heartbeat_is_no_answer() -> None:
-    assert asking([recv(0, 100, 400), recv(3, 117, 417)]) is None
+    assert find_peer_request([recv(0, 100, 400), recv(3, 117, 417)]) is None
 
 
 def test_who_sleeps_before_it_asks_again_only_polls() -> None:
@@ -31,7 +31,7 @@ def test_who_sleeps_before_it_asks_again_only_polls() -> None:
         now = replace(PEER, received=received)
         return seen(at, kernel=(in_call("clock_nanosleep"),), sockets=(now,))
 
-    assert asking([recv(0, 100, 400), asleep(1, 330), recv(2, 330, 800)]) is None
+    assert find_peer_request([recv(0, 100, 400), asleep(1, 330), recv(2, 330, 800)]) is None
 
 
 def on(inode: int, at: float, state: str = "ESTABLISHED", **about: object) -> Look:
@@ -40,18 +40,20 @@ def on(inode: int, at: float, state: str = "ESTABLISHED", **about: object) -> Lo
 
 
 def test_a_new_connection_after_one_that_the_peer_closed_is_an_answer() -> None:
-    assert asking([on(7, 0), on(8, 3)]) == Asking(3.0, "asks 127.0.0.1:8000 anew", True)
+    assert find_peer_request([on(7, 0), on(8, 3)]) == PeerRequest(
+        3.0, "asks 127.0.0.1:8000 anew", True
+    )
 
 
 def test_a_new_connection_after_one_that_only_this_side_closed_is_none() -> None:
     left = (replace(PEER, inode=0, local="127.0.0.1:7", state="FIN_WAIT2"),)
-    assert asking([on(7, 0), on(8, 3, closed_here=left)]) is None
+    assert find_peer_request([on(7, 0), on(8, 3, closed_here=left)]) is None
 
 
 def test_where_this_side_closed_first_it_cannot_be_told_whether_it_was_answered() -> None:
     left = (replace(PEER, inode=0, local="127.0.0.1:7", state="TIME_WAIT"),)
-    found = asking([on(7, 0), on(8, 3, closed_here=left)])
-    assert found == Asking(3.0, "asks 127.0.0.1:8000 anew", False)
+    found = find_peer_request([on(7, 0), on(8, 3, closed_here=left)])
+    assert found == PeerRequest(3.0, "asks 127.0.0.1:8000 anew", False)
 
 
 def test_of_a_datagram_nobody_knows_whether_it_was_answered() -> None:
@@ -59,12 +61,14 @@ def test_of_a_datagram_nobody_knows_whether_it_was_answered() -> None:
         udp = Socket(inode, "udp", f"127.0.0.1:{inode}", "10.0.0.1:53", "ESTABLISHED")
         return seen(at, kernel=(in_call("poll", fd_of(udp)),), sockets=(udp,))
 
-    assert asking([asks(7, 0), asks(8, 4)]) == Asking(4.0, "asks 10.0.0.1:53 anew", False)
+    assert find_peer_request([asks(7, 0), asks(8, 4)]) == PeerRequest(
+        4.0, "asks 10.0.0.1:53 anew", False
+    )
 
 
 def test_a_connection_that_is_not_made_is_none() -> None:
-    assert asking([on(7, 0, "SYN_SENT"), on(8, 3, "SYN_SENT")]) is None
-    assert asking([on(7, 0), on(8, 3, "SYN_SENT")]) is None
+    assert find_peer_request([on(7, 0, "SYN_SENT"), on(8, 3, "SYN_SENT")]) is None
+    assert find_peer_request([on(7, 0), on(8, 3, "SYN_SENT")]) is None
 
 
 def test_who_is_woken_in_a_recv_without_an_end_hears_something_though_nobody_counts_it() -> None:
@@ -73,22 +77,22 @@ def test_who_is_woken_in_a_recv_without_an_end_hears_something_though_nobody_cou
         seen(at, kernel=(in_call("recvfrom", fd_of(local)),), sockets=(local,), waits=waits)
         for at, waits in ((0, 5), (3, 5), (6, 6))
     ]
-    assert asking(looks[:2]) is None
-    assert asking(looks) == Asking(6.0, "hears from who it waits for", False)
+    assert find_peer_request(looks[:2]) is None
+    assert find_peer_request(looks) == PeerRequest(6.0, "hears from who it waits for", False)
     polls = [replace(one, kernel=(in_call("poll", fd_of(local)),)) for one in looks]
-    assert asking(polls) is None
+    assert find_peer_request(polls) is None
 
 
 def test_what_processes_of_the_job_ask_one_another_is_none() -> None:
     inside = replace(PEER, peer_pids=(101,))
     looks = [recv(0, 100, 400, inside), recv(3, 330, 800, inside)]
-    assert asking(looks, ours={100, 101}) is None
-    assert asking(looks, ours={100}) is not None
+    assert find_peer_request(looks, ours={100, 101}) is None
+    assert find_peer_request(looks, ours={100}) is not None
 
 
 def test_a_child_may_be_the_one_that_asks() -> None:
     child = [recv(0, 100, 400), recv(3, 330, 800)]
-    found = asking([seen(0), seen(3)], [child])
+    found = find_peer_request([seen(0), seen(3)], [child])
     assert found is not None
     assert found.answered
 
@@ -96,12 +100,12 @@ def test_a_child_may_be_the_one_that_asks() -> None:
 def test_a_connection_made_while_a_look_was_taken_hides_nothing() -> None:
     unknown = replace(fd_of(replace(PEER, inode=8)), socket=None)
     between = seen(2, kernel=(in_call("recvfrom", unknown),))
-    assert asking([on(7, 0), between, on(8, 3)]) is not None
+    assert find_peer_request([on(7, 0), between, on(8, 3)]) is not None
 
 
 def test_the_last_sign_counts() -> None:
     looks = [recv(0, 100, 400), recv(3, 330, 800), recv(4, 330, 800), on(8, 6)]
-    found = asking(looks)
+    found = find_peer_request(looks)
     assert found is not None
     assert (found.at, found.text) == (6.0, "asks 127.0.0.1:8000 anew")
-    assert asking(looks[:1]) is None
+    assert find_peer_request(looks[:1]) is None

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 
 import pytest
-from hangbisect.evidence.collectives import parse, read_ring
-from hangbisect.rank.ring import (
+from hangbisect.evidence.ring_reader import parse_ring, read_ring
+from hangbisect.rank.collective_records import (
     BLOCKS,
     ENTERED,
-    HEADER,
     LEFT,
     RECORD,
     RECORDS,
-    SIZE,
+    RING_HEADER,
+    RING_SIZE,
     Ring,
     open_ring,
 )
@@ -96,9 +96,9 @@ def test_a_descriptor_that_is_something_else_is_refused() -> None:
 @settings(deadline=None)
 @given(st.binary(max_size=200))
 @example(b"")
-@example(HEADER.pack(b"HBRING\x001", 1, 2**32 - 1, 2**32 - 1, 2**32 - 1))
+@example(RING_HEADER.pack(b"HBRING\x001", 1, 2**32 - 1, 2**32 - 1, 2**32 - 1))
 def test_garbage_is_no_log(data: bytes) -> None:
-    assert parse(data) is None or parse(data) is not None  # it does not raise
+    assert parse_ring(data) is None or parse_ring(data) is not None  # it does not raise
 
 
 @settings(deadline=None)
@@ -108,11 +108,11 @@ def test_a_ring_that_is_overwritten_with_garbage_does_not_raise(data: st.DataObj
     base = ring.block()
     for number in range(1, 6):
         write(ring, base, number)
-    memory = bytearray(os.pread(ring.fd, SIZE, 0))
+    memory = bytearray(os.pread(ring.fd, RING_SIZE, 0))
     for _ in range(data.draw(st.integers(1, 20))):
         where = data.draw(st.sampled_from([st.integers(0, 400), st.integers(base, base + 300)]))
         memory[data.draw(where)] = data.draw(st.integers(0, 255))
-    log = parse(bytes(memory))
+    log = parse_ring(bytes(memory))
     assert log is None or all(isinstance(o.site, str) for o in log.operations)
     os.close(ring.fd)
     ring.memory.close()

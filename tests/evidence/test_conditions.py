@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hangbisect.evidence.conditions import condition_at, with_conditions
-from hangbisect.facts import Collective, CollectiveLog
+from hangbisect.base.facts import Collective, CollectiveLog
+from hangbisect.evidence.job_source import add_conditions, find_condition
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -52,18 +52,18 @@ def line_of(source: str) -> int:
 
 @pytest.mark.parametrize(("source", "condition"), ONLY_SOME)
 def test_the_condition_is_told(source: str, condition: str) -> None:
-    assert condition_at(source, line_of(source)) == condition
+    assert find_condition(source, line_of(source)) == condition
 
 
 @pytest.mark.parametrize("source", ALL)
 def test_where_all_come_by_there_is_none(source: str) -> None:
-    assert condition_at(source, line_of(source)) == ""
+    assert find_condition(source, line_of(source)) == ""
 
 
 @settings(deadline=None)
 @given(st.text(max_size=200), st.integers(-5, 50))
 def test_what_is_no_python_has_no_conditions(source: str, line: int) -> None:
-    assert isinstance(condition_at(source, line), str)
+    assert isinstance(find_condition(source, line), str)
 
 
 def test_a_log_gets_the_conditions_of_its_calls(tmp_path: Path) -> None:
@@ -74,5 +74,5 @@ def test_a_log_gets_the_conditions_of_its_calls(tmp_path: Path) -> None:
         for n, line in enumerate((2, 3), 1)
     ]
     gone = Collective("0", "barrier", 3, "x.py:1 f", file=str(tmp_path / "x.py"))
-    log = with_conditions(CollectiveLog("ring", (*operations, gone)))
+    log = add_conditions(CollectiveLog("ring", (*operations, gone)))
     assert [o.condition for o in log.operations] == ["if rank == 0", "", ""]

@@ -7,16 +7,18 @@ import time
 from typing import Any
 
 import pytest
-from hangbisect.evidence import ends
-from hangbisect.evidence.reading import Found
-from hangbisect.facts import Descriptor, Kernel, Socket, Syscall
+from hangbisect.base.facts import Descriptor, Kernel, Socket, Syscall
+from hangbisect.evidence import look
+from hangbisect.evidence.look import PartialLook
 
 
-def waits(mine: Socket, known: dict[int, Socket]) -> Found:
+def waits(mine: Socket, known: dict[int, Socket]) -> PartialLook:
     descriptor = Descriptor(3, "socket", f"socket:[{mine.inode}]", socket=mine)
     call = Syscall(0, "poll", (), descriptors=(descriptor,))
     links = {3: f"socket:[{mine.inode}]"}
-    return Found(1.0, kernel=(Kernel(1, "python", "S", "", call),), links=links, sockets=known)
+    return PartialLook(
+        1.0, kernel=(Kernel(1, "python", "S", "", call),), links=links, sockets=known
+    )
 
 
 def test_ranks_find_one_another_though_the_others_were_not_asked(
@@ -29,8 +31,10 @@ def test_ranks_find_one_another_though_the_others_were_not_asked(
     async def too_late(*_: Any, **__: Any) -> None:
         raise TimeoutError
 
-    monkeypatch.setattr(ends, "aside", too_late)
-    asyncio.run(ends.name_other_ends([100, 101], found, time.monotonic()))
-    sockets = [descriptor.socket for each in found for descriptor in ends.waited_for(each)]
+    monkeypatch.setattr(look, "aside", too_late)
+    asyncio.run(look.name_other_ends([100, 101], found, time.monotonic()))
+    sockets = [
+        descriptor.socket for each in found for descriptor in look.list_descriptors_in_calls(each)
+    ]
     assert [socket.peer_pids for socket in sockets if socket] == [(101,), (100,)]
     assert all("outside the job" in each.missing[-1] for each in found)

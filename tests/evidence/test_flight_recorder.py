@@ -8,7 +8,7 @@ import pickle
 from typing import Any
 
 import pytest
-from hangbisect.evidence.flight_recorder import load, parse
+from hangbisect.evidence.flight_recorder import load_dump, parse_dump
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -81,7 +81,7 @@ NCCL = {
 
 
 def test_gloos_log_is_read_with_what_is_done_and_what_is_not() -> None:
-    log = parse(load(json.dumps(GLOO).encode()), "torch", offset=-1_795_212_000.0)
+    log = parse_dump(load_dump(json.dumps(GLOO).encode()), "torch", offset=-1_795_212_000.0)
     assert log is not None
     assert [(o.group, o.kind, o.number, o.shape, o.done) for o in log.operations] == [
         ("0", "all_reduce", 1, "float32[4, 8]", True),
@@ -93,7 +93,7 @@ def test_gloos_log_is_read_with_what_is_done_and_what_is_not() -> None:
 
 
 def test_nccls_pickle_is_read_with_sites_and_members() -> None:
-    log = parse(load(pickle.dumps(NCCL, protocol=2)), "flight recorder")
+    log = parse_dump(load_dump(pickle.dumps(NCCL, protocol=2)), "flight recorder")
     assert log is not None
     first = log.operations[0]
     assert (first.kind, first.number, first.shape) == ("send", 5, "bfloat16[1]")
@@ -111,7 +111,7 @@ class Evil:
 def test_a_pickle_that_would_run_something_is_refused(protocol: int, tmp_path: Any) -> None:
     os.chdir(tmp_path)
     with pytest.raises(ValueError, match="no dump"):
-        load(pickle.dumps({"entries": [Evil()]}, protocol=protocol))
+        load_dump(pickle.dumps({"entries": [Evil()]}, protocol=protocol))
     assert os.listdir() == []
 
 
@@ -119,10 +119,10 @@ def test_a_pickle_that_would_run_something_is_refused(protocol: int, tmp_path: A
 @given(st.binary(max_size=100))
 def test_garbage_is_no_dump(data: bytes) -> None:
     try:
-        found = load(data)
+        found = load_dump(data)
     except ValueError:
         return
-    parse(found, "torch")
+    parse_dump(found, "torch")
 
 
 JSON: st.SearchStrategy[Any] = st.recursive(
@@ -140,8 +140,63 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 @settings(deadline=None)
 @given(JSON)
 def test_whatever_the_fields_hold_nothing_is_raised(found: Any) -> None:
-    parse(found, "torch")
-    parse({"entries": [found, NCCL_ENTRY], "pg_config": found, "pg_status": found}, "torch")
+    parse_dump(found, "torch")
+    parse_dump({"entries": [found, NCCL_ENTRY], "pg_config": found, "pg_status": found}, "torch")
     for name in NCCL_ENTRY:
-        log = parse({"entries": [NCCL_ENTRY | {name: found}]}, "torch")
+        log = parse_dump({"entries": [NCCL_ENTRY | {name: found}]}, "torch")
         assert log is not None
+
+
+def nested(depth: int, pair: type) -> Any:
+    """Return a few bytes' worth of pickle that is 2 ** depth things when it is written out."""
+    found: Any = pair(["x", "x"])
+    for _ in range(depth):
+        found = pair([found, found])
+    return found
+
+
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("pair", [list, tuple])
+def test_a_dump_that_grows_when_it_is_written_out_costs_nothing(protocol: int, pair: type) -> None:
+    growing = nested(40, pair)
+    fields = [*GLOO["entries"][0], "frames"]  # type: ignore[index]  # a list of dicts
+    entries = [{**GLOO["entries"][0], name: growing} for name in fields]  # type: ignore[index]
+    dump = {
+        "entries": [growing, *entries],
+        "pg_config": {"0": growing, "1": {"ranks": growing}, "2": {"ranks": [growing]}},
+        "pg_status": {"0": growing, "1": {"last_enqueued_collective": growing}},
+    }
+    data = pickle.dumps(dump, protocol)
+    log = parse_dump(load_dump(data), "flight recorder")
+    assert log is not None
+    assert log.groups == {}
+    assert len(log.operations) <= len(fields)
+    assert all(len(str(one)) < 10_000 for one in log.operations)
+    assert (
+        parse_dump(load_dump(pickle.dumps({"entries": growing}, protocol)), "flight recorder")
+        is not None
+    )
+
+
+def test_a_key_that_takes_ages_to_hash_is_refused() -> None:
+    # As pickle.dumps would write {nested(40, tuple): 1}, which nobody can make here.
+    memo = b"".join(
+        b"h" + bytes([n]) + b"h" + bytes([n]) + b"\x86q" + bytes([n + 1]) for n in range(40)
+    )
+    start = b"\x80\x02X\x01\x00\x00\x00xq\x00"
+    for setting in (b"}" + start[2:] + memo + b"K\x01s.", b"}(" + start[2:] + memo + b"K\x01u."):
+        with pytest.raises(ValueError, match="dump"):
+            load_dump(b"\x80\x02" + setting)
+    with pytest.raises(ValueError, match="dump"):
+        load_dump(start + memo + b"\x91.")  # FROZENSET
+
+
+def test_a_pickle_of_more_steps_than_a_dump_has_is_refused() -> None:
+    with pytest.raises(ValueError, match="steps"):
+        load_dump(b"\x80\x02" + b"N0" * 3_000_000 + b".")
+
+
+def test_a_place_in_the_memo_costs_nothing_either() -> None:
+    assert (
+        load_dump(b"\x80\x02]r\xff\xff\xff\x7f.") == []
+    )  # the unpickler in C allocates all before it

@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hangbisect.base.facts import FileLock, Frame, Look, Thread
+from hangbisect.base.library_functions import FUNCTIONS, parse_text
+from hangbisect.base.masking import is_secret
 from hangbisect.evidence import frame_locals, movement, stacks
-from hangbisect.evidence.carrying import carried_over
-from hangbisect.evidence.frame_locals import TABLE, kept, shown_value, text_of
-from hangbisect.facts import FileLock, Frame, Look, Thread
-from hangbisect.rank.masking import is_secret
+from hangbisect.evidence.frame_locals import format_value, keep_locals
+from hangbisect.evidence.successive_looks import complete_look
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +22,7 @@ BUILD = Frame("_jit_compile", SITE + "torch/utils/cpp_extension.py", 2400)
 
 def test_only_what_a_row_names_is_kept_in_the_order_of_the_row() -> None:
     found = [("sources", '["a.cpp"]'), ("build_directory", '"/b"'), ("name", '"x"')]
-    assert kept(BUILD, found) == (("name", '"x"'), ("build_directory", '"/b"'))
+    assert keep_locals(BUILD, found) == (("name", '"x"'), ("build_directory", '"/b"'))
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ def test_only_what_a_row_names_is_kept_in_the_order_of_the_row() -> None:
     ],
 )
 def test_of_other_frames_nothing_is_kept(frame: Frame) -> None:
-    assert kept(frame, [("name", '"x"')]) == ()
+    assert keep_locals(frame, [("name", '"x"')]) == ()
 
 
 @pytest.mark.parametrize(
@@ -52,11 +53,11 @@ def test_of_other_frames_nothing_is_kept(frame: Frame) -> None:
     ],
 )
 def test_well_known_frames_have_a_row(file: str, function: str, local: str) -> None:
-    assert kept(Frame(function, file, 1), [(local, "1")]) == ((local, "1"),)
+    assert keep_locals(Frame(function, file, 1), [(local, "1")]) == ((local, "1"),)
 
 
 def test_no_row_names_what_holds_a_secret() -> None:
-    named = {name for row in TABLE for name in row.names.split()}
+    named = {name for row in FUNCTIONS for name in row.shown_locals}
     # Keys of a store are no secrets, and the word in front of them says so.
     assert {name for name in named if is_secret(name)} <= {"store_key", "key_prefix"}
 
@@ -64,7 +65,7 @@ def test_no_row_names_what_holds_a_secret() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "shown"),
     [
-        ("url", '"https://me:pass@hub.example/x"', '"https://***@hub.example/x"'),
+        ("url", '"https://me:pass@hub.example/x"', '"https://me:***@hub.example/x"'),
         ("url", '"https://h/x?token=abc&a=1"', '"https://h/x?token=***&a=1"'),
         (
             "args",
@@ -82,17 +83,17 @@ def test_no_row_names_what_holds_a_secret() -> None:
     ],
 )
 def test_values_are_masked_and_say_something(name: str, value: str, shown: str) -> None:
-    assert shown_value(name, value) == shown
+    assert format_value(name, value) == shown
 
 
 def test_long_values_are_cut() -> None:
-    assert len(shown_value("url", '"' + "x" * 9999)) == frame_locals.MOST_CHARACTERS
+    assert len(format_value("url", '"' + "x" * 9999)) == frame_locals.MOST_CHARACTERS
 
 
 def test_text_that_was_cut_short_is_no_path() -> None:
-    assert text_of('"/a/b"') == "/a/b"
-    assert text_of('"/a/b..."') == ""
-    assert text_of("<PosixPath at 0x1>") == ""
+    assert parse_text('"/a/b"') == "/a/b"
+    assert parse_text('"/a/b..."') == ""
+    assert parse_text("<PosixPath at 0x1>") == ""
 
 
 def test_locals_come_from_py_spys_json_and_stand_below_their_frame() -> None:
@@ -111,9 +112,9 @@ def test_locals_come_from_py_spys_json_and_stand_below_their_frame() -> None:
             ],
         }
     ]
-    (thread,) = stacks.parse(json.dumps(data), 5)
+    (thread,) = stacks.parse_py_spy(json.dumps(data), 5)
     assert thread.frames[0].locals == (("name", '"x"'),)
-    text = stacks.text(5, ["python"], (thread,))
+    text = stacks.format_stacks(5, ["python"], (thread,))
     assert text.splitlines()[3:] == [
         "    _jit_compile (cpp_extension.py:2400)",
         '        name = "x"',
@@ -137,20 +138,22 @@ def look(*frames: Frame, rung: Any = "py-spy", stale: tuple[FileLock, ...] = ())
 
 def test_the_same_place_with_other_locals_is_no_movement() -> None:
     changed = Frame(KNOWN.name, KNOWN.file, KNOWN.line, locals=(("name", '"y"'),))
-    assert movement.moved([look(WAIT, KNOWN, USER), look(WAIT, changed, USER)]) == ""
-    assert movement.places([look(WAIT, KNOWN)]) == movement.places([look(WAIT, BUILD)])
+    assert movement.describe_movement([look(WAIT, KNOWN, USER), look(WAIT, changed, USER)]) == ""
+    assert movement.collect_places([look(WAIT, KNOWN)]) == movement.collect_places(
+        [look(WAIT, BUILD)]
+    )
     assert KNOWN == BUILD
     assert hash(KNOWN) == hash(BUILD)
 
 
 def test_another_rung_names_functions_without_their_class_and_that_is_no_movement() -> None:
     first = look(Frame("FileBaton.wait", WAIT.file, 48), USER)
-    assert movement.moved([first, look(WAIT, USER, rung="pystack")]) == ""
+    assert movement.describe_movement([first, look(WAIT, USER, rung="pystack")]) == ""
 
 
 def test_a_look_that_pauses_takes_the_locals_over_from_the_one_before() -> None:
     stale = (FileLock("/b/lock", 1, None),)
-    after = carried_over(look(WAIT, KNOWN, USER, stale=stale), look(NATIVE, WAIT, BUILD, USER))
+    after = complete_look(look(WAIT, KNOWN, USER, stale=stale), look(NATIVE, WAIT, BUILD, USER))
     assert after.main is not None
     assert [frame.locals for frame in after.main.frames] == [(), (), KNOWN.locals, ()]
     assert after.stale_locks == stale
@@ -160,22 +163,22 @@ def test_a_look_that_pauses_takes_the_locals_over_from_the_one_before() -> None:
 def test_nothing_is_taken_over_from_another_place() -> None:
     other = Frame("<module>", "/train.py", 4)
     after = look(NATIVE, WAIT, BUILD, other)
-    kept_over = carried_over(look(WAIT, KNOWN, USER), after)
+    kept_over = complete_look(look(WAIT, KNOWN, USER), after)
     assert kept_over is after
 
 
 def test_what_was_not_answered_in_time_is_as_it_was() -> None:
     frozen = replace(look(USER), command=("python", "x.py"), frozen="/sys/fs/cgroup/x")
     for rung in ("proc", "py-spy"):
-        after = carried_over(frozen, look(USER, rung=rung))
+        after = complete_look(frozen, look(USER, rung=rung))
         assert (after.command, after.frozen) == (frozen.command, frozen.frozen)
     thaws = replace(look(USER), command=frozen.command)
-    assert carried_over(frozen, thaws).frozen == ""
+    assert complete_look(frozen, thaws).frozen == ""
 
 
 def test_what_a_look_knows_itself_stays() -> None:
     newer = Frame(BUILD.name, BUILD.file, BUILD.line, locals=(("name", '"new"'),))
-    after = carried_over(look(WAIT, KNOWN, USER), look(WAIT, newer, USER))
+    after = complete_look(look(WAIT, KNOWN, USER), look(WAIT, newer, USER))
     assert after.main is not None
     assert after.main.frames[1].locals == newer.locals
 
@@ -184,9 +187,9 @@ def test_what_a_look_knows_itself_stays() -> None:
 def test_whatever_py_spy_says_of_locals_is_no_trouble(
     name: str, file: str, found: list[tuple[str, str]]
 ) -> None:
-    kept(Frame(name, file, 1), found)
-    kept(BUILD, [("name", value) for _, value in found])
+    keep_locals(Frame(name, file, 1), found)
+    keep_locals(BUILD, [("name", value) for _, value in found])
     for one, value in found:
-        text_of(value)
+        parse_text(value)
         for shown in (one, "args", "self", "timeout"):
-            assert len(shown_value(shown, value)) <= frame_locals.MOST_CHARACTERS
+            assert len(format_value(shown, value)) <= frame_locals.MOST_CHARACTERS

@@ -7,8 +7,8 @@ import struct
 import threading
 
 import pytest
-from hangbisect.evidence import futexes
-from hangbisect.facts import Futex, Syscall
+from hangbisect.base.facts import Futex, Syscall
+from hangbisect.evidence import syscall_arguments
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,7 +29,7 @@ def mutex(word: int = 2, count: int = 0, owner: int = 4711, users: int = 1, kind
     return struct.pack("=IIIII", word, count, owner, users, kind)
 
 
-def waiting(operation: int = futexes.WAIT | 128) -> Syscall:
+def waiting(operation: int = syscall_arguments.FUTEX_WAIT | 128) -> Syscall:
     return Syscall(202, "futex", (0x1000, operation, 2, 0, 0, 0))
 
 
@@ -44,7 +44,7 @@ def waiting(operation: int = futexes.WAIT | 128) -> Syscall:
     ],
 )
 def test_a_locked_mutex_has_an_owner(data: bytes) -> None:
-    assert futexes.owner_in(data) == 4711
+    assert syscall_arguments.find_mutex_owner(data) == 4711
 
 
 @pytest.mark.parametrize(
@@ -62,38 +62,45 @@ def test_a_locked_mutex_has_an_owner(data: bytes) -> None:
     ],
 )
 def test_other_words_have_none(data: bytes) -> None:
-    assert futexes.owner_in(data) is None
+    assert syscall_arguments.find_mutex_owner(data) is None
 
 
 def test_with_priority_inheritance_the_word_is_the_owner() -> None:
-    assert futexes.owner_in(struct.pack("=I", 0x80000000 | 4711), futexes.LOCK_PI) == 4711
+    assert (
+        syscall_arguments.find_mutex_owner(
+            struct.pack("=I", 0x80000000 | 4711), syscall_arguments.FUTEX_LOCK_PI
+        )
+        == 4711
+    )
 
 
 def test_an_owner_that_lives_here_exists_and_another_does_not() -> None:
-    found = futexes.decode(waiting(), Bytes(mutex(owner=ME)), os.getpid())
+    found = syscall_arguments.decode_futex(waiting(), Bytes(mutex(owner=ME)), os.getpid())
     assert found == Futex(0x1000, 2, ME, True)
-    found = futexes.decode(waiting(), Bytes(mutex(owner=1 << 22)), os.getpid())
+    found = syscall_arguments.decode_futex(waiting(), Bytes(mutex(owner=1 << 22)), os.getpid())
     assert found == Futex(0x1000, 2, 1 << 22, False)
 
 
 def test_of_a_lock_that_processes_share_nothing_is_said_about_its_owner() -> None:
-    found = futexes.decode(waiting(futexes.WAIT), Bytes(mutex()), os.getpid())
+    found = syscall_arguments.decode_futex(
+        waiting(syscall_arguments.FUTEX_WAIT), Bytes(mutex()), os.getpid()
+    )
     assert found == Futex(0x1000, 2, 4711, None)
 
 
 def test_of_a_process_that_is_gone_nobody_knows_whether_a_thread_exists() -> None:
-    assert futexes.thread_exists(1 << 30, 5) is None
+    assert syscall_arguments.thread_exists(1 << 30, 5) is None
 
 
 def test_waking_is_no_waiting_and_other_calls_have_no_futex() -> None:
-    assert futexes.decode(waiting(1), Bytes(mutex()), 1) is None
-    assert futexes.decode(Syscall(0, "read", (1,) * 6), Bytes(mutex()), 1) is None
+    assert syscall_arguments.decode_futex(waiting(1), Bytes(mutex()), 1) is None
+    assert syscall_arguments.decode_futex(Syscall(0, "read", (1,) * 6), Bytes(mutex()), 1) is None
 
 
 def test_without_its_memory_only_the_address_is_known() -> None:
-    assert futexes.decode(waiting(), Bytes(b""), 1) == Futex(0x1000)
+    assert syscall_arguments.decode_futex(waiting(), Bytes(b""), 1) == Futex(0x1000)
 
 
 @given(st.binary(max_size=30), st.integers(0, 2**64 - 1))
 def test_any_memory_is_taken(data: bytes, operation: int) -> None:
-    futexes.decode(waiting(operation), Bytes(data), 1 << 30)
+    syscall_arguments.decode_futex(waiting(operation), Bytes(data), 1 << 30)

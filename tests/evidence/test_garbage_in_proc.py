@@ -11,8 +11,15 @@ from itertools import cycle
 from typing import Any
 
 import pytest
-from hangbisect.evidence import arguments, freezer, futexes, kernel, locks, reading, sample, sockets
-from hangbisect.evidence.reading import Found, Machine
+from hangbisect.evidence import (
+    descriptors,
+    kernel,
+    lock_and_log_files,
+    look,
+    process,
+    syscall_arguments,
+)
+from hangbisect.evidence.look import PartialLook, SharedTables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -62,19 +69,21 @@ def proc_holding(contents: list[str | int], patch: pytest.MonkeyPatch) -> Iterat
 def test_a_reading_of_garbage_ends(
     monkeypatch: pytest.MonkeyPatch, contents: list[str | int]
 ) -> None:
-    found = Found(0.0)
+    found = PartialLook(0.0)
     with proc_holding(contents, monkeypatch):
-        machine = Machine(sockets._from_proc("self", "tcp"), tuple(locks.entries()))
-        reading.read_safe(ME, found, machine)
-        reading.read_risky(ME, found, machine)
-        reading.read_files(ME, found, logs=True)
-        sample.sample(ME, net={})
-        sample.exit_code(ME)
-        futexes.thread_exists(ME, 5)
-        arguments.watched(ME, 0)
-        locks.mounts(ME)
-        freezer.frozen(ME)
-    kernel.cut_by_a_pause(found.kernel)
+        machine = SharedTables(
+            descriptors._read_proc_net("self", "tcp"), tuple(lock_and_log_files.read_kernel_locks())
+        )
+        look.read_safe(ME, found, machine)
+        look.read_risky(ME, found, machine)
+        look.read_files(ME, found, logs=True)
+        process.sample(ME, net={})
+        process.exit_code(ME)
+        syscall_arguments.thread_exists(ME, 5)
+        syscall_arguments.read_epoll_set(ME, 0)
+        lock_and_log_files.read_mount_devices(ME)
+        kernel.find_frozen_group(ME)
+    kernel.reason_not_to_pause(found.kernel)
     assert all(isinstance(sentence, str) for sentence in found.missing)
 
 
@@ -88,9 +97,9 @@ def test_a_file_that_vanishes_while_it_is_read_is_missing_and_no_more(
             raise ProcessLookupError(3, "No such process")
         return real(path, *args, **options)
 
-    found = Found(0.0)
+    found = PartialLook(0.0)
     with monkeypatch.context() as here:
         here.setattr(builtins, "open", vanished)
-        reading.read_safe(ME, found, Machine())
-        reading.read_risky(ME, found, Machine())
+        look.read_safe(ME, found, SharedTables())
+        look.read_risky(ME, found, SharedTables())
     assert (found.kernel, found.sample, found.command) == ((), None, ())

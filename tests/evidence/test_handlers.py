@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hangbisect.evidence.handlers import handler_at, with_handlers
-from hangbisect.facts import Frame, Look, Thread
+from hangbisect.base.facts import Frame, Look, Thread
+from hangbisect.evidence.job_source import add_handlers, find_handler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,18 +34,18 @@ def _line(source: str) -> int:
 
 @pytest.mark.parametrize(("source", "handler"), BELOW)
 def test_an_exception_was_caught_before_such_a_line(source: str, handler: str) -> None:
-    assert handler_at(source, _line(source)) == handler
+    assert find_handler(source, _line(source)) == handler
 
 
 @pytest.mark.parametrize("source", NOT_BELOW)
 def test_other_lines_are_come_by_without_one(source: str) -> None:
-    assert handler_at(source, _line(source)) == ""
+    assert find_handler(source, _line(source)) == ""
 
 
 @given(st.text(), st.integers())
 @settings(deadline=None)
 def test_garbage_has_no_handlers(source: str, line: int) -> None:
-    assert isinstance(handler_at(source, line), str)
+    assert isinstance(find_handler(source, line), str)
 
 
 def test_a_look_gets_those_of_the_jobs_own_lines(tmp_path: Path) -> None:
@@ -58,8 +58,8 @@ def test_a_look_gets_those_of_the_jobs_own_lines(tmp_path: Path) -> None:
         Thread(8, "", False, False, ()),
     )
     look = Look(1.0, 7, 1, "python", (), 1.0, "S", "py-spy", threads=(main, other))
-    told = with_handlers(look)
+    told = add_handlers(look)
     assert [frame.handler for frame in told.threads[0].frames] == ["except OSError", "", ""]
     assert told.threads[1] is other
     nothing = Look(1.0, 7, 1, "python", (), 1.0, "S", "proc")
-    assert with_handlers(nothing) is nothing
+    assert add_handlers(nothing) is nothing

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hangbisect.evidence import its_files, locks
-from hangbisect.facts import FileLock, Frame, Thread
+from hangbisect.base.facts import FileLock, Frame, Thread
+from hangbisect.evidence import lock_and_log_files
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,7 +44,7 @@ def waits(*frames: Frame) -> Thread:
     ],
 )
 def test_files_whose_being_there_is_the_lock(frames: tuple[Frame, ...], paths: list[str]) -> None:
-    assert [*its_files.awaited_files([waits(*frames)])] == paths
+    assert [*lock_and_log_files.find_awaited_files([waits(*frames)])] == paths
 
 
 def test_a_file_that_nobody_has_open_is_stale_and_one_that_is_gone_is_none(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_file_that_nobody_has_open_is_stale_and_one_that_is_gone_is_none(tmp_p
     there.touch()
     os.utime(there, (1000, 1000))
     threads = [waits(soft(str(there))), waits(soft(str(gone)))]
-    held, (stale,) = its_files.awaited(os.getpid(), threads)
+    held, (stale,) = lock_and_log_files.find_awaited_locks(os.getpid(), threads)
     assert held == ()
     assert (stale.path, stale.holder, stale.inode) == (str(there), None, there.stat().st_ino)
     assert stale.age == pytest.approx(time.time() - 1000, abs=100)
@@ -63,16 +63,16 @@ def test_a_lock_that_is_asked_for_is_found_by_its_path_though_a_part_of_that_is_
 ) -> None:
     wanted = FileLock(f"/c/.locks/{'0f' * 20}.lock", 5, 99, "other", waiting=False)
     others = [FileLock("/c/.locks/d/a.lock", 6, 98, waiting=False), replace(wanted, holder=1)]
-    monkeypatch.setattr(locks, "all_held", lambda: (wanted, *others))
+    monkeypatch.setattr(lock_and_log_files, "find_all_held_locks", lambda: (wanted, *others))
     threads = [waits(soft("/c/.locks/***.lock", "UnixFileLock"))]
-    assert its_files.polled(1, threads) == (wanted,)
-    assert its_files.polled(1, [waits(soft("/c/.locks/***.lock"))]) == ()
-    assert its_files.polled(1, [waits(BATON)]) == ()
+    assert lock_and_log_files.find_polled_locks(1, threads) == (wanted,)
+    assert lock_and_log_files.find_polled_locks(1, [waits(soft("/c/.locks/***.lock"))]) == ()
+    assert lock_and_log_files.find_polled_locks(1, [waits(BATON)]) == ()
 
 
 def test_a_lock_without_a_path_has_no_age(tmp_path: Path) -> None:
     known = FileLock(str(tmp_path), 1, 5)
-    nameless, named, gone = its_files.with_ages(
+    nameless, named, gone = lock_and_log_files.add_lock_ages(
         os.getpid(), [FileLock("", 1, 5), known, FileLock("/not/there", 1, 5)]
     )
     assert named.age is not None
@@ -91,7 +91,7 @@ def test_a_lock_without_a_path_has_no_age(tmp_path: Path) -> None:
     ],
 )
 def test_which_logs_are_wandbs_own(path: str, is_one: bool) -> None:
-    assert bool(its_files._WANDB_LOG.search(path)) is is_one
+    assert bool(lock_and_log_files._WANDB_LOG.search(path)) is is_one
 
 
 def test_of_a_log_the_last_lines_remain_short_and_without_secrets() -> None:
@@ -99,17 +99,17 @@ def test_of_a_log_the_last_lines_remain_short_and_without_secrets() -> None:
     lines[-3] = "x" * 1000
     lines[-2] = '{"api_key":"abc","level":"INFO"} password: hush Authorization: Bearer abcdefgh.ij'
     lines[-1] = "https://me:pass@api.example/graphql?token=abc"
-    found = its_files.tail_of("\n".join(lines).encode())
-    assert len(found) == its_files.MOST_LINES
-    assert len(found[-3]) == its_files.MOST_CHARACTERS
+    found = lock_and_log_files.parse_tail("\n".join(lines).encode())
+    assert len(found) == lock_and_log_files.MOST_LOG_LINES
+    assert len(found[-3]) == lock_and_log_files.MOST_LINE_CHARACTERS
     assert found[-2] == '{"api_key":"***","level":"INFO"} password: *** Authorization: Bearer ***'
-    assert found[-1] == "https://***@api.example/graphql?token=***"
+    assert found[-1] == "https://me:***@api.example/graphql?token=***"
 
 
 @given(st.binary(max_size=2000))
 def test_any_log_has_a_tail(data: bytes) -> None:
-    found = its_files.tail_of(data)
-    assert len(found) <= its_files.MOST_LINES
+    found = lock_and_log_files.parse_tail(data)
+    assert len(found) <= lock_and_log_files.MOST_LOG_LINES
 
 
 any_frame = st.builds(
@@ -128,4 +128,4 @@ any_frame = st.builds(
 
 @given(st.lists(any_frame, max_size=8))
 def test_any_frames_with_any_locals_are_taken(frames: list[Frame]) -> None:
-    its_files.awaited(1 << 30, [waits(*frames)])
+    lock_and_log_files.find_awaited_locks(1 << 30, [waits(*frames)])

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hangbisect.base.facts import Descriptor, Frame, Kernel, Look, Sample, Socket, Syscall, Thread
 from hangbisect.evidence.movement import (
-    busy,
-    computing,
-    functions,
-    moved,
-    movement,
-    places,
-    stirred,
+    collect_functions,
+    collect_places,
+    compare_looks,
+    compare_samples,
+    describe_computing,
+    describe_movement,
+    is_busy,
 )
-from hangbisect.evidence.traffic import speed
-from hangbisect.facts import Descriptor, Frame, Kernel, Look, Sample, Socket, Syscall, Thread
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,14 +57,14 @@ def recv(at: float, received: int, sent: int, one: Socket = PEER, call: str = "r
 
 def test_a_new_place_is_progress_and_the_same_one_is_none() -> None:
     looks = [seen(0), seen(1), seen(2, threads=(thread(2),))]
-    assert moved(looks[:2]) == ""
-    assert moved(looks) == "runs through new code (wait, a.py:2)"
+    assert describe_movement(looks[:2]) == ""
+    assert describe_movement(looks) == "runs through new code (wait, a.py:2)"
 
 
 def test_places_seen_earlier_in_the_step_are_not_new() -> None:
     loop = [seen(at, threads=(thread(at % 3),)) for at in range(12)]
-    assert moved(loop[:3])
-    assert moved(loop[6:9], seen=places(loop[:6])) == ""
+    assert describe_movement(loop[:3])
+    assert describe_movement(loop[6:9], seen=collect_places(loop[:6])) == ""
 
 
 def asking(*innermost: tuple[str, str, int], caller: int = 7) -> tuple[Thread, ...]:
@@ -79,9 +78,9 @@ def test_what_a_library_does_in_each_of_its_tries_to_get_a_lock_is_no_new_place(
     poll = ("BaseFileLock._poll_until_acquired", "SP/filelock/_api.py", 1177)
     opens = ("UnixFileLock._open_lock_file", "SP/filelock/_unix.py", 134)
     looks = [seen(0, threads=asking(poll)), seen(1, threads=asking(opens, poll))]
-    assert moved(looks) == ""
-    assert moved([*looks, seen(2, threads=asking(poll, caller=8))])  # another lock
-    assert moved([looks[0], seen(1)])  # it has got it
+    assert describe_movement(looks) == ""
+    assert describe_movement([*looks, seen(2, threads=asking(poll, caller=8))])  # another lock
+    assert describe_movement([looks[0], seen(1)])  # it has got it
 
 
 def test_native_frames_are_no_place_for_only_some_looks_have_them() -> None:
@@ -92,20 +91,20 @@ def test_native_frames_are_no_place_for_only_some_looks_have_them() -> None:
         False,
         (Frame("futex", "libc.so", 0, native=True), Frame("wait", "a.py", 1)),
     )
-    assert moved([seen(0), seen(1, threads=(native,))]) == ""
+    assert describe_movement([seen(0), seen(1, threads=(native,))]) == ""
 
 
 def test_a_look_in_which_py_spy_failed_is_no_movement() -> None:
     failed = seen(1, threads=(), rung="proc", kernel=(in_call("futex", stack=9),))
-    assert moved([seen(0), failed, seen(2)], seen=places([seen(0)])) == ""
+    assert describe_movement([seen(0), failed, seen(2)], seen=collect_places([seen(0)])) == ""
 
 
 def test_without_py_spy_the_place_in_the_kernel_counts() -> None:
     looks = [
         seen(at, threads=(), rung="proc", kernel=(in_call("read", stack=at),)) for at in (1, 2)
     ]
-    assert moved(looks) == "runs through new code (in read)"
-    assert moved([looks[0], replace(looks[0], at=2.0)]) == ""
+    assert describe_movement(looks) == "runs through new code (in read)"
+    assert describe_movement([looks[0], replace(looks[0], at=2.0)]) == ""
 
 
 def at_file(at: float, path: str | None, name: str = "newfstatat") -> Look:
@@ -113,10 +112,10 @@ def at_file(at: float, path: str | None, name: str = "newfstatat") -> Look:
 
 
 def test_another_file_is_progress_and_the_same_one_again_is_none() -> None:
-    assert moved([at_file(0, "/data/1"), at_file(1, "/data/2")]) == "has got to /data/2"
-    assert moved([at_file(0, "/data/1"), at_file(1, "/data/1")]) == ""
+    assert describe_movement([at_file(0, "/data/1"), at_file(1, "/data/2")]) == "has got to /data/2"
+    assert describe_movement([at_file(0, "/data/1"), at_file(1, "/data/1")]) == ""
     asks = [at_file(0, "/flag"), seen(1), at_file(2, "/flag"), seen(3)]
-    assert moved(asks) == ""
+    assert describe_movement(asks) == ""
 
 
 def test_a_child_that_reads_another_file_gets_on_too() -> None:
@@ -125,29 +124,35 @@ def test_a_child_that_reads_another_file_gets_on_too() -> None:
         return seen(at, threads=(), rung="proc", kernel=(in_call("read", file),))
 
     looks = [reads(0, "/data/1"), reads(1, "/data/2")]
-    assert moved([seen(0), seen(1)], [looks]) == "its child python (100) has got to /data/2"
+    assert (
+        describe_movement([seen(0), seen(1)], [looks])
+        == "its child python (100) has got to /data/2"
+    )
 
 
 def test_a_helper_thread_counts_only_while_the_main_thread_may_wait_for_threads() -> None:
     def both(at: float, line: int, call: str) -> Look:
         return seen(at, threads=(thread(1), thread(line, 101)), kernel=(in_call(call),))
 
-    assert moved([both(0, 1, "futex"), both(1, 2, "futex")])
-    assert moved([both(0, 1, "recvfrom"), both(1, 2, "recvfrom")]) == ""
+    assert describe_movement([both(0, 1, "futex"), both(1, 2, "futex")])
+    assert describe_movement([both(0, 1, "recvfrom"), both(1, 2, "recvfrom")]) == ""
 
 
 def test_a_byte_on_the_awaited_socket_is_progress() -> None:
-    assert moved([recv(0, 10, 10), recv(1, 13, 10)]) == "receives 3 bytes/s from 127.0.0.1:8000"
+    assert (
+        describe_movement([recv(0, 10, 10), recv(1, 13, 10)])
+        == "receives 3 bytes/s from 127.0.0.1:8000"
+    )
 
 
 def test_a_byte_long_after_the_last_is_said_as_such() -> None:
-    text = moved([recv(0, 10, 10), recv(5, 11, 10)])
+    text = describe_movement([recv(0, 10, 10), recv(5, 11, 10)])
     assert text == "receives 1 byte in 5 s from 127.0.0.1:8000"
 
 
 def test_a_store_asked_again_is_no_progress() -> None:
     looks = [recv(at, 10 + 3816 * at, 10 + 3816 * at, STORE, "poll") for at in range(4)]
-    assert moved(looks) == ""
+    assert describe_movement(looks) == ""
 
 
 def test_a_master_that_answers_64_ranks_and_waits_itself_makes_no_progress() -> None:
@@ -158,7 +163,7 @@ def test_a_master_that_answers_64_ranks_and_waits_itself_makes_no_progress() -> 
         )
         return seen(at, sockets=clients, sample=sampled(at, read=traffic, written=traffic))
 
-    assert moved([master(at) for at in range(4)]) == ""
+    assert describe_movement([master(at) for at in range(4)]) == ""
 
 
 def test_a_trickle_beside_the_awaited_socket_is_no_progress() -> None:
@@ -166,41 +171,43 @@ def test_a_trickle_beside_the_awaited_socket_is_no_progress() -> None:
     looks = [
         seen(at, kernel=(waits,), sockets=(replace(PEER, received=at), STORE)) for at in range(3)
     ]
-    assert moved(looks) == ""
+    assert describe_movement(looks) == ""
 
 
 def test_a_download_in_a_native_thread_is_progress() -> None:
     looks = [seen(at, sockets=(replace(PEER, received=at * 2_000_000),)) for at in range(2)]
-    assert moved(looks) == "receives 2.0 MB/s from 127.0.0.1:8000"
+    assert describe_movement(looks) == "receives 1.91 MiB/s from 127.0.0.1:8000"
 
 
 def test_a_small_question_on_a_new_connection_is_polling() -> None:
     asked_again = replace(PEER, inode=9, received=500, sent=10)
     again = seen(1, kernel=(in_call("recvfrom", fd_of(asked_again)),), sockets=(asked_again,))
-    assert moved([recv(0, 500, 300), again]) == ""
+    assert describe_movement([recv(0, 500, 300), again]) == ""
 
 
 def test_sending_counts_in_a_call_that_sends() -> None:
-    assert moved([recv(0, 0, 0, call="sendto"), recv(1, 0, 900, call="sendto")]).startswith("sends")
-    assert moved([recv(0, 0, 0), recv(1, 0, 900)]) == ""
+    assert describe_movement(
+        [recv(0, 0, 0, call="sendto"), recv(1, 0, 900, call="sendto")]
+    ).startswith("sends")
+    assert describe_movement([recv(0, 0, 0), recv(1, 0, 900)]) == ""
 
 
 def test_reading_a_slow_file_is_seen_by_its_offset() -> None:
     def reading(at: float, position: int) -> Look:
         return seen(at, kernel=(in_call("read", Descriptor(4, "file", "/m", position=position)),))
 
-    assert moved([reading(0, 0), reading(2, 600)]) == "reads 300 bytes/s (/m)"
-    assert moved([reading(0, 600), reading(2, 600)]) == ""
+    assert describe_movement([reading(0, 0), reading(2, 600)]) == "reads 300 bytes/s (/m)"
+    assert describe_movement([reading(0, 600), reading(2, 600)]) == ""
 
 
 def test_a_slow_download_by_a_helper_is_progress_and_what_it_reports_as_slowly_is_none() -> None:
     def beside(at: float, received: int, sent: int) -> Look:
         return seen(at, sockets=(replace(PEER, received=received, sent=sent),))
 
-    assert moved([beside(0, 0, 0), beside(1, 3000, 0)]).startswith("receives")
-    assert moved([beside(0, 0, 0), beside(1, 0, 3000)]) == ""
+    assert describe_movement([beside(0, 0, 0), beside(1, 3000, 0)]).startswith("receives")
+    assert describe_movement([beside(0, 0, 0), beside(1, 0, 3000)]) == ""
     opened = replace(seen(0), sockets=())
-    assert moved([opened, beside(1, 3000, 0)]) == ""
+    assert describe_movement([opened, beside(1, 3000, 0)]) == ""
 
 
 def test_a_byte_through_the_awaited_pipe_is_progress() -> None:
@@ -210,17 +217,22 @@ def test_a_byte_through_the_awaited_pipe_is_progress() -> None:
     def read(at: float, main: int, call: Kernel) -> Look:
         return seen(at, kernel=(call,), sample=sampled(at, read=main, main_read=main))
 
-    assert moved([read(0, 0, waits), read(1, 2, waits)]) == "reads 2 bytes/s from pipe:[1]"
-    assert moved([read(0, 0, beside), read(1, 2, beside)]) == ""
+    assert (
+        describe_movement([read(0, 0, waits), read(1, 2, waits)]) == "reads 2 bytes/s from pipe:[1]"
+    )
+    assert describe_movement([read(0, 0, beside), read(1, 2, beside)]) == ""
 
 
 def test_bytes_from_storage_and_pages_of_mapped_files_are_progress() -> None:
-    assert moved([seen(0), seen(1, sample=sampled(1, disk_read=40_000_000))]) == "reads 40 MB/s"
-    assert "mapped" in moved([seen(0), seen(1, sample=sampled(1, faults=9))])
+    assert (
+        describe_movement([seen(0), seen(1, sample=sampled(1, disk_read=40_000_000))])
+        == "reads 38 MiB/s"
+    )
+    assert "mapped" in describe_movement([seen(0), seen(1, sample=sampled(1, faults=9))])
 
 
 def test_a_helper_that_reads_proc_is_no_progress() -> None:
-    assert moved([seen(0), seen(1, sample=sampled(1, read=900_000))]) == ""
+    assert describe_movement([seen(0), seen(1, sample=sampled(1, read=900_000))]) == ""
 
 
 def test_the_work_of_a_child_counts() -> None:
@@ -228,8 +240,8 @@ def test_the_work_of_a_child_counts() -> None:
         one = seen(at, threads=(), rung="proc", sample=sampled(at, disk_read=read))
         return replace(one, pid=200, name="git", command=("git", "clone"))
 
-    text = moved([seen(0), seen(1)], [[child(0, 0), child(1, 5_000_000)]])
-    assert text == "its child git (200) reads 5.0 MB/s"
+    text = describe_movement([seen(0), seen(1)], [[child(0, 0), child(1, 5_000_000)]])
+    assert text == "its child git (200) reads 4.77 MiB/s"
 
 
 def test_a_child_that_was_started_counts_once_for_a_command_line() -> None:
@@ -240,17 +252,17 @@ def test_a_child_that_was_started_counts_once_for_a_command_line() -> None:
         command=("cc1plus", "a.cpp"),
         age=1.0,
     )
-    assert moved([seen(0), seen(2)], [[born]]) == "its child cc1plus (300) was started"
+    assert describe_movement([seen(0), seen(2)], [[born]]) == "its child cc1plus (300) was started"
     again = replace(born, pid=301)
-    assert moved([seen(0), seen(2)], [[again]], seen=places([born])) == ""
+    assert describe_movement([seen(0), seen(2)], [[again]], seen=collect_places([born])) == ""
 
 
 def test_cpu_alone_is_busy_and_no_progress() -> None:
     looks = [seen(at, sample=sampled(at, cpu=at * 0.97)) for at in range(3)]
-    assert moved(looks) == ""
-    assert busy(looks)
-    assert computing(looks) == "computes (97 % of a core)"
-    assert not busy([seen(0), seen(1)])
+    assert describe_movement(looks) == ""
+    assert is_busy(looks)
+    assert describe_computing(looks) == "computes (97 % of a core)"
+    assert not is_busy([seen(0), seen(1)])
 
 
 def test_a_child_that_computes_makes_it_busy() -> None:
@@ -258,23 +270,23 @@ def test_a_child_that_computes_makes_it_busy() -> None:
         replace(seen(at, sample=sampled(at, cpu=at)), pid=200, name="cc1plus") for at in range(2)
     ]
     assert (
-        computing([seen(0), seen(1)], [child])
+        describe_computing([seen(0), seen(1)], [child])
         == "its child cc1plus (200) computes (100 % of a core)"
     )
-    assert busy([seen(0), seen(1)], [child])
+    assert is_busy([seen(0), seen(1)], [child])
 
 
 def test_a_pid_used_again_is_not_compared() -> None:
     other = replace(sampled(1, cpu=50, disk_read=10**9), started=2)
-    assert movement(seen(0), seen(1, sample=other)).share == 0
-    assert moved([seen(0), seen(1, sample=other)]) == ""
+    assert compare_looks(seen(0), seen(1, sample=other)).share == 0
+    assert describe_movement([seen(0), seen(1, sample=other)]) == ""
 
 
 def test_cheap_readings_say_when_a_look_is_due() -> None:
-    assert stirred(sampled(0), sampled(1)) == ""
-    assert stirred(sampled(0), sampled(1, read=3816)) == ""
-    assert stirred(sampled(0), sampled(1, cpu=0.5)) == "uses 50 % of a core"
-    assert stirred(sampled(0), sampled(1, read=41_000_000)) == "reads 41 MB/s"
+    assert compare_samples(sampled(0), sampled(1)) == ""
+    assert compare_samples(sampled(0), sampled(1, read=3816)) == ""
+    assert compare_samples(sampled(0), sampled(1, cpu=0.5)) == "uses 50 % of a core"
+    assert compare_samples(sampled(0), sampled(1, read=41_000_000)) == "reads 39 MiB/s"
 
 
 counters = st.integers(0, 10**12)
@@ -296,20 +308,19 @@ def test_moved_says_something_about_any_looks(
         )
         for at, (received, sent, read, cpu, line) in enumerate(rows)
     ]
-    text = moved(looks, [looks])
+    text = describe_movement(looks, [looks])
     assert isinstance(text, str)
-    assert not (busy(looks) and text and moved(looks))
-    assert moved([*looks, *looks[-1:]], seen=places(looks)).count("new code") == 0
-
-
-@given(st.integers(0, 10**15), st.floats(0, 1e9))
-def test_a_speed_is_never_empty(count: int, seconds: float) -> None:
-    assert speed(count, seconds)
+    assert not (is_busy(looks) and text and describe_movement(looks))
+    assert (
+        describe_movement([*looks, *looks[-1:]], seen=collect_places(looks)).count("new code") == 0
+    )
 
 
 def test_other_lines_of_the_functions_of_a_spin_are_no_news() -> None:
     spin = [seen(at, threads=(thread(1),)) for at in range(3)]
     other = seen(3, threads=(thread(2),))
-    assert moved([*spin, other])
-    assert moved([*spin, other], seen=functions(spin)) == ""
-    assert moved([*spin, seen(3, threads=(thread(2, name="next"),))], seen=functions(spin))
+    assert describe_movement([*spin, other])
+    assert describe_movement([*spin, other], seen=collect_functions(spin)) == ""
+    assert describe_movement(
+        [*spin, seen(3, threads=(thread(2, name="next"),))], seen=collect_functions(spin)
+    )

@@ -6,18 +6,15 @@ import json
 from typing import Any
 
 import pytest
+from hangbisect.base import proc
+from hangbisect.base.facts import Descriptor, Frame, Syscall
 from hangbisect.evidence import (
-    arguments,
     descriptors,
-    further_stacks,
     kernel,
-    locks,
-    sample,
-    sockets,
+    lock_and_log_files,
     stacks,
-    syscalls,
+    syscall_arguments,
 )
-from hangbisect.facts import Descriptor, Frame, Syscall
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,8 +25,13 @@ STAT = (
 
 
 def test_a_stat_line_with_brackets_in_the_name() -> None:
-    found = sample.parse_stat(STAT)
-    assert found == sample.Stat("a) b (c", "S", 4293, 7, 16, 100890, 256)
+    found = proc.parse_stat(STAT)
+    assert found == proc.Stat(
+        *("a) b (c", "S", 4293, 7, 16, 100890, 256),
+        group=4293,
+        terminal=0,
+        foreground=-1,
+    )
 
 
 def test_a_system_call_line() -> None:
@@ -44,41 +46,46 @@ def test_a_system_call_line() -> None:
     ("wchan", "name"), [("futex_do_wait", "futex"), ("hrtimer_nanosleep", "clock_nanosleep")]
 )
 def test_a_call_that_goes_on_after_a_stop_has_its_own_name(wchan: str, name: str) -> None:
-    number = next(n for n in range(300) if syscalls.name(n) == "restart_syscall")
-    assert syscalls.name(number, wchan) == name
+    number = next(n for n in range(300) if kernel.syscall_name(n) == "restart_syscall")
+    assert kernel.syscall_name(number, wchan) == name
 
 
 def test_an_unknown_call_keeps_its_number() -> None:
-    assert syscalls.name(9999) == "syscall 9999"
+    assert kernel.syscall_name(9999) == "syscall 9999"
 
 
 def test_the_tables_of_both_machines_agree_on_names() -> None:
-    both = [{*syscalls._X86_64.values()}, {*syscalls._AARCH64.values()}]
+    both = [{*kernel._X86_64.values()}, {*kernel._AARCH64.values()}]
     known = both[0] | both[1]
-    for table in (syscalls.DESCRIPTOR, syscalls.PATH, syscalls.TIMESPEC, syscalls.MILLISECONDS):
+    for table in (
+        kernel.DESCRIPTOR_ARGUMENTS,
+        kernel.PATH_ARGUMENT,
+        kernel.TIMESPEC_ARGUMENT,
+        kernel.MILLISECONDS_ARGUMENT,
+    ):
         assert {*table} <= known
-    assert known >= syscalls.CUT_BY_A_PAUSE
+    assert known >= kernel.CUT_BY_A_PAUSE
     assert both[1] <= both[0]
 
 
 def test_lines_of_proc_locks() -> None:
-    held = locks.parse("1: FLOCK  ADVISORY  WRITE 1234 fe:00:131 0 EOF")
-    assert held == locks.Entry(1, False, "FLOCK", 1234, (0xFE, 0, 131))
-    waits = locks.parse("1: -> POSIX  ADVISORY  WRITE 99 fe:00:131 0 EOF")
-    assert waits == locks.Entry(1, True, "POSIX", 99, (0xFE, 0, 131))
+    held = lock_and_log_files.parse_lock("1: FLOCK  ADVISORY  WRITE 1234 fe:00:131 0 EOF")
+    assert held == lock_and_log_files.LockEntry(1, False, "FLOCK", 1234, (0xFE, 0, 131))
+    waits = lock_and_log_files.parse_lock("1: -> POSIX  ADVISORY  WRITE 99 fe:00:131 0 EOF")
+    assert waits == lock_and_log_files.LockEntry(1, True, "POSIX", 99, (0xFE, 0, 131))
 
 
 def test_fdinfo_with_a_lock() -> None:
     lock = "1: FLOCK  ADVISORY  WRITE 5 fe:00:131 0 EOF"
     text = f"pos:\t12\nflags:\t02\nmnt_id:\t25\nino:\t131\nlock:\t{lock}\n"
-    found = descriptors.parse_info(text)
+    found = descriptors.parse_descriptor_info(text)
     assert found[:3] == (12, 25, 131)
-    assert locks.parse(found.locks[0]) is not None
+    assert lock_and_log_files.parse_lock(found.locks[0]) is not None
 
 
 def test_a_line_of_proc_net_tcp() -> None:
     line = "0: 0100007F:1F90 0200007F:C350 01 00000000:00000000 00:00000000 00000000 0 0 4242 1 0"
-    found = sockets.parse_proc_net(line, "tcp")
+    found = descriptors.parse_proc_net(line, "tcp")
     assert found is not None
     assert (found.inode, found.state) == (4242, "ESTABLISHED")
     assert (found.local, found.peer) == ("127.0.0.1:8080", "127.0.0.2:50000")
@@ -86,12 +93,12 @@ def test_a_line_of_proc_net_tcp() -> None:
 
 def test_pending_signals_and_tracer() -> None:
     text = "Name:\tx\nTracerPid:\t77\nSigPnd:\t0000000000000002\nShdPnd:\t0000000000004000\n"
-    assert kernel.parse_status(text) == kernel.Status(77, (2, 15))
+    assert kernel.parse_status(text) == kernel.ProcessStatus(77, (2, 15))
 
 
 def test_memory_and_swap() -> None:
     text = "Name:\tx\nVmRSS:\t    2048 kB\nVmSwap:\t       1 kB\nVmData:\t7 kB\n"
-    assert kernel.parse_status(text) == kernel.Status(0, (), 2048 * 1024, 1024)
+    assert kernel.parse_status(text) == kernel.ProcessStatus(0, (), 2048 * 1024, 1024)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +116,7 @@ def test_memory_and_swap() -> None:
     ],
 )
 def test_what_a_descriptor_is(link: str, kind: str) -> None:
-    assert descriptors.kind_of(link) == kind
+    assert descriptors.classify_link(link) == kind
 
 
 DUMP = """Timeout (0:00:01)!
@@ -123,7 +130,7 @@ Thread 0x00007f0000000002 (most recent call first):
 
 
 def test_a_dump_of_faulthandler() -> None:
-    main, helper = further_stacks.parse_faulthandler(DUMP, 5)
+    main, helper = stacks.parse_faulthandler(DUMP, 5)
     assert main.os_id == 5
     assert main.frames == (Frame("<module>", "/train.py", 12),)
     assert [frame.line for frame in helper.frames] == [320, 7]
@@ -142,7 +149,7 @@ Traceback for thread 5 (python) [Garbage collecting,Has the GIL] (most recent ca
 
 
 def test_what_pystack_prints() -> None:
-    main, helper = further_stacks.parse_pystack(PRINTED, 5)
+    main, helper = stacks.parse_pystack(PRINTED, 5)
     assert (main.os_id, main.owns_gil, helper.os_id, helper.owns_gil) == (5, True, 9, False)
     assert main.frames == (
         Frame("poll (/lib/libc.so.6)", "???", 0, True),
@@ -153,7 +160,7 @@ def test_what_pystack_prints() -> None:
 
 def test_what_an_epoll_waits_for() -> None:
     text = "pos:\t0\nflags:\t02\ntfd:        5 events:       19 data:  5\ntfd:  x events: 1\ntfd:\n"
-    assert arguments.parse_watched(text) == [5]
+    assert syscall_arguments.parse_epoll_set(text) == [5]
 
 
 def test_py_spy_json_main_thread_first_and_native_marked() -> None:
@@ -163,10 +170,10 @@ def test_py_spy_json_main_thread_first_and_native_marked() -> None:
         {"os_thread_id": 9, "thread_name": "bg", "frames": [frame]},
         {"os_thread_id": 5, "thread_name": None, "owns_gil": True, "frames": [native, frame]},
     ]
-    main, _ = stacks.parse(json.dumps(data), 5)
+    main, _ = stacks.parse_py_spy(json.dumps(data), 5)
     assert (main.os_id, main.owns_gil) == (5, True)
     assert [one.native for one in main.frames] == [True, False]
-    text = stacks.text(5, ["python", "a.py"], (main,))
+    text = stacks.format_stacks(5, ["python", "a.py"], (main,))
     assert text == (
         "Process 5: python a.py\n\nThread 5 (idle+gil)\n    poll (libc.so.6)\n    f (a.py:3)\n"
     )
@@ -189,12 +196,12 @@ class NoMemory:
 
 
 @given(
-    st.sampled_from(sorted(syscalls._X86_64.values())),
+    st.sampled_from(sorted(kernel._X86_64.values())),
     st.tuples(*[st.integers(0, 2**64 - 1)] * 6),
     st.binary(max_size=600),
 )
 def test_arguments_of_any_call_never_raise(name: str, args: tuple[int, ...], data: bytes) -> None:
-    call = arguments.decode(
+    call = syscall_arguments.decode_syscall(
         Syscall(0, name, args), NoMemory(data), lambda fd: Descriptor(fd, "unknown", ""), 2**31
     )
     assert call.name == name
@@ -203,11 +210,13 @@ def test_arguments_of_any_call_never_raise(name: str, args: tuple[int, ...], dat
 def test_the_descriptors_of_poll_and_the_path_of_a_unix_connect() -> None:
     poll = b"\x05\0\0\0\x01\0\0\0" + b"\xff\xff\xff\xff\x01\0\0\0"
     call = Syscall(7, "poll", (1, 2, 0xFFFFFFFF, 0, 0, 0))
-    found = arguments.decode(call, NoMemory(poll), lambda fd: Descriptor(fd, "file", ""), 1)
+    found = syscall_arguments.decode_syscall(
+        call, NoMemory(poll), lambda fd: Descriptor(fd, "file", ""), 1
+    )
     assert [one.fd for one in found.descriptors] == [5]
     assert found.timeout is None
     call = Syscall(42, "connect", (3, 1, 110, 0, 0, 0))
-    found = arguments.decode(
+    found = syscall_arguments.decode_syscall(
         call, NoMemory(b"\x01\0/run/s\0..."), lambda fd: Descriptor(fd, "socket", ""), 1
     )
     assert found.path == "/run/s"
@@ -239,34 +248,34 @@ any_json = st.recursive(
 
 @given(anything)
 def test_text_parsers_never_raise(text: str) -> None:
-    sample.parse_stat(text)
+    proc.parse_stat(text)
     kernel.parse_syscall(text)
     kernel.parse_status(text)
-    locks.parse(text)
-    locks.parse_mounts(text)
-    descriptors.parse_info(text)
-    descriptors.kind_of(text)
-    sockets.parse_proc_net(text, "tcp")
-    sockets.inode_of(text)
-    further_stacks.parse_faulthandler(text, 1)
-    further_stacks.parse_pystack(text, 1)
-    arguments.parse_watched(text)
-    stacks.parse(text, 1)
+    lock_and_log_files.parse_lock(text)
+    lock_and_log_files.parse_mount_devices(text)
+    descriptors.parse_descriptor_info(text)
+    descriptors.classify_link(text)
+    descriptors.parse_proc_net(text, "tcp")
+    descriptors.parse_socket_inode(text)
+    stacks.parse_faulthandler(text, 1)
+    stacks.parse_pystack(text, 1)
+    syscall_arguments.parse_epoll_set(text)
+    stacks.parse_py_spy(text, 1)
 
 
 @given(st.binary(max_size=400))
 def test_netlink_parsers_never_raise(data: bytes) -> None:
-    for _, body in sockets.messages(data):
-        sockets.parse_inet(body, "tcp")
-        sockets.parse_unix(body)
-    sockets.parse_inet(data, "tcp6")
-    sockets.parse_unix(data)
+    for _, body in descriptors.parse_netlink_messages(data):
+        descriptors.parse_inet_diag(body, "tcp")
+        descriptors.parse_unix_diag(body)
+    descriptors.parse_inet_diag(data, "tcp6")
+    descriptors.parse_unix_diag(data)
 
 
 @given(any_json)
 def test_any_json_gives_threads_or_none(data: Any) -> None:
-    threads = stacks.parse(json.dumps(data), 1)
-    stacks.text(1, [], threads)
+    threads = stacks.parse_py_spy(json.dumps(data), 1)
+    stacks.format_stacks(1, [], threads)
 
 
 WHOLE = json.dumps(
@@ -288,4 +297,4 @@ WHOLE = json.dumps(
 
 @given(st.integers(0, len(WHOLE)))
 def test_json_that_was_cut_off_gives_none(length: int) -> None:
-    assert len(stacks.parse(WHOLE[:length], 1)) == (length == len(WHOLE))
+    assert len(stacks.parse_py_spy(WHOLE[:length], 1)) == (length == len(WHOLE))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hangbisect.evidence.printed import Printer, printed
+from hangbisect.evidence.lock_and_log_files import PrintingRank, read_printed_lines
 
 Start = Callable[[Path], int]
 
@@ -38,24 +38,24 @@ def test_the_file_of_a_rank_is_read_without_our_own_lines(start: Start, tmp_path
     of_torch = "[rank1]:[E1121 ProcessGroupNCCL.cpp:685] Watchdog caught collective timeout"
     ours = "[20:01:02.003][+1.000s][R1/2][LR1][PID:7] About to import torch..."
     path.write_text(f"{ours}\n{of_torch}\n")
-    assert printed([Printer(1, start(path))]) == {1: (of_torch,)}
+    assert read_printed_lines([PrintingRank(1, start(path))]) == {1: (of_torch,)}
 
 
 def test_a_file_that_two_ranks_share_says_nothing_of_either(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "slurm-7.out"
     path.write_text("whose is it?\n")
-    assert printed([Printer(0, start(path)), Printer(1, start(path))]) == {}
+    assert read_printed_lines([PrintingRank(0, start(path)), PrintingRank(1, start(path))]) == {}
 
 
 def test_what_torchrun_keeps_of_a_dead_rank_is_next_to_its_error_file(tmp_path: Path) -> None:
     (tmp_path / "stderr.log").write_text("Segmentation fault\n")
-    found = printed([Printer(3, None, str(tmp_path / "error.json"))])
+    found = read_printed_lines([PrintingRank(3, None, str(tmp_path / "error.json"))])
     assert found == {3: ("Segmentation fault",)}
 
 
 @pytest.mark.parametrize("error_file", ["", "no/such/folder/error.json", "\0"])
 def test_what_is_not_there_is_left_out(error_file: str) -> None:
-    assert printed([Printer(0, None, error_file)]) == {}
+    assert read_printed_lines([PrintingRank(0, None, error_file)]) == {}
 
 
 def test_a_terminal_and_a_pipe_are_no_files(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_terminal_and_a_pipe_are_no_files(tmp_path: Path) -> None:
         [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=writer, stderr=writer
     ) as process:
         try:
-            assert printed([Printer(0, process.pid)]) == {}
+            assert read_printed_lines([PrintingRank(0, process.pid)]) == {}
         finally:
             process.kill()
             os.close(reader)

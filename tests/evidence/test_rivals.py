@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.evidence import rivals
+from hangbisect.evidence import external_tools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -59,7 +59,7 @@ def dump(folder: Path, rank: int) -> dict[str, str]:
 
 
 def test_a_dump_of_this_job_is_read(tmp_path: Path) -> None:
-    log = rivals.dump_of(3, dump(tmp_path, 3), since=time.time() - 60)
+    log = external_tools.read_recorder_dump(3, dump(tmp_path, 3), since=time.time() - 60)
     assert log is not None
     assert log.source == "flight recorder"
     assert [(o.kind, o.number, o.done) for o in log.operations] == [("all_reduce", 4, False)]
@@ -68,21 +68,21 @@ def test_a_dump_of_this_job_is_read(tmp_path: Path) -> None:
 def test_a_dump_of_an_earlier_job_is_not(tmp_path: Path) -> None:
     environment = dump(tmp_path, 3)
     os.utime(tmp_path / "trace_rank_3", (1.0, 1.0))
-    assert rivals.dump_of(3, environment, since=time.time() - 60) is None
+    assert external_tools.read_recorder_dump(3, environment, since=time.time() - 60) is None
 
 
 def test_no_dump_a_pipe_or_garbage_is_nothing(tmp_path: Path) -> None:
     environment = {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": str(tmp_path / "rank")}
-    assert rivals.dump_of(0, environment, since=0.0) is None
+    assert external_tools.read_recorder_dump(0, environment, since=0.0) is None
     os.mkfifo(tmp_path / "rank0")
-    assert rivals.dump_of(0, environment, since=0.0) is None
+    assert external_tools.read_recorder_dump(0, environment, since=0.0) is None
     (tmp_path / "rank1").write_bytes(b"garbage")
-    assert rivals.dump_of(1, environment, since=0.0) is None
+    assert external_tools.read_recorder_dump(1, environment, since=0.0) is None
 
 
 def test_without_a_place_named_torchs_own_are_looked_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
-    assert rivals.dump_prefixes({}) == (
+    assert external_tools.list_dump_prefixes({}) == (
         "/cache/torch/comm_lib_trace_rank_",
         "/tmp/nccl_trace_rank_",
     )
@@ -105,27 +105,29 @@ def test_an_error_file_tells_what_ended_a_rank(
 ) -> None:
     file = tmp_path / "error.json"
     file.write_text(json.dumps({"message": message}))
-    assert rivals.failure_in(str(file)) == rivals.Failure(error, traceback)
+    assert external_tools.read_error_file(str(file)) == external_tools.ElasticFailure(
+        error, traceback
+    )
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"message": 3}', "\0"])
 def test_an_error_file_of_another_kind_tells_nothing(tmp_path: Path, text: str) -> None:
     file = tmp_path / "error.json"
     file.write_text(text)
-    assert rivals.failure_in(str(file)) is None
-    assert rivals.failure_in(str(tmp_path / "none")) is None
+    assert external_tools.read_error_file(str(file)) is None
+    assert external_tools.read_error_file(str(tmp_path / "none")) is None
 
 
 def test_ras_says_who_is_missing_and_who_is_behind() -> None:
-    assert rivals.sentences(RAS) == (
+    assert external_tools.describe_ras(RAS) == (
         "NCCL RAS: communicator 0x1f of 4 misses rank 3",
         "NCCL RAS: communicator 0x1f of 4 has begun 7 AllReduce, but rank 2: 8",
     )
 
 
 def test_a_communicator_of_another_job_is_passed_over() -> None:
-    assert rivals.sentences(RAS, pids=[4711]) == ()
-    assert rivals.sentences(RAS, pids=[101])
+    assert external_tools.describe_ras(RAS, pids=[4711]) == ()
+    assert external_tools.describe_ras(RAS, pids=[101])
 
 
 def test_the_program_is_asked_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,14 +137,14 @@ def test_the_program_is_asked_where_it_is(tmp_path: Path, monkeypatch: pytest.Mo
     program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\ncat {answer}\n')
     program.chmod(0o700)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    said = rivals.ras_notes({"NCCL_RAS_ADDR": "10.0.0.7:28029"}, [101], limit=30.0)
+    said = external_tools.ask_ras({"NCCL_RAS_ADDR": "10.0.0.7:28029"}, [101], limit=30.0)
     assert len(said) == 2
     asked = (tmp_path / "asked").read_text().split()
     assert asked[:6] == ["-h", "10.0.0.7", "-p", "28029", "-f", "json"]
     program.write_text("#!/bin/sh\nexec sleep 60\n")
-    assert rivals.ras_notes({}, limit=0.2) == ()
+    assert external_tools.ask_ras({}, limit=0.2) == ()
     program.unlink()
-    assert rivals.ras_notes({}) == ()
+    assert external_tools.ask_ras({}) == ()
 
 
 @settings(deadline=None)
@@ -156,6 +158,6 @@ def test_the_program_is_asked_where_it_is(tmp_path: Path, monkeypatch: pytest.Mo
     )
 )
 def test_whatever_ras_answers_nothing_is_raised(answer: Any) -> None:
-    rivals.sentences(answer)
-    rivals.sentences({"communicators": [answer]})
-    rivals.sentences({"communicators": [RAS["communicators"][0] | {"ranks": answer}]})  # type: ignore[index]
+    external_tools.describe_ras(answer)
+    external_tools.describe_ras({"communicators": [answer]})
+    external_tools.describe_ras({"communicators": [RAS["communicators"][0] | {"ranks": answer}]})  # type: ignore[index]

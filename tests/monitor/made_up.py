@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hangbisect.facts import Checkpoint, Look, Phase, RankFacts, Sample
-from hangbisect.monitor.members import Member, Members, Message
+from hangbisect.base.facts import Checkpoint, Look, Phase, RankFacts, Sample
+from hangbisect.monitor.rank_state import Message, NodeRanks, RankState
 
 PHASES = (
     Phase("process_group", "strategy", 120.0),
@@ -27,11 +27,11 @@ def hello(rank: int, world: int = 2, at: float = 0.0, **fields: Any) -> Message:
     return made | fields
 
 
-def told(*said: tuple[int, str, float, dict[str, Any]], world: int = 2) -> Members:
+def told(*said: tuple[int, str, float, dict[str, Any]], world: int = 2) -> NodeRanks:
     """Return the members once all have said hello at 0 and then what is `said`:
     (rank, kind, at, fields).
     """
-    members = Members(TABLE)
+    members = NodeRanks(TABLE)
     for rank in range(world):
         members.apply(rank, hello(rank, world))
     for rank, kind, at, fields in said:
@@ -39,7 +39,7 @@ def told(*said: tuple[int, str, float, dict[str, Any]], world: int = 2) -> Membe
     return members
 
 
-def at_step(number: int, at: float, world: int = 2) -> Members:
+def at_step(number: int, at: float, world: int = 2) -> NodeRanks:
     """Return members that all entered a step at one time."""
     walked: list[tuple[int, str, float, dict[str, Any]]] = []
     for rank in range(world):
@@ -49,9 +49,9 @@ def at_step(number: int, at: float, world: int = 2) -> Members:
     return told(*walked, world=world)
 
 
-def member(rank: int = 0, **fields: Any) -> Member:
+def member(rank: int = 0, **fields: Any) -> RankState:
     """A rank of two."""
-    made = Member(rank=rank, local_rank=rank, pid=100 + rank, host="n01", began=0.0)
+    made = RankState(rank=rank, local_rank=rank, pid=100 + rank, host="n01", began=0.0)
     for name, value in fields.items():
         setattr(made, name, value)
     return made

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from hangbisect.monitor.barriers import missing, opening, released
+from hangbisect.monitor.rank_state import (
+    find_missing_ranks,
+    find_opening_barriers,
+    find_released_ranks,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,12 +23,12 @@ def arrives(rank: int, number: int, at: float = 1.0) -> tuple[Said, Said]:
 
 def test_a_barrier_opens_when_the_last_rank_arrives() -> None:
     members = told(*arrives(0, 1))
-    assert opening(members) == []
-    assert missing(members, 1) == [1]
+    assert find_opening_barriers(members) == []
+    assert find_missing_ranks(members, 1) == [1]
     members.apply(1, {"t": "reached", "n": 1, "at": 2.0})
     members.apply(1, {"t": "arrive", "n": 1, "at": 2.0})
-    assert opening(members) == [1]
-    assert missing(members, 1) == []
+    assert find_opening_barriers(members) == [1]
+    assert find_missing_ranks(members, 1) == []
 
 
 def test_it_stays_closed_for_a_rank_that_has_not_said_hello() -> None:
@@ -33,19 +37,19 @@ def test_it_stays_closed_for_a_rank_that_has_not_said_hello() -> None:
     for _, kind, at, fields in arrives(0, 1):
         members.apply(0, {"t": kind, "at": at, **fields})
     assert members.expected == {0, 1}
-    assert opening(members) == []
-    assert missing(members, 1) == [1]
+    assert find_opening_barriers(members) == []
+    assert find_missing_ranks(members, 1) == [1]
 
 
 def test_it_stays_closed_when_the_one_that_is_waited_for_has_left() -> None:
     members = told(*arrives(0, 1), (1, "bye", 2.0, {"status": 0}))
     members.by_rank[1].left = True
-    assert opening(members) == []
+    assert find_opening_barriers(members) == []
 
 
 def test_a_rank_that_skips_ahead_opens_those_behind_it() -> None:
     members = told(*arrives(0, 1), (1, "reached", 2.0, {"n": 3}))
-    assert opening(members) == [1]
+    assert find_opening_barriers(members) == [1]
 
 
 def test_an_open_barrier_lets_everyone_go_that_it_held() -> None:
@@ -53,17 +57,33 @@ def test_an_open_barrier_lets_everyone_go_that_it_held() -> None:
     members.opens(1, 3.0)
     assert [m.held_at for m in members] == [None, None]
     assert [m.entered for m in members] == [3.0, 3.0]
-    assert opening(members) == []
+    assert find_opening_barriers(members) == []
 
 
 def test_who_waits_for_what_rank_0_does_is_released_when_it_is_done() -> None:
     waits: Said = (1, "await", 1.0, {"what": "logs directory", "ranks": [0]})
     members = told(waits)
-    assert released(members) == []
+    assert find_released_ranks(members) == []
     members.apply(0, {"t": "did", "what": "something else", "at": 2.0})
-    assert released(members) == []
+    assert find_released_ranks(members) == []
     members.apply(0, {"t": "did", "what": "logs directory", "at": 3.0})
-    assert [m.rank for m in released(members)] == [1]
+    assert [m.rank for m in find_released_ranks(members)] == [1]
+
+
+def test_who_cannot_know_the_first_rank_here_waits_for_it_if_it_is_here() -> None:
+    members = told(
+        (0, "await", 1.0, {"what": "logs directory", "ranks": []}),
+        (1, "await", 1.0, {"what": "logs directory", "ranks": []}),
+    )
+    assert [m.awaits for m in members] == [(), (0,)]
+
+
+def test_who_has_waited_long_enough_waits_no_more() -> None:
+    members = told(
+        (1, "await", 1.0, {"what": "logs directory", "ranks": [0]}),
+        (1, "waits_no_more", 9.0, {"what": "logs directory"}),
+    )
+    assert not members.by_rank[1].waits_for_us
 
 
 def test_who_comes_after_it_is_done_does_not_wait() -> None:
@@ -80,7 +100,7 @@ def test_no_barrier_opens_before_everyone_has_reached_it(steps: list[tuple[int, 
     for rank, number in steps:
         for _, kind, at, fields in arrives(rank, number):
             members.apply(rank, {"t": kind, "at": at, **fields})
-        for opened in opening(members):
+        for opened in find_opening_barriers(members):
             assert all(m.reached >= opened for m in members)
-            assert missing(members, opened) == []
+            assert find_missing_ranks(members, opened) == []
             members.opens(opened, 2.0)

@@ -9,14 +9,14 @@ from hangbisect.monitor.clocks import (
     TRAINING_SILENCE,
     Limits,
     asking_until,
-    deadline,
-    has_got_on,
-    overdue,
-    patience,
+    find_deadline,
+    find_overdue,
+    has_progressed,
+    required_stillness,
     wants_another_look,
     wants_look,
 )
-from hangbisect.monitor.members import Members
+from hangbisect.monitor.rank_state import NodeRanks
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,8 +25,8 @@ from .made_up import at_step, look, member, told
 OWN = Limits({}, stall=1000.0)
 
 
-def clock(members: Members, now: float, limits: Limits = OWN, rank: int = 0) -> str | None:
-    found = overdue(members, members.by_rank[rank], limits, now)
+def clock(members: NodeRanks, now: float, limits: Limits = OWN, rank: int = 0) -> str | None:
+    found = find_overdue(members, members.by_rank[rank], limits, now)
     return found.clock if found else None
 
 
@@ -38,7 +38,7 @@ def test_each_checkpoint_has_a_deadline_of_its_own() -> None:
 
 def test_a_rank_is_late_since_its_deadline() -> None:
     members = at_step(3, at=10.0)
-    found = overdue(members, members.by_rank[1], OWN, 200.0)
+    found = find_overdue(members, members.by_rank[1], OWN, 200.0)
     assert found is not None
     assert (found.rank, found.since) == (1, 70.0)
 
@@ -53,11 +53,11 @@ def test_a_timeout_for_all_or_for_one_checkpoint_is_the_deadline() -> None:
 
 def test_a_step_of_training_that_it_tells_of_is_getting_on_and_a_line_is_not() -> None:
     members = at_step(12, at=10.0)
-    assert has_got_on(members.by_rank[0], since=9.0)
+    assert has_progressed(members.by_rank[0], since=9.0)
     members.apply(0, {"t": "line", "text": "still here", "at": 20.0})
-    assert not has_got_on(members.by_rank[0], since=15.0)
+    assert not has_progressed(members.by_rank[0], since=15.0)
     members.apply(0, {"t": "pulse", "step": 7, "at": 21.0})
-    assert has_got_on(members.by_rank[0], since=15.0)
+    assert has_progressed(members.by_rank[0], since=15.0)
 
 
 def test_in_lockstep_the_clock_begins_when_the_last_rank_left_the_step_before() -> None:
@@ -108,9 +108,9 @@ def test_a_timeout_for_a_step_is_one_for_each_of_its_phases_but_those_that_are_n
     members = at_step(4, at=10.0)
     limits = Limits({"training": 7.0})
     members.apply(0, {"t": "phase", "name": "first_step", "at": 10.0})
-    assert deadline(members, members.by_rank[0], limits) == 7.0
+    assert find_deadline(members, members.by_rank[0], limits) == 7.0
     members.apply(0, {"t": "phase", "name": "steady", "at": 20.0})
-    assert deadline(members, members.by_rank[0], limits) is None
+    assert find_deadline(members, members.by_rank[0], limits) is None
 
 
 def test_a_training_is_never_late_however_long_it_takes() -> None:
@@ -141,18 +141,18 @@ def test_a_rank_that_has_finished_has_a_while_to_leave() -> None:
 def test_a_late_rank_must_have_been_still_for_a_part_of_its_deadline(
     allowed: float, seconds: float
 ) -> None:
-    assert patience(allowed, Limits({}, stall=20.0)) == seconds
+    assert required_stillness(allowed, Limits({}, stall=20.0)) == seconds
 
 
 def test_a_phase_that_is_never_late_must_have_been_still_for_the_whole_stall() -> None:
-    assert patience(None, Limits({}, stall=33.0)) == 33.0
+    assert required_stillness(None, Limits({}, stall=33.0)) == 33.0
 
 
 def test_one_that_moves_now_and_then_is_given_twice_the_pause_in_between() -> None:
     limits = Limits({}, stall=20.0)
-    assert patience(12.0, limits, pause=3.0) == 6.0
-    assert patience(12.0, limits, pause=60.0) == 20.0
-    assert patience(60.0, limits, pause=3.0) == 20.0
+    assert required_stillness(12.0, limits, pause=3.0) == 6.0
+    assert required_stillness(12.0, limits, pause=60.0) == 20.0
+    assert required_stillness(60.0, limits, pause=3.0) == 20.0
 
 
 def test_answers_count_for_as_long_as_a_busy_rank_may_be_and_new_connections_for_less() -> None:
@@ -166,9 +166,9 @@ def test_answers_count_for_as_long_as_a_busy_rank_may_be_and_new_connections_for
 def test_a_timeout_for_the_step_counts_more_than_one_for_all() -> None:
     members = at_step(4, at=10.0)
     limits = Limits({"": 3.0, "training": 60.0})
-    assert deadline(members, members.by_rank[0], limits) == 60.0
+    assert find_deadline(members, members.by_rank[0], limits) == 60.0
     members.apply(0, {"t": "phase", "name": "first_step", "at": 10.0})
-    assert deadline(members, members.by_rank[0], limits) == 60.0
+    assert find_deadline(members, members.by_rank[0], limits) == 60.0
 
 
 def test_looks_come_well_before_a_clock_runs_out_and_now_and_then_after() -> None:

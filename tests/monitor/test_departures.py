@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from hangbisect.monitor.clocks import Limits
-from hangbisect.monitor.departures import how_it_ended, note_end, note_slow
-from hangbisect.monitor.members import Members
+from hangbisect.monitor.rank_exits import find_job_end, note_end, note_slow
+from hangbisect.monitor.rank_state import NodeRanks
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +22,7 @@ from .made_up import at_step, told
 DEADLINE = 60.0
 
 
-def job(members: Members, **fields: Any) -> Any:
+def job(members: NodeRanks, **fields: Any) -> Any:
     """What the functions here use of a job."""
     notes: list[Any] = []
     made = {"members": members, "limits": Limits({}), "slow_steps": {}, "notes": notes}
@@ -30,7 +30,9 @@ def job(members: Members, **fields: Any) -> Any:
     return SimpleNamespace(**(made | fields))
 
 
-def left(members: Members, rank: int, status: int | None, at: float, finished: bool = False) -> Any:
+def left(
+    members: NodeRanks, rank: int, status: int | None, at: float, finished: bool = False
+) -> Any:
     """Have a rank leave."""
     one = members.by_rank[rank]
     one.left, one.left_at, one.status, one.finished = True, at, status, finished
@@ -38,63 +40,63 @@ def left(members: Members, rank: int, status: int | None, at: float, finished: b
 
 
 def test_while_all_are_there_it_goes_on() -> None:
-    assert how_it_ended(job(told())) is None
+    assert find_job_end(job(told())) is None
 
 
 def test_it_is_done_when_the_last_rank_has_finished() -> None:
     members = told()
     left(members, 0, 0, 1.0, finished=True)
-    assert how_it_ended(job(members)) is None
+    assert find_job_end(job(members)) is None
     left(members, 1, 0, 2.0, finished=True)
-    assert how_it_ended(job(members)) == "done"
+    assert find_job_end(job(members)) == "done"
 
 
 def test_it_is_not_done_before_every_rank_of_the_node_has_come() -> None:
     members = told(world=1)
     members.expect(2, {0, 1})
     left(members, 0, 0, 1.0, finished=True)
-    assert how_it_ended(job(members)) is None
+    assert find_job_end(job(members)) is None
 
 
 def test_a_goodbye_counts_before_the_process_has_ended() -> None:
     members = told((0, "bye", 1.0, {"status": 1, "error": "ValueError"}))
-    assert how_it_ended(job(members)) == "crash"
+    assert find_job_end(job(members)) == "crash"
 
 
 @pytest.mark.parametrize("status", [1, 70, -signal.SIGKILL, -signal.SIGSEGV])
 def test_a_failure_is_a_crash(status: int) -> None:
     members = told()
     left(members, 1, status, 1.0)
-    assert how_it_ended(job(members)) == "crash"
+    assert find_job_end(job(members)) == "crash"
 
 
 def test_status_0_too_early_is_leaving_and_a_crash_only_if_all_do() -> None:
     members = told()
     left(members, 1, 0, 1.0)
-    assert how_it_ended(job(members)) == "left"
+    assert find_job_end(job(members)) == "left"
     left(members, 0, 0, 2.0)
-    assert how_it_ended(job(members)) == "crash"
+    assert find_job_end(job(members)) == "crash"
 
 
 def test_one_that_leaves_early_counts_though_others_have_finished() -> None:
     members = told()
     left(members, 0, 0, 1.0, finished=True)
     left(members, 1, 0, 2.0)
-    assert how_it_ended(job(members)) == "left"
+    assert find_job_end(job(members)) == "left"
 
 
 @pytest.mark.parametrize("status", [-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP, 130])
 def test_who_was_told_to_go_was_interrupted(status: int) -> None:
     members = told()
     left(members, 0, status, 1.0)
-    assert how_it_ended(job(members)) == "interrupted"
+    assert find_job_end(job(members)) == "interrupted"
 
 
 def test_the_first_end_counts_for_the_launcher_ends_the_others() -> None:
     members = told()
     left(members, 1, 1, 1.0)
     left(members, 0, -signal.SIGTERM, 2.0)
-    assert how_it_ended(job(members)) == "crash"
+    assert find_job_end(job(members)) == "crash"
 
 
 @given(
@@ -111,7 +113,7 @@ def test_a_job_is_done_only_if_every_rank_finished(
     for rank, (status, at, finished) in enumerate(ends):
         left(members, rank, status, at, finished)
     everyone = all(finished and status in (0, None) for status, _, finished in ends)
-    assert (how_it_ended(job(members)) == "done") == everyone
+    assert (find_job_end(job(members)) == "done") == everyone
 
 
 # ---- real ends --------------------------------------------------------------------------------
@@ -157,11 +159,11 @@ def test_a_step_that_took_longer_than_its_deadline_is_listed_with_its_ranks() ->
     members = at_step(3, at=now - 100.0)
     here = job(members)
     for rank in (1, 0):
-        members.by_rank[rank].moving = "reads 41 MB/s"
+        members.by_rank[rank].moving = "reads 41 MiB/s"
         note_slow(here, members.by_rank[rank])
     (slow,) = here.slow_steps.values()
     assert (slow.checkpoint, slow.name, slow.ranks) == (3, "wandb_logger", (0, 1))
-    assert (slow.deadline, slow.moved) == (60.0, "reads 41 MB/s")
+    assert (slow.deadline, slow.moved) == (60.0, "reads 41 MiB/s")
     assert slow.seconds >= 100.0
 
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import psutil
 import pytest
-from hangbisect.evidence.sample import started
-from hangbisect.monitor.ending import Family, has_ended, resume, send
-from hangbisect.rank.place import JOB_VARIABLE
+from hangbisect.base.place import JOB_VARIABLE
+from hangbisect.evidence.process import started
+from hangbisect.monitor.ending import Family, has_ended, resume_process, signal_process
 
 DEADLINE = 60.0
 SLEEP = "import time; time.sleep(3600)"
@@ -145,11 +145,13 @@ def test_a_signal_goes_only_to_the_process_that_was_meant(start: Start) -> None:
     process = python(start, SLEEP)
     ticks = started(process.pid)
     assert ticks is not None
-    assert not send(process.pid, ticks - 1, signal.SIGKILL)  # a later one with the same pid
+    assert not signal_process(
+        process.pid, ticks - 1, signal.SIGKILL
+    )  # a later one with the same pid
     assert process.poll() is None
-    assert send(process.pid, ticks, signal.SIGKILL)
+    assert signal_process(process.pid, ticks, signal.SIGKILL)
     assert process.wait(DEADLINE) == -signal.SIGKILL
-    assert not send(process.pid, ticks, signal.SIGKILL)
+    assert not signal_process(process.pid, ticks, signal.SIGKILL)
 
 
 def test_a_pid_used_again_is_another_process(start: Start) -> None:
@@ -163,11 +165,44 @@ def test_a_pid_used_again_is_another_process(start: Start) -> None:
     assert process.poll() is None
 
 
+def test_the_children_and_the_session_of_a_pid_used_again_are_let_alone(
+    rank: subprocess.Popen[str], tree: list[int]
+) -> None:
+    # As if the rank had ended, and this process, with its children and its session, came later.
+    family = Family("another job")
+    ticks = started(rank.pid)
+    assert ticks is not None
+    family.add_rank(rank.pid, ticks - 1)
+    family.refresh()
+    family.search()
+    assert family.living() == []
+    family.add_rank(rank.pid, ticks)
+    family._ranks[rank.pid], family._seen = ticks - 1, {}
+    family.refresh()
+    family.search()
+    assert family.living() == []
+    assert family.end_for_good(DEADLINE) == []
+    assert all(is_running(pid) for pid in tree)
+
+
+def test_an_orphan_is_found_by_its_session_after_its_rank_is_gone(
+    rank: subprocess.Popen[str], tree: list[int]
+) -> None:
+    family = Family("another job")
+    family.add_rank(rank.pid)
+    family.refresh()
+    family._seen = {}
+    rank.kill()
+    rank.wait(DEADLINE)
+    family.search()
+    assert tree[3] in family.living()
+
+
 def test_what_a_look_stopped_goes_on(start: Start) -> None:
     process = psutil.Process(python(start, SLEEP).pid)
     process.suspend()
     wait_until(lambda: process.status() == psutil.STATUS_STOPPED)
-    resume(process.pid)
+    resume_process(process.pid)
     wait_until(lambda: process.status() != psutil.STATUS_STOPPED)
 
 

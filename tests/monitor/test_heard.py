@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from hangbisect.monitor.heard import BADNESS, Heard
+from hangbisect.base.outcomes import BADNESS
+from hangbisect.monitor.job_progress import JobProgress
 from hypothesis import given
 from hypothesis import strategies as st
 
 KINDS = ("hello", "enter", "phase", "reached", "arrive", "opened", "verdict")
 
 
-def heard(*messages: dict[str, Any]) -> Heard:
-    found = Heard()
+def heard(*messages: dict[str, Any]) -> JobProgress:
+    found = JobProgress()
     for message in messages:
         found.take(message)
     return found
@@ -57,6 +58,13 @@ def test_what_was_taken_back_or_was_of_an_attempt_before_is_forgotten() -> None:
     assert heard(hello(0), bad, hello(0)).outcome is None
 
 
+def test_of_several_jobs_of_one_command_the_worst_counts_whoever_comes_later() -> None:
+    bad = {"t": "verdict", "outcome": "hang", "ends": False, "job": "a"}
+    good = {"t": "verdict", "outcome": "ok", "ends": False, "job": "b"}
+    assert heard(bad, {**hello(0), "job": "b"}, good).outcome == "hang"
+    assert heard(bad, good, {"t": "taken back", "job": "a"}).outcome == "ok"
+
+
 def test_a_watch_that_failed_is_known() -> None:
     assert not heard(hello(0)).failed
     assert heard(hello(0), {"t": "failed"}).failed
@@ -72,7 +80,7 @@ def test_monitors_and_where_they_write_are_known() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 3), st.integers(0, 12))))
 def test_any_order_of_messages_is_taken(said: list[tuple[str, int, int]]) -> None:
-    found = Heard()
+    found = JobProgress()
     for kind, rank, number in said:
         message: dict[str, Any] = {"t": kind, "rank": rank, "n": number, "at": 1.0, "pid": 9}
         message |= {"name": "wrap", "outcome": "ok", "ends": True}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.facts import FileLock, Kernel, Look, RankFacts, Syscall, Wait, WaitKind
-from hangbisect.monitor.judging import (
-    Settled,
-    facts_of,
+from hangbisect.base.facts import FileLock, Kernel, Look, RankFacts, Syscall, Wait, WaitKind
+from hangbisect.monitor.rank_classifier import (
+    RankClasses,
+    classify_ranks,
+    make_rank_facts,
     may_wait_for_another,
-    settle,
     waits_for_another,
 )
 from hypothesis import given
@@ -22,9 +22,9 @@ COLLECTIVE = Wait("collective", "all_reduce")
 SPIN = Wait("itself", "runs")
 
 
-def settled(*ranks: RankFacts, **waits: Wait) -> Settled:
+def settled(*ranks: RankFacts, **waits: Wait) -> RankClasses:
     """Settle ranks whose waits are given as r0=..., r1=...."""
-    return settle(ranks, {int(name[1:]): wait for name, wait in waits.items()})
+    return classify_ranks(ranks, {int(name[1:]): wait for name, wait in waits.items()})
 
 
 def of(*ranks: int) -> frozenset[int]:
@@ -32,7 +32,7 @@ def of(*ranks: int) -> frozenset[int]:
 
 
 def test_a_rank_that_waits_for_another_never_hangs_while_that_one_moves() -> None:
-    found = settled(facts(0), facts(1, moved="reads 41 MB/s"), r0=COLLECTIVE)
+    found = settled(facts(0), facts(1, moved="reads 41 MiB/s"), r0=COLLECTIVE)
     assert found.hung == of()
     assert (found.moving, found.waiting) == (of(1), of(0))
 
@@ -44,7 +44,7 @@ def test_nor_while_another_computes() -> None:
 
 
 def test_one_that_waits_for_nobody_hangs_whoever_else_moves() -> None:
-    found = settled(facts(0), facts(1, moved="reads 41 MB/s"), r0=SOCKET)
+    found = settled(facts(0), facts(1, moved="reads 41 MiB/s"), r0=SOCKET)
     assert found.hung == of(0)
 
 
@@ -97,7 +97,7 @@ def asleep(*left: float, call: str = "clock_nanosleep") -> tuple[Look, ...]:
 
 def test_one_that_sleeps_again_and_again_may_wait_for_one_that_moves() -> None:
     polls = facts(0, looks=asleep(0.3, 0.2, 0.4))
-    assert settled(polls, facts(1, moved="reads 41 MB/s"), r0=ASLEEP).waiting == of(0)
+    assert settled(polls, facts(1, moved="reads 41 MiB/s"), r0=ASLEEP).waiting == of(0)
     assert settled(polls, facts(1), r0=ASLEEP, r1=SOCKET).hung == of(0, 1)
     assert settled(polls, facts(1, held=True), r0=ASLEEP).hung == of(0)
 
@@ -105,24 +105,24 @@ def test_one_that_sleeps_again_and_again_may_wait_for_one_that_moves() -> None:
 def test_where_others_only_burn_cpu_that_lasts_for_a_while() -> None:
     polls, spins = facts(0, looks=asleep(0.3, 0.2, 0.4)), facts(1, busy=True)
     waits = {0: ASLEEP, 1: SPIN}
-    assert settle([polls, spins], waits).hung == of()
-    assert settle([polls, spins], waits, had_time={0}).hung == of(0)
-    assert settle([polls, facts(1, moved="reads")], waits, had_time={0}).hung == of()
+    assert classify_ranks([polls, spins], waits).hung == of()
+    assert classify_ranks([polls, spins], waits, had_time={0}).hung == of(0)
+    assert classify_ranks([polls, facts(1, moved="reads")], waits, had_time={0}).hung == of()
 
 
 def test_one_that_sleeps_for_long_hangs_whoever_moves() -> None:
     sleeps = facts(0, looks=asleep(900.0, 899.0, 898.0))
-    assert settled(sleeps, facts(1, moved="reads 41 MB/s"), r0=ASLEEP).hung == of(0)
+    assert settled(sleeps, facts(1, moved="reads 41 MiB/s"), r0=ASLEEP).hung == of(0)
 
 
 def test_one_whose_sleep_ends_soon_does_not_hang_nor_who_waits_for_it() -> None:
     sleeps, meets = facts(0, looks=asleep(18.0, 17.0, 16.0)), facts(1)
     waits = {0: ASLEEP, 1: COLLECTIVE}
-    found = settle([sleeps, meets], waits, soon=60.0)
+    found = classify_ranks([sleeps, meets], waits, soon=60.0)
     assert (found.hung, found.waiting) == (of(), of(0, 1))
-    assert settle([sleeps, meets], waits, soon=5.0).hung == of(0, 1)
+    assert classify_ranks([sleeps, meets], waits, soon=5.0).hung == of(0, 1)
     polls = facts(0, looks=asleep(0.3, 0.2, 0.4))
-    assert settle([polls, meets], waits, soon=60.0).hung == of(0, 1)
+    assert classify_ranks([polls, meets], waits, soon=60.0).hung == of(0, 1)
 
 
 def test_a_condition_that_is_asked_for_again_and_again_is_such_a_sleep() -> None:
@@ -155,7 +155,7 @@ def _facts_of(rank: int) -> st.SearchStrategy[RankFacts]:
         held=st.booleans(),
         awaits=st.sampled_from([(), (0,)]),
         alive=st.booleans(),
-        moved=st.sampled_from(["", "reads 41 MB/s"]),
+        moved=st.sampled_from(["", "reads 41 MiB/s"]),
         busy=st.booleans(),
     )
 
@@ -172,14 +172,14 @@ _Job = tuple[tuple[RankFacts, ...], tuple[Wait | None, ...]]
 @given(_jobs)
 def test_a_rank_that_is_held_never_hangs(job: _Job) -> None:
     ranks, waits = job
-    found = settle(ranks, dict(enumerate(waits)))
+    found = classify_ranks(ranks, dict(enumerate(waits)))
     assert not found.hung & {r.rank for r in ranks if r.held or r.awaits}
 
 
 @given(_jobs)
 def test_a_rank_that_waits_for_another_hangs_only_if_nobody_goes_on(job: _Job) -> None:
     ranks, waits = job
-    found = settle(ranks, dict(enumerate(waits)))
+    found = classify_ranks(ranks, dict(enumerate(waits)))
     if found.moving | found.busy:
         assert not [r for r in found.hung if waits_for_another(waits[r], r)]
 
@@ -187,7 +187,7 @@ def test_a_rank_that_waits_for_another_hangs_only_if_nobody_goes_on(job: _Job) -
 @given(_jobs)
 def test_every_living_rank_is_in_one_of_them_and_no_dead_one_hangs(job: _Job) -> None:
     ranks, waits = job
-    found = settle(ranks, dict(enumerate(waits)))
+    found = classify_ranks(ranks, dict(enumerate(waits)))
     parts = [found.moving, found.busy, found.waiting, found.hung]
     everyone = [rank for part in parts for rank in part]
     assert len(everyone) == len(set(everyone))
@@ -196,6 +196,8 @@ def test_every_living_rank_is_in_one_of_them_and_no_dead_one_hangs(job: _Job) ->
 
 
 def test_a_member_becomes_facts_as_it_is() -> None:
-    made = facts_of(member(1, reached=3, held_at=3, announced="wandb.init", phase="setup"), "reads")
+    made = make_rank_facts(
+        member(1, reached=3, held_at=3, announced="wandb.init", phase="setup"), "reads"
+    )
     assert (made.rank, made.reached, made.held, made.announced) == (1, 3, True, "wandb.init")
     assert (made.phase, made.moved, made.alive) == ("setup", "reads", True)

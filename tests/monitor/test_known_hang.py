@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.facts import Frame, HangPlace, Look, Thread
-from hangbisect.monitor.clocks import Limits, overdue
-from hangbisect.monitor.known_hang import KnownHang, is_past, known_hang
+from hangbisect.base.facts import Frame, HangPlace, Look, Thread
+from hangbisect.monitor.clocks import (
+    KnownHang,
+    Limits,
+    are_ranks_past,
+    find_overdue,
+    parse_known_hang,
+)
 
 from .made_up import at_step, look, told
 
@@ -20,7 +25,7 @@ def with_stack(*frames: tuple[str, str]) -> Look:
 
 
 def test_what_a_file_says_of_a_known_hang_is_read() -> None:
-    found = known_hang(
+    found = parse_known_hang(
         {"checkpoint": "training", "phase": "wrap", "stacks": [[["a.py", "f"]]], "still": 4}
     )
     assert found.place == HangPlace("training", "wrap", stacks=((("a.py", "f"),),))
@@ -30,8 +35,8 @@ def test_what_a_file_says_of_a_known_hang_is_read() -> None:
 def test_in_the_place_in_question_the_clock_runs_out_sooner() -> None:
     members = at_step(3, at=10.0)
     limits = Limits({}, stall=20.0, known=KNOWN)
-    assert overdue(members, members.by_rank[0], limits, 12.9) is None
-    found = overdue(members, members.by_rank[0], limits, 13.1)
+    assert find_overdue(members, members.by_rank[0], limits, 12.9) is None
+    found = find_overdue(members, members.by_rank[0], limits, 13.1)
     assert found is not None
     assert (found.clock, found.since) == ("known", 13.0)
 
@@ -39,8 +44,8 @@ def test_in_the_place_in_question_the_clock_runs_out_sooner() -> None:
 def test_elsewhere_it_is_as_patient_as_ever() -> None:
     members = at_step(2, at=10.0)
     limits = Limits({}, stall=20.0, known=KNOWN)
-    assert overdue(members, members.by_rank[0], limits, 29.9) is None
-    found = overdue(members, members.by_rank[0], limits, 30.1)
+    assert find_overdue(members, members.by_rank[0], limits, 29.9) is None
+    found = find_overdue(members, members.by_rank[0], limits, 30.1)
     assert found is not None
     assert found.clock == "still"
 
@@ -60,16 +65,16 @@ def test_a_look_that_found_no_stack_does_not_hide_the_one_before() -> None:
 @pytest.mark.parametrize(("name", "past"), [("arguments", True), ("wandb_logger", False)])
 def test_past_a_checkpoint_are_all_ranks_or_none(name: str, past: bool) -> None:
     members = at_step(3, at=10.0)
-    assert is_past(members, name) is past
+    assert are_ranks_past(members, name) is past
     members.apply(0, {"t": "reached", "n": 3, "at": 11.0})
-    assert not is_past(members, "wandb_logger")
+    assert not are_ranks_past(members, "wandb_logger")
     members.apply(1, {"t": "reached", "n": 3, "at": 12.0})
-    assert is_past(members, "wandb_logger")
+    assert are_ranks_past(members, "wandb_logger")
 
 
 def test_past_the_last_checkpoint_is_only_who_has_ended() -> None:
     members = told(*[(rank, "reached", 5.0, {"n": 4}) for rank in (0, 1)])
-    assert not is_past(members, "training")
+    assert not are_ranks_past(members, "training")
     at_the_end = KnownHang(HangPlace("training"), 3.0)
     assert at_the_end.is_place_of(members, members.by_rank[0])
     assert not at_the_end.is_place_of(at_step(4, 5.0), at_step(3, 5.0).by_rank[0])
@@ -81,15 +86,15 @@ def test_past_a_phase_is_in_a_later_one_or_past_its_checkpoint() -> None:
     for rank in (0, 1):
         members.apply(rank, {"t": "enter", "n": 4, "at": 6.0})
         members.apply(rank, {"t": "phase", "n": 4, "name": "process_group", "at": 7.0})
-    assert not is_past(members, "process_group")
+    assert not are_ranks_past(members, "process_group")
     members.apply(0, {"t": "phase", "n": 4, "name": "first_step", "at": 8.0})
-    assert not is_past(members, "process_group")
+    assert not are_ranks_past(members, "process_group")
     members.apply(1, {"t": "reached", "n": 4, "at": 9.0})
-    assert is_past(members, "process_group")
-    assert not is_past(members, "steady")
+    assert are_ranks_past(members, "process_group")
+    assert not are_ranks_past(members, "steady")
 
 
 def test_nobody_is_past_anything_before_all_have_come() -> None:
     members = at_step(3, at=10.0)
     members.expected = {0, 1, 2}
-    assert not is_past(members, "script")
+    assert not are_ranks_past(members, "script")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 
 import pytest
+from hangbisect.monitor.child_processes import is_table_wanted
 from hangbisect.monitor.clocks import Limits
-from hangbisect.monitor.live import is_wanted
-from hangbisect.monitor.members import Members
-from hangbisect.monitor.ranks_now import rank_now
-from hangbisect.report.live.now import RankNow
+from hangbisect.monitor.live_rows import locate_rank
+from hangbisect.monitor.rank_state import NodeRanks
+from hangbisect.report.live.rank_rows import RankNow
 
 from .made_up import at_step, told
 
@@ -23,7 +23,7 @@ def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_on_a_terminal_there_is_a_table() -> None:
-    assert is_wanted(SETTINGS, TERMINAL)
+    assert is_table_wanted(SETTINGS, TERMINAL)
 
 
 @pytest.mark.parametrize(
@@ -42,16 +42,16 @@ def test_on_a_terminal_there_is_a_table() -> None:
 def test_there_is_none_where_something_says_so(
     settings: dict[str, bool], environ: dict[str, str]
 ) -> None:
-    assert not is_wanted({**SETTINGS, **settings}, {**TERMINAL, **environ})
+    assert not is_table_wanted({**SETTINGS, **settings}, {**TERMINAL, **environ})
 
 
 def test_there_is_none_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "isatty", lambda fd: False)
-    assert not is_wanted(SETTINGS, TERMINAL)
+    assert not is_table_wanted(SETTINGS, TERMINAL)
 
 
-def now(members: Members, rank: int = 0, clock: float = 12.0, **limits: float) -> RankNow:
-    return rank_now(members, members.by_rank[rank], Limits(limits), clock)
+def now(members: NodeRanks, rank: int = 0, clock: float = 12.0, **limits: float) -> RankNow:
+    return locate_rank(members, members.by_rank[rank], Limits(limits), clock)
 
 
 def test_a_rank_at_work_has_its_step_and_its_deadline() -> None:

@@ -6,7 +6,12 @@ import json
 from dataclasses import asdict, fields
 from typing import Any
 
-from hangbisect.monitor.members import Member, Members, contradictions, local_ranks
+from hangbisect.monitor.rank_state import (
+    NodeRanks,
+    RankState,
+    describe_contradictions,
+    find_local_ranks,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,10 +20,10 @@ from .made_up import TABLE, hello, told
 Event = tuple[int, dict[str, Any]]
 
 
-def known(members: Members) -> list[dict[str, Any]]:
+def known(members: NodeRanks) -> list[dict[str, Any]]:
     """What was folded, without what only the watch adds."""
     seen = {"places", "looks", "children"}
-    names = [f.name for f in fields(Member) if f.name not in seen]
+    names = [f.name for f in fields(RankState) if f.name not in seen]
     return [{name: getattr(one, name) for name in names} for one in members]
 
 
@@ -55,7 +60,7 @@ _events = st.lists(st.tuples(st.integers(0, 3), _words | _hellos), max_size=40)
 
 @given(_events)
 def test_the_same_events_read_from_a_file_give_the_same_members(events: list[Event]) -> None:
-    live, replayed = Members(TABLE), Members(TABLE)
+    live, replayed = NodeRanks(TABLE), NodeRanks(TABLE)
     lines = []
     for number, event in events:
         rank = event["rank"] if event["t"] == "hello" else number
@@ -85,7 +90,7 @@ def test_no_order_of_words_takes_a_checkpoint_back(events: list[Event]) -> None:
 
 
 def test_a_word_of_a_rank_that_has_not_said_hello_is_left_out() -> None:
-    members = Members(TABLE)
+    members = NodeRanks(TABLE)
     members.apply(1, {"t": "reached", "n": 3, "at": 1.0})
     assert list(members) == []
 
@@ -144,18 +149,37 @@ def test_the_phase_and_the_checkpoint_of_a_member_are_those_of_its_step() -> Non
 def test_the_ranks_of_a_node_follow_one_another(local: int, size: int, node: int) -> None:
     local %= size
     place = {"rank": node * size + local, "local_rank": local, "local_world_size": size}
-    assert local_ranks(place) == set(range(node * size, (node + 1) * size))
+    assert find_local_ranks(place) == set(range(node * size, (node + 1) * size))
 
 
 def test_a_nodes_ranks_are_those_that_its_launcher_names() -> None:
-    assert local_ranks(hello(2, 4, local_rank=1, neighbours=[0, 2])) == {0, 2}
+    assert find_local_ranks(hello(2, 4, local_rank=1, neighbours=[0, 2])) == {0, 2}
+
+
+def test_ranks_that_are_counted_and_not_listed_get_no_numbers() -> None:
+    members = NodeRanks(TABLE)
+    members.apply(2, hello(2, 4, local_rank=1, local_world_size=2, in_order=False))
+    assert (members.expected, members.unnamed, members.are_here) == ({2}, 1, False)
+    assert members.unstarted == "1 of 2 ranks of this node has not started"
+    members.apply(0, hello(0, 4, local_rank=0, local_world_size=2, in_order=False))
+    assert (members.expected, members.unstarted, members.are_here) == ({0, 2}, "", True)
+
+
+def test_where_nobody_counts_the_ranks_of_a_node_none_is_missed() -> None:
+    members = NodeRanks(TABLE)
+    members.apply(3, hello(3, 4, counted=False, in_order=False))
+    assert (members.expected, members.size, members.world_size) == ({3}, 1, 4)
+
+
+def test_a_size_that_is_a_typing_error_lists_nobody() -> None:
+    assert find_local_ranks(hello(2, 10**8)) == {2}
 
 
 def test_what_ranks_found_contradictory_is_told_for_a_few_of_them() -> None:
-    members = Members(TABLE)
+    members = NodeRanks(TABLE)
     for number in range(5):
         members.apply(number, hello(number, 5, contradictions=["RANK=9"]))
-    said = contradictions(members)
+    said = describe_contradictions(members)
     assert said[0] == "rank 0: RANK=9"
     assert said[-1] == "and 2 more such contradictions"
     assert len(said) == 4

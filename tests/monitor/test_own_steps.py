@@ -3,19 +3,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hangbisect.base.pipeline import find_pipeline
 from hangbisect.monitor import clocks
-from hangbisect.monitor.clocks import Limits
-from hangbisect.monitor.known_hang import STEADY, is_past
-from hangbisect.monitor.members import Member, Members
-from hangbisect.pipelines import find
+from hangbisect.monitor.clocks import STEADY, Limits, are_ranks_past
+from hangbisect.monitor.rank_state import NodeRanks, RankState
 from hypothesis import given
 from hypothesis import strategies as st
 
 LIMITS = Limits({}, 20.0)
 
 
-def script(ranks: int = 2) -> Members:
-    members = Members(find("startup").table, own=True)
+def script(ranks: int = 2) -> NodeRanks:
+    members = NodeRanks(find_pipeline("startup").table, own=True)
     for rank in range(ranks):
         place = {"local_rank": rank, "local_world_size": ranks, "world_size": ranks, "attempt": 0}
         hello = {"t": "hello", "rank": rank, "pid": 100 + rank, "host": "n1", "began": 0.0}
@@ -23,19 +22,19 @@ def script(ranks: int = 2) -> Members:
     return members
 
 
-def begin(members: Members, rank: int, step: str, at: float, **more: Any) -> Member:
+def begin(members: NodeRanks, rank: int, step: str, at: float, **more: Any) -> RankState:
     said = {"t": "begin", "step": step, "k": 1, "depth": 0, "call": f"x.{step}", "at": at}
     of = {"title": step.upper(), "component": "data", "deadline": 60.0, "checkpoint": None}
     members.apply(rank, {**said, **of, "phase": None, **more})
     return members.by_rank[rank]
 
 
-def end(members: Members, rank: int, step: str, at: float, k: int = 1, **more: Any) -> Member:
+def end(members: NodeRanks, rank: int, step: str, at: float, k: int = 1, **more: Any) -> RankState:
     members.apply(rank, {"t": "end", "step": step, "k": k, "failed": False, "at": at, **more})
     return members.by_rank[rank]
 
 
-def inside(member: Member) -> tuple[int | None, str, str | None]:
+def inside(member: RankState) -> tuple[int | None, str, str | None]:
     assert member.inside is not None
     return member.inside.shown, member.inside.name, member.inside.phase
 
@@ -63,7 +62,7 @@ def test_inside_a_checkpoint_it_is_told_by_that_and_late_by_its_own_deadline() -
     begin(members, 0, "tokenizer", 5.0, checkpoint="tokenizer", deadline=300.0)
     one = begin(members, 0, "hub_download", 6.0, deadline=30.0)
     assert inside(one) == (4, "tokenizer", None)
-    assert clocks.deadline(members, one, LIMITS) == 30.0
+    assert clocks.find_deadline(members, one, LIMITS) == 30.0
     assert one.announced == "x.hub_download"
 
 
@@ -115,35 +114,35 @@ def test_a_failed_step_is_not_reached() -> None:
 def test_each_step_has_its_own_deadline_and_the_script_none() -> None:
     members = script()
     member = members.by_rank[0]
-    assert clocks.deadline(members, member, LIMITS) is None
+    assert clocks.find_deadline(members, member, LIMITS) is None
     begin(members, 0, "a", 5.0, deadline=30.0)
-    assert clocks.deadline(members, member, LIMITS) == 30.0
+    assert clocks.find_deadline(members, member, LIMITS) == 30.0
     begin(members, 0, "b", 6.0, deadline=None)
-    assert clocks.deadline(members, member, LIMITS) is None
+    assert clocks.find_deadline(members, member, LIMITS) is None
 
 
 @pytest.mark.parametrize("name", ["init", "process_group", "training", ""])
 def test_a_time_limit_is_given_by_any_of_its_names(name: str) -> None:
     members = script()
     member = begin(members, 0, "init", 5.0, checkpoint="training", phase="process_group")
-    assert clocks.deadline(members, member, Limits({name: 7.0}, 20.0)) == 7.0
+    assert clocks.find_deadline(members, member, Limits({name: 7.0}, 20.0)) == 7.0
 
 
 def test_who_is_quiet_is_never_overdue() -> None:
     members = script()
     member = begin(members, 0, "a", 5.0, deadline=30.0)
-    assert clocks.overdue(members, member, LIMITS, 1000.0) is not None
+    assert clocks.find_overdue(members, member, LIMITS, 1000.0) is not None
     members.apply(0, {"t": "quiet", "at": 6.0})
-    assert clocks.overdue(members, member, LIMITS, 1000.0) is None
+    assert clocks.find_overdue(members, member, LIMITS, 1000.0) is None
 
 
 def test_what_stirs_is_looked_at_all_the_same_once_another_has_left() -> None:
     members = script()
     member = begin(members, 0, "a", 5.0, deadline=300.0)
     member.stirred_at = 39.0
-    assert clocks.overdue(members, member, LIMITS, 40.0) is None
+    assert clocks.find_overdue(members, member, LIMITS, 40.0) is None
     members.by_rank[1].left = True
-    overdue = clocks.overdue(members, member, LIMITS, 40.0)
+    overdue = clocks.find_overdue(members, member, LIMITS, 40.0)
     assert overdue is not None
     assert overdue.clock == "still"
 
@@ -151,22 +150,22 @@ def test_what_stirs_is_looked_at_all_the_same_once_another_has_left() -> None:
 def test_past_a_step_is_who_ended_it_or_a_later_one() -> None:
     members = script()
     begin(members, 0, "wandb_init", 2.0, checkpoint="wandb_logger")
-    assert not is_past(members, "wandb_logger")
+    assert not are_ranks_past(members, "wandb_logger")
     end(members, 0, "wandb_init", 3.0)
-    assert not is_past(members, "wandb_logger")  # rank 1 may still do it
+    assert not are_ranks_past(members, "wandb_logger")  # rank 1 may still do it
     begin(members, 1, "setup", 3.0)
     end(members, 1, "setup", 4.0)
-    assert is_past(members, "wandb_logger")
+    assert are_ranks_past(members, "wandb_logger")
     begin(members, 1, "wandb_init", 5.0, k=2, checkpoint="wandb_logger")
-    assert not is_past(members, "wandb_logger")
+    assert not are_ranks_past(members, "wandb_logger")
 
 
 def test_past_the_first_training_steps_is_who_is_watched_no_more() -> None:
     members = script()
-    assert not is_past(members, STEADY)
+    assert not are_ranks_past(members, STEADY)
     for rank in (0, 1):
         members.apply(rank, {"t": "quiet", "at": 6.0})
-    assert is_past(members, STEADY)
+    assert are_ranks_past(members, STEADY)
 
 
 _NAMES = st.sampled_from("abc")

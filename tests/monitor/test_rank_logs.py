@@ -12,10 +12,10 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
-from hangbisect.facts import RankFacts
-from hangbisect.monitor.log_reading import with_logs
-from hangbisect.monitor.rank_logs import RankLogs
-from hangbisect.rank.ring import LEFT, RECORD, Ring
+from hangbisect.base.facts import RankFacts
+from hangbisect.monitor.job import RankLogs
+from hangbisect.monitor.log_reading import add_logs
+from hangbisect.rank.collective_records import LEFT, RECORD, Ring
 
 DUMP = {
     "entries": [
@@ -59,7 +59,7 @@ async def asked(logs: RankLogs, ranks: list[RankFacts], *behave: Rank) -> list[R
             served = logs.serve({"rank": rank}, reader, writer) if end is ours else None
             tasks.append(asyncio.ensure_future(served or behaves(reader, writer)))
     await asyncio.sleep(0)
-    found = await with_logs(job(logs), ranks, "still")
+    found = await add_logs(job(logs), ranks, "still")
     for task in tasks:
         task.cancel()
     for writer in writers:
@@ -140,5 +140,5 @@ def test_a_rank_that_died_is_not_asked_and_its_error_file_is_read(tmp_path: Any)
     its_job = job(RankLogs())
     its_job.members = [SimpleNamespace(rank=0, error_file=str(file))]
     dead = RankFacts(rank=0, pid=1, alive=False, left=True, status=1)
-    (found,) = asyncio.run(with_logs(its_job, [dead], "crash"))
+    (found,) = asyncio.run(add_logs(its_job, [dead], "crash"))
     assert found.error == "OSError: gone"

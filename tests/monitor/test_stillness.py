@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.facts import Sample
-from hangbisect.monitor import stillness
-from hangbisect.monitor.stillness import WINDOW, Stillness
+from hangbisect.base.facts import Sample
+from hangbisect.monitor import job_activity
+from hangbisect.monitor.job_activity import WINDOW, Stillness
 
 from .made_up import sample
 
@@ -23,7 +23,7 @@ class Readings:
 @pytest.fixture
 def readings(monkeypatch: pytest.MonkeyPatch) -> Readings:
     made = Readings()
-    monkeypatch.setattr(stillness, "sample", made)
+    monkeypatch.setattr(job_activity, "sample", made)
     return made
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangbisect.pipelines import find
+from hangbisect.base.pipeline import find_pipeline
 
 CONTRACT = """
  0 launcher               Ranks started               launcher
@@ -29,15 +29,15 @@ PHASES = (
 def test_the_table_is_the_contract() -> None:
     rows = [line.split() for line in CONTRACT.strip().splitlines()]
     expected = [(int(row[0]), row[1], " ".join(row[2:-1]), row[-1]) for row in rows]
-    table = find("finetuning").table
+    table = find_pipeline("finetuning").table
     assert [(c.number, c.name, c.title, c.component) for c in table] == expected
 
 
 def test_training_has_its_phases_and_only_the_steady_one_is_never_late() -> None:
-    training = next(row for row in find("finetuning").table if row.name == "training")
+    training = next(row for row in find_pipeline("finetuning").table if row.name == "training")
     assert tuple(phase.name for phase in training.phases) == PHASES
     assert [p.name for p in training.phases if p.deadline is None] == ["steady"]
 
 
 def test_what_refuses_can_be_skipped_so_that_the_failure_can_be_seen() -> None:
-    assert find("finetuning").skippable == ("preflight", "memory_budget")
+    assert find_pipeline("finetuning").skippable == ("preflight", "memory_budget")

@@ -10,16 +10,16 @@ import pytest
 pytest.importorskip("pytorch_lightning")
 torch: Any = pytest.importorskip("torch")
 
-from hangbisect.pipelines import find  # noqa: E402  (after the skip)
+from hangbisect.base.pipeline import find_pipeline  # noqa: E402  (after the skip)
 
-PHASES = [phase.name for phase in find("startup").table[-1].phases]
+PHASES = [phase.name for phase in find_pipeline("startup").table[-1].phases]
 
 
 class Voice:
     """A context that writes down what it is told."""
 
     def __init__(self) -> None:
-        self.step = find("startup").table[-1]
+        self.step = find_pipeline("startup").table[-1]
         self.phases: list[str] = []
         self.pulses: list[int] = []
         self.calls: list[str] = []
@@ -40,8 +40,8 @@ class Voice:
 def trained(voice: Voice, world_size: int, tmp_path: object, seen: list[tuple[str, str]]) -> None:
     """Train two steps; `seen` gets (hook, phase announced by then)."""
     import pytorch_lightning as pl
-    from hangbisect.pipelines.fit_phases import announce
-    from hangbisect.pipelines.language_model import LLMModule
+    from hangbisect.pipelines.fit_phases import announce_phases
+    from hangbisect.pipelines.lightning_modules import LLMModule
 
     class Loss(torch.nn.Module):
         def __init__(self) -> None:
@@ -75,7 +75,7 @@ def trained(voice: Voice, world_size: int, tmp_path: object, seen: list[tuple[st
         default_root_dir=tmp_path,
     )
     context: Any = voice
-    announce(trainer, context, world_size)
+    announce_phases(trainer, context, world_size)
     voice.phase("launch")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -14,7 +14,7 @@ torch: Any = pytest.importorskip("torch")
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("compiled", [True, False])
 def test_the_model_goes_through_torch_compile_if_that_is_asked_for(compiled: bool) -> None:
-    from hangbisect.pipelines.language_model import LLMModule
+    from hangbisect.pipelines.lightning_modules import LLMModule
 
     module = LLMModule(torch.nn.Linear(1, 1), compiled)
     # Where Module.compile() keeps what it made; the first batch would compile for a minute.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangbisect.pipelines import find
+from hangbisect.base.pipeline import find_pipeline
 
 CONTRACT = """
  0 launcher      Ranks started           launcher
@@ -23,19 +23,19 @@ PHASES = ("first_input", "first_forward", "first_backward", "steady", "teardown"
 def test_the_table_is_the_contract() -> None:
     rows = [line.split() for line in CONTRACT.strip().splitlines()]
     expected = [(int(row[0]), row[1], " ".join(row[2:-1]), row[-1]) for row in rows]
-    table = find("replay").table
+    table = find_pipeline("replay").table
     assert [(c.number, c.name, c.title, c.component) for c in table] == expected
 
 
 def test_a_replay_has_its_phases_and_only_the_steady_one_is_never_late() -> None:
-    replay = next(row for row in find("replay").table if row.name == "replay")
+    replay = next(row for row in find_pipeline("replay").table if row.name == "replay")
     assert tuple(phase.name for phase in replay.phases) == PHASES
     assert [p.name for p in replay.phases if p.deadline is None] == ["steady"]
 
 
 def test_what_refuses_can_be_skipped_so_that_the_failure_can_be_seen() -> None:
-    assert find("replay").skippable == ("preflight", "memory_budget")
+    assert find_pipeline("replay").skippable == ("preflight", "memory_budget")
 
 
 def test_the_model_of_other_pipelines_is_the_module_here() -> None:
-    assert dict(find("replay").aliases) == {"model": "module"}
+    assert dict(find_pipeline("replay").aliases) == {"model": "module"}

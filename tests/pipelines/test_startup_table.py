@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hangbisect.pipelines import PIPELINES, find
+from hangbisect.base.pipeline import PIPELINES, find_pipeline
 
 CONTRACT = """
  0 launcher          Ranks started               launcher
@@ -33,28 +33,32 @@ PHASES = (
 def test_the_table_is_the_contract() -> None:
     rows = [line.split() for line in CONTRACT.strip().splitlines()]
     expected = [(int(row[0]), row[1], " ".join(row[2:-1]), row[-1]) for row in rows]
-    table = find("startup").table
+    table = find_pipeline("startup").table
     assert [(c.number, c.name, c.title, c.component) for c in table] == expected
 
 
 def test_training_has_its_phases_and_only_the_steady_one_is_never_late() -> None:
-    phases = find("startup").table[-1].phases
+    phases = find_pipeline("startup").table[-1].phases
     assert tuple(phase.name for phase in phases) == PHASES
     assert [phase.name for phase in phases if phase.deadline is None] == ["steady"]
 
 
 def test_wandb_and_the_trainer_are_the_prime_suspects() -> None:
-    assert [c.number for c in find("startup").table if c.suspect] == [9, 11]
+    assert [c.number for c in find_pipeline("startup").table if c.suspect] == [9, 11]
 
 
 def test_three_steps_may_be_skipped() -> None:
-    assert find("startup").skippable == ("logs_directory", "wandb_logger", "memory_callback")
+    assert find_pipeline("startup").skippable == (
+        "logs_directory",
+        "wandb_logger",
+        "memory_callback",
+    )
 
 
 def test_a_pipeline_is_found_by_its_name() -> None:
-    assert [find(name).name for name in PIPELINES] == list(PIPELINES)
+    assert [find_pipeline(name).name for name in PIPELINES] == list(PIPELINES)
     with pytest.raises(KeyError):
-        find("shutdown")
+        find_pipeline("shutdown")
 
 
 def test_the_table_is_there_without_any_library(package: Path) -> None:
@@ -63,9 +67,9 @@ def test_the_table_is_there_without_any_library(package: Path) -> None:
         f"s = u.spec_from_file_location('pkg', {str(package / '__init__.py')!r},"
         f" submodule_search_locations=[{str(package)!r}])\n"
         "sys.modules['pkg'] = u.module_from_spec(s)\n"
-        "from pkg.pipelines import find\n"
+        "from pkg.base.pipeline import find_pipeline\n"
         "from pkg.rank import arguments\n"
-        "find('startup')\n"
+        "find_pipeline('startup')\n"
         "roots = {name.partition('.')[0] for name in sys.modules} - {'pkg', '__main__'}\n"
         "print(sorted(roots - set(sys.stdlib_module_names)))\n"
     )

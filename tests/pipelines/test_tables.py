@@ -9,17 +9,17 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from hangbisect.bisection.toggles import toggles_of
-from hangbisect.pipelines import PIPELINES, find, walked_by
-from hangbisect.rank.argument_types import Parser
+from hangbisect.base.argument_types import Parser
+from hangbisect.base.pipeline import PIPELINES, find_pipeline, find_walked_pipeline
 from hangbisect.rank.watch_options import add_watch_options
+from hangbisect.toggles.table import toggles_of
 
 each = pytest.mark.parametrize("name", PIPELINES)
 
 
 @each
 def test_checkpoints_are_numbered_from_nought_and_named_once(name: str) -> None:
-    table = find(name).table
+    table = find_pipeline(name).table
     assert [row.number for row in table] == [*range(len(table))]
     names = [row.name for row in table] + [p.name for row in table for p in row.phases]
     assert len(set(names)) == len(names)
@@ -32,7 +32,7 @@ def test_each_component_is_one_that_a_verdict_may_name(name: str) -> None:
     known = set(schema["properties"]["component"]["anyOf"][0]["enum"])
     candidates = schema["properties"]["candidates"]["items"]["properties"]["component"]
     assert set(candidates["anyOf"][0]["enum"]) == known
-    table = find(name).table
+    table = find_pipeline(name).table
     assert {row.component for row in table} | {
         p.component for r in table for p in r.phases
     } <= known
@@ -40,7 +40,7 @@ def test_each_component_is_one_that_a_verdict_may_name(name: str) -> None:
 
 @each
 def test_other_names_are_those_of_steps(name: str) -> None:
-    walked = find(name)
+    walked = find_pipeline(name)
     steps = {row.name for row in walked.table}
     phases = {phase.name for row in walked.table for phase in row.phases}
     assert {step for _, step in walked.aliases} <= steps
@@ -52,7 +52,7 @@ def test_other_names_are_those_of_steps(name: str) -> None:
 def test_it_takes_the_flags_of_its_toggles(name: str) -> None:
     parser = Parser()
     add_watch_options(parser)
-    find(name).add_arguments(parser)
+    find_pipeline(name).add_arguments(parser)
     mine = {entry.flag for entry in toggles_of(name) if entry.flag}
     assert mine <= set(parser.flags)
 
@@ -66,13 +66,15 @@ def test_its_toggles_are_whole_as_it_has_them(name: str) -> None:
 
 @each
 def test_a_command_tells_which_pipeline_it_walks(name: str) -> None:
-    assert walked_by(["torchrun", "-m", "bisect", "--pipeline", name]).name == name
-    assert walked_by(["torchrun", "-m", "bisect", f"--pipeline={name}"]).name == name
+    assert find_walked_pipeline(["torchrun", "-m", "bisect", "--pipeline", name]).name == name
+    assert find_walked_pipeline(["torchrun", "-m", "bisect", f"--pipeline={name}"]).name == name
 
 
 def test_without_a_word_it_is_the_first_and_so_for_a_name_that_there_is_not() -> None:
-    assert walked_by(["python", "-m", "bisect"]).name == PIPELINES[0]
-    assert walked_by(["python", "-m", "bisect", "--pipeline", "start"]).name == PIPELINES[0]
+    assert find_walked_pipeline(["python", "-m", "bisect"]).name == PIPELINES[0]
+    assert (
+        find_walked_pipeline(["python", "-m", "bisect", "--pipeline", "start"]).name == PIPELINES[0]
+    )
 
 
 @each

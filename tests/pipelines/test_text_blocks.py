@@ -6,7 +6,14 @@ import pickle
 from typing import Any
 
 import pytest
-from hangbisect.pipelines.text_blocks import EPOCH, IGNORED, Collate, CollatePacked, Texts, split
+from hangbisect.pipelines.text_batches import (
+    EPOCH,
+    IGNORED,
+    Collate,
+    CollatePacked,
+    Texts,
+    split_lines,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,7 +34,7 @@ def test_no_text_is_said_at_once() -> None:
 
 
 def test_empty_lines_are_no_texts() -> None:
-    assert split("  one\n\n \t\ntwo  \n") == ["one", "two"]
+    assert split_lines("  one\n\n \t\ntwo  \n") == ["one", "two"]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +52,7 @@ def lines() -> list[str]:
     from hangbisect.pipelines.model_steps import TEXT
 
     with open(TEXT, encoding="utf-8") as file:
-        return split(file.read())
+        return split_lines(file.read())
 
 
 def test_the_shipped_tokenizer_makes_batches_also_in_another_process(

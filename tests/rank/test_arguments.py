@@ -7,11 +7,11 @@ import contextlib
 from collections.abc import Mapping
 
 import pytest
-from hangbisect.bisection.toggles import TOGGLES
-from hangbisect.errors import UsageError
-from hangbisect.pipelines import find
-from hangbisect.rank.arguments import parse
-from hangbisect.rank.place import Place
+from hangbisect.base.errors import UsageError
+from hangbisect.base.pipeline import find_pipeline
+from hangbisect.base.place import Place
+from hangbisect.rank.arguments import parse_walk_arguments
+from hangbisect.toggles.table import TOGGLES
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,13 +20,13 @@ OTHER = Place(1, 1, 2, 2, 0, 0, "host", "torchrun", 1, "job")
 
 
 def parsed(*argv: str, environ: Mapping[str, str] | None = None) -> argparse.Namespace:
-    args, _ = parse(argv, PLACE, environ or {})
+    args, _ = parse_walk_arguments(argv, PLACE, environ or {})
     return args
 
 
 def complaint(*argv: str, environ: Mapping[str, str] | None = None) -> str:
     with pytest.raises(UsageError) as caught:
-        parse(argv, PLACE, environ or {})
+        parse_walk_arguments(argv, PLACE, environ or {})
     return str(caught.value)
 
 
@@ -154,10 +154,10 @@ def test_help_lists_checkpoints_phases_deadlines_and_toggles(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(SystemExit) as left:
-        parse(["--help"], PLACE, {})
+        parse_walk_arguments(["--help"], PLACE, {})
     assert left.value.code == 0
     shown = capsys.readouterr().out
-    for row in find("startup").table:
+    for row in find_pipeline("startup").table:
         assert f"{row.number:2} {row.name} " in shown
         assert all(f"phase {phase.name} " in shown for phase in row.phases)
     read = [toggle for toggle in TOGGLES if not toggle.flag or "startup" in toggle.pipelines]
@@ -167,11 +167,11 @@ def test_help_lists_checkpoints_phases_deadlines_and_toggles(
 
 def test_help_is_not_printed_by_every_rank(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        parse(["-h"], OTHER, {})
+        parse_walk_arguments(["-h"], OTHER, {})
     assert capsys.readouterr().out == ""
 
 
 @given(st.lists(st.text(max_size=20), max_size=5))
 def test_whatever_is_written_is_understood_or_refused(argv: list[str]) -> None:
     with contextlib.suppress(UsageError):
-        parse([word for word in argv if word not in ("-h", "--help")], PLACE, {})
+        parse_walk_arguments([word for word in argv if word not in ("-h", "--help")], PLACE, {})

@@ -90,13 +90,13 @@ def test_far_inside_a_library_its_own_frame_is_the_site_and_the_jobs_is_told_onc
 
 def test_torch_and_we_ourselves_are_not_worth_a_word() -> None:
     ours = call_sites.__file__
-    assert call_sites.whose(ours) == call_sites.HIDDEN
+    assert call_sites.find_code_owner(ours) == call_sites.HIDDEN
     steps = ours.replace("rank/call_sites.py", "pipelines/model_steps.py")
-    assert call_sites.whose(steps) == call_sites.JOBS
+    assert call_sites.find_code_owner(steps) == call_sites.JOBS
     between = ours.replace("rank/call_sites.py", "pipelines/fit_phases.py")
-    assert call_sites.whose(between) == call_sites.HIDDEN
-    assert call_sites.whose(LIBRARY.format("x")) == call_sites.LIBRARYS
-    assert call_sites.whose(__file__) == call_sites.JOBS
+    assert call_sites.find_code_owner(between) == call_sites.HIDDEN
+    assert call_sites.find_code_owner(LIBRARY.format("x")) == call_sites.LIBRARY
+    assert call_sites.find_code_owner(__file__) == call_sites.JOBS
 
 
 def test_there_is_an_end_to_the_sites_that_are_kept(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from hangbisect.rank.claims import (
+from hangbisect.base.launcher_env import (
     DIALECTS,
     Ancestor,
     claimed,

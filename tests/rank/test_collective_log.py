@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import pytest
-from hangbisect.evidence.collectives import read_ring
-from hangbisect.facts import Collective
+from hangbisect.base.facts import Collective
+from hangbisect.evidence.ring_reader import read_ring
 from hangbisect.rank.collective_log import CollectiveLog
-from hangbisect.rank.ring import RECORDS
+from hangbisect.rank.collective_records import RECORD, RECORDS, Ring
 
 LOGGERS = """
 import functools
@@ -206,13 +207,14 @@ def test_the_ring_keeps_the_last_calls_of_each_group(c10d: Any, read: Read) -> N
 
 def test_functions_stay_what_they_are_for_everybody_who_has_them(c10d: Any) -> None:
     before, plain = c10d.all_reduce, c10d.monitored_barrier
+    code = plain.__code__
     log = CollectiveLog()
     log._log_functions(c10d)
-    assert c10d.all_reduce is before
-    assert c10d.monitored_barrier is not plain
-    assert c10d.monitored_barrier.__name__ == "monitored_barrier"
-    assert c10d.monitored_barrier() == "plain"
-    log.stop()
+    assert (c10d.all_reduce, c10d.monitored_barrier) == (before, plain)
+    assert plain() == "plain"
+    log.uninstall()
+    assert (c10d.all_reduce, c10d.monitored_barrier) == (before, plain)
+    assert plain.__code__ is code
 
 
 def test_a_forked_child_logs_nothing(c10d: Any, read: Read) -> None:
@@ -262,3 +264,37 @@ def test_a_log_that_is_taken_out_leaves_torchs_functions_as_they_were(
     assert insides() != before
     made.uninstall()
     assert insides() == before
+
+
+def test_a_handler_may_call_a_collective_while_one_is_noted() -> None:
+    """As Lightning's handler of SIGTERM does."""
+    ring = Ring()
+    with ring._lock:  # in the middle of a text
+        assert ring.text("from the handler") > 0
+        assert ring.block() > 0
+
+
+def test_a_handler_that_raises_while_a_call_is_noted_leaves_nothing_entered(
+    c10d: Any, log: CollectiveLog, read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    c10d.init_process_group()
+    c10d.barrier()
+    undo = [cell for cell in (c10d.barrier.__closure__ or ()) if callable(cell.cell_contents)]
+    logged = undo[0].cell_contents
+    cells = dict(zip(logged.__code__.co_freevars, logged.__closure__, strict=True))
+
+    def pack(*args: Any) -> None:
+        RECORD.pack_into(*args)
+        signal.raise_signal(signal.SIGUSR1)
+
+    def late(number: int, frame: FrameType | None) -> None:
+        raise TimeoutError("the job's own")
+
+    before = signal.signal(signal.SIGUSR1, late)
+    try:
+        cells["pack"].cell_contents = pack
+        with pytest.raises(TimeoutError, match="the job's own"):
+            c10d.barrier()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert [one.done for one in read() if one.kind == "barrier"] == [True, True]

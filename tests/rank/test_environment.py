@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from hangbisect.rank.environment import cuda, lines, process_group, relevant, state
+from hangbisect.base.environment import cuda, lines, process_group, relevant, state
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,7 +32,7 @@ def test_variables_that_decide_how_ranks_meet_are_taken_and_no_others() -> None:
         "NCCL_DEBUG": "INFO",
         "WANDB_API_KEY": "*** (40 characters)",
         "TOKENIZERS_PARALLELISM": "false",
-        "HTTPS_PROXY": "http://***@proxy:1",
+        "HTTPS_PROXY": "http://ada:***@proxy:1",
         "https_proxy": "http://proxy:2",
     }
 
@@ -89,7 +89,7 @@ def test_torch_is_never_loaded_for_it(package: Path) -> None:
         f"s = u.spec_from_file_location('pkg', {str(package / '__init__.py')!r},"
         f" submodule_search_locations=[{str(package)!r}])\n"
         "sys.modules['pkg'] = u.module_from_spec(s)\n"
-        "from pkg.rank.environment import lines, state\n"
+        "from pkg.base.environment import lines, state\n"
         "print(state(), *lines('now'))\n"
         "print('torch' in sys.modules)\n"
     )

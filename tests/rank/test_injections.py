@@ -12,9 +12,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hangbisect.errors import UsageError
-from hangbisect.facts import Checkpoint, Phase
-from hangbisect.rank.injections import KINDS, Injection, parse
+from hangbisect.base.errors import UsageError
+from hangbisect.base.facts import Checkpoint, Phase
+from hangbisect.rank.injections import KINDS, Injection, parse_injection
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,9 +28,10 @@ RANK = """
 import runpy, sys, time
 from types import SimpleNamespace
 runpy.run_path(sys.argv[1] + "/__main__.py")  # its package is in sys.modules from here on
-from hangbisect.rank.injections import parse
+from hangbisect.rank.injections import parse_injection
 began = time.monotonic()
-parse(sys.argv[2]).run(SimpleNamespace(deadline=float(sys.argv[3]), args=SimpleNamespace(stall=1)))
+injection = parse_injection(sys.argv[2])
+injection.run(SimpleNamespace(deadline=float(sys.argv[3]), args=SimpleNamespace(stall=1)))
 print(time.monotonic() - began)
 """
 # kind: the innermost Python frame
@@ -150,19 +151,19 @@ def test_every_kind_is_tried_here() -> None:
 )
 def test_a_checkpoint_may_be_given_in_any_way(kind: str, place: str, rank: int | None) -> None:
     text = f"{kind}@{place}" + ("" if rank is None else f":rank{rank}")
-    found = parse(text, TABLE, {"logger": "wandb_logger"})
+    found = parse_injection(text, TABLE, {"logger": "wandb_logger"})
     assert found == Injection(kind, "wandb_logger", rank)
 
 
 def test_a_phase_is_a_place_too() -> None:
-    assert parse("sleep@first_batch:rank1", TABLE) == Injection("sleep", "first_batch", 1)
+    assert parse_injection("sleep@first_batch:rank1", TABLE) == Injection("sleep", "first_batch", 1)
 
 
 def test_it_is_meant_for_its_own_rank_or_for_all() -> None:
-    assert parse("sleep@9:rank1", TABLE).matches("wandb_logger", 1)
-    assert not parse("sleep@9:rank1", TABLE).matches("wandb_logger", 0)
-    assert not parse("sleep@9", TABLE).matches("training", 0)
-    assert all(parse("sleep@9", TABLE).matches("wandb_logger", rank) for rank in range(3))
+    assert parse_injection("sleep@9:rank1", TABLE).matches("wandb_logger", 1)
+    assert not parse_injection("sleep@9:rank1", TABLE).matches("wandb_logger", 0)
+    assert not parse_injection("sleep@9", TABLE).matches("training", 0)
+    assert all(parse_injection("sleep@9", TABLE).matches("wandb_logger", rank) for rank in range(3))
 
 
 @pytest.mark.parametrize(
@@ -180,14 +181,14 @@ def test_it_is_meant_for_its_own_rank_or_for_all() -> None:
 )
 def test_a_wrong_value_is_named_with_what_is_allowed(text: str, named: list[str]) -> None:
     with pytest.raises(UsageError) as raised:
-        parse(text, TABLE)
+        parse_injection(text, TABLE)
     assert [part for part in named if part not in str(raised.value)] == []
 
 
 @given(st.text())
 def test_no_text_is_anything_but_an_injection_or_a_usage_error(text: str) -> None:
     try:
-        found = parse(text, TABLE)
+        found = parse_injection(text, TABLE)
     except UsageError:
         return
     assert found.kind in KINDS

@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from hangbisect.base.place import find_place
 from hangbisect.rank import began
 from hangbisect.rank.lines import PATIENCE, Lines, write_within
-from hangbisect.rank.place import find_place
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hangbisect.rank.logged import LONGEST, Logged
+from hangbisect.rank.messages import LONGEST_LOGGED, LogCapture
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def told() -> Iterator[list[str]]:
     """The lines that were told while this is in use."""
     before = logging.getLogRecordFactory()
     lines: list[str] = []
-    Logged(lines.append).listen()
+    LogCapture(lines.append).listen()
     yield lines
     logging.setLogRecordFactory(before)
 
@@ -43,11 +43,11 @@ def test_what_the_level_of_the_logger_keeps_back_is_not_told(told: list[str]) ->
 def test_secrets_are_masked_and_long_lines_cut(told: list[str]) -> None:
     logging.getLogger("urllib3").warning("GET https://me:hush@hub/x %s", "y" * 1000)
     assert "hush" not in told[0]
-    assert len(told[0]) == LONGEST
+    assert len(told[0]) == LONGEST_LOGGED
 
 
 def test_a_flood_is_thinned_out(told: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hangbisect.rank.logged.time.monotonic", lambda: 1e9)
+    monkeypatch.setattr("hangbisect.rank.messages.time.monotonic", lambda: 1e9)
     for number in range(1000):
         logging.getLogger("flood").warning("line %d", number)
     assert 1 <= len(told) <= 20
@@ -56,7 +56,7 @@ def test_a_flood_is_thinned_out(told: list[str], monkeypatch: pytest.MonkeyPatch
 def test_a_message_that_cannot_be_made_and_a_listener_that_fails_harm_nobody() -> None:
     before = logging.getLogRecordFactory()
     try:
-        Logged(lambda line: 1 / 0).listen()  # type: ignore[arg-type]
+        LogCapture(lambda line: 1 / 0).listen()  # type: ignore[arg-type]
         made = logging.getLogger("x").makeRecord("x", 40, "f", 1, "%d", ("no number",), None)
         assert made.levelno == 40
     finally:
@@ -67,9 +67,9 @@ def test_logging_is_not_imported_for_it_and_basic_config_still_works(package: Pa
     program = """
 import runpy, sys
 runpy.run_path(sys.argv[1] + "/__main__.py")  # its package is in sys.modules from here on
-from hangbisect.rank.logged import Logged
+from hangbisect.rank.messages import LogCapture
 lines = []
-Logged(lines.append).listen()
+LogCapture(lines.append).listen()
 assert "logging" not in sys.modules
 import logging
 logging.basicConfig(format="as configured: %(message)s")

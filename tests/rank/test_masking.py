@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
-from hangbisect.rank.masking import MASK, is_secret, mask, mask_command, mask_text
+from hangbisect.base.masking import (
+    MASK,
+    is_secret,
+    mask,
+    mask_command,
+    mask_ends,
+    mask_lines,
+    mask_text,
+    mask_values,
+)
 from hypothesis import given
 from hypothesis import strategies as st
+from planted import lookalikes, planted
 
 
 @pytest.mark.parametrize(
@@ -18,7 +30,7 @@ from hypothesis import strategies as st
         "MY_PASSWORD",
         "DB_PASS",
         "WANDB_APIKEY",
-        "http-auth",
+        "HTTP_AUTH",
     ],
 )
 def test_a_name_tells_a_secret(name: str) -> None:
@@ -36,7 +48,7 @@ def test_other_names_show_their_values(name: str) -> None:
 @pytest.mark.parametrize("flag", ["--max-new-tokens", "--max_tokens", "--num-tokens"])
 def test_a_number_of_tokens_is_no_secret(flag: str) -> None:
     assert mask_command([flag, "512", f"{flag}=256"]) == [flag, "512", f"{flag}=256"]
-    assert mask_command([flag, "a1b2c3"]) == [flag, MASK]
+    assert mask_command([flag, "kQpZ8wLrT2aY"]) == [flag, MASK]
     assert mask("MAX_TOKENS", "512") == "512"
 
 
@@ -47,10 +59,18 @@ def test_an_empty_secret_is_seen_to_be_empty() -> None:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("http://ada:pa55@proxy.corp:3128", f"http://{MASK}@proxy.corp:3128"),
-        ("ada:pa55@proxy.corp:3128", f"{MASK}@proxy.corp:3128"),
+        ("http://ada:pa55@proxy.corp:3128", f"http://ada:{MASK}@proxy.corp:3128"),
+        ("ada:pa55@proxy.corp:3128", f"ada:{MASK}@proxy.corp:3128"),
         ("https://token@github.com/x", f"https://{MASK}@github.com/x"),
-        ("https://ada:@host/", f"https://{MASK}@host/"),
+        ("https://u:p@ss@host/x", f"https://u:{MASK}@host/x"),
+        ("u:p@ss@proxy.corp:3128", f"u:{MASK}@proxy.corp:3128"),
+        ("Authorization: Bearer abcDEF123456xyz", f"Authorization: Bearer {MASK}"),
+        (
+            "https://a.windows.net/b?sv=2&sig=aB3%2FdE7gH9",
+            f"https://a.windows.net/b?sv=2&sig={MASK}",
+        ),
+        ('{"api_key": "abc-12345"}', f'{{"api_key": "{MASK}"}}'),
+        ("ValueError: password='swordfish' is wrong", f"ValueError: password='{MASK}' is wrong"),
         ("https://host/x?api_key=abc&b=2", f"https://host/x?api_key={MASK}&b=2"),
         (f"Bearer hf_{'a' * 34}", f"Bearer {MASK}"),
         ("key " + "0123456789" * 4, f"key {MASK}"),
@@ -75,3 +95,48 @@ def test_a_password_in_a_url_is_never_shown(password: str) -> None:
 @given(st.text())
 def test_any_text_can_be_masked(text: str) -> None:
     assert mask_text(mask_text(text)) == mask_text(text)
+
+
+def test_of_a_shells_command_only_the_secret_is_hidden() -> None:
+    words = ["bash", "-c", "KEY=x API_KEY=abc-12345 python t.py --token s3cr3t-w0rd -n 2"]
+    (*_, script) = mask_command(words)
+    assert script == f"KEY=x API_KEY={MASK} python t.py --token {MASK} -n 2"
+
+
+def test_json_in_an_argument_and_in_a_variable_is_looked_into() -> None:
+    value = '{"api_key": "abc-12345", "entity": "us"}'
+    shown = f'{{"api_key": "{MASK}", "entity": "us"}}'
+    assert mask_command(["train.py", f"--settings={value}"]) == ["train.py", f"--settings={shown}"]
+    assert mask("WANDB_SETTINGS", value) == shown
+
+
+def test_a_key_of_many_lines_is_hidden_whole() -> None:
+    key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANB\nkiG9w0BAQEFA\n-----END PRIVATE KEY-----"
+    assert mask_lines(f"a\n{key}\nb") == f"a\n{MASK}\nb"
+    assert mask_values({"said": [key, 3, None]}) == {"said": [MASK, 3, None]}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_the_reports_mask_is_masked_where_it_enters(seed: int) -> None:
+    for one in planted(seed):
+        lines = one.secret.replace("\\n", "\n").split("\n")
+        ways = [mask_lines(one.text)]
+        if one.place == "argv":
+            ways.append(str(mask_command(shlex.split(one.text))))
+        if one.place == "environment":
+            name, _, value = one.text.partition("=")
+            ways.append(mask(name, value))
+        left = [line for line in lines if "-----" not in line and any(line in way for way in ways)]
+        assert left == [], one
+    harmless = [text for text in lookalikes(seed) if mask_lines(text) != text]
+    assert len(harmless) <= 2, harmless
+
+
+@given(st.integers(0, 300), st.integers(40, 200))
+def test_of_a_text_of_any_length_the_ends_are_shown_without_secrets(at: int, most: int) -> None:
+    secret = "hf_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3z"
+    text = "x " * at + secret + " y" * 400
+    shown = mask_ends(text, most)
+    assert secret[-16:] not in shown
+    assert len(shown) < most + 80
+    assert shown.endswith(" y")

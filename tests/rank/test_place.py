@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,13 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.rank.place import (
-    FOLDER_VARIABLE,
-    JOB_VARIABLE,
-    Place,
-    command_line,
-    find_place,
-)
+from hangbisect.base.place import FOLDER_VARIABLE, JOB_VARIABLE, Place, command_line, find_place
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -91,6 +86,37 @@ def test_all_ranks_of_a_node_agree_on_the_job_and_nobody_else() -> None:
     assert len({first, *(find_place(other).job for other in others)}) == 5
 
 
+DEEPSPEED = {
+    **{"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "LOCAL_SIZE": "4"},
+    **{"CROSS_RANK": "1", "CROSS_SIZE": "2", "MASTER_ADDR": "n01"},
+}
+BY_HAND = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "n01"}
+
+
+def test_a_node_is_named_by_its_launcher_or_by_its_host() -> None:
+    assert [find_place(e).node_name for e in (TORCHRUN, SLURM, DEEPSPEED)] == ["1", "1", "1"]
+    assert find_place(TORCHRUN | {"GROUP_RANK": "0"}).node_name == ""
+    assert find_place(OPEN_MPI).node_name == find_place(BY_HAND).node_name == socket.gethostname()
+    one_node = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "3"}
+    assert find_place(OPEN_MPI | one_node).node_name == ""
+
+
+def test_ranks_are_in_order_where_their_launcher_deals_them_out_so() -> None:
+    assert find_place(TORCHRUN).in_order
+    assert find_place(DEEPSPEED).in_order
+    assert find_place(DEEPSPEED).local_world_size == 4
+    assert not find_place(OPEN_MPI).in_order
+    assert not find_place(SLURM).in_order  # SLURM_GTIDS lists them
+
+
+def test_ranks_that_nobody_counts_are_on_one_machine_only_if_no_other_reaches_the_master() -> None:
+    assert not find_place(BY_HAND).counted
+    assert find_place(BY_HAND | {"MASTER_ADDR": "127.0.0.1"}).counted
+    assert find_place(BY_HAND | {"LOCAL_WORLD_SIZE": "2"}).counted
+    in_a_pod = {"MASTER_ADDR": "localhost", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    assert not find_place(BY_HAND | in_a_pod).counted
+
+
 MORE = ("SLURM_GTIDS", "SLURM_STEP_TASKS_PER_NODE", "SLURM_STEP_NODELIST", "SLURM_TASK_PID")
 NAMES = sorted({*TORCHRUN, *OPEN_MPI, *SLURM, *PMI, *MORE, FOLDER_VARIABLE, JOB_VARIABLE})
 
@@ -115,7 +141,7 @@ import runpy, sys
 runpy.run_path(sys.argv[1] + "/__main__.py")
 import json
 from dataclasses import asdict
-from hangbisect.rank.place import command_line, find_place
+from hangbisect.base.place import command_line, find_place
 place = find_place()
 print(json.dumps({**asdict(place), "command": command_line(place, sys.orig_argv)}), flush=True)
 """

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hangbisect.rank.recorder_answers import RecorderAnswers, serve
+from hangbisect.rank.collective_records import RecorderAnswers, serve_recorder
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def test_each_question_is_answered_with_a_line_and_the_dumps(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
     ours, theirs = ends
-    thread = threading.Thread(target=serve, args=(theirs, lambda: [b'{"a": 1}', b"\n\n"]))
+    thread = threading.Thread(target=serve_recorder, args=(theirs, lambda: [b'{"a": 1}', b"\n\n"]))
     thread.start()
     with ours, ours.makefile("rb") as file:
         for _ in range(2):
@@ -42,7 +42,7 @@ def test_without_torch_there_is_nothing_to_tell(
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
     ours, theirs = ends
-    threading.Thread(target=serve, args=(theirs,)).start()
+    threading.Thread(target=serve_recorder, args=(theirs,)).start()
     with ours, ours.makefile("rb") as file:
         ours.sendall(b"?")
         assert json.loads(file.readline())["lengths"] == []

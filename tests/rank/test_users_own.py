@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hangbisect.errors import UsageError
+from hangbisect.base.errors import UsageError
 from hangbisect.rank.users_own import wants_one
 
 

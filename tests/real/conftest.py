@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from . import slurm_here
+from .hosts_here import HostsHere
 from .slurm_here import Slurm
 from .whole_jobs import Jobs
 
@@ -34,6 +35,16 @@ def jobs_here() -> Iterator[Jobs]:
     starter = Jobs()
     yield starter
     starter.end()
+
+
+@pytest.fixture
+def hosts_here() -> Iterator[HostsHere]:
+    """Make hosts that end with the test: namespaces of their own."""
+    maker = HostsHere()
+    try:
+        yield maker
+    finally:
+        maker.end()
 
 
 @pytest.fixture(scope="session")

@@ -63,6 +63,8 @@ class Terminal:
                 data = os.read(self._ours, 1 << 16)
             except OSError:  # nobody has it open any more
                 break
+            if not data:
+                break
             self.raw += data
             self._stream.feed(data)
         return [line.rstrip() for line in self.screen.display]
@@ -93,6 +95,12 @@ class Terminal:
         while self._leader.poll() is None:
             assert time.monotonic() < end, "\n".join(self.look(0.05))
         return self._leader.returncode
+
+    def hang_up(self) -> None:
+        """Be gone, as a window that is closed is for the programs in it."""
+        os.close(self._ours)
+        self._ours, writer = os.pipe()  # from which nothing more comes
+        os.close(writer)
 
     def close(self) -> None:
         """End it, as a window that is closed does."""

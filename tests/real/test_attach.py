@@ -15,8 +15,8 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hangbisect.evidence.sockets import quiet_for
-from hangbisect.zoo.needs import missing
+from hangbisect.evidence.descriptors import read_quiet_times
+from hangbisect.zoo.case_files import find_missing
 
 from ..conftest import Start
 from ..transcripts import block, is_printed, neutral
@@ -195,9 +195,9 @@ def test_ranks_of_which_no_environment_tells_are_found_by_their_frames(here: Her
 def test_a_download_that_stalls_is_shown_without_a_stack_and_the_ways_to_one(here: Here) -> None:
     hidden = (
         "import sys; from hangbisect.evidence import programs; "
-        "programs.executable = lambda name='py-spy': None; "
-        "from hangbisect.evidence import stacks, further_stacks; "
-        "stacks.executable = further_stacks.executable = programs.executable; "
+        "programs.find_program = lambda name='py-spy': None; "
+        "from hangbisect.evidence import stacks, stacks as further_stacks; "
+        "stacks.find_program = programs.find_program; "
         "from hangbisect.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     with socket.create_server(("127.0.0.1", 0)) as hub:
@@ -250,13 +250,15 @@ def test_the_kernel_tells_when_something_came_last() -> None:
             time.sleep(0.3)
             there.send(b"x")
             assert here.recv(1) == b"x"
-            quiet = quiet_for()
+            quiet = read_quiet_times()
             heard, never = (quiet[os.fstat(one.fileno()).st_ino] for one in (here, there))
     assert heard < never
     assert never >= 0.3
 
 
-@pytest.mark.skipif(bool(missing(["root", "unshare"])), reason=missing(["root", "unshare"]))
+@pytest.mark.skipif(
+    bool(find_missing(["root", "unshare"])), reason=find_missing(["root", "unshare"])
+)
 def test_in_a_container_the_second_process_is_one_as_any_other(here: Here) -> None:
     """On a whole machine it is the kernel's."""
     (here.folder / "train.py").write_text(ASLEEP)

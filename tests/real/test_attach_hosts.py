@@ -13,7 +13,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from hangbisect.zoo.needs import missing
+from hangbisect.zoo.case_files import find_missing
 
 from ..conftest import Start
 from .verdicts import schema
@@ -83,8 +83,8 @@ def environ(start: Start, tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.skipif(
-    bool(missing(["root", "unshare"])) or SSHD is None or shutil.which("ssh") is None,
-    reason=missing(["root", "unshare"]) or "there is no ssh, or no sshd (openssh-server)",
+    bool(find_missing(["root", "unshare"])) or SSHD is None or shutil.which("ssh") is None,
+    reason=find_missing(["root", "unshare"]) or "there is no ssh, or no sshd (openssh-server)",
 )
 def test_hosts_are_asked_side_by_side_and_one_that_is_gone_is_named(
     environ: dict[str, str], tmp_path: Path, package: Path

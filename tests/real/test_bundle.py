@@ -56,7 +56,7 @@ def test_no_secret_of_a_job_that_hung_leaves_with_its_bundle_or_its_reports(
     (folder / "planted.json").write_text(json.dumps(told))
     variables = dict(one.text.split("=", 1) for one in secrets if one.place == "environment")
     words = [w for one in secrets if one.place == "argv" for w in one.text.split(" ")]
-    watch = ("--run-dir", str(folder / "run"), "--stall", "3", "--on-hang", "end")
+    watch = ("--run-dir", str(folder / "run"), "--stall", "3", "--limit", "12", "--on-hang", "end")
     command = (sys.executable, "-m", "bisect", "run", *watch, "--", sys.executable, "train.py")
     environ = {**jobs.clean_environ(), **variables}
     ended = jobs_here.add(jobs.Running((*command, *words), folder, environ), folder).end()

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.diagnosis.collectives import mismatch
-from hangbisect.evidence.collectives import read_ring
-from hangbisect.facts import Collective, CollectiveLog, RankFacts
-from hangbisect.rank.ring import open_ring
+from hangbisect.base.facts import Collective, CollectiveLog, RankFacts
+from hangbisect.diagnosis.log_divergence import find_mismatch
+from hangbisect.evidence.ring_reader import read_ring
+from hangbisect.rank.collective_records import open_ring
 from jobs import Ended
 
 from .verdicts import check
@@ -90,7 +90,7 @@ def test_an_extra_barrier_is_read_from_ranks_that_are_stopped_and_dead(
         *("init_process_group", "all_reduce", "all_reduce", "all_reduce"),
         *("barrier", "barrier"),
     ]
-    found = mismatch(ranks)
+    found = find_mismatch(ranks)
     assert found is not None
     assert (found.kind, found.ranks) == ("extra", (0,))
     assert found.operation.site == f"<string>:{_line('if rank == 0:') + 1} <module>"

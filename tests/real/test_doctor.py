@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hangbisect.base.proc import read_stat
 from hangbisect.doctor.catalogue import FAMILIES
 from hangbisect.doctor.processes import words_of
-from hangbisect.evidence.sample import stat
-from hangbisect.zoo.needs import missing
-from hangbisect.zoo.parts.network import UNANSWERED, own_network
+from hangbisect.zoo.case_files import find_missing
+from hangbisect.zoo.parts.system import UNANSWERED, own_network
 
 from ..conftest import Start
 
@@ -202,7 +202,7 @@ def test_a_rank_that_was_left_behind_is_found_with_its_port(
     assert shell.stdout is not None
     pid, port = shell.stdout.readline().split()
     shell.wait(LIMIT)
-    above = stat(int(pid))
+    above = read_stat(int(pid))
     if above is None or above.ppid != 1 or "python" in "".join(words_of(1)[:1]):
         pytest.skip("what is left behind does not go to a first process that starts nothing here")
     found = examined(start(*doctor(package), env={**calm, "MASTER_PORT": port}))
@@ -212,8 +212,8 @@ def test_a_rank_that_was_left_behind_is_found_with_its_port(
 
 
 @pytest.mark.skipif(
-    bool(missing(["unshare", "network namespace"])),
-    reason=missing(["unshare", "network namespace"]),
+    bool(find_missing(["unshare", "network namespace"])),
+    reason=find_missing(["unshare", "network namespace"]),
 )
 def test_little_shared_memory_and_a_master_that_nobody_reaches(
     package: Path, calm: dict[str, str], start: Start
@@ -227,8 +227,8 @@ def test_little_shared_memory_and_a_master_that_nobody_reaches(
 
 
 @pytest.mark.skipif(
-    bool(missing(["root", "unshare"])) or not os.path.exists("/dev/fuse"),
-    reason=missing(["root", "unshare"]) or "needs /dev/fuse",
+    bool(find_missing(["root", "unshare"])) or not os.path.exists("/dev/fuse"),
+    reason=find_missing(["root", "unshare"]) or "needs /dev/fuse",
 )
 def test_a_file_system_that_is_gone_does_not_hold_up_the_rest(
     package: Path, calm: dict[str, str], start: Start, tmp_path: Path

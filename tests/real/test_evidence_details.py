@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.evidence import further_stacks, machine, programs, sample, stacks
+from hangbisect.base.facts import Look, Syscall
 from hangbisect.evidence import look as looking
-from hangbisect.evidence.look import Target, look
-from hangbisect.facts import Look, Syscall
+from hangbisect.evidence import machine, programs, stacks
+from hangbisect.evidence import process as sample
+from hangbisect.evidence.look import Target, take_looks
 from hangbisect.monitor.inspection import may_pause
-from hangbisect.zoo.needs import missing
+from hangbisect.zoo.case_files import find_missing
 
 DEADLINE = 60.0
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -35,7 +36,7 @@ def python(start: Start, *args: object, **options: Any) -> int:
 def look_until(pid: int, good: Callable[[Look], Any], **about: Any) -> Look:
     end = time.monotonic() + DEADLINE
     while True:
-        (seen,) = asyncio.run(look([Target(pid, **about)]))
+        (seen,) = asyncio.run(take_looks([Target(pid, **about)]))
         if good(seen) or time.monotonic() > end:
             return seen
         time.sleep(0.05)
@@ -133,12 +134,12 @@ def test_without_the_lock_file_there_is_none_to_wait_for(
 def test_locals_that_cannot_be_had_cost_nothing_but_themselves(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = programs.executable()
+    real = programs.find_program()
     assert real is not None
     picky = tmp_path / "py-spy"
     picky.write_text(f'#!/bin/sh\ncase "$*" in *--locals*) exit 1;; esac\nexec {real} "$@"\n')
     picky.chmod(0o755)
-    monkeypatch.setattr(stacks, "executable", lambda: str(picky))
+    monkeypatch.setattr(stacks, "find_program", lambda name="py-spy": str(picky))
     pid = python(start, "-c", SLEEP)
     seen = look_until(pid, blocked)
     assert seen.rung == "py-spy"
@@ -240,7 +241,7 @@ def test_a_disk_that_does_not_answer_costs_the_files_and_not_the_look(
 ) -> None:
     monkeypatch.setattr(looking, "read_files", lambda *_: time.sleep(5))
     pid = python(start, "-c", SLEEP)
-    (seen,) = asyncio.run(look([Target(pid)]))
+    (seen,) = asyncio.run(take_looks([Target(pid)]))
     assert seen.threads
     assert any("did not answer in time" in sentence for sentence in seen.missing)
 
@@ -263,7 +264,7 @@ def test_a_pid_that_was_used_again_is_said_to_be_gone(
 ) -> None:
     pid = python(start, "-c", SLEEP)
     monkeypatch.setattr(looking, "started", lambda _: 1)
-    (seen,) = asyncio.run(look([Target(pid)]))
+    (seen,) = asyncio.run(take_looks([Target(pid)]))
     assert (seen.state, seen.threads, seen.kernel) == ("", (), ())
     assert seen.missing == (f"{pid} ended while it was looked at.",)
 
@@ -274,7 +275,7 @@ def test_a_process_that_ends_in_the_middle_of_a_look(start: Start) -> None:
         processes = [
             start(sys.executable, "-c", f"import time; time.sleep({n / 50})") for n in range(6)
         ]
-        for one in asyncio.run(look([Target(process.pid) for process in processes])):
+        for one in asyncio.run(take_looks([Target(process.pid) for process in processes])):
             assert one.state or one.missing
         for process in processes:
             process.communicate()
@@ -336,9 +337,9 @@ def test_where_py_spy_is_missing_pystack_is_asked(
     fake = tmp_path / "pystack"
     fake.write_text(f"#!/bin/sh\n[ $3 = --no-block ] && cat {printed}\n")
     fake.chmod(0o755)
-    monkeypatch.setattr(stacks, "executable", lambda: None)
-    monkeypatch.setattr(further_stacks, "executable", lambda _: str(fake))
-    (seen,) = asyncio.run(look([Target(pid)]))
+    by_name = {"pystack": str(fake)}.get
+    monkeypatch.setattr(stacks, "find_program", lambda name="py-spy": by_name(name))
+    (seen,) = asyncio.run(take_looks([Target(pid)]))
     assert seen.rung == "pystack"
     assert seen.main is not None
     assert [(f.name, f.line) for f in seen.main.frames] == [("main", 4), ("<module>", 8)]
@@ -352,7 +353,8 @@ def test_pystack_sees_what_py_spy_sees(start: Start, monkeypatch: pytest.MonkeyP
     code = "import time\ndef f():\n    time.sleep(1000)\nprint('now', flush=True)\nf()"
     pid = python(start, "-c", code)
     by_py_spy = look_until(pid, blocked)
-    monkeypatch.setattr(stacks, "executable", lambda: None)
+    by_name = {"pystack": shutil.which("pystack")}.get
+    monkeypatch.setattr(stacks, "find_program", lambda name="py-spy": by_name(name))
     by_pystack = look_until(pid, blocked)
     assert by_pystack.rung == "pystack"
     assert by_pystack.threads == by_py_spy.threads
@@ -370,7 +372,9 @@ own()
 """
 
 
-@pytest.mark.skipif(bool(missing(["root", "unshare"])), reason=missing(["root", "unshare"]))
+@pytest.mark.skipif(
+    bool(find_missing(["root", "unshare"])), reason=find_missing(["root", "unshare"])
+)
 def test_threads_in_a_container_have_the_ids_that_are_seen_from_outside(start: Start) -> None:
     """In a pid namespace of its own a process knows its threads by other ids, from 1 on."""
     container = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
@@ -385,7 +389,7 @@ def test_threads_in_a_container_have_the_ids_that_are_seen_from_outside(start: S
 
 
 def test_the_machine_has_cores_memory_and_interfaces() -> None:
-    found = asyncio.run(machine.machine())
+    found = asyncio.run(machine.read_machine())
     assert found.cores is not None
     assert 1 <= found.cores <= (os.cpu_count() or 1)
     assert found.memory_total is not None

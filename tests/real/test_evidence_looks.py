@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.evidence import further_stacks, kernel, locks, reading, sample, stacks
-from hangbisect.evidence.look import Target, look
-from hangbisect.facts import Descriptor, Look, Syscall
+from hangbisect.base.facts import Descriptor, Look, Syscall
+from hangbisect.evidence import kernel, lock_and_log_files, stacks
+from hangbisect.evidence import look as reading
+from hangbisect.evidence import process as sample
+from hangbisect.evidence.look import Target, take_looks
 
 DEADLINE = 60.0
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -33,7 +35,7 @@ def look_until(pid: int, good: Callable[[Look], Any], **about: Any) -> Look:
     """Look at a process until `good`, or until the deadline; return the last look."""
     end = time.monotonic() + DEADLINE
     while True:
-        (seen,) = asyncio.run(look([Target(pid, **about)]))
+        (seen,) = asyncio.run(take_looks([Target(pid, **about)]))
         if good(seen) or time.monotonic() > end:
             return seen
         time.sleep(0.05)
@@ -113,7 +115,7 @@ def test_an_epoll_with_all_it_waits_for(start: Start) -> None:
     assert epoll.kind == "anon"
     assert waited.socket is not None
     assert call_of(seen).timeout is None
-    assert "epoll" in kernel.cut_by_a_pause(seen.kernel)
+    assert "epoll" in kernel.reason_not_to_pause(seen.kernel)
 
 
 def test_a_select_with_the_descriptors_in_its_set(start: Start) -> None:
@@ -213,7 +215,7 @@ def test_a_flock_names_the_file_and_its_holder(start: Start, tmp_path: Path) -> 
     assert only(call_of(seen)).path == str(path)
     (held,) = look_until(holder, lambda one: one.holds).holds
     assert held.path == str(path)
-    assert held in locks.all_held()
+    assert held in lock_and_log_files.find_all_held_locks()
 
 
 def test_a_posix_lock_names_its_holder_too(start: Start, tmp_path: Path) -> None:
@@ -283,7 +285,7 @@ def test_a_stopped_process_is_seen_with_its_stack(start: Start) -> None:
     os.kill(pid, signal.SIGSTOP)
     seen = look_until(pid, lambda one: one.state == "T" and one.threads)
     assert seen.main is not None
-    assert kernel.cut_by_a_pause(seen.kernel) == "it is stopped"
+    assert kernel.reason_not_to_pause(seen.kernel) == "it is stopped"
     assert seen.state == "T"
 
 
@@ -322,7 +324,7 @@ def test_a_process_in_the_kernel_is_looked_at_in_time(start: Start, tmp_path: Pa
     seen = look_until(pid, lambda one: one.state == "D" and one.threads)
     assert seen.state == "D"
     assert seen.main is not None
-    assert "kernel" in kernel.cut_by_a_pause(seen.kernel)
+    assert "kernel" in kernel.reason_not_to_pause(seen.kernel)
 
 
 def test_a_process_that_is_gone_and_a_zombie_are_said_so(start: Start) -> None:
@@ -352,15 +354,17 @@ def test_the_signal_that_ended_a_zombie(start: Start) -> None:
 def test_our_own_pause_is_not_taken_for_somebody_elses(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    read_safe = reading.read_safe
+
     def read_at_the_worst_time(pid: int, *more: Any) -> None:
         end = time.monotonic() + 1.0
-        while not kernel.status(pid).tracer and time.monotonic() < end:
+        while not kernel.read_status(pid).tracer and time.monotonic() < end:
             time.sleep(0.001)
-        reading.read_safe(pid, *more)
+        read_safe(pid, *more)
 
     monkeypatch.setattr("hangbisect.evidence.look.read_safe", read_at_the_worst_time)
     pid = python(start, "import time\nprint('now', flush=True)\ntime.sleep(1000)")
-    (seen,) = asyncio.run(look([Target(pid)], native=True))
+    (seen,) = asyncio.run(take_looks([Target(pid)], native=True))
     assert (seen.state, seen.traced_by) == ("S", 0)
     assert seen.kernel[0].state == "S"
     assert any(frame.native for thread in seen.threads for frame in thread.frames)
@@ -369,7 +373,7 @@ def test_our_own_pause_is_not_taken_for_somebody_elses(
 def test_native_frames_are_marked_and_the_process_goes_on(start: Start) -> None:
     pid = python(start, "import time\nprint('now', flush=True)\ntime.sleep(1000)")
     look_until(pid, in_call("clock_nanosleep"))
-    (seen,) = asyncio.run(look([Target(pid)], native=True))
+    (seen,) = asyncio.run(take_looks([Target(pid)], native=True))
     assert seen.main is not None
     assert {frame.native for frame in seen.main.frames} == {True, False}
     after = look_until(pid, in_call("clock_nanosleep"))
@@ -379,8 +383,7 @@ def test_native_frames_are_marked_and_the_process_goes_on(start: Start) -> None:
 def test_without_py_spy_the_kernel_part_and_faulthandler_remain(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stacks, "executable", lambda: None)
-    monkeypatch.setattr(further_stacks, "executable", lambda _: None)
+    monkeypatch.setattr(stacks, "find_program", lambda name="py-spy": None)
     code = """
 import faulthandler, sys, threading, time
 threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
@@ -397,7 +400,10 @@ time.sleep(1000)
     assert len(seen.threads) == 2
     assert "py-spy is not installed: no Python stacks." in seen.missing
     assert "Timeout" in seen.dump
-    assert asyncio.run(stacks.can_look(pid)) == "py-spy is not installed: no Python stacks."
+    assert (
+        asyncio.run(stacks.why_py_spy_cannot_look(pid))
+        == "py-spy is not installed: no Python stacks."
+    )
 
 
 def test_a_look_ends_in_time_when_py_spy_does_not(
@@ -407,10 +413,12 @@ def test_a_look_ends_in_time_when_py_spy_does_not(
     # It gets: dump --json --pid PID --nonblocking.
     slow.write_text("#!/bin/sh\nkill -STOP $4\nexec sleep 1000\n")
     slow.chmod(0o755)
-    monkeypatch.setattr(stacks, "executable", lambda: str(slow))
+    monkeypatch.setattr(
+        stacks, "find_program", lambda name="py-spy": str(slow) if name == "py-spy" else None
+    )
     pid = python(start, "import time\nprint('now', flush=True)\ntime.sleep(1000)")
     resumed: list[int] = []
-    (seen,) = asyncio.run(look([Target(pid)], limit=1.0, resume=resumed.append))
+    (seen,) = asyncio.run(take_looks([Target(pid)], limit=1.0, resume=resumed.append))
     os.kill(pid, signal.SIGCONT)
     assert seen.threads == ()
     assert resumed == [pid]
@@ -420,5 +428,5 @@ def test_a_look_ends_in_time_when_py_spy_does_not(
 def test_can_look_says_why_not(start: Start) -> None:
     other = start("sleep", "1000")
     pid = python(start, "import time\nprint('now', flush=True)\ntime.sleep(1000)")
-    assert asyncio.run(stacks.can_look(pid)) == ""
-    assert asyncio.run(stacks.can_look(other.pid)) != ""
+    assert asyncio.run(stacks.why_py_spy_cannot_look(pid)) == ""
+    assert asyncio.run(stacks.why_py_spy_cannot_look(other.pid)) != ""

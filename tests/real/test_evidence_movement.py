@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Sequence
 
 import pytest
-from hangbisect.evidence import sample
-from hangbisect.evidence.look import Target, look
-from hangbisect.evidence.movement import Place, busy, moved, places
-from hangbisect.facts import Look
+from hangbisect.base.facts import Look
+from hangbisect.evidence import process as sample
+from hangbisect.evidence.look import Target, take_looks
+from hangbisect.evidence.movement import CodePlace, collect_places, describe_movement, is_busy
 
 DEADLINE = 60.0
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -46,7 +46,7 @@ def looks(pid: int, count: int, pause: float, settle: float = 0.5) -> list[Look]
         await asyncio.sleep(settle)
         found = []
         for _ in range(count):
-            found += await look([Target(pid)])
+            found += await take_looks([Target(pid)])
             await asyncio.sleep(pause)
         return found
 
@@ -58,11 +58,11 @@ def until_moved(pid: int, part: str, children: Sequence[int] = ()) -> str:
     end = time.monotonic() + DEADLINE
     targets = [Target(pid), *(Target(child, "child") for child in children)]
     while True:
-        first = asyncio.run(look(targets))
+        first = asyncio.run(take_looks(targets))
         time.sleep(0.5)
-        second = asyncio.run(look(targets))
+        second = asyncio.run(take_looks(targets))
         pairs = list(zip(first, second, strict=True))
-        text = moved(pairs[0], pairs[1:])
+        text = describe_movement(pairs[0], pairs[1:])
         if part in text or time.monotonic() > end:
             return text
 
@@ -80,8 +80,8 @@ def until_moved(pid: int, part: str, children: Sequence[int] = ()) -> str:
 )
 def test_nothing_moves_in_a_process_that_hangs(start: Start, code: str) -> None:
     seen = looks(python(start, code), 4, 0.3)
-    assert moved(seen) == ""
-    assert not busy(seen)
+    assert describe_movement(seen) == ""
+    assert not is_busy(seen)
 
 
 def test_a_trickle_on_the_awaited_socket_moves(start: Start) -> None:
@@ -119,15 +119,15 @@ def ask():
 )
 def test_polling_stops_being_movement_once_its_places_are_known(start: Start, code: str) -> None:
     pid = python(start, SOCKETS + POLLS + code)
-    known: frozenset[Place] = frozenset()
+    known: frozenset[CodePlace] = frozenset()
     seen: list[Look] = []
     end = time.monotonic() + DEADLINE
     while time.monotonic() < end:
         seen = looks(pid, 4, 0.2, settle=0)
-        if not moved(seen, seen=known):
+        if not describe_movement(seen, seen=known):
             break
-        known |= places(seen)
-    assert moved(seen, seen=known) == ""
+        known |= collect_places(seen)
+    assert describe_movement(seen, seen=known) == ""
 
 
 def test_a_trickle_through_a_pipe_moves(start: Start) -> None:
@@ -163,15 +163,15 @@ time.sleep(1000)
 
 def test_a_loop_is_busy_once_its_places_are_known(start: Start) -> None:
     pid = python(start, "print('now', flush=True)\nwhile True:\n    x = 1\n    y = 2\n")
-    known: frozenset[Place] = frozenset()
+    known: frozenset[CodePlace] = frozenset()
     seen: list[Look] = []
     end = time.monotonic() + DEADLINE
     while time.monotonic() < end:
         seen = looks(pid, 4, 0.3, settle=0)
-        if busy(seen, seen=known):
+        if is_busy(seen, seen=known):
             break
-        known |= places(seen)
-    assert busy(seen, seen=known)
+        known |= collect_places(seen)
+    assert is_busy(seen, seen=known)
 
 
 def test_new_code_moves(start: Start) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.pipelines import find
+from hangbisect.base.pipeline import find_pipeline
 
 from ..transcripts import block, is_printed
 
@@ -23,7 +23,9 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 PAGE = "how-to/out-of-memory-then-meta-tensors.md"
 SMALL = ("--pipeline", "finetuning", "--accelerator", "cpu", "--sequence-length", "32")
 OFFLOADED = ("--device-map", "auto", "--max-memory", "cpu=3MB", "--gradient-checkpointing", "on")
-PHASES = [p.name for c in find("finetuning").table if c.name == "training" for p in c.phases]
+PHASES = [
+    p.name for c in find_pipeline("finetuning").table if c.name == "training" for p in c.phases
+]
 
 
 @pytest.fixture
@@ -62,7 +64,9 @@ def test_two_ranks_walk_every_checkpoint_and_phase_even_if_it_is_said_not_to_fit
     assert status == 0, out + err
     for rank in (0, 1):
         said = re.findall(rf"\[R{rank}/\d+\]\[LR\d+\]\[PID:\d+\] (.*)", out)
-        expected = [f"CHECKPOINT {c.number}: {c.title}" for c in find("finetuning").table[1:]]
+        expected = [
+            f"CHECKPOINT {c.number}: {c.title}" for c in find_pipeline("finetuning").table[1:]
+        ]
         assert [line for line in said if line.startswith("CHECKPOINT")] == expected
         assert [line[6:] for line in said if line.startswith("Phase ")] == PHASES
     prefix = r"^\[.*?\]\[R\d.*?\]\[LR.*?\]\[PID:\d+\] "

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.pipelines import find
-from hangbisect.zoo.parts import hub, servers
+from hangbisect.base.pipeline import find_pipeline
+from hangbisect.zoo.parts import servers
 
 from ..transcripts import DOCS, plain
 
@@ -40,7 +40,7 @@ def transcript(begins: str) -> list[str]:
 def plainer(line: str) -> str:
     """Return a line without its numbers, and without the units that follow from their size."""
     line = re.sub(r"0 s, 0 min", "0 s", plain(line))
-    return re.sub(r"0 (?:bytes|kB|MB|GB)", "0 bytes", line)
+    return re.sub(r"0 (?:bytes?|[KMG]iB)", "0 bytes", line)
 
 
 @pytest.fixture
@@ -67,18 +67,18 @@ def test_a_loop_around_an_offloaded_model_is_told_step_by_step(
     assert status == 0, out + err
     said = re.findall(r"\[PID:\d+\] (.*)", out)
     reached = [line for line in said if line.startswith("CHECKPOINT")]
-    table = find("generation").table
+    table = find_pipeline("generation").table
     assert reached == [f"CHECKPOINT {row.number}: {row.title}" for row in table[1:-1]]
     everything = "\n".join(said)
     for expected in (
         r"About to load LlamaForCausalLM from \S+: device map auto, dtype auto \(float32\), "
-        r"6\.\d+ MB in 5 shards; about \S+ s at \S+ \S+/s, as measured",
+        r"6\.\d+ MiB in 5 shards; about \S+ s at \S+ \S+/s, as measured",
         r"5 of 5 shards read, 57 of 57 weights",
         r"All shards are read, and from_pretrained has not returned",
-        r"Offloaded to disk: \d+ parameters, \S+ MB \(model\.layers\.\d.*expected with offload, no",
+        r"Offloaded to disk: \d+ parameters, \S+ MiB \(model\.layers\.\d.*expected with offload",
         r"No GPU in use: memory of the process",
         r"Test generation: output of shape \[1, 13\]",
-        r"each token moves \S+ MB from the disk at \S+ \S+/s",
+        r"each token moves \S+ MiB from the disk at \S+ \S+/s",
         r"Step 1: observation received",
         r"Step 1: tokenised in \S+ s: \d+ tokens",
         r"Step 1: generation has taken 0\.\d+ s so far, ",
@@ -99,12 +99,12 @@ def test_a_generation_config_that_a_silent_hub_keeps_back_is_found(
     ours: Callable[..., Any], package: Path, tmp_path: Path
 ) -> None:
     home = tmp_path / "hf"
-    hub.fill_cache(home, missing=["adapter_config.json"])
-    with servers.silent() as port:
+    servers.fill_hub_cache(home, missing=["adapter_config.json"])
+    with servers.silent_server() as port:
         status, out, err = ours(
             *("isolate", "--run-dir", "iso", "--stall", "3", "--confirm", "0"),
             *("--only", "generation_config,hub", "--", sys.executable, str(package)),
-            *("--pipeline", "generation", "--model", hub.NAME, "--local-files-only"),
+            *("--pipeline", "generation", "--model", servers.HUB_REPOSITORY, "--local-files-only"),
             *("--timeout", "generation_config=12", "--until", "generation_config"),
             HF_ENDPOINT=f"http://127.0.0.1:{port}",
             HF_HOME=str(home),

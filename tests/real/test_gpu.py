@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hangbisect.evidence.look import Target, look
-from hangbisect.zoo.needs import missing
+from hangbisect.evidence.look import Target, take_looks
+from hangbisect.zoo.case_files import find_missing
 
 from .test_zoo_sample import check, run
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
-pytestmark = pytest.mark.skipif(bool(missing(["gpu"])), reason=missing(["gpu"]))
+pytestmark = pytest.mark.skipif(bool(find_missing(["gpu"])), reason=find_missing(["gpu"]))
 
 # A kernel of some seconds, timed by the GPU itself, and the sum that comes behind it.
 KERNEL = """
@@ -48,7 +48,7 @@ def test_looks_do_not_disturb_a_kernel(start: Start) -> None:
     assert looked_at.stdout is not None
     assert looked_at.stdout.readline() == "now\n"
     while looked_at.poll() is None:
-        (one,) = asyncio.run(look([Target(looked_at.pid)], native=True))
+        (one,) = asyncio.run(take_looks([Target(looked_at.pid)], native=True))
         names |= {f.name for thread in one.threads[:1] for f in thread.frames if f.native}
     left_alone = start(sys.executable, "-c", KERNEL)
     assert left_alone.stdout is not None

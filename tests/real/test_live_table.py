@@ -15,7 +15,7 @@ from pathlib import Path
 import jobs
 import psutil
 import pytest
-from hangbisect.report.live.now import Now, Row
+from hangbisect.report.live.rank_rows import RankTable, Row
 
 from .terminal_here import Terminal
 
@@ -58,7 +58,9 @@ class Scene:
             for rank, place in enumerate(places)
         )
         assert self.drawer.stdin is not None
-        self.drawer.stdin.write(Now(rows, len(rows), now - 9, 20.0).as_json().encode() + b"\n")
+        self.drawer.stdin.write(
+            RankTable(rows, len(rows), now - 9, 20.0).as_json().encode() + b"\n"
+        )
         self.drawer.stdin.flush()
 
     def close_table(self) -> None:
@@ -207,7 +209,7 @@ def test_two_jobs_on_one_terminal_have_one_table(scene: Scene, package: Path) ->
     )
     now = time.monotonic()
     row = Row("7", "works", "second job", now, None, None, "")
-    second.communicate(Now((row,), 1, now, 20.0).as_json().encode() + b"\n", timeout=60)
+    second.communicate(RankTable((row,), 1, now, 20.0).as_json().encode() + b"\n", timeout=60)
     assert not any("second job" in line for line in scene.terminal.look(0.3))
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hangbisect.evidence.look import Target, look
+from hangbisect.evidence.look import Target, take_looks
 
 if TYPE_CHECKING:
     import subprocess
@@ -118,7 +118,7 @@ def test_each_wait_lasts_as_long_with_looks_as_without(start: Start) -> None:
     end = time.monotonic() + DEADLINE
     while any(p.poll() is None for p in looked_at.values()) and time.monotonic() < end:
         there = [(kind, p) for kind, p in looked_at.items() if p.poll() is None]
-        looks = asyncio.run(look([Target(p.pid) for _, p in there]))
+        looks = asyncio.run(take_looks([Target(p.pid) for _, p in there]))
         for (kind, _), one in zip(there, looks, strict=True):
             calls[kind] |= {k.syscall.name for k in one.kernel[:1] if k.syscall and one.threads}
     assert {kind: _result(p) for kind, p in looked_at.items()} == RIGHT

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from hangbisect.commands import merge
-from hangbisect.evidence.programs import executable
+from hangbisect.evidence.programs import find_program
 
 from ..conftest import Start
 
@@ -61,7 +61,7 @@ def test_what_each_tool_prints_of_a_process_is_understood(
     }
     calls = {}
     for name, (tool, *words) in ways.items():
-        program = executable(tool)
+        program = find_program(tool)
         if program is None:
             continue
         pid = ("--pid", str(stuck)) if tool == "py-spy" else (str(stuck),)

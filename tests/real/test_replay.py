@@ -13,14 +13,14 @@ from typing import Any
 
 import jobs
 import pytest
-from hangbisect.pipelines import find
+from hangbisect.base.pipeline import find_pipeline
 
 from ..transcripts import block, is_printed
 
 DEADLINE = 280.0  # seconds, on a busy machine
 PAGE = "how-to/one-module-alone.md"
 REPLAY = ("--pipeline", "replay", "--accelerator", "cpu")
-PHASES = [phase.name for row in find("replay").table for phase in row.phases]
+PHASES = [phase.name for row in find_pipeline("replay").table for phase in row.phases]
 ACTOR = """
 import os
 
@@ -121,7 +121,7 @@ def test_two_ranks_replay_their_own_inputs_and_do_as_many_forwards(
     assert status == 0, out + err
     for rank in (0, 1):
         said = re.findall(rf"\[R{rank}/\d+\]\[LR\d+\]\[PID:\d+\] (.*)", out)
-        expected = [f"CHECKPOINT {c.number}: {c.title}" for c in find("replay").table[1:]]
+        expected = [f"CHECKPOINT {c.number}: {c.title}" for c in find_pipeline("replay").table[1:]]
         assert [line for line in said if line.startswith("CHECKPOINT")] == expected
         assert [line[6:] for line in said if line.startswith("Phase ")] == PHASES
         inputs = results(out, rank)["inputs"]

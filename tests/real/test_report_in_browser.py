@@ -12,8 +12,8 @@ import made_up_job
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from hangbisect.report.html.page import html_page
-from hangbisect.report.kept.run import read
 from hangbisect.report.redaction import Redactor
+from hangbisect.report.run_reader.run import read_run
 from playwright.sync_api import Browser, Dialog, Page, sync_playwright
 
 PROGRAM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -47,7 +47,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, ranks in (("two", 2), ("many", 64)):
         made_up_job.write(folder / name, ranks, stacks=12)
         found[name] = folder / f"{name}.html"
-        found[name].write_text(html_page(read(folder / name), Redactor()), encoding="utf-8")
+        found[name].write_text(html_page(read_run(folder / name), Redactor()), encoding="utf-8")
     attack = '<img src=x onerror=alert(1)>\\"><script>alert(2)</script>'
     hostile = folder / "hostile"
     shutil.copytree(folder / "two", hostile)
@@ -55,7 +55,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         text = file.read_text(encoding="utf-8")
         file.write_text(re.sub(r"n000|main|train\.py", attack, text), encoding="utf-8")
     found["hostile"] = folder / "hostile.html"
-    found["hostile"].write_text(html_page(read(hostile), Redactor()), encoding="utf-8")
+    found["hostile"].write_text(html_page(read_run(hostile), Redactor()), encoding="utf-8")
     return found
 
 

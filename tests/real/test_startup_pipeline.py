@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from hangbisect.pipelines import find
+from hangbisect.base.pipeline import find_pipeline
 
 pytest.importorskip("pytorch_lightning")
 
 DEADLINE = 240.0
-PHASES = [phase.name for phase in find("startup").table[-1].phases]
+PHASES = [phase.name for phase in find_pipeline("startup").table[-1].phases]
 # A step of one's own that counts W&B's processes while all of them are there.
 COUNT = """
 import psutil
@@ -73,7 +73,7 @@ def test_every_rank_walks_every_checkpoint_and_phase(walk: Walk) -> None:
     for rank in (0, 1):
         said = lines_of(rank, out)
         checkpoints = [line for line in said if line.startswith("CHECKPOINT")]
-        expected = [f"CHECKPOINT {c.number}: {c.title}" for c in find("startup").table[1:]]
+        expected = [f"CHECKPOINT {c.number}: {c.title}" for c in find_pipeline("startup").table[1:]]
         assert checkpoints == expected
         assert [line[6:] for line in said if line.startswith("Phase ")] == PHASES
         assert "Process group ready: gloo, 2 ranks" in said

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hangbisect.steering import VARIABLE
+from hangbisect.base.steering import VARIABLE
 
 DEADLINE = 240.0  # seconds, on a busy machine
 BEGIN = """
@@ -25,8 +25,8 @@ spec = spec_from_file_location(
 )
 sys.modules["hangbisect"] = package = module_from_spec(spec)
 spec.loader.exec_module(package)
-from hangbisect.rank import steered
-steered.begin(lambda word: os.write(2, f"told {{word}}\\n".encode()))
+from hangbisect.rank import patches
+patches.begin_patching(lambda word: os.write(2, f"told {{word}}\\n".encode()))
 """
 LIGHTNING = """
 import lightning.pytorch as pl, torch

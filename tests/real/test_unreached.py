@@ -26,7 +26,8 @@ def test_tasks_of_srun_without_our_variables_are_found_by_its_port(
     slurm: Slurm, start: Start, tmp_path: Path
 ) -> None:
     (tmp_path / "train.py").write_text(TRAIN, encoding="utf-8")
-    ours = [sys.executable, "-m", "hangbisect", "run", "--stall", "2", "--on-hang", "end"]
+    ours = [sys.executable, "-m", "hangbisect", "run", "--stall", "2", "--limit", "15"]
+    ours += ["--on-hang", "end"]
     srun = ["srun", "--nodes=2", "--ntasks=2", "--export=NONE", sys.executable, "train.py"]
     environ = {**os.environ, **slurm.environ}
     job = start(*ours, "--run-dir", "run", "--", *srun, env=environ, cwd=tmp_path)

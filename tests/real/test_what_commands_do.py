@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.evidence.look import Target, look
+from hangbisect.evidence.look import Target, take_looks
 
 from ..conftest import DEADLINE, Start
 
@@ -155,7 +155,7 @@ def test_run_and_watch_only_report_and_run_ends_what_it_has_started_alone(
     stall = ("--stall", "3", "--run-dir")
     bystanders = job(start, tmp_path / "another")
     reported = job(start, tmp_path / "reported", *ours, "run", *stall, tmp_path / "run-1", "--")
-    ends = (*ours, "run", "--on-hang", "end", *stall, tmp_path / "run-2", "--")
+    ends = (*ours, "run", "--on-hang", "end", "--limit", "20", *stall, tmp_path / "run-2", "--")
     ended = job(start, tmp_path / "ended", *ends)
     (tmp_path / "watched").mkdir()
     script = tmp_path / "watched" / "train.py"
@@ -224,7 +224,7 @@ def test_a_look_pauses_only_for_native_frames(start: Start) -> None:
     for native in (False, True):
         states: set[str] = set()
         with ThreadPoolExecutor(1) as aside:
-            seen = aside.submit(asyncio.run, look([Target(process.pid)], native=native))
+            seen = aside.submit(asyncio.run, take_looks([Target(process.pid)], native=native))
             while not seen.done():
                 states.add(state(process.pid))
         assert seen.result()[0].threads

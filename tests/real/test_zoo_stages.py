@@ -14,17 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hangbisect.zoo import needs
-from hangbisect.zoo.parts import (
-    cgroups,
-    fifos,
-    local_services,
-    mounts,
-    native,
-    semaphores,
-    terminals,
-    tracers,
-)
+from hangbisect.zoo import case_files
+from hangbisect.zoo.parts import ipc, processes, system
 
 from ..conftest import Start
 
@@ -33,7 +24,7 @@ NOWAIT = 0o4000  # IPC_NOWAIT
 
 
 def needing(*names: str) -> pytest.MarkDecorator:
-    why = needs.missing(names)
+    why = case_files.find_missing(names)
     return pytest.mark.skipif(bool(why), reason=why or "-")
 
 
@@ -49,7 +40,7 @@ def state(pid: int) -> str:
 
 
 def test_a_pipe_that_nobody_reads_fills_up(tmp_path: Path) -> None:
-    with fifos.unread(tmp_path / "pipe") as path:
+    with ipc.unread_fifo(tmp_path / "pipe") as path:
         writer = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
         try:
             assert os.write(writer, b"." * 9999) == 4096
@@ -60,13 +51,13 @@ def test_a_pipe_that_nobody_reads_fills_up(tmp_path: Path) -> None:
 
 
 def test_an_unopened_pipe_has_no_other_end(tmp_path: Path) -> None:
-    path = fifos.unopened(tmp_path / "pipe")
+    path = ipc.unopened_fifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="No such device or address"):  # ENXIO: fifo(7)
         os.open(path, os.O_WRONLY | os.O_NONBLOCK)
 
 
 def test_at_the_terminal_nobody_types_and_what_is_printed_is_read() -> None:
-    with terminals.unattended() as path:
+    with processes.unattended_terminal() as path:
         terminal = os.open(path, os.O_RDWR | os.O_NOCTTY)
         try:
             assert os.isatty(terminal)
@@ -81,7 +72,7 @@ def test_at_the_terminal_nobody_types_and_what_is_printed_is_read() -> None:
 
 def test_a_local_service_accepts_and_says_nothing(tmp_path: Path) -> None:
     path = tmp_path / "service"
-    with local_services.silent_at(path), socket.socket(socket.AF_UNIX) as client:
+    with ipc.silent_unix_socket(path), socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
         client.sendall(b"hello")
         assert select.select([client], [], [], 0.2)[0] == []
@@ -89,7 +80,7 @@ def test_a_local_service_accepts_and_says_nothing(tmp_path: Path) -> None:
 
 def test_a_record_lock_is_held_by_the_helper(tmp_path: Path) -> None:
     path = tmp_path / "index"
-    with local_services.record_lock_held(path) as pid, open(path, "r+") as file:
+    with ipc.hold_record_lock(path) as pid, open(path, "r+") as file:
         with pytest.raises(BlockingIOError):
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         assert f" {pid} " in Path("/proc/locks").read_text()
@@ -98,7 +89,7 @@ def test_a_record_lock_is_held_by_the_helper(tmp_path: Path) -> None:
 def test_a_taken_semaphore_is_taken_and_removed_afterwards() -> None:
     take_one = (ctypes.c_short * 3)(0, -1, NOWAIT)
     libc = ctypes.CDLL(None, use_errno=True)
-    with semaphores.taken() as number:
+    with ipc.taken_semaphore() as number:
         assert libc.semop(number, take_one, 1) == -1
         assert os.strerror(ctypes.get_errno()) == "Resource temporarily unavailable"
     assert libc.semop(number, take_one, 1) == -1
@@ -116,7 +107,7 @@ with socket.socket(socket.AF_UNIX) as client:
     while True:
         time.sleep(0.01)
 """
-    with tracers.waiting(path):
+    with processes.waiting_tracer(path):
         traced = start(sys.executable, "-I", "-S", "-c", ask)
         until(lambda: state(traced.pid) == "t")
     until(lambda: state(traced.pid) in "SR")
@@ -125,7 +116,7 @@ with socket.socket(socket.AF_UNIX) as client:
 @needing("root", "freezer")
 def test_what_is_in_a_frozen_group_thaws_when_its_block_is_left(start: Start) -> None:
     sleeper = start("sleep", "1000")
-    with cgroups.freezing() as group:
+    with system.freezing_cgroup() as group:
         (group / "cgroup.procs").write_text(str(sleeper.pid))
         until(lambda: "frozen 1" in (group / "cgroup.events").read_text())
     assert not group.exists()
@@ -135,8 +126,8 @@ def test_what_is_in_a_frozen_group_thaws_when_its_block_is_left(start: Start) ->
 
 @needing("loop mount", "slow disk")
 def test_a_slow_reader_is_limited_and_its_group_removed(tmp_path: Path) -> None:
-    with mounts.ext4(tmp_path / "disk") as disk:
-        with cgroups.slow_reader(disk, 1 << 20) as group:
+    with system.mount_ext4(tmp_path / "disk") as disk:
+        with system.slow_reading_cgroup(disk, 1 << 20) as group:
             told = (group / "blkio.throttle.read_bps_device").read_text()
             assert told.endswith(" 1048576\n")
         assert not group.exists()
@@ -144,5 +135,5 @@ def test_a_slow_reader_is_limited_and_its_group_removed(tmp_path: Path) -> None:
 
 @needing("gcc")
 def test_a_library_is_compiled(tmp_path: Path) -> None:
-    made = native.compiled(tmp_path, "answer", "int answer(void) { return 42; }\n")
+    made = processes.compile_library(tmp_path, "answer", "int answer(void) { return 42; }\n")
     assert ctypes.CDLL(str(made)).answer() == 42

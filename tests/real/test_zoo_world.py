@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hangbisect.zoo import keeper, needs
-from hangbisect.zoo.parts import hub, locks, mounts, servers
+from hangbisect.zoo import case_files, keeper
+from hangbisect.zoo.parts import ipc, servers, system
 from hangbisect.zoo.parts.processes import helper
 
 from ..conftest import Start
@@ -101,7 +101,7 @@ def test_the_keeper_ends_the_job_and_removes_its_folder_when_its_starter_is_gone
 
 def test_a_silent_server_accepts_and_says_nothing() -> None:
     with (
-        servers.silent() as port,
+        servers.silent_server() as port,
         socket.create_connection(("127.0.0.1", port), LIMIT) as client,
     ):
         client.sendall(b"hello")
@@ -111,15 +111,15 @@ def test_a_silent_server_accepts_and_says_nothing() -> None:
 
 
 def test_a_deaf_port_never_answers_and_a_refusing_one_at_once() -> None:
-    with servers.deaf() as port, pytest.raises(TimeoutError):
+    with servers.deaf_server() as port, pytest.raises(TimeoutError):
         socket.create_connection(("127.0.0.1", port), 0.5)
-    with servers.refusing() as port, pytest.raises(ConnectionRefusedError):
+    with servers.refusing_port() as port, pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), LIMIT)
 
 
 def test_a_trickling_server_sends_what_it_was_given() -> None:
     with (
-        servers.trickling("abc", every=0.01) as port,
+        servers.trickling_server("abc", every=0.01) as port,
         socket.create_connection(("127.0.0.1", port), LIMIT) as client,
     ):
         client.sendall(b"?")
@@ -130,9 +130,9 @@ def test_a_lock_is_held_for_as_long_as_was_asked(tmp_path: Path) -> None:
     import fcntl
 
     path = tmp_path / "a.lock"
-    with locks.flock_held(path), open(path, "a") as file, pytest.raises(BlockingIOError):
+    with ipc.hold_flock(path), open(path, "a") as file, pytest.raises(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    with locks.flock_held(path, seconds=0.2), open(path, "a") as file:
+    with ipc.hold_flock(path, seconds=0.2), open(path, "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
 
 
@@ -140,8 +140,8 @@ def test_the_hub_serves_its_files_and_no_others(tmp_path: Path) -> None:
     from urllib.error import HTTPError
     from urllib.request import urlopen
 
-    with hub.hub(tmp_path) as served:
-        where = f"http://127.0.0.1:{served.port}/{hub.NAME}/resolve/main"
+    with servers.serve_hub(tmp_path) as served:
+        where = f"http://127.0.0.1:{served.port}/{servers.HUB_REPOSITORY}/resolve/main"
         with urlopen(f"{where}/config.json", timeout=LIMIT) as answer:
             assert answer.headers["ETag"].strip('"') == served.etags["config.json"]
             assert b"gpt2" in answer.read()
@@ -149,10 +149,12 @@ def test_the_hub_serves_its_files_and_no_others(tmp_path: Path) -> None:
             urlopen(f"{where}/chat_template.jinja", timeout=LIMIT).close()
 
 
-@pytest.mark.skipif(bool(needs.missing(["loop mount"])), reason=needs.missing(["loop mount"]))
+@pytest.mark.skipif(
+    bool(case_files.find_missing(["loop mount"])), reason=case_files.find_missing(["loop mount"])
+)
 def test_a_frozen_file_system_is_thawed_and_gone_after_its_block(tmp_path: Path) -> None:
     place = tmp_path / "disk"
-    with mounts.ext4(place), mounts.frozen(place):
+    with system.mount_ext4(place), system.freeze_file_system(place):
         assert os.path.ismount(place)
         write = [sys.executable, "-c", f"open({str(place / 'a')!r}, 'w')"]
         writer = subprocess.Popen(write)

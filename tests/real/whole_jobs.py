@@ -23,20 +23,17 @@ class Job:
         self.folder = folder
         self._ended: jobs.Ended | None = None
 
-    def end(self, limit: float = DEADLINE) -> jobs.Ended:
-        """Return how it ended; it is ended by force once `limit` seconds are over."""
+    def end(self, limit: float = DEADLINE, rest: float = 5.0) -> jobs.Ended:
+        """Return how it ended; it is ended by force once `limit` seconds are over. What it started
+        has `rest` seconds to end after it.
+        """
         if self._ended is None:
-            self._ended = self.running.end(limit)
+            self._ended = self.running.end(limit, rest)
         return self._ended
 
     def said(self) -> str:
         """Return all that it has printed so far, on both streams."""
-        text = ""
-        for fd in (1, 2):
-            with suppress(OSError):
-                path = f"/proc/{self.running.process.pid}/fd/{fd}"
-                text += Path(path).read_text(errors="replace")
-        return text
+        return self.running.said()
 
     def until(self, *texts: str) -> str:
         """Wait until it has printed all of `texts`; return what it has printed."""

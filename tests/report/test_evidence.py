@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import fields
 
-from hangbisect.diagnosis.verdict import judged
-from hangbisect.facts import MachineFacts, RankFacts
-from hangbisect.report.evidence import evidence_json
+from hangbisect.base.facts import MachineFacts, RankFacts
+from hangbisect.diagnosis.verdict import judge_job_with_graph
+from hangbisect.report.facts_json import evidence_json
 
 from ..diagnosis.made_up import WANDB, held, job, rank, wandb_core
 
 
 def test_it_has_every_rank_the_whole_graph_and_the_machine() -> None:
     ranks = [rank(0, WANDB, children=(wandb_core(0),)), held(1)]
-    graph = judged(job(), ranks)[1]
+    graph = judge_job_with_graph(job(), ranks)[1]
     data = evidence_json(ranks, graph, MachineFacts(cores=2))
     data = json.loads(json.dumps(data, allow_nan=False))
     assert set(data) == {"ranks", "graph", "machine"}

@@ -5,26 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.bisection.isolation import Change, Count, Isolation, Seen
-from hangbisect.bisection.reached import UNREACHED
-from hangbisect.facts import HangPlace, Setting, Trial
+from hangbisect.base.facts import HangPlace, Setting, Trial
+from hangbisect.base.words import wrap_line
 from hangbisect.report.isolation import (
-    MOST_ROWS,
+    MOST_TRIAL_ROWS,
     answer_lines,
-    clock,
-    duration,
-    probability,
+    format_probability,
     report_text,
-    short,
+    shorten_setting,
     trial_line,
 )
-from hangbisect.report.words import wrapped
+from hangbisect.search.isolation import Count, Isolation, ObservedHang, ToggleChange
+from hangbisect.toggles.command_toggles import UNREACHED
 from hypothesis import given
 from hypothesis import strategies as st
 
 PLACE = HangPlace("wandb_logger", call="wandb.init", component="wandb")
-SEEN = Seen(PLACE, 9, "WandbLogger ready", (0,), "service-silent", "it never answers", "wandb", ())
-WANDB = Change("wandb", "wandb", "logger", "offline", "no live charts until wandb sync")
+SEEN = ObservedHang(
+    PLACE, 9, "WandbLogger ready", (0,), "service-silent", "it never answers", "wandb", ()
+)
+WANDB = ToggleChange("wandb", "wandb", "logger", "offline", "no live charts until wandb sync")
 SAFE = {"wandb": "off", "strategy": "ddp", "num_workers": "0", "make_logs_dir": "rank0"}
 
 
@@ -67,7 +67,7 @@ FOUND = Isolation(
 def test_the_answer_has_its_parts_in_their_order() -> None:
     lines = answer_lines(FOUND, folder="iso")
     assert lines[0] == (
-        "ISOLATED  9 starts, 6 min 12 s: it hangs with wandb=logger, not with wandb=offline"
+        "ISOLATED  9 starts, 6 min: it hangs with wandb=logger, not with wandb=offline"
     )
     heads = [line[:10].strip() for line in lines]
     order = ("change", "command", "with it", "without", "not it", "unused", "costs")
@@ -86,7 +86,7 @@ def test_the_answer_has_its_parts_in_their_order() -> None:
 def test_the_table_is_short_on_a_terminal_and_whole_in_the_report() -> None:
     lines = answer_lines(FOUND, folder="iso")
     rows = [line for line in lines if line[:2].strip().isdigit()]
-    assert len(rows) == MOST_ROWS
+    assert len(rows) == MOST_TRIAL_ROWS
     assert "   (1 more in iso/report.md)" in lines
     whole = report_text(FOUND, folder="iso")
     assert sum(line[:2].strip().isdigit() for line in whole.splitlines()) == len(TRIALS)
@@ -113,9 +113,9 @@ def test_lines_are_broken_between_words_but_commands_never(width: int) -> None:
 
 @given(st.text(st.sampled_from("ab-,    "), max_size=200), st.integers(1, 60))
 def test_no_word_is_lost_where_a_line_is_broken(line: str, width: int) -> None:
-    parts = wrapped(line, width, 10)
+    parts = wrap_line(line, width, 10)
     assert " ".join(parts).split() == line.split()
-    assert wrapped(line, None, 10) == [line]
+    assert wrap_line(line, None, 10) == [line]
 
 
 def test_what_was_not_started_again_is_not_said_to_be_confirmed() -> None:
@@ -126,7 +126,7 @@ def test_what_was_not_started_again_is_not_said_to_be_confirmed() -> None:
 
 
 def test_two_changes_are_said_to_be_needed_together() -> None:
-    workers = Change("num_workers", "data", "4", "0", "")
+    workers = ToggleChange("num_workers", "data", "4", "0", "")
     lines = answer_lines(replace(FOUND, changes=(WANDB, workers)), folder="iso")
     assert lines[0].endswith(
         "it hangs as you run it, not with wandb=offline and num_workers=0 together"
@@ -136,10 +136,10 @@ def test_two_changes_are_said_to_be_needed_together() -> None:
 @pytest.mark.parametrize(
     ("outcome", "first"),
     [
-        ("hangs_all_safe", "HANGS EVEN WITH ALL SAFE  9 starts, 6 min 12 s: so it is"),
-        ("no_hang", "NO HANG in 9 starts, 6 min 12 s: so it is"),
-        ("not_isolated", "NOT ISOLATED  9 starts, 6 min 12 s: so it is"),
-        ("interrupted", "INTERRUPTED  9 starts, 6 min 12 s: so it is"),
+        ("hangs_all_safe", "HANGS EVEN WITH ALL SAFE  9 starts, 6 min: so it is"),
+        ("no_hang", "NO HANG in 9 starts, 6 min: so it is"),
+        ("not_isolated", "NOT ISOLATED  9 starts, 6 min: so it is"),
+        ("interrupted", "INTERRUPTED  9 starts, 6 min: so it is"),
     ],
 )
 def test_every_other_end_has_first_words_of_its_own(outcome: str, first: str) -> None:
@@ -165,11 +165,14 @@ def test_what_a_stranger_wrote_stays_on_its_line() -> None:
 
 
 def test_a_setting_is_told_in_few_words() -> None:
-    assert short({}, SAFE) == "as you run it"
-    assert short(SAFE, SAFE) == "all safe"
-    assert short({"wandb": "off"}, SAFE) == "wandb=off"
-    assert short({k: v for k, v in SAFE.items() if k != "wandb"}, SAFE) == "all safe but wandb"
-    assert short({**SAFE, "wandb": "rank0"}, SAFE) == "all safe but wandb=rank0"
+    assert shorten_setting({}, SAFE) == "as you run it"
+    assert shorten_setting(SAFE, SAFE) == "all safe"
+    assert shorten_setting({"wandb": "off"}, SAFE) == "wandb=off"
+    assert (
+        shorten_setting({k: v for k, v in SAFE.items() if k != "wandb"}, SAFE)
+        == "all safe but wandb"
+    )
+    assert shorten_setting({**SAFE, "wandb": "rank0"}, SAFE) == "all safe but wandb=rank0"
 
 
 def test_the_story_has_a_line_a_trial() -> None:
@@ -179,15 +182,8 @@ def test_the_story_has_a_line_a_trial() -> None:
     assert late.startswith("trial 12, more than about 8: as you run it ... hang at checkpoint 9")
 
 
-def test_times_and_probabilities() -> None:
-    assert [duration(s) for s in (0.4, 21.4, 372, 7500)] == [
-        "0 s",
-        "21 s",
-        "6 min 12 s",
-        "2 h 5 min",
-    ]
-    assert [clock(s) for s in (38, 372, 3730)] == ["0:38", "6:12", "1:02:10"]
-    assert [probability(p) for p in (0.05, 0.004, 1 / 252, 0.17)] == [
+def test_probabilities() -> None:
+    assert [format_probability(p) for p in (0.05, 0.004, 1 / 252, 0.17)] == [
         "0.05",
         "0.004",
         "0.004",
@@ -206,7 +202,7 @@ def test_what_the_script_never_reaches_is_counted_and_named_in_the_report() -> N
 
 
 def test_what_is_to_be_changed_in_the_code_stands_before_the_command() -> None:
-    workers = Change("num_workers", "data", "4", "0", "", "DataLoader(num_workers=0)")
+    workers = ToggleChange("num_workers", "data", "4", "0", "", "DataLoader(num_workers=0)")
     lines = answer_lines(replace(FOUND, changes=(workers,)), folder="iso")
     at = lines.index("in code   DataLoader(num_workers=0)")
     assert lines[at - 1] == "change    num_workers: 4 -> 0"

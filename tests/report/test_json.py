@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import hangbisect.facts as facts_module
+import hangbisect.base.facts as facts_module
 import jsonschema
 import pytest
-from hangbisect.facts import Candidate, Cause, Edge, Ranks, Verdict, Wait
-from hangbisect.report.as_json import as_json, from_json
+from hangbisect.base.facts import Candidate, Cause, Edge, Ranks, Verdict, Wait
+from hangbisect.report.facts_json import verdict_from_json, verdict_json
 
 BARE = Verdict(
     outcome="hang",
@@ -23,7 +23,7 @@ BARE = Verdict(
     ranks=Ranks(),
 )
 SCHEMA = json.loads(
-    (Path(facts_module.__file__).parent / "data" / "verdict.schema.json").read_text("utf-8")
+    (Path(facts_module.__file__).parents[1] / "data" / "verdict.schema.json").read_text("utf-8")
 )
 
 
@@ -36,7 +36,7 @@ def test_the_schema_is_one() -> None:
 
 
 def test_what_is_not_known_is_null_or_empty() -> None:
-    data = as_json(BARE)
+    data = verdict_json(BARE)
     assert valid(data)
     nulls = {name for name, value in data.items() if value is None}
     assert nulls == {
@@ -62,17 +62,17 @@ def test_a_whole_verdict_is_read_as_it_was_written() -> None:
         seen_by="pystack",
         notes=("the launcher is gone",),
     )
-    data = as_json(verdict)
+    data = verdict_json(verdict)
     assert valid(data)
-    assert from_json(data) == verdict
+    assert verdict_from_json(data) == verdict
     assert data["chain"][0]["evidence"] == "ESTABLISHED"
     assert data["cause"]["avoid"] == ["do it"]
 
 
 def test_an_older_file_is_read_too() -> None:
-    old = {k: v for k, v in as_json(BARE).items() if k not in ("chain", "notes")}
+    old = {k: v for k, v in verdict_json(BARE).items() if k not in ("chain", "notes")}
     assert valid(old)
-    assert from_json(old) == BARE
+    assert verdict_from_json(old) == BARE
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_an_older_file_is_read_too() -> None:
     ],
 )
 def test_the_schema_is_strict(name: str, value: object) -> None:
-    assert not valid({**as_json(BARE), name: value})
+    assert not valid({**verdict_json(BARE), name: value})
 
 
 def test_another_schema_is_not_read() -> None:
     with pytest.raises(ValueError, match="schema 2"):
-        from_json({**as_json(BARE), "schema": 2})
+        verdict_from_json({**verdict_json(BARE), "schema": 2})

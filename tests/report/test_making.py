@@ -7,9 +7,14 @@ import os
 from pathlib import Path
 
 import pytest
-from hangbisect.errors import HangbisectError, UsageError
-from hangbisect.report.making import NAMES, as_json, make, starts_that_went_wrong
-from hangbisect.report.step_summary import add_to_step_summary
+from hangbisect.base.errors import HangbisectError, UsageError
+from hangbisect.report.report_files import (
+    NAMES,
+    add_to_step_summary,
+    failed_starts,
+    make_reports,
+    reports_json,
+)
 
 from .kept.made_up import VERDICT, event, hello, write_run
 
@@ -45,13 +50,13 @@ def a_run(folder: Path) -> Path:
 
 
 def test_all_three_lie_in_the_run_folder_without_the_secret(tmp_path: Path) -> None:
-    made = make(a_run(tmp_path))
+    made = make_reports(a_run(tmp_path))
     assert [path.name for path in made.files] == [*NAMES]
     assert (made.trouble, made.missing, made.masked.secrets) == ((), (), 1)
     for path in made.files:
         assert SECRET not in path.read_text()
         assert path.stat().st_mode & 0o777 == 0o666 & ~umask()
-    assert as_json(made)["files"] == [str(tmp_path / name) for name in NAMES]
+    assert reports_json(made)["files"] == [str(tmp_path / name) for name in NAMES]
 
 
 def umask() -> int:
@@ -61,13 +66,13 @@ def umask() -> int:
 
 
 def test_the_secret_stays_where_that_was_asked_for(tmp_path: Path) -> None:
-    make(a_run(tmp_path / "run"), tmp_path / "mine", redact=False)
+    make_reports(a_run(tmp_path / "run"), tmp_path / "mine", redact=False)
     assert SECRET in (tmp_path / "mine" / "report.md").read_text()
     assert not (tmp_path / "run" / "report.md").exists()
 
 
 def test_who_and_where_it_was_can_be_hidden(tmp_path: Path) -> None:
-    make(a_run(tmp_path), anonymous=True)
+    make_reports(a_run(tmp_path), anonymous=True)
     assert "n03" not in (tmp_path / "report.md").read_text()
 
 
@@ -77,13 +82,13 @@ def test_a_link_in_the_folder_is_replaced_and_what_it_led_to_is_left(tmp_path: P
     folder = a_run(tmp_path / "run")
     for name in (*NAMES, ".report.md.new"):
         (folder / name).symlink_to(precious)
-    make(folder)
+    make_reports(folder)
     assert precious.read_text() == "mine"
     assert not (folder / "report.md").is_symlink()
 
 
 def test_a_job_that_nobody_told_of_has_no_trace(tmp_path: Path) -> None:
-    made = make(write_run(tmp_path))
+    made = make_reports(write_run(tmp_path))
     assert [path.name for path in made.files] == ["report.md", "report.html"]
 
 
@@ -91,9 +96,9 @@ def test_what_cannot_be_written_or_is_no_run_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     folder = a_run(tmp_path / "run")
     with pytest.raises(HangbisectError, match="cannot be written"):
-        make(folder, tmp_path / "file")
+        make_reports(folder, tmp_path / "file")
     with pytest.raises(UsageError, match="without a verdict"):
-        make(tmp_path)
+        make_reports(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "run"]
 
 
@@ -101,23 +106,23 @@ def test_of_an_isolation_its_answer_its_starts_and_the_hang_are_told(tmp_path: P
     write_run(tmp_path, None, isolation=ISOLATION)
     a_run(tmp_path / "trial-1")
     (tmp_path / "stacks").rmdir()
-    make(tmp_path)
+    make_reports(tmp_path)
     text = (tmp_path / "report.md").read_text()
     assert "ISOLATED  2 starts" in text
     assert "hang at checkpoint 9" in text
     assert "HANG at checkpoint 9" in text  # of the start that hung
     assert SECRET not in text
-    assert starts_that_went_wrong(tmp_path) == [tmp_path / "trial-1"]
+    assert failed_starts(tmp_path) == [tmp_path / "trial-1"]
 
 
 def test_of_a_matrix_every_cell_is_a_row(tmp_path: Path) -> None:
     cell = {**TRIAL, "name": "offline", "where": "in wandb.init", "run_dir": "m/01"}
     cells = [cell, {**cell, "number": 2, "name": "online", "result": None, "seconds": None}]
     write_run(tmp_path, None, matrix={"schema": 1, "title": "mine", "cells": cells})
-    make(tmp_path)
+    make_reports(tmp_path)
     text = (tmp_path / "report.md").read_text()
     assert "matrix  mine  2 starts: 1 hang, 1 not run" in text
-    assert " 1  offline    0:12  hang in wandb.init" in text
+    assert " 1  offline    12 s  hang in wandb.init" in text
 
 
 def test_the_summary_of_a_step_is_added_to_and_never_made_too_long(tmp_path: Path) -> None:
@@ -133,5 +138,5 @@ def test_the_summary_of_a_step_is_added_to_and_never_made_too_long(tmp_path: Pat
 
 
 def test_what_was_made_is_json(tmp_path: Path) -> None:
-    made = as_json(make(a_run(tmp_path)))
+    made = reports_json(make_reports(a_run(tmp_path)))
     assert json.loads(json.dumps(made))["schema"] == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.facts import (
+from hangbisect.base.facts import (
     Descriptor,
     FileLock,
     Frame,
@@ -16,7 +16,7 @@ from hangbisect.facts import (
     Syscall,
     Thread,
 )
-from hangbisect.report.stacks import stack_text, syscall_in_words
+from hangbisect.report.stacks import format_syscall, stack_text
 
 SOCKET = Socket(7, "tcp", "10.0.0.2:5", "10.0.0.1:443", "ESTABLISHED", peer_pids=(9,))
 CALL = Syscall(
@@ -94,6 +94,6 @@ def test_locals_stand_below_their_frame_and_lock_files_and_logs_around_the_stack
 
 def test_a_mutex_says_who_has_it_and_whether_that_thread_exists() -> None:
     call = Syscall(202, "futex", (1,) * 6, futex=Futex(1, 2, 4711, True))
-    assert syscall_in_words(call) == "futex(a mutex of thread 4711)"
+    assert format_syscall(call) == "futex(a mutex of thread 4711)"
     forked = replace(call, futex=Futex(1, 2, 4711, False))
-    assert syscall_in_words(forked) == "futex(a mutex of thread 4711, which does not exist here)"
+    assert format_syscall(forked) == "futex(a mutex of thread 4711, which does not exist here)"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hangbisect import commands
-from hangbisect.facts import (
+from hangbisect.base.facts import (
     Cause,
     Checkpoint,
     Edge,
@@ -26,7 +26,7 @@ from hangbisect.facts import (
     Where,
 )
 from hangbisect.report.terminal import MOST_LINES, culprit_stack, slow_line, verdict_lines
-from hangbisect.report.well import well_lines
+from hangbisect.report.verdict_parts import ok_lines
 
 TABLE = (Checkpoint(9, "wandb_logger", "WandbLogger ready", "wandb", 60),)
 FRAMES = (
@@ -109,7 +109,7 @@ def said(
     slowest: str = "",
 ) -> list[str]:
     if verdict.outcome == "ok":
-        return well_lines(verdict, not_exercised, slowest, "runs/a1", width)
+        return ok_lines(verdict, not_exercised, slowest, "runs/a1", width)
     return verdict_lines(verdict, JOB, ranks, run_dir="runs/a1", state="ended", width=width)
 
 
@@ -280,8 +280,9 @@ def test_no_command_that_does_not_exist_is_advertised() -> None:
 
 
 def test_a_slow_step_gets_a_line_that_says_what_moves() -> None:
-    assert slow_line(TABLE, RANKS, 1, "reads x at 41 MB/s", 160.0) == (
-        "SLOW  checkpoint 9 WandbLogger ready   rank 1, 140 s: reads x at 41 MB/s; ranks 0,2-3 wait"
+    assert slow_line(TABLE, RANKS, 1, "reads x at 41 MiB/s", 160.0) == (
+        "SLOW  checkpoint 9 WandbLogger ready   rank 1, 140 s: reads x at 41 MiB/s; "
+        "ranks 0,2-3 wait"
     )
 
 

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.report.kept.run import KeptRun
-from hangbisect.report.kept.span import Row, Span
-from hangbisect.report.trace import trace
-from hangbisect.report.trace_slices import slices
+from hangbisect.report.run_reader.run import RecordedRun
+from hangbisect.report.run_reader.timeline import Row, Span
+from hangbisect.report.trace import make_trace, slice_events
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,14 +47,14 @@ def of_rank(rank: int) -> list[dict[str, Any]]:
     ]
 
 
-def hung(ranks: int = 2) -> KeptRun:
+def hung(ranks: int = 2) -> RecordedRun:
     events = [event for rank in range(ranks) for event in of_rank(rank)]
     events.append(told("table", 100.0, numbers={"tokenizer": 4, "wandb_logger": 9}))
     events.append(told("overdue", 150.0, rank=1, clock="still", since=149.0))
     events.append(told("said", 150.1, text="Rank 1 stands still"))
     events.append(told("verdict", 170.0, outcome="hang", ends=True))
     events.sort(key=lambda event: float(event["at"]))
-    return KeptRun(Path("run"), verdict=VERDICT, events=tuple(events), evidence=EVIDENCE)
+    return RecordedRun(Path("run"), verdict=VERDICT, events=tuple(events), evidence=EVIDENCE)
 
 
 def check(written: Mapping[str, Any]) -> list[str]:
@@ -103,7 +102,7 @@ def unfinished(written: Mapping[str, Any]) -> list[str]:
 
 
 def test_a_hang_is_a_slice_without_an_end_inside_its_step() -> None:
-    written = trace(hung())
+    written = make_trace(hung())
     assert check(written) == []
     assert unfinished(written) == [
         *("9 WandbLogger ready", "waits: for rank 1"),
@@ -113,7 +112,7 @@ def test_a_hang_is_a_slice_without_an_end_inside_its_step() -> None:
 
 
 def test_ranks_are_processes_and_what_they_did_is_where_it_was() -> None:
-    written = trace(hung())
+    written = make_trace(hung())
     names = {
         event["pid"]: event["args"]["name"]
         for event in written["traceEvents"]
@@ -134,21 +133,21 @@ def test_ranks_are_processes_and_what_they_did_is_where_it_was() -> None:
 def test_ranks_of_two_machines_with_the_same_pid_stay_two_processes() -> None:
     first = [event for event in hung(ranks=1).events if event.get("rank") != 1]
     other = [{**event, "pid": 4710} for event in of_rank(1)]  # another machine's pid
-    run = KeptRun(
+    run = RecordedRun(
         Path("run"),
         verdict=VERDICT,
         events=tuple(first),
-        nodes=(KeptRun(Path("n"), events=tuple(other)),),
+        nodes=(RecordedRun(Path("n"), events=tuple(other)),),
     )
-    written = trace(run)
+    written = make_trace(run)
     assert check(written) == []
     names = [e["args"]["name"] for e in written["traceEvents"] if e.get("name") == "process_name"]
     assert names == ["rank 0 on n01", "rank 1 on n01", "the watch"]
 
 
 def test_a_job_that_was_attached_to_has_its_hang_as_well() -> None:
-    run = KeptRun(Path("run"), verdict=VERDICT, evidence=EVIDENCE)
-    written = trace(run)
+    run = RecordedRun(Path("run"), verdict=VERDICT, evidence=EVIDENCE)
+    written = make_trace(run)
     assert check(written) == []
     assert unfinished(written) == ["waits: for others", "HANG: wandb.init"]
 
@@ -157,13 +156,13 @@ def test_a_job_that_was_attached_to_has_its_hang_as_well() -> None:
     "evidence", [None, {}, {"ranks": 3}, {"ranks": [{"rank": 1, "looks": {}}]}]
 )
 def test_a_run_of_which_little_is_left_has_a_trace(evidence: Any) -> None:
-    assert check(trace(KeptRun(Path("run"), evidence=evidence))) == []
+    assert check(make_trace(RecordedRun(Path("run"), evidence=evidence))) == []
     events = (told("look", 1.0), told("call", 2.0, rank=0), told("pulse", 3.0, rank=0, step="x"))
-    assert check(trace(KeptRun(Path("run"), events=events, evidence=evidence))) == []
+    assert check(make_trace(RecordedRun(Path("run"), events=events, evidence=evidence))) == []
 
 
 def test_a_thousand_ranks_are_as_many_processes() -> None:
-    written = trace(hung(ranks=1024))
+    written = make_trace(hung(ranks=1024))
     assert check(written) == []
     named = [event for event in written["traceEvents"] if event.get("name") == "process_name"]
     assert len(named) == 1025
@@ -183,6 +182,6 @@ SPANS = st.builds(
 
 @given(st.lists(SPANS, max_size=20))
 def test_whatever_the_spans_are_slices_nest(spans: list[Span]) -> None:
-    events = list(slices(Row(3, "", tuple(spans)), 7))
+    events = list(slice_events(Row(3, "", tuple(spans)), 7))
     assert check({"traceEvents": events}) == []
     assert sum(event["ph"] == "B" for event in events) == len(spans)

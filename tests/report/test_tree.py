@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.facts import Frame, Kernel, Look, RankFacts, Syscall, Thread
-from hangbisect.report.tree import MOST_LINES, merged
+from hangbisect.base.facts import Frame, Kernel, Look, RankFacts, Syscall, Thread
+from hangbisect.report.stacks import MOST_LINES, merged_stacks_text
 
 PLACES = {"lib": "/v/site-packages/lib.py", "own": "/home/ada/train.py"}
 
@@ -37,7 +37,7 @@ def rank(number: int, *names: str, children: tuple[Look, ...] = ()) -> RankFacts
 
 def test_what_is_shared_stands_once_with_the_ranks_and_forks_are_marked() -> None:
     same = [rank(r, "wait", "fit", "main") for r in range(3)]
-    assert merged([*same, rank(3, "read", "load", "main"), rank(4)]).splitlines() == [
+    assert merged_stacks_text([*same, rank(3, "read", "load", "main"), rank(4)]).splitlines() == [
         "[0-3] main (train.py:1)",
         "  --- they part ---",
         "  [0-2] fit (train.py:1)",
@@ -49,7 +49,9 @@ def test_what_is_shared_stands_once_with_the_ranks_and_forks_are_marked() -> Non
 
 
 def test_the_function_in_which_they_part_is_named() -> None:
-    lines = merged([rank(0, "fit:213", "main"), rank(1, "fit:217", "main")]).splitlines()
+    lines = merged_stacks_text(
+        [rank(0, "fit:213", "main"), rank(1, "fit:217", "main")]
+    ).splitlines()
     assert lines[1:] == [
         "  --- they part in fit (train.py) ---",
         "  [0] fit (train.py:213)",
@@ -58,13 +60,16 @@ def test_the_function_in_which_they_part_is_named() -> None:
 
 
 def test_a_rank_that_goes_less_deep_is_shown_where_it_is() -> None:
-    assert "  [0] goes no deeper" in merged([rank(0, "main"), rank(1, "f", "main")]).splitlines()
+    assert (
+        "  [0] goes no deeper"
+        in merged_stacks_text([rank(0, "main"), rank(1, "f", "main")]).splitlines()
+    )
 
 
 def test_ranks_without_a_process_are_there_with_the_reason() -> None:
     gone = RankFacts(1, alive=False, left=True, status=-9)
     never = RankFacts(2, alive=False, never_started=True)
-    assert merged([rank(0, "main"), gone, never]).splitlines()[1:] == [
+    assert merged_stacks_text([rank(0, "main"), gone, never]).splitlines()[1:] == [
         "[1] no stack: it has left, status -9",
         "[2] no stack: it never started",
     ]
@@ -80,7 +85,7 @@ def test_native_frames_are_marked_and_those_that_start_python_left_out() -> None
     one = replace(
         one, looks=(replace(one.looks[0], threads=(Thread(100, "", True, False, frames),)),)
     )
-    assert merged([one]).splitlines() == [
+    assert merged_stacks_text([one]).splitlines() == [
         "[0] main (train.py:1)",
         "  native gloo::wait (libtorch_cpu.so)",
     ]
@@ -94,7 +99,7 @@ def test_threads_of_pools_are_counted_and_others_shown_below() -> None:
     )
     one = rank(0, "main")
     one = replace(one, looks=(replace(one.looks[0], threads=one.looks[0].threads + beside),))
-    assert merged([one]).splitlines()[1:] == [
+    assert merged_stacks_text([one]).splitlines()[1:] == [
         "",
         "other threads",
         "[0] flush (train.py:3)",
@@ -108,7 +113,7 @@ def test_children_have_a_tree_for_each_role() -> None:
         return (*workers, look(pid=990 + n, name="wandb-core"))
 
     ranks = [rank(n, "main", children=family(n)) for n in range(2)]
-    assert merged(ranks).splitlines()[1:] == [
+    assert merged_stacks_text(ranks).splitlines()[1:] == [
         "",
         "DataLoader worker: 4 children of ranks 0-1",
         "[0-1] fetch (train.py:1)",
@@ -119,7 +124,7 @@ def test_children_have_a_tree_for_each_role() -> None:
 
 
 def test_a_very_deep_recursion_is_shown_by_its_ends() -> None:
-    lines = merged([rank(0, *["f"] * 5000)]).splitlines()
+    lines = merged_stacks_text([rank(0, *["f"] * 5000)]).splitlines()
     assert len(lines) <= MOST_LINES
     assert lines[16].strip() == "... 4968 frames ..."
 
@@ -134,7 +139,7 @@ def test_a_thousand_ranks_with_twelve_stacks_fit_on_a_page() -> None:
         rank(r, *stack(r % 12), children=(look("fetch", name="pt_data_worker"),))
         for r in range(1024)
     ]
-    text = merged(ranks)
+    text = merged_stacks_text(ranks)
     assert len(text.splitlines()) <= MOST_LINES
     assert all(f"own{kind}_0 " in text for kind in range(11))  # where they part
     assert all(f"own{kind}_24 " in text for kind in range(12))  # where they are
@@ -142,5 +147,5 @@ def test_a_thousand_ranks_with_twelve_stacks_fit_on_a_page() -> None:
 
 def test_the_main_threads_are_never_cut() -> None:
     many = [rank(r, *[f"f{r}_{n}" for n in range(9)]) for r in range(100)]
-    lines = merged(many).splitlines()
+    lines = merged_stacks_text(many).splitlines()
     assert len([line for line in lines if line.startswith("[")]) == 100

@@ -6,14 +6,12 @@ import io
 from pathlib import Path
 
 import pytest
+from hangbisect.base.errors import HangbisectError, UsageError
+from hangbisect.base.place import find_place
 from hangbisect.commands import report
-from hangbisect.errors import HangbisectError, UsageError
 from hangbisect.rank.lines import Lines
-from hangbisect.rank.place import find_place
 from hangbisect.report.saved_log import log_json, log_lines
-from hangbisect.saved_log.our_lines import read
-from hangbisect.saved_log.prefixes import stripped
-from hangbisect.saved_log.progress import Progress, progress
+from hangbisect.saved_log import Progress, read_our_lines, read_progress, strip_prefixes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,7 +35,7 @@ Traceback (most recent call last):
 
 
 def seen(text: str) -> Progress:
-    found = progress(read(text.splitlines()))
+    found = read_progress(read_our_lines(text.splitlines()))
     assert found is not None
     return found
 
@@ -150,7 +148,7 @@ def test_what_the_watch_says_of_many_ranks() -> None:
 def test_what_a_rank_really_prints_is_read(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as file:
         Lines(find_place({}), file.fileno()).say("CHECKPOINT 3: Logs directory ready")
-    (one,) = read((tmp_path / "log").read_text().splitlines()).lines
+    (one,) = read_our_lines((tmp_path / "log").read_text().splitlines()).lines
     assert (one.rank, one.world, one.text) == (0, 1, "CHECKPOINT 3: Logs directory ready")
 
 
@@ -169,7 +167,7 @@ _PARTS = st.sampled_from(
 
 @given(st.lists(st.lists(_PARTS | st.text(max_size=4), max_size=9).map("".join), max_size=9))
 def test_any_log(lines: list[str]) -> None:
-    found = progress(read(lines))
+    found = read_progress(read_our_lines(lines))
     if found is not None:
         assert log_lines(found, "x", 80)
         log_json(found)
@@ -177,7 +175,7 @@ def test_any_log(lines: list[str]) -> None:
 
 @given(st.text(max_size=60))
 def test_any_line_is_stripped_of_no_more_than_it_has(text: str) -> None:
-    assert stripped(text).text in text or "\x1b" in text
+    assert strip_prefixes(text).text in text or "\x1b" in text
 
 
 def test_the_command_says_what_it_cannot_read(

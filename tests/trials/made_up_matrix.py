@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.bisection.cells import Cell
-from hangbisect.bisection.ran import Came, Ran
-from hangbisect.report.matrix import Told
+from hangbisect.report.matrix import MatrixResult
+from hangbisect.search.cells import Cell, CellOutcome, CellRun
 
 ONE = Cell(
     number=1,
@@ -26,10 +25,10 @@ CELLS = tuple(
 )
 
 
-def ran(number: int, result: Came, where: str = "", cause: str | None = None) -> Ran:
+def ran(number: int, result: CellOutcome, where: str = "", cause: str | None = None) -> CellRun:
     cell = CELLS[number - 1]
     command = ("torchrun", "x.py", "--api-key", "abcdef123456")
-    return Ran(
+    return CellRun(
         number=number,
         name=cell.name,
         setting=dict(cell.setting),
@@ -44,7 +43,7 @@ def ran(number: int, result: Came, where: str = "", cause: str | None = None) ->
     )
 
 
-TOLD = Told(
+TOLD = MatrixResult(
     scenario="/home/me/mine.yaml",
     title="what it examines",
     started_in="/home/me",

@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hangbisect.bisection.isolation import Isolation
-from hangbisect.bisection.reached import Reached
-from hangbisect.facts import HangPlace, Result, Setting, Trial
-from hangbisect.trials.isolating import Isolating
-from hangbisect.trials.isolation_plan import Plan
-from hangbisect.trials.starts import Ask
+from hangbisect.base.facts import HangPlace, Result, Setting, Trial
+from hangbisect.search.isolation import Isolation
+from hangbisect.toggles.command_toggles import ReachedToggles
+from hangbisect.trials.isolation_plan import IsolationPlan, StartRequest
+from hangbisect.trials.isolation_session import IsolationSearch
 
 COMMAND = ("torchrun", "--nproc_per_node=2", "-m", "bisect", "--num-workers", "2")
 PLACE = HangPlace(
@@ -35,13 +34,13 @@ class Job:
     """Starts that end as `behaves` says; `asked` has all that was asked for."""
 
     def __init__(self, behaves: Behaves, *, seconds: float = 10.0) -> None:
-        self.asked: list[Ask] = []
+        self.asked: list[StartRequest] = []
         self.limits: list[float | None] = []
         self.kept: list[Isolation] = []
         self.said: list[str] = []
         self.questions: list[Sequence[str]] = []
         self.verdict: Mapping[str, Any] = VERDICT
-        self.reached: Reached | None = None  # what a script of the user's own comes to
+        self.reached: ReachedToggles | None = None  # what a script of the user's own comes to
         self.agrees = True
         self.stopping = threading.Event()
         self._behaves = behaves
@@ -49,7 +48,7 @@ class Job:
         self.between = 0.0  # seconds from the end of a start to the next one
         self.now = 0.0
 
-    def start(self, number: int, ask: Ask, left: float | None) -> Trial:
+    def start(self, number: int, ask: StartRequest, left: float | None) -> Trial:
         self.asked.append(ask)
         self.limits.append(left)
         self.now += self._seconds + self.between
@@ -68,8 +67,8 @@ class Job:
             at_place=2.5 if result == "pass" and ask.question.place else None,
         )
 
-    def isolate(self, plan: Plan, recorded: Sequence[Trial] = ()) -> Isolation:
-        return Isolating(
+    def isolate(self, plan: IsolationPlan, recorded: Sequence[Trial] = ()) -> Isolation:
+        return IsolationSearch(
             plan,
             self.start,
             tell=self.said.append,
@@ -87,9 +86,11 @@ class Job:
         return self.agrees
 
 
-def plan(**changes: Any) -> Plan:
+def plan(**changes: Any) -> IsolationPlan:
     """Return a plan for a pipeline of ours."""
-    whole = Plan(COMMAND, {}, ours=True, has_gpu=False, again="hangbisect isolate --resume iso")
+    whole = IsolationPlan(
+        COMMAND, {}, ours=True, has_gpu=False, again="hangbisect isolate --resume iso"
+    )
     return replace(whole, **changes)
 
 

@@ -6,8 +6,8 @@ import socket
 import threading
 
 import pytest
-from hangbisect.bisection.launcher_words import port as port_of
-from hangbisect.trials.between import Free, free_now, not_back, wait_until_free
+from hangbisect.base.launchers import port as port_of
+from hangbisect.trials.resources import FreeResources, free_now, missing_resources, wait_until_free
 
 TORCHRUN = ("torchrun", "--nproc_per_node=2")
 
@@ -51,7 +51,7 @@ def test_a_port_that_somebody_still_has_is_waited_for_and_told() -> None:
 
 
 def test_memory_that_is_not_given_back_is_told() -> None:
-    much = Free(memory=1 << 60, gpus={})
+    much = FreeResources(memory=1 << 60, gpus={})
     assert "of memory are not back" in wait_until_free(much, TORCHRUN, {}, limit=0.0)
 
 
@@ -59,18 +59,25 @@ def test_memory_that_is_not_given_back_is_told() -> None:
     ("before", "now", "environ", "said"),
     [
         (2_000_000, 90_000_000, {}, ""),  # a driver's own, on a card that was idle
-        (2_000_000, 900_000_000, {}, "GPU 1 has 0.9 GB in use still"),
+        (2_000_000, 900_000_000, {}, "GPU 1 has 858 MiB in use still"),
         (2_000_000, 900_000_000, {"CUDA_VISIBLE_DEVICES": "0"}, ""),
         (2_000_000, 900_000_000, {"CUDA_VISIBLE_DEVICES": ""}, ""),
-        (2_000_000, 900_000_000, {"CUDA_VISIBLE_DEVICES": "0, 1"}, "GPU 1 has 0.9 GB in use still"),
-        (2_000_000, 900_000_000, {"CUDA_VISIBLE_DEVICES": "GPU-ab"}, "GPU 1 has 0.9 GB in use"),
-        (40_000_000_000, 41_000_000_000, {}, "GPU 1 has 41.0 GB in use still"),
+        (
+            2_000_000,
+            900_000_000,
+            {"CUDA_VISIBLE_DEVICES": "0, 1"},
+            "GPU 1 has 858 MiB in use still",
+        ),
+        (2_000_000, 900_000_000, {"CUDA_VISIBLE_DEVICES": "GPU-ab"}, "GPU 1 has 858 MiB in use"),
+        (40_000_000_000, 41_000_000_000, {}, "GPU 1 has 38 GiB in use still"),
     ],
 )
 def test_gpu_memory_that_is_not_given_back_is_told_of_the_gpus_that_a_trial_may_use(
     before: int, now: int, environ: dict[str, str], said: str
 ) -> None:
-    told = not_back(Free(None, {0: 0, 1: before}), Free(None, {0: 0, 1: now}), environ)
+    told = missing_resources(
+        FreeResources(None, {0: 0, 1: before}), FreeResources(None, {0: 0, 1: now}), environ
+    )
     assert told.startswith(said)
     assert bool(told) == bool(said)
 
@@ -78,5 +85,5 @@ def test_gpu_memory_that_is_not_given_back_is_told_of_the_gpus_that_a_trial_may_
 def test_who_is_told_to_stop_waits_no_longer() -> None:
     stopping = threading.Event()
     stopping.set()
-    much = Free(memory=1 << 60, gpus={})
+    much = FreeResources(memory=1 << 60, gpus={})
     assert wait_until_free(much, TORCHRUN, {}, stopping, limit=100.0)

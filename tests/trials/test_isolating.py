@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
-from hangbisect.bisection.effort import expected
-from hangbisect.bisection.isolation import Count, Isolation
-from hangbisect.bisection.toggles import TOGGLES, own_toggle
-from hangbisect.facts import Result, Setting
+from hangbisect.base.facts import Result, Setting
 from hangbisect.report.isolation import answer_lines
-from hangbisect.trials.isolation_plan import Plan, usable_toggles
-from hangbisect.trials.starts import Budget
+from hangbisect.search.confidence import estimate_starts
+from hangbisect.search.isolation import Count, Isolation
+from hangbisect.toggles.table import TOGGLES, own_toggle
+from hangbisect.trials.isolation_plan import Budget, IsolationPlan, choose_toggles
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,7 +35,7 @@ def test_one_toggle_is_found_walked_back_and_confirmed() -> None:
     assert (isolation.with_it.hangs, isolation.with_it.starts) == (0, 3)
     assert (isolation.without.hangs, isolation.without.starts) == (3, 3)
     assert isolation.p_value == pytest.approx(0.05)
-    assert len(isolation.trials) <= expected(usable_toggles(plan()).remedies, 3).about
+    assert len(isolation.trials) <= estimate_starts(choose_toggles(plan()).remedies, 3).about
 
 
 def test_two_toggles_that_only_together_avoid_it_are_both_found() -> None:
@@ -54,14 +53,14 @@ def test_what_the_verdict_says_to_try_is_tried_first() -> None:
     assert [set(ask.setting) for ask in job.asked[2:3]] == [{"wandb"}]
 
 
-@pytest.mark.parametrize("name", [toggle.name for toggle in usable_toggles(plan()).remedies])
+@pytest.mark.parametrize("name", [toggle.name for toggle in choose_toggles(plan()).remedies])
 def test_any_remedy_is_found_without_a_hint(name: str) -> None:
-    toggle = next(t for t in usable_toggles(plan()).remedies if t.name == name)
+    toggle = next(t for t in choose_toggles(plan()).remedies if t.name == name)
     job = Job(hangs_unless({name: toggle.values[1:]}))
     job.verdict = {**job.verdict, "component": None, "try": []}
     isolation = job.isolate(plan())
     assert found(isolation) == {name: toggle.values[1]}
-    assert len(isolation.trials) <= expected(usable_toggles(plan()).remedies, 3).most
+    assert len(isolation.trials) <= estimate_starts(choose_toggles(plan()).remedies, 3).most
 
 
 def test_the_question_names_the_hang_and_how_long_it_must_stand_still() -> None:
@@ -267,7 +266,7 @@ def test_nothing_to_turn_off_is_said() -> None:
     assert "no toggle changes anything" in isolation.why
 
 
-def a_users_own() -> Plan:
+def a_users_own() -> IsolationPlan:
     return plan(command=("torchrun", "--nproc_per_node=2", "train.py"), ours=False)
 
 
@@ -400,12 +399,12 @@ def test_a_hang_that_comes_seldom_is_counted() -> None:
     assert isolation.why.startswith("it hangs too seldom to be searched; as you run it 3 of ")
 
 
-@given(st.sampled_from(sorted(t.name for t in usable_toggles(plan()).remedies)), st.data())
+@given(st.sampled_from(sorted(t.name for t in choose_toggles(plan()).remedies)), st.data())
 def test_it_always_ends_with_an_answer_that_the_job_confirms(
     name: str, data: st.DataObject
 ) -> None:
     """Any job that hangs unless some toggles are changed, and crashes with some others."""
-    remedies = {t.name: t for t in usable_toggles(plan()).remedies}
+    remedies = {t.name: t for t in choose_toggles(plan()).remedies}
     others = data.draw(st.sets(st.sampled_from(sorted(set(remedies) - {name})), max_size=2))
     harmful = data.draw(
         st.sets(st.sampled_from(sorted(set(remedies) - {name} - others)), max_size=1)
@@ -425,7 +424,7 @@ def test_it_always_ends_with_an_answer_that_the_job_confirms(
 def test_a_toggle_of_ones_own_comes_before_those_of_the_table() -> None:
     mine = own_toggle("cache", words={"with": ("--cache",), "none": ("--no-cache",)})
     own = plan(command=("torchrun", "train.py"), ours=False, table=(*TOGGLES, mine))
-    assert usable_toggles(own).remedies[0].name == "cache"
+    assert choose_toggles(own).remedies[0].name == "cache"
     job = Job(hangs_unless({"cache": ("none",)}))
     job.verdict = {**job.verdict, "component": None, "try": []}
     isolation = job.isolate(own)

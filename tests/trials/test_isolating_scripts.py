@@ -6,13 +6,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from hangbisect.bisection.reached import reached
-from hangbisect.facts import Result, Setting
+from hangbisect.base.facts import Result, Setting
+from hangbisect.base.steering import ASKED, VARIABLE, read
 from hangbisect.report.isolation import answer_lines
-from hangbisect.steering import ASKED, VARIABLE, read
-from hangbisect.trials.isolation_plan import Plan
-from hangbisect.trials.starting import Starter
-from hangbisect.trials.starts import Ask
+from hangbisect.toggles.command_toggles import parse_reached
+from hangbisect.trials.isolation_plan import IsolationPlan, Starter, StartRequest
 from hangbisect.trials.trial import Question
 
 from .simulated_job import Job, hangs_unless, plan
@@ -21,13 +19,13 @@ COMMAND = ("torchrun", "--nproc_per_node=2", "train.py")
 WORKERS = {"num_workers": ("0",)}
 
 
-def a_users_own(**changes: object) -> Plan:
+def a_users_own(**changes: object) -> IsolationPlan:
     return plan(command=COMMAND, ours=False, **changes)
 
 
 def test_what_is_changed_in_the_code_is_said_with_the_command_that_shows_it() -> None:
     job = Job(hangs_unless(WORKERS))
-    job.reached = reached(["num_workers=4", "wandb=rank0", "strategy=auto"])
+    job.reached = parse_reached(["num_workers=4", "wandb=rank0", "strategy=auto"])
     isolation = job.isolate(a_users_own())
     (change,) = isolation.changes
     assert (change.before, change.value) == ("4", "0")
@@ -42,7 +40,7 @@ def test_what_is_changed_in_the_code_is_said_with_the_command_that_shows_it() ->
 
 def test_what_the_script_never_reaches_is_named_so_and_started_with_never() -> None:
     job = Job(hangs_unless(WORKERS))
-    job.reached = reached(["num_workers=4"])
+    job.reached = parse_reached(["num_workers=4"])
     isolation = job.isolate(a_users_own())
     assert isolation.unused["wandb"] == "the script never reaches it"
     assert isolation.unused["strategy"] == "the script never reaches it"
@@ -61,13 +59,13 @@ def test_a_variable_stands_in_the_command_as_it_is_where_the_script_leaves_it_to
         ),
     ):
         job = Job(hangs_unless({"wandb": ("offline", "off")}))
-        job.reached = reached(told)
+        job.reached = parse_reached(told)
         assert job.isolate(a_users_own()).paste == paste
 
 
 def test_of_a_hang_that_comes_and_goes_any_start_as_it_is_run_tells() -> None:
     def behaves(setting: Setting, number: int) -> Result:
-        job.reached = reached(["num_workers=4"] if number > 1 else [])
+        job.reached = parse_reached(["num_workers=4"] if number > 1 else [])
         return "hang" if number % 3 == 0 and setting.get("num_workers") != "0" else "pass"
 
     job = Job(behaves)
@@ -78,7 +76,7 @@ def test_of_a_hang_that_comes_and_goes_any_start_as_it_is_run_tells() -> None:
 
 def test_where_no_rank_spoke_nothing_inside_it_is_changed() -> None:
     job = Job(hangs_unless(WORKERS))
-    job.reached = reached([], inside=False)
+    job.reached = parse_reached([], inside=False)
     isolation = job.isolate(a_users_own())
     assert isolation.outcome == "hangs_all_safe"
     assert isolation.unused["num_workers"].startswith("no rank told of itself")
@@ -90,9 +88,9 @@ def test_each_start_asks_for_all_that_it_does_not_set(
 ) -> None:
     started: list[dict[str, str]] = []
 
-    def setting_of(plan: Plan, setting: Setting) -> dict[str, str]:
+    def setting_of(plan: IsolationPlan, setting: Setting) -> dict[str, str]:
         starter = Starter(plan, tmp_path, {}, None, threading.Event(), print)
-        made = starter._applied(Ask(setting, Question(), "why"), tmp_path)
+        made = starter._applied(StartRequest(setting, Question(), "why"), tmp_path)
         started.append(dict(made.environment))
         return read(made.environment.get(VARIABLE, ""))
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hangbisect.bisection.isolation import Isolation
-from hangbisect.errors import UsageError
-from hangbisect.facts import Trial
-from hangbisect.trials.isolation_record import IsolationRecord, as_json, read
+from hangbisect.base.errors import UsageError
+from hangbisect.base.facts import Trial
+from hangbisect.search.isolation import Isolation
+from hangbisect.trials.isolation_record import IsolationRecord, isolation_json, read_isolation
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,14 +46,14 @@ def isolation(**changes: Any) -> Isolation:
     ids=lambda found: found.outcome,
 )
 def test_what_is_written_is_as_the_schema_says(found: Isolation) -> None:
-    jsonschema.validate(as_json(found), schema())
+    jsonschema.validate(isolation_json(found), schema())
 
 
 def test_all_that_is_kept_on_the_way_is_as_the_schema_says() -> None:
     job = Job(hangs_unless(WANDB))
     job.isolate(plan())
     for kept in job.kept:
-        jsonschema.validate(as_json(kept), schema())
+        jsonschema.validate(isolation_json(kept), schema())
 
 
 def test_trials_are_read_as_they_were(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_trials_are_read_as_they_were(tmp_path: Path) -> None:
     record = IsolationRecord(tmp_path / "iso")
     record.write(found)
     record.report(found)
-    recorded = read(tmp_path / "iso")
+    recorded = read_isolation(tmp_path / "iso")
     assert recorded.trials == found.trials
     assert recorded.command == found.command
     assert recorded.options["masked"] is False
@@ -83,28 +83,28 @@ def test_a_secret_in_the_command_is_not_written(tmp_path: Path) -> None:
         assert secret not in file.read_text(), file
         assert token not in file.read_text(), file
     assert "--api-key" in (tmp_path / "report.md").read_text()
-    assert read(tmp_path).is_masked
+    assert read_isolation(tmp_path).is_masked
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 2}', '{"schema": 1, "trials": 3}'])
 def test_what_no_isolation_wrote_is_said_in_a_sentence(tmp_path: Path, text: str) -> None:
     (tmp_path / "isolation.json").write_text(text)
     with pytest.raises(UsageError, match=r"isolation\.json"):
-        read(tmp_path)
+        read_isolation(tmp_path)
 
 
 def test_a_folder_without_an_isolation_is_said_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
-        read(tmp_path / "nothing")
+        read_isolation(tmp_path / "nothing")
 
 
 @given(st.data())
 def test_a_file_that_was_changed_is_read_or_refused(data: st.DataObject) -> None:
-    text = json.dumps(as_json(isolation(options={"only": [], "without": []})))
+    text = json.dumps(isolation_json(isolation(options={"only": [], "without": []})))
     start = data.draw(st.integers(0, len(text) - 1))
     end = data.draw(st.integers(start, min(len(text), start + 40)))
     changed = text[:start] + data.draw(st.text(max_size=5)) + text[end:]
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "isolation.json").write_text(changed, encoding="utf-8", errors="replace")
         with contextlib.suppress(UsageError):  # a sentence, and never another error
-            read(Path(folder))
+            read_isolation(Path(folder))

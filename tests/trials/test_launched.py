@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.trials import launched
-from hangbisect.trials.launched import Launch, Launched, run
+from hangbisect.trials import launch
+from hangbisect.trials.launch import Launch, RunningLaunch, run_launch
 
 
 class Stuck:
@@ -40,11 +40,11 @@ def test_what_cannot_be_ended_is_said_and_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subprocess, "Popen", Stuck)
-    monkeypatch.setattr(launched, "Family", Nobody)
-    stuck = Launched(Launch(("true",), tmp_path / "one"))
+    monkeypatch.setattr(launch, "Family", Nobody)
+    stuck = RunningLaunch(Launch(("true",), tmp_path / "one"))
     ended = stuck.stop()
     assert (ended.status, ended.verdict) == (None, None)
     assert f"(pid {Stuck.pid}) could not be ended" in ended.trouble
     assert stuck.wait() is stuck.stop() is ended
-    monkeypatch.setattr(launched, "BEYOND", -1.0)
-    assert run(Launch(("true",), tmp_path / "two", limit=0.1)).trouble == ended.trouble
+    monkeypatch.setattr(launch, "BEYOND", -1.0)
+    assert run_launch(Launch(("true",), tmp_path / "two", limit=0.1)).trouble == ended.trouble

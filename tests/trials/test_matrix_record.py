@@ -8,15 +8,15 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from hangbisect.errors import UsageError
-from hangbisect.trials.matrix_record import MatrixRecord, recorded
+from hangbisect.base.errors import UsageError
+from hangbisect.trials.matrix_session import MatrixRecord, read_matrix
 
 from .made_up_matrix import TOLD, ran
 
 
 def test_what_was_judged_is_found_again_and_all_else_is_not(tmp_path: Path) -> None:
     MatrixRecord(tmp_path).write(TOLD)
-    known = recorded(tmp_path)
+    known = read_matrix(tmp_path)
     assert (known.scenario, known.started_in) == (TOLD.scenario, TOLD.started_in)
     assert sorted(known.done) == ["mark1", "mark2"]
     found = known.done["mark2"]
@@ -41,12 +41,12 @@ def test_no_secret_is_written(tmp_path: Path) -> None:
 def test_what_is_no_record_is_said_in_a_sentence(tmp_path: Path, text: str) -> None:
     (tmp_path / "matrix.json").write_text(text)
     with pytest.raises(UsageError, match="is no record of a matrix"):
-        recorded(tmp_path)
+        read_matrix(tmp_path)
 
 
 def test_a_folder_without_a_matrix_is_said_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no matrix to go on with"):
-        recorded(tmp_path)
+        read_matrix(tmp_path)
 
 
 def test_a_place_that_cannot_be_written_is_said_before_anything_is_run(tmp_path: Path) -> None:

@@ -6,13 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hangbisect.facts import HangPlace
-from hangbisect.trials.run_files import (
-    read_evidence,
-    read_verdict,
-    seconds_at,
-    told_of_toggles,
-)
+from hangbisect.base.facts import HangPlace
+from hangbisect.trials.launch import read_evidence, read_reached_toggles, read_verdict, seconds_at
 
 
 def verdict(outcome: str, attempt: int = 0) -> str:
@@ -46,6 +41,19 @@ def test_of_several_nodes_the_one_that_hangs_counts_and_of_several_attempts_the_
     (tmp_path / "attempt-1").mkdir()
     (tmp_path / "attempt-1" / "verdict.json").write_text(verdict("ok", 1))
     assert read_verdict(tmp_path) == {"outcome": "ok", "attempt": 1}
+
+
+def test_an_attempt_of_another_node_counts(tmp_path: Path) -> None:
+    for name, text in {".": verdict("ok"), "attempt-1": verdict("ok", 1)}.items():
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / "verdict.json").write_text(text)
+    last = tmp_path / "node-n02.cluster" / "attempt-1"
+    last.mkdir(parents=True)
+    (last / "verdict.json").write_text(verdict("hang", 1))
+    (last / "evidence.json").write_text('{"of": "node 1"}')
+    (tmp_path / "evidence.json").write_text('{"of": "node 0"}')
+    assert read_verdict(tmp_path) == {"outcome": "hang", "attempt": 1}
+    assert read_evidence(tmp_path) == {"of": "node 1"}
 
 
 def test_evidence_is_empty_where_there_is_none(tmp_path: Path) -> None:
@@ -87,9 +95,9 @@ def test_in_a_script_of_ones_own_a_step_lasts_until_it_ends(tmp_path: Path) -> N
 
 
 def test_what_ranks_told_of_toggles_is_read_from_every_node(tmp_path: Path) -> None:
-    assert told_of_toggles(tmp_path) == ([], False)
+    assert read_reached_toggles(tmp_path) == ([], False)
     for node, name in (("node-0", "num_workers=4"), ("node-1", "wandb")):
         (tmp_path / node).mkdir()
         hello = {"t": "hello", "rank": 0, "own": True}
         events(tmp_path / node, hello, {"t": "toggle", "rank": 0, "name": name, "at": 1.0})
-    assert told_of_toggles(tmp_path) == (["num_workers=4", "wandb"], True)
+    assert read_reached_toggles(tmp_path) == (["num_workers=4", "wandb"], True)

@@ -11,43 +11,44 @@ from typing import Any
 
 import pytest
 import yaml
-from hangbisect.bisection.cells import cells
-from hangbisect.bisection.scenario import Isolate, OwnToggle, Scenario, Setting, Watch
-from hangbisect.bisection.scenario_toggles import toggles
-from hangbisect.errors import UsageError
+from hangbisect.base.errors import UsageError
+from hangbisect.search.cells import list_cells
+from hangbisect.search.scenario import Isolate, OwnToggle, Scenario, Setting, Watch
+from hangbisect.search.scenario_checks import toggles_of_scenario
 from hangbisect.trials import scenario_file
-from hangbisect.trials.matrix_launch import Around, launch, pasted
+from hangbisect.trials.matrix_launch import MatrixContext, format_launch, make_launch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 OURS = {
-    name: (scenario_file.folder() / f"{name}.yaml").read_text() for name in scenario_file.names()
+    name: (scenario_file.scenario_folder() / f"{name}.yaml").read_text()
+    for name in scenario_file.scenario_names()
 }
 
 
 def wrong(text: str) -> str:
     """Return what is said of a text, without the file's name."""
     with pytest.raises(UsageError) as error:
-        scenario_file.parse(text, "my.yaml")
+        scenario_file.parse_scenario(text, "my.yaml")
     return str(error.value).removeprefix("my.yaml:")
 
 
 def right(text: str) -> Scenario:
-    return scenario_file.parse(text, "my.yaml")
+    return scenario_file.parse_scenario(text, "my.yaml")
 
 
 # ---- what they mean ------------------------------------------------------------------------------
 
 
 def test_ours_are_these_and_each_says_what_it_examines() -> None:
-    assert scenario_file.names() == ("nccl", "recommended", "startup", "strategy", "wandb")
-    assert all(right(text).title and cells(right(text)) for text in OURS.values())
+    assert scenario_file.scenario_names() == ("nccl", "recommended", "startup", "strategy", "wandb")
+    assert all(right(text).title and list_cells(right(text)) for text in OURS.values())
 
 
 def test_the_recommended_starts_are_minimal_with_workers_and_one_process() -> None:
     assert [
         (cell.name, cell.launcher, cell.ranks, cell.words, cell.setting)
-        for cell in cells(scenario_file.load("recommended"))
+        for cell in list_cells(scenario_file.load_scenario("recommended"))
     ] == [
         ("minimal", "torchrun", 2, ("--fast-dev-run", "1"), {"num_workers": "0"}),
         ("with workers", "torchrun", 2, ("--fast-dev-run", "1"), {"num_workers": "1"}),
@@ -60,7 +61,7 @@ def test_axes_are_multiplied_and_exclusions_left_out() -> None:
         "axes: {wandb: [logger, off], ranks: [1, 2], launcher: python}\n"
         "exclude: [{wandb: off, ranks: 1}]\n"
     )
-    assert [(c.number, c.name, c.setting, c.ranks) for c in cells(scenario)] == [
+    assert [(c.number, c.name, c.setting, c.ranks) for c in list_cells(scenario)] == [
         (1, "wandb=logger ranks=1 launcher=python", {"wandb": "logger"}, 1),
         (2, "wandb=logger ranks=2 launcher=python", {"wandb": "logger"}, 2),
         (3, "wandb=off ranks=2 launcher=python", {"wandb": "off"}, 2),
@@ -68,13 +69,13 @@ def test_axes_are_multiplied_and_exclusions_left_out() -> None:
 
 
 def test_without_cells_it_is_run_as_it_is() -> None:
-    (cell,) = cells(right("command: torchrun --nproc_per_node=4 train.py --lr '0.1 0.2'"))
+    (cell,) = list_cells(right("command: torchrun --nproc_per_node=4 train.py --lr '0.1 0.2'"))
     assert cell.words == ("torchrun", "--nproc_per_node=4", "train.py", "--lr", "0.1 0.2")
     assert (cell.launcher, cell.pipeline, cell.setting) == (None, None, {})
 
 
 def test_a_cell_has_its_own_words_variables_and_limit_after_the_files() -> None:
-    (cell,) = cells(
+    (cell,) = list_cells(
         right(
             "arguments: [--fast-dev-run, 1]\nenvironment: {A: 1, B: 2}\nlimit: 9\n"
             "settings: [{name: x, arguments: --num-workers 2, environment: {B: 3}, limit: 7.5}]"
@@ -92,8 +93,8 @@ def test_toggles_of_ones_own_script_are_applied_as_the_file_says(tmp_path: Path)
         "    values: {flash: , eager: {arguments: --attn eager, environment: {X: 1}}}\n"
         "settings: [{name: a, toggles: {attn: eager}}, {name: b, toggles: {attn: flash}}]"
     )
-    around = Around(toggles(scenario), {}, tmp_path, tmp_path)
-    eager, flash = (launch(cell, around, {}) for cell in cells(scenario))
+    around = MatrixContext(toggles_of_scenario(scenario), {}, tmp_path, tmp_path)
+    eager, flash = (make_launch(cell, around, {}) for cell in list_cells(scenario))
     assert eager.command == ("torchrun", "train.py", "--attn", "eager")
     assert eager.environment == {"X": "1"}
     assert flash.command == ("torchrun", "train.py")
@@ -184,12 +185,14 @@ def test_what_is_wrong_is_said_with_its_line_and_the_nearest_right_word(
 
 
 def test_a_launcher_at_a_path_is_looked_for_when_its_cell_is_started() -> None:
-    assert cells(right("launcher: ./nowhere"))[0].launcher == "./nowhere"
-    assert len(cells(right("command: x\naxes: {ranks: [1, 2], launcher: [srun, ./mine]}"))) == 4
+    assert list_cells(right("launcher: ./nowhere"))[0].launcher == "./nowhere"
+    assert (
+        len(list_cells(right("command: x\naxes: {ranks: [1, 2], launcher: [srun, ./mine]}"))) == 4
+    )
     without = (
         "axes: {nodes: [1, 2], launcher: [srun, python]}\nexclude: [{nodes: 2, launcher: python}]"
     )
-    assert len(cells(right(without))) == 3
+    assert len(list_cells(right(without))) == 3
 
 
 def test_too_many_cells_are_refused_before_any_is_made() -> None:
@@ -206,12 +209,12 @@ def test_the_first_of_several_errors_is_told() -> None:
 
 def test_a_file_that_is_not_there_is_said_with_the_nearest_name(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="did you mean 'recommended'"):
-        scenario_file.load("recomended")
+        scenario_file.load_scenario("recomended")
     (tmp_path / "mine.yaml").write_text("ranks: 2")
     with pytest.raises(UsageError, match=r"did you mean '.*/mine.yaml'"):
-        scenario_file.load(str(tmp_path / "min.yaml"))
+        scenario_file.load_scenario(str(tmp_path / "min.yaml"))
     with pytest.raises(UsageError) as raised:
-        scenario_file.load(str(tmp_path / "other.yaml"))
+        scenario_file.load_scenario(str(tmp_path / "other.yaml"))
     assert "did you mean" not in str(raised.value)
 
 
@@ -219,13 +222,13 @@ def test_only_a_file_is_read_so_that_nothing_is_waited_for(tmp_path: Path) -> No
     os.mkfifo(tmp_path / "pipe.yaml")
     for path, kind in ((tmp_path / "pipe.yaml", "pipe"), (tmp_path, "folder"), ("/dev/zero", "a")):
         with pytest.raises(UsageError, match=kind):
-            scenario_file.load(str(path))
+            scenario_file.load_scenario(str(path))
 
 
 def test_bytes_that_are_no_text_are_said_with_their_line(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_bytes(b"ranks: 2\n\xff\xfe\x00")
     with pytest.raises(UsageError, match=r"x\.yaml:2: it is not UTF-8: byte 0xff"):
-        scenario_file.load(str(tmp_path / "x.yaml"))
+        scenario_file.load_scenario(str(tmp_path / "x.yaml"))
 
 
 # ---- anything at all -----------------------------------------------------------------------------
@@ -270,9 +273,11 @@ def one_clear_answer(text: str) -> None:
         assert len(told[2]) < 1000
         return
     scenario = right(text)
-    around = Around(toggles(scenario), scenario.watch.options(), Path("/x"), Path("/y"))
-    for cell in cells(scenario)[:20]:
-        said = said_of(lambda cell=cell: pasted(launch(cell, around, {})))  # type: ignore[misc]
+    around = MatrixContext(
+        toggles_of_scenario(scenario), scenario.watch.options(), Path("/x"), Path("/y")
+    )
+    for cell in list_cells(scenario)[:20]:
+        said = said_of(lambda cell=cell: format_launch(make_launch(cell, around, {})))  # type: ignore[misc]
         assert said is None or "launcher" in said
 
 
@@ -330,7 +335,7 @@ def test_any_bytes_in_a_file_get_one_clear_answer(
     file = tmp_path_factory.mktemp("any") / "my.yaml"
     raw = OURS[name].encode()
     file.write_bytes(raw[:at] + junk + raw[at:])
-    said = said_of(lambda: scenario_file.load(str(file)))
+    said = said_of(lambda: scenario_file.load_scenario(str(file)))
     assert said is None or re.fullmatch(rf"{re.escape(str(file))}:\d+: .+", said), said
 
 

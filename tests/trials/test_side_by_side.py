@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hangbisect.bisection.cells import cells
-from hangbisect.errors import UsageError
-from hangbisect.trials.apart import Share
-from hangbisect.trials.matrix_launch import Around, launch
-from hangbisect.trials.scenario_file import load, where
-from hangbisect.trials.side_by_side import shares_of
+from hangbisect.base.errors import UsageError
+from hangbisect.search.cells import list_cells
+from hangbisect.trials.matrix_launch import MatrixContext, make_launch
+from hangbisect.trials.resources import MachineShare, share_among_cells
+from hangbisect.trials.scenario_file import load_scenario, locate_value
 
 APART = {
     "MASTER_PORT": "20001",
@@ -38,16 +37,18 @@ def file_of(folder: Path, whole: str = "{}", one: str = "{}", two: str = "{}") -
     return str(file)
 
 
-def shared(file: str, environ: dict[str, str], jobs: int = 2) -> list[Share]:
-    scenario = load(file)
-    return shares_of(scenario, cells(scenario), jobs, environ, lambda path: where(file, path))
+def shared(file: str, environ: dict[str, str], jobs: int = 2) -> list[MachineShare]:
+    scenario = load_scenario(file)
+    return share_among_cells(
+        scenario, list_cells(scenario), jobs, environ, lambda path: locate_value(file, path)
+    )
 
 
 def environments(file: str) -> list[dict[str, str]]:
     """Return what each cell gets if it is kept apart by `APART`."""
-    scenario = load(file)
-    around = Around((), {}, Path("/runs"), Path("/work"), scenario.environment)
-    started = [launch(cell, around, APART, 20001).environment for cell in cells(scenario)]
+    scenario = load_scenario(file)
+    around = MatrixContext((), {}, Path("/runs"), Path("/work"), scenario.environment)
+    started = [make_launch(cell, around, APART, 20001).environment for cell in list_cells(scenario)]
     return [{name: one[name] for name in APART if name in one} for one in started]
 
 

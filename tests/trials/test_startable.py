@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hangbisect.errors import CannotStart
-from hangbisect.trials.startable import check_program
+from hangbisect.base.errors import CannotStart
+from hangbisect.trials.launch import check_program
 
 
 def test_what_is_there_can_be_started(tmp_path: Path) -> None:

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.bisection.applying import Applied
-from hangbisect.facts import Trial
-from hangbisect.trials import starting
-from hangbisect.trials.starting import Starter
-from hangbisect.trials.starts import Ask
+from hangbisect.base.facts import Trial
+from hangbisect.toggles.command_toggles import AppliedSetting
+from hangbisect.trials import isolation_plan
+from hangbisect.trials.isolation_plan import Starter, StartRequest
 from hangbisect.trials.trial import Question
 
 from .simulated_job import plan
@@ -25,7 +24,7 @@ class World:
         self.waited_for: list[Mapping[str, str]] = []
         self.caches: list[Path] = []
 
-    def start(self, number: int, made: Applied, *rest: Any, **options: Any) -> Trial:
+    def start(self, number: int, made: AppliedSetting, *rest: Any, **options: Any) -> Trial:
         folder = Path(made.environment["HF_HOME"])
         folder.mkdir(parents=True)
         self.caches.append(folder)
@@ -42,11 +41,11 @@ def test_own_caches_are_removed_and_the_port_of_the_users_own_environment_is_wai
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World()
-    monkeypatch.setattr(starting, "try_setting", world.start)
-    monkeypatch.setattr(starting, "wait_until_free", world.wait)
+    monkeypatch.setattr(isolation_plan, "try_setting", world.start)
+    monkeypatch.setattr(isolation_plan, "wait_until_free", world.wait)
     work = plan(environ={"MASTER_PORT": "29600"})
     starter = Starter(work, tmp_path, {}, None, threading.Event(), lambda text: None)
-    starter.start(1, Ask({"caches": "own"}, Question(), ""), None)
+    starter.start(1, StartRequest({"caches": "own"}, Question(), ""), None)
     (caches,) = world.caches
     assert caches.is_relative_to(tmp_path / "trials" / "01")
     assert not caches.exists()

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.trials.yaml_text import DEEPEST, LARGEST, NotReadable, read
+from hangbisect.trials.yaml_text import DEEPEST, LARGEST, UnreadableYaml, read_yaml
 
 
 def refused(text: str) -> tuple[int, str]:
-    with pytest.raises(NotReadable) as error:
-        read(text)
+    with pytest.raises(UnreadableYaml) as error:
+        read_yaml(text)
     return error.value.line, error.value.fact
 
 
 def test_every_value_stays_the_text_that_was_written() -> None:
     text = "{wandb: off, start: 1:30, count: 010, share: 1e3, day: 2026-11-21, yes: [true, 'x']}"
-    assert read(text).value == {
+    assert read_yaml(text).value == {
         "wandb": "off",
         "start": "1:30",
         "count": "010",
@@ -25,7 +25,7 @@ def test_every_value_stays_the_text_that_was_written() -> None:
 
 
 def test_nothing_a_tilde_and_null_are_none_and_their_quoted_forms_are_not() -> None:
-    assert read("a:\nb: ~\nc: null\nd: ''\ne: '~'").value == {
+    assert read_yaml("a:\nb: ~\nc: null\nd: ''\ne: '~'").value == {
         "a": None,
         "b": None,
         "c": None,
@@ -35,7 +35,7 @@ def test_nothing_a_tilde_and_null_are_none_and_their_quoted_forms_are_not() -> N
 
 
 def test_every_key_and_value_has_its_line() -> None:
-    found = read("a: 1\nb:\n  - c: 2\n  - d:\n      3\n")
+    found = read_yaml("a: 1\nb:\n  - c: 2\n  - d:\n      3\n")
     assert found.line(("a",)) == 1
     assert found.line(("b", 0, "c"), of_key=True) == 3
     assert found.line(("b", 1, "d"), of_key=True) == 4

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hangbisect.base.errors import UsageError
 from hangbisect.commands import zoo
-from hangbisect.errors import UsageError
 
 
 def test_every_case_is_a_line_of_the_list(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hangbisect.zoo.case import Case, Truth
-from hangbisect.zoo.comparing import Answer, compare, shares
+from hangbisect.zoo.comparison import Answer, compare_verdict, format_shares
 
 TRUTH = Truth(
     outcome="hang",
@@ -42,7 +42,7 @@ def verdict(**changed: Any) -> dict[str, Any]:
 
 
 def test_an_answer_that_is_right_in_all_is_good() -> None:
-    answer = compare(case(), verdict(), 31.0)
+    answer = compare_verdict(case(), verdict(), 31.0)
     assert answer.good
     assert (answer.component, answer.cause) == ("right", "right")
     assert (answer.confidence, answer.to_verdict, answer.seconds) == (0.9, 4.5, 31.0)
@@ -52,7 +52,7 @@ def test_an_answer_that_is_right_in_all_is_good() -> None:
     ("changed", "wrong"),
     [
         ({"outcome": "crash"}, "outcome crash"),
-        ({"ranks": {"culprit": [0, 1]}}, "culprit 0,1"),
+        ({"ranks": {"culprit": [0, 1]}}, "culprit 0-1"),
         ({"ranks": {"culprit": []}}, "culprit none"),
         ({"checkpoint": {"name": "trainer"}}, "checkpoint trainer"),
         ({"checkpoint": None}, "checkpoint None"),
@@ -62,74 +62,76 @@ def test_an_answer_that_is_right_in_all_is_good() -> None:
     ],
 )
 def test_what_is_wrong_is_named(changed: dict[str, Any], wrong: str) -> None:
-    answer = compare(case(), verdict(**changed))
+    answer = compare_verdict(case(), verdict(**changed))
     assert answer.wrong == (wrong,)
     assert not answer.good
 
 
 def test_no_verdict_is_wrong() -> None:
-    answer = compare(case(), {})
+    answer = compare_verdict(case(), {})
     assert not answer.located
     assert not answer.among_first
 
 
 def test_a_waiting_rank_that_is_accused_is_counted() -> None:
-    assert compare(case(), verdict(ranks={"culprit": [0, 1]})).blamed == (0,)
+    assert compare_verdict(case(), verdict(ranks={"culprit": [0, 1]})).blamed == (0,)
 
 
 def test_a_wrong_answer_may_still_be_among_the_candidates() -> None:
     right = {"ranks": [1], "component": "wandb", "score": 0.4}
     other = {"ranks": [0], "component": "fit", "score": 0.5}
     wrong = {"ranks": {"culprit": [0]}}
-    assert compare(case(), verdict(**wrong, candidates=[other, other, right])).among_first
-    assert not compare(case(), verdict(**wrong, candidates=[other] * 3 + [right])).among_first
+    assert compare_verdict(case(), verdict(**wrong, candidates=[other, other, right])).among_first
+    assert not compare_verdict(
+        case(), verdict(**wrong, candidates=[other] * 3 + [right])
+    ).among_first
 
 
 def test_a_cause_that_is_not_known_is_not_wrong() -> None:
-    answer = compare(case(), verdict(cause=None))
+    answer = compare_verdict(case(), verdict(cause=None))
     assert answer.cause == "unknown"
     assert answer.good
 
 
 def test_a_wrong_cause_is_wrong() -> None:
-    answer = compare(case(), verdict(cause={"id": "other", "confidence": 0.85}))
+    answer = compare_verdict(case(), verdict(cause={"id": "other", "confidence": 0.85}))
     assert answer.cause == "wrong"
     assert not answer.good
-    assert "wrong above 0.8: 1" in shares([answer])
+    assert "wrong above 0.8: 1" in format_shares([answer])
 
 
 def test_unknown_can_be_the_right_cause() -> None:
     truth = replace(TRUTH, cause=("unknown",))
-    assert compare(case(truth), verdict(cause=None)).cause == "right"
-    assert compare(case(truth), verdict()).cause == "wrong"
+    assert compare_verdict(case(truth), verdict(cause=None)).cause == "right"
+    assert compare_verdict(case(truth), verdict()).cause == "wrong"
 
 
 def test_of_a_crash_some_of_the_ranks_may_be_named() -> None:
     truth = Truth(outcome="crash", culprit=(0, 1))
-    assert compare(case(truth), verdict(outcome="crash")).good
-    assert not compare(case(truth), verdict(outcome="crash", ranks={"culprit": []})).good
+    assert compare_verdict(case(truth), verdict(outcome="crash")).good
+    assert not compare_verdict(case(truth), verdict(outcome="crash", ranks={"culprit": []})).good
 
 
 def test_a_slow_step_must_be_listed() -> None:
     truth = Truth(outcome="ok", slow="model")
     step = {"name": "model", "phase": None}
-    assert compare(case(truth), verdict(outcome="ok", slow_steps=[step])).good
-    assert not compare(case(truth), verdict(outcome="ok")).good
+    assert compare_verdict(case(truth), verdict(outcome="ok", slow_steps=[step])).good
+    assert not compare_verdict(case(truth), verdict(outcome="ok")).good
 
 
 def test_the_shares_of_what_was_run() -> None:
     answers = [
-        compare(case(), verdict()),
-        compare(case(), verdict(ranks={"culprit": [0]}, candidates=[], cause=None)),
-        compare(case(Truth(outcome="ok")), verdict()),
-        compare(case(Truth(outcome="ok")), verdict(outcome="ok")),
+        compare_verdict(case(), verdict()),
+        compare_verdict(case(), verdict(ranks={"culprit": [0]}, candidates=[], cause=None)),
+        compare_verdict(case(Truth(outcome="ok")), verdict()),
+        compare_verdict(case(Truth(outcome="ok")), verdict(outcome="ok")),
         Answer("T2", "", control=False, skipped="needs root"),
     ]
-    assert shares(answers) == (
+    assert format_shares(answers) == (
         "located 1 of 2 (50 %), among the first three candidates 1 of 2, cause 1 of 2 (50 %), "
         "never wrong above 0.8, waiting ranks blamed 1, controls: 1 false hangs of 2"
     )
 
 
 def test_there_are_shares_of_nothing() -> None:
-    assert shares([]).startswith("located 0 of 0, ")
+    assert format_shares([]).startswith("located 0 of 0, ")

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hangbisect.pipelines import PIPELINES, find
+from hangbisect.base.pipeline import PIPELINES, find_pipeline
 from hangbisect.rank.injections import KINDS
-from hangbisect.zoo import shelf
+from hangbisect.zoo import case_files
 
 PARTS = ("diagnosis", "evidence", "monitor")
 
@@ -34,7 +34,7 @@ def texts(folder: Path) -> Iterator[tuple[str, str]]:
 
 def own_names() -> Iterator[str]:
     """Yield what only the zoo's cases are called, and the injections' functions."""
-    for kept in shelf.all_cases():
+    for kept in case_files.load_all_cases():
         yield kept.file.stem
         yield kept.case.title
         words = kept.file.stem.partition("_")[2]
@@ -50,7 +50,7 @@ def own_names() -> Iterator[str]:
 
 def _is_own(name: str) -> bool:
     hooks = re.match(r"on_|_*setup|train_|val_|prepare_data|training_step|configure_|__", name)
-    steps = {step.checkpoint.name for name in PIPELINES for step in find(name).steps}
+    steps = {step.checkpoint.name for name in PIPELINES for step in find_pipeline(name).steps}
     several = "_" in name.strip("_") or re.search(r"[a-z][A-Z]", name)
     return bool(several) and not hooks and name not in steps
 

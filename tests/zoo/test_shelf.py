@@ -1,4 +1,4 @@
-"""The cases on the shelf: each is whole, and says only what there is."""
+"""The cases of the zoo: each is whole, and says only what there is."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from hangbisect.bisection.toggles import toggle
+from hangbisect.base.errors import UsageError
+from hangbisect.base.facts import WaitKind
+from hangbisect.base.pipeline import find_pipeline
 from hangbisect.diagnosis.causes import catalogue
-from hangbisect.errors import UsageError
-from hangbisect.facts import WaitKind
-from hangbisect.pipelines import find
+from hangbisect.toggles.table import toggle
 from hangbisect.trials.isolation_plan import OWN_CACHES
-from hangbisect.zoo import needs, shelf
-from hangbisect.zoo.shelf import BadCase, Kept
+from hangbisect.zoo import case_files
+from hangbisect.zoo.case_files import BadCase, CaseFile
 
-CASES = shelf.all_cases()
+CASES = case_files.load_all_cases()
 
 each = pytest.mark.parametrize("kept", CASES, ids=lambda kept: kept.case.id)
 
@@ -28,14 +28,14 @@ def test_there_are_enough_cases_and_every_id_is_there_once() -> None:
 
 
 @each
-def test_a_case_is_called_as_its_file_is(kept: Kept) -> None:
+def test_a_case_is_called_as_its_file_is(kept: CaseFile) -> None:
     assert kept.file.stem.startswith(f"{kept.case.id}_")
     assert kept.story
 
 
 @each
-def test_a_truth_names_only_what_there_is(kept: Kept) -> None:
-    truth, table = kept.case.truth, find(kept.case.pipeline).table
+def test_a_truth_names_only_what_there_is(kept: CaseFile) -> None:
+    truth, table = kept.case.truth, find_pipeline(kept.case.pipeline).table
     steps = {row.name for row in table}
     phases = [phase for row in table for phase in row.phases]
     assert truth.checkpoint in (None, *steps)
@@ -46,13 +46,15 @@ def test_a_truth_names_only_what_there_is(kept: Kept) -> None:
 
 
 @each
-def test_the_cause_is_one_of_the_catalogue(kept: Kept) -> None:
-    unknown = [c for c in kept.case.truth.cause if c != "unknown" and not catalogue.by_id(c)]
+def test_the_cause_is_one_of_the_catalogue(kept: CaseFile) -> None:
+    unknown = [
+        c for c in kept.case.truth.cause if c != "unknown" and not catalogue.find_known_cause(c)
+    ]
     assert unknown == []
 
 
 @each
-def test_what_avoids_it_are_toggles(kept: Kept) -> None:
+def test_what_avoids_it_are_toggles(kept: CaseFile) -> None:
     for together in kept.case.truth.avoids:
         for word in together.split():
             name, _, value = word.partition("=")
@@ -64,7 +66,7 @@ def test_what_avoids_it_are_toggles(kept: Kept) -> None:
 
 
 @each
-def test_ranks_are_those_of_the_job_and_none_is_both(kept: Kept) -> None:
+def test_ranks_are_those_of_the_job_and_none_is_both(kept: CaseFile) -> None:
     case, truth = kept.case, kept.case.truth
     assert not set(truth.culprit) & set(truth.waiting)
     assert set(truth.waiting) <= set(range(max(case.ranks, 2)))
@@ -72,21 +74,21 @@ def test_ranks_are_those_of_the_job_and_none_is_both(kept: Kept) -> None:
 
 
 @each
-def test_functions_for_steps_are_there(kept: Kept) -> None:
+def test_functions_for_steps_are_there(kept: CaseFile) -> None:
     tree = ast.parse(kept.file.read_text("utf-8"))
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     assert set(kept.case.uses.values()) <= functions
-    walked = find(kept.case.pipeline)
+    walked = find_pipeline(kept.case.pipeline)
     assert set(kept.case.uses) <= {*(row.name for row in walked.table), *walked.called}
 
 
 @each
-def test_what_it_needs_can_be_looked_for(kept: Kept) -> None:
-    assert set(kept.case.needs) <= set(needs.NEEDS)
+def test_what_it_needs_can_be_looked_for(kept: CaseFile) -> None:
+    assert set(kept.case.needs) <= set(case_files.NEEDS)
 
 
 @each
-def test_ranks_can_import_it_fast(kept: Kept) -> None:
+def test_ranks_can_import_it_fast(kept: CaseFile) -> None:
     tree = ast.parse(kept.file.read_text("utf-8"))
     heavy = {"torch", "pytorch_lightning", "transformers", "wandb", "numpy"}
     imported = {
@@ -103,19 +105,22 @@ def test_ranks_can_import_it_fast(kept: Kept) -> None:
 
 
 def test_cases_are_chosen_by_id_in_the_order_asked_for() -> None:
-    assert [kept.case.id for kept in shelf.chosen(["I14", "i02"], CASES)] == ["I14", "I02"]
-    assert shelf.chosen([], CASES) == CASES
+    assert [kept.case.id for kept in case_files.choose_cases(["I14", "i02"], CASES)] == [
+        "I14",
+        "I02",
+    ]
+    assert case_files.choose_cases([], CASES) == CASES
 
 
 def test_an_id_that_there_is_not_gets_a_sentence() -> None:
     with pytest.raises(UsageError, match="'I144'; did you mean 'I14'"):
-        shelf.chosen(["I144"], CASES)
+        case_files.choose_cases(["I144"], CASES)
 
 
 def test_a_file_of_ones_own_is_a_case_too(tmp_path: Path) -> None:
     mine = tmp_path / "A1_mine.py"
     mine.write_text(CASES[0].file.read_text("utf-8"))
-    (kept,) = shelf.chosen([str(mine)], CASES)
+    (kept,) = case_files.choose_cases([str(mine)], CASES)
     assert kept.file == mine
 
 
@@ -124,4 +129,4 @@ def test_a_file_without_a_case_gets_a_sentence(tmp_path: Path, text: str) -> Non
     wrong = tmp_path / "A1_wrong.py"
     wrong.write_text(text)
     with pytest.raises(BadCase, match=r"A1_wrong\.py"):
-        shelf.load(wrong)
+        case_files.load_case(wrong)

@@ -1,34 +1,83 @@
-"""Asking machines side by side, and the programs that know of them, each with a time limit."""
+"""Asks machines for their facts, side by side, and the programs that know of machines, each with a
+time limit.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from ...errors import HangbisectError, UsageError
-from ...evidence.aside import Ran, aside, run
-from ...evidence.programs import executable
-from ...report.kept.readers import reader
+from ...base.deadline import Ran, aside, run
+from ...base.errors import HangbisectError, UsageError
+from ...evidence.programs import find_program
+from ...report.facts_json import reader_for
 from ..node_facts import NodeFacts
-from .node import Answer, Node
-
-_SEVERAL = 2  # exit status of `attach` that asks which job is meant
-_LEAST = 1.0  # seconds for a way to be worth trying
 
 
-async def ask(nodes: Sequence[Node], limit: float) -> list[Answer]:
+@dataclass(frozen=True)
+class Node:
+    """A machine (a pod), and how it is asked."""
+
+    name: str
+    ways: tuple[tuple[str, ...], ...]  # commands, the best first: the next where one fails
+    paste: str  # what a person can type to see what there is
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a machine said. Without facts `trouble` says why, in a sentence."""
+
+    node: Node
+    facts: NodeFacts | None = None
+    trouble: str = ""
+
+
+@dataclass(frozen=True)
+class RemoteJob:
+    """A job on other machines."""
+
+    nodes: tuple[Node, ...]
+    says: str  # which job it is: "Slurm's job 4711"
+    end_it: str  # how to end it
+    is_slurms: bool = False  # srun started what its nodes show as the job's command
+
+
+# Run as a program it starts us, installed or not.
+PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def facts_command(span: float | None, only: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Return the words of that command, by our own interpreter and folder."""
+    return (sys.executable, PACKAGE, *facts_arguments(span, only))
+
+
+def facts_arguments(span: float | None, only: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Return what follows the program's name: `only` are variables that ranks of the job have."""
+    limited = () if span is None else ("--for", f"{span:g}")
+    chosen = tuple(f"--in={name}={value}" for name, value in (only or {}).items())
+    return ("attach", "--facts", *limited, *chosen)
+
+
+_SEVERAL_JOBS_STATUS = 2  # exit status of `attach` that asks which job is meant
+_LEAST_TIME = 1.0  # seconds for a way to be worth trying
+
+
+async def ask_nodes(nodes: Sequence[Node], limit: float) -> list[Answer]:
     """Return what each machine answers within `limit` seconds, in their order."""
-    return list(await asyncio.gather(*(_ask(node, limit) for node in nodes)))
+    return list(await asyncio.gather(*(_ask_node(node, limit) for node in nodes)))
 
 
-async def _ask(node: Node, limit: float) -> Answer:
+async def _ask_node(node: Node, limit: float) -> Answer:
     end = time.monotonic() + limit
     troubles: list[str] = []
     for command in node.ways:
         left = end - time.monotonic()
-        if troubles and left < _LEAST:
+        if troubles and left < _LEAST_TIME:
             break
         try:
             ran = await aside(run, command, left, limit=left + 1.5)
@@ -42,20 +91,20 @@ async def _ask(node: Node, limit: float) -> Answer:
             troubles.append(f"no answer within {limit:.0f} s")
             break
         try:
-            return Answer(node, parse(ran.out))
+            return Answer(node, parse_facts(ran.out))
         except ValueError as error:
-            troubles.append(_why(ran, str(error)))
+            troubles.append(_describe_failure(ran, str(error)))
     return Answer(node, None, "; ".join(dict.fromkeys(troubles)))
 
 
-async def output_of(command: Sequence[str], limit: float, instead: str, help: str = "") -> bytes:
+async def run_program(command: Sequence[str], limit: float, instead: str, help: str = "") -> bytes:
     """Return what a program that knows the machines prints.
 
     Raises UsageError where there is none (`instead`: what to do then), or where it refuses (`help`:
     what to look at); HangbisectError where it does not answer within `limit` seconds.
     """
     name = command[0]
-    program = executable(name)
+    program = find_program(name)
     if program is None:
         raise UsageError(f"there is no {name} here", instead)
     try:
@@ -65,11 +114,11 @@ async def output_of(command: Sequence[str], limit: float, instead: str, help: st
     if ran.status is None:
         raise HangbisectError(f"{name} did not answer within {limit:.0f} s")
     if ran.status:
-        raise UsageError(f"{name} says: {last_words(ran.err) or f'status {ran.status}'}", help)
+        raise UsageError(f"{name} says: {find_error_line(ran.err) or f'status {ran.status}'}", help)
     return ran.out
 
 
-def parse(printed: bytes) -> NodeFacts:
+def parse_facts(printed: bytes) -> NodeFacts:
     """Return the facts in what a machine printed: the last line that is an object. Whatever
     carried it may have said something of its own before.
 
@@ -81,7 +130,7 @@ def parse(printed: bytes) -> NodeFacts:
         try:
             data = json.loads(line)
             if isinstance(data, dict) and "ranks" in data:
-                found: NodeFacts = reader(NodeFacts)(data)
+                found: NodeFacts = reader_for(NodeFacts)(data)
                 return found
         except (ValueError, RecursionError):
             continue  # the end of something else
@@ -90,7 +139,7 @@ def parse(printed: bytes) -> NodeFacts:
     raise ValueError("it printed no facts")
 
 
-def last_words(said: str) -> str:
+def find_error_line(said: str) -> str:
     """Return the telling line of what a failed program said on stderr: one of our own, else the
     last.
     """
@@ -99,7 +148,7 @@ def last_words(said: str) -> str:
     return (own[:1] or lines[-1:] or [""])[0][:300]
 
 
-def _why(ran: Ran, fallback: str) -> str:
-    if ran.status == _SEVERAL and "hangbisect: " not in ran.err and "attach" in ran.err:
+def _describe_failure(ran: Ran, fallback: str) -> str:
+    if ran.status == _SEVERAL_JOBS_STATUS and "hangbisect: " not in ran.err and "attach" in ran.err:
         return "several jobs run there: --in NAME=VALUE takes the one whose ranks have that"
-    return (last_words(ran.err) or fallback) if ran.status else fallback
+    return (find_error_line(ran.err) or fallback) if ran.status else fallback

@@ -10,16 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import HangbisectError, UsageError
-from ...rank.argument_types import assignment, positive
+from ...base.argument_types import assignment, positive
+from ...base.errors import HangbisectError, UsageError
 
 if TYPE_CHECKING:
-    from ..finding import Found
-    from ..jobs import Job
-    from .node import Elsewhere
+    from ..jobs import FoundJobs, Job
+    from .asking import RemoteJob
 
-LIMIT = 30.0  # seconds for each machine
-_MEANS = ("slurm", "hosts", "kubernetes")
+NODE_LIMIT = 30.0  # seconds for each machine
+_TRANSPORTS = ("slurm", "hosts", "kubernetes")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -39,8 +38,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--limit",
         metavar="SECONDS",
         type=positive("--limit"),
-        default=LIMIT,
-        help=f"for each machine to answer ({LIMIT:g}); the others are used",
+        default=NODE_LIMIT,
+        help=f"for each machine to answer ({NODE_LIMIT:g}); the others are used",
     )
     add(
         "--in",
@@ -53,9 +52,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def asked(args: argparse.Namespace) -> bool:
+def asks_other_nodes(args: argparse.Namespace) -> bool:
     """Return whether other machines are to be asked. Raises UsageError for what cannot be."""
-    means = [f"--{name}" for name in _MEANS if getattr(args, name) is not None]
+    means = [f"--{name}" for name in _TRANSPORTS if getattr(args, name) is not None]
     if len(means) > 1:
         raise UsageError(
             f"{' and '.join(means)} contradict each other: one of them reaches the job"
@@ -67,24 +66,24 @@ def asked(args: argparse.Namespace) -> bool:
     return bool(means)
 
 
-def in_question(args: argparse.Namespace, found: Found) -> Sequence[Job]:
+def select_local_jobs(args: argparse.Namespace, found: FoundJobs) -> Sequence[Job]:
     """Return the jobs of this machine that --in leaves."""
-    from .chosen import having
+    from ..jobs import select_jobs
 
-    return having(found.jobs, found.processes, dict(args.only))
+    return select_jobs(found.jobs, found.processes, dict(args.only))
 
 
-async def attach_elsewhere(args: argparse.Namespace) -> int:
+async def attach_to_nodes(args: argparse.Namespace) -> int:
     """Ask the machines, judge what they tell as one job, say it; return the exit status."""
-    from .answering import answer
-    from .asking import ask
+    from .asking import ask_nodes
+    from .merge import answer_for_nodes
 
-    job = await _job(args)
+    job = await _find_remote_job(args)
     names = ", ".join(node.name for node in job.nodes[:8])
     more = ", ..." if len(job.nodes) > 8 else ""
     _say(f"Asking {len(job.nodes)} of {job.says}: {names}{more}; {args.limit:g} s at most")
     began = time.monotonic()
-    answers = await ask(job.nodes, args.limit)
+    answers = await ask_nodes(job.nodes, args.limit)
     silent = [one for one in answers if one.facts is None]
     for one in silent:
         _say(f"{one.node.name}: {one.trouble}\n    there: {one.node.paste}")
@@ -94,18 +93,18 @@ async def attach_elsewhere(args: argparse.Namespace) -> int:
             "Run what stands above on one of them.",
         )
     run_dir = Path(os.path.abspath(args.run_dir)) if args.run_dir else None
-    return await answer(job, answers, began, run_dir, args.json)
+    return await answer_for_nodes(job, answers, began, run_dir, args.json)
 
 
-async def _job(args: argparse.Namespace) -> Elsewhere:
-    from . import kubernetes, slurm, ssh
+async def _find_remote_job(args: argparse.Namespace) -> RemoteJob:
+    from . import transports
 
     only = dict(args.only)
     if args.slurm is not None:
-        return await slurm.job_of(args.slurm, args.span, only)
+        return await transports.find_slurm_job(args.slurm, args.span, only)
     if args.hosts is not None:
-        return ssh.hosts(args.hosts, args.span, only)
-    return await kubernetes.pods(args.kubernetes, args.namespace, args.span, only)
+        return transports.find_ssh_hosts(args.hosts, args.span, only)
+    return await transports.find_pods(args.kubernetes, args.namespace, args.span, only)
 
 
 def _say(text: str) -> None:

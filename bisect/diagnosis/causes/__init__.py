@@ -1,4 +1,5 @@
-"""The catalogue of known causes: one small declaration each, one file a family.
+"""The catalogue of known causes: one small declaration each, one file a family, or a few small
+families that belong together.
 
 To add a cause, add it to the file of its family; to add a family, add a file with `CAUSES` and
 name it in catalogue.py.

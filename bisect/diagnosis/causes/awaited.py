@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...facts import Frame, Kernel, Thread
-from ..frames import owner, worded
-from ..syscalls import POLLS, TRANSFERS
-from ..view import Seen
-from .known import Found, KnownCause, also, need, unless
-from .processes_seen import called, inner, is_forked, is_serving, parent_waits_for_workers, place
-from .scene import Scene, find_frame
+from ...base.facts import Frame, Kernel, Thread
+from ..blocked_syscalls import POLL_CALLS, TRANSFER_CALLS
+from ..frames import format_frame, frame_owner
+from ..process_snapshot import ProcessSnapshot
+from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .services import in_wandb
-from .signs import FOR_A_THREAD
+from .signs import (
+    THREAD_WAIT_FILES,
+    format_place,
+    format_process,
+    innermost_python_frame,
+    is_forked,
+    is_service_thread,
+    parent_waits_for_workers,
+)
 
 # Threads that hand tasks to the processes of a pool and take their results.
 _MANAGES_A_POOL = r"concurrent/futures/process\.py|loky/process_executor\.py"
@@ -25,7 +31,7 @@ def _waiting_frame(scene: Scene) -> Frame | None:
     """Return the frame in which the main thread waits for another thread."""
     if scene.call != "futex" or scene.group is not None or scene.view is None:
         return None
-    return None if is_forked(scene.view) else scene.inside(FOR_A_THREAD)
+    return None if is_forked(scene.view) else scene.inside(THREAD_WAIT_FILES)
 
 
 def _at_work(scene: Scene) -> Iterator[tuple[Thread, Kernel | None]]:
@@ -33,17 +39,22 @@ def _at_work(scene: Scene) -> Iterator[tuple[Thread, Kernel | None]]:
     view = scene.view
     tasks = {task.tid: task for task in view.look.kernel} if view is not None else {}
     for thread in view.threads if view is not None else ():
-        ours = any(owner(frame, scene.job.package) == "harness" for frame in thread.frames)
-        if view is not None and thread is not view.main and not ours and not is_serving(thread):
+        ours = any(frame_owner(frame, scene.job.package) == "harness" for frame in thread.frames)
+        if (
+            view is not None
+            and thread is not view.main
+            and not ours
+            and not is_service_thread(thread)
+        ):
             yield thread, tasks.get(thread.os_id or 0)
 
 
-def _child(scene: Scene) -> Seen | None:
+def _child(scene: Scene) -> ProcessSnapshot | None:
     """Return the descendant that something is waited for from: as the verdict has it, by the other
     end of a connection, or behind a thread that manages a pool. Of programs that are no Python,
     those whose output is read: whose end is awaited, others tell.
     """
-    reads = scene.call in TRANSFERS | POLLS and scene.inside(r"/subprocess\.py") is None
+    reads = scene.call in TRANSFER_CALLS | POLL_CALLS and scene.inside(r"/subprocess\.py") is None
     known = {v.look.pid: v for v in scene.workers if (v.threads or reads) and not _helps(v)}
     wait = scene.verdict.waits_for
     if wait is not None and wait.kind in ("process", "pipe", "socket") and wait.pid in known:
@@ -59,11 +70,11 @@ def _child(scene: Scene) -> Seen | None:
     return None
 
 
-def _helps(view: Seen) -> bool:
+def _helps(view: ProcessSnapshot) -> bool:
     return find_frame(view.frames, _HELPERS) is not None
 
 
-def _takes_a_task(view: Seen) -> bool:
+def _takes_a_task(view: ProcessSnapshot) -> bool:
     python = tuple(frame for frame in view.frames if not frame.native)[:6]
     return find_frame(python, r"multiproc?ess(?:ing)?/queues\.py|loky/\S*queues\.py") is not None
 
@@ -78,8 +89,14 @@ def _waits_for_a_child(scene: Scene) -> Found | None:
     view = _child(scene)
     if view is None or scene.view is None:
         return None
-    values = {"child": called(view.look), "pid": view.look.pid, "waits": place(scene.view)}
-    return Found(f"it waits in {place(scene.view)}, for its child {called(view.look)}", values)
+    values = {
+        "child": format_process(view.look),
+        "pid": view.look.pid,
+        "waits": format_place(scene.view),
+    }
+    return Found(
+        f"it waits in {format_place(scene.view)}, for its child {format_process(view.look)}", values
+    )
 
 
 def _child_stands_still(scene: Scene) -> Found | None:
@@ -87,17 +104,19 @@ def _child_stands_still(scene: Scene) -> Found | None:
     view = _child(scene)
     if view is None or view.running or (scene.subject is not None and scene.subject.moved):
         return None
-    where = _in_the_jobs_code(scene, view) or place(view)
+    where = _in_the_jobs_code(scene, view) or format_place(view)
     told = ", ".join(part for part in (view.call_name, view.wchan) if part)
-    words = f"{called(view.look)} stands still in {where}" + (f" ({told})" if told else "")
+    words = f"{format_process(view.look)} stands still in {where}" + (f" ({told})" if told else "")
     return Found(words, {"there": where})
 
 
-def _in_the_jobs_code(scene: Scene, view: Seen) -> str:
+def _in_the_jobs_code(scene: Scene, view: ProcessSnapshot) -> str:
     """Return where a process stands in the job's own code, in any of its threads."""
     frames = (frame for thread in view.threads for frame in thread.frames)
     own = scene.users_frame(frames)
-    return worded(own) if own is not None and inner(view.frames) != own else ""
+    return (
+        format_frame(own) if own is not None and innermost_python_frame(view.frames) != own else ""
+    )
 
 
 def _asks_a_manager(scene: Scene) -> Found | None:
@@ -105,7 +124,7 @@ def _asks_a_manager(scene: Scene) -> Found | None:
     frame = scene.inside(_MANAGER)
     if frame is None or _is_a_server(scene):
         return None
-    return Found(f"it waits in {worded(frame)}", {"place": worded(frame)})
+    return Found(f"it waits in {format_frame(frame)}", {"place": format_frame(frame)})
 
 
 def _is_a_server(scene: Scene) -> bool:
@@ -121,15 +140,16 @@ def _its_server_waits(scene: Scene) -> Found | None:
         if find_frame(python, _MANAGER, "serve_client") is None:
             continue
         if find_frame(python[:4], r".*", _TAKES_REQUESTS) is None and view is not None:
-            words = f"{called(view.look)} answers it in {worded(python[0])}, and waits there"
-            return Found(words, {"there": worded(python[0])})
+            where = format_frame(python[0])
+            words = f"{format_process(view.look)} answers it in {where}, and waits there"
+            return Found(words, {"there": format_frame(python[0])})
     return None
 
 
 def _waits_for_a_thread(scene: Scene) -> Found | None:
     """The main thread waits for what another thread is to give or do (join, result, get)."""
     frame = _waiting_frame(scene)
-    return None if frame is None else Found(f"the main thread waits in {worded(frame)}")
+    return None if frame is None else Found(f"the main thread waits in {format_frame(frame)}")
 
 
 def _thread_stands_still(scene: Scene) -> Found | None:
@@ -137,8 +157,8 @@ def _thread_stands_still(scene: Scene) -> Found | None:
     still = [(thread, task) for thread, task in _at_work(scene) if task and task.state in "SD"]
     own = [one for one in still if scene.users_frame(one[0].frames) is not None]
     for thread, task in own or still:
-        frame = scene.users_frame(thread.frames) or inner(thread.frames)
-        where = worded(frame) if frame is not None else "native code"
+        frame = scene.users_frame(thread.frames) or innermost_python_frame(thread.frames)
+        where = format_frame(frame) if frame is not None else "native code"
         call = task.syscall.name if task is not None and task.syscall is not None else ""
         name = f"thread {thread.name or thread.os_id}"
         words = f"{name} stands still in {where}" + (f" ({call})" if call else "")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import ModuleType
 
-from ...facts import Cause
+from ...base.facts import Cause
 from . import (
     awaited,
-    compiling,
     crash,
-    deadlock,
     endpoints,
     forks,
     gpu,
@@ -18,14 +17,11 @@ from . import (
     membership,
     memory,
     mismatched,
-    mpi,
-    native,
-    nccl,
     network,
+    other_runtimes,
     pipes,
-    placement,
     processes,
-    prompts,
+    prompts_and_debuggers,
     rendezvous,
     services,
     sleeping,
@@ -35,68 +31,97 @@ from . import (
     teardown,
     threads,
     timeouts,
-    tools,
     workers,
 )
-from .known import KnownCause, likeliest
-from .scene import Scene
-
-_MODULES = (
-    membership,
-    rendezvous,
-    network,
-    services,
-    prompts,
-    startup,
-    endpoints,
-    locks,
-    threads,
-    forks,
-    workers,
-    awaited,
-    mismatched,
-    storage,
-    pipes,
-    processes,
-    interpreter,
-    native,
-    mpi,
-    sleeping,
-    teardown,
-    tools,
-    slow,
-    deadlock,
-    placement,
-    gpu,
-    nccl,
-    memory,
-    crash,
-    compiling,
-    timeouts,
-)
+from .known_cause import KnownCause, Scene, choose_likeliest
 
 
 @dataclass(frozen=True)
 class Family:
-    """Causes that have something in common: one file, whose docstring says what."""
+    """Causes that have something in common."""
 
     name: str
     title: str
     causes: tuple[KnownCause, ...]
 
 
-FAMILIES = tuple(
+def _family_of(module: ModuleType) -> Family:
+    """Return the family that a file is named after: the first line of its docstring says what."""
+    name = module.__name__.rpartition(".")[2]
+    title = (module.__doc__ or "").partition("\n")[0].rstrip(".")
+    return Family(name, title, module.CAUSES)
+
+
+FAMILIES = (
+    _family_of(membership),
+    _family_of(rendezvous),
+    _family_of(network),
+    _family_of(services),
     Family(
-        module.__name__.rpartition(".")[2],
-        (module.__doc__ or "").partition("\n")[0].rstrip("."),
-        module.CAUSES,
-    )
-    for module in _MODULES
+        "prompts",
+        "Questions on a terminal that nobody sees or answers",
+        prompts_and_debuggers.PROMPT_CAUSES,
+    ),
+    _family_of(startup),
+    _family_of(endpoints),
+    _family_of(locks),
+    _family_of(threads),
+    _family_of(forks),
+    _family_of(workers),
+    _family_of(awaited),
+    _family_of(mismatched),
+    _family_of(storage),
+    _family_of(pipes),
+    _family_of(processes),
+    _family_of(interpreter),
+    Family(
+        "native",
+        "Native code that does not come back: a C function that waits, a signal, a loop without an"
+        " end",
+        interpreter.NATIVE_CAUSES,
+    ),
+    Family(
+        "mpi",
+        "MPI that is asked for although nobody started the ranks with it",
+        other_runtimes.MPI_CAUSES,
+    ),
+    _family_of(sleeping),
+    _family_of(teardown),
+    Family(
+        "tools",
+        "Tools and settings for debugging that are the cause themselves",
+        prompts_and_debuggers.DEBUGGER_CAUSES,
+    ),
+    _family_of(slow),
+    Family(
+        "deadlock",
+        "Rings: each waits for the next, and the last one for the first",
+        threads.RING_CAUSES,
+    ),
+    Family(
+        "placement",
+        "Actors and engines that wait for a place: Ray, vLLM",
+        other_runtimes.PLACEMENT_CAUSES,
+    ),
+    _family_of(gpu),
+    Family(
+        "nccl",
+        "NCCL: making its communicator, and the first data between GPUs",
+        gpu.NCCL_CAUSES,
+    ),
+    _family_of(memory),
+    _family_of(crash),
+    Family(
+        "compiling",
+        "Compilation that fails: what runs as it is, and not through torch.compile",
+        crash.COMPILATION_CAUSES,
+    ),
+    _family_of(timeouts),
 )
 CAUSES = tuple(cause for family in FAMILIES for cause in family.causes)
 
 
-def matching(scene: Scene, failed: list[str] | None = None) -> list[Cause]:
+def match_causes(scene: Scene, failed: list[str] | None = None) -> list[Cause]:
     """Return every cause that the scene shows, the most confident first.
 
     A declaration that raises is left out, with a sentence in `failed`: no verdict is lost for it.
@@ -114,11 +139,11 @@ def matching(scene: Scene, failed: list[str] | None = None) -> list[Cause]:
     return sorted(found, key=lambda cause: (-cause.confidence, -len(cause.matched)))
 
 
-def explain(scene: Scene, failed: list[str] | None = None) -> Cause | None:
+def find_likeliest_cause(scene: Scene, failed: list[str] | None = None) -> Cause | None:
     """Return the likeliest cause, None if none is likely enough to be said."""
-    return likeliest(matching(scene, failed))
+    return choose_likeliest(match_causes(scene, failed))
 
 
-def by_id(name: str) -> KnownCause | None:
+def find_known_cause(name: str) -> KnownCause | None:
     """Return the declaration of a cause."""
     return next((cause for cause in CAUSES if cause.id == name), None)

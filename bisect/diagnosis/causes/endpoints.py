@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import re
 
-from ...facts import Socket
-from ..frames import worded
-from ..syscalls import POLLS
-from .addresses import port_of
-from .known import Found, KnownCause, also, need, unless
-from .processes_seen import called_from_python, of_libc
-from .scene import Scene, find_frame
+from ...base.addresses import port_of
+from ...base.facts import Socket
+from ..blocked_syscalls import POLL_CALLS
+from ..frames import format_frame
+from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .services import in_wandb
-from .signs import FOR_THREADS, ended_with, frame_in, native_name, nothing_came, through_a_proxy
+from .signs import (
+    THREAD_POOL_WAIT_FILES,
+    ended_with,
+    find_called_native_function,
+    frame_in,
+    is_of_libc,
+    native_name,
+    nothing_came,
+    through_a_proxy,
+)
 
 _HUB = r"huggingface_hub/\S*\.py|transformers/utils/hub\.py|hf_xet/\S*|hf_transfer/\S*"
 _CLIENTS = (
@@ -52,7 +59,9 @@ def _socket_in(scene: Scene, state: str, sentence: str) -> Found | None:
     sockets = [s for look, s in scene.outward if look.pid == pid and s.family.startswith("tcp")]
     if scene.blocking is not None or known:
         sockets = [s for s in sockets if s in scene.asked]
-    if scene.blocking is None and (scene.call != "futex" or scene.inside(FOR_THREADS) is None):
+    if scene.blocking is None and (
+        scene.call != "futex" or scene.inside(THREAD_POOL_WAIT_FILES) is None
+    ):
         return None  # what it waits for is something else: a lock, a pause
     for socket in sockets:
         if socket.state == state and port_of(socket.peer) not in _OTHER_PURPOSES:
@@ -68,12 +77,12 @@ def _asked(scene: Scene) -> tuple[Socket, ...]:
         return ()
     if scene.blocking is not None:
         return (scene.blocking,)
-    if scene.call == "futex" and scene.inside(f"{FOR_THREADS}|{_SERVED_BY_THREADS}"):
+    if scene.call == "futex" and scene.inside(f"{THREAD_POOL_WAIT_FILES}|{_SERVED_BY_THREADS}"):
         return scene.blocking_threads
     # A library of C++ or Rust waits for its own threads: AWS CRT, tokio, ZeroMQ.
-    native = called_from_python(scene.frames)
-    foreign = native is not None and not of_libc(native)
-    return scene.blocking_natively if foreign and scene.call in POLLS | {"futex"} else ()
+    native = find_called_native_function(scene.frames)
+    foreign = native is not None and not is_of_libc(native)
+    return scene.blocking_natively if foreign and scene.call in POLL_CALLS | {"futex"} else ()
 
 
 def _reads_from_outside(scene: Scene) -> Found | None:
@@ -112,7 +121,7 @@ def _opens_to_outside(scene: Scene) -> Found | None:
 def _in_a_client(scene: Scene) -> Found | None:
     """Its frames are those of a client for HTTP, gRPC, a store or a data base."""
     frame = scene.inside(_CLIENTS)
-    return None if frame is None else Found(f"frame {worded(frame)}")
+    return None if frame is None else Found(f"frame {format_frame(frame)}")
 
 
 def _the_other_end_is_here(scene: Scene) -> Found | None:
@@ -130,7 +139,7 @@ def _between_two_tries(scene: Scene) -> Found | None:
     frame = find_frame(inner, _RETRIES)
     if frame is None or "nanosleep" not in scene.call:
         return None
-    return Found(f"it sleeps in {worded(frame)}")
+    return Found(f"it sleeps in {format_frame(frame)}")
 
 
 def _downloads_by_xet(scene: Scene) -> Found | None:
@@ -139,7 +148,7 @@ def _downloads_by_xet(scene: Scene) -> Found | None:
         r"hf_transfer/\S*|hf_xet/\S*"
     )
     if frame is not None:
-        return Found(f"frame {worded(frame)}", {"library": "hf_xet"})
+        return Found(f"frame {format_frame(frame)}", {"library": "hf_xet"})
     for native in scene.frames:
         if native.native and _XET_NATIVE.search(native.name):
             library = "hf_transfer" if "hf_transfer" in native.name else "hf_xet"
@@ -166,7 +175,7 @@ def _converts_in_a_thread(scene: Scene) -> Found | None:
 def _waits_for_threads(scene: Scene) -> Found | None:
     """The main thread waits for threads."""
     frame = scene.frame(r"threading\.py|<frozen threading>", "join|_shutdown|_wait_for_tstate_lock")
-    return None if frame is None else Found(f"frame {worded(frame)}")
+    return None if frame is None else Found(f"frame {format_frame(frame)}")
 
 
 _not_in_the_cache = ended_with(

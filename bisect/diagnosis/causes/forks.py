@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from ...facts import Frame
-from ..frames import worded
-from ..view import Seen
-from .known import Found, KnownCause, also, need, unless
-from .processes_seen import (
-    called,
-    forked,
-    inner,
-    is_alone,
-    is_serving,
-    native_frame,
+from ...base.facts import Frame
+from ..frames import format_frame
+from ..process_snapshot import ProcessSnapshot
+from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
+from .signs import (
+    find_forked_processes,
+    find_native_frame,
+    format_place,
+    format_process,
+    has_one_working_thread,
+    innermost_python_frame,
+    is_service_thread,
+    native_name,
     parent_waits_for_workers,
-    place,
     sleeps_for_ever,
 )
-from .scene import Scene, find_frame
-from .signs import native_name
 
 # Rust's symbols are mangled, with the name inside (_RNvMs3_..._10rayon_core5latch...).
 _RAYON = r"rayon_core|LockLatch|rayon::"
@@ -40,29 +39,29 @@ _ASKS_A_THREAD = (
 _LOOP = (r"asyncio/base_events\.py", r"_run_once|run_forever")
 
 
-def _first(scene: Scene, *, alone: bool = False) -> Seen | None:
+def _first(scene: Scene, *, alone: bool = False) -> ProcessSnapshot | None:
     """Return the forked process that stands still, the one that can never go on before others."""
-    still = [v for v in forked(scene) if v.call_name == "futex" or v.running]
+    still = [v for v in find_forked_processes(scene) if v.call_name == "futex" or v.running]
     sure = [v for v in still if _can_never_go_on(v)]
     return next(iter(sure if alone else [*sure, *still]), None)
 
 
-def _can_never_go_on(view: Seen) -> bool:
+def _can_never_go_on(view: ProcessSnapshot) -> bool:
     futex = view.call.futex if view.call is not None else None
     if futex is not None and futex.owner_exists is False:
         return True
-    return is_alone(view) and sleeps_for_ever(view)
+    return has_one_working_thread(view) and sleeps_for_ever(view)
 
 
-def _one_at_work(view: Seen) -> bool:
+def _one_at_work(view: ProcessSnapshot) -> bool:
     """Return True if the main thread is the only one of Python that may do anything."""
-    others = [t for t in view.threads if t is not view.main and not is_serving(t)]
+    others = [t for t in view.threads if t is not view.main and not is_service_thread(t)]
     return bool(view.threads) and not others
 
 
-def _native(scene: Scene, function: str, library: str = "") -> tuple[Seen, Frame] | None:
-    for view in forked(scene):
-        frame = native_frame(view.frames, function, library)
+def _native(scene: Scene, function: str, library: str = "") -> tuple[ProcessSnapshot, Frame] | None:
+    for view in find_forked_processes(scene):
+        frame = find_native_frame(view.frames, function, library)
         if frame is not None:
             return view, frame
     return None
@@ -76,16 +75,18 @@ def _nobody_can_wake_it(scene: Scene) -> Found | None:
     view = _first(scene, alone=True)
     if view is None:
         return None
-    words = f"{called(view.look)} waits for a lock of its own, and has no thread that could free it"
-    return Found(words, {"worker": called(view.look), "place": place(view)})
+    process = format_process(view.look)
+    words = f"{process} waits for a lock of its own, and has no thread that could free it"
+    return Found(words, {"worker": format_process(view.look), "place": format_place(view)})
 
 
 def _owner_is_not_there(scene: Scene) -> Found | None:
     """The lock belongs to a thread that does not exist in the forked process."""
-    for view in forked(scene):
+    for view in find_forked_processes(scene):
         futex = view.call.futex if view.call is not None else None
         if futex is not None and futex.owner_exists is False:
-            words = f"thread {futex.owner} has the lock, and {called(view.look)} has no such thread"
+            process = format_process(view.look)
+            words = f"thread {futex.owner} has the lock, and {process} has no such thread"
             return Found(words)
     return None
 
@@ -95,19 +96,20 @@ def _forked_and_asleep(scene: Scene) -> Found | None:
     view = _first(scene)
     if view is None or view.running:
         return None
-    words = f"{called(view.look)} was forked, and waits for a lock in {place(view)}"
-    return Found(words, {"worker": called(view.look), "place": place(view)})
+    words = f"{format_process(view.look)} was forked, and waits for a lock in {format_place(view)}"
+    return Found(words, {"worker": format_process(view.look), "place": format_place(view)})
 
 
 def _tokenizes(scene: Scene) -> Found | None:
     """A forked process is in a fast tokenizer."""
-    for view in forked(scene):
-        native = native_frame(view.frames, r"^$", _TOKENIZERS)
-        python = inner(view.frames)
+    for view in find_forked_processes(scene):
+        native = find_native_frame(view.frames, r"^$", _TOKENIZERS)
+        python = innermost_python_frame(view.frames)
         in_python = python is not None and find_frame((python,), _TOKENIZES) is not None
         if native is not None or (in_python and view.call_name == "futex"):
-            words = f"{called(view.look)} was forked, and is in a tokenizer: {place(view)}"
-            return Found(words, {"worker": called(view.look), "place": place(view)})
+            process = format_process(view.look)
+            words = f"{process} was forked, and is in a tokenizer: {format_place(view)}"
+            return Found(words, {"worker": format_process(view.look), "place": format_place(view)})
     return None
 
 
@@ -118,8 +120,8 @@ def _waits_for_rayon(scene: Scene) -> Found | None:
         return None
     view, frame = found
     library = frame.file.rpartition("/")[2] or "a library"
-    words = f"{called(view.look)} waits for the threads of rayon, in {library}"
-    values = {"worker": called(view.look), "place": place(view), "library": library}
+    words = f"{format_process(view.look)} waits for the threads of rayon, in {library}"
+    values = {"worker": format_process(view.look), "place": format_place(view), "library": library}
     return Found(words, values)
 
 
@@ -137,7 +139,7 @@ def _parallelism_is_off(scene: Scene) -> Found | None:
     return Found("it is off") if value.lower() in ("0", "false", "no", "off", "n", "f") else None
 
 
-def _at_a_barrier_of_libgomp(view: Seen) -> bool:
+def _at_a_barrier_of_libgomp(view: ProcessSnapshot) -> bool:
     """Return True for the futex of a barrier of libgomp: FUTEX_WAIT, private, without a time limit,
     for a generation, which counts in steps of 8 (libgomp/config/linux/bar.h, BAR_INCR).
     """
@@ -147,15 +149,15 @@ def _at_a_barrier_of_libgomp(view: Seen) -> bool:
     return args[1] == _WAIT_PRIVATE and args[2] > 0 and args[2] % _STEP == 0 and args[3] == 0
 
 
-def _team(scene: Scene) -> tuple[Seen, str] | None:
+def _team(scene: Scene) -> tuple[ProcessSnapshot, str] | None:
     """Return the forked process that waits for threads of OpenMP, and where."""
     found = _native(scene, _OPENMP, _OPENMP_LIBRARY)
     if found is not None:
         view, _ = found
-        waits = view.frames[0].native and native_frame(view.frames[:1], _WAITS) is not None
+        waits = view.frames[0].native and find_native_frame(view.frames[:1], _WAITS) is not None
         if waits or view.call_name == "futex":
             return view, native_name(view.frames[0])
-    view_at = next((v for v in forked(scene) if _at_a_barrier_of_libgomp(v)), None)
+    view_at = next((v for v in find_forked_processes(scene) if _at_a_barrier_of_libgomp(v)), None)
     return None if view_at is None else (view_at, "a futex of libgomp's barriers")
 
 
@@ -165,8 +167,8 @@ def _waits_for_its_team(scene: Scene) -> Found | None:
     if found is None:
         return None
     view, where = found
-    words = f"{called(view.look)} was forked, and waits for its team in {where}"
-    return Found(words, {"worker": called(view.look), "place": place(view)})
+    words = f"{format_process(view.look)} was forked, and waits for its team in {where}"
+    return Found(words, {"worker": format_process(view.look), "place": format_place(view)})
 
 
 def _in_openmp(scene: Scene) -> Found | None:
@@ -175,7 +177,7 @@ def _in_openmp(scene: Scene) -> Found | None:
     if found is None:
         return None
     view, frame = found
-    return Found(f"{called(view.look)} is in {native_name(frame)}")
+    return Found(f"{format_process(view.look)} is in {native_name(frame)}")
 
 
 def _parent_has_a_pool(scene: Scene) -> Found | None:
@@ -197,27 +199,27 @@ def _in_opencv(scene: Scene) -> Found | None:
     if found is None:
         return None
     view, frame = found
-    words = f"{called(view.look)} was forked, and is in {native_name(frame)} of OpenCV"
-    return Found(words, {"worker": called(view.look), "place": place(view)})
+    words = f"{format_process(view.look)} was forked, and is in {native_name(frame)} of OpenCV"
+    return Found(words, {"worker": format_process(view.look), "place": format_place(view)})
 
 
 def _waits_for_a_thread(scene: Scene) -> Found | None:
     """A forked process waits for what a thread is to give (fsspec, Future.result, Queue.get)."""
-    for view in forked(scene):
+    for view in find_forked_processes(scene):
         python = tuple(frame for frame in view.frames if not frame.native)[:4]
         asked = (find_frame(python, file, function) for file, function in _ASKS_A_THREAD)
         frame = next((frame for frame in asked if frame is not None), None)
         if frame is not None and _one_at_work(view):
-            words = f"{called(view.look)} was forked, and waits in {worded(frame)}"
-            return Found(words, {"worker": called(view.look), "place": worded(frame)})
+            words = f"{format_process(view.look)} was forked, and waits in {format_frame(frame)}"
+            return Found(words, {"worker": format_process(view.look), "place": format_frame(frame)})
     return None
 
 
 def _has_no_such_thread(scene: Scene) -> Found | None:
     """It has no other thread of Python that could give it."""
-    for view in forked(scene):
+    for view in find_forked_processes(scene):
         if _one_at_work(view):
-            return Found(f"{called(view.look)} has no other thread of Python at work")
+            return Found(f"{format_process(view.look)} has no other thread of Python at work")
     return None
 
 

@@ -1,17 +1,32 @@
-"""Python itself: the GIL, imports that wait for one another, the loader of libraries."""
+"""Python itself: the GIL, imports that wait for one another, the loader of libraries.
+
+The family of native code that does not come back is here too: a C function that waits, a signal,
+a loop without an end.
+"""
 
 from __future__ import annotations
 
-from ...facts import Frame, Thread
-from ..frames import module_of, owner, worded
-from .known import Found, KnownCause, also, need, unless
-from .processes_seen import called_from_python, in_words, inner, native_frame
-from .scene import Scene, find_frame
-from .signs import native_name
+import re
+
+from ...base.facts import Frame, Thread
+from ..frames import format_frame, frame_owner, module_of
+from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
+from .signs import (
+    find_called_native_function,
+    find_native_frame,
+    format_native_function,
+    format_place,
+    innermost_native_frames,
+    innermost_python_frame,
+    is_called_by_ctypes,
+    is_of_libc,
+    meets_its_peers,
+    native_name,
+    others_wait_for_it,
+)
 
 _IMPORTS = r"<frozen importlib\._bootstrap(?:_external)?>|importlib/_bootstrap(?:_external)?\.py"
 _LOADER = r"^(?:_?_?dl(?:open|sym|close)\w*|_dl_\w+|__dlopen|do_dlopen|call_init|rtld_\w+)$"
-_LOADS_LIBRARY = "create_module|_call_with_frames_removed"
 
 
 def _holder(scene: Scene) -> Thread | None:
@@ -63,8 +78,8 @@ def _has_the_gil(scene: Scene) -> Found | None:
     holder = _holder(scene)
     if holder is None:
         return None
-    frame = inner(holder.frames)
-    where = worded(frame) if frame is not None else "native code"
+    frame = innermost_python_frame(holder.frames)
+    where = format_frame(frame) if frame is not None else "native code"
     own = scene.view is not None and holder is scene.view.main
     who = "its main thread" if own else f"its thread {holder.name or holder.os_id}"
     values = {"place": where, "thread": _begins(who), "call": where}
@@ -74,10 +89,12 @@ def _has_the_gil(scene: Scene) -> Found | None:
 def _in_native_code(scene: Scene) -> Found | None:
     """A native frame says which function keeps it."""
     holder = _holder(scene)
-    frame = called_from_python(holder.frames) if holder is not None else None
+    frame = find_called_native_function(holder.frames) if holder is not None else None
     if frame is None:
         return None
-    return Found(f"native frame {in_words(frame)}", {"call": in_words(frame)})
+    return Found(
+        f"native frame {format_native_function(frame)}", {"call": format_native_function(frame)}
+    )
 
 
 def _others_want_the_gil(scene: Scene) -> Found | None:
@@ -119,10 +136,10 @@ def _who_imports_waits(scene: Scene) -> Found | None:
     for thread in view.threads if view is not None else ():
         module = _importing(thread.frames)
         if module and not _waits_for_a_module(thread.frames):
-            frame = inner(thread.frames)
+            frame = innermost_python_frame(thread.frames)
             own = view is not None and thread is view.main
             who = "its main thread" if own else f"its thread {thread.name or thread.os_id}"
-            where = worded(frame) if frame is not None else "native code"
+            where = format_frame(frame) if frame is not None else "native code"
             words = f"{who}, which imports {module}, stands in {where}"
             return Found(words, {"importer": who, "place": where, "imported": module})
     return None
@@ -136,7 +153,7 @@ def _waits_for_its_thread(scene: Scene) -> Found | None:
     )
     if waits is None or not _importing(scene.frames):
         return None
-    return Found(f"the import waits for a thread of its own in {worded(waits)}")
+    return Found(f"the import waits for a thread of its own in {format_frame(waits)}")
 
 
 def _stands_in_an_import(scene: Scene) -> Found | None:
@@ -145,13 +162,13 @@ def _stands_in_an_import(scene: Scene) -> Found | None:
     if view is None or view.running or _waits_for_a_module(scene.frames):
         return None
     # Modules of the job's own that train while they are imported are not meant.
-    python = [f for f in scene.python if owner(f, scene.job.package) != "import"]
+    python = [f for f in scene.python if frame_owner(f, scene.job.package) != "import"]
     module = next((f for f in scene.python if f.name == "<module>"), None)
-    if module is None or owner(module, scene.job.package) != "library" or not python:
+    if module is None or frame_owner(module, scene.job.package) != "library" or not python:
         return None
     name = module_of(module)
-    words = f"it stands in {worded(python[0])}, while {name} is imported"
-    return Found(words, {"module": name, "place": worded(python[0])})
+    words = f"it stands in {format_frame(python[0])}, while {name} is imported"
+    return Found(words, {"module": name, "place": format_frame(python[0])})
 
 
 # ---- signs: the loader ---------------------------------------------------------------------------
@@ -162,7 +179,7 @@ def _in_the_loader(scene: Scene) -> Found | None:
     view = scene.view
     if view is None or view.running or view.state == "D":
         return None
-    frame = native_frame(scene.frames, _LOADER)
+    frame = find_native_frame(scene.frames, _LOADER)
     if frame is None or view.call_name != "futex":
         return None
     loads = _importing(scene.frames) or "a library"
@@ -177,7 +194,7 @@ def _another_thread_in_the_loader(scene: Scene) -> Found | None:
     if futex is not None and futex.owner is not None and futex.owner_exists:
         return Found(f"thread {futex.owner} has the lock", {"other": f"thread {futex.owner}"})
     for thread in _other_threads(scene):
-        frame = native_frame(thread.frames, _LOADER)
+        frame = find_native_frame(thread.frames, _LOADER)
         if frame is not None:
             who = f"thread {thread.name or thread.os_id}"
             return Found(f"{who} is in {native_name(frame)}", {"other": who})
@@ -241,5 +258,136 @@ CAUSES = (
             "`gdb -p PID -batch -ex 'thread apply all bt'` shows both locks: it pauses the rank",
         ),
         references=("scikit-learn/scikit-learn#29145",),
+    ),
+)
+
+
+_SIGNALS = re.compile(r"rt_sigtimedwait|rt_sigsuspend|pause|signalfd4?")
+_PYTHON_SIGNALS = re.compile(r"signal_(?:pause|sigwait\w*|sigtimedwait)\w*|sigwait\w*")
+# ---- signs ---------------------------------------------------------------------------------------
+
+
+def _sleeps_in_native_code(scene: Scene) -> Found | None:
+    """A rank sleeps in a native function, without the GIL, most of all one that the job's own code
+    called.
+    """
+    view, frame = scene.view, innermost_python_frame(scene.frames)
+    if view is None or frame is None or view.running or view.holds_gil or view.state != "S":
+        return None
+    own = frame_owner(frame, scene.job.package) in ("user", "step") or "ctypes" in frame.file
+    native = find_called_native_function(scene.frames)
+    foreign = native is not None and (
+        not is_of_libc(native) or (own and is_called_by_ctypes(scene.frames))
+    )
+    if not foreign and not (own and scene.call == "pause"):
+        return None
+    call = format_native_function(native) if native is not None else f"{scene.call}()"
+    told = f", in {scene.call}" if scene.call else ""
+    words = f"it sleeps in {call}{told}, called in {format_place(view)}"
+    return Found(words, {"call": call}, trust=1.0 if own else 0.6)
+
+
+def _by_ctypes(scene: Scene) -> Found | None:
+    """It was called through ctypes or cffi."""
+    return Found("it was called through ctypes") if is_called_by_ctypes(scene.frames) else None
+
+
+def _in_a_library(scene: Scene) -> Found | None:
+    """The function is one of a library that is neither Python's nor the C library."""
+    native = find_called_native_function(scene.frames)
+    if native is None or is_of_libc(native):
+        return None
+    return Found(f"native frame {format_native_function(native)}")
+
+
+def _waits_for_a_signal(scene: Scene) -> Found | None:
+    """A rank waits for a signal (sigwait, signal.pause)."""
+    if not _SIGNALS.fullmatch(scene.call) or scene.view is None:
+        return None
+    python = any(_PYTHON_SIGNALS.fullmatch(f.name) for f in innermost_native_frames(scene.frames))
+    frame = innermost_python_frame(scene.frames)
+    in_module = frame is not None and frame.file.endswith("/signal.py")
+    if scene.call == "pause" and not python:
+        return None  # C functions that wait for ever do so
+    own = next((f for f in scene.python if not f.file.endswith("/signal.py")), None)
+    where = format_frame(own) if in_module and own is not None else format_place(scene.view)
+    values = {"place": where, "pid": scene.view.look.pid}
+    return Found(f"it waits for a signal in {where} ({scene.call})", values)
+
+
+def _spins(scene: Scene) -> Found | None:
+    """A rank computes in the same few places all the time, and nothing else moves."""
+    view, subject = scene.view, scene.subject
+    if view is None or subject is None or not view.running or subject.moved:
+        return None
+    return Found(
+        f"it computes in {format_place(view)} in every look",
+        {"place": format_place(view), "pid": view.look.pid},
+    )
+
+
+def _spins_in_native_code(scene: Scene) -> Found | None:
+    """A native frame says in which function."""
+    native = find_called_native_function(scene.frames)
+    if native is None:
+        return None
+    return Found(
+        f"native frame {format_native_function(native)}", {"place": format_native_function(native)}
+    )
+
+
+def _past_all_patience(scene: Scene) -> Found | None:
+    """It did so for several times the step's deadline."""
+    return Found("far beyond the step's deadline") if scene.job.ended == "busy" else None
+
+
+# ---- causes --------------------------------------------------------------------------------------
+
+NATIVE_CAUSES = (
+    KnownCause(
+        id="native-call",
+        title="a native function that was called does not come back",
+        signs=(
+            need(_sleeps_in_native_code, 0.5),
+            also(_by_ctypes, 0.3),
+            also(_in_a_library, 0.35),
+            unless(meets_its_peers),
+            unless(_waits_for_a_signal),
+        ),
+        why="{call} waits for something outside Python. Other threads go on, so a heartbeat says "
+        "that all is well.",
+        avoid=(
+            "look what that function waits for: a device, a licence, a lock of another process",
+            "call it in a process of its own, with a time limit",
+        ),
+        references=("pytorch/pytorch#52145", "rwth-i6/returnn#1756"),
+    ),
+    KnownCause(
+        id="signal-wait",
+        title="a rank waits for a signal that nobody sends",
+        signs=(need(_waits_for_a_signal, 0.65), also(others_wait_for_it, 0.3)),
+        why="It waits in {place} until somebody sends it a signal. A launcher between it and the "
+        "scheduler may not pass signals on.",
+        avoid=(
+            "`kill -s SIGNAL {pid}`, or have the launcher pass it on (`exec` in shell scripts)",
+            "signal.sigtimedwait with a limit, or a handler (signal.signal) in place of waiting",
+        ),
+        references=("ai2cm/ace#1068",),
+    ),
+    KnownCause(
+        id="busy-loop",
+        title="a rank computes without an end in the same place",
+        signs=(
+            need(_spins, 0.5),
+            also(_spins_in_native_code, 0.2),
+            also(_past_all_patience, 0.2),
+        ),
+        why="It has been in {place} all the time, with the CPU busy: a loop that waits by looking, "
+        "or work that is far larger than meant.",
+        avoid=(
+            "`py-spy record --nonblocking -d 10 --pid {pid}` shows where the time goes",
+            "with 100 % of a GPU and NCCL on the stack: look at its causes (P2P, ACS) first",
+        ),
+        references=("Lightning-AI/pytorch-lightning#19425", "NVIDIA/nccl#631"),
     ),
 )

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import re
 
-from ...facts import FileLock, Frame, RankFacts
-from ..builds import builds
-from ..frames import worded
-from ..syscalls import SLEEPS
-from .known import Found, KnownCause, also, need, unless
-from .scene import Scene, find_frame
-from .signs import FOR_THREADS, ranks_in_words
+from ...base.facts import FileLock, Frame, RankFacts
+from ...base.library_functions import Role, find_role, has_role
+from ...base.lock_polls import find_lock_poll, find_told_lock_path
+from ...base.words import format_ranks
+from ..blocked_syscalls import SLEEP_CALLS
+from ..frames import format_frame
+from ..library_calls import describe_build
+from .known_cause import Found, KnownCause, Scene, also, need, unless
+from .signs import THREAD_POOL_WAIT_FILES
 
-_BATON = r"torch/utils/file_baton\.py"
-_BUILDS = r"torch/utils/cpp_extension\.py"
-# Loops that ask for a lock, sleep and ask again.
-_POLLS = (
-    (r"filelock/\w+\.py", r"_poll_until_acquired|acquire"),
-    (r"datasets/utils/_?filelock\.py", r"acquire"),
-    (r"portalocker/\w+\.py", r"acquire|lock"),
-    (r"fasteners/\w+\.py", r"acquire|_do_acquire"),
-)
 _SQLITE = r"/(?:lib\w*sqlite3?|_sqlite3)\b[^/]*\.so|/(?:sqlite3|aiosqlite|sqlalchemy|diskcache)/"
 _DATA_BASES = r"\.(?:db3?|sqlite3?)(?:-\w+)?$"
 _HUB = r"huggingface_hub/(?:utils/_fixes|file_download|_snapshot_download)\.py"
@@ -33,19 +26,17 @@ _NO_LOCKS = r"No locks available|\[Errno 37\]|ENOLCK|[Ff]alling back to SoftFile
 
 def _waits_for_a_build(scene: Scene) -> Found | None:
     """A rank waits in FileBaton.wait (torch/utils/file_baton.py)."""
-    frame = scene.frame(_BATON, "wait")
+    frame = find_role(scene.frames, Role.AWAITS_BUILD)
     if frame is None:
         return None
-    return Found(f"it waits in {worded(frame)}", {"lock": _build_lock(scene)})
+    return Found(f"it waits in {format_frame(frame)}", {"lock": _build_lock(scene)})
 
 
 def _build_lock(scene: Scene) -> str:
     stale = _stale(scene)
     if stale is not None:
         return stale.path
-    build = scene.frame(_BUILDS, "_jit_compile")
-    folder = dict(build.locals).get("build_directory", "").strip("'\"") if build else ""
-    return f"{folder}/lock" if folder else "`lock` in the folder of the build"
+    return find_told_lock_path(scene.frames) or "`lock` in the folder of the build"
 
 
 def _stale(scene: Scene) -> FileLock | None:
@@ -57,7 +48,7 @@ def _stale(scene: Scene) -> FileLock | None:
 def _somebody_builds(scene: Scene) -> Found | None:
     """A rank is building: it has a compiler among its children, or is in the build's code."""
     for facts in scene.living:
-        if by := builds(facts):
+        if by := describe_build(facts):
             words = f"rank {facts.rank} is building: {by}"
             return Found(words, {"builder": facts.rank, "by": by})
     return None
@@ -95,39 +86,41 @@ def _somebody_has_it_open(scene: Scene) -> Found | None:
 
 def _ranks_wait_for_a_build(scene: Scene) -> Found | None:
     """Ranks wait in FileBaton.wait for another one's build."""
-    waiting = scene.ranks_in(_BATON, "wait")
+    waiting = scene.ranks_with(Role.AWAITS_BUILD)
     if not waiting:
         return None
     verb = "waits" if len(waiting) == 1 else "wait"
-    return Found(f"{ranks_in_words(waiting)} {verb} in FileBaton.wait")
+    return Found(f"{format_ranks(waiting)} {verb} in FileBaton.wait")
 
 
 # ---- locks on files ------------------------------------------------------------------------------
 
 
-def _polling(scene: Scene) -> Frame | None:
-    """Return the frame in which the subject asks for a lock again and again, or a thread for which
-    it waits.
+def _polling(scene: Scene) -> tuple[Frame, ...]:
+    """Return the frames with which the subject, or a thread for which it waits, asks for a lock
+    again and again; () if none does.
     """
     stacks = [scene.frames]
-    if scene.call == "futex" and scene.inside(FOR_THREADS) and scene.view is not None:
+    if scene.call == "futex" and scene.inside(THREAD_POOL_WAIT_FILES) and scene.view is not None:
         stacks += [thread.frames for thread in scene.view.threads]
-    for frames in stacks:
-        python = tuple(frame for frame in frames if not frame.native)[:4]
-        for file, function in _POLLS:
-            found = find_frame(python, file, function)
-            if found is not None:
-                return found
-    return None
+    return next(filter(_polls_file_lock, stacks), ())
+
+
+def _polls_file_lock(frames: tuple[Frame, ...]) -> bool:
+    """Return True if `frames` poll a lock on a file, which is not that the file is there."""
+    frame = find_lock_poll(frames)
+    return frame is not None and not has_role(frame.file, frame.name, Role.AWAITS_BUILD)
 
 
 def _asks_for_a_file_lock(scene: Scene) -> Found | None:
     """A rank waits in flock() or fcntl(), or asks for a lock on a file again and again (filelock,
     SQLite).
     """
-    frame, lock = _polling(scene), _held(scene)
+    frames, lock = _polling(scene), _held(scene)
+    frame = find_lock_poll(frames)
     if frame is not None:
-        return Found(f"it asks for a lock in {worded(frame)}", {"lock": _path(scene, frame)})
+        words = f"it asks for a lock in {format_frame(frame)}"
+        return Found(words, {"lock": _path(scene, frames)})
     if scene.call in ("flock", "fcntl") and (lock is None or lock.waiting):
         path = lock.path if lock is not None else _named(scene)
         return Found(f"it waits in {scene.call}() for {path}", {"lock": path})
@@ -139,28 +132,21 @@ def _sqlite_is_busy(scene: Scene) -> Found | None:
     (sqlite3_busy_timeout), and no system call says for what.
     """
     lock = _held(scene)
-    if scene.call not in SLEEPS or lock is None or scene.group is not None:
+    if scene.call not in SLEEP_CALLS or lock is None or scene.group is not None:
         return None
     inside = next((f for f in scene.inner if re.search(_SQLITE, f.file)), None)
     if inside is None and not re.search(_DATA_BASES, lock.path):
         return None
-    where = f", in {worded(inside)}" if inside is not None and not inside.native else ""
+    where = f", in {format_frame(inside)}" if inside is not None and not inside.native else ""
     return Found(f"SQLite asks for {lock.path} again and again{where}", {"lock": lock.path})
 
 
-def _path(scene: Scene, frame: Frame) -> str:
-    """Return the path of the lock file that is asked for."""
+def _path(scene: Scene, frames: tuple[Frame, ...]) -> str:
+    """Return the path of the lock file that `frames` ask for."""
     held, stale = _held(scene), _stale(scene)
     if held is not None or stale is not None:
         return (held or stale).path  # type: ignore[union-attr]  # one of them is
-    return _told(frame) or "a lock file"
-
-
-def _told(frame: Frame) -> str:
-    """Return the path of the lock file that a frame asks for, "" if it does not say."""
-    about = dict(frame.locals)
-    names = ("lock_filename", "canonical_path", "lock_file")
-    return next((about[n].strip("'\"") for n in names if n in about), "")
+    return find_told_lock_path(frames) or "a lock file"
 
 
 def _named(scene: Scene) -> str:
@@ -173,9 +159,8 @@ def _held(scene: Scene) -> FileLock | None:
     looks = scene.subject.looks if scene.subject else ()
     known = [lock for look in reversed(looks) for lock in look.locks if lock.holder is not None]
     wanted = [lock for lock in known if lock.waiting]
-    frame = _polling(scene)
     # Of a path a part may be masked; what is asked for is told from other files by its name.
-    told = _told(frame).rpartition("/")[2] if frame is not None else ""
+    told = find_told_lock_path(_polling(scene)).rpartition("/")[2]
     named = [lock for lock in known if told and lock.path.endswith(told)]
     found = next(iter(wanted or named or known), None)
     wait = scene.verdict.waits_for
@@ -232,13 +217,13 @@ def _subjects(scene: Scene) -> tuple[RankFacts, ...]:
 def _in_the_hub_client(scene: Scene) -> Found | None:
     """The lock is one of the hub's cache."""
     frame = scene.frame(_HUB)
-    return Found(f"frame {worded(frame)}") if frame is not None else None
+    return Found(f"frame {format_frame(frame)}") if frame is not None else None
 
 
 def _meets_by_lock_files(scene: Scene) -> Found | None:
     """A rank waits for the lock files of all processes of a metric (datasets, evaluate)."""
     frame = scene.frame(_METRIC, r"_check_all_processes_locks|_check_rendez_vous")
-    return None if frame is None else Found(f"it waits in {worded(frame)}")
+    return None if frame is None else Found(f"it waits in {format_frame(frame)}")
 
 
 def _not_all_compute_it(scene: Scene) -> Found | None:
@@ -247,7 +232,7 @@ def _not_all_compute_it(scene: Scene) -> Found | None:
     missing = tuple(r.rank for r in scene.living if r.rank not in inside)
     if not missing:
         return None
-    who, verb = ranks_in_words(missing), "is" if len(missing) == 1 else "are"
+    who, verb = format_ranks(missing), "is" if len(missing) == 1 else "are"
     return Found(f"{who} {verb} not in it", {"missing": who})
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from ...facts import RankFacts
-from ..frames import short
-from ..peers import claimed_world
-from .addresses import is_loopback
-from .known import Found, KnownCause, also, need, unless
-from .scene import Scene
-from .signs import makes_a_group, ranks_in_words, wait_in_words
+from ...base.addresses import is_loopback
+from ...base.facts import RankFacts
+from ...base.words import format_ranks
+from ..frames import unqualified_name
+from ..rank_waits import claimed_world_size
+from .known_cause import Found, KnownCause, Scene, also, need, unless
+from .signs import format_waiting_ranks, makes_a_group
 
 _INTERACTIVE = ("bash", "interactive")  # job names under which Lightning ignores Slurm
 _LAUNCHERS = ("TORCHELASTIC_RUN_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
@@ -33,7 +33,7 @@ def group_values(scene: Scene, facts: RankFacts) -> dict[str, int]:
         renamed = {"group_rank": "rank", "group_size": "world_size"}
         for name, value in frame.locals:
             size = number(value)
-            if short(frame.name) != "_new_process_group_helper" or name in renamed:
+            if unqualified_name(frame.name) != "_new_process_group_helper" or name in renamed:
                 name = renamed.get(name, name)
                 if name in ("rank", "world_size") and size is not None:
                     found.setdefault(name, size)
@@ -43,7 +43,7 @@ def group_values(scene: Scene, facts: RankFacts) -> dict[str, int]:
 def _counted_on(scene: Scene) -> int:
     """Return the largest world that a rank counts on."""
     sizes = [group_values(scene, r).get("world_size", 0) for r in scene.living]
-    return max([claimed_world(scene.ranks), *sizes], default=0)
+    return max([claimed_world_size(scene.ranks), *sizes], default=0)
 
 
 def _started(scene: Scene) -> int:
@@ -71,7 +71,7 @@ def _not_started(scene: Scene) -> Found | None:
     missing = tuple(r.rank for r in scene.ranks if r.never_started and r.pid is None)
     if not missing:
         return None
-    return Found(f"there is no process of {ranks_in_words(missing)}", {"missing": missing[0]})
+    return Found(f"there is no process of {format_ranks(missing)}", {"missing": missing[0]})
 
 
 def _alone(scene: Scene) -> Found | None:
@@ -127,7 +127,7 @@ def somebody_is_missing(scene: Scene) -> Found | None:
     """A rank never came, or another one waits where the process group is made."""
     missing = scene.verdict.ranks.never_started
     if missing:
-        return Found(f"{ranks_in_words(missing)} never came")
+        return Found(f"{format_ranks(missing)} never came")
     return makes_a_group(scene)
 
 
@@ -143,13 +143,13 @@ def _left_with_success(scene: Scene) -> Found | None:
     early = tuple(r.rank for r in scene.ranks if r.left and not r.finished and r.status == 0)
     if not early:
         return None
-    return Found(f"{ranks_in_words(early)} ended with status 0 before the end", {"rank": early[0]})
+    return Found(f"{format_ranks(early)} ended with status 0 before the end", {"rank": early[0]})
 
 
 def _others_go_on(scene: Scene) -> Found | None:
     """Others wait for it, or go on without it."""
     waiting = scene.verdict.ranks.waiting
-    return Found(f"{wait_in_words(waiting)} for it") if waiting else None
+    return Found(f"{format_waiting_ranks(waiting)} for it") if waiting else None
 
 
 def _left_with_failure(scene: Scene) -> Found | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import signal
 
-from .known import Found, KnownCause, also, need, unless
-from .scene import Scene
+from ...base.words import format_bytes
+from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import ended_with
 
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
@@ -89,7 +89,7 @@ def _little_shared_memory(scene: Scene) -> Found | None:
     free, total = scene.job.machine.shm_free, scene.job.machine.shm_total
     if free is None or total is None or (total > 1 << 30 and free > 1 << 27):
         return None
-    return Found(f"/dev/shm has {free >> 20} of {total >> 20} MiB free")
+    return Found(f"/dev/shm has {format_bytes(free)} of {format_bytes(total)} free")
 
 
 def _killed(scene: Scene) -> Found | None:
@@ -105,7 +105,7 @@ def _little_memory(scene: Scene) -> Found | None:
     free, total = scene.job.machine.memory_available, scene.job.machine.memory_total
     if not free or not total or free > total * _SCARCE:
         return None
-    return Found(f"{free >> 20} of {total >> 20} MiB of memory are left")
+    return Found(f"{format_bytes(free)} of {format_bytes(total)} of memory are left")
 
 
 # ---- causes --------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ CAUSES = (
         id="shm-too-small",
         title="/dev/shm is too small for the workers of a DataLoader, or for NCCL",
         signs=(need(_no_shared_memory, 0.75), also(_little_shared_memory, 0.6)),
-        why="Workers hand batches over in /dev/shm, and containers have 64 MB of it unless told.",
+        why="Workers hand batches over in /dev/shm, and containers have 64 MiB of it unless told.",
         avoid=(
             "docker run --shm-size=8g, or --ipc=host; Kubernetes: an emptyDir, medium: Memory",
             "num_workers=0: batches are made by the rank itself, more slowly",

@@ -6,15 +6,13 @@ import re
 import signal
 from collections.abc import Iterator
 
-from ...facts import Frame, RankFacts
-from ..collective_logs import MAKES_GROUPS, WRAPS
-from ..distributed import group_wait
-from ..entries import entries
-from ..frames import owner, worded
-from ..mismatch import Mismatch, MismatchKind
-from .known import Found, KnownCause, also, need, unless
-from .scene import Scene, find_frame
-from .signs import ended_with, makes_a_group, native_in, ranks_in_words
+from ...base.facts import Frame, RankFacts
+from ...base.words import format_ranks
+from ..collective_mismatch import GROUP_MAKING_KINDS, WRAPPER_KINDS, Mismatch, MismatchKind
+from ..frames import format_frame, frame_owner
+from ..library_calls import find_entry_points, find_group_wait
+from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
+from .signs import ended_with, makes_a_group, native_in
 
 _LIGHTNING = r"(?:pytorch_lightning|lightning/pytorch)"
 _C10D = r"torch/distributed/distributed_c10d\.py"
@@ -62,7 +60,7 @@ def _values(found: Mismatch) -> dict[str, object]:
     told = found.sentence.removesuffix(" (uneven batches?)")
     return {
         "sentence": told[:1].upper() + told[1:],
-        "ranks": ranks_in_words(found.ranks),
+        "ranks": format_ranks(found.ranks),
         "call": f"{found.operation.kind}{place}",
         "condition": found.operation.condition or "a condition",
     }
@@ -78,7 +76,7 @@ def _is_of(found: Mismatch, kinds: frozenset[str]) -> bool:
 def _a_call_too_many_or_too_few(scene: Scene) -> Found | None:
     """The logs show a collective that only some ranks called."""
     found = _log(scene, "extra", "skipped")
-    if found is None or _is_of(found, MAKES_GROUPS | WRAPS):
+    if found is None or _is_of(found, GROUP_MAKING_KINDS | WRAPPER_KINDS):
         return None
     return Found(found.sentence, _values(found))
 
@@ -106,7 +104,7 @@ def _left_a_loop_early(scene: Scene) -> Found | None:
 def _a_group_of_some(scene: Scene) -> Found | None:
     """The logs show that only some ranks made a group (new_group)."""
     found = _log(scene, "extra", "skipped", "different", "missing")
-    if found is None or not _is_of(found, MAKES_GROUPS):
+    if found is None or not _is_of(found, GROUP_MAKING_KINDS):
         return None
     return Found(found.sentence, _values(found))
 
@@ -114,7 +112,7 @@ def _a_group_of_some(scene: Scene) -> Found | None:
 def _a_wrapper_of_some(scene: Scene) -> Found | None:
     """The logs show that only some ranks wrapped the model (DDP, FSDP)."""
     found = _log(scene, "extra", "skipped", "different", "missing")
-    if found is None or not _is_of(found, WRAPS):
+    if found is None or not _is_of(found, WRAPPER_KINDS):
         return None
     return Found(found.sentence, _values(found))
 
@@ -124,7 +122,7 @@ def _a_wrapper_of_some(scene: Scene) -> Found | None:
 
 def _all_meet(scene: Scene) -> Found | None:
     """All ranks wait for one another in collectives."""
-    meeting = [r for r, view in scene.views.items() if group_wait(view) is not None]
+    meeting = [r for r, view in scene.views.items() if find_group_wait(view) is not None]
     if len(meeting) < 2 or len(meeting) < len(scene.living):
         return None
     return Found("all ranks wait in collectives")
@@ -135,9 +133,9 @@ def _meeting_calls(scene: Scene) -> Iterator[tuple[int, str, Frame | None]]:
     own code that called it.
     """
     for rank, view in scene.views.items():
-        if group_wait(view) != "collective":
+        if find_group_wait(view) != "collective":
             continue
-        named = (e.named(f) for f in view.frames for e in entries(f) if e.collective)
+        named = (e.named(f) for f in view.frames for e in find_entry_points(f) if e.collective)
         call = next(named, "") or _in_backward(view.frames)
         own = scene.users_frame(view.frames)
         yield rank, call.rpartition(".")[2], own
@@ -153,7 +151,9 @@ def _stacks_differ(scene: Scene) -> Found | None:
     calls = list(_meeting_calls(scene))
     if len({call for _, call, _ in calls if call}) < 2:
         return None
-    told = [f"rank {r} in {c}" + (f" ({worded(f)})" if f else "") for r, c, f in calls if c][:4]
+    told = [f"rank {r} in {c}" + (f" ({format_frame(f)})" if f else "") for r, c, f in calls if c][
+        :4
+    ]
     words = ", ".join(told)
     return Found(words, {"sentence": words[:1].upper() + words[1:]})
 
@@ -182,7 +182,7 @@ def _some(scene: Scene, inside: tuple[int, ...], what: str) -> Found | None:
     others = tuple(r.rank for r in scene.living if r.rank not in inside)
     if not inside or not others:
         return None
-    who, rest = ranks_in_words(inside), ranks_in_words(others)
+    who, rest = format_ranks(inside), format_ranks(others)
     words = f"{who} in {what}, {rest} not"
     return Found(words, {"ranks": who, "sentence": f"{who[:1].upper()}{who[1:]} came to {what}"})
 
@@ -194,7 +194,7 @@ def _out_of_the_loop(scene: Scene) -> Found | None:
     through = tuple(sorted({r for r in through if r not in inside}))
     if not inside or not through:
         return None
-    who, rest = ranks_in_words(through), ranks_in_words(inside)
+    who, rest = format_ranks(through), format_ranks(inside)
     words = f"{who} through with the epoch, {rest} in it"
     return Found(words, {"sentence": f"{words[:1].upper()}{words[1:]}"})
 
@@ -252,9 +252,11 @@ def _asks_the_store(scene: Scene) -> Found | None:
     wait = scene.verdict.waits_for
     if scene.group == "construction" or wait is None or wait.kind != "store":
         return None
-    own = next((f for f in scene.python if owner(f, scene.job.package) in ("user", "step")), None)
+    own = next(
+        (f for f in scene.python if frame_owner(f, scene.job.package) in ("user", "step")), None
+    )
     frame = own or next(iter(scene.python), None)
-    where = worded(frame) if frame is not None else "unknown code"
+    where = format_frame(frame) if frame is not None else "unknown code"
     return Found(f"it waits for the store in {where}", {"place": where})
 
 

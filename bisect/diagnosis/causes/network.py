@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 
-from ...facts import Socket
-from ..frames import worded
-from .addresses import host_of, is_loopback, is_talking, port_of
-from .known import Found, KnownCause, also, need, unless
-from .scene import Scene, find_frame
+from ...base.addresses import host_of, is_loopback, is_talking, port_of
+from ...base.facts import Socket
+from ..frames import format_frame
+from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import ended_with, makes_a_group, meets_its_peers, native_name, through_a_proxy
 
 # Python's wrappers; getaddrinfo and its like are C, and the resolver below them is libc's.
@@ -75,7 +74,7 @@ def _makes_a_store_client(scene: Scene) -> Found | None:
     frame = scene.frame(r"torch/distributed/rendezvous\.py", "_create_c10d_store|_tcp_\\w+")
     if frame is None or scene.call not in ("nanosleep", "clock_nanosleep"):
         return None
-    return Found(f"it sleeps in {worded(frame)} between two tries to connect")
+    return Found(f"it sleeps in {format_frame(frame)} between two tries to connect")
 
 
 def _names_no_interface(scene: Scene) -> Found | None:
@@ -135,7 +134,7 @@ def _looks_up_a_name(scene: Scene) -> Found | None:
     """It looks up a host's name or address: frames of getaddrinfo and the like, or port 53."""
     frame = scene.inside(r"(?:^|/)socket\.py", _LOOKUPS_PYTHON)
     if frame is not None:
-        return Found(f"frame {worded(frame)}")
+        return Found(f"frame {format_frame(frame)}")
     for native in scene.frames[:12]:
         if native.native and _LOOKUPS_NATIVE.search(native.name):
             return Found(f"native frame {native_name(native)}")
@@ -149,7 +148,7 @@ def _a_thread_looks_up(scene: Scene) -> Found | None:
     for thread in scene.view.threads if scene.view else ():
         frame = find_frame(thread.frames[:4], r"(?:^|/)socket\.py", _LOOKUPS_PYTHON)
         if frame is not None:
-            return Found(f"frame {worded(frame)} in thread {thread.name or thread.os_id}")
+            return Found(f"frame {format_frame(frame)} in thread {thread.name or thread.os_id}")
     return None
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 
-from ...facts import Descriptor
-from ..view import Seen
-from .known import Found, KnownCause, also, need
-from .processes_seen import blocked, place, used, whose
-from .scene import Scene
+from ...base.facts import Descriptor
+from ..process_snapshot import ProcessSnapshot
+from .known_cause import Found, KnownCause, Scene, also, need
+from .signs import find_blocked_processes, find_used_descriptors, format_owner, format_place
 
 _WRITES = re.compile(r"writev?|pwritev2|send(?:to|msg|mmsg|file)|v?m?splice")
 _READS = re.compile(r"readv?|preadv2|recv(?:from|msg)|splice")
@@ -23,12 +22,12 @@ _NO_PARTNER = ("wait_for_partner", "fifo_open")
 
 def _using(
     scene: Scene, calls: re.Pattern[str], kinds: tuple[str, ...]
-) -> tuple[Seen, Descriptor] | None:
+) -> tuple[ProcessSnapshot, Descriptor] | None:
     """Return the process that waits in one of `calls`, with the descriptor that it is about."""
-    for view in reversed(blocked(scene)):
+    for view in reversed(find_blocked_processes(scene)):
         if not calls.fullmatch(view.call_name) or view.running or view.state == "D":
             continue
-        for one in used(scene, view):
+        for one in find_used_descriptors(scene, view):
             if one.kind in kinds:
                 return view, one
     return None
@@ -38,7 +37,7 @@ def _name(one: Descriptor) -> str:
     return _STREAMS.get(one.fd, f"descriptor {one.fd}") + f" ({one.path})"
 
 
-def _others(view: Seen, one: Descriptor) -> tuple[int, ...]:
+def _others(view: ProcessSnapshot, one: Descriptor) -> tuple[int, ...]:
     """Return who else has the other end."""
     ends = one.socket.peer_pids if one.socket is not None else one.other_ends
     return tuple(pid for pid in ends if pid != view.look.pid)
@@ -61,7 +60,7 @@ def _writes_into_a_pipe(scene: Scene) -> Found | None:
         return None
     view, one = found
     values = {"pipe": _name(one), "reader": "nobody that we may see", "fd": one.fd}
-    return Found(f"{whose(scene, view)} waits in {view.call_name} on {_name(one)}", values)
+    return Found(f"{format_owner(scene, view)} waits in {view.call_name} on {_name(one)}", values)
 
 
 def _pipe_is_full(scene: Scene) -> Found | None:
@@ -86,17 +85,20 @@ def _somebody_should_read(scene: Scene) -> Found | None:
 
 def _opens_a_fifo(scene: Scene) -> Found | None:
     """A process waits in open() for the other end of a named pipe."""
-    for view in reversed(blocked(scene)):
+    for view in reversed(find_blocked_processes(scene)):
         if _OPENS.fullmatch(view.call_name) and view.wchan.startswith(_NO_PARTNER):
             path = view.call.path if view.call is not None and view.call.path else "a named pipe"
-            words = f"{whose(scene, view)} opens {path}, and nobody has its other end open"
+            words = f"{format_owner(scene, view)} opens {path}, and nobody has its other end open"
             return Found(words, {"path": path})
     return None
 
 
 def _fifo_in_open(scene: Scene) -> Found | None:
     """The kernel says that it waits for a partner."""
-    view = next((v for v in reversed(blocked(scene)) if v.wchan.startswith(_NO_PARTNER)), None)
+    view = next(
+        (v for v in reversed(find_blocked_processes(scene)) if v.wchan.startswith(_NO_PARTNER)),
+        None,
+    )
     return Found(f"the kernel waits in {view.wchan}") if view is not None else None
 
 
@@ -106,8 +108,8 @@ def _reads_a_pipe_of_its_own(scene: Scene) -> Found | None:
     if found is None or not found[1].other_ends or _others(*found):
         return None
     view, one = found
-    words = f"{whose(scene, view)} reads {_name(one)}, and only it could write there"
-    return Found(words, {"path": _name(one), "place": place(view)})
+    words = f"{format_owner(scene, view)} reads {_name(one)}, and only it could write there"
+    return Found(words, {"path": _name(one), "place": format_place(view)})
 
 
 def _reads_from_nobody(scene: Scene) -> Found | None:
@@ -124,7 +126,7 @@ def _sends_to_a_peer(scene: Scene) -> Found | None:
     socket = one.socket
     where = (socket.peer or socket.local or one.path) if socket is not None else one.path
     values = {"peer": where, "reader": "the process at its other end"}
-    return Found(f"{whose(scene, view)} waits in {view.call_name} to {where}", values)
+    return Found(f"{format_owner(scene, view)} waits in {view.call_name} to {where}", values)
 
 
 def _peer_does_not_read(scene: Scene) -> Found | None:
@@ -145,15 +147,17 @@ def _peer_does_not_read(scene: Scene) -> Found | None:
 
 def _waits_to_be_called(scene: Scene) -> Found | None:
     """A process waits for a connection, a message or an event: accept(), a datagram, msgrcv()."""
-    for view in reversed(blocked(scene)):
+    for view in reversed(find_blocked_processes(scene)):
         what = _called_by(view) if not view.running and scene.group is None else ""
         if what:
-            values = {"what": what, "place": place(view)}
-            return Found(f"{whose(scene, view)} waits in {view.call_name} for {what}", values)
+            values = {"what": what, "place": format_place(view)}
+            return Found(
+                f"{format_owner(scene, view)} waits in {view.call_name} for {what}", values
+            )
     return None
 
 
-def _called_by(view: Seen) -> str:
+def _called_by(view: ProcessSnapshot) -> str:
     """Return in words what comes from outside and ends the call, "" for any other call."""
     if _MESSAGES.fullmatch(view.call_name):
         return "a message in a queue of the kernel"

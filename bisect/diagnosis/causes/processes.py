@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 
-from ...facts import Look
-from ..view import Seen
-from .known import Found, KnownCause, also, need, unless
-from .processes_seen import blocked, called, place, whose
-from .scene import Scene
-from .signs import frame_in, others_wait_for_it
+from ...base.facts import Look
+from ..process_snapshot import ProcessSnapshot
+from .known_cause import Found, KnownCause, Scene, also, need, unless
+from .signs import (
+    find_blocked_processes,
+    format_owner,
+    format_place,
+    format_process,
+    frame_in,
+    others_wait_for_it,
+)
 
 # What an interruptible call waits in: nothing leaves it in state D but a freezer of cgroups v1.
 _INTERRUPTIBLE = re.compile(
@@ -23,12 +28,12 @@ _DRIVER_TOOLS = ("nvidia-smi", "rocm-smi", "rocminfo", "nvidia-debugdump", "amd-
 _SHELLS = frozenset(["sh", "bash", "dash", "env", "timeout"])
 
 
-def _stopped_view(scene: Scene) -> Seen | None:
-    return next((v for v in reversed(blocked(scene)) if v.state == "T"), None)
+def _stopped_view(scene: Scene) -> ProcessSnapshot | None:
+    return next((v for v in reversed(find_blocked_processes(scene)) if v.state == "T"), None)
 
 
-def _traced_view(scene: Scene) -> Seen | None:
-    return next((v for v in reversed(blocked(scene)) if v.state == "t"), None)
+def _traced_view(scene: Scene) -> ProcessSnapshot | None:
+    return next((v for v in reversed(find_blocked_processes(scene)) if v.state == "t"), None)
 
 
 # ---- signs ---------------------------------------------------------------------------------------
@@ -39,8 +44,12 @@ def _stopped(scene: Scene) -> Found | None:
     view = _stopped_view(scene)
     if view is None:
         return None
-    values = {"pid": view.look.pid, "who": whose(scene, view), "name": called(view.look)}
-    return Found(f"{whose(scene, view)} is in state T, stopped by a signal", values)
+    values = {
+        "pid": view.look.pid,
+        "who": format_owner(scene, view),
+        "name": format_process(view.look),
+    }
+    return Found(f"{format_owner(scene, view)} is in state T, stopped by a signal", values)
 
 
 def _still_stopped(scene: Scene) -> Found | None:
@@ -69,8 +78,8 @@ def _traced(scene: Scene) -> Found | None:
     if view is None:
         return None
     tracer = view.look.traced_by or "another process"
-    values = {"pid": view.look.pid, "tracer": tracer, "who": whose(scene, view)}
-    return Found(f"{whose(scene, view)} is in state t", values)
+    values = {"pid": view.look.pid, "tracer": tracer, "who": format_owner(scene, view)}
+    return Found(f"{format_owner(scene, view)} is in state t", values)
 
 
 def _tracer_is_known(scene: Scene) -> Found | None:
@@ -83,37 +92,39 @@ def _tracer_is_known(scene: Scene) -> Found | None:
 
 def _frozen(scene: Scene) -> Found | None:
     """A process is frozen with its control group."""
-    for view in reversed(blocked(scene)):
+    for view in reversed(find_blocked_processes(scene)):
         values = {"group": view.look.frozen or "its control group", "pid": view.look.pid}
         if view.look.frozen:
-            return Found(f"{whose(scene, view)} is frozen with {view.look.frozen}", values)
+            return Found(f"{format_owner(scene, view)} is frozen with {view.look.frozen}", values)
         wchan = view.wchan.partition(".")[0]
         asleep = view.state == "D" and _INTERRUPTIBLE.fullmatch(view.wchan) is not None
         if _FREEZER.fullmatch(wchan) or asleep or (wchan == "get_signal" and view.state == "S"):
-            words = f"{whose(scene, view)} is in state {view.state} in {view.wchan}: frozen"
+            words = f"{format_owner(scene, view)} is in state {view.state} in {view.wchan}: frozen"
             return Found(words, values)
     return None
 
 
 def _cgroup_says_so(scene: Scene) -> Found | None:
     """Its control group says that it is frozen."""
-    found = next((v.look.frozen for v in blocked(scene) if v.look.frozen), "")
+    found = next((v.look.frozen for v in find_blocked_processes(scene) if v.look.frozen), "")
     return Found(f"{found} is frozen") if found else None
 
 
 def _waits_for_vfork(scene: Scene) -> Found | None:
     """The kernel keeps a process until the child that it made by vfork runs a program or ends."""
-    for view in reversed(blocked(scene)):
+    for view in reversed(find_blocked_processes(scene)):
         if view.state in "DS" and _SPAWNS.fullmatch(view.wchan.partition(".")[0]):
-            values: dict[str, object] = {"child": "its child", "place": place(view)}
-            words = f"{whose(scene, view)} waits in {view.wchan} ({view.call_name or 'vfork'})"
+            values: dict[str, object] = {"child": "its child", "place": format_place(view)}
+            words = (
+                f"{format_owner(scene, view)} waits in {view.wchan} ({view.call_name or 'vfork'})"
+            )
             return Found(words, values)
     return None
 
 
 def _child_of_vfork(scene: Scene) -> Found | None:
     """A child of it is there that still is a copy of it."""
-    for view in blocked(scene):
+    for view in find_blocked_processes(scene):
         if not _SPAWNS.fullmatch(view.wchan.partition(".")[0]):
             continue
         for child in scene.children:
@@ -121,14 +132,14 @@ def _child_of_vfork(scene: Scene) -> Found | None:
             if same and (not child.command or child.command == view.look.command):
                 about = next((v for v in scene.workers if v.look.pid == child.pid), None)
                 where = f", in {about.call_name or about.wchan}" if about is not None else ""
-                who = f"{called(child)}{where}"
-                return Found(f"{who} has not started its program", {"child": called(child)})
+                who = f"{format_process(child)}{where}"
+                return Found(f"{who} has not started its program", {"child": format_process(child)})
     return None
 
 
 def _awaited_program(scene: Scene) -> Look | None:
     """Return the program of its own that the subject waits for: of a shell, what that runs."""
-    chain = blocked(scene)[1:]
+    chain = find_blocked_processes(scene)[1:]
     if not chain or any(view.threads and view.look.name.startswith("pt_") for view in chain):
         return None
     direct = chain[0].look
@@ -155,7 +166,7 @@ def _waits_for_a_program(scene: Scene) -> Found | None:
         return None
     line = " ".join(program.command)[:120] or program.name
     values = {"program": program.name, "pid": program.pid, "line": line}
-    return Found(f"it waits for its child {called(program)}: {line}", values)
+    return Found(f"it waits for its child {format_process(program)}: {line}", values)
 
 
 def _program_stands_still(scene: Scene) -> Found | None:
@@ -168,7 +179,7 @@ def _program_stands_still(scene: Scene) -> Found | None:
         return None
     told = ", ".join(part for part in (view.call_name, view.wchan) if part)
     values = {"where": told or "sleeps"}
-    return Found(f"{called(program)} stands still ({told or view.state})", values)
+    return Found(f"{format_process(program)} stands still ({told or view.state})", values)
 
 
 def _asks_the_driver(scene: Scene) -> Found | None:

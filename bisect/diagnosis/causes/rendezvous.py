@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from ...facts import RankFacts
-from .addresses import is_loopback, port_of
-from .known import Found, KnownCause, also, need, unless
+from ...base.addresses import is_loopback, port_of
+from ...base.facts import RankFacts
+from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .membership import group_values, number
 from .network import no_answer_from_the_master
-from .scene import Scene
 from .signs import makes_a_group, meets_its_peers
 
 _JOINED = re.compile(
@@ -84,13 +83,25 @@ def _same_name(address: str) -> str:
 
 
 def _counts_on_other_nodes(scene: Scene) -> Found | None:
-    """It can only wait for ranks of another node."""
+    """It can only wait for ranks of another node, where the first group is made: whoever is in a
+    collective, or had a group before, has met them.
+    """
     subject = scene.subject
     away = subject is not None and subject.rank in scene.situations
     if subject is None or not away or not scene.situations[subject.rank].away:
         return None
+    if scene.job.unstarted or scene.group != "construction" or _had_a_group(scene):
+        return None
     here, world = len(scene.job.local_ranks), scene.job.world_size
     return Found(f"all {here} ranks of this node are there, of {world} in the job")
+
+
+def _had_a_group(scene: Scene) -> bool:
+    """Return whether a rank did a collective before, or makes a further group."""
+    further = scene.inside(r"distributed_c10d", r"new_group|split_group|new_subgroups\w*")
+    return further is not None or any(
+        operation.done for r in scene.ranks for log in r.collectives for operation in log.operations
+    )
 
 
 def _master_is_this_machine(scene: Scene) -> Found | None:

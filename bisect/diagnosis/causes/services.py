@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 
-from ...facts import Look, Socket
-from ..frames import worded
-from .known import Found, KnownCause, also, need, unless
-from .scene import Scene
-from .signs import ended_with, others_wait_for_it, silence, through_a_proxy
+from ...base.facts import Look, Socket
+from ..frames import format_frame
+from .known_cause import Found, KnownCause, Scene, also, need, unless
+from .signs import ended_with, find_silent_connection, others_wait_for_it, through_a_proxy
 
 _WANDB = r"wandb/(?:sdk|apis|errors|util|beta|cli)\S*\.py"
 _STARTS = r"wandb/sdk/(?:lib/)?service/\w+\.py"
@@ -51,7 +50,7 @@ def in_wandb(scene: Scene) -> Found | None:
     elsewhere = scene.inside(_STARTS, _STARTS_IN) or scene.inside(_GIT) or scene.inside(_ASKS)
     if frame is None or elsewhere:
         return None
-    return Found(f"it waits in {worded(frame)}, in {scene.verdict.call or 'wandb'}")
+    return Found(f"it waits in {format_frame(frame)}, in {scene.verdict.call or 'wandb'}")
 
 
 def _server_is_silent(scene: Scene) -> Found | None:
@@ -82,7 +81,7 @@ def _server_is_unreachable(scene: Scene) -> Found | None:
 
 def _server_sends_nothing(scene: Scene) -> Found | None:
     """No byte came over that connection between the first look and the last."""
-    return silence(scene, _connections(scene))
+    return find_silent_connection(scene, _connections(scene))
 
 
 def _has_no_connection(scene: Scene) -> Found | None:
@@ -118,7 +117,7 @@ def _service_does_not_answer_yet(scene: Scene) -> Found | None:
         return None
     services = _services(scene)
     who = f"{services[0].name} ({services[0].pid})" if services else "W&B's process"
-    return Found(f"it waits in {worded(frame)}", {"who": who})
+    return Found(f"it waits in {format_frame(frame)}", {"who": who})
 
 
 def _several_wait_for_services(scene: Scene) -> Found | None:
@@ -141,7 +140,7 @@ def _waits_for_git(scene: Scene) -> Found | None:
     frame = scene.inside(_GIT)
     if frame is None or scene.inside(_WANDB) is None:
         return None
-    return Found(f"frame {worded(frame)} in W&B's code")
+    return Found(f"frame {format_frame(frame)} in W&B's code")
 
 
 _timed_out = ended_with(

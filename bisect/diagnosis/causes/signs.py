@@ -1,40 +1,243 @@
-"""Signs that several causes share, and what makes more of the same kind."""
+"""Signs that several causes share, what makes more of the same kind, and what signs read off
+processes: the workers and other children of a rank above all.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from ...facts import Frame, Look, Socket
-from ..frames import worded
-from .known import Found, Looks_for, said
-from .scene import Scene
+from ...base.facts import Descriptor, Frame, Look, Socket, Thread
+from ...base.library_functions import Role, find_role
+from ...base.words import format_ranks
+from ..frames import format_frame
+from ..process_snapshot import ProcessSnapshot
+from .known_cause import Found, LooksFor, Scene, describe_sign, find_frame
+
+_FORK = r"multiproc?ess(?:ing)?/popen_fork\.py"
+_FUTEX_OPERATION, _FUTEX_TIME_LIMIT = 1, 3  # which arguments of futex() these are
+_PRIVATE = 128  # FUTEX_PRIVATE_FLAG (linux/futex.h): only threads of the same process can wake it
+# Whose a native frame is: by the path of its library, or of its source where py-spy knows it.
+_CALLS_FOR_PYTHON = re.compile(r"/libffi[^/]*$|/_ctypes[./]|/_cffi_backend\.")
+_OF_PYTHON = re.compile(
+    r"/libpython[^/]*$|/bin/python[^/]*$|/Python-[\d.]+/|/lib-dynload/(?!_ctypes)"
+)
+_OF_LIBC = re.compile(r"/(?:libc|libpthread|libm|ld-linux[^/.]*|ld-musl[^/.]*)[.-][^/]*$")
+# Packages with threads, and processes, of their own that send what a job logs.
+EXPORTERS = r"/(?:opentelemetry|wandb|tqdm|sentry_sdk|prometheus_client|ddtrace|posthog)/\S+\.py$"
+# Threads that exporters, progress bars and pools keep, some also in what is forked.
+_SERVES = re.compile(
+    r"/(?:threading|queue|selectors|socketserver)\.py$|/concurrent/futures/thread\.py$"
+    r"|/multiprocessing/(?:queues|connection|synchronize|resource_sharer)\.py$"
+    r"|/torch/_inductor/\S+\.py$|<frozen threading>"
+    rf"|{EXPORTERS}"
+)
+_EXPORTS = re.compile(EXPORTERS)
+_LOOPS = re.compile(r"/asyncio/\w+\.py$")  # W&B's thread runs an event loop
+
+
+def is_forked(view: ProcessSnapshot) -> bool:
+    """Return True for a process that its parent forked and that never started a program."""
+    by_fork = find_frame(view.frames, _FORK, "_launch") is not None
+    return by_fork or (view.look.name.startswith("pt_data_worker") and not _is_spawned(view))
+
+
+def _is_spawned(view: ProcessSnapshot) -> bool:
+    return find_frame(view.frames, r"multiprocessing/(?:spawn|forkserver)\.py") is not None
+
+
+def find_forked_processes(scene: Scene) -> tuple[ProcessSnapshot, ...]:
+    """Return the forked processes among the subject and its descendants."""
+    own = (scene.view,) if scene.view is not None else ()
+    return tuple(view for view in (*scene.workers, *own) if is_forked(view))
+
+
+def format_process(look: Look) -> str:
+    """Return a process in words: "pt_data_worker (4711)"."""
+    return f"{look.name} ({look.pid})"
+
+
+def innermost_python_frame(frames: tuple[Frame, ...]) -> Frame | None:
+    """Return the innermost Python frame."""
+    return next((frame for frame in frames if not frame.native), None)
+
+
+def innermost_native_frames(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """Return the native frames inside the innermost Python frame, innermost first."""
+    python = innermost_python_frame(frames)
+    return frames if python is None else frames[: frames.index(python)]
+
+
+def find_native_frame(frames: tuple[Frame, ...], function: str, library: str = "") -> Frame | None:
+    """Return the innermost native frame, inside Python's, whose function's name or whose library's
+    path has the pattern.
+    """
+    for frame in innermost_native_frames(frames):
+        if re.search(function, frame.name) or (library and re.search(library, frame.file)):
+            return frame
+    return None
+
+
+def find_called_native_function(frames: tuple[Frame, ...]) -> Frame | None:
+    """Return the native function that Python, or ctypes for it, called: one of a library rather
+    than of the C library; None if all there is is Python's own.
+    """
+    named = [
+        frame
+        for frame in innermost_native_frames(frames)
+        if not frame.name.startswith("0x")
+        and not _OF_PYTHON.search(frame.file)
+        and not _CALLS_FOR_PYTHON.search(frame.file)
+    ]
+    own = [frame for frame in named if not _OF_LIBC.search(frame.file)]
+    return next(iter(own), None) or next(reversed(named), None)
+
+
+def is_called_by_ctypes(frames: tuple[Frame, ...]) -> bool:
+    """Return True if the innermost Python frame called C through ctypes or cffi."""
+    return any(_CALLS_FOR_PYTHON.search(frame.file) for frame in innermost_native_frames(frames))
+
+
+def is_of_libc(frame: Frame) -> bool:
+    """Return True for a function of the C library."""
+    return _OF_LIBC.search(frame.file) is not None
+
+
+def format_native_function(frame: Frame) -> str:
+    """Return a native function in words: "ncclCommInitRank (libnccl.so.2)"."""
+    name = frame.name.partition("(")[0].partition("<")[0][:80]
+    library = frame.file.rpartition("/")[2]
+    return f"{name} ({library})" if library else name
+
+
+def has_one_working_thread(view: ProcessSnapshot) -> bool:
+    """Return True if a process has one thread, besides such as serve a library and wait."""
+    serving = {thread.os_id for thread in view.threads if is_service_thread(thread)}
+    return len([task for task in view.look.kernel if task.tid not in serving]) == 1
+
+
+def is_service_thread(thread: Thread) -> bool:
+    """Return True for a thread of a library that waits for work, or for time to pass: it frees
+    nothing that anybody else waits for.
+    """
+    python = [frame for frame in thread.frames if not frame.native]
+    own = any(_EXPORTS.search(frame.file) for frame in python)
+    return bool(python) and all(
+        _SERVES.search(frame.file) or (own and _LOOPS.search(frame.file)) for frame in python
+    )
+
+
+def sleeps_for_ever(view: ProcessSnapshot) -> bool:
+    """Return True if the main thread is in a futex that only its own process can wake, without a
+    time limit.
+    """
+    args = view.call.args if view.call is not None else ()
+    if view.call_name != "futex" or len(args) <= _FUTEX_TIME_LIMIT or view.running:
+        return False
+    private = bool(args[_FUTEX_OPERATION] & _PRIVATE)
+    return private and args[_FUTEX_TIME_LIMIT] == 0
+
+
+def find_blocked_processes(scene: Scene) -> tuple[ProcessSnapshot, ...]:
+    """Return the subject and those of its descendants that it waits for, one after another."""
+    if scene.view is None or scene.subject is None:
+        return ()
+    known = {view.look.pid: view for view in scene.workers}
+    links = {e.source: e.target for e in (scene.graph.edges if scene.graph else ())}
+    found = [scene.view]
+    pid = _find_awaited_child(scene, known)
+    while pid in known:
+        found.append(known.pop(pid))
+        pid = _read_pid(links.get(f"process {pid}", ""))
+    return tuple(found)
+
+
+def _find_awaited_child(scene: Scene, known: Collection[int]) -> int | None:
+    """Return the descendant that the subject waits for: as the verdict has it, else whoever has the
+    other end of a pipe or socket that its system call is about.
+    """
+    wait = scene.verdict.waits_for
+    if wait is not None and wait.pid in known and wait.kind in ("process", "pipe", "socket"):
+        return wait.pid
+    for one in find_used_descriptors(scene, scene.view) if scene.view is not None else ():
+        ends = one.socket.peer_pids if one.socket is not None else one.other_ends
+        for pid in ends:
+            if pid in known:
+                return pid
+    return None
+
+
+def _read_pid(name: str) -> int | None:
+    """Return the pid in the name of a node of the graph, "process 4711"."""
+    kind, _, number = name.partition(" ")
+    return int(number) if kind == "process" and number.isdecimal() else None
+
+
+def format_place(view: ProcessSnapshot) -> str:
+    """Return in words where a process is: its innermost Python frame, else the system call."""
+    frame = innermost_python_frame(view.frames)
+    return (
+        format_frame(frame) if frame is not None else view.call_name or view.wchan or "unknown code"
+    )
+
+
+def format_owner(scene: Scene, view: ProcessSnapshot) -> str:
+    """Return one of the blocked processes in words: "it", or "its child pt_data_worker (4711)"."""
+    own = scene.subject is not None and view.look.pid == scene.subject.pid
+    return "it" if own else f"its child {format_process(view.look)}"
+
+
+def find_used_descriptors(scene: Scene, view: ProcessSnapshot) -> tuple[Descriptor, ...]:
+    """Return the descriptors of its system call, with who has their other ends if any look knows:
+    the last look may have had no time to find out.
+    """
+    now = view.call.descriptors if view.call is not None else ()
+    known: dict[str, Descriptor] = {}
+    for look in scene.all_looks(view.look.pid):
+        main = next((k for k in look.kernel if k.tid == look.pid), None)
+        for one in main.syscall.descriptors if main and main.syscall else ():
+            if one.other_ends or (one.socket is not None and one.socket.peer_pids):
+                known[one.path] = one
+    return tuple(known.get(one.path, one) for one in now)
+
+
+def parent_waits_for_workers(scene: Scene) -> Found | None:
+    """A rank waits for what its workers make (DataLoader, Pool, datasets.map)."""
+    frame = find_role(scene.frames, Role.AWAITS_WORKERS)
+    if frame is None:
+        return None
+    rank = scene.subject.rank if scene.subject else "?"
+    words = f"rank {rank} waits for its workers in {format_frame(frame)}"
+    return Found(words, {"rank": rank, "wait": format_frame(frame)})
+
 
 # Where a main thread waits for what a thread is to give.
-FOR_A_THREAD = r"concurrent/futures/_base\.py|(?:^|/)(?:threading|queue)\.py|<frozen threading>"
+THREAD_WAIT_FILES = (
+    r"concurrent/futures/_base\.py|(?:^|/)(?:threading|queue)\.py|<frozen threading>"
+)
 # The same, and in the pools that hand tasks to threads.
-FOR_THREADS = r"concurrent/futures/\w+\.py|(?:^|/)threading\.py|<frozen threading>"
-_LOGGED = 0.8  # what a line that was logged is worth, next to the error that ended a rank
+THREAD_POOL_WAIT_FILES = r"concurrent/futures/\w+\.py|(?:^|/)threading\.py|<frozen threading>"
+_TRUST_IF_LOGGED = 0.8  # what a line that was logged is worth, next to the error that ended a rank
 
 
-def frame_in(file: str, function: str, words: str) -> Looks_for:
+def frame_in(file: str, function: str, words: str) -> LooksFor:
     """Return a sign: the subject's main thread is in `function` in `file` (regular expressions, as
     for `Scene.inside`).
     """
 
-    @said(words)
+    @describe_sign(words)
     def looks_for(scene: Scene) -> Found | None:
         frame = scene.inside(file, function)
-        return None if frame is None else Found(f"frame {worded(frame)}")
+        return None if frame is None else Found(f"frame {format_frame(frame)}")
 
     return looks_for
 
 
-def native_in(function: str, words: str) -> Looks_for:
+def native_in(function: str, words: str) -> LooksFor:
     """Return a sign: a native frame of the subject's main thread has a name with `function`."""
 
-    @said(words)
+    @describe_sign(words)
     def looks_for(scene: Scene) -> Found | None:
         for frame in scene.frames:
             if frame.native and re.search(function, frame.name):
@@ -44,12 +247,12 @@ def native_in(function: str, words: str) -> Looks_for:
     return looks_for
 
 
-def ended_with(pattern: str, words: str) -> Looks_for:
+def ended_with(pattern: str, words: str) -> LooksFor:
     """Return a sign: the error with which a culprit ended, or its libraries' last lines, match
     `pattern`; its named groups are values.
     """
 
-    @said(words)
+    @describe_sign(words)
     def looks_for(scene: Scene) -> Found | None:
         found = scene.wrote(pattern)
         if found is None:
@@ -59,7 +262,9 @@ def ended_with(pattern: str, words: str) -> Looks_for:
         values["rank"] = facts.rank
         quoted = " ".join(match[0].split())[:160]
         if not facts.error:  # one line of many, and perhaps an old one
-            return Found(f'rank {facts.rank} wrote "{quoted}" before it ended', values, _LOGGED)
+            return Found(
+                f'rank {facts.rank} wrote "{quoted}" before it ended', values, _TRUST_IF_LOGGED
+            )
         return Found(f'rank {facts.rank} ended with "{quoted}"', values)
 
     return looks_for
@@ -69,7 +274,7 @@ def makes_a_group(scene: Scene) -> Found | None:
     """A rank waits where a process group is made."""
     if scene.group != "construction":
         return None
-    where = next((worded(f) for f in scene.frames if not f.native), "")
+    where = next((format_frame(f) for f in scene.frames if not f.native), "")
     return Found(f"it waits in {where}, where the process group is made")
 
 
@@ -77,25 +282,29 @@ def meets_its_peers(scene: Scene) -> Found | None:
     """A rank waits for its peers: where a process group is made, or in a collective."""
     if scene.group not in ("construction", "collective"):
         return None
-    where = next((worded(f) for f in scene.frames if not f.native), "")
+    where = next((format_frame(f) for f in scene.frames if not f.native), "")
     return Found(f"it waits for its peers in {where}")
 
 
 def others_wait_for_it(scene: Scene) -> Found | None:
     """Other ranks wait for this one."""
     waiting = scene.waiting_for_it()
-    return Found(f"{wait_in_words(waiting)} for it") if waiting else None
+    return Found(f"{format_waiting_ranks(waiting)} for it") if waiting else None
 
 
 def nothing_came(scene: Scene) -> Found | None:
     """No byte came over its connection between the first look and the last."""
     asked = scene.asked
-    found = silence(scene, [(k, s) for k, s in scene.outward if not asked or s in asked])
+    found = find_silent_connection(
+        scene, [(k, s) for k, s in scene.outward if not asked or s in asked]
+    )
     # Nothing comes over one that is not in use either.
     return found if asked or found is None else replace(found, trust=0.5)
 
 
-def silence(scene: Scene, connections: Iterable[tuple[Look, Socket]]) -> Found | None:
+def find_silent_connection(
+    scene: Scene, connections: Iterable[tuple[Look, Socket]]
+) -> Found | None:
     """Return that nothing came over one of `connections`, None if something came over all."""
     for look, socket in connections:
         if socket.state != "ESTABLISHED":
@@ -120,19 +329,9 @@ def through_a_proxy(scene: Scene) -> Found | None:
     return None
 
 
-def ranks_in_words(ranks: tuple[int, ...]) -> str:
-    """Return "rank 1", or "ranks 0, 2 and 3"; of many the first few."""
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    shown = [str(rank) for rank in sorted(ranks)]
-    if len(shown) > 6:
-        shown = [*shown[:5], f"{len(shown) - 5} more"]
-    return f"ranks {', '.join(shown[:-1])} and {shown[-1]}"
-
-
-def wait_in_words(ranks: tuple[int, ...]) -> str:
-    """Return "rank 1 waits", or "ranks 0, 2 and 3 wait"."""
-    return f"{ranks_in_words(ranks)} wait{'s' if len(ranks) == 1 else ''}"
+def format_waiting_ranks(ranks: tuple[int, ...]) -> str:
+    """Return "rank 1 waits", or "ranks 0,2-3 wait"."""
+    return f"{format_ranks(ranks)} wait{'s' if len(ranks) == 1 else ''}"
 
 
 def native_name(frame: Frame) -> str:

@@ -8,10 +8,9 @@ import itertools
 import re
 from dataclasses import replace
 
-from ..frames import dotted, owner, worded
-from ..syscalls import SLEEPS
-from .known import Found, KnownCause, also, need, unless
-from .scene import Scene
+from ..blocked_syscalls import SLEEP_CALLS
+from ..frames import dotted_name, format_frame, frame_owner
+from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import frame_in, others_wait_for_it
 
 _WAITS = r"(?:^|/)(?:threading|queue|signal|asyncio/\w+|selectors)\.py$|<frozen threading>"
@@ -27,15 +26,15 @@ _FAILURE = (
 def _own_code_sleeps(scene: Scene) -> Found | None:
     """A rank sleeps in the job's own code (time.sleep)."""
     view = scene.view
-    if view is None or view.running or view.holds_gil or scene.call not in SLEEPS - {"pause"}:
+    if view is None or view.running or view.holds_gil or scene.call not in SLEEP_CALLS - {"pause"}:
         return None
     wait = scene.verdict.waits_for
     frame = next(iter(scene.python), None)
-    if frame is None or owner(frame, scene.job.package) not in ("user", "step"):
+    if frame is None or frame_owner(frame, scene.job.package) not in ("user", "step"):
         return None
     if wait is not None and wait.kind not in ("sleep", "rank"):
         return None
-    return Found(f"it sleeps in {worded(frame)}", {"place": worded(frame)})
+    return Found(f"it sleeps in {format_frame(frame)}", {"place": format_frame(frame)})
 
 
 def _stays_there(scene: Scene) -> Found | None:
@@ -43,10 +42,10 @@ def _stays_there(scene: Scene) -> Found | None:
     asleep = _own_code_sleeps(scene)
     if asleep is not None or scene.view is None or scene.view.running:
         return asleep
-    caught = _in_a_handler(scene) if scene.call in ("futex", "pause", *SLEEPS) else None
+    caught = _in_a_handler(scene) if scene.call in ("futex", "pause", *SLEEP_CALLS) else None
     if caught is None or scene.group is not None:
         return None
-    return Found(f"it waits in {worded(scene.python[0])}", caught.values)
+    return Found(f"it waits in {format_frame(scene.python[0])}", caught.values)
 
 
 def _left(scene: Scene) -> tuple[float, ...]:
@@ -54,7 +53,7 @@ def _left(scene: Scene) -> tuple[float, ...]:
     looks = scene.subject.looks if scene.subject is not None else ()
     mains = [next((k for k in look.kernel if k.tid == look.pid), None) for look in looks]
     calls = [k.syscall for k in mains if k is not None and k.syscall is not None]
-    return tuple(c.timeout for c in calls if c.name in SLEEPS and c.timeout is not None)
+    return tuple(c.timeout for c in calls if c.name in SLEEP_CALLS and c.timeout is not None)
 
 
 def _again_and_again(scene: Scene) -> Found | None:
@@ -77,11 +76,11 @@ def _in_a_handler(scene: Scene) -> Found | None:
         return None  # a loop that looks whether a file is there yet goes by exceptions as well
     own = itertools.dropwhile(lambda f: re.search(_WAITS, f.file) is not None, scene.python)
     for frame in itertools.islice(own, _NEAR):
-        if owner(frame, scene.job.package) not in ("user", "step"):
+        if frame_owner(frame, scene.job.package) not in ("user", "step"):
             return None
         if frame.handler:
-            values = {"handler": frame.handler, "place": worded(frame)}
-            return Found(f"{worded(frame)} stands below `{frame.handler}`", values)
+            values = {"handler": frame.handler, "place": format_frame(frame)}
+            return Found(f"{format_frame(frame)} stands below `{frame.handler}`", values)
     return None
 
 
@@ -108,7 +107,7 @@ _of_a_service = frame_in(r"(?:wandb|huggingface_hub)/\S+\.py", r".*", "W&B or th
 
 def _asleep(scene: Scene) -> Found | None:
     """It sleeps meanwhile."""
-    return Found("it sleeps between two tries") if scene.call in SLEEPS else None
+    return Found("it sleeps between two tries") if scene.call in SLEEP_CALLS else None
 
 
 def _tries(scene: Scene) -> Found | None:
@@ -116,7 +115,7 @@ def _tries(scene: Scene) -> Found | None:
     frame = scene.users_frame(scene.python)
     if _retries(scene) is None or _asleep(scene) is None:
         return None
-    where = worded(frame) if frame is not None else "unknown code"
+    where = format_frame(frame) if frame is not None else "unknown code"
     return Found(f"what fails was called in {where}", {"place": where})
 
 
@@ -126,13 +125,15 @@ def _a_library_sleeps(scene: Scene) -> Found | None:
     frame = next(iter(scene.python), None)
     if view is None or frame is None or view.running or view.holds_gil or scene.group is not None:
         return None
-    asleep = scene.call in SLEEPS - {"pause"} and (wait is None or wait.kind == "sleep")
-    if not asleep or owner(frame, scene.job.package) != "library":
+    asleep = scene.call in SLEEP_CALLS - {"pause"} and (wait is None or wait.kind == "sleep")
+    if not asleep or frame_owner(frame, scene.job.package) != "library":
         return None
-    own = next((f for f in scene.python if owner(f, scene.job.package) in ("user", "step")), None)
-    caller = f", called in {worded(own)}" if own is not None else ""
-    values = {"place": dotted(frame), "caller": caller}
-    return Found(f"it sleeps in {worded(frame)}, a library's code", values)
+    own = next(
+        (f for f in scene.python if frame_owner(f, scene.job.package) in ("user", "step")), None
+    )
+    caller = f", called in {format_frame(own)}" if own is not None else ""
+    values = {"place": dotted_name(frame), "caller": caller}
+    return Found(f"it sleeps in {format_frame(frame)}, a library's code", values)
 
 
 CAUSES = (

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 
-from ..frames import short, worded
-from .known import Found, KnownCause, also, need, unless
-from .processes_seen import called, place
-from .scene import Scene
-from .signs import others_wait_for_it
+from ..frames import format_frame, unqualified_name
+from .known_cause import Found, KnownCause, Scene, also, need, unless
+from .signs import format_place, format_process, others_wait_for_it
 
 _COMPILES = (
     # Not what wraps code that is compiled already, or that is never to be (torch.compiler.disable).
@@ -43,11 +41,13 @@ def _compiles(scene: Scene) -> Found | None:
     """A rank compiles (torch.compile, Triton, an extension), or its children do."""
     for look in scene.children:
         if _COMPILERS.fullmatch(look.name):
-            return Found(f"its child {called(look)} compiles", {"what": called(look)})
+            return Found(
+                f"its child {format_process(look)} compiles", {"what": format_process(look)}
+            )
     frame = next((f for file in _COMPILES if (f := scene.frame(file)) is not None), None)
     if frame is None:
         return None
-    return Found(f"it compiles: frame {worded(frame)}", {"what": worded(frame)})
+    return Found(f"it compiles: frame {format_frame(frame)}", {"what": format_frame(frame)})
 
 
 def _loads(scene: Scene) -> Found | None:
@@ -55,7 +55,7 @@ def _loads(scene: Scene) -> Found | None:
     frame = next((f for file in _LOADS if (f := scene.frame(file)) is not None), None)
     if frame is None:
         return None
-    return Found(f"it loads weights: frame {worded(frame)}", {"place": worded(frame)})
+    return Found(f"it loads weights: frame {format_frame(frame)}", {"place": format_frame(frame)})
 
 
 def _brings_weights(scene: Scene) -> Found | None:
@@ -66,14 +66,14 @@ def _brings_weights(scene: Scene) -> Found | None:
     own = [frame for frame in frames if re.search(rf"{_BRINGS}$", frame.file)]
     if not any(frame.file.endswith(_HOOKS) for frame in own):
         return None  # it loads
-    brings = next((frame for frame in own if short(frame.name) not in _WRAPS), None)
+    brings = next((frame for frame in own if unqualified_name(frame.name) not in _WRAPS), None)
     if brings is not None:
-        return Found(f"it brings weights: frame {worded(brings)}", {"source": "CPU or disk"})
+        return Found(f"it brings weights: frame {format_frame(brings)}", {"source": "CPU or disk"})
     # Between two layers the looks meet only what is around all of them, as around those of a model
     # that is spread over GPUs.
     if not own or _said_to_be_offloaded(scene) is None:
         return None
-    return Found(f"it is in accelerate's hooks: frame {worded(own[0])}", trust=0.6)
+    return Found(f"it is in accelerate's hooks: frame {format_frame(own[0])}", trust=0.6)
 
 
 def _said_to_be_offloaded(scene: Scene) -> Found | None:
@@ -92,7 +92,9 @@ def _initializes(scene: Scene) -> Found | None:
     )
     if frame is None:
         return None
-    return Found(f"it initializes weights: frame {worded(frame)}", {"place": worded(frame)})
+    return Found(
+        f"it initializes weights: frame {format_frame(frame)}", {"place": format_frame(frame)}
+    )
 
 
 def _imports(scene: Scene) -> Found | None:
@@ -118,7 +120,9 @@ def _works_alone(scene: Scene) -> Found | None:
     view = scene.view
     if not culprits or not waiting or len(culprits) > len(waiting) or view is None:
         return None
-    return Found(f"rank {culprits[0]} is at work in {place(view)}", {"place": place(view)})
+    return Found(
+        f"rank {culprits[0]} is at work in {format_place(view)}", {"place": format_place(view)}
+    )
 
 
 def _waits_for_cores(scene: Scene) -> Found | None:

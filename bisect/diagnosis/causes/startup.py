@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..frames import owner, worded
-from .known import Found, KnownCause, also, need, unless
+from ...base.words import format_ranks
+from ..frames import format_frame, frame_owner
+from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .membership import group_values
-from .scene import Scene
-from .signs import ended_with, makes_a_group, ranks_in_words, wait_in_words
+from .signs import ended_with, format_waiting_ranks, makes_a_group
 
 _LIGHTNING = r"(?:pytorch_lightning|lightning/pytorch)"
 _WANDB_STARTS = r"wandb/sdk/wandb_(?:init|login|setup)\.py"
@@ -23,7 +23,7 @@ def _several_in_wandb(scene: Scene) -> Found | None:
     ranks = scene.ranks_in(_WANDB_STARTS)
     if len(ranks) < 2:
         return None
-    return Found(f"{ranks_in_words(ranks)} start W&B at once", {"count": len(ranks)})
+    return Found(f"{format_ranks(ranks)} start W&B at once", {"count": len(ranks)})
 
 
 def _every_rank_in_wandb(scene: Scene) -> Found | None:
@@ -38,7 +38,7 @@ def _chooses_a_strategy(scene: Scene) -> Found | None:
         rf"{_LIGHTNING}/trainer/connectors/accelerator_connector\.py"
         rf"|{_LIGHTNING}/strategies/launchers/multiprocessing\.py"
     ) or scene.frame(rf"{_LIGHTNING}/trainer/trainer\.py", "__init__")
-    return None if frame is None else Found(f"frame {worded(frame)}")
+    return None if frame is None else Found(f"frame {format_frame(frame)}")
 
 
 def _no_strategy_named(scene: Scene) -> Found | None:
@@ -60,7 +60,7 @@ def _worlds_differ(scene: Scene) -> Found | None:
         return Found(f"worlds of {' and '.join(str(size) for size in sorted(told))}")
     grouped = [rank for rank in sizes if rank not in alone]
     if alone and grouped:
-        return Found(f"{ranks_in_words(alone)} trains on one device, without a group")
+        return Found(f"{format_ranks(alone)} trains on one device, without a group")
     return None
 
 
@@ -72,7 +72,7 @@ def _several_make_a_directory(scene: Scene) -> Found | None:
             paths.setdefault(view.call.path, []).append(number)
     for path, ranks in paths.items():
         if len(ranks) > 1:
-            return Found(f"{ranks_in_words(tuple(ranks))} make {path}", {"path": path})
+            return Found(f"{format_ranks(tuple(ranks))} make {path}", {"path": path})
     return None
 
 
@@ -102,7 +102,7 @@ def _several_ask_the_hub(scene: Scene) -> Found | None:
     ranks = scene.ranks_in(_HUB)
     if len(ranks) < 2:
         return None
-    return Found(f"{ranks_in_words(ranks)} ask the hub at once", {"count": len(ranks)})
+    return Found(f"{format_ranks(ranks)} ask the hub at once", {"count": len(ranks)})
 
 
 def _too_many_requests(scene: Scene) -> Found | None:
@@ -124,9 +124,9 @@ def _in_its_own_code(scene: Scene) -> Found | None:
     """It stands in the job's own code, in no library."""
     frame = next(iter(scene.python), None)
     # The top of a script is no place that others wait for by mistake: it only just started.
-    if frame is None or owner(frame, scene.job.package) != "user":
+    if frame is None or frame_owner(frame, scene.job.package) != "user":
         return None
-    return Found(f"it stands in {worded(frame)}", {"place": worded(frame)})
+    return Found(f"it stands in {format_frame(frame)}", {"place": format_frame(frame)})
 
 
 def _waits_for_something_known(scene: Scene) -> Found | None:
@@ -141,7 +141,9 @@ def _others_meet(scene: Scene) -> Found | None:
     """The others wait for it in a collective or where the group is made."""
     waiting = [r for r in scene.waiting_for_it() if r in scene.situations]
     meeting = tuple(r for r in waiting if scene.situations[r].meets)
-    return Found(f"{wait_in_words(meeting)} for it in torch.distributed") if meeting else None
+    return (
+        Found(f"{format_waiting_ranks(meeting)} for it in torch.distributed") if meeting else None
+    )
 
 
 # ---- causes --------------------------------------------------------------------------------------

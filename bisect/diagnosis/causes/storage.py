@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from ...facts import Look, Sample
-from ..view import Seen
-from .known import Found, KnownCause, also, need, unless
-from .processes_seen import blocked, place, used, whose
-from .scene import Scene
-from .signs import FOR_A_THREAD
+from ...base.facts import Look, Sample
+from ...base.words import format_bytes, format_rate
+from ..process_snapshot import ProcessSnapshot
+from .known_cause import Found, KnownCause, Scene, also, need, unless
+from .signs import (
+    THREAD_WAIT_FILES,
+    find_blocked_processes,
+    find_used_descriptors,
+    format_owner,
+    format_place,
+)
 
 # Where the kernel waits, by who is to answer. Names of functions of Linux 5.x to 6.x: net/sunrpc,
 # fs/nfs, fs/fuse/dev.c, fs/smb/client, net/9p, fs/ceph, fs/autofs; Lustre's own module.
@@ -39,18 +44,18 @@ _WRITES = re.compile(
 _FEW_FAULTS, _CRAWLS = 5.0, 20 << 20  # page faults and bytes a second
 
 
-def _in_the_kernel(scene: Scene) -> Seen | None:
+def _in_the_kernel(scene: Scene) -> ProcessSnapshot | None:
     """Return the process, of those that are waited for, that does not come back from the kernel."""
     return next((v for v in _suspects(scene) if v.state == "D"), None)
 
 
-def _suspects(scene: Scene) -> tuple[Seen, ...]:
+def _suspects(scene: Scene) -> tuple[ProcessSnapshot, ...]:
     """Return the processes that are waited for, the last one first; where the main thread waits for
     its other threads (a logger's, a pool's), those as well, each as if it were a process.
     """
     view = scene.view
-    found = tuple(reversed(blocked(scene)))
-    if view is None or scene.call != "futex" or scene.inside(FOR_A_THREAD) is None:
+    found = tuple(reversed(find_blocked_processes(scene)))
+    if view is None or scene.call != "futex" or scene.inside(THREAD_WAIT_FILES) is None:
         return found
     stacks = {thread.os_id: thread.frames for thread in view.threads}
     others = [task for task in view.look.kernel if task.tid != view.look.pid and task.state == "D"]
@@ -60,31 +65,31 @@ def _suspects(scene: Scene) -> tuple[Seen, ...]:
     )
 
 
-def _path(scene: Scene, view: Seen) -> str:
+def _path(scene: Scene, view: ProcessSnapshot) -> str:
     if view.call is not None and view.call.path:
         return view.call.path
-    return next((d.path for d in used(scene, view) if d.kind == "file"), "")
+    return next((d.path for d in find_used_descriptors(scene, view) if d.kind == "file"), "")
 
 
-def _who(scene: Scene, view: Seen) -> str:
+def _who(scene: Scene, view: ProcessSnapshot) -> str:
     """Return a suspect in words: "it", "a thread of it", "its child tar (4711)"."""
     own = scene.view
     if own is not None and view.look.pid == own.look.pid and view.call != own.call:
         return "a thread of it"
-    return whose(scene, view)
+    return format_owner(scene, view)
 
 
-def _values(scene: Scene, view: Seen) -> dict[str, object]:
+def _values(scene: Scene, view: ProcessSnapshot) -> dict[str, object]:
     path = _path(scene, view)
     call = view.call_name or "a page fault"
     return {
         "pid": view.look.pid,
-        "what": f"{call} of {path}" if path else f"{call} in {place(view)}",
+        "what": f"{call} of {path}" if path else f"{call} in {format_place(view)}",
         "path": path or "the file system in question",
     }
 
 
-def _service(view: Seen) -> str:
+def _service(view: ProcessSnapshot) -> str:
     name = view.wchan.partition(".")[0]
     return next((who for pattern, who in _NETWORK if re.fullmatch(pattern, name)), "")
 
@@ -176,10 +181,8 @@ def _faults_page_by_page(scene: Scene) -> Found | None:
         faults = (samples[-1].faults - samples[0].faults) / seconds
         speed = (samples[-1].disk_read - samples[0].disk_read) / seconds
         if faults >= _FEW_FAULTS and speed < _CRAWLS:
-            words = (
-                f"{faults:.0f} page faults a second wait for storage, at {speed / 1024:.0f} KiB/s"
-            )
-            return Found(words, {"faults": f"{faults:.0f}", "speed": f"{speed / 1024:.0f} KiB"})
+            words = f"{faults:.0f} page faults a second wait for storage, at {format_rate(speed)}"
+            return Found(words, {"faults": f"{faults:.0f}", "speed": format_bytes(speed)})
     return None
 
 
@@ -195,7 +198,9 @@ def _loads_code_or_weights(scene: Scene) -> Found | None:
     )
     if frame is None or view is None:
         return None
-    return Found(f"it is in {place(view)}, called by {frame.name}", {"place": place(view)})
+    return Found(
+        f"it is in {format_place(view)}, called by {frame.name}", {"place": format_place(view)}
+    )
 
 
 def _swaps(scene: Scene) -> Found | None:
@@ -205,9 +210,9 @@ def _swaps(scene: Scene) -> Found | None:
         swapped = view.look.swapped or 0
         free, total = machine.memory_available, machine.memory_total
         if swapped > 256 << 20 and free is not None and total and free < total * 0.1:
-            size = f"{swapped >> 20} MiB"
-            words = f"{size} of {view.look.pid} are in swap, {free >> 20} MiB of memory are left"
-            return Found(words, {"swapped": size, "free": f"{free >> 20} MiB"})
+            size, left = format_bytes(swapped), format_bytes(free)
+            words = f"{size} of {view.look.pid} are in swap, {left} of memory are left"
+            return Found(words, {"swapped": size, "free": left})
     return None
 
 

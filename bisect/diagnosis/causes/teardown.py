@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from ...facts import Thread
-from ..frames import owner, worded
-from .known import Found, KnownCause, also, need, unless
-from .processes_seen import called, inner
-from .scene import Scene, find_frame
-from .signs import frame_in
+from ...base.facts import Thread
+from ..frames import format_frame, frame_owner
+from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
+from .signs import format_process, frame_in, innermost_python_frame
 
 _THREADING = r"/threading\.py|<frozen threading>"
 _INDUCTOR = r"torch/_inductor/(?:async_compile|compile_worker/subproc_pool)\.py"
@@ -22,25 +20,27 @@ def _others(scene: Scene) -> tuple[Thread, ...]:
         for thread in (view.threads if view is not None else ())
         if view is not None
         and thread is not view.main
-        and not any(owner(f, scene.job.package) == "harness" for f in thread.frames)
+        and not any(frame_owner(f, scene.job.package) == "harness" for f in thread.frames)
     )
 
 
 def _in_shutdown(scene: Scene) -> Found | None:
     """Python ends, and waits for a thread that is no daemon (threading._shutdown)."""
     frame = scene.frame(_THREADING, "_shutdown")
-    return None if frame is None else Found(f"it waits in {worded(frame)}")
+    return None if frame is None else Found(f"it waits in {format_frame(frame)}")
 
 
 def _a_thread_is_left(scene: Scene) -> Found | None:
     """Such a thread is there, and stands still."""
     threads = _others(scene)
-    own = [t for t in threads if any(owner(f, scene.job.package) == "user" for f in t.frames)]
+    own = [t for t in threads if any(frame_owner(f, scene.job.package) == "user" for f in t.frames)]
     thread = next(iter(own or threads), None)
     if thread is None:
         return None
-    frame = next((f for f in thread.frames if owner(f, "") == "user"), None) or inner(thread.frames)
-    where = worded(frame) if frame is not None else "native code"
+    frame = next(
+        (f for f in thread.frames if frame_owner(f, "") == "user"), None
+    ) or innermost_python_frame(thread.frames)
+    where = format_frame(frame) if frame is not None else "native code"
     name = f"thread {thread.name or thread.os_id}"
     values = {"thread": name, "place": where}
     return Found(f"{name} is in {where}", values)
@@ -49,7 +49,7 @@ def _a_thread_is_left(scene: Scene) -> Found | None:
 def _pool_of_threads(scene: Scene) -> Found | None:
     """It waits for the threads of a ThreadPoolExecutor."""
     frame = scene.frame(r"concurrent/futures/thread\.py", "_python_exit|shutdown")
-    return None if frame is None else Found(f"frame {worded(frame)}")
+    return None if frame is None else Found(f"frame {format_frame(frame)}")
 
 
 def _joins_children(scene: Scene) -> Found | None:
@@ -57,7 +57,7 @@ def _joins_children(scene: Scene) -> Found | None:
     frame = scene.frame(
         r"multiproc?ess(?:ing)?/util\.py", "_exit_function|_run_finalizers"
     ) or scene.frame(r"multiproc?ess(?:ing)?/resource_tracker\.py", "_stop_locked")
-    return None if frame is None else Found(f"it waits in {worded(frame)}")
+    return None if frame is None else Found(f"it waits in {format_frame(frame)}")
 
 
 def _a_child_is_left(scene: Scene) -> Found | None:
@@ -70,9 +70,9 @@ def _a_child_is_left(scene: Scene) -> Found | None:
     if child is None:
         return None
     main = child.main
-    frame = inner(main.frames) if main is not None else None
-    where = f" is in {worded(frame)}" if frame is not None else " lives"
-    return Found(f"{called(child)}{where}", {"child": called(child)})
+    frame = innermost_python_frame(main.frames) if main is not None else None
+    where = f" is in {format_frame(frame)}" if frame is not None else " lives"
+    return Found(f"{format_process(child)}{where}", {"child": format_process(child)})
 
 
 _ends_compile_workers = frame_in(
@@ -87,7 +87,7 @@ def _ends_wandb(scene: Scene) -> Found | None:
     )
     if frame is None:
         return None
-    return Found(f"it waits in {worded(frame)}", {"place": worded(frame)})
+    return Found(f"it waits in {format_frame(frame)}", {"place": format_frame(frame)})
 
 
 def _at_the_end(scene: Scene) -> Found | None:
@@ -101,7 +101,7 @@ def _at_the_end(scene: Scene) -> Found | None:
     hooks = find_frame(
         (python[-1],), r"/(?:threading|weakref|logging/__init__|multiprocessing/util)\.py"
     )
-    by_hook = owner(python[-1], scene.job.package) == "library" and python[-1] is not None
+    by_hook = frame_owner(python[-1], scene.job.package) == "library" and python[-1] is not None
     return Found("the script itself is on the stack no more") if hooks or by_hook else None
 
 

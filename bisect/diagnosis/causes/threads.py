@@ -1,21 +1,24 @@
-"""Threads, locks in memory and event loops: whoever was to go on is not there, or waits as well."""
+"""Threads, locks in memory and event loops: whoever was to go on is not there, or waits as well.
+
+The family of rings is here too: each waits for the next, and the last one for the first.
+"""
 
 from __future__ import annotations
 
-from ...facts import Frame, Kernel, Thread
-from ..frames import owner, worded
-from ..syscalls import POLLS
-from .known import Found, KnownCause, also, need
-from .processes_seen import (
+from ...base.facts import Frame, Kernel, Thread
+from ..blocked_syscalls import POLL_CALLS
+from ..frames import format_frame, frame_owner
+from ..wait_graph import Ring
+from .known_cause import Found, KnownCause, Scene, also, find_frame, need
+from .signs import (
     EXPORTERS,
-    inner,
+    find_native_frame,
+    format_place,
+    innermost_native_frames,
+    innermost_python_frame,
     is_forked,
-    is_serving,
-    native_frame,
-    native_part,
-    place,
+    is_service_thread,
 )
-from .scene import Scene, find_frame
 
 _PYTHON_LOCK = (
     r"^(?:lock_PyThread_acquire_lock|PyThread_acquire_lock_timed|rlock_acquire|_PyMutex_\w+)"
@@ -38,7 +41,7 @@ def _others(scene: Scene) -> tuple[Thread, ...]:
     view, package = scene.view, scene.job.package
     found = []
     for thread in view.threads if view is not None else ():
-        ours = any(owner(frame, package) == "harness" for frame in thread.frames)
+        ours = any(frame_owner(frame, package) == "harness" for frame in thread.frames)
         if view is not None and thread is not view.main and not ours and not _serves(thread):
             found.append(thread)
     return tuple(found)
@@ -46,7 +49,7 @@ def _others(scene: Scene) -> tuple[Thread, ...]:
 
 def _serves(thread: Thread) -> bool:
     """Return True for a helper of a library; threads of a pool with a task are none."""
-    return is_serving(thread) and find_frame(thread.frames, *_RESULT) is None
+    return is_service_thread(thread) and find_frame(thread.frames, *_RESULT) is None
 
 
 def _kernel(scene: Scene, thread: Thread) -> Kernel | None:
@@ -70,13 +73,13 @@ def _own_lock(scene: Scene, thread: Thread) -> Frame | None:
     """Return the frame in which a thread waits for a lock of Python's, in code that is not a
     library's: `with lock`.
     """
-    frame = inner(thread.frames)
-    if frame is None or owner(frame, scene.job.package) not in ("user", "step"):
+    frame = innermost_python_frame(thread.frames)
+    if frame is None or frame_owner(frame, scene.job.package) not in ("user", "step"):
         return None
     if not _for_ever(_kernel(scene, thread)):
         return None
-    native = native_part(thread.frames)
-    locks = native_frame(thread.frames, _PYTHON_LOCK) is not None
+    native = innermost_native_frames(thread.frames)
+    locks = find_native_frame(thread.frames, _PYTHON_LOCK) is not None
     return frame if locks or not native else None
 
 
@@ -92,7 +95,7 @@ def _waits_for_a_lock(scene: Scene) -> Found | None:
     frame = _own_lock(scene, main)
     if frame is None:
         return None
-    return Found(f"it waits for a lock in {worded(frame)}", {"place": worded(frame)})
+    return Found(f"it waits for a lock in {format_frame(frame)}", {"place": format_frame(frame)})
 
 
 def _another_waits_for_a_lock(scene: Scene) -> Found | None:
@@ -100,8 +103,8 @@ def _another_waits_for_a_lock(scene: Scene) -> Found | None:
     for thread in _others(scene):
         frame = _own_lock(scene, thread)
         if frame is not None:
-            words = f"{_named(thread)} waits for a lock in {worded(frame)}"
-            return Found(words, {"other": _named(thread), "there": worded(frame)})
+            words = f"{_named(thread)} waits for a lock in {format_frame(frame)}"
+            return Found(words, {"other": _named(thread), "there": format_frame(frame)})
     return None
 
 
@@ -119,7 +122,7 @@ def _mutex_of_its_own(scene: Scene) -> Found | None:
     futex = view.call.futex if view is not None and view.call is not None else None
     if view is None or futex is None or futex.owner != view.look.pid:
         return None
-    return Found("the mutex that it waits for is its own", {"place": place(view)})
+    return Found("the mutex that it waits for is its own", {"place": format_place(view)})
 
 
 def _waits_for_itself(scene: Scene) -> Found | None:
@@ -144,13 +147,13 @@ def _waits_to_be_given(scene: Scene) -> Found | None:
         return None  # a worker may be what is waited for
     if scene.inside(EXPORTERS) is not None:
         return None  # its own thread is
-    return Found(f"it waits in {worded(frame)}", {"place": worded(frame)})
+    return Found(f"it waits in {format_frame(frame)}", {"place": format_frame(frame)})
 
 
 def _waits_for_a_result(scene: Scene) -> Found | None:
     """A rank waits for the result of a task in a pool of threads."""
     frame = scene.frame(*_RESULT)
-    return None if frame is None else Found(f"it waits in {worded(frame)}")
+    return None if frame is None else Found(f"it waits in {format_frame(frame)}")
 
 
 def _pool_waits_for_results(scene: Scene) -> Found | None:
@@ -159,8 +162,8 @@ def _pool_waits_for_results(scene: Scene) -> Found | None:
     waiting = [t for t in pool if find_frame(t.frames, *_RESULT) is not None]
     if not pool or len(waiting) < len(pool):
         return None
-    frame = next((f for f in waiting[0].frames if owner(f, "") == "user"), None)
-    where = worded(frame) if frame is not None else "a task"
+    frame = next((f for f in waiting[0].frames if frame_owner(f, "") == "user"), None)
+    where = format_frame(frame) if frame is not None else "a task"
     count = len(pool)
     words = f"{'all ' if count > 1 else 'the only '}{count} thread{'s' if count > 1 else ''}"
     return Found(f"{words} of the pool waits for another task in {where}", {"place": where})
@@ -169,13 +172,13 @@ def _pool_waits_for_results(scene: Scene) -> Found | None:
 def _in_an_event_loop(scene: Scene) -> Found | None:
     """A rank is in an event loop or a selector that waits without a time limit."""
     view = scene.view
-    if view is None or view.call is None or view.running or scene.call not in POLLS:
+    if view is None or view.call is None or view.running or scene.call not in POLL_CALLS:
         return None
     python = tuple(frame for frame in scene.frames if not frame.native)[:4]
     frame = find_frame(python, _LOOP) or find_frame(python, _SELECTS)
     if frame is None or view.call.timeout is not None:
         return None
-    return Found(f"it waits in {scene.call} without a time limit, in {worded(frame)}")
+    return Found(f"it waits in {scene.call} without a time limit, in {format_frame(frame)}")
 
 
 def _hears_only_itself(scene: Scene) -> Found | None:
@@ -191,8 +194,10 @@ def _hears_only_itself(scene: Scene) -> Found | None:
         ends = socket.peer_pids if socket is not None else one.other_ends
         if not ends or set(ends) != {view.look.pid}:
             return None
-    frame = next((f for f in scene.python if owner(f, scene.job.package) in ("user", "step")), None)
-    where = worded(frame) if frame is not None else place(view)
+    frame = next(
+        (f for f in scene.python if frame_owner(f, scene.job.package) in ("user", "step")), None
+    )
+    where = format_frame(frame) if frame is not None else format_place(view)
     # A thread at work may be what is awaited: it wakes the loop by such a socket.
     trust = 0.5 if _others(scene) else 1.0
     return Found("both ends of all that it listens to are its own", {"place": where}, trust)
@@ -201,13 +206,15 @@ def _hears_only_itself(scene: Scene) -> Found | None:
 def _waits_for_a_shared_lock(scene: Scene) -> Found | None:
     """A rank waits for a lock that processes share (multiprocessing.Lock, semop)."""
     if scene.call in ("semop", "semtimedop"):
-        where = place(scene.view) if scene.view else "semop"
+        where = format_place(scene.view) if scene.view else "semop"
         return Found(f"it waits in {scene.call}(), in {where}", {"place": where})
     python = tuple(frame for frame in scene.frames if not frame.native)[:2]
     frame = find_frame(python, *_SHARED_LOCK)
     if frame is None or scene.call != "futex":
         return None
-    return Found(f"it waits for a lock of processes in {worded(frame)}", {"place": worded(frame)})
+    return Found(
+        f"it waits for a lock of processes in {format_frame(frame)}", {"place": format_frame(frame)}
+    )
 
 
 def _nobody_there_to_have_it(scene: Scene) -> Found | None:
@@ -308,3 +315,50 @@ CAUSES = (
         references=("python/cpython#82265", "python/cpython#96062"),
     ),
 )
+
+
+def _ring(scene: Scene) -> Ring | None:
+    """Return the ring that a culprit is part of."""
+    if scene.graph is None:
+        return None
+    culprits = frozenset(scene.verdict.ranks.culprit)
+    return next((ring for ring in scene.graph.deadlocks if ring.ranks & culprits), None)
+
+
+def _waits_in_a_ring(scene: Scene) -> Found | None:
+    """A rank waits, over locks, pipes, threads, children or ranks, for what waits for it; the
+    kernel says of each lock, pipe, thread and child who has it.
+    """
+    ring = _ring(scene)
+    if ring is None:
+        return None
+    links = [f"{edge.source} -> {edge.target} ({edge.evidence})" for edge in ring.edges]
+    way = " -> ".join([*(edge.source for edge in ring.edges), ring.edges[-1].target])
+    return Found("; ".join(links), {"ring": way})
+
+
+def _closed_by_a_child(scene: Scene) -> Found | None:
+    """A child is part of the ring: its parent waits for its end and reads nothing meanwhile."""
+    ring = _ring(scene)
+    if ring is None or not any(edge.kind == "process" for edge in ring.edges):
+        return None
+    pipes = [edge.target for edge in ring.edges if edge.kind == "pipe"]
+    return Found(f"the child uses {pipes[0]}, whose other end is in the ring") if pipes else None
+
+
+DEADLOCK = KnownCause(
+    id="deadlock",
+    title="a deadlock: each waits for the next, the last one for the first",
+    signs=(
+        need(_waits_in_a_ring, 0.9),
+        also(_closed_by_a_child, 0.3),
+    ),
+    why="Each waits for the next: {ring}. None goes on before the next does, so none ever will.",
+    avoid=(
+        "break the ring: hold no lock across a collective, take locks in the same order everywhere,"
+        " and read a child's output (subprocess.run, Popen.communicate) before waiting for its end",
+    ),
+    references=("https://docs.python.org/3/library/subprocess.html#subprocess.Popen.wait",),
+)
+
+RING_CAUSES = (DEADLOCK,)

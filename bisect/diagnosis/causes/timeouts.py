@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from .known import Found, KnownCause, also, need, unless
-from .scene import Scene
-from .signs import ended_with, ranks_in_words
+from ...base.words import format_ranks
+from .known_cause import Found, KnownCause, Scene, also, need, unless
+from .signs import ended_with
 
 _WATCHDOG = (
     r"(?:Watchdog caught collective operation timeout|Collective WorkNCCL)[^\n]{0,40}?"
@@ -109,7 +109,7 @@ def _somebody_was_done(scene: Scene) -> Found | None:
         and (first is None or r.left_at is None or r.left_at <= first)
         and r not in scene.culprits
     )
-    return Found(f"{ranks_in_words(done)} had ended before", {"done": done[0]}) if done else None
+    return Found(f"{format_ranks(done)} had ended before", {"done": done[0]}) if done else None
 
 
 def _somebody_failed(scene: Scene) -> Found | None:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import re
 
-from ..frames import worded
-from ..view import Seen
-from .known import Found, KnownCause, also, need, unless
-from .processes_seen import called, inner, is_forked, parent_waits_for_workers, place
-from .scene import Scene, find_frame
+from ...base.words import format_bytes
+from ..frames import format_frame
+from ..process_snapshot import ProcessSnapshot
+from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
+from .signs import (
+    format_place,
+    format_process,
+    innermost_python_frame,
+    is_forked,
+    parent_waits_for_workers,
+)
 
 _POOL = r"multiproc?ess(?:ing)?/pool\.py"
 _WORKER_CODE = r"torch/utils/data/_utils/worker\.py|multiproc?ess(?:ing)?/(?:pool|process)\.py"
@@ -32,19 +38,19 @@ _STARTS_THINGS = (
 )
 
 
-def _is_worker(view: Seen) -> bool:
+def _is_worker(view: ProcessSnapshot) -> bool:
     if find_frame(view.frames, _HELPERS) is not None:
         return False
     return is_forked(view) or find_frame(view.frames, _WORKER_CODE) is not None
 
 
-def _is_idle(view: Seen) -> bool:
+def _is_idle(view: ProcessSnapshot) -> bool:
     """Return True for a worker that waits for its next task."""
     python = tuple(frame for frame in view.frames if not frame.native)[:6]
     return any(find_frame(python, file, function) is not None for file, function in _IDLE)
 
 
-def _workers(scene: Scene) -> tuple[Seen, ...]:
+def _workers(scene: Scene) -> tuple[ProcessSnapshot, ...]:
     return tuple(view for view in scene.workers if _is_worker(view))
 
 
@@ -55,10 +61,10 @@ def _a_worker_stands_still(scene: Scene) -> Found | None:
     """One of its workers has a task, and stands still in it."""
     for view in _workers(scene):
         if not _is_idle(view) and not view.running:
-            where = place(view)
-            words = f"its worker {called(view.look)} stands still in {where}"
+            where = format_place(view)
+            words = f"its worker {format_process(view.look)} stands still in {where}"
             told = ", ".join(part for part in (view.call_name, view.wchan) if part)
-            values = {"worker": called(view.look), "place": where, "pid": view.look.pid}
+            values = {"worker": format_process(view.look), "place": where, "pid": view.look.pid}
             return Found(words + (f" ({told})" if told else ""), values)
     return None
 
@@ -68,14 +74,14 @@ def _in_map(scene: Scene) -> Found | None:
     for file, function in _MAPS:
         frame = scene.frame(file, function)
         if frame is not None and scene.children:
-            return Found(f"it waits in {worded(frame)} with {len(scene.children)} children")
+            return Found(f"it waits in {format_frame(frame)} with {len(scene.children)} children")
     return None
 
 
 def _waits_for_a_pool(scene: Scene) -> Found | None:
     """A rank waits for a result of a multiprocessing.Pool."""
     frame = scene.frame(_POOL, r"get|wait|next|map|starmap|apply|imap\w*")
-    return None if frame is None else Found(f"it waits in {worded(frame)}")
+    return None if frame is None else Found(f"it waits in {format_frame(frame)}")
 
 
 def _nobody_works(scene: Scene) -> Found | None:
@@ -96,7 +102,7 @@ def _a_worker_was_replaced(scene: Scene) -> Found | None:
     if len(looks) < 2 or looks[0].age > looks[-1].age - 1.0:
         return None
     apart = looks[-1].age - looks[0].age
-    return Found(f"{called(looks[0])} is {apart:.0f} s younger than the others")
+    return Found(f"{format_process(looks[0])} is {apart:.0f} s younger than the others")
 
 
 def _a_worker_is_dead(scene: Scene) -> Found | None:
@@ -104,7 +110,9 @@ def _a_worker_is_dead(scene: Scene) -> Found | None:
     families = scene.subject.children if scene.subject else ()
     for looks in families:
         if looks and looks[-1].state == "Z" and re.match(r"python|pt_|ray::", looks[-1].name):
-            return Found(f"{called(looks[-1])} is dead", {"worker": called(looks[-1])})
+            return Found(
+                f"{format_process(looks[-1])} is dead", {"worker": format_process(looks[-1])}
+            )
     return None
 
 
@@ -113,8 +121,8 @@ def _runs_the_script_again(scene: Scene) -> Found | None:
     for view in scene.workers:
         frame = find_frame(view.frames, r"multiproc?ess(?:ing)?/spawn\.py", _RUNS_THE_SCRIPT)
         if frame is not None:
-            words = f"{called(view.look)} imports the script: frame {worded(frame)}"
-            return Found(words, {"worker": called(view.look)})
+            words = f"{format_process(view.look)} imports the script: frame {format_frame(frame)}"
+            return Found(words, {"worker": format_process(view.look)})
     return None
 
 
@@ -127,9 +135,9 @@ def _does_the_jobs_work(scene: Scene) -> Found | None:
         inside = view.frames[: view.frames.index(outside)]
         found = (find_frame(inside, file) for file in _STARTS_THINGS)
         frame = next((frame for frame in found if frame is not None), None)
-        last = inner(view.frames)
+        last = innermost_python_frame(view.frames)
         if frame is not None and last is not None:
-            return Found(f"it is in {worded(frame)} there", {"place": worded(last)})
+            return Found(f"it is in {format_frame(frame)} there", {"place": format_frame(last)})
     return None
 
 
@@ -139,7 +147,7 @@ def _shared_memory_is_full(scene: Scene) -> Found | None:
     free, total = machine.shm_free, machine.shm_total
     if free is None or not total or free > max(4 << 20, total // 100):
         return None
-    values = {"free": f"{free >> 10} KiB", "total": f"{total >> 20} MiB"}
+    values = {"free": format_bytes(free), "total": format_bytes(total)}
     return Found(f"/dev/shm has {values['free']} of {values['total']} left", values)
 
 
@@ -150,7 +158,7 @@ def _hands_over_a_batch(scene: Scene) -> Found | None:
             view.frames, r"torch/storage\.py", r"_share\w*|share_memory_|_new_shared\w*"
         )
         if frame is not None:
-            return Found(f"{called(view.look)} is in {worded(frame)}")
+            return Found(f"{format_process(view.look)} is in {format_frame(frame)}")
     return None
 
 

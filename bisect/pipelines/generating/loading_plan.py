@@ -1,28 +1,144 @@
-"""Step 4: what will be loaded, from which files, to where, and how long that will take."""
+"""Step 4: what will be loaded, from which files, to where, and how long that will take, at rates
+that are measured.
+
+A checkpoint is some files (shards), each with some of the weights. That all of them are read is
+not the end of loading: what was read is placed, and more is looked up.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ...base.words import format_bytes, format_count, format_duration, format_rate
+from .. import model_steps
 from ..model_steps import asking_the_hub
-from . import rates, small_model
-from .expected import within_context
-from .shards import Checkpoint, expected
+from .forecast import fit_to_context
 
 if TYPE_CHECKING:
-    from ...rank.context import Context
+    from ...rank.walk import Context
+
+
+@dataclass(frozen=True)
+class CheckpointFiles:
+    """The files of a checkpoint, by name, with their size in bytes, and which has which weight.
+
+    Where there is a single file, `weights` may be empty: all of them are in it.
+    """
+
+    files: Mapping[str, int]
+    weights: Mapping[str, str]
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.files.values())
+
+
+class LoadingProgress:
+    """Counts what has been read of a checkpoint."""
+
+    def __init__(self, checkpoint: CheckpointFiles, total: int) -> None:
+        """`total`: how many weights, or files, a loader says that it will read."""
+        self.checkpoint = checkpoint
+        self.total = total
+        self.done = 0
+        self._left = Counter(checkpoint.weights.values())
+        self._known = 0  # weights whose file is known
+
+    def read(self, weight: str | None) -> bool:
+        """Note that a weight was read, or a file; return whether a file is complete by that."""
+        before = self.shards
+        self.done += 1
+        file = self.checkpoint.weights.get(weight or "")
+        if file is not None:
+            self._known += 1
+            self._left[file] -= 1
+        return self.shards > before
+
+    @property
+    def shards(self) -> int:
+        """How many files are read: those of which each weight is; where the loader renames or joins
+        weights, by their share of all that it reads.
+        """
+        files = len(self.checkpoint.files)
+        if self.done >= self.total:
+            return files
+        if self._known:
+            return min(sum(not left for left in self._left.values()), files - 1)
+        return min(files * self.done // self.total, files - 1)
+
+    def in_words(self, seconds: float) -> str:
+        """Return how far it is after so many seconds, and how long the rest takes at that rate."""
+        files = len(self.checkpoint.files)
+        line = f"{self.shards} of {files} shards read, {self.done} of {self.total} weights"
+        share = self.done / self.total if self.total else 1.0
+        speed = share * self.checkpoint.bytes / seconds if seconds > 0 else 0.0
+        if not speed:
+            return line
+        left = seconds * (1 - share) / share
+        rest = f", about {format_duration(left)} left" if share < 1 else ""
+        return f"{line}, {format_duration(seconds)} at {format_rate(speed)}{rest}"
+
+
+def forecast_reading(checkpoint: CheckpointFiles, bytes_a_second: float | None) -> str:
+    """Return what to expect of reading it, at a rate that was measured (None: it was not)."""
+    what = f"{format_bytes(checkpoint.bytes)} in {format_count(len(checkpoint.files), 'shard')}"
+    if not bytes_a_second:
+        return f"{what}; at a rate that is not known"
+    seconds = checkpoint.bytes / bytes_a_second
+    return f"{what}; about {format_duration(seconds)} at {format_rate(bytes_a_second)}, as measured"
+
+
+_SECONDS = 0.5  # a measurement takes no longer, but for one piece
+_PIECE = 16 << 20  # bytes
+
+
+def measure_read_rate(paths: Sequence[str]) -> float | None:
+    """Return bytes a second at which these files are read now, None if they hold next to nothing.
+
+    Pieces from the middle of each in turn: what the page cache has comes as fast as it will come
+    when the weights are read.
+    """
+    began, got, at = time.monotonic(), 0, 0
+    sizes = {path: os.path.getsize(path) for path in paths}
+    while time.monotonic() - began < _SECONDS and at < len(paths):
+        path = paths[at]
+        with open(path, "rb", buffering=0) as file:
+            got += len(os.pread(file.fileno(), _PIECE, max(0, sizes[path] - _PIECE) // 2))
+        at += 1
+    seconds = time.monotonic() - began
+    return got / seconds if got and seconds > 0 else None
+
+
+def measure_copy_rate(torch: Any, device: Any) -> float:
+    """Return bytes a second from ordinary memory to a device: the way of what is offloaded."""
+
+    def copied() -> None:
+        block.to(device, copy=True)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    block = torch.ones(_PIECE, dtype=torch.uint8)
+    copied()  # the first copy also starts CUDA
+    began, copies = time.monotonic(), 0
+    while time.monotonic() - began < _SECONDS / 2:
+        copied()
+        copies += 1
+    return float(copies * _PIECE / (time.monotonic() - began))
+
 
 _INDEX = "model.safetensors.index.json"
 _WEIGHTS = (".safetensors", ".bin")
 
 
 @dataclass(frozen=True)
-class Plan:
+class LoadingPlan:
     """What from_pretrained will be asked for. `checkpoint` is None until the hub has been asked;
     `bytes_a_second` is at which its files are read, where that was measured.
     """
@@ -30,7 +146,7 @@ class Plan:
     name: str
     config: Any
     source: str = ""  # the folder that the files are in
-    checkpoint: Checkpoint | None = None
+    checkpoint: CheckpointFiles | None = None
     bytes_a_second: float | None = None
     on_hub: bool = False
     prompt_tokens: int = 0  # at most
@@ -39,31 +155,31 @@ class Plan:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def plan(context: Context) -> Plan:
+def plan(context: Context) -> LoadingPlan:
     """Return what will be loaded, after a line that says it, with the bytes and the time."""
     args = context.args
     torch, transformers = context.imports("torch"), context.imports("transformers")
-    name = args.model or _small_model(context)
+    name = args.model or _make_own_model(context)
     on_hub = not os.path.isdir(name)
     with asking_the_hub("config", args.model, context):
         context.about_to("transformers.AutoConfig.from_pretrained", f" with {name}")
         config = transformers.AutoConfig.from_pretrained(
             name, local_files_only=args.local_files_only
         )
-    source = _folder_of(name, context)
-    checkpoint = checkpoint_in(source) if source else None
+    source = _find_model_folder(name, context)
+    checkpoint = find_checkpoint(source) if source else None
     speed = None
     if checkpoint is not None:
         context.about_to("os.pread", ", to measure how fast the weights are read")
-        speed = rates.read_rate([os.path.join(source, file) for file in checkpoint.files])
+        speed = measure_read_rate([os.path.join(source, file) for file in checkpoint.files])
     dtype = args.dtype if args.dtype != "auto" else f"auto ({saved_dtype(config)})"
     kind = next(iter(config.architectures or ()), config.model_type)
-    what = "what the hub has of it" if checkpoint is None else expected(checkpoint, speed)
+    what = "what the hub has of it" if checkpoint is None else forecast_reading(checkpoint, speed)
     context.say(
         f"About to load {kind} from {name}: device map {args.device_map}, dtype {dtype}, {what}"
     )
-    prompt, new = _tokens(config, context)
-    return Plan(
+    prompt, new = _fit_tokens(config, context)
+    return LoadingPlan(
         name=name,
         config=config,
         source=source,
@@ -77,11 +193,11 @@ def plan(context: Context) -> Plan:
     )
 
 
-def _tokens(config: Any, context: Context) -> tuple[int, int]:
+def _fit_tokens(config: Any, context: Context) -> tuple[int, int]:
     """Return how many tokens a prompt and an answer may have, as the model has room for them."""
     args = context.args
     positions = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
-    prompt, new = within_context(args.max_length, args.max_new_tokens, positions)
+    prompt, new = fit_to_context(args.max_length, args.max_new_tokens, positions)
     if (prompt, new) != (args.max_length, args.max_new_tokens):
         context.say(
             f"The model knows {positions} positions: {prompt} for a prompt, {new} for an answer"
@@ -89,7 +205,7 @@ def _tokens(config: Any, context: Context) -> tuple[int, int]:
     return prompt, new
 
 
-def checkpoint_in(folder: str) -> Checkpoint | None:
+def find_checkpoint(folder: str) -> CheckpointFiles | None:
     """Return the files of weights in a folder, None if it has none.
 
     With an index (safetensors' own, of a checkpoint in several files) those that it names.
@@ -102,7 +218,7 @@ def checkpoint_in(folder: str) -> Checkpoint | None:
     listed = sorted(set(weights.values())) or _whole_files(folder)
     there = [name for name in listed if os.path.exists(os.path.join(folder, name))]
     sizes = {name: os.path.getsize(os.path.join(folder, name)) for name in there}
-    return Checkpoint(sizes, weights) if sizes else None
+    return CheckpointFiles(sizes, weights) if sizes else None
 
 
 def _whole_files(folder: str) -> list[str]:
@@ -115,21 +231,21 @@ def _whole_files(folder: str) -> list[str]:
     return []
 
 
-def _small_model(context: Context) -> str:
+def _make_own_model(context: Context) -> str:
     torch, transformers = context.imports("torch"), context.imports("transformers")
     hub = context.imports("huggingface_hub")
     folder = tempfile.mkdtemp(prefix="model-")
     context.about_to("huggingface_hub.save_torch_state_dict", f", a small model to {folder}")
-    return small_model.make(folder, transformers, torch, hub)
+    return model_steps.write_small_model(folder, transformers, torch, hub)
 
 
-def checkpoint_of(name: str, context: Context) -> Checkpoint | None:
+def find_cached_checkpoint(name: str, context: Context) -> CheckpointFiles | None:
     """Return the files of a model's weights, None where they are not on this machine."""
-    folder = _folder_of(name, context)
-    return checkpoint_in(folder) if folder else None
+    folder = _find_model_folder(name, context)
+    return find_checkpoint(folder) if folder else None
 
 
-def _folder_of(name: str, context: Context) -> str:
+def _find_model_folder(name: str, context: Context) -> str:
     """Return a model's folder, of the hub's cache if it is no path; "" if there is none. Asks
     nobody.
     """

@@ -1,23 +1,57 @@
-"""Step 3: the captured inputs, and which of them this rank takes."""
+"""Step 3: the captured inputs, and which of them each rank of a replay takes."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...captures import places
-from ...captures.listing import Listed, Listing, forms, inputs, listed, listed_files, total
-from ...errors import UsageError
-from ...nearest import nearest
-from ...report.words import of_ranks
-from ..generating.words import counted, size
-from .shares import forwards, owners, share_of
+from ...base.errors import UsageError, nearest
+from ...base.words import format_bytes, format_count, format_ranks
+from ...captures import capture_folder
+from ...captures.reading import (
+    CapturedCall,
+    Listing,
+    describe_inputs,
+    format_inputs,
+    list_files,
+    list_folder,
+    sum_bytes,
+)
 
 if TYPE_CHECKING:
-    from ...rank.context import Context
+    from ...rank.walk import Context
+
+
+def assign_ranks(captured: Iterable[int], replaying: int) -> list[tuple[int, ...]]:
+    """Return for each of `replaying` ranks the ranks of the capture whose inputs it takes.
+
+    With as many ranks on both sides each takes its own. Fewer take those of rank k at k modulo
+    their number; of more, those without any take another's again, so that all have something to do.
+    """
+    ranks = sorted(set(captured))
+    own = [tuple(k for k in ranks if k % replaying == number) for number in range(replaying)]
+    return [mine or (ranks[n % len(ranks)],) for n, mine in enumerate(own)] if ranks else own
+
+
+def select_share(
+    captured: Sequence[int], number: int, replaying: int, most: int | None = None
+) -> list[int]:
+    """Return the places of the inputs that rank `number` of `replaying` takes, of inputs that were
+    `captured` on these ranks; `most` of them.
+    """
+    mine = assign_ranks(captured, replaying)[number]
+    return [at for at, rank in enumerate(captured) if rank in mine][:most]
+
+
+def count_forwards(captured: Sequence[int], replaying: int, most: int | None = None) -> int:
+    """Return how many forwards every rank does: as many as the one that has most inputs. A forward
+    may hold a collective, for which all of them must come.
+    """
+    return max(len(select_share(captured, number, replaying, most)) for number in range(replaying))
+
 
 _MOST_NAMED = 3
 # What calls that hold several samples in a row name: flash attention's, transformers', OpenRLHF's.
@@ -25,10 +59,10 @@ _PACKED = re.compile(r"\b(?:cu_?seq_?lens\w*|packed_seq_lens|seq_idx)\b")
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenInputs:
     """What one rank repeats."""
 
-    calls: tuple[Listed, ...]  # its own, by time; () for one input that is made
+    calls: tuple[CapturedCall, ...]  # its own, by time; () for one input that is made
     forwards: int  # that every rank does; beyond its own a rank begins again from its first
     folder: str = ""
 
@@ -38,7 +72,7 @@ class Chosen:
         return any(
             _PACKED.search(name) and form != "None"
             for call in self.calls
-            for name, form in inputs(call.record)
+            for name, form in describe_inputs(call.record)
         )
 
     @property
@@ -47,52 +81,54 @@ class Chosen:
         return max((call.bytes for call in self.calls), default=0)
 
 
-def captured_inputs(context: Context) -> Chosen:
+def captured_inputs(context: Context) -> ChosenInputs:
     """Return what this rank takes. Raises UsageError if what was asked for is not there."""
     args, place = context.args, context.place
     context.imports("safetensors")
-    folder = places.folder(args.captures or "")
+    folder = capture_folder.find_folder(args.captures or "")
     where = ", ".join(args.input_file[:_MOST_NAMED]) or f"the captures in {folder}"
     context.about_to("safetensors.safe_open", f", for {where}")
-    listing = _listing(context, folder)
+    listing = _list_captures(context, folder)
     for error in listing.unreadable:
         context.say(f"Left out: {error}")
     if listing.unreadable:
-        context.not_exercised.append(f"{counted(len(listing.unreadable), 'file')} left out")
-    calls = _of_one_module(_of_one_rank(listing.captures, args.rank, folder), args.captured)
+        context.not_exercised.append(f"{format_count(len(listing.unreadable), 'file')} left out")
+    calls = _select_module(_select_rank(listing.captures, args.rank, folder), args.captured)
     if not calls:
-        return _none(context, folder, listing)
+        return _choose_made_input(context, folder, listing)
     if args.rank is not None:
         mine = tuple(calls)[: args.max_inputs]  # each rank takes them all
-        chosen = Chosen(mine, len(mine), folder)
+        chosen = ChosenInputs(mine, len(mine), folder)
     else:
         captured = [call.record.rank for call in calls]
-        own = share_of(captured, place.rank, place.world_size, args.max_inputs)
-        most = forwards(captured, place.world_size, args.max_inputs)
-        chosen = Chosen(tuple(calls[at] for at in own), most, folder)
-    _tell(context, calls, chosen)
+        own = select_share(captured, place.rank, place.world_size, args.max_inputs)
+        most = count_forwards(captured, place.world_size, args.max_inputs)
+        chosen = ChosenInputs(tuple(calls[at] for at in own), most, folder)
+    _say_chosen(context, calls, chosen)
     return chosen
 
 
-def _listing(context: Context, folder: str) -> Listing:
+def _list_captures(context: Context, folder: str) -> Listing:
     if context.args.input_file:
-        return listed_files(context.args.input_file)
+        return list_files(context.args.input_file)
     if context.args.captures is None and not os.path.isdir(folder):
         return Listing((), ())
-    return listed(folder)
+    return list_folder(folder)
 
 
-def _of_one_rank(calls: Sequence[Listed], rank: int | None, folder: str) -> Sequence[Listed]:
+def _select_rank(
+    calls: Sequence[CapturedCall], rank: int | None, folder: str
+) -> Sequence[CapturedCall]:
     if rank is None or not calls:
         return calls
     found = [call for call in calls if call.record.rank == rank]
     if not found:
-        there = of_ranks({call.record.rank for call in calls})
+        there = format_ranks({call.record.rank for call in calls})
         raise UsageError(f"--rank {rank}: {folder} has inputs of {there} alone")
     return found
 
 
-def _of_one_module(calls: Sequence[Listed], name: str | None) -> Sequence[Listed]:
+def _select_module(calls: Sequence[CapturedCall], name: str | None) -> Sequence[CapturedCall]:
     names = sorted({call.record.name for call in calls})
     if name is None and len(names) > 1:
         raise UsageError(
@@ -107,12 +143,12 @@ def _of_one_module(calls: Sequence[Listed], name: str | None) -> Sequence[Listed
     return found
 
 
-def _none(context: Context, folder: str, listing: Listing) -> Chosen:
+def _choose_made_input(context: Context, folder: str, listing: Listing) -> ChosenInputs:
     """Return that an input is to be made, unless captured ones were asked for."""
     args = context.args
     if listing.unreadable:
         first, more = listing.unreadable[0], len(listing.unreadable) - 1
-        others = f"; nor can {counted(more, 'other')}" if more else ""
+        others = f"; nor can {format_count(more, 'other')}" if more else ""
         raise UsageError(f"no captured input can be read: {first}{others}", first.help)
     if any((args.captures, args.captured, args.rank is not None)):
         raise UsageError(
@@ -121,16 +157,16 @@ def _none(context: Context, folder: str, listing: Listing) -> Chosen:
         )
     context.say(f"No captured inputs in {folder}: one is made from the module's signature")
     context.not_exercised.append("captured inputs (one was made)")
-    return Chosen((), 1)
+    return ChosenInputs((), 1)
 
 
-def _tell(context: Context, calls: Sequence[Listed], chosen: Chosen) -> None:
+def _say_chosen(context: Context, calls: Sequence[CapturedCall], chosen: ChosenInputs) -> None:
     place, args = context.place, context.args
     ranks = sorted({call.record.rank for call in calls})
     worlds = sorted({call.record.world_size for call in calls})
     context.say(
-        f"{counted(len(calls), 'captured input')} of {of_ranks(ranks)}, {size(total(calls))}"
-        + ("" if args.input_file else f", in {chosen.folder}")
+        f"{format_count(len(calls), 'captured input')} of {format_ranks(ranks)}, "
+        f"{format_bytes(sum_bytes(calls))}" + ("" if args.input_file else f", in {chosen.folder}")
     )
     if worlds != [place.world_size]:
         captured = ", ".join(map(str, worlds))
@@ -139,12 +175,12 @@ def _tell(context: Context, calls: Sequence[Listed], chosen: Chosen) -> None:
             f"{place.world_size}: what a module does for its own rank and world size is another"
         )
     if args.rank is None and place.world_size > 1:
-        whose = of_ranks(owners(ranks, place.world_size)[place.rank])
-        context.say(f"This rank takes those of {whose}: {counted(len(chosen.calls), 'input')}")
+        whose = format_ranks(assign_ranks(ranks, place.world_size)[place.rank])
+        context.say(f"This rank takes those of {whose}: {format_count(len(chosen.calls), 'input')}")
     if chosen.forwards > len(chosen.calls):
         context.say(
             f"It begins again after {len(chosen.calls)}, so that every rank does "
-            f"{counted(chosen.forwards, 'forward')}"
+            f"{format_count(chosen.forwards, 'forward')}"
         )
     first = chosen.calls[0]
-    context.say(f"The first: {os.path.basename(first.path)}: {forms(first.record)}"[:400])
+    context.say(f"The first: {os.path.basename(first.path)}: {format_inputs(first.record)}"[:400])

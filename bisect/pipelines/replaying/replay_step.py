@@ -7,18 +7,17 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from ...errors import UsageError
-from ...whole_file import write_whole
-from ..phases_in_order import PhasesInOrder
-from .results import Result, as_data, summary, table
+from ...base.errors import UsageError
+from ...base.files import write_whole
+from ..shared_steps import PhasesInOrder
+from .results import Result, format_summary, format_table, results_as_data
 
 if TYPE_CHECKING:
-    from ...rank.context import Context
-    from .difference import Difference
-    from .inputs_step import Chosen
-    from .one_call import Called
-    from .ready_step import Ready
-    from .turns import Turn
+    from ...rank.walk import Context
+    from .inputs_step import ChosenInputs
+    from .module_call import CallResult, Difference
+    from .module_inputs import Turn
+    from .module_steps import ReadyModule
 
 _SETTINGS = ("compile", "attention", "packing", "zero", "precision", "backward")
 _SAY_EVERY = 0.2  # seconds between two lines of inputs that went well: all are in the table
@@ -34,7 +33,7 @@ def replay(context: Context) -> list[Result]:
     try:
         walk.through(context.products["inputs"])
     finally:
-        _tell(walk.results, time.monotonic() - began, context)
+        _say_results(walk.results, time.monotonic() - began, context)
     walk.phase("teardown")
     group = context.imports("torch.distributed")
     if context.products["distributed"] and group.is_initialized():
@@ -47,22 +46,22 @@ class _Walk:
     """Through the inputs of one rank."""
 
     def __init__(self, context: Context) -> None:
-        from .compared import Comparer
+        from .module_call import OutputComparer
 
         self.results: list[Result] = []
         self.phase = PhasesInOrder(context).begin
         self._context = context
-        self._ready: Ready = context.products["ready"]
-        self._comparer = Comparer(context)
+        self._ready: ReadyModule = context.products["ready"]
+        self._comparer = OutputComparer(context)
         self._failures: list[str] = []
         self._said = 0.0
 
-    def through(self, chosen: Chosen) -> None:
+    def through(self, chosen: ChosenInputs) -> None:
         """Do all forwards."""
-        from .turns import turns
+        from .module_inputs import iterate_turns
 
         self.phase("first_input")
-        for turn in turns(chosen, self._ready, self._context):
+        for turn in iterate_turns(chosen, self._ready, self._context):
             self._one(turn, f"{turn.number} of {chosen.forwards}")
             self._context.pulse(turn.number)
             self.phase("steady")
@@ -82,7 +81,7 @@ class _Walk:
             )
 
     def _one(self, turn: Turn, which: str) -> None:
-        from .one_call import Called, call
+        from .module_call import CallResult, call_module
 
         context, args = self._context, self._context.args
         cls = type(self._ready.module)
@@ -93,9 +92,9 @@ class _Walk:
             loud = not self.results or (not args.quiet and self._is_time)
             context.about_to(f"{cls.__module__}.{cls.__qualname__}.{part}", words, printed=loud)
 
-        called = Called()
+        called = CallResult()
         try:
-            call(self._ready, turn.given, args.backward, called, begins)
+            call_module(self._ready, turn.given, args.backward, called, begins)
         except UsageError:
             raise
         except Exception as error:
@@ -107,14 +106,14 @@ class _Walk:
         if turn.counts:
             self._done(turn, called, which)
 
-    def _failed(self, turn: Turn, called: Called, error: Exception, which: str) -> None:
+    def _failed(self, turn: Turn, called: CallResult, error: Exception, which: str) -> None:
         told = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"[:500]
         self.results.append(self._result(turn, called, raised=told))
         self._failures.append(f"input {which} ({turn.given.name}): {told}")
         self._context.say(f"Input {which} failed after {called.forward_s:.3f} s: {told}")
 
-    def _done(self, turn: Turn, called: Called, which: str) -> None:
-        from .compared import too_much
+    def _done(self, turn: Turn, called: CallResult, which: str) -> None:
+        from .module_call import describe_excess
 
         args, found = self._context.args, self._comparer.difference(turn, called.output)
         result = self._result(turn, called, found)
@@ -124,7 +123,7 @@ class _Walk:
             self._context.say(f"Input {which}: {result.in_words()}")
         if args.save_outputs:
             self._keep(turn, called.output)
-        why = too_much(found, args.tolerance)
+        why = describe_excess(found, args.tolerance)
         if why is not None:
             self._failures.append(f"input {which} ({turn.given.name}) {why}")
 
@@ -134,13 +133,13 @@ class _Walk:
         return time.monotonic() - self._said >= _SAY_EVERY
 
     def _keep(self, turn: Turn, output: Any) -> None:
-        from .outputs import keep
+        from .results import keep_output
 
         place, folder = self._context.place, self._context.args.save_outputs
-        keep(output, folder, turn.path, self._ready.module, place.rank, place.world_size)
+        keep_output(output, folder, turn.path, self._ready.module, place.rank, place.world_size)
 
     def _result(
-        self, turn: Turn, called: Called, found: Difference | None = None, raised: str = ""
+        self, turn: Turn, called: CallResult, found: Difference | None = None, raised: str = ""
     ) -> Result:
         return Result(
             name=turn.given.name,
@@ -156,16 +155,16 @@ class _Walk:
         )
 
 
-def _tell(results: list[Result], seconds: float, context: Context) -> None:
+def _say_results(results: list[Result], seconds: float, context: Context) -> None:
     """Print the table, and write it as JSON into the run folder's logs."""
     if not results:
         return
-    for line in (*table(results), summary(results)):
+    for line in (*format_table(results), format_summary(results)):
         context.say(line)
     settings = {name: getattr(context.args, name) for name in _SETTINGS}
     folder = os.path.join(context.run_dir, "logs")
     path = os.path.join(folder, f"replay-rank{context.place.rank}.json")
     os.makedirs(folder, exist_ok=True)
-    data = as_data(results, settings, context.place.rank, seconds)
+    data = results_as_data(results, settings, context.place.rank, seconds)
     write_whole(path, json.dumps(data, indent=2, allow_nan=False).encode())
     context.say(f"As JSON: {path}")

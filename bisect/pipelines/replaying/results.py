@@ -1,19 +1,53 @@
-"""What came of each input: as lines, as a table, as JSON."""
+"""What came of each input: its output on disk, which is compared with or kept for later; and the
+figures as lines, as a table, as JSON.
+"""
 
 from __future__ import annotations
 
-import io
 import math
+import os
 import statistics
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..generating.words import duration, size
+from ...base.columns import Column, in_columns
+from ...base.files import write_whole
+from ...base.words import format_bytes, format_duration
+from ...captures.capture_file import encode_call
+from ...captures.reading import Capture, load, outputs_beside
+
+MADE_INPUT = "made"  # the name of an input that was made
+
+
+def load_earlier_output(path: str, folder: str | None) -> Capture | None:
+    """Return what the call of an input at `path` returned: when it was captured, or, with a
+    `folder`, when outputs were kept there. None if nothing is there. Raises Unreadable.
+    """
+    beside = outputs_beside(path)
+    place = os.path.join(folder, os.path.basename(beside)) if folder else beside
+    return load(place) if os.path.exists(place) else None
+
+
+def keep_output(output: Any, folder: str, name: str, module: Any, rank: int, ranks: int) -> None:
+    """Write what the input `name` gave into `folder`. Raises OSError."""
+    data = encode_call(
+        module,
+        output,
+        kind="outputs",
+        name=type(module).__name__,
+        rank=rank,
+        world_size=ranks,
+        at=time.time(),
+    )
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, os.path.basename(outputs_beside(name)))
+    write_whole(path, data)
+
 
 SCHEMA = 1
 _MOST_ROWS = 40
-_WIDEST = 1000  # columns
 _COLUMNS = ("input", "tokens", "forward", "backward", "tokens/s", "peak", "difference")
 
 
@@ -40,18 +74,20 @@ class Result:
 
     def in_words(self) -> str:
         """Return all of it on one line."""
-        told = [f"forward {duration(self.forward_s)}"]
+        told = [f"forward {format_duration(self.forward_s)}"]
         if self.backward_s is not None:
-            told.append(f"backward {duration(self.backward_s)}")
+            told.append(f"backward {format_duration(self.backward_s)}")
         if self.tokens_a_second is not None:
             told.append(f"{self.tokens_a_second:,.0f} tokens/s")
-        told.append(f"peak {size(self.memory_bytes)}")
+        told.append(f"peak {format_bytes(self.memory_bytes)}")
         if self.difference is not None:
-            told.append(f"differs by {number(self.difference)} ({self.differs_in or 'output'})")
+            told.append(
+                f"differs by {format_difference(self.difference)} ({self.differs_in or 'output'})"
+            )
         return ", ".join([*told, *([self.raised] if self.raised else [])])
 
 
-def as_data(
+def results_as_data(
     results: Sequence[Result], settings: dict[str, Any], rank: int, seconds: float
 ) -> dict[str, Any]:
     """Return the results for JSON; `seconds` is what all of it took."""
@@ -72,31 +108,22 @@ def _json_number(value: float | None) -> float | str | None:
     return "inf" if value == float("inf") else value
 
 
-def table(results: Sequence[Result]) -> list[str]:
+def format_table(results: Sequence[Result]) -> list[str]:
     """Return a row for each input; of many the failed, the slowest and the most different.
 
     As wide as it is: a terminal that is narrower wraps it, and no number is cut.
     """
-    from rich.console import Console
-    from rich.table import Table
-
-    shown = most_telling(results)
+    shown = select_telling(results)
     rows = [_cells(one) for one in shown]
     columns = [place for place in range(len(_COLUMNS)) if any(row[place] != "-" for row in rows)]
-    made = Table(box=None, pad_edge=False, header_style="")
-    for place in columns:
-        made.add_column(_COLUMNS[place], justify="right" if place else "left", no_wrap=True)
-    for row in rows:
-        made.add_row(*(row[place] for place in columns))
-    to = Console(file=io.StringIO(), width=_WIDEST, color_system=None, legacy_windows=False)
-    to.print(made)
-    lines = [line.rstrip() for line in to.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+    made = [Column(_COLUMNS[place], right=bool(place)) for place in columns]
+    lines = in_columns(made, [[(row[place], "") for place in columns] for row in rows])
     if len(shown) < len(results):
         lines.append(f"and {len(results) - len(shown):,} more; all of them in the JSON file")
     return lines
 
 
-def most_telling(results: Sequence[Result]) -> list[Result]:
+def select_telling(results: Sequence[Result]) -> list[Result]:
     """Return all of up to 40; of more those that failed, were slowest or differ most, in order."""
     if len(results) <= _MOST_ROWS:
         return list(results)
@@ -116,17 +143,17 @@ def _cells(one: Result) -> list[str]:
         "failed" if one.raised else f"{one.forward_s:.3f} s",
         "-" if one.backward_s is None else f"{one.backward_s:.3f} s",
         "-" if speed is None else f"{speed:,.0f}",
-        size(one.memory_bytes),
-        "-" if one.difference is None else number(one.difference),
+        format_bytes(one.memory_bytes),
+        "-" if one.difference is None else format_difference(one.difference),
     ]
 
 
-def number(value: float) -> str:
+def format_difference(value: float) -> str:
     """Return "0", "inf" or "3.1e-06"."""
     return f"{value:.1e}" if value and math.isfinite(value) else f"{value:g}"
 
 
-def summary(results: Sequence[Result]) -> str:
+def format_summary(results: Sequence[Result]) -> str:
     """Return all inputs in one line."""
     done = [one.forward_s for one in results if not one.raised]
     later = [one.forward_s for one in results if not (one.raised or one.first)]
@@ -134,10 +161,10 @@ def summary(results: Sequence[Result]) -> str:
     if failed := len(results) - len(done):
         told.append(f"{failed:,} failed")
     if done and results[0].first and not results[0].raised:
-        told.append(f"the first forward {duration(results[0].forward_s)}")
+        told.append(f"the first forward {format_duration(results[0].forward_s)}")
     if later:
-        told.append(f"later ones {duration(statistics.median(later))} (median)")
+        told.append(f"later ones {format_duration(statistics.median(later))} (median)")
     differences = [one.difference for one in results if one.difference is not None]
     if differences:
-        told.append(f"the largest difference {number(max(differences))}")
+        told.append(f"the largest difference {format_difference(max(differences))}")
     return ", ".join(told)

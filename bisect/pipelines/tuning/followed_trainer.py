@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import transformers
 
-from ..phases_in_order import PhasesInOrder
+from ..shared_steps import PhasesInOrder
 
 if TYPE_CHECKING:
-    from ...rank.context import Context
+    from ...rank.walk import Context
 
 
-class Followed(transformers.TrainerCallback):
+class PhaseCallback(transformers.TrainerCallback):
     """Says which phase begins, and times the steps."""
 
     def __init__(self, context: Context) -> None:
@@ -56,7 +56,7 @@ class FollowedTrainer(transformers.Trainer):
     def __init__(self, context: Context, **options: Any) -> None:
         """Make it with the options of a Trainer."""
         super().__init__(**options)
-        self.followed = Followed(context)
+        self.followed = PhaseCallback(context)
         self.add_callback(self.followed)
 
     def compute_loss(self, *args: Any, **kwargs: Any) -> Any:

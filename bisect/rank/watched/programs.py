@@ -1,10 +1,11 @@
-"""What a Python process runs, read from its command line before any of it has run. Pure."""
+"""What a Python process runs, read from its command line before any of it has run."""
 
 from __future__ import annotations
 
 import os
+import sys
 
-# Modules and console scripts that start ranks, and are none: those of claims.py, and more.
+# Modules and console scripts that start ranks, and are none: those of launcher_env.py, and more.
 LAUNCHERS = {
     *("torchrun", "deepspeed", "accelerate", "mpirun", "orted", "prterun", "prted", "slurmstepd"),
     *("torch.distributed.run", "torch.distributed.launch", "deepspeed.launcher.launch"),
@@ -29,6 +30,17 @@ def program(argv: list[str], original: list[str]) -> str:
         return ""
     word = original[len(original) - len(argv)]
     return word.partition("m")[2] if word.startswith("-") else word
+
+
+def words_of_start() -> list[str]:
+    """Return the words with which this Python was started: sys.orig_argv, where it has that."""
+    if sys.version_info >= (3, 10):
+        return sys.orig_argv
+    try:
+        with open("/proc/self/cmdline", "rb") as file:
+            return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
+    except OSError:
+        return []
 
 
 def is_launcher(what: str) -> bool:

@@ -1,9 +1,10 @@
-"""The rank side in one process: what is put around known calls, and who speaks of them."""
+"""The rank side in one process: the role that it takes, what is put around known calls, and who
+speaks of them.
+"""
 
 from __future__ import annotations
 
 import atexit
-import contextlib
 import functools
 import os
 import sys
@@ -13,19 +14,35 @@ from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ...base.launcher_env import DIALECTS, is_on_one_machine, number
+from ...base.own_errors import own_errors_left_out, pass_on
+from ...base.place import (
+    FOLDER_VARIABLE,
+    JOB_VARIABLE,
+    Place,
+    find_place,
+    job_of_this_process,
+    parent_of,
+)
+from ...base.variables import (
+    CAPTURE_VARIABLE,
+    CLAIM_VARIABLE,
+    FRONT_VARIABLE,
+    KEEP_WATCHING_VARIABLE,
+    STEADY,
+    STEADY_VARIABLE,
+    STEP_VARIABLE,
+)
 from ..after_import import after_import, before_import, wait_no_more
-from ..place import Place, find_place
-from ..torch_functions import Undo
-from .captured import listen_to
-from .names import CLAIM_VARIABLE, KEEP_WATCHING_VARIABLE, STEADY_VARIABLE
-from .own_functions import as_defined
-from .role import Claim
-from .row import Row
-from .steps import Steps
-from .wrapping import put_around
+from ..function_patching import Undo, patch_with_step
+from .known_calls import KNOWN_CALLS, KnownCall
+from .process_role import Claim, ProcessFacts, Role, decide_role, read_claim, read_group_numbers
+from .steps import StepCounter, Steps
+from .user_functions import capture_class, find_definition, parse_classes, parse_steps
 
 if TYPE_CHECKING:
-    from .voice import Voice
+    from .rank_output import RankOutput
+
 
 _RANK = __package__.rpartition(".")[0]
 PROCESS_GROUP = "process_group"  # the step in which a process may become a rank
@@ -37,7 +54,7 @@ class RankSide:
     def __init__(self, is_helper: bool) -> None:
         """A helper of a rank is silent, unless it joins a process group."""
         self.steps: Steps | None = None
-        self.voice: Voice | None = None
+        self.voice: RankOutput | None = None
         self.pid = os.getpid()  # of the process that may speak
         self._is_helper = is_helper
         self._undo: list[Undo] = []
@@ -49,9 +66,9 @@ class RankSide:
 
     # ---- what is put around known calls --------------------------------------------------------
 
-    def install(self, rows: Iterable[Row]) -> None:
+    def install(self, rows: Iterable[KnownCall]) -> None:
         """Put a step around each call of `rows`, as soon as its module is imported."""
-        by_module: dict[str, list[Row]] = {}
+        by_module: dict[str, list[KnownCall]] = {}
         for row in rows:
             if not row.attribute:
                 self._around_import(row)
@@ -60,23 +77,23 @@ class RankSide:
         for module, calls in by_module.items():
             self._after_import(module, functools.partial(self._put, calls))
 
-    def install_own(self, rows: Sequence[Row]) -> None:
+    def install_own(self, rows: Sequence[KnownCall]) -> None:
         """Put a step around each function that the user named; say so where there is none."""
         for row in rows:
             self._after_import(row.module, functools.partial(self._put_own, row))
         if rows:
             atexit.register(self._say_unused, rows)
 
-    def _say_unused(self, rows: Sequence[Row]) -> None:
+    def _say_unused(self, rows: Sequence[KnownCall]) -> None:
         if self.voice is not None and os.getpid() == self.pid:
             for row in rows:
                 if row.module not in sys.modules:
                     self.voice.lines.say(f"--step {row.where}: {row.module} was never imported")
 
-    def _put_own(self, row: Row, module: ModuleType) -> None:
-        with contextlib.suppress(Exception):
-            found, before = as_defined(row, module), len(self._undo)
-            if isinstance(found, Row):
+    def _put_own(self, row: KnownCall, module: ModuleType) -> None:
+        with own_errors_left_out():
+            found, before = find_definition(row, module), len(self._undo)
+            if isinstance(found, KnownCall):
                 self._put([found], module)
                 found = "" if len(self._undo) > before else f"--step {row.where}: it is no function"
             if found and not self.is_over and self.voice is not None:
@@ -88,8 +105,8 @@ class RankSide:
             self._after_import(module, functools.partial(self._capture, name))
 
     def _capture(self, name: str, module: ModuleType) -> None:
-        with contextlib.suppress(Exception):
-            undo = None if self.is_over else listen_to(module, name, self._say)
+        with own_errors_left_out():
+            undo = None if self.is_over else capture_class(module, name, self._say)
             if undo is not None:
                 self._undo.append(undo)
 
@@ -97,17 +114,17 @@ class RankSide:
         if self.voice is not None and os.getpid() == self.pid:
             self.voice.lines.say(sentence)
 
-    def _put(self, rows: Sequence[Row], module: ModuleType) -> None:
+    def _put(self, rows: Sequence[KnownCall], module: ModuleType) -> None:
         if self.is_over:
             return
         for row in rows:
-            with contextlib.suppress(Exception):  # another version may have it differently
+            with own_errors_left_out():  # another version may have it differently
                 begin = functools.partial(self._begin, row)
-                undo = put_around(module, row.attribute, begin)
+                undo = patch_with_step(module, row.attribute, begin)
                 if undo is not None:
                     self._undo.append(undo)
 
-    def _around_import(self, row: Row) -> None:
+    def _around_import(self, row: KnownCall) -> None:
         begun: list[tuple[Callable[[BaseException | None], None] | None, float]] = []
 
         def before() -> None:
@@ -123,7 +140,7 @@ class RankSide:
             if end is None or self.voice is None:
                 return
             end(None)
-            with contextlib.suppress(Exception):
+            with own_errors_left_out():
                 version = getattr(module, "__version__", None)
                 seconds = time.monotonic() - at
                 self.voice.link.tell(
@@ -141,17 +158,17 @@ class RankSide:
     # ---- the way of every call -----------------------------------------------------------------
 
     def _begin(
-        self, row: Row, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, row: KnownCall, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[[BaseException | None], None] | None:
         if self.is_over:
             return None
         if row.step == PROCESS_GROUP:
             self._join(args, kwargs)
-        if self.steps is None or (row.when is not None and not _is(row, args)):
+        if self.steps is None or (row.when is not None and not _is_step(row, args)):
             return None
         return self.begin(row)
 
-    def begin(self, row: Row) -> Callable[[BaseException | None], None] | None:
+    def begin(self, row: KnownCall) -> Callable[[BaseException | None], None] | None:
         """A step begins; return what is to be called at its end, None if it is none. Raises
         nothing.
         """
@@ -160,14 +177,15 @@ class RankSide:
             return None
         try:
             step = steps.begin(row)
-        except Exception:  # whatever it is: the script's call is what counts
+        except Exception as error:  # whatever it is: the script's call is what counts
+            pass_on(error)
             return None
         if step is None:
             return None
         begun = step
 
         def end(error: BaseException | None) -> None:
-            with contextlib.suppress(Exception):
+            with own_errors_left_out():
                 steps.end(begun, error)
 
         return end
@@ -176,23 +194,23 @@ class RankSide:
 
     def speak(self, place: Place, trains: bool, is_certain: bool) -> None:
         """Say hello as the rank at `place`, or another one than before."""
-        from .voice import Voice
+        from .rank_output import RankOutput
 
         before = self.voice
         if before is not None:
             before.close()
         instead_of = before.place.rank if before is not None and not self._forked else None
         self._forked, self._certain, self.pid = False, is_certain, os.getpid()
-        self.voice = Voice(place, is_certain, instead_of)
+        self.voice = RankOutput(place, is_certain, instead_of)
         open_before = self.steps.open if self.steps is not None else []
         self.steps = Steps(self.voice.link.tell, self.voice.lines.say)
         self.steps.go_on_with(open_before)
         self.steps.changed = self.voice.before_step
         self.steps.ended = self._ended
         self.claim(trains)
-        if (steered := sys.modules.get(f"{_RANK}.steered")) is not None:
+        if (patches := sys.modules.get(f"{_RANK}.patches")) is not None:
             link = self.voice.link
-            steered.TOLD.through(lambda name: link.tell("toggle", name=name))
+            patches.QUEUE.through(lambda name: link.tell("toggle", name=name))
 
     def claim(self, trains: bool) -> None:
         """Let our children know that this rank is taken."""
@@ -206,9 +224,7 @@ class RankSide:
         if self._certain or not (self._is_helper or self._forked or self.voice is not None):
             return
         try:
-            from .joining import numbers
-
-            found = numbers(args, kwargs, os.environ)
+            found = read_group_numbers(args, kwargs, os.environ)
             if found is None:
                 return
             if self.voice is not None and self.voice.place.rank == found.rank:
@@ -226,18 +242,17 @@ class RankSide:
                 world_size=found.world_size,
                 local_world_size=max(local_world, local + 1),
                 neighbours=(),
+                counted=place.counted if place.launcher else is_on_one_machine(os.environ),
             )
             if self._is_helper:
                 self._put_the_rest()
             self._is_helper = False
             self.speak(place, trains=True, is_certain=True)
-        except Exception:  # whatever it is: the script's call is what counts
-            return
+        except Exception as error:  # whatever it is: the script's call is what counts
+            pass_on(error)
 
     def _put_the_rest(self) -> None:
-        from .table import TABLE
-
-        self.install(row for row in TABLE if row.step != PROCESS_GROUP)
+        self.install(row for row in KNOWN_CALLS if row.step != PROCESS_GROUP)
         self.count_steps()
 
     def _in_child(self) -> None:
@@ -245,21 +260,19 @@ class RankSide:
         # certain. Its parent's link is closed in it (link.py).
         self._forked = not self._certain
         self.steps, self.voice, self._is_helper = None, None, False
-        if (steered := sys.modules.get(f"{_RANK}.steered")) is not None:
-            steered.TOLD.through(None)
+        if (patches := sys.modules.get(f"{_RANK}.patches")) is not None:
+            patches.QUEUE.through(None)
 
     # ---- the end of the start ------------------------------------------------------------------
 
     def count_steps(self) -> None:
         """Count training steps from when optimizers are there: after so many all is over."""
-        from .steady import STEADY, Steady
-
         text = os.environ.get(STEADY_VARIABLE, "")
         limit = int(text) if text.isascii() and text.isdigit() else STEADY
-        steady = Steady(self, limit)
+        steady = StepCounter(self, limit)
         self._after_import("torch.optim.optimizer", steady.listen)
 
-    def _ended(self, row: Row) -> None:
+    def _ended(self, row: KnownCall) -> None:
         if self.voice is not None and self.steps is not None and not self.steps.open:
             self.voice.after_step()
         if row.ends_start:
@@ -274,15 +287,106 @@ class RankSide:
         self.is_over = True
         wait_no_more(self.waiting)
         if self.voice is not None:
-            with contextlib.suppress(Exception):
+            with own_errors_left_out():
                 self.voice.quiet()
         while self._undo:
-            with contextlib.suppress(Exception):
+            with own_errors_left_out():
                 self._undo.pop()()
 
 
-def _is(row: Row, args: tuple[Any, ...]) -> bool:
+def _is_step(row: KnownCall, args: tuple[Any, ...]) -> bool:
     try:
         return row.when is not None and row.when(args)
-    except Exception:
+    except Exception as error:
+        pass_on(error)
         return False
+
+
+CURRENT: RankSide | None = None  # of this process
+
+
+def take_role() -> bool:
+    """Put in place what this process needs, and say hello if it is a rank already. Return False if
+    it may become one as soon as it imports a library that we know.
+    """
+    place, found = _find_role()
+    if found is Role.HELPER:  # spawned, perhaps to be a rank
+        _become_helper()
+    elif found is Role.RANK:
+        _become_rank(place, trains=False)
+    return found in (Role.HELPER, Role.NONE)
+
+
+def take_role_at_import(is_child: bool, heard: Callable[[], None]) -> None:
+    """A library that we know is about to be imported: from now on this is a rank, unless it
+    `is_child` of a Python that imported none: one of several, perhaps. `heard` is what called us,
+    and waits for other libraries.
+    """
+    if CURRENT is not None:
+        if not is_child:
+            CURRENT.claim(trains=True)
+    elif is_child:
+        _become_helper()
+    else:
+        _become_rank(_find_role()[0], trains=True)
+    if CURRENT is not None:
+        CURRENT.waiting.append(heard)
+
+
+def _become_helper() -> None:
+    global CURRENT
+    CURRENT = RankSide(is_helper=True)
+    CURRENT.install(row for row in KNOWN_CALLS if row.step == PROCESS_GROUP)
+
+
+def _become_rank(place: Place, trains: bool) -> None:
+    global CURRENT
+    CURRENT = side = RankSide(is_helper=False)
+    if os.environ.get(JOB_VARIABLE, place.job) != place.job:
+        # Another job's: whoever started our launcher left them in its environment.
+        del os.environ[JOB_VARIABLE]
+        os.environ.pop(FOLDER_VARIABLE, None)
+    place = find_place()
+    if place.launcher is None and not place.joined:
+        place = replace(place, job=job_of_this_process())
+    # Before the log of collectives, which counts the frames between it and the script.
+    side.install(KNOWN_CALLS)
+    side.install_own(parse_steps(os.environ.get(STEP_VARIABLE, "")))
+    side.install_captures(parse_classes(os.environ.get(CAPTURE_VARIABLE, "")))
+    side.count_steps()
+    side.speak(place, trains, is_certain=place.launcher is not None or place.joined)
+    from .rank_output import hear_uncaught_error
+
+    def failed(error: BaseException) -> None:
+        if side.voice is not None and os.getpid() == side.pid:
+            side.voice.failed(error)
+
+    hear_uncaught_error(failed)
+
+
+def _find_parent() -> int:
+    """Return the pid of who started this process: that `hangbisect run` stands in between is none
+    of the job's.
+    """
+    parent = os.getppid()
+    return parent_of(parent) if os.environ.get(FRONT_VARIABLE) == str(parent) else parent
+
+
+def _find_role() -> tuple[Place, Role]:
+    """Return where this process stands, and what it is."""
+    launched = any(number(os.environ, names[0]) is not None for names in DIALECTS.values())
+    joined = bool(os.environ.get(FOLDER_VARIABLE) and os.environ.get(JOB_VARIABLE))
+    ours = {FOLDER_VARIABLE, JOB_VARIABLE} if launched else set()
+    place = find_place({name: value for name, value in os.environ.items() if name not in ours})
+    seen = ProcessFacts(
+        pid=os.getpid(),
+        parent=_find_parent(),
+        claim=read_claim(os.environ.get(CLAIM_VARIABLE, "")),
+        launched=launched and place.launcher is not None,
+        joined=joined,
+        numbered="LOCAL_RANK" in os.environ,
+        job=place.job,
+        rank=place.rank,
+        launcher=place.launcher_pid,
+    )
+    return place, decide_role(seen)

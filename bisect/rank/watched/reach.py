@@ -1,9 +1,12 @@
-"""Where a watch is not passed on by variables: what it must stand in front of then. Pure."""
+"""Where a watch is not passed on to the ranks of a command, by variables or for too old a Python:
+what it must stand in front of then.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
@@ -39,17 +42,22 @@ def why_unreached(command: Sequence[str], environ: Mapping[str, str] = os.enviro
     """
     for at, word in enumerate(command):
         name, words = os.path.basename(word), command[at + 1 :]
-        if said := _elsewhere(name, words) or _by_slurm(name, word, words, environ):
+        if said := _explain_elsewhere(name, words) or _explain_slurm(name, word, words, environ):
             return said
-        if name in _MPI and (flag := _other_hosts(words)):
+        if name in _MPI and (flag := find_hosts_flag(words)):
             return (
                 f"{name} {flag}: on another machine it sets only variables that -x names. Put "
                 "`-m bisect watch` there in front of the script: python -m bisect watch train.py."
             )
-        if name.startswith(_PYTHON) and (letter := _closed(words)):
+        if name.startswith(_PYTHON) and (letter := _find_closing_flag(words)):
             return (
                 f"{name} -{letter} {_CLOSED[letter]}: its ranks are seen from outside alone. Leave "
                 f"out -{letter}, or look when it hangs: hangbisect attach."
+            )
+        if old := find_older_python(word, environ):
+            return (
+                f"{name} is {old}, steps are told from Python {OLDEST[0]}.{OLDEST[1]} on: its "
+                "ranks are seen from outside alone."
             )
         if _SETS_PATH.search(word) and not _KEEPS_PATH.search(word):
             return (
@@ -62,13 +70,15 @@ def why_unreached(command: Sequence[str], environ: Mapping[str, str] = os.enviro
     return ""
 
 
-def _elsewhere(name: str, words: Sequence[str]) -> str:
+def _explain_elsewhere(name: str, words: Sequence[str]) -> str:
     if name in _ELSEWHERE:
         return (
             f"{_ELSEWHERE[name]}: what {name} starts may not be reached. Put `hangbisect run --` "
             f"in front of the command inside it; from here only {name} itself is seen."
         )
-    flags = _WITH_FLAGS.get(name, ())
+    flags = _WITH_FLAGS.get(name)
+    if flags is None:
+        return ""
     own = takewhile(lambda word: not _STARTS.match(os.path.basename(word)), words)
     flag = next((word for word in own if word in flags), "")
     if not flag:
@@ -79,7 +89,7 @@ def _elsewhere(name: str, words: Sequence[str]) -> str:
     )
 
 
-def _other_hosts(words: Sequence[str]) -> str:
+def find_hosts_flag(words: Sequence[str]) -> str:
     """Return the flag by which other machines are named, "" without one."""
     for at, word in enumerate(words):
         if word in _HOSTS and not "".join(words[at + 1 : at + 2]).startswith("localhost"):
@@ -87,7 +97,7 @@ def _other_hosts(words: Sequence[str]) -> str:
     return ""
 
 
-def _by_slurm(name: str, path: str, words: Sequence[str], environ: Mapping[str, str]) -> str:
+def _explain_slurm(name: str, path: str, words: Sequence[str], environ: Mapping[str, str]) -> str:
     exports = _exports(words) if name in _SLURM else None
     if exports is not None:
         return (
@@ -130,7 +140,7 @@ def _exports(words: Sequence[str]) -> str | None:
     return None
 
 
-def _closed(words: Sequence[str]) -> str:
+def _find_closing_flag(words: Sequence[str]) -> str:
     """Return the letter of the flag by which Python reads nothing of ours, "" without one."""
     skip = False
     for word in words:
@@ -148,3 +158,42 @@ def _closed(words: Sequence[str]) -> str:
             if letter in "cm":
                 return ""
     return ""
+
+
+OLDEST = (3, 9)  # a Python of a job in which steps are told
+_PYTHON_VERSION = re.compile(r"(?:python|pypy)([0-9]+)\.([0-9]+)")
+_LONGEST_SHEBANG = 256  # characters of a script's first line; the kernel takes as many (execve(2))
+
+
+def find_older_python(word: str, environ: Mapping[str, str]) -> str:
+    """Return "Python 3.8" if `word` is started by one that is older than OLDEST, "" otherwise.
+
+    Its file says so, or the first line of a script: nothing is started.
+    """
+    try:
+        path = shutil.which(word, path=environ.get("PATH", ""))
+    except OSError:  # the current folder is gone
+        path = None
+    if path is None:
+        return ""
+    named = _read_version(path) or _read_version(_read_interpreter(path))
+    return "" if named is None or named >= OLDEST else f"Python {named[0]}.{named[1]}"
+
+
+def _read_version(path: str) -> tuple[int, int] | None:
+    """Return the version that is part of a program's name once its links are followed."""
+    found = _PYTHON_VERSION.fullmatch(os.path.basename(os.path.realpath(path)))
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def _read_interpreter(script: str) -> str:
+    """Return the program that a script names in its first line (`#!`), "" for none."""
+    try:
+        with open(script, "rb") as file:
+            line = file.readline(_LONGEST_SHEBANG)
+    except OSError:
+        return ""
+    words = os.fsdecode(line[2:]).split() if line.startswith(b"#!") else []
+    if words and os.path.basename(words[0]) == "env":
+        words = words[1:]
+    return (shutil.which(words[0]) or "") if words else ""

@@ -12,9 +12,8 @@ from .. import began as began  # it reads the clock: before any other import
 import os
 import sys
 
-from ...steering import VARIABLE as STEER_VARIABLE
-from ..after_import import before_import
-from .names import (
+from ...base.steering import VARIABLE as STEER_VARIABLE
+from ...base.variables import (
     CAPTURE_VARIABLE,
     CLAIM_VARIABLE,
     PACKAGE_VARIABLE,
@@ -22,7 +21,8 @@ from .names import (
     RANK_VARIABLES,
     STEP_VARIABLE,
 )
-from .programs import is_launcher, is_ours, program
+from ..after_import import before_import
+from .programs import is_launcher, is_ours, program, words_of_start
 
 _PID = os.getpid()
 _waits: list[bool] = []  # whether this process may become a rank
@@ -34,17 +34,17 @@ def begin() -> None:
 
     Raises whatever goes wrong.
     """
-    what = program(sys.argv, sys.orig_argv)
+    what = program(sys.argv, words_of_start())
     if is_launcher(what) or is_ours(what, os.environ.get(PACKAGE_VARIABLE, "")):
         return
     if os.environ.get(STEER_VARIABLE):
-        from .. import steered
+        from .. import patches
 
-        steered.begin(steered.TOLD)
+        patches.begin_patching(patches.QUEUE)
     if os.environ.get(CLAIM_VARIABLE) or any(name in os.environ for name in RANK_VARIABLES):
-        from . import here
+        from . import rank_side
 
-        if here.begin():
+        if rank_side.take_role():
             return
     own = [word.partition(".")[0].partition(":")[0] for word in _own_words()]
     for package in {*PACKAGES, *own} - {"", "__main__"}:
@@ -64,10 +64,13 @@ def train() -> None:
     if not _waits:
         return
     try:
-        from . import here
+        from . import rank_side
 
         is_child = os.getpid() != _PID or _OF_MULTIPROCESSING in sys.argv
-        here.train(is_child, train)
+        rank_side.take_role_at_import(is_child, train)
     except Exception as error:
+        from ...base.own_errors import pass_on
+
+        pass_on(error)
         if os.environ.get("HANGBISECT_DEBUG"):
             sys.stderr.write(f"hangbisect: this rank is not watched: {error!r}\n")

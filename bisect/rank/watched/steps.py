@@ -1,9 +1,10 @@
-"""The steps that this rank is in: begun, told, ended.
+"""The steps that this rank is in (begun, told, ended), and the training steps that its optimizers
+make: after a few of them the start is over.
 
-A loop over the same call (a file each, a shard each) is said a few times and told some more: SAID
-covers a start-up that loads a tokenizer and a model or two, TOLD one that loads the shards of a
-large model one by one. What comes after that costs nothing and is watched as what lies between two
-steps.
+A loop over the same call (a file each, a shard each) is said a few times and told some more:
+MOST_LINES covers a start-up that loads a tokenizer and a model or two, MOST_MESSAGES one that
+loads the shards of a large model one by one. What comes after that costs nothing and is watched
+as what lies between two steps.
 """
 
 from __future__ import annotations
@@ -12,12 +13,18 @@ import _thread
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .row import Row
+from ...base.own_errors import own_errors_left_out
+from ..function_patching import exclude_from_compile
+from .known_calls import FIRST_STEP, KnownCall
 
-SAID = 3  # lines for a step of one name
-TOLD = 50  # messages for it
+if TYPE_CHECKING:
+    from .rank_side import RankSide
+
+
+MOST_LINES = 3  # lines for a step of one name
+MOST_MESSAGES = 50  # messages for it
 # Numbers and titles of the checkpoints of the startup pipeline that steps correspond to.
 CHECKPOINTS = {
     "arguments": (2, "Args parsed"),
@@ -34,10 +41,10 @@ Tell = Callable[..., None]
 
 
 @dataclass(frozen=True)
-class Open:
+class OpenStep:
     """A step that has begun."""
 
-    row: Row
+    row: KnownCall
     k: int  # its occurrence, from 1
     said: bool
 
@@ -47,16 +54,16 @@ class Steps:
 
     def __init__(self, tell: Tell, say: Callable[[str], None]) -> None:
         """`tell` the monitor, `say` a line."""
-        self.open: list[Open] = []
+        self.open: list[OpenStep] = []
         self.changed: Callable[[], None] = lambda: None  # called before a step begins
-        self.ended: Callable[[Row], None] = lambda row: None  # called after one ended
+        self.ended: Callable[[KnownCall], None] = lambda row: None  # called after one ended
         self._tell = tell
         self._say = say
         self._counts: dict[str, int] = {}
         self._process = os.getpid()
         self._thread = _thread.get_ident()
 
-    def begin(self, row: Row) -> Open | None:
+    def begin(self, row: KnownCall) -> OpenStep | None:
         """A call begins; return its step, None where it is none.
 
         None are those of other threads and of forked children, a step that is open already under
@@ -71,25 +78,25 @@ class Steps:
         if row.of_torchs_groups and any(one.row.of_torchs_groups for one in self.open):
             return None
         k = self._counts.get(row.step, 0) + 1
-        if k > TOLD:
+        if k > MOST_MESSAGES:
             return None
         self._counts[row.step] = k
         self.changed()
-        step = Open(row, k, k <= SAID)
-        self._tell("begin", **as_message(row, k, len(self.open)))
+        step = OpenStep(row, k, k <= MOST_LINES)
+        self._tell("begin", **make_step_message(row, k, len(self.open)))
         self.open.append(step)
         if step.said:
-            self._say(f"About to {_call(row)}...")
+            self._say(f"About to {_format_begun(row)}...")
         return step
 
-    def go_on_with(self, open_before: Sequence[Open]) -> None:
+    def go_on_with(self, open_before: Sequence[OpenStep]) -> None:
         """Tell of steps that are open already, for who hears it does not know them."""
         for step in open_before:
             self._counts[step.row.step] = step.k
-            self._tell("begin", **as_message(step.row, step.k, len(self.open)))
+            self._tell("begin", **make_step_message(step.row, step.k, len(self.open)))
             self.open.append(step)
 
-    def end(self, step: Open, error: BaseException | None) -> None:
+    def end(self, step: OpenStep, error: BaseException | None) -> None:
         """It ends, with whatever was begun inside it."""
         if step not in self.open or os.getpid() != self._process:
             return
@@ -99,11 +106,11 @@ class Steps:
             if step.said:
                 self._say(f"{step.row.call} raised {type(error).__name__}")
         elif step.said:
-            self._say(done(step.row, step.k))
+            self._say(format_done(step.row, step.k))
         self.ended(step.row)
 
 
-def as_message(row: Row, k: int, depth: int) -> dict[str, Any]:
+def make_step_message(row: KnownCall, k: int, depth: int) -> dict[str, Any]:
     """Return what the monitor is told of a step that begins, the `k`-th of its name, with `depth`
     steps open around it.
     """
@@ -120,7 +127,7 @@ def as_message(row: Row, k: int, depth: int) -> dict[str, Any]:
     }
 
 
-def done(row: Row, k: int) -> str:
+def format_done(row: KnownCall, k: int) -> str:
     """Return the line that says that a step is done."""
     name, title = row.step, row.title
     if row.checkpoint and not row.phase:
@@ -129,7 +136,59 @@ def done(row: Row, k: int) -> str:
     return f"CHECKPOINT {name}: {title}" + (f" (no. {k})" if k > 1 else "")
 
 
-def _call(row: Row) -> str:
+def _format_begun(row: KnownCall) -> str:
     if not row.where:  # a step that the script names itself
         return f"begin {row.call}"
     return row.call if row.call.startswith("import ") else f"call {row.call}"
+
+
+class StepCounter:
+    """Tells the first step, the pulse of those that follow, and when there were enough."""
+
+    def __init__(self, side: RankSide, limit: int) -> None:
+        """It is over after `limit` steps of one optimizer."""
+        self._side = side
+        self._limit = limit
+        self._counts: dict[int, int] = {}  # by the optimizer's id
+        self._handles: list[Any] = []
+        self._first: Any = None
+
+    def listen(self, module: Any) -> None:
+        """Hear of every step of every optimizer (torch.optim's own hooks)."""
+
+        def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+            with own_errors_left_out():
+                self._before()
+
+        def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+            with own_errors_left_out():
+                self._after(optimizer)
+
+        with own_errors_left_out():
+            self._handles.append(
+                module.register_optimizer_step_pre_hook(exclude_from_compile(before))
+            )
+            self._handles.append(
+                module.register_optimizer_step_post_hook(exclude_from_compile(after))
+            )
+
+    def _before(self) -> None:
+        if not self._counts and self._first is None:
+            self._first = self._side.begin(FIRST_STEP)
+
+    def _after(self, optimizer: Any) -> None:
+        if self._first is not None:
+            self._first(None)
+            self._first = None
+        count = self._counts[id(optimizer)] = self._counts.get(id(optimizer), 0) + 1
+        if self._side.voice is not None and self._side.steps is not None:
+            self._side.voice.pulse(count)
+            if count == self._limit:
+                self._side.over()
+        if self._side.is_over:
+            self.stop()
+
+    def stop(self) -> None:
+        """Hear of no more steps."""
+        while self._handles:
+            self._handles.pop().remove()

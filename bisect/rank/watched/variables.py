@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from ..started_monitor import Python
-from .names import CLAIM_VARIABLE, PACKAGE_VARIABLE, PATH_VARIABLE, PYTHON_VARIABLE
+from ...base.variables import CLAIM_VARIABLE, PACKAGE_VARIABLE, PATH_VARIABLE, PYTHON_VARIABLE
+
+if TYPE_CHECKING:
+    from ..monitor_connection import Interpreter
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 START_UP = os.path.join(PACKAGE, "start_up")
@@ -28,15 +32,28 @@ def variables(
         "PYTHONPATH": os.pathsep.join([START_UP, path]) if path else START_UP,
         PACKAGE_VARIABLE: PACKAGE,
         PYTHON_VARIABLE: sys.executable,
-        PATH_VARIABLE: os.pathsep.join(p for p in map(os.path.abspath, filter(None, sys.path))),
+        PATH_VARIABLE: os.pathsep.join(_absolute(sys.path)),
         CLAIM_VARIABLE: "",
         **named,
     }
 
 
-def monitors_python(environ: Mapping[str, str] = os.environ) -> Python | None:
+def _absolute(paths: Iterable[str]) -> list[str]:
+    """Return absolute paths; without the relative ones where the current folder is gone."""
+    found = []
+    for path in filter(None, paths):
+        with suppress(FileNotFoundError):
+            found.append(os.path.abspath(path))
+    return found
+
+
+def monitors_python(environ: Mapping[str, str] = os.environ) -> Interpreter | None:
     """Return the interpreter for a monitor, None where there is none (in a container)."""
+    from ..monitor_connection import Interpreter
+
     executable = environ.get(PYTHON_VARIABLE, "")
     if not executable or not os.access(executable, os.X_OK):
         return None
-    return Python(executable, tuple(filter(None, environ.get(PATH_VARIABLE, "").split(os.pathsep))))
+    return Interpreter(
+        executable, tuple(filter(None, environ.get(PATH_VARIABLE, "").split(os.pathsep)))
+    )

@@ -1,18 +1,205 @@
-"""The wait-for graph as a picture: who waits for whom and on what, those that wait on top."""
+"""The wait-for graph as a picture: who waits for whom and on what, those that wait on top. It is
+read from evidence.json, of whatever shape that is.
+
+Nodes that wait for the same and are waited for by the same are one: a thousand ranks that wait
+for one are one box.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from ...facts import Verdict
-from ..kept.run import KeptRun
-from ..words import counted
-from .alike import Knot, Wait, groups
-from .evidence_graph import graph_of
-from .graph_words import Named, sentence
-from .layers import layout
-from .shown import Shown
+from ...base.facts import Verdict
+from ...base.words import format_count, format_ranks
+from ...diagnosis.graph_algorithms import find_components, group_targets
+from ..run_reader.folder_files import list_field, number_field, text_field
+from ..run_reader.run import RecordedRun
+from .graph_layout import lay_out_graph
+from .templates import ShownTexts
+
+_ROUNDS = 12  # of refinement; chains of waits are shorter
+_FEW = 3  # fewer that are alike stay apart
+_RING = 12  # nodes of a ring that is drawn whole
+
+
+@dataclass(frozen=True)
+class GraphNode:
+    """One node of the graph as evidence.json has it."""
+
+    name: str
+    kind: str
+    says: str = ""
+    rank: int | None = None
+
+
+@dataclass(frozen=True)
+class GraphEdge:
+    """One edge of it."""
+
+    source: str
+    target: str
+    kind: str
+    evidence: str
+
+
+def group_nodes(
+    knots: Sequence[GraphNode], waits: Sequence[GraphEdge], marks: Mapping[str, Hashable]
+) -> list[list[GraphNode]]:
+    """Return the nodes by what they are, what they wait for and who waits for them, in the order
+    of the first of each group. `marks`: what tells a node from others besides (a culprit). Those
+    that wait for one another in a small ring stay apart: the ring is what matters.
+    """
+    ring = _rings(waits)
+    found: dict[int, list[GraphNode]] = {}
+    colour = _colours(knots, waits, marks)
+    for one in knots:
+        found.setdefault(colour[one.name], []).append(one)
+    return [part for group in found.values() for part in _keep_rings_apart(group, ring)]
+
+
+def _keep_rings_apart(group: list[GraphNode], ring: Mapping[str, int]) -> Iterator[list[GraphNode]]:
+    rings = [ring[one.name] for one in group if one.name in ring]
+    if len(group) < _FEW or len(set(rings)) < len(rings):
+        yield from ([one] for one in group)
+    else:
+        yield group
+
+
+def _rings(waits: Sequence[GraphEdge]) -> dict[str, int]:
+    """Return a number for each node of a small ring: the same one for those of one ring."""
+    parts = find_components(group_targets((wait.source, wait.target) for wait in waits))
+    rings = [part for part in parts if 1 < len(part) <= _RING]
+    return {name: number for number, part in enumerate(rings) for name in part}
+
+
+def _colours(
+    knots: Sequence[GraphNode], waits: Sequence[GraphEdge], marks: Mapping[str, Hashable]
+) -> dict[str, int]:
+    """Return a number for each node: the same one for those that are alike (colour refinement)."""
+    colour = _number_by_key({one.name: (one.kind, marks.get(one.name)) for one in knots})
+    for _ in range(_ROUNDS):
+        ahead: dict[str, set[Hashable]] = {one.name: set() for one in knots}
+        behind: dict[str, set[Hashable]] = {one.name: set() for one in knots}
+        for wait in waits:
+            ahead[wait.source].add((wait.kind, colour[wait.target]))
+            behind[wait.target].add((wait.kind, colour[wait.source]))
+        finer = _number_by_key(
+            {n: (colour[n], frozenset(ahead[n]), frozenset(behind[n])) for n in colour}
+        )
+        if len(set(finer.values())) == len(set(colour.values())):
+            break
+        colour = finer
+    return colour
+
+
+def _number_by_key(keys: Mapping[str, Hashable]) -> dict[str, int]:
+    """Return a number for each name: the same one for equal keys."""
+    numbers: dict[Hashable, int] = {}
+    return {name: numbers.setdefault(key, len(numbers)) for name, key in keys.items()}
+
+
+def read_graph(run: RecordedRun, verdict: Verdict) -> tuple[list[GraphNode], list[GraphEdge]]:
+    """Return nodes and edges of all nodes of the cluster; without evidence those of the chain that
+    the verdict has. Every edge has both its ends.
+    """
+    knots: dict[str, GraphNode] = {}
+    waits: dict[tuple[str, str], GraphEdge] = {}
+    for part in run.everywhere:
+        graph = (part.evidence or {}).get("graph")
+        for one in list_field(graph, "nodes"):
+            if knot := _read_node(one):
+                knots.setdefault(knot.name, knot)
+        for one in list_field(graph, "edges"):
+            wait = GraphEdge(
+                *(text_field(one, name) for name in ("source", "target", "kind", "evidence"))
+            )
+            waits.setdefault((wait.source, wait.target), wait)
+    if not waits:
+        for edge in verdict.chain:
+            wait = GraphEdge(edge.source, edge.target, edge.kind, edge.evidence)
+            waits[edge.source, edge.target] = wait
+    for ends in waits:
+        for name in ends:
+            knots.setdefault(name, GraphNode(name, *_guess_from_name(name)))
+    return list(knots.values()), [
+        wait for wait in waits.values() if not _is_at_meeting(wait, knots, waits)
+    ]
+
+
+def _is_at_meeting(
+    wait: GraphEdge, knots: Mapping[str, GraphNode], waits: Mapping[tuple[str, str], GraphEdge]
+) -> bool:
+    """Return True if a meeting waits for a rank that is at the same meeting: it is not that."""
+    meets = knots[wait.source].kind in ("collective", "store", "barrier")
+    return meets and (wait.target, wait.source) in waits
+
+
+def _read_node(data: Mapping[str, Any]) -> GraphNode | None:
+    return GraphNode(
+        text_field(data, "name"),
+        text_field(data, "kind"),
+        text_field(data, "says"),
+        number_field(data, "rank"),
+    )
+
+
+def _guess_from_name(name: str) -> tuple[str, str, int | None]:
+    """Return kind, words and rank of a node of which only the name is known."""
+    word, _, number = name.partition(" ")
+    if word == "rank" and number.isascii() and number.isdigit() and len(number) < 8:
+        return "rank", "", int(number)
+    known = word in ("process", "thread", "lock", "file", "device", "collective", "store")
+    return (word if known else "other"), "", None
+
+
+_COUNTABLE = ("thread", "lock", "pipe", "peer", "file", "device", "store", "collective")
+
+
+class NodeGroup:
+    """A group of nodes in words."""
+
+    def __init__(self, group: Sequence[GraphNode], shown: ShownTexts) -> None:
+        first = group[0]
+        ranks = [one.rank for one in group if one.rank is not None]
+        self.kind = first.kind
+        self.many = len(group) > 1
+        self.says = shown.text(first.says)
+        self.name = shown.text(first.name)
+        if self.many and first.kind in ("rank", "absent rank"):
+            self.name = format_ranks(ranks)
+            self.says = "each of them" if first.kind == "rank" else "none of them came"
+        elif self.many:
+            self.name = _count_nodes(len(group), first.kind)
+            example = first.says.partition(", of rank")[0] or first.name
+            self.says = shown.text(
+                f"{example}, ..." + (f" of {format_ranks(ranks)}" if ranks else "")
+            )
+        self.whole = ": ".join(filter(None, (self.name, self.says)))
+
+
+def _count_nodes(number: int, kind: str) -> str:
+    """Return "7 processes", "3 pipes"."""
+    return f"{number} processes" if kind == "process" else format_count(number, _noun(kind))
+
+
+def _noun(kind: str) -> str:
+    return kind if kind in _COUNTABLE else "thing"
+
+
+def edge_sentence(
+    source: NodeGroup, target: NodeGroup, waits: Sequence[GraphEdge], shown: ShownTexts
+) -> str:
+    """Return that one waits for the other, with the evidence."""
+    evidence = list(dict.fromkeys(shown.text(wait.evidence) for wait in waits if wait.evidence))
+    if source is target:
+        text = f"{source.name} wait for one another"
+    else:
+        text = f"{source.name} {'wait' if source.many else 'waits'} for {target.name}"
+    more = f" (and {len(evidence) - 1} more like this)" if len(evidence) > 1 else ""
+    return f"{text}: {evidence[0]}{more}" if evidence else text
+
 
 MOST = 40  # nodes in the picture
 _MOST_ARROWS = 120
@@ -68,9 +255,9 @@ class Graph:
         return _HIGH
 
 
-def graph_picture(run: KeptRun, verdict: Verdict, shown: Shown) -> Graph | None:
+def graph_picture(run: RecordedRun, verdict: Verdict, shown: ShownTexts) -> Graph | None:
     """Return the picture; None where it is not known who waits for whom."""
-    knots, waits = graph_of(run, verdict)
+    knots, waits = read_graph(run, verdict)
     if not waits:
         return None
     part = {
@@ -78,20 +265,20 @@ def graph_picture(run: KeptRun, verdict: Verdict, shown: Shown) -> Graph | None:
         **{f"rank {rank}": "culprit" for rank in verdict.ranks.culprit},
     }
     bound = {wait.source for wait in waits} | {wait.target for wait in waits}
-    found = groups([one for one in knots if one.name in bound], waits, part)
+    found = group_nodes([one for one in knots if one.name in bound], waits, part)
     found, left_out = _nearest(found, waits, part)
     first = {one.name: group[0].name for group in found for one in group}
-    drawn: dict[tuple[str, str], list[Wait]] = {}
+    drawn: dict[tuple[str, str], list[GraphEdge]] = {}
     for wait in waits:
         if wait.source in first and wait.target in first:
             drawn.setdefault((first[wait.source], first[wait.target]), []).append(wait)
-    named = {group[0].name: Named(group, shown) for group in found}
+    named = {group[0].name: NodeGroup(group, shown) for group in found}
     return _picture(named, drawn, part, left_out, shown)
 
 
 def _nearest(
-    found: list[list[Knot]], waits: Sequence[Wait], part: Mapping[str, str]
-) -> tuple[list[list[Knot]], int]:
+    found: list[list[GraphNode]], waits: Sequence[GraphEdge], part: Mapping[str, str]
+) -> tuple[list[list[GraphNode]], int]:
     """Return at most MOST of the groups, those nearest to a culprit, and how many nodes are left
     out.
     """
@@ -115,13 +302,13 @@ def _nearest(
 
 
 def _picture(
-    named: Mapping[str, Named],
-    drawn: Mapping[tuple[str, str], list[Wait]],
+    named: Mapping[str, NodeGroup],
+    drawn: Mapping[tuple[str, str], list[GraphEdge]],
     part: Mapping[str, str],
     left_out: int,
-    shown: Shown,
+    shown: ShownTexts,
 ) -> Graph:
-    placed = layout(list(named), drawn)
+    placed = lay_out_graph(list(named), drawn)
     width = max(placed.columns, 1) * (_WIDE + _APART) - _APART + 2 * _EDGE
     height = max(placed.layers, 1) * (_HIGH + _BELOW) - _BELOW + 2 * _EDGE
 
@@ -137,19 +324,21 @@ def _picture(
     arrows, sentences = [], []
     downwards = sorted(drawn.items(), key=lambda one: [placed.nodes[name][1] for name in one[0]])
     for number, ((source, target), waits) in enumerate(downwards[:_MOST_ARROWS], 1):
-        told = sentence(named[source], named[target], waits, shown)
+        told = edge_sentence(named[source], named[target], waits, shown)
         sentences.append(told)
         if source != target:
             stops = [at(place) for place in placed.links[source, target]]
             aside = _BESIDE if (target, source) in drawn else 0
             arrows.append(_arrow(number, stops, aside, told))
-    words_of_it = f"Who waits for whom, {counted(len(arrows), 'arrow')}; the list says the same"
+    words_of_it = (
+        f"Who waits for whom, {format_count(len(arrows), 'arrow')}; the list says the same"
+    )
     return Graph(
         width, height, tuple(boxes), tuple(arrows), tuple(sentences), left_out, words_of_it
     )
 
 
-def _box(words: Named, x: int, y: int, part: str, shown: Shown) -> Box:
+def _box(words: NodeGroup, x: int, y: int, part: str, shown: ShownTexts) -> Box:
     name, says = shown.text(words.name, _LETTERS), shown.text(words.says, _LETTERS + 5)
     return Box(x, y, name, says, words.whole, words.kind.replace(" ", "-"), part)
 

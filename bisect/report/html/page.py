@@ -1,60 +1,286 @@
-"""A run as one page of HTML."""
+"""A run as one page of HTML, and its answer in words: of a verdict the parts that a terminal shows
+as lines, of an isolation or a matrix whatever lies in its file.
+"""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...facts import Ranks, Verdict
-from ..as_json import from_json
-from ..kept.differences import differences
-from ..kept.facts import rank_facts
-from ..kept.run import KeptRun
-from .answer import NOTHING, answer
-from .differing import differing
+from ...base.facts import Cause, Outcome, RankFacts, Ranks, Verdict
+from ...base.words import cause_page, format_count, format_seconds
+from ..facts_json import verdict_from_json
+from ..run_reader.folder_files import list_field, text_field
+from ..run_reader.rank_differences import find_differences
+from ..run_reader.run import RecordedRun, read_rank_facts
+from ..terminal import replay_lines
+from ..verdict_parts import LABEL, ok_lines
 from .graph_picture import graph_picture
-from .looks import looks_part
-from .shown import Shown
-from .stack_tree import stack_trees
-from .templates import rendered
+from .stack_tree import stack_trees, tracebacks
+from .tables import difference_tables, looks_part, trial_rows
+from .templates import ShownTexts, render_page
 from .timeline_picture import time_picture
-from .tracebacks import tracebacks
-from .trials_answer import trials_answer
-from .trials_table import trial_rows
 
 if TYPE_CHECKING:
-    from ..kept.redacted import Redactor
+    from ..redaction.run_redaction import AnyRedactor
+
 
 _NO_VERDICT = Verdict("interrupted", "", (), 0, 0, None, Ranks())
 
 
-def html_page(run: KeptRun, redactor: Redactor, *, reported: bool = True) -> str:
+def html_page(run: RecordedRun, redactor: AnyRedactor, *, reported: bool = True) -> str:
     """Return report.html of a run, an isolation or a matrix: complete, for eyes, and of at most
-    2 MB. Every text of the run in it has passed `redactor`, and is shown as text.
+    2 MiB. Every text of the run in it has passed `redactor`, and is shown as text.
     `reported`: the starts of an isolation or a matrix lie beside it with reports of their own.
     """
-    shown = Shown(redactor)
-    parts = _run(run, shown) if run.kind == "run" else _trials(run, shown, reported)
-    return rendered(shown, kind=run.kind, folder=run.folder.name, missing=run.missing, **parts)
+    shown = ShownTexts(redactor)
+    parts = _run_parts(run, shown) if run.kind == "run" else _trials_parts(run, shown, reported)
+    return render_page(shown, kind=run.kind, folder=run.folder.name, missing=run.missing, **parts)
 
 
-def _trials(run: KeptRun, shown: Shown, reported: bool) -> dict[str, Any]:
+def _trials_parts(run: RecordedRun, shown: ShownTexts, reported: bool) -> dict[str, Any]:
     return {
         "answer": trials_answer(run),
         "trials": trial_rows(run, shown, reported),
     }
 
 
-def _run(run: KeptRun, shown: Shown) -> dict[str, Any]:
-    verdict = from_json(run.verdict) if run.verdict else _NO_VERDICT
-    ranks = rank_facts(run)
-    told = answer(verdict, ranks, run.folder.name) if run.verdict else NOTHING
+def _run_parts(run: RecordedRun, shown: ShownTexts) -> dict[str, Any]:
+    verdict = verdict_from_json(run.verdict) if run.verdict else _NO_VERDICT
+    ranks = read_rank_facts(run)
+    told = verdict_answer(verdict, ranks, run.folder.name) if run.verdict else NO_ANSWER
     return {
         "answer": told,
         "graph": graph_picture(run, verdict, shown),
         "timeline": time_picture(run, verdict, shown),
         "trees": stack_trees(ranks, verdict, shown),
         "tracebacks": tracebacks(run, verdict),
-        "topics": differing(differences(run), shown),
+        "topics": difference_tables(find_differences(run), shown),
         "ranks": len(ranks) or verdict.world_size,
         "looks": looks_part(ranks, verdict, shown),
     }
+
+
+_WORDS: dict[Outcome, str] = {
+    "ok": "OK",
+    "hang": "Hang",
+    "slow": "Slow",
+    "crash": "Crash",
+    "interrupted": "Interrupted",
+}
+# What a page says in its own way, or has no use for.
+_ELSEWHERE = ("cause", "because", "try", "job", "report")
+_LABELS = {
+    "culprit": "At fault",
+    "waiting": "Only waiting",
+    "also": "Also",
+    "ended": "Ended",
+    "missing": "Missing",
+    "stack": "Stack",
+    "last line": "Last line",
+    "wrote": "Wrote",
+    "was in": "Was in",
+    "seen by": "Seen by",
+    "prove it": "Prove it",
+}
+
+
+@dataclass(frozen=True)
+class Fact:
+    label: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Why:
+    """The cause."""
+
+    title: str
+    why: str
+    confidence: str  # "0.67"
+    page: str  # where it is explained
+    matched: tuple[str, ...]
+    avoid: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What to try."""
+
+    what: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a run ended, and why."""
+
+    outcome: str  # a class of the style sheet
+    word: str
+    title: str  # of the page, after the word
+    size: str
+    command: str
+    facts: tuple[Fact, ...] = ()
+    why: Why | None = None
+    tries: tuple[Attempt, ...] = ()
+    notes: tuple[str, ...] = ()
+    versions: tuple[tuple[str, str], ...] = ()
+
+
+NO_ANSWER = Answer("unknown", "No verdict", "nobody wrote one", "", "")
+
+
+def verdict_answer(verdict: Verdict, ranks: Sequence[RankFacts], folder: str) -> Answer:
+    """Return a verdict in words; `ranks` as far as they are known."""
+    place, cause = verdict.checkpoint, verdict.cause
+    title = f"{verdict.pipeline}, {format_count(verdict.world_size, 'rank')}"
+    if place is not None:
+        number = f"checkpoint {place.number}, " if place.number is not None else ""
+        phase = f", phase {place.phase}" if place.phase else ""
+        title = f"at {number}{place.title}{phase}"
+    return Answer(
+        outcome=verdict.outcome,
+        word=_WORDS[verdict.outcome],
+        title=title,
+        size=_verdict_size(verdict, ranks),
+        command=shlex.join(verdict.command),
+        facts=tuple(_facts(verdict, ranks, folder)),
+        why=None if cause is None else _why(cause),
+        tries=tuple(Attempt(f"{one.toggle}={one.value}", one.command) for one in verdict.try_),
+        notes=verdict.notes,
+        versions=tuple(verdict.versions.items()),
+    )
+
+
+def _why(cause: Cause) -> Why:
+    return Why(
+        title=cause.title,
+        why=cause.why,
+        confidence=f"{cause.confidence:.2f}",
+        page=cause_page(cause.id),
+        matched=cause.matched,
+        avoid=cause.avoid,
+    )
+
+
+def _verdict_size(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
+    hosts = len({one.host for one in ranks if one.host})
+    parts = [format_count(verdict.world_size, "rank")]
+    parts += [format_count(hosts, "host")] if hosts > 1 else []
+    parts += [f"{format_seconds(verdict.seconds.total)} after start"]
+    return ", ".join(parts)
+
+
+def _facts(verdict: Verdict, ranks: Sequence[RankFacts], folder: str) -> list[Fact]:
+    """Return the lines of the verdict by their labels."""
+    if verdict.outcome == "ok":
+        first, *more = ok_lines(verdict, (), "", "", own=True)
+        return [Fact("In short", (first, *(line.strip() for line in more)))]
+    found: list[tuple[str, list[str]]] = []
+    for line in replay_lines(verdict, folder, ranks=ranks)[1:]:
+        label, text = line[:LABEL].strip(), line[LABEL:].strip()
+        if label or not found:
+            found.append((label, [text]))
+        else:
+            found[-1][1].append(text)
+    return [
+        Fact(_LABELS.get(label, label), tuple(texts))
+        for label, texts in found
+        if label not in _ELSEWHERE
+    ]
+
+
+_ISOLATION_OUTCOMES = {
+    "isolated": ("Isolated", "a change that makes the hang go away"),
+    "hangs_all_safe": ("Hangs even with all safe", "no remedy avoids it"),
+    "no_hang": ("No hang", "no start hung"),
+    "not_isolated": ("Not isolated", "it hangs, and what avoids it is not known"),
+    "interrupted": ("Interrupted", "it can be resumed"),
+}
+
+
+def trials_answer(run: RecordedRun) -> Answer:
+    """Return the answer of an isolation, or of a matrix."""
+    return _isolation_answer(run) if run.kind == "isolation" else _matrix_answer(run)
+
+
+def _isolation_answer(run: RecordedRun) -> Answer:
+    said = run.answer
+    outcome = text_field(said, "outcome")
+    word, title = _ISOLATION_OUTCOMES.get(outcome, ("Isolation", "without an answer"))
+    changes = [
+        f"{text_field(c, 'toggle')}={text_field(c, 'value')}" for c in list_field(said, "changes")
+    ]
+    if outcome == "isolated" and changes:
+        title = f"it does not hang with {' and '.join(changes)}"
+    facts = [
+        *_fact("Why", text_field(said, "why")),
+        *_fact("Change", *(_change(change) for change in list_field(said, "changes"))),
+        *_fact("Use", text_field(said, "paste")),
+        *_fact("With it", _count(said.get("with_it"))),
+        *_fact("Without", _count(said.get("without"))),
+        *_fact("Chance", _chance(said.get("p_value"))),
+        *_fact("Not it", *_texts(said.get("not_it"))),
+        *_fact("Next", text_field(said, "next")),
+    ]
+    return Answer(
+        outcome="ok" if outcome == "no_hang" else outcome.replace("_", "-") or "unknown",
+        word=word,
+        title=title,
+        size=_trials_size(run, "start"),
+        command=shlex.join(_texts(said.get("command"))),
+        facts=tuple(facts),
+    )
+
+
+def _matrix_answer(run: RecordedRun) -> Answer:
+    results = [trial.result or "not run" for trial in run.trials]
+    counts = [f"{results.count(result)} {result}" for result in dict.fromkeys(results)]
+    scenario, title = text_field(run.answer, "scenario"), text_field(run.answer, "title")
+    facts = [*_fact("Examines", title), *_fact("Scenario", scenario)]
+    return Answer(
+        outcome="hang" if "hang" in results else "ok" if set(results) <= {"ok"} else "crash",
+        word="Matrix",
+        title=", ".join(counts) or "no cells",
+        size=_trials_size(run, "cell"),
+        command="",
+        facts=tuple(facts),
+    )
+
+
+def _trials_size(run: RecordedRun, what: str) -> str:
+    took = run.answer.get("seconds")
+    known = isinstance(took, int | float) and 0 <= took < 1e9
+    parts = [format_count(len(run.trials), what), format_seconds(float(took or 0)) if known else ""]
+    return ", ".join(filter(None, parts))
+
+
+def _fact(label: str, *lines: str) -> Iterator[Fact]:
+    told = tuple(filter(None, lines))
+    if told:
+        yield Fact(label, told)
+
+
+def _change(change: Mapping[str, Any]) -> str:
+    before, value = text_field(change, "before"), text_field(change, "value")
+    costs = text_field(change, "cost")
+    told = f"{text_field(change, 'toggle')}: {f'{before} -> ' if before else ''}{value}"
+    return f"{told} (costs: {costs})" if costs else told
+
+
+def _count(found: Any) -> str:
+    if not isinstance(found, dict) or not isinstance(found.get("starts"), int):
+        return ""
+    return f"{found.get('hangs', 0)!s:.9} hangs in {format_count(found['starts'], 'start')}"
+
+
+def _chance(p_value: Any) -> str:
+    if not isinstance(p_value, int | float):
+        return ""
+    return f"p = {float(p_value):.2g}, of as large a difference, were there none"
+
+
+def _texts(values: Any) -> list[str]:
+    return [one for one in values if isinstance(one, str)] if isinstance(values, list) else []

@@ -1,25 +1,30 @@
-"""The stacks of all ranks as a tree that folds: what they share once, and where they part."""
+"""The stacks of all ranks as a tree that folds (what they share is shown once), and the tracebacks
+of ranks that ended by an error.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
-from ...diagnosis.frames import worded
-from ...diagnosis.roles import is_idle
-from ...diagnosis.tree import Branch, Stack, merge
-from ...diagnosis.view import Seen, seen
-from ...facts import Frame, RankFacts, Verdict
-from ..tree import instead_of_a_stack, role_by, without_starters
-from ..words import counted, of_ranks
-from .shown import Shown
+from markupsafe import Markup
+
+from ...base.facts import Frame, RankFacts, Verdict
+from ...base.words import format_count, format_ranks
+from ...diagnosis.frames import format_frame
+from ...diagnosis.merged_stacks import Branch, StackLines, is_idle_thread, merge_stacks
+from ...diagnosis.process_snapshot import ProcessSnapshot, merge_looks
+from ..run_reader.run import RecordedRun
+from ..stacks import child_role, drop_starting_frames, explain_missing_stack
+from .templates import ShownTexts
 
 _MOST_LINES = 2000  # frames of all trees
 _MOST_TREES = 20
 _OPEN = 120  # frames; a tree of up to so many is unfolded from the beginning
 _DEEPEST = 24  # forks inside one another; browsers nest no more than 512 elements
 _SYMBOL = 160  # characters of a frame: C++ templates have thousands
-Named = Mapping[str, Sequence[int]]
+RanksByReason = Mapping[str, Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -53,15 +58,17 @@ class Tree:
     main: bool  # of the ranks' main threads
 
 
-def stack_trees(ranks: Sequence[RankFacts], verdict: Verdict, shown: Shown) -> list[Tree]:
+def stack_trees(ranks: Sequence[RankFacts], verdict: Verdict, shown: ShownTexts) -> list[Tree]:
     """Return the tree of the main threads, of the other threads, and of each kind of child."""
-    views = {one.rank: view for one in ranks if (view := seen(one.looks)) is not None}
-    growing = _Growing(verdict, shown)
+    views = {one.rank: view for one in ranks if (view := merge_looks(one.looks)) is not None}
+    growing = _TreeBuilder(verdict, shown)
     trees = [_main(ranks, views, growing), _others(views, growing), *_children(ranks, growing)]
     return [tree for tree in trees if tree.forks or tree.without or tree.left_out][:_MOST_TREES]
 
 
-def _main(ranks: Sequence[RankFacts], views: Mapping[int, Seen], growing: _Growing) -> Tree:
+def _main(
+    ranks: Sequence[RankFacts], views: Mapping[int, ProcessSnapshot], growing: _TreeBuilder
+) -> Tree:
     stacks = []
     without: dict[str, list[int]] = {}
     for one in ranks:
@@ -69,32 +76,32 @@ def _main(ranks: Sequence[RankFacts], views: Mapping[int, Seen], growing: _Growi
         if view is not None and view.frames:
             stacks.append((one.rank, view.frames))
         else:
-            without.setdefault(f"no stack, {instead_of_a_stack(one, view)}", []).append(one.rank)
+            without.setdefault(f"no stack, {explain_missing_stack(one, view)}", []).append(one.rank)
     return growing.tree("Main threads", stacks, without, main=True)
 
 
-def _others(views: Mapping[int, Seen], growing: _Growing) -> Tree:
+def _others(views: Mapping[int, ProcessSnapshot], growing: _TreeBuilder) -> Tree:
     stacks = []
     idle: list[int] = []
     for rank, view in views.items():
         for thread in view.threads:
-            if thread != view.main and is_idle(thread):
+            if thread != view.main and is_idle_thread(thread):
                 idle.append(rank)
             elif thread != view.main:
                 stacks.append((rank, thread.frames))
-    without = {counted(len(idle), "idle thread") + " of pools": idle} if idle else {}
+    without = {format_count(len(idle), "idle thread") + " of pools": idle} if idle else {}
     return growing.tree("Other threads", stacks, without)
 
 
-def _children(ranks: Sequence[RankFacts], growing: _Growing) -> Iterator[Tree]:
+def _children(ranks: Sequence[RankFacts], growing: _TreeBuilder) -> Iterator[Tree]:
     stacks: dict[str, list[tuple[int, Sequence[Frame]]]] = {}
     without: dict[str, list[int]] = {}
     for one in ranks:
         for looks in one.children:
-            view = seen(looks)
+            view = merge_looks(looks)
             if view is None:
                 continue
-            role = role_by(looks)
+            role = child_role(looks)
             stacks.setdefault(role, [])
             if view.frames:
                 stacks[role].append((one.rank, view.frames))
@@ -105,10 +112,10 @@ def _children(ranks: Sequence[RankFacts], growing: _Growing) -> Iterator[Tree]:
         yield growing.tree(f"Children: {role}", stacks[role], told)
 
 
-class _Growing:
+class _TreeBuilder:
     """Makes trees of stacks."""
 
-    def __init__(self, verdict: Verdict, shown: Shown) -> None:
+    def __init__(self, verdict: Verdict, shown: ShownTexts) -> None:
         self._frame = verdict.frame
         self._culprits = frozenset(verdict.ranks.culprit)
         self._shown = shown
@@ -119,11 +126,11 @@ class _Growing:
         self,
         title: str,
         stacks: Iterable[tuple[int, Sequence[Frame]]],
-        without: Named,
+        without: RanksByReason,
         main: bool = False,
     ) -> Tree:
         """Return stacks, each with its rank, innermost frame first, as one tree."""
-        branches = merge((rank, self._stack(frames)) for rank, frames in stacks)
+        branches = merge_stacks((rank, self._stack(frames)) for rank, frames in stacks)
         size = 0
         kept: list[Branch] = []
         for branch in branches:
@@ -133,7 +140,7 @@ class _Growing:
         left = size - sum(len(branch.lines) for branch in kept)
         self._room -= size - left
         forks = self._forks(kept, small=size <= _OPEN, main=main)
-        words = tuple(f"{of_ranks(ranks)}: {why}" for why, ranks in without.items())
+        words = tuple(f"{format_ranks(ranks)}: {why}" for why, ranks in without.items())
         return Tree(title, forks, words, left, main)
 
     def _forks(self, branches: Sequence[Branch], small: bool, main: bool) -> tuple[Fork, ...]:
@@ -148,7 +155,7 @@ class _Growing:
             if culprit and not any(fork.culprit for fork in grown):
                 lines = self._marked(lines)
             blamed = culprit and self._culprits.issuperset(branch.ranks)
-            fork = Fork(of_ranks(branch.ranks), lines, grown, small or culprit, culprit, blamed)
+            fork = Fork(format_ranks(branch.ranks), lines, grown, small or culprit, culprit, blamed)
             beside[depth].append(fork)
         return tuple(reversed(beside[0]))
 
@@ -161,12 +168,12 @@ class _Growing:
                 return (*lines[:at], marked, *lines[at + 1 :])
         return lines
 
-    def _stack(self, frames: Sequence[Frame]) -> Stack:
+    def _stack(self, frames: Sequence[Frame]) -> StackLines:
         """Return frames outermost first, without the native ones that started Python."""
-        return tuple(self._key(frame) for frame in reversed(without_starters(frames)))
+        return tuple(self._key(frame) for frame in reversed(drop_starting_frames(frames)))
 
     def _key(self, frame: Frame) -> str:
-        words = worded(frame)
+        words = format_frame(frame)
         if frame.native:
             words = words.replace(":0)", ")")  # no line is known of it
         key = f"{frame.native} {words}"
@@ -177,3 +184,46 @@ class _Growing:
                 frame.native,
             )
         return key
+
+
+_BEGIN = "Traceback (most recent call last):"
+_MOST_TRACEBACK_LINES = 60  # the last of each: the innermost
+_MOST_TRACEBACKS = 8
+_MOST_INDENT = 16  # spaces at the beginning of a line
+
+
+@dataclass(frozen=True)
+class Traceback:
+    """One of them. `lines`: the indentation of each, and its words."""
+
+    who: str
+    culprit: bool
+    lines: tuple[tuple[Markup, str], ...]
+    left_out: int  # lines before these
+
+
+def tracebacks(run: RecordedRun, verdict: Verdict) -> tuple[Traceback, ...]:
+    """Return the tracebacks of ranks that ended by an error, those of culprits first."""
+    by_text: dict[str, list[int]] = {}
+    for rank in range(run.world_size):
+        text = run.stacks.get(f"rank-{rank}.txt", "")
+        if text.startswith(_BEGIN):
+            by_text.setdefault(text, []).append(rank)
+    culprits = frozenset(verdict.ranks.culprit)
+    found = sorted(by_text.items(), key=lambda one: culprits.isdisjoint(one[1]))
+    return tuple(islice(_make_tracebacks(found, culprits), _MOST_TRACEBACKS))
+
+
+def _make_tracebacks(
+    found: list[tuple[str, list[int]]], culprits: frozenset[int]
+) -> Iterator[Traceback]:
+    for text, ranks in found:
+        lines = text.rstrip("\n").split("\n")
+        kept = tuple(map(_split_indent, lines[-_MOST_TRACEBACK_LINES:]))
+        blamed = not culprits.isdisjoint(ranks)
+        yield Traceback(format_ranks(ranks), blamed, kept, len(lines) - len(kept))
+
+
+def _split_indent(line: str) -> tuple[Markup, str]:
+    words = line.lstrip(" ")
+    return Markup("\N{NO-BREAK SPACE}") * min(len(line) - len(words), _MOST_INDENT), words

@@ -1,19 +1,198 @@
-"""The timeline as it is drawn: a row a rank or a group of them, a block a checkpoint."""
+"""The timeline as it is drawn: a row for a rank or for a group of ranks that went the same way
+(nobody reads a thousand rows), a block for a step. Places are percent of the whole length.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
 
-from ...facts import Verdict
-from ..kept.run import KeptRun
-from ..kept.span import Row
-from ..kept.timeline import Timeline, timeline
-from ..words import of_ranks, seconds
-from .row_groups import Group, Stretch, grouped, stretches
-from .shown import Shown
-from .timeline_parts import Block, Line, Step, TimePicture, TimeRow
+from ...base.facts import Ranks, Verdict
+from ...base.words import format_ranks, format_seconds
+from ..run_reader.run import RecordedRun
+from ..run_reader.timeline import Kind, Row, Span, Timeline, read_timeline
+from .templates import ShownTexts
 
-# So that a page stays below 2 MB: of so many blocks in all, those of single ranks in groups have
+
+@dataclass(frozen=True)
+class Block:
+    """A stretch of time. Without words where a page would become too large by them."""
+
+    x: float
+    width: float
+    kind: str  # a class of the style sheet
+    depth: int
+    name: str  # "4 Tokenizer loaded", "import torch"
+    took: str  # "3.4 s (2.9 s to 5.1 s)"
+    since: str  # "from 1.0 s"
+    label: str  # in it, as far as there is room: "4 Tokenizer loaded", "4", ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A line of the table that a row unfolds to."""
+
+    name: str
+    began: str
+    worked: str
+    imports: str
+    waited: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """One rank of a group."""
+
+    rank: int
+    host: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True)
+class TimeRow:
+    """A rank, or many."""
+
+    who: str
+    host: str
+    standing: str  # a class of the style sheet
+    stands: str  # in words
+    end: str  # how it ends: "hangs in socket.recv since 23.2 s"
+    blocks: tuple[Block, ...]
+    steps: tuple[Step, ...]
+    lines: tuple[Line, ...]  # the ranks of a group
+    more: int  # ranks of the group that have no line
+
+
+@dataclass(frozen=True)
+class TimePicture:
+    """All rows."""
+
+    rows: tuple[TimeRow, ...]
+    ticks: tuple[tuple[float, str], ...]  # percent, and the time there
+    legend: tuple[tuple[str, str], ...]  # classes that occur, and what they mean
+    told: bool  # blocks of single ranks in groups have words
+    ranks: int
+    length: str
+    seconds: float  # the same
+
+
+MOST_SINGLE_ROWS = 16  # rows; up to so many each rank has its own
+_MOST_SINGLE_CULPRITS = 8  # culprits that have rows of their own in any case
+_MOST_ROWS = 40  # rows; where there would be more, where a rank was in the end makes no difference
+
+# How a rank stands in the end, the most interesting first.
+STANDINGS = ("culprit", "never started", "stuck", "waiting", "ended", "")
+SpanKey = tuple[Kind, str, int]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A span as all ranks of a group had it: their medians, and the shortest and longest."""
+
+    kind: Kind
+    name: str
+    title: str
+    number: int | None
+    depth: int
+    start: float
+    end: float
+    open: bool  # it had not ended
+    least: float  # seconds
+    most: float
+
+
+@dataclass(frozen=True)
+class Group:
+    """One row: a rank, or many that stand the same and came equally far."""
+
+    standing: str
+    rows: tuple[Row, ...]
+    stretches: tuple[Stretch, ...]  # by start, those around others first
+
+
+def group_rows(rows: Sequence[Row], ranks: Ranks, length: float) -> list[Group]:
+    """Return the rows, culprits first. `length`: when all that had not ended is cut off."""
+    standings = {row.rank: standing_of(row, ranks) for row in rows}
+    alone = len(rows) <= MOST_SINGLE_ROWS
+    ordered = sorted(rows, key=lambda row: (STANDINGS.index(standings[row.rank]), row.rank))
+    for by_end in (True, False):
+        keys: dict[tuple[object, ...], list[Row]] = {}
+        for row in ordered:
+            standing = standings[row.rank]
+            single = alone or (
+                standing == "culprit" and len(ranks.culprit) <= _MOST_SINGLE_CULPRITS
+            )
+            further = (row.rank,) if single else _last_spans(row) if by_end else ()
+            keys.setdefault((standing, *further), []).append(row)
+        if len(keys) <= _MOST_ROWS:
+            break
+    return [
+        Group(standings[members[0].rank], tuple(members), common_stretches(members, length))
+        for members in keys.values()
+    ]
+
+
+def standing_of(row: Row, ranks: Ranks) -> str:
+    """Return how a rank stands in the verdict, "" if that says nothing of it."""
+    if row.rank in ranks.culprit:
+        return "culprit"
+    if row.rank in ranks.never_started:
+        return "never started"
+    if row.rank in ranks.stuck:
+        return "stuck"
+    if row.rank in ranks.waiting:
+        return "waiting"
+    return "ended" if row.ended is not None or row.rank in ranks.dead else ""
+
+
+def _last_spans(row: Row) -> tuple[object, ...]:
+    """Return where a rank was in the end, but for imports, which come in between."""
+    last = [span for span in row.spans if span.kind != "import" and span.end is None]
+    if not last and row.spans:
+        last = [row.spans[-1]]
+    return tuple((span.kind, span.name) for span in last)
+
+
+def common_stretches(rows: Sequence[Row], length: float) -> tuple[Stretch, ...]:
+    """Return the spans that at least half of these ranks had, up to `length`."""
+    found: dict[SpanKey, list[Span]] = {}
+    for row in rows:
+        for key, span in _spans_with_keys(row.spans):
+            found.setdefault(key, []).append(span)
+    common = [spans for spans in found.values() if 2 * len(spans) >= len(rows)]
+    told = [_stretch(spans, length) for spans in common]
+    return tuple(sorted(told, key=lambda one: (one.start, one.depth)))
+
+
+def _spans_with_keys(spans: Sequence[Span]) -> Iterator[tuple[SpanKey, Span]]:
+    """Yield spans with what tells them from others: the second time of a step is another one."""
+    times: dict[tuple[Kind, str], int] = {}
+    for span in spans:
+        what = (span.kind, span.name)
+        times[what] = times.get(what, 0) + 1
+        yield (*what, times[what]), span
+
+
+def _stretch(spans: Sequence[Span], length: float) -> Stretch:
+    ends = [length if span.end is None else span.end for span in spans]
+    took = [end - span.start for end, span in zip(ends, spans, strict=True)]
+    one = spans[0]
+    return Stretch(
+        one.kind,
+        one.name,
+        one.title,
+        one.number,
+        one.depth,
+        start=median(span.start for span in spans),
+        end=median(ends),
+        open=any(span.end is None for span in spans),
+        least=min(took),
+        most=max(took),
+    )
+
+
+# So that a page stays below 2 MiB: of so many blocks in all, those of single ranks in groups have
 # words of their own; of up to the second number they are drawn; of more only groups are.
 _TOLD, _DRAWN = 9_000, 26_000
 _ROOM, _GAP, _THIN = 3.5, 0.1, 0.15  # percent of the length: for a number; no block is thinner
@@ -49,28 +228,28 @@ _LEGEND = {
 _KINDS = {"import": "", "wait": "waits: ", "hang": "hangs: ", "phase": "phase "}
 
 
-def time_picture(run: KeptRun, verdict: Verdict, shown: Shown) -> TimePicture | None:
+def time_picture(run: RecordedRun, verdict: Verdict, shown: ShownTexts) -> TimePicture | None:
     """Return the timeline; None where nobody told it."""
-    found = timeline(run)
+    found = read_timeline(run)
     if not found.rows or found.length <= 0:
         return None
-    groups = grouped(found.rows, verdict.ranks, found.length)
+    groups = group_rows(found.rows, verdict.ranks, found.length)
     blocks = sum(len(row.spans) for row in found.rows)
-    drawing = _Drawing(found, shown, told=blocks <= _TOLD, drawn=blocks <= _DRAWN)
+    drawing = _RowMaker(found, shown, told=blocks <= _TOLD, drawn=blocks <= _DRAWN)
     rows = tuple(drawing.row(group) for group in groups)
     kinds = {block.kind for row in rows for block in row.blocks}
     return TimePicture(
         rows=rows,
-        ticks=tuple(ticks(found.length)),
+        ticks=tuple(time_ticks(found.length)),
         legend=tuple((kind, words) for kind, words in _LEGEND.items() if kind in kinds),
         told=drawing.told,
         ranks=len(found.rows),
-        length=_time(found.length),
+        length=_format_time(found.length),
         seconds=round(found.length, 3),
     )
 
 
-def ticks(length: float) -> list[tuple[float, str]]:
+def time_ticks(length: float) -> list[tuple[float, str]]:
     """Return a few round times with their places, none so far right that it would be cut."""
     size = 1.0
     while length / size > 8 or length / size < 3:
@@ -86,10 +265,10 @@ def ticks(length: float) -> list[tuple[float, str]]:
     ]
 
 
-class _Drawing:
+class _RowMaker:
     """Makes rows of groups."""
 
-    def __init__(self, found: Timeline, shown: Shown, *, told: bool, drawn: bool) -> None:
+    def __init__(self, found: Timeline, shown: ShownTexts, *, told: bool, drawn: bool) -> None:
         self._length = found.length
         self._shown = shown
         self.told = told
@@ -99,7 +278,7 @@ class _Drawing:
         rows = group.rows
         many = len(rows) > 1
         return TimeRow(
-            who=of_ranks(row.rank for row in rows),
+            who=format_ranks(row.rank for row in rows),
             host=self._hosts(rows),
             standing=group.standing.replace(" ", "-") or "other",
             stands=_STANDS[group.standing],
@@ -111,7 +290,7 @@ class _Drawing:
         )
 
     def _line(self, row: Row) -> Line:
-        blocks = self._blocks(stretches((row,), self._length), self.told)
+        blocks = self._blocks(common_stretches((row,), self._length), self.told)
         return Line(row.rank, self._hosts((row,)), tuple(blocks))
 
     def _blocks(self, found: Sequence[Stretch], told: bool = True) -> list[Block]:
@@ -127,8 +306,8 @@ class _Drawing:
             kind=_CLASSES[one.kind],
             depth=min(one.depth, 3),
             name=self._name(one) if told else "",
-            took=_took(one) if told else "",
-            since=f"from {_time(one.start)}" if told else "",
+            took=_format_took(one) if told else "",
+            since=f"from {_format_time(one.start)}" if told else "",
             label=self._label(one, right - left) if told else "",
         )
 
@@ -155,9 +334,9 @@ class _Drawing:
         if group.standing == "never started":
             return "never started"
         if last.open:
-            return f"{self._name(last)}, since {_time(last.start)}"
+            return f"{self._name(last)}, since {_format_time(last.start)}"
         ended = [row.ended for row in group.rows if row.ended is not None]
-        after = f", ended at {_time(max(ended))}" if ended else ""
+        after = f", ended at {_format_time(max(ended))}" if ended else ""
         return f"last: {self._name(last)}{after}"
 
     def _steps(self, found: Sequence[Stretch]) -> list[Step]:
@@ -171,25 +350,27 @@ class _Drawing:
 
     def _step(self, line: Sequence[Stretch]) -> Step:
         first = line[0]
-        imports = [f"{one.name} {_took(one)}" for one in line if one.kind == "import"]
-        waits = [_took(one) for one in line if one.kind == "wait"]
+        imports = [f"{one.name} {_format_took(one)}" for one in line if one.kind == "import"]
+        waits = [_format_took(one) for one in line if one.kind == "wait"]
         hangs = [one for one in line if one.kind == "hang"]
-        took = _took(first) + (f", hangs since {_time(hangs[0].start)}" if hangs else "")
+        took = _format_took(first) + (
+            f", hangs since {_format_time(hangs[0].start)}" if hangs else ""
+        )
         return Step(
             name=self._name(first),
-            began=_time(first.start),
+            began=_format_time(first.start),
             worked="" if first.kind == "wait" else took,
             imports=", ".join(self._shown.text(one) for one in imports),
             waited=", ".join(waits),
         )
 
 
-def _took(one: Stretch) -> str:
-    middle, least, most = (_time(x) for x in (one.end - one.start, one.least, one.most))
+def _format_took(one: Stretch) -> str:
+    middle, least, most = (_format_time(x) for x in (one.end - one.start, one.least, one.most))
     spread = f" ({least} to {most})" if least != most else ""
     return f"{middle}{spread}" + (", not ended" if one.open else "")
 
 
-def _time(value: float) -> str:
+def _format_time(value: float) -> str:
     """Return "12 ms" or what `seconds` says."""
-    return f"{1000 * value:.0f} ms" if 0 < value < 0.1 else seconds(value)
+    return f"{1000 * value:.0f} ms" if 0 < value < 0.1 else format_seconds(value)

@@ -6,8 +6,8 @@ files and ranks of one run. It is pure: it opens no file and asks nobody.
 
 from __future__ import annotations
 
-from .known import Known
-from .of_run import redactor_for
+from .pseudonyms import Known
 from .redactor import Redactor
+from .run_redaction import redactor_for
 
 __all__ = ["Known", "Redactor", "redactor_for"]

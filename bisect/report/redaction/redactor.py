@@ -1,23 +1,107 @@
-"""Redaction of texts, values and JSON: one object for all files of a run."""
+"""Redaction of texts, values and JSON, by one object for all files of a run: it finds all secrets
+in a text, those too that are known from elsewhere, and puts marks in their place. The same
+secret has the same mark, and a mark says nothing of the secret.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote, unquote
 
-from ...rank.secret_shapes import is_hexadecimal_key
-from .finding import kind_of, secrets_in, spans_lines
-from .known import Known
-from .marks import MARK, Marks
-from .names import Says, kind_by_name, says
-from .people import People
-from .span import settled
-from .values import is_nothing, is_path, looks_secret
+from ...base.secret_rules.finding import spans_lines, told_secrets_in
+from ...base.secret_rules.names import Says, kind_by_name, says
+from ...base.secret_rules.shapes import is_hexadecimal_key, shapes_in
+from ...base.secret_rules.values import Span, is_nothing, is_path, looks_secret, settled
+from .pseudonyms import Known, People
 
-_MOST = 50_000  # harmless texts that are remembered
-_LONGEST = 400  # characters of one
+# What a mark looks like. On GitHub `#` would be a link to an issue, `<...>` vanish as a tag.
+MARK = re.compile(r"\[[A-Za-z&][A-Za-z& ]{2,28} [0-9]{1,6}\]")
+_SHORTEST = 6  # characters of what is looked for wherever it stands
+_MOST_VALUES = 500  # values that are looked for: each is, in every text
+_WORD = re.compile(r"[A-Za-z]{1,11}|[0-9]{1,7}")
+
+
+def kind_of_mark(mark: str) -> str:
+    """Return the kind of secret that a mark tells."""
+    return mark[1:].rpartition(" ")[0]
+
+
+class Marks:
+    """The secrets that were met, each with its mark, numbered by kind in the order of meeting."""
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self.counts: Counter[str] = Counter()  # replacements, by kind
+        self.by_value: dict[str, str] = {}  # what is looked for everywhere: its mark
+        self._marks: dict[str, str] = {}
+        self._numbers: Counter[str] = Counter()
+
+    def mark(self, secret: str, kind: str) -> str:
+        """Return the mark of `secret`; of what was met before it is the same, of whatever kind."""
+        mark = self._marks.get(secret)
+        if mark is None:
+            self._numbers[kind] += 1
+            mark = self._marks[secret] = f"[{kind} {self._numbers[kind]}]"
+        return mark
+
+    def count(self, mark: str) -> None:
+        """Count that a mark was put somewhere."""
+        self.counts[kind_of_mark(mark)] += 1
+
+    def find_again(self, secret: str, kind: str) -> None:
+        """Have `secret` found wherever it stands, in URLs and within words too.
+
+        What is short or a common word is not: it would be found everywhere.
+        """
+        if secret in self.by_value or len(self.by_value) >= _MOST_VALUES or "\n" in secret:
+            return
+        if len(secret) < _SHORTEST or is_nothing(secret) or _WORD.fullmatch(secret):
+            return
+        mark = self.mark(secret, kind)
+        for form in (secret, unquote(secret), quote(secret, safe="")):
+            if len(form) >= _SHORTEST:
+                self.by_value.setdefault(form, mark)
+                self._marks.setdefault(form, mark)
+
+    @property
+    def secrets(self) -> int:
+        """How many different secrets were met."""
+        return sum(self._numbers.values())
+
+
+# What a value that was cut short ends with.
+_CUT_VALUE = re.compile(r"([^\s\"'=:,;@]{8,})(?:\.\.\.|…)")
+
+
+def find_secrets(text: str, known: Mapping[str, str]) -> Iterator[Span]:
+    """Yield the secrets in `text`; those of `known` (value: mark) wherever they stand."""
+    yield from told_secrets_in(text)
+    yield from _find_known(text, known)
+
+
+def kind_of_secret(secret: str) -> str:
+    """Return the kind of what has the shape of a secret as a whole, "" if it has none."""
+    whole = (0, len(secret))
+    return next((kind for *place, kind in shapes_in(secret) if tuple(place) == whole), "")
+
+
+def _find_known(text: str, known: Mapping[str, str]) -> Iterator[Span]:
+    for value, mark in known.items():
+        at = text.find(value)
+        while at >= 0:
+            yield Span(at, at + len(value), kind_of_mark(mark))
+            at = text.find(value, at + len(value))
+    if known and ("..." in text or "…" in text):
+        for found in _CUT_VALUE.finditer(text):
+            if any(value.startswith(found[1]) for value in known):
+                yield Span(*found.span(1), "secret")
+
+
+_MOST_HARMLESS = 50_000  # harmless texts that are remembered
+_LONGEST_HARMLESS = 400  # characters of one
 _MOST_ROUNDS = 4
 _LONGEST_NAME = 120  # characters of a file's name
 # A mark behind a lone escape character is none.
@@ -80,8 +164,8 @@ class Redactor:
         if (
             self._met == met
             and redacted == text
-            and len(text) <= _LONGEST
-            and len(self._harmless) < _MOST
+            and len(text) <= _LONGEST_HARMLESS
+            and len(self._harmless) < _MOST_HARMLESS
         ):
             self._harmless.add(text)
         return redacted
@@ -96,7 +180,7 @@ class Redactor:
         if (told is Says.SECRET and _can_be_secret(inner)) or (
             told is Says.PERHAPS and looks_secret(inner)
         ):
-            kind = kind_of(inner) or kind_by_name(name)
+            kind = kind_of_secret(inner) or kind_by_name(name)
             met = self._met
             self._marks.find_again(inner, kind)
             self._forget_since(met)
@@ -190,7 +274,7 @@ class Redactor:
 
     def _without_secrets(self, text: str) -> str:
         marked = [found.span() for found in MARK.finditer(text)] if "[" in text else []
-        found = list(secrets_in(text, self._marks.by_value))
+        found = list(find_secrets(text, self._marks.by_value))
         if not found:
             return text
         parts, done = [], 0

@@ -1,12 +1,17 @@
-"""Helper processes of a case, and their end."""
+"""Helper processes of a case and their end; and programs of a case: stand-ins for real ones, a C
+library, a terminal at which nobody types, a debugger that stopped a process and was forgotten
+(it needs leave to trace).
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 # In front of each program: it ends when its standard input does, whatever it is doing then. If it
 # has an `at_end`, that is called first.
@@ -63,3 +68,105 @@ def helper(program: str, *words: object, limit: float = 10.0) -> Iterator[Helper
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
+
+
+def put_on_path(folder: Path, programs: Mapping[str, str]) -> str:
+    """Write shell scripts into `folder`/bin, by name; return a PATH that finds them first.
+
+    End each with `exec`, so that nothing is left when it is killed: "exec sleep 1000".
+    """
+    bin = folder / "bin"
+    bin.mkdir(parents=True, exist_ok=True)
+    for name, script in programs.items():
+        file = bin / name
+        file.write_text(f"#!/bin/sh\n{script}\n")
+        file.chmod(0o755)
+    return f"{bin}{os.pathsep}{os.environ.get('PATH', '')}"
+
+
+def put_stuck_on_path(folder: Path, name: str, port: int) -> str:
+    """Write a program that waits for a word from 127.0.0.1:`port`; return a PATH that finds it.
+
+    It keeps its name, which a shell's `exec` would take from it.
+    """
+    path = put_on_path(folder, {name: ""})
+    script = f"#!/bin/bash\nexec 3<>/dev/tcp/127.0.0.1/{port}\nread -r answer <&3\n"
+    (folder / "bin" / name).write_text(script)
+    return path
+
+
+COMPILER_LIMIT = 60.0  # seconds for the compiler
+
+
+def compile_library(folder: Path, name: str, source: str) -> Path:
+    """Compile `source` as the shared library lib`name`.so in `folder`; needs "gcc"."""
+    file, library = folder / f"{name}.c", folder / f"lib{name}.so"
+    file.write_text(source)
+    command = ["gcc", "-O1", "-g", "-shared", "-fPIC", "-o", str(library), str(file)]
+    subprocess.run(command, check=True, timeout=COMPILER_LIMIT)
+    return library
+
+
+# Becomes the command itself, with the terminal's one side as its three streams; a child copies what
+# is written to it to where our output went, and ends with the last process that has the terminal.
+_AT_A_TERMINAL = """
+import os, pty, sys
+ours, theirs = pty.openpty()
+if os.fork() == 0:
+    os.close(theirs)
+    while True:
+        try:
+            os.write(1, os.read(ours, 65536))
+        except OSError:
+            os._exit(0)
+os.close(ours)
+for stream in range(3):
+    os.dup2(theirs, stream)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+TERMINAL = (sys.executable, "-I", "-S", "-c", _AT_A_TERMINAL)  # words in front of a command
+
+
+_UNATTENDED = """
+import pty
+master, slave = pty.openpty()
+ready(os.ttyname(slave))
+while True:  # what the job prints must go somewhere, or printing would block
+    os.read(master, 4096)
+"""
+
+
+@contextlib.contextmanager
+def unattended_terminal() -> Iterator[str]:
+    """A terminal (its path) that shows what is printed and at which nobody ever types."""
+    with helper(_UNATTENDED) as terminal:
+        yield terminal.said
+
+
+# PTRACE_SEIZE and PTRACE_INTERRUPT, ptrace(2): no signal is sent. Whoever connects and says its
+# pid is stopped. The tracer's end lets it go on.
+_TRACER = """
+import ctypes, socket, struct
+libc = ctypes.CDLL(None, use_errno=True)
+libc.ptrace.argtypes = [ctypes.c_long] * 4
+with socket.socket(socket.AF_UNIX) as server:
+    server.bind(sys.argv[1])
+    server.listen()
+    ready()
+    kept = []
+    while True:
+        connection, _ = server.accept()
+        kept.append(connection)
+        pid = int(connection.recv(64))
+        for request in (0x4206, 0x4207):
+            if libc.ptrace(request, pid, 0, 0):
+                raise OSError(ctypes.get_errno(), f"ptrace({request:#x}, {pid})")
+"""
+
+
+@contextlib.contextmanager
+def waiting_tracer(path: Path) -> Iterator[None]:
+    """Have a tracer listen at the Unix socket `path`: it stops each process that says its pid."""
+    with helper(_TRACER, path):
+        yield

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hangbisect.attach.jobs import Job
-from hangbisect.attach.nodes.chosen import having
+from hangbisect.attach.jobs import Job, select_jobs
 from hangbisect.attach.processes import Process
 from hangbisect.attach.ranks import Rank
 
@@ -23,7 +22,7 @@ OTHER = Job((Rank(9, 0),), world=1)
 
 
 def chosen(**only: str) -> list[tuple[list[int], bool]]:
-    found = having([ONE, OTHER], TABLE, only)
+    found = select_jobs([ONE, OTHER], TABLE, only)
     return [([rank.pid for rank in job.ranks], job.whole) for job in found]
 
 
@@ -40,7 +39,9 @@ def test_a_task_that_does_not_know_its_node_is_there() -> None:
 
 
 def test_where_a_task_knows_its_node_one_that_does_not_is_another_jobs() -> None:
-    found = having([ONE, Job((Rank(9, 0),))], {**TABLE, 9: process(9, SLURM_JOB_ID="1")}, ASKED)
+    found = select_jobs(
+        [ONE, Job((Rank(9, 0),))], {**TABLE, 9: process(9, SLURM_JOB_ID="1")}, ASKED
+    )
     assert [[rank.pid for rank in job.ranks] for job in found] == [[8]]
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangbisect.attach.node_facts import NodeFacts
-from hangbisect.attach.nodes.answering import judged
-from hangbisect.attach.nodes.node import Answer, Elsewhere, Node
-from hangbisect.attach.nodes.together import marked, together, unmarked
-from hangbisect.facts import (
+from hangbisect.attach.nodes.asking import Answer, Node, RemoteJob
+from hangbisect.attach.nodes.merge import judge_answers, mark_pids, merge_nodes, unmark_pids
+from hangbisect.base.facts import (
     Descriptor,
     Frame,
     Kernel,
@@ -50,7 +49,7 @@ def waits_for_a_child(rank: int) -> RankFacts:
 
 def test_a_child_is_that_of_its_own_rank() -> None:
     answers = [Answer(Node(f"pod-{n}", (), ""), machine("x", waits_for_a_child(n))) for n in (0, 1)]
-    found = judged(Elsewhere(tuple(a.node for a in answers), "a job", ""), answers, 100.0)
+    found = judge_answers(RemoteJob(tuple(a.node for a in answers), "a job", ""), answers, 100.0)
     assert [(r.rank, r.pid, r.host) for r in found.ranks] == [(0, 7, "pod-0"), (1, 7, "pod-1")]
     wait = found.verdict.waits_for
     assert wait is not None
@@ -59,7 +58,7 @@ def test_a_child_is_that_of_its_own_rank() -> None:
 
 
 def test_stand_ins_of_one_machine_are_no_ranks_of_another() -> None:
-    nodes = together(
+    nodes = merge_nodes(
         [
             machine("a", RankFacts(0, pid=7), RankFacts(1, pid=8), unnumbered=(0, 1), quiet=(0, 1)),
             machine("b", RankFacts(0, pid=9), world=4, moving=(0,)),
@@ -70,7 +69,7 @@ def test_stand_ins_of_one_machine_are_no_ranks_of_another() -> None:
 
 
 def test_a_rank_that_two_machines_have_is_left_out_and_said() -> None:
-    nodes = together([machine("a", RankFacts(0, pid=7)), machine("b", RankFacts(0, pid=7))])
+    nodes = merge_nodes([machine("a", RankFacts(0, pid=7)), machine("b", RankFacts(0, pid=7))])
     assert nodes[1].ranks == ()
     assert nodes[1].notes[0].startswith("rank 0 runs on a and on b: two jobs")
 
@@ -80,10 +79,10 @@ def test_marks_come_off_again(pid: int, at: int) -> None:
     end = Socket(3, "tcp", "10.0.0.1:29500", received=5 * 10**12, peer_pids=(pid,))
     call = Syscall(0, "read", (3,), descriptors=(Descriptor(3, "socket", "s", (pid,), end),))
     node = machine("a", RankFacts(1, pid=pid, looks=(look(pid, 1, "python", call),)))
-    one = marked(node, at)
+    one = mark_pids(node, at)
     assert one.ranks[0].pid != pid
-    assert unmarked(one) == node
+    assert unmark_pids(one) == node
     assert (
-        unmarked(f"process {one.ranks[0].pid} (10.0.0.1:29500)")
+        unmark_pids(f"process {one.ranks[0].pid} (10.0.0.1:29500)")
         == f"process {pid} (10.0.0.1:29500)"
     )

@@ -6,19 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hangbisect.diagnosis.case import case_of
-from hangbisect.diagnosis.causes.catalogue import matching
-from hangbisect.diagnosis.causes.scene import Scene
-from hangbisect.diagnosis.verdict import judged
-from hangbisect.facts import (
-    Cause,
-    Descriptor,
-    JobFacts,
-    Look,
-    MachineFacts,
-    RankFacts,
-    Socket,
-)
+from hangbisect.base.facts import Cause, Descriptor, JobFacts, Look, MachineFacts, RankFacts, Socket
+from hangbisect.diagnosis.blame import make_case
+from hangbisect.diagnosis.causes.catalogue import match_causes
+from hangbisect.diagnosis.causes.known_cause import Scene
+from hangbisect.diagnosis.verdict import judge_job_with_graph
 
 from ..made_up import ALL_REDUCE, gone, job, rank
 
@@ -51,15 +43,15 @@ MAKES_STORE = (
 def scene_of(facts: Facts) -> Scene:
     """Return the scene as a verdict on `facts` makes it."""
     about, ranks = facts
-    case = case_of(about, ranks)
-    verdict, graph = judged(about, ranks)
+    case = make_case(about, ranks)
+    verdict, graph = judge_job_with_graph(about, ranks)
     return Scene(case.job, case.ranks, verdict, case.found, graph)
 
 
 def causes_of(facts: Facts) -> dict[str, Cause]:
     """Return every cause that made-up facts show, by its id."""
     failed: list[str] = []
-    found = {cause.id: cause for cause in matching(scene_of(facts), failed)}
+    found = {cause.id: cause for cause in match_causes(scene_of(facts), failed)}
     assert failed == []
     return found
 

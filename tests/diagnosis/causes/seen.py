@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hangbisect.facts import (
+from hangbisect.base.facts import (
     Descriptor,
     Frame,
     Futex,

@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hangbisect.bisection.toggles import TOGGLES
-from hangbisect.diagnosis.causes.catalogue import CAUSES, FAMILIES, by_id
-from hangbisect.diagnosis.causes.known import (
+from hangbisect.diagnosis.causes.catalogue import CAUSES, FAMILIES, find_known_cause
+from hangbisect.diagnosis.causes.known_cause import (
     LEAST_CONFIDENT,
     Found,
     KnownCause,
+    Scene,
     Sign,
     also,
     need,
 )
-from hangbisect.diagnosis.causes.scene import Scene
+from hangbisect.toggles.table import TOGGLES
 
 from ..made_up import job, look, rank
 from .scenes import scene_of
@@ -35,8 +35,8 @@ def test_names_are_unique_and_of_one_kind() -> None:
     names = [known.id for known in CAUSES]
     assert len(names) == len(set(names))
     assert [name for name in names if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name)] == []
-    assert [by_id(name) for name in names] == list(CAUSES)
-    assert by_id("nothing") is None
+    assert [find_known_cause(name) for name in names] == list(CAUSES)
+    assert find_known_cause("nothing") is None
 
 
 def test_families_say_what_their_causes_have_in_common() -> None:

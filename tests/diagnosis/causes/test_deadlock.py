@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.diagnosis.causes.catalogue import explain
-from hangbisect.facts import Descriptor, FileLock, Futex, Kernel, Syscall
+from hangbisect.base.facts import Descriptor, FileLock, Futex, Kernel, Syscall
+from hangbisect.diagnosis.causes.catalogue import find_likeliest_cause
 
 from ..made_up import ALL_REDUCE, RECV, held, job, look, rank
 from .scenes import Facts, Shows, causes_of, scene_of
@@ -40,14 +40,14 @@ SHOWS: Shows = {"deadlock": locked_in_a_collective}
 
 
 def test_a_pipe_that_the_parent_does_not_read_is_one() -> None:
-    cause = explain(scene_of(full_pipe()))
+    cause = find_likeliest_cause(scene_of(full_pipe()))
     assert cause is not None
     assert cause.id == "deadlock"
     assert "rank 0 -> process 901 -> pipe:[3] -> rank 0." in cause.why
 
 
 def test_two_threads_with_each_others_mutex_are_one() -> None:
-    cause = explain(scene_of(two_mutexes()))
+    cause = find_likeliest_cause(scene_of(two_mutexes()))
     assert cause is not None
     assert cause.id == "deadlock"
     assert "thread 555" in cause.why

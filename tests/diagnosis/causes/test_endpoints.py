@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.facts import FileLock, Look, Thread
+from hangbisect.base.facts import FileLock, Look, Thread
 
 from ..made_up import ALL_REDUCE, gone, held, job, look, rank, stack
 from .scenes import TORCHRUN, Facts, Shows, causes_of, on, tcp, with_native

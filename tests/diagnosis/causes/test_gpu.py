@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hangbisect.facts import Descriptor, Gpu, Look, MachineFacts
+from hangbisect.base.facts import Descriptor, Gpu, Look, MachineFacts
 
 from ..made_up import gone, held, job, look, rank
 from .scenes import TORCHRUN, Facts, Shows, causes_of, with_native

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.facts import RankFacts
+from hangbisect.base.facts import RankFacts
 
 from ..made_up import ALL_REDUCE, GROUP, SLEEP, gone, job, look, rank
 from .scenes import MAKES_GROUP, TORCHRUN, Facts, Shows, causes_of, with_locals

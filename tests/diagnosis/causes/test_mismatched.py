@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hangbisect.facts import Look, RankFacts
+from hangbisect.base.facts import Look, RankFacts
 
 from ..logs import Call, ran
 from ..made_up import ALL_REDUCE, SLEEP, gone, job, look, rank

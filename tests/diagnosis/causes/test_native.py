@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangbisect.facts import Look
+from hangbisect.base.facts import Look
 
 from ..made_up import held, job, look, rank
 from .scenes import Facts, Shows, causes_of
@@ -83,5 +83,5 @@ def test_a_collective_is_no_native_call_of_the_job() -> None:
 
 def test_a_rank_that_moves_does_not_spin() -> None:
     works = look("step train.py:9", "<module> train.py:50", call="", state="R")
-    facts = job("limit"), [rank(0, works, works, moved="reads 9 MB/s"), held(1)]
+    facts = job("limit"), [rank(0, works, works, moved="reads 9 MiB/s"), held(1)]
     assert "busy-loop" not in causes_of(facts)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hangbisect.facts import Collective, CollectiveLog, Gpu, Look, MachineFacts
+from hangbisect.base.facts import Collective, CollectiveLog, Gpu, Look, MachineFacts
 
 from ..made_up import job, look, rank
 from .scenes import TORCHRUN, Facts, Shows, causes_of, tcp, with_native

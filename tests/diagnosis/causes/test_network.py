@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.facts import Descriptor, MachineFacts, Socket
+from hangbisect.base.facts import Descriptor, MachineFacts, Socket
 
 from ..made_up import GROUP, RECV, gone, job, look, rank
 from .scenes import (

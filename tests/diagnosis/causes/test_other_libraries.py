@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hangbisect.diagnosis.causes.catalogue import explain
-from hangbisect.facts import Descriptor, FileLock, Frame, Kernel, Look, Socket, Syscall
+from hangbisect.base.facts import Descriptor, FileLock, Frame, Kernel, Look, Socket, Syscall
+from hangbisect.diagnosis.causes.catalogue import find_likeliest_cause
 
 from ..made_up import ALL_REDUCE, job, look, rank
 from .scenes import TORCHRUN, Facts, causes_of, on, scene_of, tcp
@@ -274,7 +274,7 @@ CASES: dict[str, tuple[str, Callable[[], Facts]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_cause_answers_and_is_the_right_one(name: str) -> None:
     wanted, facts = CASES[name]
-    cause = explain(scene_of(facts()))
+    cause = find_likeliest_cause(scene_of(facts()))
     assert cause is not None
     assert cause.id == wanted, causes_of(facts())
     assert cause.confidence > 0.5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.facts import Descriptor, Look, Socket
+from hangbisect.base.facts import Descriptor, Look, Socket
 
 from ..made_up import held, job, look, rank
 from .scenes import Facts, Shows, causes_of, on, tcp

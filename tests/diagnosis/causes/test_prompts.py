@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangbisect.facts import Descriptor
+from hangbisect.base.facts import Descriptor
 
 from ..made_up import held, job, look, rank
 from .scenes import Facts, Shows, causes_of

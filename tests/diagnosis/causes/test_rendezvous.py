@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..made_up import GROUP, SLEEP, job, look, rank
+from hangbisect.base.facts import Collective, CollectiveLog
+
+from ..made_up import ALL_REDUCE, GROUP, SLEEP, job, look, rank
 from .scenes import (
     MAKES_GROUP,
     MAKES_STORE,
@@ -65,6 +67,19 @@ SHOWS: Shows = {
     "master-is-loopback": master_is_loopback,
     "foreign-store": foreign_store,
 }
+
+
+def test_nobody_is_missing_once_a_group_was_made() -> None:
+    """Whoever waits in a collective, or makes another group after one, has met the others."""
+    away = {**TWO_NODES, "MASTER_ADDR": "10.0.0.1"}
+    facts = job(world=4, local_ranks=(0, 1))
+    in_it = [rank(n, ALL_REDUCE, environment=away) for n in (0, 1)]
+    assert "other-node-missing" not in causes_of((facts, in_it))
+    _, waits = other_node_missing()
+    earlier = Collective("0", "all_reduce", 1, at=1.0, done=True)
+    log = CollectiveLog("ring", (earlier,))
+    again = [replace(one, collectives=(log,)) for one in waits]
+    assert "other-node-missing" not in causes_of((facts, again))
 
 
 def test_ranks_with_their_own_numbers_are_no_duplicates() -> None:

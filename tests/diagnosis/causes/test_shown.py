@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hangbisect.diagnosis.causes.catalogue import CAUSES, explain
-from hangbisect.diagnosis.causes.known import LEAST_CONFIDENT, MOST_CONFIDENT
-from hangbisect.facts import Look, MachineFacts, Thread
+from hangbisect.base.facts import Look, MachineFacts, Thread
+from hangbisect.diagnosis.causes.catalogue import CAUSES, find_likeliest_cause
+from hangbisect.diagnosis.causes.known_cause import LEAST_CONFIDENT, MOST_CONFIDENT
 
 from .scenes import Facts, causes_of, scene_of
 
@@ -42,7 +42,7 @@ def test_every_scene_is_of_a_cause_that_there_is() -> None:
 
 @pytest.mark.parametrize("name", SHOWS)
 def test_a_scene_is_explained_by_its_cause(name: str) -> None:
-    cause = explain(scene_of(SHOWS[name]()))
+    cause = find_likeliest_cause(scene_of(SHOWS[name]()))
     assert cause is not None
     assert cause.id == name, causes_of(SHOWS[name]())
     assert LEAST_CONFIDENT <= cause.confidence <= MOST_CONFIDENT

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hangbisect.facts import Look, MachineFacts
+from hangbisect.base.facts import Look, MachineFacts
 
 from ..made_up import held, job, look, rank
 from .scenes import Facts, Shows, causes_of
 from .seen import first, sampled
 
 
-def ended_slowly(one: Look, *children: Look, moved: str = "reads 41 MB/s", **more: Any) -> Facts:
+def ended_slowly(one: Look, *children: Look, moved: str = "reads 41 MiB/s", **more: Any) -> Facts:
     facts = replace(first(one, *children), moved=moved)
     return job("limit", **more), [facts, held(1)]
 
@@ -137,4 +137,4 @@ def test_a_model_that_is_only_spread_over_gpus_brings_no_weights() -> None:
 
 
 def test_what_moves_is_said() -> None:
-    assert any("41 MB/s" in fact for fact in causes_of(slow_load())["slow-load"].matched)
+    assert any("41 MiB/s" in fact for fact in causes_of(slow_load())["slow-load"].matched)

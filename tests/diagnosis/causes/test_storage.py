@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.facts import Look, MachineFacts
+from hangbisect.base.facts import Look, MachineFacts
 
 from ..made_up import held, job, look, rank
 from .scenes import Facts, Shows, causes_of
@@ -41,7 +41,7 @@ TORCH = look(
 
 def crawl(faults: int, read: int) -> Facts:
     looks = (sampled(TORCH, 100.0), sampled(TORCH, 110.0, faults=faults, disk_read=read))
-    return job("limit"), [rank(0, *looks, moved="reads 350 kB/s"), held(1)]
+    return job("limit"), [rank(0, *looks, moved="reads 350 KiB/s"), held(1)]
 
 
 def filesystem_stuck() -> Facts:
@@ -60,7 +60,7 @@ def swapping() -> Facts:
     swaps = replace(TORCH, swapped=4 << 30)
     looks = (sampled(swaps, 100.0), sampled(swaps, 110.0, faults=300, disk_read=90 << 20))
     full = MachineFacts(memory_available=1 << 28, memory_total=64 << 30)
-    return job("limit", machine=full), [rank(0, *looks, moved="reads 9 MB/s"), held(1)]
+    return job("limit", machine=full), [rank(0, *looks, moved="reads 9 MiB/s"), held(1)]
 
 
 SHOWS: Shows = {

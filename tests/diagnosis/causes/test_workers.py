@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.facts import Look, MachineFacts
+from hangbisect.base.facts import Look, MachineFacts
 
 from ..made_up import held, job, look
 from .scenes import Facts, Shows, causes_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hangbisect.pipelines.generating.generation_settings import ignored_flags
+from hangbisect.pipelines.generating.settings_steps import find_ignored_flags
 
 transformers = pytest.importorskip("transformers")
 
@@ -24,5 +24,5 @@ def test_what_sampling_alone_would_use_is_ignored_without_it(
 ) -> None:
     config = transformers.GenerationConfig(**flags)
     before = config.to_dict()
-    assert sorted(ignored_flags(config, sampling)) == ignored
+    assert sorted(find_ignored_flags(config, sampling)) == ignored
     assert config.to_dict() == before

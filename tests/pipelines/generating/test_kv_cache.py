@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hangbisect.pipelines.generating.kv_cache import CacheLayer, CacheLayout, layer_from
+from hangbisect.pipelines.generating.forecast import CacheLayer, CacheLayout, fit_layer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,7 +40,7 @@ def test_beyond_its_window_a_layer_takes_no_more(per_token: int, window: int, to
 @given(LAYERS.filter(lambda layer: layer.window is None), COUNTS, COUNTS)
 def test_two_lengths_tell_how_a_layer_grows(layer: CacheLayer, short: int, more: int) -> None:
     few = {n: int(layer.constant + layer.per_token * n) for n in (short, short + more)}
-    found = CacheLayout((layer_from(few, None),), 1)
+    found = CacheLayout((fit_layer(few, None),), 1)
     assert found.bytes(3, 100) == CacheLayout((layer,), 1).bytes(3, 100)
 
 
@@ -93,10 +93,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
 def test_it_is_what_the_cache_of_a_real_model_takes(kind: str, dtype: str) -> None:
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")
-    from hangbisect.pipelines.generating.cache_layout import cache_layout
+    from hangbisect.pipelines.generating.forecast import find_cache_layout
 
     config = transformers.AutoConfig.for_model(kind, **CONFIGS[kind])
-    layout = cache_layout(config, getattr(torch, dtype), transformers, torch)
+    layout = find_cache_layout(config, getattr(torch, dtype), transformers, torch)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
     batch, prompt, new = 2, 11, 13
     output = model.eval().generate(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from hangbisect.pipelines.generating.overlong import AGAIN, warning_of
+from hangbisect.pipelines.generating.generation_steps import AGAIN, warn_while_slow
 
 LIMIT = 60.0  # seconds for a thread to have its turn, on a busy machine
 
@@ -18,7 +18,7 @@ def test_it_comes_twice_while_the_work_goes_on() -> None:
         if len(said) == 2:
             twice.set()
 
-    with warning_of(0.01, warn):
+    with warn_while_slow(0.01, warn):
         assert twice.wait(LIMIT)
     assert said == [0.01, 0.01 * AGAIN]
 
@@ -26,7 +26,7 @@ def test_it_comes_twice_while_the_work_goes_on() -> None:
 def test_work_that_is_done_in_time_is_not_warned_of_and_leaves_no_thread() -> None:
     said: list[float] = []
     before = threading.active_count()
-    with warning_of(LIMIT, said.append):
+    with warn_while_slow(LIMIT, said.append):
         pass
     assert not said
     assert threading.active_count() == before

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from hangbisect.pipelines.generating.placement import (
+from hangbisect.pipelines.generating.loading_steps import (
     Parameter,
-    in_words,
-    kept_at,
-    placed,
-    shortened,
+    format_placement,
+    locate_parameters,
+    locate_values,
+    shorten_names,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +25,7 @@ PARAMETERS = st.lists(
 
 @given(PARAMETERS)
 def test_no_byte_is_lost_and_none_counted_twice(parameters: list[Parameter]) -> None:
-    found = placed(parameters)
+    found = locate_parameters(parameters)
     assert found.total == sum(one.bytes for one in parameters)
     assert found.parameters == len(parameters)
     assert all(found.offloaded[place] <= found.bytes[place] for place in found.offloaded)
@@ -33,7 +33,7 @@ def test_no_byte_is_lost_and_none_counted_twice(parameters: list[Parameter]) -> 
 
 @given(PARAMETERS)
 def test_what_is_on_meta_and_nothing_else_is_offloaded(parameters: list[Parameter]) -> None:
-    found = placed(parameters)
+    found = locate_parameters(parameters)
     on_meta = [one for one in parameters if one.device == "meta"]
     assert found.on_meta == found.offloaded_parameters == len(on_meta)
     assert sum(found.offloaded.values()) == sum(one.bytes for one in on_meta)
@@ -41,31 +41,35 @@ def test_what_is_on_meta_and_nothing_else_is_offloaded(parameters: list[Paramete
 
 def test_the_innermost_module_of_the_device_map_says_where_values_are() -> None:
     device_map = {"": "cuda:0", "model.layers.1": "cpu", "model.layers.10": "disk"}
-    assert kept_at("model.layers.1.up.weight", "meta", device_map) == "cpu"
-    assert kept_at("model.layers.10.up.weight", "meta", device_map) == "disk"
-    assert kept_at("lm_head.weight", "meta", device_map) == "cuda:0"
+    assert locate_values("model.layers.1.up.weight", "meta", device_map) == "cpu"
+    assert locate_values("model.layers.10.up.weight", "meta", device_map) == "disk"
+    assert locate_values("lm_head.weight", "meta", device_map) == "cuda:0"
 
 
 def test_a_parameter_that_is_somewhere_is_there_whatever_the_map_says() -> None:
-    assert kept_at("lm_head.weight", "cuda:1", {"lm_head": "disk"}) == "cuda:1"
+    assert locate_values("lm_head.weight", "cuda:1", {"lm_head": "disk"}) == "cuda:1"
 
 
 def test_without_a_map_what_is_on_meta_waits_on_the_cpu() -> None:
-    assert kept_at("lm_head.weight", "meta", {}) == "cpu"
+    assert locate_values("lm_head.weight", "meta", {}) == "cpu"
 
 
 def test_offloaded_parameters_are_named_counted_and_called_no_error() -> None:
     two = [Parameter(f"model.layers.{n}.up.weight", 1 << 20, "meta", "disk") for n in (4, 5)]
-    first, second = in_words(placed([*two, Parameter("embed.weight", 1 << 21, "cpu", "cpu")]))
-    assert first == "Parameters: 3, 4.00 MB: 2.00 MB on disk, 2.00 MB on cpu"
-    assert "Offloaded to disk: 2 parameters, 2.00 MB (model.layers.4, model.layers.5)" in second
+    first, second = format_placement(
+        locate_parameters([*two, Parameter("embed.weight", 1 << 21, "cpu", "cpu")])
+    )
+    assert first == "Parameters: 3, 4 MiB: 2 MiB on disk, 2 MiB on cpu"
+    assert "Offloaded to disk: 2 parameters, 2 MiB (model.layers.4, model.layers.5)" in second
     assert "2 parameters on the device meta: expected with offload, no error" in second
 
 
 def test_a_model_that_is_all_there_has_one_line() -> None:
-    assert len(in_words(placed([Parameter("embed.weight", 8, "cpu", "cpu")]))) == 1
+    assert (
+        len(format_placement(locate_parameters([Parameter("embed.weight", 8, "cpu", "cpu")]))) == 1
+    )
 
 
 def test_of_many_names_a_few_are_shown() -> None:
-    assert shortened(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
-    assert shortened(["a"]) == "a"
+    assert shorten_names(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
+    assert shorten_names(["a"]) == "a"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from hangbisect.pipelines.generating.shards import Checkpoint, Progress, expected
+from hangbisect.pipelines.generating.loading_plan import (
+    CheckpointFiles,
+    LoadingProgress,
+    forecast_reading,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,15 +15,15 @@ WEIGHTS = st.dictionaries(
 )
 
 
-def checkpoint(weights: dict[str, str]) -> Checkpoint:
-    return Checkpoint(dict.fromkeys(sorted(set(weights.values())), 1 << 20), weights)
+def checkpoint(weights: dict[str, str]) -> CheckpointFiles:
+    return CheckpointFiles(dict.fromkeys(sorted(set(weights.values())), 1 << 20), weights)
 
 
 @given(WEIGHTS, st.randoms())
 def test_a_shard_is_read_when_its_last_weight_is(weights: dict[str, str], order: object) -> None:
     names = sorted(weights)
     order.shuffle(names)  # type: ignore[attr-defined]  # a random.Random
-    progress = Progress(checkpoint(weights), len(names))
+    progress = LoadingProgress(checkpoint(weights), len(names))
     for at, name in enumerate(names, 1):
         complete = progress.read(name)
         left = {weights[other] for other in names[at:]}
@@ -29,7 +33,7 @@ def test_a_shard_is_read_when_its_last_weight_is(weights: dict[str, str], order:
 
 @given(WEIGHTS)
 def test_not_all_shards_are_read_before_the_last_weight(weights: dict[str, str]) -> None:
-    progress = Progress(checkpoint(weights), len(weights) + 1)
+    progress = LoadingProgress(checkpoint(weights), len(weights) + 1)
     for name in weights:
         progress.read(name)
         assert progress.shards < len(progress.checkpoint.files)
@@ -40,7 +44,9 @@ def test_not_all_shards_are_read_before_the_last_weight(weights: dict[str, str])
 @given(st.integers(1, 60), st.integers(1, 300))
 def test_of_weights_with_other_names_the_share_counts(files: int, total: int) -> None:
     names = [str(number) for number in range(files)]
-    progress = Progress(Checkpoint(dict.fromkeys(names, 1), {n: n for n in names}), total)
+    progress = LoadingProgress(
+        CheckpointFiles(dict.fromkeys(names, 1), {n: n for n in names}), total
+    )
     seen = []
     for _ in range(total):
         progress.read("joined")
@@ -52,14 +58,16 @@ def test_of_weights_with_other_names_the_share_counts(files: int, total: int) ->
 
 def test_the_line_says_how_far_it_is_how_fast_and_how_long_the_rest_takes() -> None:
     weights = {str(n): str(n % 2) for n in range(4)}
-    progress = Progress(Checkpoint({"0": 1 << 30, "1": 1 << 30}, weights), 4)
+    progress = LoadingProgress(CheckpointFiles({"0": 1 << 30, "1": 1 << 30}, weights), 4)
     progress.read("0")
     progress.read("2")
     words = progress.in_words(10.0)
-    assert words == ("1 of 2 shards read, 2 of 4 weights, 10.0 s at 102 MB/s, about 10.0 s left")
+    assert words == ("1 of 2 shards read, 2 of 4 weights, 10.0 s at 102 MiB/s, about 10.0 s left")
 
 
 def test_what_to_expect_is_bytes_over_the_rate_that_was_measured() -> None:
-    two = Checkpoint({"0": 1 << 30, "1": 1 << 30}, {})
-    assert expected(two, 1 << 28) == "2.00 GB in 2 shards; about 8.0 s at 256 MB/s, as measured"
-    assert "not known" in expected(two, None)
+    two = CheckpointFiles({"0": 1 << 30, "1": 1 << 30}, {})
+    assert (
+        forecast_reading(two, 1 << 28) == "2 GiB in 2 shards; about 8.0 s at 256 MiB/s, as measured"
+    )
+    assert "not known" in forecast_reading(two, None)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hangbisect.pipelines.generating import small_model
-from hangbisect.pipelines.generating.loading_plan import checkpoint_in
+from hangbisect.pipelines import model_steps
+from hangbisect.pipelines.generating.loading_plan import find_checkpoint
 
 transformers = pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
@@ -14,8 +14,8 @@ huggingface_hub = pytest.importorskip("huggingface_hub")
 
 
 def test_it_has_several_shards_that_hold_each_of_its_weights(tmp_path: Path) -> None:
-    small_model.make(str(tmp_path), transformers, torch, huggingface_hub)
-    found = checkpoint_in(str(tmp_path))
+    model_steps.write_small_model(str(tmp_path), transformers, torch, huggingface_hub)
+    found = find_checkpoint(str(tmp_path))
     assert found is not None
     assert len(found.files) > 3
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
@@ -29,7 +29,7 @@ def test_each_rank_makes_the_same_weights_and_leaves_chance_as_it_was(tmp_path: 
     expected = torch.rand(1)
     torch.manual_seed(7)
     for folder in (first, second):
-        small_model.make(str(folder), transformers, torch, huggingface_hub)
+        model_steps.write_small_model(str(folder), transformers, torch, huggingface_hub)
     assert torch.equal(torch.rand(1), expected)
     loaded = [transformers.AutoModelForCausalLM.from_pretrained(one) for one in (first, second)]
     pairs = zip(*(model.state_dict().items() for model in loaded), strict=True)
@@ -38,12 +38,12 @@ def test_each_rank_makes_the_same_weights_and_leaves_chance_as_it_was(tmp_path: 
 
 def test_a_folder_without_weights_has_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    assert checkpoint_in(str(tmp_path)) is None
+    assert find_checkpoint(str(tmp_path)) is None
 
 
 def test_weights_of_one_file_need_no_index(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"12345")
     (tmp_path / "pytorch_model.bin").write_bytes(b"1")
-    found = checkpoint_in(str(tmp_path))
+    found = find_checkpoint(str(tmp_path))
     assert found is not None
     assert (found.files, found.weights) == ({"model.safetensors": 5}, {})

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.errors import UsageError
-from hangbisect.pipelines.replaying.arguments_step import check_kinds, check_together
-from hangbisect.rank.arguments import parse
-from hangbisect.rank.place import find_place
+from hangbisect.base.errors import UsageError
+from hangbisect.base.place import find_place
+from hangbisect.pipelines.replaying.preflight import check_contradictions, check_path_kinds
+from hangbisect.rank.arguments import parse_walk_arguments
 
 
 def parsed(*words: str) -> Any:
-    return parse(["--pipeline", "replay", *words], find_place({}), {})[0]
+    return parse_walk_arguments(["--pipeline", "replay", *words], find_place({}), {})[0]
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def parsed(*words: str) -> Any:
     ids=" ".join,
 )
 def test_what_goes_together_is_let_through(words: tuple[str, ...]) -> None:
-    check_together(parsed(*words), 1)
+    check_contradictions(parsed(*words), 1)
 
 
 @pytest.mark.parametrize(
@@ -38,19 +38,19 @@ def test_what_goes_together_is_let_through(words: tuple[str, ...]) -> None:
 )
 def test_files_are_named_or_chosen_from_a_folder(flag: str, value: str) -> None:
     with pytest.raises(UsageError, match=f"^--input-file names .* and {flag} chooses"):
-        check_together(parsed("--input-file", "one", flag, value), 1)
+        check_contradictions(parsed("--input-file", "one", flag, value), 1)
 
 
 def test_a_module_is_said_once() -> None:
     with pytest.raises(UsageError, match="--model and --use module=my:module both say"):
-        check_together(parsed("--model", "gpt2", "--use", "module=my:module"), 1)
+        check_contradictions(parsed("--model", "gpt2", "--use", "module=my:module"), 1)
 
 
 def test_several_ranks_do_not_go_on_after_a_failure() -> None:
     args = parsed("--keep-going")
-    check_together(args, 1)
+    check_contradictions(args, 1)
     with pytest.raises(UsageError, match="--keep-going is for one rank, and there are 2"):
-        check_together(args, 2)
+        check_contradictions(args, 2)
 
 
 def test_outputs_are_not_saved_over_those_that_are_compared_with(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_outputs_are_not_saved_over_those_that_are_compared_with(tmp_path: Path)
     for same in ("before", "before/", "./before", "link"):
         args = parsed("--outputs", f"{tmp_path}/before", "--save-outputs", f"{tmp_path}/{same}")
         with pytest.raises(UsageError, match="would be overwritten"):
-            check_together(args, 1)
+            check_contradictions(args, 1)
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def test_outputs_are_not_saved_over_those_that_were_captured(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="--save-outputs names there, where the captures are"):
-        check_together(parsed(*words, "--save-outputs", "there"), 1)
-    check_together(parsed(*words, "--save-outputs", os.path.join("there", "now")), 1)
+        check_contradictions(parsed(*words, "--save-outputs", "there"), 1)
+    check_contradictions(parsed(*words, "--save-outputs", os.path.join("there", "now")), 1)
 
 
 def test_nor_where_the_environment_says_that_captures_are(
@@ -80,7 +80,7 @@ def test_nor_where_the_environment_says_that_captures_are(
 ) -> None:
     monkeypatch.setenv("HANGBISECT_CAPTURE_DIR", str(tmp_path))
     with pytest.raises(UsageError, match="where the captures are"):
-        check_together(parsed("--save-outputs", str(tmp_path)), 1)
+        check_contradictions(parsed("--save-outputs", str(tmp_path)), 1)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_file_in_place_of_a_folder_and_the_reverse(
     (tmp_path / "file").write_text("no folder")
     (tmp_path / "folder").mkdir()
     with pytest.raises(UsageError, match=said) as got:
-        check_kinds(parsed(*words))
+        check_path_kinds(parsed(*words))
     assert instead in got.value.help
 
 
@@ -114,7 +114,7 @@ def test_a_folder_into_which_nothing_can_be_written(
 ) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(UsageError, match=r"--save-outputs names .* no file can be written there"):
-        check_kinds(parsed("--save-outputs", str(tmp_path / "now" / "here")))
+        check_path_kinds(parsed("--save-outputs", str(tmp_path / "now" / "here")))
 
 
 def test_what_is_of_its_kind_or_is_to_be_made_is_let_through(tmp_path: Path) -> None:
@@ -124,4 +124,4 @@ def test_what_is_of_its_kind_or_is_to_be_made_is_let_through(tmp_path: Path) -> 
         ("--input-file", str(tmp_path / "a.inputs.safetensors")),
         ("--save-outputs", str(tmp_path / "new" / "deep"), "--save-module", str(tmp_path)),
     ):
-        check_kinds(parsed(*words))
+        check_path_kinds(parsed(*words))

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hangbisect.pipelines.impossible import found_in, refusal
-from hangbisect.pipelines.replaying.impossible import IMPOSSIBLE, Settings
+from hangbisect.pipelines.replaying.preflight import IMPOSSIBLE, ReplayFacts
+from hangbisect.pipelines.shared_steps import find_impossible, make_refusal
 
-SOUND = Settings()
+SOUND = ReplayFacts()
 ON_GPU: dict[str, Any] = {"device": "cuda"}
 FLASH: dict[str, Any] = {**ON_GPU, "compile": "inductor", "attention": "flash"}
 PACKED: dict[str, Any] = {**FLASH, "packing": "on"}
@@ -19,8 +19,8 @@ NO_ZERO: dict[str, Any] = {"missing": frozenset({"deepspeed"})}
 OURS: dict[str, Any] = {**ON_GPU, "attention": "flash", "of_transformers": True}
 
 
-def ids(facts: Settings) -> list[str]:
-    return [row.id for row, _ in found_in(facts, IMPOSSIBLE)]
+def ids(facts: ReplayFacts) -> list[str]:
+    return [row.id for row, _ in find_impossible(facts, IMPOSSIBLE)]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_every_row_of_the_table_has_a_case_above_for_both() -> None:
 
 
 def test_compiled_flash_attention_of_packed_samples_names_both_ways_out() -> None:
-    error = refusal(found_in(replace(SOUND, **PACKED), IMPOSSIBLE))
+    error = make_refusal(find_impossible(replace(SOUND, **PACKED), IMPOSSIBLE))
     assert str(error) == (
         "--compile inductor, --attention flash and --packing on cannot go together"
     )
@@ -86,13 +86,13 @@ def test_compiled_flash_attention_of_packed_samples_names_both_ways_out() -> Non
 
 
 def test_inputs_that_came_packed_are_said_to_be() -> None:
-    error = refusal(found_in(replace(SOUND, **FLASH, packed=True), IMPOSSIBLE))
+    error = make_refusal(find_impossible(replace(SOUND, **FLASH, packed=True), IMPOSSIBLE))
     assert "and inputs that were captured packed cannot go together" in str(error)
 
 
 def test_of_several_the_first_is_the_error_and_all_ways_out_are_named_once() -> None:
     facts = replace(SOUND, compile="deepcompile", zero="off")
-    error = refusal(found_in(facts, IMPOSSIBLE))
+    error = make_refusal(find_impossible(facts, IMPOSSIBLE))
     assert str(error) == "--compile deepcompile and --zero off cannot go together"
     assert "Nor can --compile deepcompile and a replay on the CPU" in error.help
     ways = [line for line in error.help.splitlines() if line.startswith("Instead: ")]

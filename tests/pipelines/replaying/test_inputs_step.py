@@ -8,30 +8,28 @@ from typing import Any
 
 import pytest
 import torch
-from hangbisect.captures.listing import Listed
-from hangbisect.captures.places import INPUTS, stem
-from hangbisect.captures.record import Record
-from hangbisect.captures.tree import as_json
-from hangbisect.captures.writing import Kept, as_bytes
-from hangbisect.errors import UsageError
-from hangbisect.pipelines.replaying.inputs_step import Chosen, captured_inputs
-from hangbisect.rank.arguments import parse
-from hangbisect.rank.place import find_place
+from hangbisect.base.errors import UsageError
+from hangbisect.base.place import find_place
+from hangbisect.captures.capture_file import Record, TensorCopies, encode_file, encode_value
+from hangbisect.captures.capture_folder import INPUTS, file_stem
+from hangbisect.captures.reading import CapturedCall
+from hangbisect.pipelines.replaying.inputs_step import ChosenInputs, captured_inputs
+from hangbisect.rank.arguments import parse_walk_arguments
 
 
 def record(name: str = "Actor", rank: int = 0, at: float = 1e9, **kwargs: Any) -> Record:
-    tree = as_json({"args": (), "kwargs": kwargs}, lambda tensor: "0")
+    tree = encode_value({"args": (), "kwargs": kwargs}, lambda tensor: "0")
     return Record("inputs", name, f"net:{name}", rank, 2, "n01", 7, at, True, True, tree)
 
 
-def chosen(**kwargs: Any) -> Chosen:
-    return Chosen((Listed("one", record(**kwargs), 10, ""),), 1)
+def chosen(**kwargs: Any) -> ChosenInputs:
+    return ChosenInputs((CapturedCall("one", record(**kwargs), 10, ""),), 1)
 
 
 def write(folder: Path, name: str = "Actor", rank: int = 0, at: float = 1e9) -> str:
     """Write a capture without tensors; return its path."""
-    path = folder / f"{stem(name, rank, at)}{INPUTS}"
-    path.write_bytes(as_bytes(record(name, rank, at, n=1), Kept()))
+    path = folder / f"{file_stem(name, rank, at)}{INPUTS}"
+    path.write_bytes(encode_file(record(name, rank, at, n=1), TensorCopies()))
     return str(path)
 
 
@@ -40,7 +38,7 @@ def context(*words: str, rank: int = 0, ranks: int = 1) -> Any:
     place = SimpleNamespace(rank=rank, world_size=ranks)
     told: list[str] = []
     return SimpleNamespace(
-        args=parse(["--pipeline", "replay", *words], find_place({}), {})[0],
+        args=parse_walk_arguments(["--pipeline", "replay", *words], find_place({}), {})[0],
         place=place,
         told=told,
         say=told.append,
@@ -50,7 +48,7 @@ def context(*words: str, rank: int = 0, ranks: int = 1) -> Any:
     )
 
 
-def names(found: Chosen) -> list[str]:
+def names(found: ChosenInputs) -> list[str]:
     return [f"{one.record.name}{one.record.rank}@{one.record.at - 1e9:.0f}" for one in found.calls]
 
 
@@ -69,18 +67,18 @@ def test_inputs_that_name_the_ends_of_samples_are_packed(name: str) -> None:
 def test_other_inputs_are_not_packed() -> None:
     assert not chosen(input_ids=ENDS, attention_mask=ENDS, position_ids=ENDS).is_packed
     assert not chosen(seq_idx_of_mine=ENDS, note="cu_seqlens").is_packed
-    assert not Chosen((), 1).is_packed
+    assert not ChosenInputs((), 1).is_packed
 
 
 def test_one_that_is_packed_is_enough_and_the_largest_counts() -> None:
     calls = (
-        Listed("a", record(n=1), 10, ""),
-        Listed("b", record(cu_seqlens=ENDS), 30, ""),
-        Listed("c", record(n=1), 20, ""),
+        CapturedCall("a", record(n=1), 10, ""),
+        CapturedCall("b", record(cu_seqlens=ENDS), 30, ""),
+        CapturedCall("c", record(n=1), 20, ""),
     )
-    assert Chosen(calls, 3).is_packed
-    assert Chosen(calls, 3).largest == 30
-    assert Chosen((), 1).largest == 0
+    assert ChosenInputs(calls, 3).is_packed
+    assert ChosenInputs(calls, 3).largest == 30
+    assert ChosenInputs((), 1).largest == 0
 
 
 def test_each_rank_takes_its_own_by_time_and_as_often_as_the_others(tmp_path: Path) -> None:
@@ -156,7 +154,7 @@ def test_where_nothing_was_captured_an_input_is_made(
     monkeypatch.setenv("HANGBISECT_CAPTURE_DIR", str(tmp_path / "captures"))
     for _ in ("no folder", "an empty one"):
         here = context(ranks=2)
-        assert captured_inputs(here) == Chosen((), 1)
+        assert captured_inputs(here) == ChosenInputs((), 1)
         assert here.not_exercised == ["captured inputs (one was made)"]
         (tmp_path / "captures").mkdir(exist_ok=True)
 

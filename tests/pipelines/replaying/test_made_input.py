@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hangbisect.pipelines.replaying.made_input import made_input
+from hangbisect.pipelines.replaying.module_inputs import make_input
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,7 +71,7 @@ class ByPosition(Bare):
 @given(st.integers(1, 4), st.integers(1, 40), st.integers(1, 30))
 def test_tokens_are_within_the_embedding(rows: int, length: int, vocabulary: int) -> None:
     module = Tokens(vocabulary)
-    made = made_input(module, rows, length, torch)
+    made = make_input(module, rows, length, torch)
     assert list(made) == ["input_ids", "attention_mask"]
     assert made["input_ids"].shape == made["attention_mask"].shape == (rows, length)
     assert made["attention_mask"].all()
@@ -79,7 +79,7 @@ def test_tokens_are_within_the_embedding(rows: int, length: int, vocabulary: int
 
 
 def test_tokens_are_the_same_each_time() -> None:
-    made = made_input(Tokens(), 2, 6, torch)
+    made = make_input(Tokens(), 2, 6, torch)
     assert made["input_ids"].tolist() == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 0, 1]]
 
 
@@ -97,31 +97,31 @@ def test_anything_else_has_the_form_that_the_first_layer_takes(
     layer: torch.nn.Module, shape: tuple[int, ...]
 ) -> None:
     module = Bare(layer)
-    made = made_input(module, 2, 8, torch)
+    made = make_input(module, 2, 8, torch)
     assert made["thing"].shape == shape
     module(**made)
-    again = made_input(module, 2, 8, torch)
+    again = make_input(module, 2, 8, torch)
     assert torch.equal(made["thing"], again["thing"])
 
 
 def test_making_it_leaves_torchs_random_numbers_as_they_were() -> None:
     module = Bare(torch.nn.Linear(7, 2))
     before = torch.get_rng_state()
-    made_input(module, 2, 8, torch)
+    make_input(module, 2, 8, torch)
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_an_argument_of_another_name_is_of_tokens_before_an_embedding() -> None:
-    made = made_input(Bare(torch.nn.Embedding(5, 2)), 1, 6, torch)
+    made = make_input(Bare(torch.nn.Embedding(5, 2)), 1, 6, torch)
     assert made["thing"].tolist() == [[0, 1, 2, 3, 4, 0]]
 
 
 def test_the_name_that_transformers_gives_is_taken() -> None:
-    assert list(made_input(Named(torch.nn.Linear(3, 2)), 1, 2, torch)) == ["values"]
+    assert list(make_input(Named(torch.nn.Linear(3, 2)), 1, 2, torch)) == ["values"]
 
 
 def test_a_module_that_takes_nothing_gets_nothing() -> None:
-    assert made_input(Nothing(), 2, 8, torch) == {}
+    assert make_input(Nothing(), 2, 8, torch) == {}
 
 
 @pytest.mark.parametrize(
@@ -135,4 +135,4 @@ def test_a_module_that_takes_nothing_gets_nothing() -> None:
 )
 def test_what_cannot_be_guessed_is_named(module: torch.nn.Module, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        made_input(module, 2, 8, torch)
+        make_input(module, 2, 8, torch)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from hangbisect.errors import UsageError
-from hangbisect.pipelines.replaying.module_step import built, in_words
+from hangbisect.base.errors import UsageError
+from hangbisect.pipelines.replaying.module_steps import describe_module, get_built_module
 
 
 def context(made: Any) -> Any:
@@ -21,7 +21,7 @@ def context(made: Any) -> Any:
 
 def test_a_module_is_taken() -> None:
     net = torch.nn.Linear(2, 2)
-    assert built(context(net)) is net
+    assert get_built_module(context(net)) is net
 
 
 @pytest.mark.parametrize(
@@ -29,16 +29,18 @@ def test_a_module_is_taken() -> None:
 )
 def test_anything_else_is_named_with_the_function_that_returned_it(made: Any, what: str) -> None:
     with pytest.raises(UsageError, match=rf"^--use module=my:module returned {what}: it is") as got:
-        built(context(made))
+        get_built_module(context(made))
     assert "given.args" in got.value.help
 
 
 def test_a_class_is_no_module() -> None:
     with pytest.raises(UsageError, match="returned type"):
-        built(context(torch.nn.Identity))
+        get_built_module(context(torch.nn.Identity))
 
 
 def test_a_module_in_words_has_its_class_and_its_size() -> None:
-    assert in_words(torch.nn.Linear(1023, 4)) == "Linear with 4,096 parameters, 16 kB"
-    assert in_words(torch.nn.Linear(3, 4).bfloat16()) == "Linear with 16 parameters, 32 bytes"
-    assert in_words(torch.nn.Identity()) == "Identity with 0 parameters, 0 bytes"
+    assert describe_module(torch.nn.Linear(1023, 4)) == "Linear with 4,096 parameters, 16 KiB"
+    assert (
+        describe_module(torch.nn.Linear(3, 4).bfloat16()) == "Linear with 16 parameters, 32 bytes"
+    )
+    assert describe_module(torch.nn.Identity()) == "Identity with 0 parameters, 0 bytes"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from hangbisect.errors import UsageError
-from hangbisect.pipelines.replaying.given_input import Given
-from hangbisect.pipelines.replaying.one_call import Called, call, loss_of
-from hangbisect.pipelines.replaying.ready_step import Ready
+from hangbisect.base.errors import UsageError
+from hangbisect.pipelines.replaying.module_call import CallResult, call_module, find_loss
+from hangbisect.pipelines.replaying.module_inputs import ModuleInput
+from hangbisect.pipelines.replaying.module_steps import ReadyModule
 
 
 class Net(torch.nn.Module):
@@ -27,19 +27,19 @@ class Net(torch.nn.Module):
         return {"logits": self.linear(rows), "mode": (self.training, torch.is_grad_enabled())}
 
 
-def ready(module: Any, backward: Any = lambda loss: loss.backward()) -> Ready:
-    return Ready(module, module, torch.device("cpu"), None, backward, contextlib.nullcontext)
+def ready(module: Any, backward: Any = lambda loss: loss.backward()) -> ReadyModule:
+    return ReadyModule(module, module, torch.device("cpu"), None, backward, contextlib.nullcontext)
 
 
-def given(rows: Any, training: bool = False, grad: bool = False) -> Given:
-    return Given("one", 0, (rows,), {}, training, grad)
+def given(rows: Any, training: bool = False, grad: bool = False) -> ModuleInput:
+    return ModuleInput("one", 0, (rows,), {}, training, grad)
 
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("grad", [True, False])
 def test_it_is_called_in_the_mode_in_which_it_was_captured(training: bool, grad: bool) -> None:
-    called, begun = Called(), list[str]()
-    call(ready(Net()), given(torch.ones(2, 3), training, grad), False, called, begun.append)
+    called, begun = CallResult(), list[str]()
+    call_module(ready(Net()), given(torch.ones(2, 3), training, grad), False, called, begun.append)
     assert called.output["mode"] == (training, grad)
     assert called.output["logits"].requires_grad is grad
     assert called.backward_s is None
@@ -49,13 +49,13 @@ def test_it_is_called_in_the_mode_in_which_it_was_captured(training: bool, grad:
 
 
 def test_a_backward_has_gradients_and_leaves_none_behind() -> None:
-    net, called, begun, seen = Net(), Called(), list[str](), list[Any]()
+    net, called, begun, seen = Net(), CallResult(), list[str](), list[Any]()
 
     def backward(loss: Any) -> None:
         loss.backward()
         seen.append(net.linear.weight.grad.clone())
 
-    call(ready(net, backward), given(torch.ones(2, 3)), True, called, begun.append)
+    call_module(ready(net, backward), given(torch.ones(2, 3)), True, called, begun.append)
     assert begun == ["forward", "backward"]
     assert seen[0].tolist() == [[1.0, 1.0, 1.0]]
     assert called.backward_s is not None
@@ -63,9 +63,9 @@ def test_a_backward_has_gradients_and_leaves_none_behind() -> None:
 
 
 def test_of_a_forward_that_fails_the_time_is_known() -> None:
-    called = Called()
+    called = CallResult()
     with pytest.raises(ValueError, match="a negative input"):
-        call(ready(Net()), given(-torch.ones(2, 3)), True, called, lambda part: None)
+        call_module(ready(Net()), given(-torch.ones(2, 3)), True, called, lambda part: None)
     assert called.output is None
     assert called.forward_s > 0
     assert torch.is_grad_enabled()
@@ -73,25 +73,25 @@ def test_of_a_forward_that_fails_the_time_is_known() -> None:
 
 def test_the_loss_is_taken_where_there_is_one() -> None:
     loss = torch.tensor(3.0, requires_grad=True)
-    assert loss_of({"logits": torch.ones(2, requires_grad=True), "loss": loss}) is loss
+    assert find_loss({"logits": torch.ones(2, requires_grad=True), "loss": loss}) is loss
 
 
 def test_else_the_means_of_all_that_has_a_gradient_are_added() -> None:
     one = torch.tensor([1.0, 3.0], requires_grad=True)
     two = torch.tensor([[5.0]], requires_grad=True)
-    assert loss_of([one, (two, torch.ones(9)), "x"]).item() == 7.0
-    assert loss_of(one).item() == 2.0
+    assert find_loss([one, (two, torch.ones(9)), "x"]).item() == 7.0
+    assert find_loss(one).item() == 2.0
     several = torch.tensor([2.0, 4.0], requires_grad=True)  # for each sample: no loss to begin with
-    assert loss_of({"loss": several}).item() == 3.0
-    assert loss_of({"loss": torch.tensor(9.0), "logits": one}).item() == 2.0
+    assert find_loss({"loss": several}).item() == 3.0
+    assert find_loss({"loss": torch.tensor(9.0), "logits": one}).item() == 2.0
 
 
 def test_a_half_is_added_up_in_full_precision() -> None:
-    loss = loss_of(torch.ones(4, dtype=torch.bfloat16, requires_grad=True))
+    loss = find_loss(torch.ones(4, dtype=torch.bfloat16, requires_grad=True))
     assert loss.dtype is torch.float32
 
 
 @pytest.mark.parametrize("output", [None, torch.ones(2), {"loss": torch.tensor(1.0)}, []], ids=str)
 def test_where_nothing_has_a_gradient_there_is_no_backward(output: Any) -> None:
     with pytest.raises(UsageError, match="nothing that the module returned has a gradient"):
-        loss_of(output)
+        find_loss(output)

@@ -12,18 +12,16 @@ from typing import Any
 
 import pytest
 import torch
-from hangbisect.captures.listing import listed_files, outputs_beside
-from hangbisect.captures.places import INPUTS
-from hangbisect.captures.record import Record
-from hangbisect.captures.tree import as_json
-from hangbisect.captures.writing import Kept, as_bytes
-from hangbisect.errors import UsageError
-from hangbisect.pipelines import find
-from hangbisect.pipelines.replaying.inputs_step import Chosen
-from hangbisect.pipelines.replaying.ready_step import Ready
+from hangbisect.base.errors import UsageError
+from hangbisect.base.pipeline import find_pipeline
+from hangbisect.base.place import find_place
+from hangbisect.captures.capture_file import Record, TensorCopies, encode_file, encode_value
+from hangbisect.captures.capture_folder import INPUTS
+from hangbisect.captures.reading import list_files, outputs_beside
+from hangbisect.pipelines.replaying.inputs_step import ChosenInputs
+from hangbisect.pipelines.replaying.module_steps import ReadyModule
 from hangbisect.pipelines.replaying.replay_step import replay
-from hangbisect.rank.arguments import parse
-from hangbisect.rank.place import find_place
+from hangbisect.rank.arguments import parse_walk_arguments
 
 
 class Twice(torch.nn.Module):
@@ -37,11 +35,11 @@ class Twice(torch.nn.Module):
 
 
 def write(path: Path, value: Any, kind: Any = "inputs", raised: str = "") -> None:
-    kept = Kept()
+    kept = TensorCopies()
     whole = {"args": (value,), "kwargs": {}} if kind == "inputs" else value
-    tree = as_json(whole, kept.keep)
+    tree = encode_value(whole, kept.keep)
     record = Record(kind, "Twice", "net:Twice", 0, 1, "n01", 7, 1e9, False, False, tree, raised)
-    path.write_bytes(as_bytes(record, kept))
+    path.write_bytes(encode_file(record, kept))
 
 
 def captures(folder: Path, *values: float) -> list[Path]:
@@ -56,16 +54,16 @@ def captures(folder: Path, *values: float) -> list[Path]:
 def context(folder: Path, paths: list[Path], *words: str, forwards: int = 0, ranks: int = 1) -> Any:
     """Return what the step sees of a rank; what it says is in `told`."""
     net, told, phases = Twice(), list[str](), list[str]()
-    calls = listed_files([str(path) for path in paths]).captures
-    ready = Ready(
+    calls = list_files([str(path) for path in paths]).captures
+    ready = ReadyModule(
         net, net, torch.device("cpu"), None, lambda loss: loss.backward(), contextlib.nullcontext
     )
-    chosen = Chosen(calls, forwards or len(calls))
+    chosen = ChosenInputs(calls, forwards or len(calls))
     return SimpleNamespace(
-        args=parse(["--pipeline", "replay", *words], find_place({}), {})[0],
+        args=parse_walk_arguments(["--pipeline", "replay", *words], find_place({}), {})[0],
         place=SimpleNamespace(rank=0, world_size=ranks),
         products={"inputs": chosen, "ready": ready, "distributed": False},
-        step=find("replay").table[-1],
+        step=find_pipeline("replay").table[-1],
         run_dir=str(folder / "run"),
         not_exercised=[],
         told=told,

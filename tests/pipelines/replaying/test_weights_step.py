@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-from hangbisect.errors import UsageError
-from hangbisect.pipelines.replaying.weights_step import weights
+from hangbisect.base.errors import UsageError
+from hangbisect.pipelines.replaying.module_steps import weights
 from safetensors.torch import save_file
 
 

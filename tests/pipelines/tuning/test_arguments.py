@@ -6,25 +6,28 @@ import os
 from typing import Any
 
 import pytest
-from hangbisect.errors import UsageError
-from hangbisect.pipelines.tuning.argument_types import memory_size, names
-from hangbisect.pipelines.tuning.arguments_step import check_counts
-from hangbisect.pipelines.tuning.configuration import plan_of
-from hangbisect.pipelines.tuning.data_step import rows_of
-from hangbisect.rank.arguments import parse
-from hangbisect.rank.place import find_place
+from hangbisect.base.errors import UsageError
+from hangbisect.base.place import find_place
+from hangbisect.pipelines.text_batches import cut_rows
+from hangbisect.pipelines.tuning.configuration import (
+    check_counts,
+    make_plan,
+    memory_size,
+    name_list,
+)
+from hangbisect.rank.arguments import parse_walk_arguments
 
 
 def parsed(*words: str) -> Any:
     clean = {name: value for name, value in os.environ.items() if "HANGBISECT" not in name}
-    return parse(["--pipeline", "finetuning", *words], find_place(), clean)[0]
+    return parse_walk_arguments(["--pipeline", "finetuning", *words], find_place(), clean)[0]
 
 
 def test_a_smaller_batch_keeps_the_effective_one() -> None:
-    assert plan_of(parsed(), 1).accumulation == 1
-    plan = plan_of(parsed("--micro-batch", "1", "--batch-size", "16"), 2)
+    assert make_plan(parsed(), 1).accumulation == 1
+    plan = make_plan(parsed("--micro-batch", "1", "--batch-size", "16"), 2)
     assert (plan.batch_size, plan.accumulation, plan.effective_batch, plan.ranks) == (1, 16, 16, 2)
-    small = plan_of(parsed("--batch-size", "2"), 1)  # no larger at once than the batch itself
+    small = make_plan(parsed("--batch-size", "2"), 1)  # no larger at once than the batch itself
     assert (small.batch_size, small.accumulation) == (2, 1)
 
 
@@ -46,12 +49,12 @@ def test_sizes_are_of_powers_of_two() -> None:
 
 
 def test_names_come_in_a_list() -> None:
-    assert names("q_proj, v_proj,") == ("q_proj", "v_proj")
+    assert name_list("q_proj, v_proj,") == ("q_proj", "v_proj")
     assert parsed("--lora-modules", "c_attn").lora_modules == ("c_attn",)
 
 
 def test_rows_are_full_and_there_is_always_one() -> None:
-    assert rows_of([[1, 2, 3], [4, 5]], 2) == [[1, 2], [3, 4]]
-    assert rows_of([[1]], 4) == [[1, 1, 1, 1]]
+    assert cut_rows([[1, 2, 3], [4, 5]], 2) == [[1, 2], [3, 4]]
+    assert cut_rows([[1]], 4) == [[1, 1, 1, 1]]
     with pytest.raises(ValueError, match="no tokens"):
-        rows_of([[]], 4)
+        cut_rows([[]], 4)

@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from hangbisect.captures.listening import Listener
-from hangbisect.errors import UsageError
-from hangbisect.rank.watched.captured import check_classes, classes, listen_to
+from hangbisect.base.errors import UsageError
+from hangbisect.captures.forward_hooks import Listener
+from hangbisect.rank.watched.user_functions import (
+    capture_class,
+    check_captured_classes,
+    parse_classes,
+)
 
 
 class Own(torch.nn.Module):
@@ -50,7 +54,7 @@ def listens(made: Any) -> bool:
 
 
 def test_words_become_modules_and_classes() -> None:
-    assert classes(" a.b:Net, c:D.E,,x,:y,z:") == [("a.b", "Net"), ("c", "D.E")]
+    assert parse_classes(" a.b:Net, c:D.E,,x,:y,z:") == [("a.b", "Net"), ("c", "D.E")]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +70,7 @@ def test_what_is_made_of_the_class_and_those_below_it_listens(
     name: str, listening: set[str], module: ModuleType
 ) -> None:
     said: list[str] = []
-    undo = listen_to(module, name, said.append)
+    undo = capture_class(module, name, said.append)
     assert undo is not None
     try:
         made = [Own(2), Derived(2), Further(), Derived.Inner()]
@@ -88,12 +92,12 @@ def test_what_is_made_of_the_class_and_those_below_it_listens(
 )
 def test_what_is_no_class_of_modules_is_said(name: str, why: str, module: ModuleType) -> None:
     said: list[str] = []
-    assert listen_to(module, name, said.append) is None
+    assert capture_class(module, name, said.append) is None
     assert said == [f"--capture {module.__name__}:{name}: {why}"]
 
 
 def test_a_class_of_the_script_itself_is_refused_with_the_line_to_write() -> None:
-    check_classes(["net:Net"], ["python", "train.py"])
+    check_captured_classes(["net:Net"], ["python", "train.py"])
     with pytest.raises(UsageError, match="a class of the script itself") as refused:
-        check_classes(["train:Net"], ["python", "train.py"])
+        check_captured_classes(["train:Net"], ["python", "train.py"])
     assert "hangbisect.capture(module)" in refused.value.help

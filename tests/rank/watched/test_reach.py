@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hangbisect.rank.watched.reach import why_unreached
 from hypothesis import given
@@ -81,3 +83,21 @@ def test_what_sbatch_was_told_goes_for_its_sruns_as_well() -> None:
 @given(st.lists(st.text(max_size=12), max_size=8))
 def test_any_command_may_be_asked_about(command: list[str]) -> None:
     assert isinstance(why_unreached(command), str)
+
+
+@pytest.mark.parametrize("named", ["python", "torchrun"])
+def test_a_python_that_is_too_old_is_told_by_its_file(named: str, tmp_path: Path) -> None:
+    old = tmp_path / "python3.8"
+    if named == "python":
+        (tmp_path / named).symlink_to(old)
+    else:
+        (tmp_path / named).write_text(f"#!{old} -u\n")
+    for file in (old, tmp_path / named):
+        file.touch()
+        file.chmod(0o755)
+    said = why_unreached([named, "train.py"], {"PATH": str(tmp_path)})
+    assert f"{named} is Python 3.8, steps are told from Python 3.9 on" in said
+    old.rename(tmp_path / "python3.10")
+    (tmp_path / "python").unlink(missing_ok=True)
+    (tmp_path / "python").symlink_to("python3.10")
+    assert why_unreached(["python", "train.py"], {"PATH": str(tmp_path)}) == ""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from hangbisect.rank.watched import variables as module
-from hangbisect.rank.watched.joining import Numbers, numbers
+from hangbisect.rank.watched.process_role import GroupNumbers, read_group_numbers
 from hangbisect.rank.watched.programs import is_launcher, is_ours, program
 from hangbisect.rank.watched.variables import variables
 
@@ -52,11 +52,16 @@ def test_we_do_not_watch_ourselves(package: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "kwargs", "environ", "expected"),
     [
-        (("gloo",), {"rank": 1, "world_size": 2}, {}, Numbers(1, 2)),
-        (("gloo", None, None, 2, 1), {}, {}, Numbers(1, 2)),
-        ((), {"init_method": URL}, {}, Numbers(1, 4)),
-        (("gloo",), {}, {"RANK": "3", "WORLD_SIZE": "4"}, Numbers(3, 4)),
-        (("gloo",), {"rank": 0, "world_size": 2}, {"RANK": "3", "WORLD_SIZE": "4"}, Numbers(0, 2)),
+        (("gloo",), {"rank": 1, "world_size": 2}, {}, GroupNumbers(1, 2)),
+        (("gloo", None, None, 2, 1), {}, {}, GroupNumbers(1, 2)),
+        ((), {"init_method": URL}, {}, GroupNumbers(1, 4)),
+        (("gloo",), {}, {"RANK": "3", "WORLD_SIZE": "4"}, GroupNumbers(3, 4)),
+        (
+            ("gloo",),
+            {"rank": 0, "world_size": 2},
+            {"RANK": "3", "WORLD_SIZE": "4"},
+            GroupNumbers(0, 2),
+        ),
         (("gloo",), {}, {}, None),
         (("gloo",), {"rank": 5, "world_size": 2}, {}, None),
     ],
@@ -65,9 +70,9 @@ def test_a_group_says_which_rank_joins_it(
     args: tuple[object, ...],
     kwargs: dict[str, object],
     environ: dict[str, str],
-    expected: Numbers | None,
+    expected: GroupNumbers | None,
 ) -> None:
-    assert numbers(args, kwargs, environ) == expected
+    assert read_group_numbers(args, kwargs, environ) == expected
 
 
 def test_the_variables_reach_a_python_and_are_not_given_twice() -> None:
@@ -120,4 +125,4 @@ def test_little_is_imported_where_no_rank_is() -> None:
     code = "import sys; print(*sorted(n for n in sys.modules if n.startswith('hangbisect')))"
     said = asked(code)
     assert "watched.start" in said.stdout
-    assert "table" not in said.stdout
+    assert "known_calls" not in said.stdout

@@ -6,14 +6,16 @@ import threading
 from typing import Any
 
 import pytest
-from hangbisect.rank.watched.row import Row
-from hangbisect.rank.watched.steps import SAID, TOLD, Steps
+from hangbisect.rank.watched.known_calls import KnownCall
+from hangbisect.rank.watched.steps import MOST_LINES, MOST_MESSAGES, Steps
 
-MODEL = Row("lib.load", "lib:load", "model", "Model loaded", "model", 60, "model")
-HUB = Row("hub.get", "hub:get", "download", "File there", "hub", 30)
-FIRST = Row("torch.go", "torch:go", "first_go", "First go done", "fit", None, once=True)
-BARRIER = Row("dist.barrier", "torch.distributed.distributed_c10d:barrier", "b", "B", "fit", 1)
-GATHER = Row("dist.gather", "torch.distributed.distributed_c10d:gather", "g", "G", "fit", 1)
+MODEL = KnownCall("lib.load", "lib:load", "model", "Model loaded", "model", 60, "model")
+HUB = KnownCall("hub.get", "hub:get", "download", "File there", "hub", 30)
+FIRST = KnownCall("torch.go", "torch:go", "first_go", "First go done", "fit", None, once=True)
+BARRIER = KnownCall(
+    "dist.barrier", "torch.distributed.distributed_c10d:barrier", "b", "B", "fit", 1
+)
+GATHER = KnownCall("dist.gather", "torch.distributed.distributed_c10d:gather", "g", "G", "fit", 1)
 
 
 class Heard:
@@ -24,7 +26,7 @@ class Heard:
             lambda kind, **fields: self.told.append((kind, fields)), self.said.append
         )
 
-    def do(self, row: Row) -> bool:
+    def do(self, row: KnownCall) -> bool:
         step = self.steps.begin(row)
         if step is not None:
             self.steps.end(step, None)
@@ -68,10 +70,12 @@ def test_steps_nest_and_one_of_a_name_is_open_at_a_time(heard: Heard) -> None:
 
 
 def test_a_loop_is_said_a_few_times_then_told_then_nothing(heard: Heard) -> None:
-    done = [heard.do(HUB) for _ in range(TOLD + 10)]
-    assert sum(done) == TOLD
-    assert len(heard.said) == 2 * SAID
-    assert [what["k"] for kind, what in heard.told if kind == "begin"] == [*range(1, TOLD + 1)]
+    done = [heard.do(HUB) for _ in range(MOST_MESSAGES + 10)]
+    assert sum(done) == MOST_MESSAGES
+    assert len(heard.said) == 2 * MOST_LINES
+    assert [what["k"] for kind, what in heard.told if kind == "begin"] == [
+        *range(1, MOST_MESSAGES + 1)
+    ]
 
 
 def test_only_the_first_call_may_be_a_step(heard: Heard) -> None:

@@ -9,19 +9,19 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from hangbisect.pipelines import find
-from hangbisect.rank.claims import DIALECTS, LAUNCHERS
-from hangbisect.rank.watched import names, programs
-from hangbisect.rank.watched.own_functions import own_rows
-from hangbisect.rank.watched.row import Row
+from hangbisect.base import variables
+from hangbisect.base.launcher_env import DIALECTS, LAUNCHERS
+from hangbisect.base.pipeline import find_pipeline
+from hangbisect.rank.watched import programs
+from hangbisect.rank.watched.known_calls import KNOWN_CALLS, KnownCall
 from hangbisect.rank.watched.steps import CHECKPOINTS
-from hangbisect.rank.watched.table import TABLE
+from hangbisect.rank.watched.user_functions import parse_steps
 
-STARTUP = find("startup").table
+STARTUP = find_pipeline("startup").table
 
 
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.where)
-def test_a_row_belongs_to_what_is_known(row: Row) -> None:
+@pytest.mark.parametrize("row", KNOWN_CALLS, ids=lambda row: row.where)
+def test_a_row_belongs_to_what_is_known(row: KnownCall) -> None:
     assert all(part.isidentifier() for part in row.module.split("."))
     assert row.step.isidentifier()
     assert row.deadline is None or row.deadline > 0
@@ -32,13 +32,13 @@ def test_a_row_belongs_to_what_is_known(row: Row) -> None:
 
 
 def test_no_call_is_there_twice() -> None:
-    assert len({row.where for row in TABLE}) == len(TABLE)
+    assert len({row.where for row in KNOWN_CALLS}) == len(KNOWN_CALLS)
 
 
 def test_rows_of_one_step_say_the_same_of_it() -> None:
     """Whichever of them comes first, the monitor matches steps by their names."""
     told: dict[str, set[object]] = {}
-    for row in TABLE:
+    for row in KNOWN_CALLS:
         told.setdefault(row.step, set()).add((row.component, row.phase))
     assert {step for step, kinds in told.items() if len(kinds) > 1} <= {"trainer"}
 
@@ -46,18 +46,18 @@ def test_rows_of_one_step_say_the_same_of_it() -> None:
 def test_checkpoints_are_those_of_the_startup_pipeline() -> None:
     titles = {checkpoint.name: (checkpoint.number, checkpoint.title) for checkpoint in STARTUP}
     assert {name: titles[name] for name in CHECKPOINTS} == CHECKPOINTS
-    assert {row.checkpoint for row in TABLE if row.checkpoint} <= set(CHECKPOINTS)
+    assert {row.checkpoint for row in KNOWN_CALLS if row.checkpoint} <= set(CHECKPOINTS)
 
 
 def test_what_a_process_knows_first_is_what_the_tables_say() -> None:
-    packages = {row.module.partition(".")[0] for row in TABLE} - sys.stdlib_module_names
-    assert set(names.PACKAGES) == packages
-    assert set(names.RANK_VARIABLES) == {words[0] for words in DIALECTS.values()}
+    packages = {row.module.partition(".")[0] for row in KNOWN_CALLS} - sys.stdlib_module_names
+    assert set(variables.PACKAGES) == packages
+    assert set(variables.RANK_VARIABLES) == {words[0] for words in DIALECTS.values()}
     assert set(LAUNCHERS) <= programs.LAUNCHERS
 
 
 def test_a_row_is_a_line(package: Path) -> None:
-    file = package / "rank" / "watched" / "table.py"
+    file = package / "rank" / "watched" / "known_calls.py"
     tree = ast.parse(file.read_text(encoding="utf-8"))
     (rows,) = [
         node.value
@@ -71,5 +71,5 @@ def test_a_row_is_a_line(package: Path) -> None:
 def test_each_component_is_one_that_a_verdict_may_name() -> None:
     schema = json.loads((files("hangbisect") / "data" / "verdict.schema.json").read_text("utf-8"))
     known = schema["properties"]["component"]["anyOf"][0]["enum"]
-    assert {row.component for row in TABLE} <= set(known)
-    assert {row.component for row in own_rows("a.b:c")} == {""}  # nobody knows
+    assert {row.component for row in KNOWN_CALLS} <= set(known)
+    assert {row.component for row in parse_steps("a.b:c")} == {""}  # nobody knows

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import importlib
 import inspect
+import operator
 import pickle
 import sys
 import traceback
 import warnings
 from collections.abc import Iterator
-from types import ModuleType
+from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
-from hangbisect.rank.watched.wrapping import put_around
+from hangbisect.rank.function_patching import patch_with_step
 
 LIBRARY = '''
 import warnings
@@ -60,35 +65,110 @@ class Calls:
         return self.ended.append
 
 
-def test_a_function_is_the_same_to_whoever_looks(library: Any) -> None:
-    before, calls = library.load, Calls()
-    assert put_around(library, "load", calls.begin) is not None
-    assert library.load("x") == ("x", True)
-    assert (calls.begun, calls.ended) == ([("x",)], [None])
-    assert inspect.signature(library.load) == inspect.signature(before)
-    assert (library.load.__name__, library.load.__doc__) == ("load", "Loads.")
-    assert library.load.__module__ == before.__module__
+def looks(function: Any) -> tuple[Any, ...]:
+    """What somebody may see of a function without calling it."""
+    code = function.__code__
+    named = code.co_argcount + code.co_kwonlyargcount
+    return (
+        *(function.__name__, function.__qualname__, function.__module__, function.__doc__),
+        *(function.__defaults__, function.__kwdefaults__, function.__closure__),
+        *(function.__dict__, inspect.signature(function), code.co_varnames[:named]),
+        *(code.co_name, code.co_firstlineno, code.co_freevars, inspect.getmodule(function)),
+    )
+
+
+@pytest.mark.parametrize("name", ["load", "Model.make", "Model.probe", "Small.__init__"])
+def test_a_function_is_the_same_object_with_the_same_looks(library: Any, name: str) -> None:
+    before, calls = operator.attrgetter(name)(library), Calls()
+    plain = looks(getattr(before, "__func__", before))
+    undo = patch_with_step(library, name, calls.begin)
+    assert undo is not None
+    for _ in ("while", "after"):
+        now = operator.attrgetter(name)(library)
+        assert getattr(now, "__func__", now) is getattr(before, "__func__", before)
+        assert looks(getattr(now, "__func__", now)) == plain
+        assert copy.deepcopy(before) == before
+        assert pickle.loads(pickle.dumps(before)) == before
+        undo()
+
+
+def test_a_call_is_begun_and_ended_with_all_its_arguments(library: Any) -> None:
+    held, calls = library.load, Calls()
+    assert patch_with_step(library, "load", calls.begin) is not None
+    assert held("x") == held(path="x") == library.load("x", fast=True) == ("x", True)
+    assert (calls.begun, calls.ended) == ([("x",)] * 3, [None] * 3)
+    with pytest.raises(
+        TypeError, match=r"^load\(\) missing 1 required positional argument: 'path'$"
+    ):
+        library.load()
+    assert len(calls.begun) == 3
     assert pickle.loads(pickle.dumps(library.Small())).size == 0
 
 
-def test_everything_is_put_back(library: Any) -> None:
-    before = dict(vars(library)), dict(vars(library.Model))
+def test_everything_is_put_back_for_whoever_has_it(library: Any) -> None:
+    held = [library.load, library.Model.__init__, library.Model.make, library.Model.probe]
+    codes, calls = [one.__code__ for one in held], Calls()
     undone = [
-        put_around(library, name, Calls().begin)
+        patch_with_step(library, name, calls.begin)
         for name in ("load", "Model.__init__", "Model.make", "Model.probe")
     ]
-    sys.modules["lib_here"].load = library.load  # type: ignore[attr-defined]  # as packages do
-    for undo in undone:
+    for undo in [*undone, *undone]:
         assert undo is not None
         undo()
-    assert (dict(vars(library)), dict(vars(library.Model))) == before
-    assert vars(sys.modules["lib_here"])["load"] is library.load
+    assert [one.__code__ for one in held] == codes
+    held[0]("x")
+    assert calls.begun == []
+
+
+def test_two_around_one_call_are_taken_away_in_any_order(library: Any) -> None:
+    code, first, second = library.load.__code__, Calls(), Calls()
+    undone = [patch_with_step(library, "load", calls.begin) for calls in (first, second)]
+    assert undone[0] is not None
+    assert undone[1] is not None
+    undone[0]()
+    library.load("x")
+    assert (len(first.begun), len(second.begun)) == (0, 1)
+    undone[1]()
+    assert library.load.__code__ is code
+
+
+def test_the_source_of_each_function_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("first", "second"):
+        (tmp_path / f"{name}_lib.py").write_text(f"# {name}\ndef {name}():\n    return {name!r}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("first", "second"):
+        module = importlib.import_module(f"{name}_lib")
+        assert patch_with_step(module, name, Calls().begin) is not None
+        assert inspect.getsource(getattr(module, name)) == f"def {name}():\n    return {name!r}\n"
+        del sys.modules[f"{name}_lib"]
+
+
+def test_what_is_pickled_by_value_has_nothing_of_ours(library: Any) -> None:
+    """As cloudpickle does with a function of the script's own: its code with its constants."""
+    patch_with_step(library, "load", Calls().begin)
+    (ours,) = [one for one in library.load.__code__.co_consts if hasattr(one, "original")]
+    made, (original,) = ours.__reduce__()
+    code = library.load.__code__
+    consts = tuple(made(original) if one is ours else one for one in code.co_consts)
+    there = FunctionType(code.replace(co_consts=consts), vars(library), "load")
+    there.__kwdefaults__ = {"fast": True}
+    assert there("x") == ("x", True)
+
+
+@pytest.mark.parametrize("kind", ["generator", "coroutine", "built_in", "partial"])
+def test_what_is_no_plain_function_is_left_as_it_is(library: Any, kind: str) -> None:
+    source = "def generator(): yield 1\nasync def coroutine(): pass\nbuilt_in = len"
+    exec(source, vars(library))
+    library.partial = functools.partial(len)
+    assert patch_with_step(library, kind, Calls().begin) is None
 
 
 def test_methods_keep_their_kind_and_subclasses_their_classes(library: Any) -> None:
     calls = Calls()
     for name in ("Model.__init__", "Model.make", "Model.probe"):
-        assert put_around(library, name, calls.begin) is not None
+        assert patch_with_step(library, name, calls.begin) is not None
     small = library.Small()
     assert isinstance(small, library.Model)
     assert type(library.Model.make(3)) is library.Model
@@ -98,9 +178,9 @@ def test_methods_keep_their_kind_and_subclasses_their_classes(library: Any) -> N
 
 
 def test_what_another_version_does_not_have_is_left(library: Any) -> None:
-    assert put_around(library, "save", Calls().begin) is None
-    assert put_around(library, "Other.make", Calls().begin) is None
-    assert put_around(library, "Small.make", Calls().begin) is None  # inherited
+    assert patch_with_step(library, "save", Calls().begin) is None
+    assert patch_with_step(library, "Other.make", Calls().begin) is None
+    assert patch_with_step(library, "Small.make", Calls().begin) is None  # inherited
 
 
 def test_an_error_goes_through_as_if_nobody_had_been_in_between(library: Any) -> None:
@@ -112,13 +192,13 @@ def test_an_error_goes_through_as_if_nobody_had_been_in_between(library: Any) ->
         return []
 
     plain, calls = frames(), Calls()
-    put_around(library, "load", calls.begin)
+    patch_with_step(library, "load", calls.begin)
     assert frames() == plain
     assert isinstance(calls.ended[0], ValueError)
 
 
 def test_a_warning_leads_to_the_line_of_the_script(library: Any) -> None:
-    put_around(library, "load", Calls().begin)
+    patch_with_step(library, "load", Calls().begin)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         library.load("odd")

@@ -11,10 +11,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
+from hangbisect.base.errors import HangbisectError, UsageError
 from hangbisect.cli import main
-from hangbisect.errors import HangbisectError, UsageError
-from hangbisect.report.bundle.fitting import MOST
-from hangbisect.report.bundle.making import bundle
+from hangbisect.report.bundle import MOST_BYTES, make_bundle
 
 from ..kept.made_up import VERDICT
 
@@ -64,7 +63,7 @@ def manifest(files: dict[str, bytes]) -> dict[str, Any]:
 
 def test_it_holds_the_run_redacted_beside_reports_made_fresh(run: Path) -> None:
     (run / "report.md").write_text("old")
-    made = bundle(run)
+    made = make_bundle(run)
     assert made.path == run.with_name(f"{run.name}.zip")
     files = unzipped(made.path)
     assert {"verdict.json", "environment.json", "events.jsonl", "report.md", "report.html"} < set(
@@ -80,7 +79,7 @@ def test_it_holds_the_run_redacted_beside_reports_made_fresh(run: Path) -> None:
 
 
 def test_the_manifest_counts_what_was_replaced_and_names_every_file(run: Path) -> None:
-    files = unzipped(bundle(run).path)
+    files = unzipped(make_bundle(run).path)
     told = manifest(files)
     assert told["schema"] == 1
     assert told["outcome"] == "hang"
@@ -94,19 +93,19 @@ def test_the_manifest_counts_what_was_replaced_and_names_every_file(run: Path) -
 
 
 def test_anonymous_replaces_hosts_and_addresses_and_says_so(run: Path) -> None:
-    files = unzipped(bundle(run, anonymous=True).path)
+    files = unzipped(make_bundle(run, anonymous=True).path)
     assert not [name for name, data in files.items() if b"n03" in data or b"10.1.2.3" in data]
     assert b"on host-1 at address-2" in files["events.jsonl"]
     assert manifest(files)["redaction"]["replaced"]["host name"] >= 2
 
 
 def test_the_same_run_gives_the_same_bytes(run: Path, tmp_path: Path) -> None:
-    first = bundle(run, tmp_path / "a.zip").path.read_bytes()
+    first = make_bundle(run, tmp_path / "a.zip").path.read_bytes()
     moved = tmp_path / "elsewhere" / run.name
     shutil.copytree(run, moved)
     os.utime(moved / "verdict.json", (1, 1))
     os.chdir(moved.parent)  # named otherwise, it is the same
-    assert bundle(Path(run.name), tmp_path / "b.zip").path.read_bytes() == first
+    assert make_bundle(Path(run.name), tmp_path / "b.zip").path.read_bytes() == first
 
 
 def test_an_earlier_bundle_is_replaced_and_said_to_be(
@@ -123,27 +122,27 @@ def test_anything_else_is_never_overwritten(run: Path, tmp_path: Path) -> None:
     there = tmp_path / "thesis.zip"
     there.write_bytes(b"mine")
     link = tmp_path / "link.zip"
-    link.symlink_to(bundle(run, tmp_path / "ours.zip").path)
+    link.symlink_to(make_bundle(run, tmp_path / "ours.zip").path)
     for path in (there, link):
         with pytest.raises(UsageError, match="is there already"):
-            bundle(run, path)
+            make_bundle(run, path)
     assert there.read_bytes() == b"mine"
     assert {path.name for path in tmp_path.iterdir() if path.name.startswith(".")} == set()
 
 
 def test_a_folder_gets_it_by_the_name_of_the_run(run: Path, tmp_path: Path) -> None:
-    assert bundle(run, tmp_path).path == tmp_path / f"{run.name}.zip"
+    assert make_bundle(run, tmp_path).path == tmp_path / f"{run.name}.zip"
 
 
 def test_where_nothing_can_be_written_is_one_sentence(run: Path, tmp_path: Path) -> None:
     with pytest.raises(HangbisectError, match="cannot be written: No such file"):
-        bundle(run, tmp_path / "no" / "x.zip")
+        make_bundle(run, tmp_path / "no" / "x.zip")
 
 
 def test_no_folder_and_no_run_are_one_sentence(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "none"):
         with pytest.raises(UsageError, match=r"folder"):
-            bundle(folder)
+            make_bundle(folder)
 
 
 def test_links_devices_and_strangers_stay_out(run: Path, tmp_path: Path) -> None:
@@ -154,7 +153,7 @@ def test_links_devices_and_strangers_stay_out(run: Path, tmp_path: Path) -> None
     os.mkfifo(run / "logs" / "pipe.log")
     (run / "id_rsa").write_text("not yours")
     (run / "logs" / "weights.bin").write_bytes(b"not yours")
-    files = unzipped(bundle(run).path)
+    files = unzipped(make_bundle(run).path)
     assert not [name for name, data in files.items() if b"not yours" in data]
     why = {one["name"]: one["why"] for one in manifest(files)["left_out"]}
     assert why["logs/outside"] == why["stacks/rank-1.txt"] == "it is a link, which is not followed"
@@ -171,7 +170,7 @@ def test_names_and_texts_may_be_anything(run: Path) -> None:
     (run / "stacks" / "rank-2.txt").write_bytes(b"a" * 1_000_000 + KEY.encode())
     (run / "evidence.json").write_text("[" * 100_000)
     (run / "verdict.json").write_text(json.dumps({**VERDICT, "call": "</script>\x1b[31m\u202e"}))
-    files = unzipped(bundle(run).path)
+    files = unzipped(make_bundle(run).path)
     logs = [data for name, data in files.items() if name.startswith("logs/")]
     assert len(logs) == 9
     assert b"\x1b" not in b"".join(files.values())
@@ -187,10 +186,10 @@ def test_what_does_not_fit_is_cut_the_least_useful_first(run: Path) -> None:
         (run / "logs" / f"{number}.log").write_text(noise.replace("a", f"{number:x}"))
     events = [{"t": "line", "at": 1.0, "text": chance.randbytes(300).hex()} for _ in range(600)]
     (run / "events.jsonl").write_text("\n".join(map(json.dumps, events)))
-    made = bundle(run, most=500_000)
+    made = make_bundle(run, most=500_000)
     assert made.size == made.path.stat().st_size
     assert 300_000 < made.size <= 500_000
-    assert MOST == 5_000_000
+    assert MOST_BYTES == 5 << 20
     files = unzipped(made.path)
     told = manifest(files)
     cut = {one["name"]: one["cut"] for one in told["files"] if "cut" in one}
@@ -206,7 +205,7 @@ def test_evidence_that_does_not_fit_keeps_the_last_look_at_each_process(run: Pat
     chance = random.Random(1)
     looks = [{"at": n, "threads": chance.randbytes(200_000).hex()} for n in range(4)]
     write_json(run / "evidence.json", {"ranks": [{"rank": 0, "looks": looks}], "graph": {}})
-    files = unzipped(bundle(run, most=600_000).path)
+    files = unzipped(make_bundle(run, most=600_000).path)
     (rank,) = json.loads(files["evidence.json"])["ranks"]
     assert [look["at"] for look in rank["looks"]] == [3]
     (told,) = [one for one in manifest(files)["files"] if one["name"] == "evidence.json"]
@@ -215,7 +214,7 @@ def test_evidence_that_does_not_fit_keeps_the_last_look_at_each_process(run: Pat
 
 def test_what_is_no_json_and_does_not_fit_is_left_out(run: Path) -> None:
     (run / "evidence.json").write_text("{" + random.Random(1).randbytes(300_000).hex())
-    told = manifest(unzipped(bundle(run, most=300_000).path))
+    told = manifest(unzipped(make_bundle(run, most=300_000).path))
     assert "evidence.json" in {one["name"] for one in told["left_out"]}
 
 
@@ -225,7 +224,7 @@ def test_the_folder_of_an_isolation_goes_with_its_starts(run: Path, tmp_path: Pa
     shutil.copytree(run, whole / "trials" / "01")
     (whole / "trials" / "01" / "output.txt").write_text(f"asked with {KEY}\n")
     write_json(whole / "isolation.json", {"schema": 1, "trials": [], "answer": f"as {KEY}"})
-    files = unzipped(bundle(whole).path)
+    files = unzipped(make_bundle(whole).path)
     assert files["trials/01/output.txt"] == b"asked with [Hugging Face token 1]\n"
     assert b"as [Hugging Face token 1]" in files["isolation.json"]
     assert "trials/01/verdict.json" in files

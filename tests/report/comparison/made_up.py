@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hangbisect.report.kept.run import KeptRun
+from hangbisect.report.run_reader.run import RecordedRun
 
 STEPS = {3: "logs_directory", 4: "tokenizer", 9: "wandb_logger"}
 VERDICT: dict[str, Any] = {
@@ -50,7 +50,7 @@ def start(
     host: str = "n01",
     folder: str = "run",
     began: float = 100.0,
-) -> KeptRun:
+) -> RecordedRun:
     """Return a run: `took` are seconds by step and rank, None where it had not ended; `imports` the
     seconds of `import torch` in a step.
     """
@@ -70,7 +70,7 @@ def start(
             for rank in ranks
         },
     }
-    return KeptRun(
+    return RecordedRun(
         Path(folder),
         verdict={**verdict, "world_size": len(ranks)},
         events=tuple(sorted(events, key=lambda event: float(event["at"]))),
@@ -106,7 +106,7 @@ def _told(t: str, at: float, **fields: Any) -> dict[str, Any]:
     return {"t": t, "at": at, "wall": 1_795_338_000.0 + at, **fields}
 
 
-def moved_by(run: KeptRun, seconds: float) -> KeptRun:
+def moved_by(run: RecordedRun, seconds: float) -> RecordedRun:
     """Return the same run, so much later."""
     events = [{**event, "wall": event["wall"] + seconds} for event in run.events]
     return replace(run, events=tuple(events))

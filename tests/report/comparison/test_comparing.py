@@ -6,11 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hangbisect.report.comparison.comparing import compared
-from hangbisect.report.comparison.found import Comparison
-from hangbisect.report.comparison.lines import comparison_lines
-from hangbisect.report.comparison.noise import SECONDS, SHARE, is_of_a_start, same_time, same_value
-from hangbisect.report.kept.run import KeptRun
+from hangbisect.report.comparison import compare_runs, comparison_lines
+from hangbisect.report.run_differences import (
+    NOISE_SECONDS,
+    NOISE_SHARE,
+    Comparison,
+    same_time,
+    same_value,
+    varies_by_start,
+)
+from hangbisect.report.run_reader.run import RecordedRun
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,7 +34,7 @@ def times(found: Comparison) -> list[str]:
 
 def test_the_same_start_again_is_the_same() -> None:
     again = start({3: (0.1, 0.1), 4: (4.9, 4.3), 9: (1.8, 1.0)}, began=900.0)
-    found = compared(GOOD, moved_by(again, 86_400))
+    found = compare_runs(GOOD, moved_by(again, 86_400))
     assert found.is_same
     assert found.same == {"environment": 1, "versions": 2, "python": 1, "machine": 2, "steps": 3}
     assert comparison_lines(found, None, None)[-1].startswith("same      nothing differs: ")
@@ -39,7 +44,9 @@ def test_the_same_start_again_is_the_same() -> None:
 def test_what_is_noise_is_so_from_both_sides(one: float, other: float) -> None:
     assert same_time(one, one)
     assert same_time(one, other) == same_time(other, one)
-    assert same_time(one, other) == (abs(one - other) <= max(SECONDS, SHARE * max(one, other)))
+    assert same_time(one, other) == (
+        abs(one - other) <= max(NOISE_SECONDS, NOISE_SHARE * max(one, other))
+    )
 
 
 def test_names_drawn_by_lot_are_the_same_and_ports_that_a_person_chose_are_not() -> None:
@@ -47,15 +54,15 @@ def test_names_drawn_by_lot_are_the_same_and_ports_that_a_person_chose_are_not()
     assert not same_value("MASTER_PORT", "29500", "29501")
     assert same_value("X", "/tmp/hangbisect-fd8bb81b8ea1.tmp/x", "/tmp/torchinductor_ada")
     assert not same_value("X", "/data/a", "/data/b")
-    assert is_of_a_start("SLURM_JOB_ID")
-    assert is_of_a_start("LOCAL_RANK")
-    assert not is_of_a_start("WANDB_MODE")
-    assert not is_of_a_start("SLURM_JOB_PARTITION")
+    assert varies_by_start("SLURM_JOB_ID")
+    assert varies_by_start("LOCAL_RANK")
+    assert not varies_by_start("WANDB_MODE")
+    assert not varies_by_start("SLURM_JOB_PARTITION")
 
 
 def test_a_step_that_one_start_never_ended_is_told_first() -> None:
     bad = start({3: (0.1, 0.1), 4: (14.0, 14.0), 9: (1.5, None)}, verdict=HANG)
-    found = compared(GOOD, bad)
+    found = compare_runs(GOOD, bad)
     assert times(found) == ["WandbLogger ready", "Tokenizer loaded"]
     (stopped, slower) = found.times
     assert stopped.b.stopped == (1,)
@@ -74,16 +81,16 @@ def test_a_step_that_one_start_never_ended_is_told_first() -> None:
 
 def test_what_a_start_that_stopped_never_came_to_is_no_news() -> None:
     bad = start({3: (0.1, 0.1), 4: (4.0, None)}, verdict=HANG)
-    assert times(compared(GOOD, bad)) == ["Tokenizer loaded"]
+    assert times(compare_runs(GOOD, bad)) == ["Tokenizer loaded"]
     without = start({3: (0.1, 0.1), 4: (4.0, 4.0)})  # it ended well, and did not do it
-    assert times(compared(GOOD, without)) == ["WandbLogger ready"]
-    assert "B not done" in "\n".join(comparison_lines(compared(GOOD, without), None, None))
+    assert times(compare_runs(GOOD, without)) == ["WandbLogger ready"]
+    assert "B not done" in "\n".join(comparison_lines(compare_runs(GOOD, without), None, None))
 
 
 def test_the_rank_and_the_import_that_took_longer_are_named() -> None:
     a = start({4: (4.0, 4.0)}, imports={4: 3.0})
     b = start({4: (9.2, 44.0)}, imports={4: 9.0})
-    found = compared(a, b)
+    found = compare_runs(a, b)
     assert [(one.title, one.depth, one.ranks) for one in found.times] == [
         ("Tokenizer loaded", 0, (1,)),
         ("import torch", 1, ()),
@@ -98,7 +105,7 @@ def test_variables_are_compared_rank_by_rank() -> None:
         versions={"hangbisect": "0.1.0", "torch": "2.14.0"},
         host="n02",
     )
-    found = compared(GOOD, bad)
+    found = compare_runs(GOOD, bad)
     assert settings(found) == [
         ("ranks", "hosts", "n01", "n02"),
         ("environment", "HTTPS_PROXY", "", "http://proxy:3128"),
@@ -115,17 +122,17 @@ def test_what_libraries_set_on_the_way_is_not_missed_in_a_start_that_stopped() -
         versions={"hangbisect": "0.1.0", "torch": "2.13.0", "wandb": "0.31.0"},
     )
     bad = start({3: (0.1, 0.1), 4: (4.0, None)}, verdict=HANG)
-    assert settings(compared(late, bad)) == settings(compared(bad, late)) == []
-    assert len(settings(compared(late, GOOD))) == 2
+    assert settings(compare_runs(late, bad)) == settings(compare_runs(bad, late)) == []
+    assert len(settings(compare_runs(late, GOOD))) == 2
     # Where it was there from the start, the one that stopped has missed it.
     hello = {**late.events[0], "t": "hello", "environment": {"TORCH_SET_BY_ITSELF": "1"}}
     early = replace(late, events=(*late.events, hello))
-    assert [name for _, name, _, _ in settings(compared(early, bad))] == ["TORCH_SET_BY_ITSELF"]
+    assert [name for _, name, _, _ in settings(compare_runs(early, bad))] == ["TORCH_SET_BY_ITSELF"]
 
 
 def test_another_size_is_told_and_ranks_that_both_have_are_compared() -> None:
     bad = start({3: (0.1,) * 4, 4: (4.0,) * 4, 9: (1.5,) * 4})
-    found = compared(GOOD, bad)
+    found = compare_runs(GOOD, bad)
     assert settings(found) == [("ranks", "ranks", "2", "4")]
     assert found.times == ()
 
@@ -143,29 +150,35 @@ def test_of_a_command_only_what_differs_is_told() -> None:
     ]
     other = [*command[:5], "logger", "--run-dir", "y", "--json"]
     a, b = (start({3: (0.1,)}, verdict={**VERDICT, "command": one}) for one in (command, other))
-    assert settings(compared(a, b)) == [("command", "command", "--wandb offline", "--wandb logger")]
+    assert settings(compare_runs(a, b)) == [
+        ("command", "command", "--wandb offline", "--wandb logger")
+    ]
 
 
 def test_a_secret_that_ranks_masked_is_said_to_be_unknown() -> None:
     masked = {"WANDB_API_KEY": "*** (40 characters)"}
-    found = compared(start({3: (0.1,)}, variables=masked), start({3: (0.1,)}, variables=masked))
+    found = compare_runs(start({3: (0.1,)}, variables=masked), start({3: (0.1,)}, variables=masked))
     assert found.missing == ("masked by the ranks, so nobody can tell: WANDB_API_KEY",)
 
 
-@pytest.mark.parametrize("other", [KeptRun(Path("empty")), KeptRun(Path("v"), verdict=HANG)])
-def test_of_a_damaged_run_is_compared_what_is_left(other: KeptRun) -> None:
+@pytest.mark.parametrize(
+    "other", [RecordedRun(Path("empty")), RecordedRun(Path("v"), verdict=HANG)]
+)
+def test_of_a_damaged_run_is_compared_what_is_left(other: RecordedRun) -> None:
     for a, b in ((GOOD, other), (other, GOOD), (other, other)):
-        found = compared(a, b)
+        found = compare_runs(a, b)
         lines = comparison_lines(found, 80, 24)
         assert any("no rank told of its steps" in line for line in lines)
-    assert "no verdict" in "\n".join(comparison_lines(compared(GOOD, KeptRun(Path("x"))), 80, 24))
+    assert "no verdict" in "\n".join(
+        comparison_lines(compare_runs(GOOD, RecordedRun(Path("x"))), 80, 24)
+    )
 
 
 @given(st.integers(0, 60), st.integers(20, 200), st.integers(1, 60))
 def test_on_a_terminal_it_is_a_screen_at_most(variables: int, width: int, height: int) -> None:
     many = {f"NCCL_{n}": "x" * n for n in range(variables)}
     bad = start({3: (0.1, 0.1), 4: (4.0, None)}, variables=many, verdict=HANG)
-    lines = comparison_lines(compared(GOOD, bad), width, height)
+    lines = comparison_lines(compare_runs(GOOD, bad), width, height)
     assert len(lines) <= max(height - 1, 12)
     assert max(map(len, lines)) <= width
 
@@ -173,13 +186,13 @@ def test_on_a_terminal_it_is_a_screen_at_most(variables: int, width: int, height
 def test_a_thousand_ranks_are_compared_by_groups() -> None:
     a = start({3: (0.1,) * 1024, 4: (4.0,) * 1024})
     b = start({3: (0.1,) * 1024, 4: (*(4.0,) * 1000, *(60.0,) * 24)})
-    found = compared(a, b)
+    found = compare_runs(a, b)
     assert found.times[0].ranks == tuple(range(1000, 1024))
     assert "(most: ranks 1000-1023)" in comparison_lines(found, None, None)[2]
 
 
 def test_nodes_are_compared_by_the_ranks_that_run_there() -> None:
-    def on_two_nodes(kernel: str) -> KeptRun:
+    def on_two_nodes(kernel: str) -> RecordedRun:
         whole = start({3: (0.1,) * 4})
         parts = []
         for host, ranks in (("n01", ("0", "1")), ("n02", ("2", "3"))):
@@ -192,6 +205,6 @@ def test_nodes_are_compared_by_the_ranks_that_run_there() -> None:
             parts.append(replace(whole, events=events, environment=here))
         return replace(parts[0], nodes=(parts[1],))
 
-    found = compared(on_two_nodes("6.18"), on_two_nodes("6.19"))
+    found = compare_runs(on_two_nodes("6.18"), on_two_nodes("6.19"))
     assert settings(found) == [("machine", "kernel", "6.18", "6.19")]
     assert found.settings[0].ranks == (2, 3)

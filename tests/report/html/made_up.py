@@ -12,8 +12,8 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 import made_up_job
-from hangbisect.report.kept.run import KeptRun, read
 from hangbisect.report.redaction import Redactor
+from hangbisect.report.run_reader.run import RecordedRun, read_run
 from tinyhtml5.parser import HTMLParser
 
 # Of these only certain words are valid.
@@ -21,14 +21,14 @@ _WORDS = ("outcome", "kind", "t", "rung", "seen_by", "state", "family")
 
 
 @cache
-def job(ranks: int, stacks: int = 2) -> KeptRun:
+def job(ranks: int, stacks: int = 2) -> RecordedRun:
     """Return the run folder of a made-up job as it is read."""
     with TemporaryDirectory() as folder:
         made_up_job.write(Path(folder) / "run", ranks, stacks)
-        return replace(read(Path(folder) / "run"), folder=Path("run"))
+        return replace(read_run(Path(folder) / "run"), folder=Path("run"))
 
 
-def with_texts(run: KeptRun, change: Callable[[str], str]) -> KeptRun:
+def with_texts(run: RecordedRun, change: Callable[[str], str]) -> RecordedRun:
     """Return a run in which every text that is free is another one, also the names of things."""
 
     def changed(value: Any, key: str = "") -> Any:
@@ -53,7 +53,7 @@ def with_texts(run: KeptRun, change: Callable[[str], str]) -> KeptRun:
     )
 
 
-def with_a_child(run: KeptRun) -> KeptRun:
+def with_a_child(run: RecordedRun) -> RecordedRun:
     """Return a run in which the first rank that was looked at has a child that looks like it."""
     evidence = deepcopy(dict(run.evidence or {}))
     first = evidence["ranks"][0]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from hangbisect.facts import Edge, Ranks, Verdict
+from hangbisect.base.facts import Edge, Ranks, Verdict
 from hangbisect.report.html.graph_picture import MOST, Graph, graph_picture
-from hangbisect.report.html.shown import Shown
-from hangbisect.report.kept.run import KeptRun
+from hangbisect.report.html.templates import ShownTexts
+from hangbisect.report.run_reader.run import RecordedRun
 
 from .made_up import plain
 
@@ -34,7 +34,7 @@ def picture(
     evidence = {"graph": {"nodes": [node(name) for name in names], "edges": edges}}
     ranks = Ranks(culprit=tuple(culprit), waiting=tuple(waiting))
     verdict = Verdict("hang", "startup", (), 0, 2, None, ranks)
-    found = graph_picture(KeptRun(Path("run"), evidence=evidence), verdict, Shown(plain()))
+    found = graph_picture(RecordedRun(Path("run"), evidence=evidence), verdict, ShownTexts(plain()))
     assert found is not None
     return found
 
@@ -96,7 +96,7 @@ def test_that_a_rank_is_in_a_collective_as_well_is_no_arrow() -> None:
         Edge("collective barrier", "rank 1", "rank", "it is not there"),
     )
     verdict = Verdict("hang", "startup", (), 0, 2, None, Ranks(culprit=(0,)), chain=chain)
-    found = graph_picture(KeptRun(Path("run")), verdict, Shown(plain()))
+    found = graph_picture(RecordedRun(Path("run")), verdict, ShownTexts(plain()))
     assert found is not None
     assert [line.partition(":")[0] for line in found.sentences] == [
         "rank 0 waits for collective barrier",
@@ -113,14 +113,14 @@ def test_two_that_wait_for_one_another_have_two_arrows_beside_one_another() -> N
 def test_without_evidence_the_chain_of_the_verdict_is_drawn() -> None:
     chain = (Edge("rank 1", "rank 0", "rank", "it is late"),)
     verdict = Verdict("hang", "startup", (), 0, 2, None, Ranks((0,), (0,), (1,)), chain=chain)
-    found = graph_picture(KeptRun(Path("run")), verdict, Shown(plain()))
+    found = graph_picture(RecordedRun(Path("run")), verdict, ShownTexts(plain()))
     assert found is not None
     assert names(found) == ["rank 1", "rank 0"]
 
 
 def test_where_nobody_is_known_to_wait_there_is_no_picture() -> None:
     verdict = Verdict("crash", "startup", (), 0, 2, None, Ranks((0,)))
-    assert graph_picture(KeptRun(Path("run")), verdict, Shown(plain())) is None
-    odd = KeptRun(Path("run"), evidence={"graph": {"nodes": "no", "edges": [7, {"source": 3}]}})
-    found = graph_picture(odd, verdict, Shown(plain()))
+    assert graph_picture(RecordedRun(Path("run")), verdict, ShownTexts(plain())) is None
+    odd = RecordedRun(Path("run"), evidence={"graph": {"nodes": "no", "edges": [7, {"source": 3}]}})
+    found = graph_picture(odd, verdict, ShownTexts(plain()))
     assert found is None or found.boxes

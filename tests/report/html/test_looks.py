@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.facts import Look, RankFacts, Ranks, Sample, Verdict
-from hangbisect.report.html.differing import differing
-from hangbisect.report.html.looks import Process, looks_part
-from hangbisect.report.html.shown import Shown
-from hangbisect.report.kept.differences import Difference
+from hangbisect.base.facts import Look, RankFacts, Ranks, Sample, Verdict
+from hangbisect.report.html.tables import Process, difference_tables, looks_part
+from hangbisect.report.html.templates import ShownTexts
+from hangbisect.report.run_reader.rank_differences import Difference
 
 from .made_up import plain
 
@@ -25,7 +24,7 @@ def rank(number: int, *looks: Look, moved: str = "") -> RankFacts:
 
 
 def processes(*ranks: RankFacts) -> tuple[Process, ...]:
-    return looks_part(ranks, VERDICT, Shown(plain())).processes
+    return looks_part(ranks, VERDICT, ShownTexts(plain())).processes
 
 
 def test_a_column_a_look_and_what_changed_is_marked() -> None:
@@ -41,8 +40,8 @@ def test_a_column_a_look_and_what_changed_is_marked() -> None:
 
 
 def test_what_moved_is_told_and_what_nothing_is_known_of_is_left_out() -> None:
-    (one,) = processes(rank(5, look(0, 1), look(1, 1), moved="41 MB/s from a file"))
-    assert one.moved == "2 looks in 1.0 s: 41 MB/s from a file"
+    (one,) = processes(rank(5, look(0, 1), look(1, 1), moved="41 MiB/s from a file"))
+    assert one.moved == "2 looks in 1.0 s: 41 MiB/s from a file"
     assert [aspect.name for aspect in one.aspects] == ["State", "CPU time", "Read", "Written"]
 
 
@@ -58,7 +57,7 @@ def test_who_is_at_fault_comes_first_then_who_is_stuck_then_the_others() -> None
 
 
 def test_of_many_ranks_those_that_are_not_shown_are_named() -> None:
-    found = looks_part([rank(r) for r in range(1024)], VERDICT, Shown(plain()))
+    found = looks_part([rank(r) for r in range(1024)], VERDICT, ShownTexts(plain()))
     assert len(found.processes) == 12
     assert found.left_out == "Those at ranks 12-1023 are in evidence.json."
 
@@ -74,9 +73,9 @@ def test_of_many_looks_the_first_and_the_last_are_shown() -> None:
 def test_what_differs_is_told_by_topic_with_the_ranks_of_each_value() -> None:
     values = {"ib0": tuple(range(8, 1024)), "": tuple(range(8))}
     hosts = {f"n{n}": (n,) for n in range(20)}
-    found = differing(
+    found = difference_tables(
         [Difference("host", "host", hosts), Difference("environment", "NCCL_IB", values)],
-        Shown(plain()),
+        ShownTexts(plain()),
     )
     assert [topic.title for topic in found] == ["Hosts", "Environment"]
     (variable,) = found[1].things

@@ -12,8 +12,8 @@ from xml.etree.ElementTree import Element
 
 import pytest
 from hangbisect.report.html.page import html_page
-from hangbisect.report.kept.run import KeptRun
-from hangbisect.report.kept.trials import Trial
+from hangbisect.report.run_reader.json_shapes import RecordedTrial
+from hangbisect.report.run_reader.run import RecordedRun
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -74,7 +74,7 @@ ATTRIBUTES = {
 }
 
 
-def page(run: KeptRun) -> Element:
+def page(run: RecordedRun) -> Element:
     return parsed(html_page(run, plain()))
 
 
@@ -170,10 +170,10 @@ def test_a_line_of_a_megabyte_is_cut_and_its_length_is_told() -> None:
 
 
 def test_nothing_of_a_run_is_needed() -> None:
-    empty = KeptRun(Path("run"))
+    empty = RecordedRun(Path("run"))
     assert "nobody wrote one" in text_of(page(empty))
     verdict = job(2).verdict
-    for part in (KeptRun(Path("run"), verdict=verdict), replace(job(2), verdict={})):
+    for part in (RecordedRun(Path("run"), verdict=verdict), replace(job(2), verdict={})):
         assert [text_of(one).strip() for one in page(part).iter("h2")] == PARTS
 
 
@@ -222,12 +222,12 @@ def trials(
     answer: dict[str, Any] | None = None,
     kind: str = "isolation",
     result: str = "hang",
-) -> KeptRun:
+) -> RecordedRun:
     rows = tuple(
-        Trial(at, f"wandb={link}", {"wandb": link}, result, "in wandb.init", 12.0, link)
+        RecordedTrial(at, f"wandb={link}", {"wandb": link}, result, "in wandb.init", 12.0, link)
         for at, link in enumerate(links, 1)
     )
-    return KeptRun(Path("iso"), kind=kind, trials=rows, answer=answer or {})
+    return RecordedRun(Path("iso"), kind=kind, trials=rows, answer=answer or {})
 
 
 @pytest.mark.parametrize(

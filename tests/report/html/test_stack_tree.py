@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hangbisect.facts import Frame, Look, RankFacts, Ranks, Thread, Verdict
-from hangbisect.report.html.shown import Shown
+from hangbisect.base.facts import Frame, Look, RankFacts, Ranks, Thread, Verdict
 from hangbisect.report.html.stack_tree import Fork, Line, Tree, stack_trees
+from hangbisect.report.html.templates import ShownTexts
 
 from .made_up import plain
 
@@ -28,7 +28,7 @@ def rank(number: int, *names: str, child: Look | None = None) -> RankFacts:
 
 
 def trees(*ranks: RankFacts) -> list[Tree]:
-    return stack_trees(ranks, VERDICT, Shown(plain()))
+    return stack_trees(ranks, VERDICT, ShownTexts(plain()))
 
 
 def lines(forks: tuple[Fork, ...]) -> Iterator[tuple[str, Line]]:

@@ -6,14 +6,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hangbisect.facts import Ranks
-from hangbisect.report.as_json import from_json
-from hangbisect.report.html.row_groups import APART, grouped
-from hangbisect.report.html.shown import Shown
-from hangbisect.report.html.timeline_parts import TimePicture
-from hangbisect.report.html.timeline_picture import ticks, time_picture
-from hangbisect.report.kept.run import KeptRun
-from hangbisect.report.kept.span import Row, Span
+from hangbisect.base.facts import Ranks
+from hangbisect.report.facts_json import verdict_from_json
+from hangbisect.report.html.templates import ShownTexts
+from hangbisect.report.html.timeline_picture import (
+    MOST_SINGLE_ROWS,
+    TimePicture,
+    group_rows,
+    time_picture,
+    time_ticks,
+)
+from hangbisect.report.run_reader.run import RecordedRun
+from hangbisect.report.run_reader.timeline import Row, Span
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,8 +26,8 @@ from .made_up import job, plain
 BARRIER = "barrier after checkpoint 9"
 
 
-def picture(run: KeptRun) -> TimePicture:
-    found = time_picture(run, from_json(run.verdict), Shown(plain()))
+def picture(run: RecordedRun) -> TimePicture:
+    found = time_picture(run, verdict_from_json(run.verdict), ShownTexts(plain()))
     assert found is not None
     return found
 
@@ -101,18 +105,20 @@ def test_many_ranks_are_a_row_that_unfolds_to_each_of_them() -> None:
 
 def test_a_group_has_the_median_of_its_ranks_and_their_extremes() -> None:
     rows = [row(rank, wait) for rank, wait in enumerate([2.0, 3.0, 9.0] * 10)]
-    (group,) = grouped(rows, Ranks(waiting=tuple(range(30))), 10.0)
+    (group,) = group_rows(rows, Ranks(waiting=tuple(range(30))), 10.0)
     step = group.stretches[0]
     assert (step.start, step.end, step.least, step.most) == (1.0, 3.0, 1.0, 8.0)
 
 
 def test_ranks_that_ended_or_stand_elsewhere_are_rows_of_their_own() -> None:
-    rows = [row(rank, 2.0, ended=5.0 if rank == 7 else None) for rank in range(APART + 4)]
-    waiting = tuple(rank for rank in range(APART + 4) if rank not in (3, 7))
-    found = grouped(rows, Ranks(culprit=(3,), waiting=waiting, dead=(7,)), 10.0)
+    rows = [
+        row(rank, 2.0, ended=5.0 if rank == 7 else None) for rank in range(MOST_SINGLE_ROWS + 4)
+    ]
+    waiting = tuple(rank for rank in range(MOST_SINGLE_ROWS + 4) if rank not in (3, 7))
+    found = group_rows(rows, Ranks(culprit=(3,), waiting=waiting, dead=(7,)), 10.0)
     assert [(group.standing, len(group.rows)) for group in found] == [
         ("culprit", 1),
-        ("waiting", APART + 2),
+        ("waiting", MOST_SINGLE_ROWS + 2),
         ("ended", 1),
     ]
 
@@ -122,7 +128,7 @@ def test_where_ranks_are_in_many_places_they_are_together_by_how_they_stand() ->
         replace(one, spans=(replace(one.spans[0], name=f"step {one.rank}", end=None),))
         for one in (row(rank, 2.0) for rank in range(500))
     ]
-    found = grouped(rows, Ranks(culprit=(3,), waiting=tuple(range(100, 500))), 10.0)
+    found = group_rows(rows, Ranks(culprit=(3,), waiting=tuple(range(100, 500))), 10.0)
     assert [(group.standing, len(group.rows)) for group in found] == [
         ("culprit", 1),
         ("waiting", 400),
@@ -132,12 +138,12 @@ def test_where_ranks_are_in_many_places_they_are_together_by_how_they_stand() ->
 
 def test_where_no_rank_told_anything_there_is_no_timeline() -> None:
     run = replace(job(8), events=())
-    assert time_picture(run, from_json(run.verdict), Shown(plain())) is None
+    assert time_picture(run, verdict_from_json(run.verdict), ShownTexts(plain())) is None
 
 
 @given(st.floats(0.01, 1e6))
 def test_ticks_are_few_and_lie_inside(length: float) -> None:
-    found = ticks(length)
+    found = time_ticks(length)
     assert 2 <= len(found) <= 10
     assert found[0] == (0.0, "0 s")
     assert all(0 <= place <= 95 for place, _ in found)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.facts import Ranks, Verdict
+from hangbisect.base.facts import Ranks, Verdict
 from hangbisect.report.html.page import html_page
-from hangbisect.report.html.tracebacks import tracebacks
+from hangbisect.report.html.stack_tree import tracebacks
 
 from .made_up import by_class, job, parsed, plain, text_of
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from hangbisect.report.issue.checkpoints import checkpoint_table
-from hangbisect.report.kept.span import Kind, Row, Span
-from hangbisect.report.kept.timeline import Timeline
+from hangbisect.report.issue.page import checkpoint_table
+from hangbisect.report.run_reader.timeline import Kind, Row, Span, Timeline
 
 
 def span(

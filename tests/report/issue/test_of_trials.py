@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hangbisect.bisection.isolation import Isolation
-from hangbisect.report.isolation import MOST_ROWS
-from hangbisect.report.issue.of_trials import page_of_trials
-from hangbisect.report.kept.run import read
+from hangbisect.report.isolation import MOST_TRIAL_ROWS
+from hangbisect.report.issue.page import trials_page
+from hangbisect.report.run_reader.run import read_run
+from hangbisect.search.isolation import Isolation
 from hangbisect.trials.isolation_record import IsolationRecord
 
 from ...trials.simulated_job import Job, hangs_unless, plan
@@ -22,10 +22,10 @@ REASON = "it changes nothing without --model"
 
 def page(found: Isolation, folder: Path) -> str:
     IsolationRecord(folder).write(found)
-    return page_of_trials(read(folder), None)
+    return trials_page(read_run(folder), None)
 
 
-@pytest.mark.parametrize("starts", [1, MOST_ROWS, MOST_ROWS + 1, 40])
+@pytest.mark.parametrize("starts", [1, MOST_TRIAL_ROWS, MOST_TRIAL_ROWS + 1, 40])
 def test_every_start_stands_in_it(starts: int, tmp_path: Path) -> None:
     one = FOUND.trials[0]
     trials = tuple(replace(one, number=n + 1, why=f"ended so: {n}") for n in range(starts))

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.diagnosis.graph import WaitGraph
-from hangbisect.facts import Frame, JobFacts, Kernel, Look, RankFacts, Syscall, Thread
-from hangbisect.monitor.on_disk import write_looks
+from hangbisect.base.facts import Frame, JobFacts, Kernel, Look, RankFacts, Syscall, Thread
+from hangbisect.diagnosis.wait_graph import WaitGraph
 from hangbisect.monitor.run_folder import RunFolder
-from hangbisect.report.issue.length import MOST, counted
-from hangbisect.report.issue.masked import Masked
-from hangbisect.report.issue.page import page
-from hangbisect.report.kept.run import KeptRun, read
-from hangbisect.report.kept.verdict_shape import verdict_of
+from hangbisect.monitor.verdict_output import write_looks
+from hangbisect.report.issue.markdown import MOST_CHARACTERS, Masked, count_characters
+from hangbisect.report.issue.page import run_page
+from hangbisect.report.run_reader.json_shapes import fit_verdict
+from hangbisect.report.run_reader.run import RecordedRun, read_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -89,7 +88,7 @@ def of_two(folder: Path) -> Path:
 
 
 def test_all_that_an_issue_asks_for_is_there(tmp_path: Path) -> None:
-    text = page(read(of_two(tmp_path)))
+    text = run_page(read_run(of_two(tmp_path)))
     found = rendered(text)
     assert {*found.tags} <= OURS
     title = "HANG at checkpoint 9 WandbLogger ready: rank 1 in wandb.init"
@@ -104,7 +103,7 @@ def test_all_that_an_issue_asks_for_is_there(tmp_path: Path) -> None:
 
 
 def test_the_stack_that_matters_is_unfolded_and_others_are_folded(tmp_path: Path) -> None:
-    found = rendered(page(read(of_two(tmp_path))))
+    found = rendered(run_page(read_run(of_two(tmp_path))))
     assert "The stack of rank 1" in found.shown
     assert "    init (train.py:1)" in found.shown
     assert "    recv (libc.so.6" in found.shown  # native, too
@@ -114,7 +113,7 @@ def test_the_stack_that_matters_is_unfolded_and_others_are_folded(tmp_path: Path
 
 
 def test_what_was_masked_is_said(tmp_path: Path) -> None:
-    text = page(read(of_two(tmp_path)), Masked(2, {"W&B key": 3}))
+    text = run_page(read_run(of_two(tmp_path)), Masked(2, {"W&B key": 3}))
     assert "masked: 2 secrets (W&B key 3" in rendered(text).plain
 
 
@@ -147,10 +146,10 @@ def write_many(folder: Path) -> Path:
 
 
 def test_of_1024_ranks_it_is_short_enough_and_ranks_are_grouped(tmp_path: Path) -> None:
-    found = read(write_many(tmp_path))
-    text = page(found)
+    found = read_run(write_many(tmp_path))
+    text = run_page(found)
     shown = rendered(text)
-    assert counted(text) <= MOST
+    assert count_characters(text) <= MOST_CHARACTERS
     assert len(found.merged.splitlines()) <= 60
     assert all(f"own_{kind} " in shown.code for kind in range(12))
     assert f"| `Script started` | {WORLD} of {WORLD} | 1.0 s to 2.0 s |" in text
@@ -163,8 +162,8 @@ def test_what_does_not_fit_is_cut_and_named(tmp_path: Path) -> None:
     for number in range(2, 40):
         lines = "\n".join(f"    f{n}_{number} (x.py:{n}) {'y' * 400}" for n in range(100))
         (folder / "stacks" / f"rank-{number}.txt").write_text(f"Thread 1: x\n{lines}\n")
-    text = page(read(folder))
-    assert MOST / 2 < counted(text) <= MOST
+    text = run_page(read_run(folder))
+    assert MOST_CHARACTERS / 2 < count_characters(text) <= MOST_CHARACTERS
     assert "Left out to stay below the 65,536 characters" in text
     assert "rank 24" in text.split("Left out")[1]
     shown = rendered(text).shown
@@ -202,7 +201,7 @@ def test_hostile_text_anywhere_is_shown_as_text(tmp_path: Path, text: str) -> No
     for file in (folder / "stacks").iterdir():
         raw = text.encode("utf-8", "surrogatepass")
         file.write_bytes(b"Thread 1: " + raw + b"\n    " + raw + b"\xff\n" + file.read_bytes())
-    found = rendered(page(read(folder)))
+    found = rendered(run_page(read_run(folder)))
     assert {*found.tags} <= OURS
     assert found.attributes == []
     assert "@ada" not in found.plain
@@ -234,7 +233,7 @@ def no_json(folder: Path) -> None:
 def test_what_is_left_of_a_run_makes_a_page(tmp_path: Path, harm: Callable[[Path], None]) -> None:
     folder = of_two(tmp_path)
     harm(folder)
-    text = page(read(folder))
+    text = run_page(read_run(folder))
     assert {*rendered(text).tags} <= OURS
     assert ("Not in this report" in text) == (harm is no_json)
 
@@ -243,7 +242,7 @@ def test_of_a_crash_the_traceback_is_the_stack(tmp_path: Path) -> None:
     ranks = {**VERDICT["ranks"], "culprit": [1], "stuck": [], "waiting": [], "dead": [1]}
     write_run(tmp_path, {**VERDICT, "outcome": "crash", "ranks": ranks, "call": None})
     (tmp_path / "stacks" / "rank-1.txt").write_text("Traceback\n  File x\nValueError: no\n")
-    shown = rendered(page(read(tmp_path))).shown
+    shown = rendered(run_page(read_run(tmp_path))).shown
     assert "CRASH" in shown
     assert "ValueError: no" in shown
 
@@ -256,7 +255,7 @@ def test_who_is_waited_for_comes_first_of_the_other_stacks(tmp_path: Path) -> No
     other = replace(rank(1, "watch").looks[0], pid=98, name="a-helper")
     ranks = [rank(0, "barrier"), rank(1, "init", children=((other,), (child,)))]
     write_evidence(folder, ranks)
-    text = page(read(folder))
+    text = run_page(read_run(folder))
     assert text.index("which is waited for") < text.index("<summary>rank 0")
     assert text.index("<summary>rank 0") < text.index("<summary><code>a-helper")
 
@@ -272,7 +271,7 @@ JSON = st.recursive(
 @settings(max_examples=50)
 def test_no_verdict_breaks_the_page(changed: dict[str, Any]) -> None:
     missing: list[str] = []
-    verdict = verdict_of({**VERDICT, **changed}, missing)
-    text = page(KeptRun(Path("run"), verdict=verdict, missing=tuple(missing)))
+    verdict = fit_verdict({**VERDICT, **changed}, missing)
+    text = run_page(RecordedRun(Path("run"), verdict=verdict, missing=tuple(missing)))
     assert {*rendered(text).tags} <= OURS
-    assert counted(text) <= MOST
+    assert count_characters(text) <= MOST_CHARACTERS

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.report.issue.command import quoted
-from hangbisect.report.issue.plain import as_html, code, fenced, folded, lines_of, table, visible
+from hangbisect.report.issue.markdown import (
+    code_block,
+    details_block,
+    escape_line,
+    html_code,
+    inline_code,
+    markdown_table,
+    split_lines,
+)
+from hangbisect.report.issue.sections import quote_command
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -43,59 +51,63 @@ def on_one_line(text: str) -> str:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_in_a_block_every_line_is_text(text: str) -> None:
     lines = text.split("\n")
-    found = rendered(f"before\n\n{folded('ours', fenced(lines))}\n\n*after*")
+    found = rendered(f"before\n\n{details_block('ours', code_block(lines))}\n\n*after*")
     assert {*found.tags} <= OURS
     assert found.attributes == []
-    assert found.code == "".join(visible(line) + "\n" for line in lines)
+    assert found.code == "".join(escape_line(line) + "\n" for line in lines)
     assert "after" in found.plain
     assert "em" in found.tags  # the block was over by then
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_in_a_cell_it_is_text_and_ends_no_cell(text: str) -> None:
-    found = rendered(table(["a", "b"], [[code(text), "end"], [code("x"), code(text)]]))
+    found = rendered(
+        markdown_table(
+            ["a", "b"], [[inline_code(text), "end"], [inline_code("x"), inline_code(text)]]
+        )
+    )
     assert {*found.tags} <= OURS
     assert found.rows == [2, 2, 2]
-    shown = on_one_line(visible(text))
+    shown = on_one_line(escape_line(text))
     assert on_one_line(found.code) == on_one_line(f"{shown}x{shown}")
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_in_a_summary_it_is_text(text: str) -> None:
-    found = rendered(folded(f"rank 1: {as_html(text)}", "*body*"))
+    found = rendered(details_block(f"rank 1: {html_code(text)}", "*body*"))
     assert {*found.tags} <= OURS
     assert "em" in found.tags
-    assert on_one_line(found.code) == on_one_line(visible(text))
+    assert on_one_line(found.code) == on_one_line(escape_line(text))
 
 
 @given(st.text(max_size=40))
 @example("`")
 @example("``|`")
 def test_any_text_in_a_line_and_in_a_block(text: str) -> None:
-    found = rendered(f"{code(text)}\n\n{fenced([text])}")
+    found = rendered(f"{inline_code(text)}\n\n{code_block([text])}")
     assert {*found.tags} <= OURS
-    shown = on_one_line(visible(text))
-    assert on_one_line(found.code) == on_one_line(f"{shown}{visible(text)}")
+    shown = on_one_line(escape_line(text))
+    assert on_one_line(found.code) == on_one_line(f"{shown}{escape_line(text)}")
 
 
 def test_what_cannot_be_printed_is_shown_as_an_escape() -> None:
-    assert visible("a\x1b[31m\u202eb\tc") == r"a\x1b[31m\u202eb    c"
+    assert escape_line("a\x1b[31m\u202eb\tc") == r"a\x1b[31m\u202eb    c"
 
 
 def test_a_line_of_a_megabyte_is_cut_and_it_is_said() -> None:
-    assert visible("x" * (1 << 20)) == "x" * 500 + " ... (1,048,076 more characters)"
+    assert escape_line("x" * (1 << 20)) == "x" * 500 + " ... (1,048,076 more characters)"
 
 
 def test_lines_end_at_line_feeds_alone() -> None:
-    assert lines_of("a\x0bb\u2028c\r\nd\n") == ["a\x0bb\u2028c", "d"]
-    assert lines_of(" \n") == []
+    assert split_lines("a\x0bb\u2028c\r\nd\n") == ["a\x0bb\u2028c", "d"]
+    assert split_lines(" \n") == []
 
 
 def test_a_command_is_one_line_that_a_shell_takes_as_it_was() -> None:
     import subprocess
 
     words = ["a b", "it's", "new\nline", "\x1b[31m", "$HOME `id` \\", "\u202e", "", "plain"]
-    line = quoted(words)
+    line = quote_command(words)
     assert "\n" not in line
     assert line.isprintable()
     shell = subprocess.run(

@@ -16,6 +16,7 @@ VERDICT: dict[str, Any] = {
     "command": ["torchrun", "--nproc_per_node=2", "train.py"],
     "attempt": 0,
     "world_size": 2,
+    "seen_ranks": [0, 1],
     "checkpoint": {
         "number": 9,
         "name": "wandb_logger",

@@ -6,26 +6,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hangbisect.report.kept.differences import Difference, differences
-from hangbisect.report.kept.run import KeptRun
+from hangbisect.report.run_reader.rank_differences import Difference, find_differences
+from hangbisect.report.run_reader.run import RecordedRun
 
 from .made_up import event, hello
 
 
-def run(variables: Mapping[int, Mapping[str, str]], **more: Any) -> KeptRun:
+def run(variables: Mapping[int, Mapping[str, str]], **more: Any) -> RecordedRun:
     ranks = {str(rank): them for rank, them in variables.items()}
     events = tuple(hello(1.0, rank) for rank in variables)
     environment = {"versions": {"torch": "2.4"}, "ranks": ranks}
-    return KeptRun(Path("run"), **{"events": events, "environment": environment, **more})
+    return RecordedRun(Path("run"), **{"events": events, "environment": environment, **more})
 
 
 def test_what_is_the_same_on_all_ranks_is_not_named() -> None:
-    assert differences(run({0: {"NCCL_DEBUG": "INFO"}, 1: {"NCCL_DEBUG": "INFO"}})) == ()
+    assert find_differences(run({0: {"NCCL_DEBUG": "INFO"}, 1: {"NCCL_DEBUG": "INFO"}})) == ()
 
 
 def test_ranks_are_grouped_by_value_and_a_missing_variable_is_one() -> None:
     names = {rank: {"NCCL_SOCKET_IFNAME": "eth0"} for rank in (0, 1, 3)}
-    (found,) = differences(run({**names, 2: {}}))
+    (found,) = find_differences(run({**names, 2: {}}))
     values = {"eth0": (0, 1, 3), "": (2,)}
     assert found == Difference("environment", "NCCL_SOCKET_IFNAME", values)
     assert [*found.values] == ["eth0", ""]  # most ranks first
@@ -39,14 +39,14 @@ def test_that_each_rank_has_its_own_number_is_no_difference() -> None:
             "TORCHELASTIC_ERROR_FILE": f"/tmp/0a1/attempt_0/{rank}/error.json",
         }
 
-    assert differences(run({rank: own(rank) for rank in range(12)})) == ()
+    assert find_differences(run({rank: own(rank) for rank in range(12)})) == ()
 
 
 def test_a_number_that_is_not_the_ranks_own_is_a_difference() -> None:
     wrong = {0: {"CUDA_VISIBLE_DEVICES": "0"}, 1: {"CUDA_VISIBLE_DEVICES": "0,1"}}
-    assert [one.name for one in differences(run(wrong))] == ["CUDA_VISIBLE_DEVICES"]
+    assert [one.name for one in find_differences(run(wrong))] == ["CUDA_VISIBLE_DEVICES"]
     swapped = {0: {"RANK": "1"}, 1: {"RANK": "0"}}
-    assert [one.name for one in differences(run(swapped))] == ["RANK"]
+    assert [one.name for one in find_differences(run(swapped))] == ["RANK"]
 
 
 def test_hosts_pythons_and_versions_are_compared() -> None:
@@ -56,7 +56,7 @@ def test_hosts_pythons_and_versions_are_compared() -> None:
         event(2.0, "import", 0, module="torch", seconds=1.0, version="2.4"),
         event(2.0, "import", 1, module="torch", seconds=1.0, version="2.5"),
     )
-    found = differences(run({0: {}, 1: {}}, events=events))
+    found = find_differences(run({0: {}, 1: {}}, events=events))
     assert [(one.topic, one.name, dict(one.values)) for one in found] == [
         ("host", "host", {"n01": (0,), "n02": (1,)}),
         ("versions", "torch", {"2.4": (0,), "2.5": (1,)}),
@@ -66,8 +66,8 @@ def test_hosts_pythons_and_versions_are_compared() -> None:
 
 def test_versions_of_other_nodes_are_compared() -> None:
     environment = {"versions": {"torch": "2.5"}, "ranks": {"1": {}}}
-    node = KeptRun(Path("node-1"), events=(hello(1.0, 1),), environment=environment)
-    found = differences(run({0: {}}, nodes=(node,)))
+    node = RecordedRun(Path("node-1"), events=(hello(1.0, 1),), environment=environment)
+    found = find_differences(run({0: {}}, nodes=(node,)))
     assert [(one.name, dict(one.values)) for one in found] == [
         ("torch", {"2.4": (0,), "2.5": (1,)})
     ]
@@ -77,5 +77,5 @@ def test_kinds_of_gpus_are_compared() -> None:
     gpus = [{"name": "H100", "pids": [100]}, {"name": "A100", "pids": [101]}, {"pids": 3}, None]
     ranks = [{"rank": 0, "pid": 100}, {"rank": 1, "pid": 101}, {"rank": "2"}, 7]
     evidence = {"ranks": ranks, "machine": {"gpus": gpus}}
-    (one,) = differences(run({}, evidence=evidence))
+    (one,) = find_differences(run({}, evidence=evidence))
     assert (one.topic, one.values) == ("gpu", {"H100": (0,), "A100": (1,)})

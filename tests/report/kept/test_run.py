@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.errors import UsageError
-from hangbisect.report.kept.run import MOST, KeptRun, read
-from hangbisect.report.kept.verdict_shape import SHAPE
+from hangbisect.base.errors import UsageError
+from hangbisect.report.run_reader.json_shapes import VERDICT_SHAPE
+from hangbisect.report.run_reader.run import MOST_BYTES, RecordedRun, read_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,7 +31,7 @@ def test_what_a_run_wrote_is_there(tmp_path: Path) -> None:
     write_run(tmp_path, events=[hello(1.0, 0)], environment=environment, evidence={"ranks": []})
     (tmp_path / "stacks" / "rank-0.txt").write_text("f (x.py:1)\n")
     (tmp_path / "stacks" / "merged.txt").write_text("[0] f\n")
-    found = read(tmp_path)
+    found = read_run(tmp_path)
     assert found.verdict == VERDICT
     assert (found.kind, found.outcome, found.world_size, found.missing) == ("run", "hang", 2, ())
     assert [one["t"] for one in found.events] == ["hello"]
@@ -44,20 +44,20 @@ def test_what_a_run_wrote_is_there(tmp_path: Path) -> None:
 
 def test_the_shape_of_a_verdict_has_the_fields_of_the_schema() -> None:
     schema = json.loads(SCHEMA.read_text())
-    assert sorted(SHAPE) == sorted(schema["properties"])
+    assert sorted(VERDICT_SHAPE) == sorted(schema["properties"])
 
 
 def test_a_folder_without_a_run_is_said_with_what_it_should_be(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="without a verdict"):
-        read(tmp_path)
+        read_run(tmp_path)
     with pytest.raises(UsageError, match="is no folder"):
-        read(tmp_path / "nowhere")
+        read_run(tmp_path / "nowhere")
     with pytest.raises(UsageError):
-        read("nul\0byte")
+        read_run("nul\0byte")
 
 
 def test_a_verdict_alone_is_a_run(tmp_path: Path) -> None:
-    found = read(write_run(tmp_path))
+    found = read_run(write_run(tmp_path))
     assert found.outcome == "hang"
     assert (found.events, found.evidence, found.environment, found.merged) == ((), None, None, "")
 
@@ -79,7 +79,7 @@ def test_a_verdict_alone_is_a_run(tmp_path: Path) -> None:
 def test_a_verdict_that_is_none_is_said(tmp_path: Path, content: bytes, sentence: str) -> None:
     write_run(tmp_path, None, [hello(1.0, 0)])
     (tmp_path / "verdict.json").write_bytes(content)
-    found = read(tmp_path)
+    found = read_run(tmp_path)
     assert found.verdict == {}
     assert any(sentence in told for told in found.missing), found.missing
 
@@ -87,7 +87,7 @@ def test_a_verdict_that_is_none_is_said(tmp_path: Path, content: bytes, sentence
 def test_a_field_of_another_kind_is_left_out_and_named(tmp_path: Path) -> None:
     ranks = {**VERDICT["ranks"], "culprit": [1, "x", True, 1e300]}
     wrong = {**VERDICT, "ranks": ranks, "notes": 7, "call": ["a"], "world_size": "2"}
-    found = read(write_run(tmp_path, wrong))
+    found = read_run(write_run(tmp_path, wrong))
     assert found.verdict["ranks"]["culprit"] == [1]
     assert (found.verdict["notes"], found.verdict["call"], found.world_size) == ([], None, 0)
     (sentence,) = found.missing
@@ -99,7 +99,7 @@ def test_half_a_character_and_a_number_that_is_none_are_replaced(tmp_path: Path)
     write_run(tmp_path, {**VERDICT, "call": "\ud800x", "notes": ["a"]})
     text = (tmp_path / "verdict.json").read_text()
     (tmp_path / "verdict.json").write_text(text.replace("31.2", "1e999").replace("8.0", "NaN"))
-    found = read(tmp_path)
+    found = read_run(tmp_path)
     assert found.verdict["call"] == "?x"
     assert found.verdict["seconds"]["total"] == 0.0
     assert found.verdict["seconds"]["still"] is None
@@ -110,7 +110,7 @@ def test_half_a_character_and_a_number_that_is_none_are_replaced(tmp_path: Path)
 def test_no_verdict_breaks_the_reader(tmp_path_factory: Any, value: Any) -> None:
     folder = tmp_path_factory.mktemp("run", numbered=True)
     odd = {**VERDICT, **dict.fromkeys(("where", "ranks", "seconds", "chain", "try"), value)}
-    found = read(write_run(folder, odd, [hello(1.0, 0)], environment=value, evidence=value))
+    found = read_run(write_run(folder, odd, [hello(1.0, 0)], environment=value, evidence=value))
     assert set(found.verdict) == set(VERDICT)
     assert isinstance(found.verdict["ranks"]["culprit"], list)
 
@@ -120,7 +120,7 @@ def test_events_are_in_order_and_what_is_none_is_counted(tmp_path: Path) -> None
     with open(tmp_path / "events.jsonl", "ab") as file:
         file.write(b'[]\n{"t": 1}\n{"t": "x"}\n{"t": "x", "at": true}\n\xff\n')
         file.write(b'{"t": "x", "at": 1, "rank": "0"}\n{"t": "cut sho')
-    found = read(tmp_path)
+    found = read_run(tmp_path)
     assert [one["text"] for one in found.events] == ["a", "b"]
     assert found.missing == ("events.jsonl: 6 of 9 lines are no events",)
 
@@ -128,10 +128,10 @@ def test_events_are_in_order_and_what_is_none_is_counted(tmp_path: Path) -> None
 def test_of_a_huge_log_of_events_the_middle_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hangbisect.report.kept.event_lines.FIRST", 1000)
-    monkeypatch.setattr("hangbisect.report.kept.event_lines.LAST", 500)
+    monkeypatch.setattr("hangbisect.report.run_reader.folder_files.FIRST", 1000)
+    monkeypatch.setattr("hangbisect.report.run_reader.folder_files.LAST", 500)
     write_run(tmp_path, events=[event(float(n), "said", text=str(n)) for n in range(100)])
-    found = read(tmp_path)
+    found = read_run(tmp_path)
     texts = [int(one["text"]) for one in found.events]
     assert texts[0] == 0
     assert texts[-1] == 99
@@ -142,8 +142,8 @@ def test_of_a_huge_log_of_events_the_middle_is_left_out(
 def test_a_file_that_is_too_large_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(MOST, "evidence.json", 100)
-    found = read(write_run(tmp_path, evidence={"ranks": ["x" * 200]}))
+    monkeypatch.setitem(MOST_BYTES, "evidence.json", 100)
+    found = read_run(write_run(tmp_path, evidence={"ranks": ["x" * 200]}))
     assert found.evidence is None
     assert "evidence.json was not read" in found.missing[0]
 
@@ -159,7 +159,7 @@ def test_links_and_what_is_no_file_are_not_followed_nor_waited_for(tmp_path: Pat
     (folder / "events.jsonl").mkdir()
     (folder / "node-1").symlink_to(secret)
     began = time.monotonic()
-    found = read(folder)
+    found = read_run(folder)
     assert time.monotonic() - began < 20.0  # a FIFO without a writer blocks for ever
     assert (found.evidence, found.stacks, found.nodes, found.events) == (None, {}, (), ())
     assert "secret" not in repr(found.stacks)
@@ -172,18 +172,18 @@ def test_a_folder_of_stacks_that_is_a_link_is_not_followed(tmp_path: Path) -> No
     folder = write_run(tmp_path / "run")
     (folder / "stacks").rmdir()
     (folder / "stacks").symlink_to(tmp_path)
-    assert read(folder).stacks == {}
+    assert read_run(folder).stacks == {}
 
 
 def test_stacks_that_are_too_many_or_too_long_are_cut_and_it_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(MOST, "stack", 100)
-    monkeypatch.setitem(MOST, "stacks", 250)
+    monkeypatch.setitem(MOST_BYTES, "stack", 100)
+    monkeypatch.setitem(MOST_BYTES, "stacks", 250)
     folder = write_run(tmp_path)
     for number in range(9):
         (folder / "stacks" / f"rank-{number}.txt").write_text("x" * 120)
-    found = read(folder)
+    found = read_run(folder)
     assert [len(text) for text in found.stacks.values()] == [100, 100, 50]
     assert found.missing == (
         "stacks: 6 of 9 files were left out",
@@ -197,23 +197,23 @@ def test_texts_that_are_no_utf_8_are_read_all_the_same(tmp_path: Path) -> None:
     name = os.path.join(os.fsencode(folder), b"stacks", b"rank-0-\xff.txt")
     with open(name, "wb") as file:
         file.write(b"x")
-    found = read(folder)
+    found = read_run(folder)
     assert found.merged == "\ufffd\x1b[31mf\x00"
     assert [*found.stacks.values()] == ["x"]
     assert all(name.encode() for name in found.stacks)
 
 
-def test_of_nodes_the_worst_verdict_counts(tmp_path: Path) -> None:
+def test_of_nodes_the_one_with_the_worst_verdict_comes_first(tmp_path: Path) -> None:
     write_run(tmp_path, {**VERDICT, "outcome": "interrupted"}, [hello(1.0, 0)])
     write_run(tmp_path / "node-1", {**VERDICT, "call": "of node 1"}, [hello(1.0, 1)])
-    found = read(tmp_path)
+    found = read_run(tmp_path)
     assert found.verdict["call"] == "of node 1"
-    assert [node.events[0]["rank"] for node in found.everywhere] == [0, 1]
+    assert [node.events[0]["rank"] for node in found.everywhere] == [1, 0]
 
 
 def test_a_node_without_its_first_folder_is_a_run(tmp_path: Path) -> None:
     write_run(tmp_path / "node-1", VERDICT, [hello(1.0, 1)])
-    found = read(tmp_path)
+    found = read_run(tmp_path)
     assert (found.outcome, found.folder) == ("hang", tmp_path)
 
 
@@ -221,7 +221,7 @@ def test_the_last_attempt_counts(tmp_path: Path) -> None:
     write_run(tmp_path, {**VERDICT, "call": "first"})
     write_run(tmp_path / "attempt-1", {**VERDICT, "outcome": "ok", "attempt": 1})
     write_run(tmp_path / "node-1" / "attempt-1", {**VERDICT, "call": "second", "attempt": 1})
-    found = read(tmp_path)
+    found = read_run(tmp_path)
     assert (found.attempt, found.verdict["call"], len(found.nodes)) == (1, "second", 1)
     assert found.missing == ("this is attempt 1; of earlier ones 1 folders were left out",)
 
@@ -236,7 +236,7 @@ def test_an_isolation_is_a_row_of_trials(tmp_path: Path) -> None:
         "why": "hang at checkpoint 9",
     }
     odd = {**trial, "number": 2, "setting": {}, "run_dir": "../../etc/.."}
-    found = read(write_run(tmp_path, None, isolation={"schema": 1, "trials": [trial, odd, 7]}))
+    found = read_run(write_run(tmp_path, None, isolation={"schema": 1, "trials": [trial, odd, 7]}))
     first, second = found.trials
     assert (found.kind, first.name, first.link) == ("isolation", "wandb=offline", "trials/01")
     assert (first.where, first.seconds) == ("hang at checkpoint 9", 12.5)
@@ -256,7 +256,7 @@ def test_a_matrix_is_a_row_of_cells_also_those_that_were_not_run(tmp_path: Path)
         "where": "",
     }
     left = {**cell, "number": 2, "result": None, "seconds": None, "run_dir": None, "where": None}
-    found = read(write_run(tmp_path, None, matrix={"schema": 1, "cells": [cell, left]}))
+    found = read_run(write_run(tmp_path, None, matrix={"schema": 1, "cells": [cell, left]}))
     assert [(one.result, one.seconds, one.link) for one in found.trials] == [
         ("ok", 3.0, "01-offline"),
         ("", None, ""),
@@ -266,6 +266,6 @@ def test_a_matrix_is_a_row_of_cells_also_those_that_were_not_run(tmp_path: Path)
 def test_reading_executes_and_writes_nothing(tmp_path: Path) -> None:
     write_run(tmp_path, events=[hello(1.0, 0)])
     before = subprocess.run(["ls", "-laR", tmp_path], capture_output=True, check=True).stdout
-    assert isinstance(read(tmp_path), KeptRun)
+    assert isinstance(read_run(tmp_path), RecordedRun)
     after = subprocess.run(["ls", "-laR", tmp_path], capture_output=True, check=True).stdout
     assert before == after

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.report.kept.run import KeptRun, read
-from hangbisect.report.kept.span import Row
-from hangbisect.report.kept.timeline import Timeline, timeline
+from hangbisect.report.run_reader.run import RecordedRun, read_run
+from hangbisect.report.run_reader.timeline import Row, Timeline, read_timeline
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,8 +18,8 @@ TABLE = {"script": 1, "wandb_logger": 9, "training": 12}
 OK = {**VERDICT, "outcome": "ok"}
 
 
-def run(events: Iterable[Mapping[str, Any]], verdict: Mapping[str, Any] = OK) -> KeptRun:
-    return KeptRun(Path("run"), verdict=verdict, events=tuple(events))
+def run(events: Iterable[Mapping[str, Any]], verdict: Mapping[str, Any] = OK) -> RecordedRun:
+    return RecordedRun(Path("run"), verdict=verdict, events=tuple(events))
 
 
 def words(row: Row) -> list[str]:
@@ -52,7 +51,7 @@ def test_steps_imports_and_waits_at_our_barriers_are_apart() -> None:
         event(18.0, "enter", 0, n=9),
         event(20.0, "verdict", outcome="ok"),
     ]
-    found = timeline(run(events))
+    found = read_timeline(run(events))
     assert rows_of(found) == [
         [
             "step script 1 to 5",
@@ -73,7 +72,7 @@ def test_an_import_that_does_not_end_is_open() -> None:
         event(2.0, "call", 0, call="import torch"),
         event(9.0, "verdict", outcome="hang"),
     ]
-    assert rows_of(timeline(run(events))) == [["step script 1 to -", "  import torch 2 to -"]]
+    assert rows_of(read_timeline(run(events))) == [["step script 1 to -", "  import torch 2 to -"]]
 
 
 def test_phases_lie_inside_their_step_and_end_with_the_next() -> None:
@@ -87,7 +86,7 @@ def test_phases_lie_inside_their_step_and_end_with_the_next() -> None:
         event(4.0, "reached", 0, n=12),
         event(5.0, "finished", 0),
     ]
-    assert rows_of(timeline(run(events))) == [
+    assert rows_of(read_timeline(run(events))) == [
         ["step training 1 to 4", "  phase setup 2 to 3", "  phase first_batch 3 to 4"]
     ]
 
@@ -106,7 +105,7 @@ def test_the_steps_of_a_users_own_script_may_lie_inside_one_another() -> None:
         event(5.0, "quiet", 0),
         event(9.0, "bye", 0, status=0),
     ]
-    (row,) = timeline(run(events)).rows
+    (row,) = read_timeline(run(events)).rows
     assert words(row) == [
         "own step trainer 1 to 4",
         "  own step group 2 to 3",
@@ -128,7 +127,7 @@ def test_the_hang_lasts_to_the_end_and_who_waits_for_it_is_drawn_apart() -> None
         event(10.0, "verdict", outcome="hang"),
         event(11.0, "ended", 1, status=-9),
     ]
-    found = timeline(run(events, {**VERDICT, "seconds": seconds}))
+    found = read_timeline(run(events, {**VERDICT, "seconds": seconds}))
     assert rows_of(found) == [
         ["step wandb_logger 1 to -", "  wait for rank 1 1 to -"],
         ["step wandb_logger 1 to -", "  hang wandb.init 6 to -"],
@@ -140,7 +139,7 @@ def test_the_hang_lasts_to_the_end_and_who_waits_for_it_is_drawn_apart() -> None
 def test_a_rank_that_never_started_has_a_row_that_is_a_hang() -> None:
     ranks = {**VERDICT["ranks"], "culprit": [1], "never_started": [1], "waiting": []}
     events = [hello(0.0, 0), event(9.0, "verdict", outcome="hang")]
-    assert rows_of(timeline(run(events, {**VERDICT, "ranks": ranks}))) == [
+    assert rows_of(read_timeline(run(events, {**VERDICT, "ranks": ranks}))) == [
         [],
         ["hang never started 0 to -"],
     ]
@@ -155,7 +154,7 @@ def test_a_verdict_that_was_taken_back_ends_nothing() -> None:
         event(3.0, "taken back"),
         event(5.0, "reached", 0, n=9),
     ]
-    found = timeline(run(events))
+    found = read_timeline(run(events))
     assert (rows_of(found), found.length) == ([["step wandb_logger 1 to 5"]], 5.0)
 
 
@@ -168,7 +167,7 @@ def test_what_rank_0_does_for_the_others_is_waited_for() -> None:
         event(5.0, "await", 1, what="logs directory", ranks=[0]),
         event(6.0, "said", text="x"),
     ]
-    assert rows_of(timeline(run(events))) == [[], ["wait logs directory 1 to 4"]]
+    assert rows_of(read_timeline(run(events))) == [[], ["wait logs directory 1 to 4"]]
 
 
 def test_a_process_that_learns_its_number_later_has_one_row() -> None:
@@ -178,7 +177,7 @@ def test_a_process_that_learns_its_number_later_has_one_row() -> None:
         hello(2.0, 1, pid=7, instead_of=0),
         event(3.0, "end", 1, step="a", k=1),
     ]
-    found = timeline(run(events))
+    found = read_timeline(run(events))
     assert [(row.rank, words(row)) for row in found.rows] == [(1, ["own step a 1 to 3"])]
 
 
@@ -187,13 +186,13 @@ def test_nodes_with_clocks_of_their_own_stand_on_one(tmp_path: Path) -> None:
     later = [hello(5.0, 1), event(6.0, "enter", 1, n=1), table(5.0), event(7.0, "said", text="x")]
     other = [{**one, "wall": EPOCH + 98.0 + one["at"]} for one in later]
     write_run(tmp_path / "node-1", OK, other)
-    found = timeline(read(tmp_path))
+    found = read_timeline(read_run(tmp_path))
     assert [row.spans[0].start for row in found.rows] == pytest.approx([1.0, 4.0], abs=1e-5)
     assert found.length == pytest.approx(5.0, abs=1e-5)
 
 
 def test_a_job_that_nobody_told_of_has_no_rows() -> None:
-    assert timeline(run([], VERDICT)).rows == ()
+    assert read_timeline(run([], VERDICT)).rows == ()
 
 
 KINDS = st.sampled_from(
@@ -220,7 +219,7 @@ EVENTS = st.lists(
 @given(EVENTS)
 @settings(max_examples=60)
 def test_whatever_is_told_spans_lie_in_one_another(events: Sequence[dict[str, Any]]) -> None:
-    found = timeline(run(sorted(events, key=lambda one: one["at"]), VERDICT))
+    found = read_timeline(run(sorted(events, key=lambda one: one["at"]), VERDICT))
     for row in found.rows:
         for span in row.spans:
             assert span.end is None or span.start <= span.end <= found.length

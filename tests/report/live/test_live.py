@@ -6,9 +6,21 @@ import re
 
 import pyte
 import pytest
-from hangbisect.report.live import region
-from hangbisect.report.live.drawing import LEAST_COLUMNS, deadline, drawn, room
-from hangbisect.report.live.now import Now, RankNow, Row, State, from_json, grouped
+from hangbisect.report.live import screen as region
+from hangbisect.report.live.drawer import (
+    LEAST_COLUMNS,
+    format_deadline,
+    render_table,
+    rows_that_fit,
+)
+from hangbisect.report.live.rank_rows import (
+    RankNow,
+    RankTable,
+    Row,
+    State,
+    group_ranks,
+    table_from_json,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,21 +48,21 @@ def plain(lines: list[str]) -> list[str]:
 
 def test_ranks_in_the_same_place_are_one_row_with_the_longest_wait_and_the_first_deadline() -> None:
     ranks = [rank(0), rank(1, since=90.0, until=150.0), rank(2, "waits", "waits for ranks 0-1")]
-    working, waiting = grouped(ranks)
+    working, waiting = group_ranks(ranks)
     assert (working.ranks, working.since, working.until) == ("0-1", 90.0, 150.0)
     assert (waiting.ranks, waiting.state) == ("2", "waits")
 
 
 def test_those_that_others_wait_for_come_first_the_least_far_before_all() -> None:
     far = RankNow(0, "works", "10 MemoryLoggingCallback ready", 10, 100.0)
-    rows = grouped([rank(3, "waits", "waits"), far, rank(1), rank(2, "left", "has ended")])
+    rows = group_ranks([rank(3, "waits", "waits"), far, rank(1), rank(2, "left", "has ended")])
     assert [one.ranks for one in rows] == ["1", "0", "3", "2"]
 
 
 def test_a_thousand_ranks_in_two_places_are_two_rows() -> None:
-    rows = grouped([rank(0), *(rank(n, "waits", "waits for rank 0") for n in range(1, 1024))])
-    now = Now(rows, 1024, 40.0, 20.0)
-    lines = plain(drawn(now, 112.0, 80, 8))
+    rows = group_ranks([rank(0), *(rank(n, "waits", "waits for rank 0") for n in range(1, 1024))])
+    now = RankTable(rows, 1024, 40.0, 20.0)
+    lines = plain(render_table(now, 112.0, 80, 8))
     assert lines[0].startswith("-- hangbisect: 1024 ranks, 72 s ---")
     assert [line.split("  ")[0] for line in lines[2:]] == ["0", "1-1023"]
     assert lines[2].endswith("12 s  48 s left")
@@ -58,28 +70,29 @@ def test_a_thousand_ranks_in_two_places_are_two_rows() -> None:
 
 @given(st.lists(st.builds(rank, st.integers(0, 99), st.sampled_from(STATES)), max_size=9))
 def test_what_the_monitor_writes_the_drawer_reads(ranks: list[RankNow]) -> None:
-    now = Now(grouped(ranks), 9, 1.0, 20.0)
+    now = RankTable(group_ranks(ranks), 9, 1.0, 20.0)
     assert "\n" not in now.as_json()
-    assert from_json(now.as_json()) == now
+    assert table_from_json(now.as_json()) == now
 
 
 @pytest.mark.parametrize("line", ["", "{", "[]", "3", '{"rows": [3]}', '{"rows": [], "x": 1}'])
 def test_what_is_no_news_raises_what_the_drawer_expects(line: str) -> None:
     with pytest.raises((ValueError, KeyError, TypeError)):
-        from_json(line)
+        table_from_json(line)
 
 
 def test_a_deadline_counts_down_and_then_up() -> None:
-    assert deadline(row(), 112.0, 20.0) == ("48 s left", "")
-    assert deadline(row(), 165.0, 20.0) == ("late for 5.0 s", "bold red")
+    assert format_deadline(row(), 112.0, 20.0) == ("48 s left", "")
+    assert format_deadline(row(), 165.0, 20.0) == ("late for 5.0 s", "bold red")
     quiet = row(still_since=100.0)
-    assert deadline(quiet, 112.0, 20.0) == ("48 s left; quiet for 12 s", "yellow")
-    slow = row(still_since=100.0, moves="reads model.safetensors at 41 MB/s")
+    assert format_deadline(quiet, 112.0, 20.0) == ("48 s left; quiet for 12 s", "yellow")
+    slow = row(still_since=100.0, moves="reads model.safetensors at 41 MiB/s")
     assert (
-        deadline(slow, 165.0, 20.0)[0] == "late for 5.0 s; slow: reads model.safetensors at 41 MB/s"
+        format_deadline(slow, 165.0, 20.0)[0]
+        == "late for 5.0 s; slow: reads model.safetensors at 41 MiB/s"
     )
-    assert deadline(row("waits"), 165.0, 20.0) == ("", "")
-    assert deadline(row(until=None), 165.0, 20.0) == ("", "")
+    assert format_deadline(row("waits"), 165.0, 20.0) == ("", "")
+    assert format_deadline(row(until=None), 165.0, 20.0) == ("", "")
 
 
 @given(
@@ -91,10 +104,10 @@ def test_a_deadline_counts_down_and_then_up() -> None:
 def test_on_every_terminal_the_rows_are_shorter_than_its_lines(
     places: list[str], columns: int, lines: int, clock: float
 ) -> None:
-    rows = grouped([rank(n, place=place) for n, place in enumerate(places)])
-    most = room(columns, lines)
+    rows = group_ranks([rank(n, place=place) for n, place in enumerate(places)])
+    most = rows_that_fit(columns, lines)
     assert 0 < most <= lines // 3
-    shown = drawn(Now(rows, len(places), 0.0, 20.0), clock, columns, most)
+    shown = render_table(RankTable(rows, len(places), 0.0, 20.0), clock, columns, most)
     assert len(shown) <= most
     screen = pyte.Screen(columns, lines)
     pyte.Stream(screen).feed("\r\n".join(shown))
@@ -103,9 +116,9 @@ def test_on_every_terminal_the_rows_are_shorter_than_its_lines(
 
 
 def test_a_terminal_that_is_too_small_has_no_table() -> None:
-    assert room(LEAST_COLUMNS - 1, 24) == 0
-    assert room(80, 8) == 0
-    assert room(80, 24) == 8
+    assert rows_that_fit(LEAST_COLUMNS - 1, 24) == 0
+    assert rows_that_fit(80, 8) == 0
+    assert rows_that_fit(80, 24) == 8
 
 
 @settings(max_examples=40)
@@ -118,11 +131,11 @@ def test_what_stands_there_scrolls_up_and_nothing_is_lost(
     stream = pyte.Stream(screen)
     said = [f"before {n}" for n in range(lines_before)]
     stream.feed("".join(f"{line}\r\n" for line in said) + text)
-    stream.feed(region.reserved(24, height) + region.table(["row"] * height, 24, height))
+    stream.feed(region.reserve_rows(24, height) + region.draw_rows(["row"] * height, 24, height))
     more = [f"after {n}" for n in range(lines_after)]
     stream.feed("".join(f"{line}\r\n" for line in more))
     assert [line.rstrip() for line in screen.display[-height:]] == ["row"] * height
-    stream.feed(region.withdrawn(24, height))
+    stream.feed(region.clear_rows(24, height))
     top = ["".join(line[x].data for x in range(80)).rstrip() for line in screen.history.top]
     shown = [*top, *(line.rstrip() for line in screen.display)]
     while shown and not shown[-1]:

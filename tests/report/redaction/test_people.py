@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hangbisect.report.kept.run import KeptRun
 from hangbisect.report.redaction import Known, Redactor, redactor_for
+from hangbisect.report.run_reader.run import RecordedRun
 
 KNOWN_FOLDER = Path("run")
 KNOWN = Known(hosts=("n03.cluster.org", "n04"), users=("ada", "root"), homes=("/lustre/home/ada",))
@@ -76,7 +76,7 @@ def test_a_host_that_is_met_later_is_replaced_in_what_was_harmless_before() -> N
 
 
 def test_a_run_names_its_own_hosts_and_users() -> None:
-    run = KeptRun(
+    run = RecordedRun(
         folder=KNOWN_FOLDER,
         verdict={"where": [{"rank": 0, "host": "n03"}, {"rank": 1, "host": "n04"}]},
         environment={"host": "n03", "ranks": {"0": {"USER": "ada", "HOME": "/data/ada"}}},
@@ -87,7 +87,7 @@ def test_a_run_names_its_own_hosts_and_users() -> None:
 
 def test_marks_agree_whenever_a_run_is_redacted() -> None:
     one, two = "Kx2-one-7Zq8", "Kx2-two-7Zq8"
-    run = KeptRun(
+    run = RecordedRun(
         folder=KNOWN_FOLDER,
         environment={"ranks": {"0": {"API_KEY": one}, "1": {"API_KEY": two}}},
         stacks={"rank-0.txt": f"key = '{two}'"},

@@ -1,0 +1,227 @@
+"""The answer on a job that was looked at: as lines or as JSON, and in a run folder with the same
+files as that of a job that was watched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..base.facts import RankFacts
+from ..base.files import stamp
+from ..base.words import (
+    cut_line,
+    format_count,
+    format_ranges,
+    format_ranks,
+    format_seconds,
+    printable,
+)
+from ..monitor.run_folder import RunFolder
+from ..monitor.verdict_output import write_environment, write_looks
+from ..report.facts_json import verdict_json
+from ..report.terminal import short_stack, verdict_lines
+from ..report.verdict_parts import label_line, line_below
+from .judgement import Judgement
+
+_MOST_OTHER_STACKS = 3  # of further ranks at fault
+_RANK_NUMBERS = re.compile(r"\b(ranks?) (\d+(?:[-,]\d+)*)")
+
+
+def hang_lines(
+    found: Judgement, run_dir: str, state: str, width: int | None, again: bool = True
+) -> list[str]:
+    """Return the verdict on a job that hangs, or computes in the same few places. `again`: its
+    command starts it again.
+    """
+    lines = verdict_lines(
+        found.verdict, found.facts, found.ranks, run_dir=run_dir, state=state, width=None
+    )
+    if found.verdict.checkpoint is None:
+        lines[0] = re.sub(r" {3,}", "   ", lines[0])
+    if not again:
+        lines = [line for line in lines if not line.startswith("prove it")]
+    stack = next((at for at, line in enumerate(lines) if line.startswith("stack ")), None)
+    if stack is not None:
+        lines[stack + 1 : stack + 1] = _other_stack_lines(found)
+    if found.verdict.outcome == "slow":
+        lines.insert(1, _busy_line(found))
+    return [cut_line(line, width) for line in hide_unknown_numbers(lines, found.unnumbered)]
+
+
+def _other_stack_lines(found: Judgement) -> list[str]:
+    """Return where the other ranks at fault are, if not where the first one is."""
+    blamed = [r for r in found.ranks if r.rank in found.verdict.ranks.culprit]
+    ranks_at: dict[str, list[int]] = {}
+    for one in blamed:
+        ranks_at.setdefault(short_stack(one, found.facts), []).append(one.rank)
+    others = [(where, ranks) for where, ranks in list(ranks_at.items())[1:] if where]
+    lines = [
+        line for where, ranks in others for line in line_below(f"{format_ranks(ranks)}: {where}")
+    ]
+    left = len(lines) - _MOST_OTHER_STACKS
+    return [
+        *lines[:_MOST_OTHER_STACKS],
+        *(line_below(f"and {format_count(left, 'place')} more") if left > 0 else ()),
+    ]
+
+
+def _busy_line(found: Judgement) -> str:
+    busy = [r.rank for r in found.ranks if r.busy]
+    still = format_seconds(found.facts.still or 0.0)
+    verb = "computes" if len(busy) == 1 else "compute"
+    (line,) = label_line(
+        "busy",
+        f"{format_ranks(busy)} {verb} in the same few places for {still}: at work, or a loop "
+        "without end. --for 60 tells",
+    )
+    return line
+
+
+def moving_lines(found: Judgement, width: int | None = None) -> list[str]:
+    """Return what moves, and what does not: "moving: rank 3 reads 40 MiB/s; ranks 0-2 wait"."""
+    moves = [r for r in found.ranks if r.rank in found.moving and r.moved]
+    first = moves[0] if moves else None
+    text = f"moving: rank {first.rank} {first.moved}" if first else "moving"
+    rest = [r.rank for r in moves[1:]]
+    text += f"; {format_ranks(rest)} too" if rest else ""
+    told = {*found.moving, *found.quiet}
+    waiting = [r.rank for r in found.ranks if r.alive and r.rank not in told]
+    text += (
+        f"; {format_ranks(waiting)} {'waits' if len(waiting) == 1 else 'wait'}" if waiting else ""
+    )
+    lines = [text, *(_quiet_line(found, r) for r in found.ranks if r.rank in found.quiet)]
+    return [
+        cut_line(printable(line), width) for line in hide_unknown_numbers(lines, found.unnumbered)
+    ]
+
+
+def _quiet_line(found: Judgement, facts: RankFacts) -> str:
+    stack = short_stack(facts, found.facts)
+    where = f": {stack}" if stack else ""
+    return f"        rank {facts.rank} has not moved meanwhile{where}"
+
+
+def hide_unknown_numbers(lines: Sequence[str], unnumbered: Collection[int]) -> list[str]:
+    """Return lines in which ranks that nobody knows the numbers of are `?`."""
+    if not unnumbered:
+        return list(lines)
+
+    def named(match: re.Match[str]) -> str:
+        numbers = {n for run in match[2].split(",") for n in _parse_range(run)}
+        known = sorted(numbers - set(unnumbered))
+        parts = [format_ranges(known)] if known else []
+        return f"{match[1]} {','.join([*parts, '?'] if len(known) < len(numbers) else parts)}"
+
+    return [_RANK_NUMBERS.sub(named, line) for line in lines]
+
+
+def _parse_range(text: str) -> range:
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def describe_state(pid: int, notebook: int | None, watched: bool, ends: bool = False) -> str:
+    """Return what a job is left in, and how it can be ended. The kernel of a notebook is not ours
+    to end, nor to offer. `ends`: it was asked to be ended.
+    """
+    if notebook is not None:
+        return (
+            "still running, untouched; interrupt the cell: the notebook's kernel "
+            f"({notebook}) is left alone"
+        )
+    if ends:
+        return "being ended, as asked: all ranks and their children"
+    seen = "untouched, watched since its start" if watched else "untouched"
+    return f"still running, {seen}; end it: hangbisect attach {pid} --kill"
+
+
+def format_age(started: int, ticks: int) -> str:
+    """Return for how long a process has run: `started` in clock ticks after boot."""
+    return format_seconds(max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started / ticks))
+
+
+def describe_ranks(numbers: Sequence[int | None], world: int) -> str:
+    """Return which ranks of how many are here: "8 ranks", "ranks 0-3 of 8", "2 ranks (?)"."""
+    known = [n for n in numbers if n is not None]
+    if not numbers:
+        return "no rank yet"
+    if len(known) < len(numbers):
+        return f"{format_count(len(numbers), 'rank')} (?)"
+    if len(known) == max(world, 1):
+        return format_count(len(known), "rank")
+    return f"{format_ranks(known)} of {world}"
+
+
+def new_run_dir(pid: int) -> Path:
+    """Return where the files go unless somebody says so: runs/<UTC time>-<pid>."""
+    return Path(os.path.abspath(os.path.join("runs", f"{stamp()}-{pid:x}")))
+
+
+async def write_run_files(
+    found: Judgement, run_dir: Path, merged: Sequence[str] = ()
+) -> tuple[Path | None, list[str]]:
+    """Write the verdict and what it rests on; return where it is, None for nowhere, and what has to
+    be said: the folder may lie on the very file system that hangs. `merged` are further words for
+    report.
+    """
+    files = RunFolder(None, run_dir)
+    write_looks(files, found.facts, found.graph, found.ranks)
+    host = next((r.host for r in found.ranks if r.host), "")
+    of_ranks = {r.rank: r.environment for r in found.ranks}
+    write_environment(files, found.facts.versions, host, of_ranks)
+    files.write_json("verdict.json", verdict_json(found.verdict))
+    if merged:
+        files.write("stacks/without-stacks.txt", "\n".join([*merged, ""]))
+    await files.publish(first=True)
+    files.close()
+    return files.where, files.take_news() + files.losses()
+
+
+HANG_STATUS, MOVES_STATUS = 3, 0  # exit status
+
+
+@dataclass(frozen=True)
+class AnswerOptions:
+    """How an answer is wanted."""
+
+    run_dir: Path | None  # None: a new folder; none for a job that moves
+    as_object: bool  # the verdict as JSON, on stdout
+    pid: int  # by which a new folder is named
+
+
+def add_time(found: Judgement, began: float) -> Judgement:
+    """Return a judgement with the time that it took since `began`, on the monotonic clock."""
+    took = round(time.monotonic() - began, 3)
+    seconds = replace(found.verdict.seconds, to_verdict=took)
+    return replace(found, verdict=replace(found.verdict, seconds=seconds))
+
+
+async def give_answer(
+    found: Judgement,
+    wanted: AnswerOptions,
+    words: Callable[[str], Sequence[str]],
+    further: Sequence[str] = (),
+) -> tuple[int, str]:
+    """Write what was found and say it; return the exit status, and where the files are, "" if
+    they are nowhere. `words` are asked with that; `further` are for the run folder as well.
+    """
+    where = ""
+    if not found.moving or wanted.run_dir is not None:
+        place, said = await write_run_files(
+            found, wanted.run_dir or new_run_dir(wanted.pid), further
+        )
+        where = str(place or "")
+        for sentence in said:
+            print(sentence, file=sys.stderr, flush=True)
+    if wanted.as_object:
+        print(json.dumps(verdict_json(found.verdict), ensure_ascii=False), flush=True)
+    else:
+        print("\n".join(words(where)), flush=True)
+    return HANG_STATUS if found.verdict.outcome == "hang" else MOVES_STATUS, where

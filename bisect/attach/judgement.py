@@ -1,0 +1,242 @@
+"""Judges from what the machines of a job tell whether it moves, or hangs, and why. Touches nothing.
+
+A loop that waits by looking runs Python, in a few lines of one function of the job's own, and
+keeps nothing. A rank that works for so long in one place is in a library's or a native function,
+or needs more memory for what it makes. What neither tells stays open.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..base.facts import (
+    Ended,
+    Frame,
+    JobFacts,
+    Look,
+    MachineFacts,
+    Place,
+    RankFacts,
+    Ranks,
+    Verdict,
+)
+from ..base.version import VERSION
+from ..base.words import format_bytes
+from ..diagnosis.frames import frame_owner
+from ..diagnosis.process_snapshot import merge_looks
+from ..diagnosis.verdict import judge_job_with_graph
+from ..diagnosis.wait_graph import WaitGraph
+from ..dumps.checkpoint_in_stack import place_of_call
+from .node_facts import NodeFacts
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BUSY_IS_HUNG = 60.0  # seconds in the same few places that make a rank that computes one that hangs
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The answer, and what it rests on. The outcome is ok for a job that moves, hang, or slow for
+    one that computes in the same few places: it may be at work.
+    """
+
+    verdict: Verdict
+    facts: JobFacts
+    ranks: tuple[RankFacts, ...]
+    graph: WaitGraph
+    moving: tuple[int, ...] = ()
+    quiet: tuple[int, ...] = ()
+    unnumbered: tuple[int, ...] = ()
+
+
+def judge_nodes(
+    nodes: Sequence[NodeFacts], notes: Sequence[str] = (), now: float = 0.0
+) -> Judgement:
+    """Return what the machines of a job tell together. `now` is our own clock's time; `notes` are
+    sentences for the verdict.
+    """
+    first = nodes[0]
+    ranks = sorted(
+        (r for node in nodes for r in _ranks_on_our_clock(node, now)), key=lambda r: r.rank
+    )
+    moving = tuple(sorted(r for node in nodes for r in node.moving))
+    busy = tuple(sorted(r for node in nodes for r in node.busy))
+    span = min(node.span for node in nodes)
+    facts = JobFacts(
+        ended=_choose_end(ranks, moving, busy, span),
+        pipeline="",
+        command=first.command,
+        attempt=_find_attempt(ranks),
+        world_size=max([*(node.world for node in nodes), len(ranks)]),
+        local_ranks=tuple(r.rank for r in ranks),
+        table=(),
+        now=now,
+        started=now - max(node.age for node in nodes),
+        package=PACKAGE,
+        still=None if moving else round(span, 3),
+        to_verdict=None,
+        versions={"hangbisect": VERSION},
+        notes=(*notes, *_note_unnumbered(nodes), *_note_nodes(nodes)),
+        machine=_choose_machine(nodes),
+    )
+    verdict, graph = judge_job_with_graph(facts, ranks)
+    if moving:
+        verdict = replace(verdict, notes=(*verdict.notes, *describe_moves(ranks, moving)))
+    else:
+        verdict = _drop_guess(verdict)
+        verdict = replace(verdict, checkpoint=_find_checkpoint(verdict, ranks))
+        if _may_be_at_work(ranks, busy, span):
+            verdict = replace(verdict, outcome="slow")
+    if first.launcher is not None:
+        verdict, facts = _blame_launcher(verdict), replace(facts, world_size=0)
+    unnumbered = tuple(r for node in nodes for r in node.unnumbered)
+    quiet = tuple(sorted(r for node in nodes for r in node.quiet))
+    return Judgement(verdict, facts, tuple(ranks), graph, moving, quiet, unnumbered)
+
+
+def _find_checkpoint(verdict: Verdict, ranks: Sequence[RankFacts]) -> Place | None:
+    """Return the checkpoint that the culprit is on its way to, as far as its stack tells; where it
+    is not there, one of those that wait for it.
+    """
+    people = [r for r in ranks if r.rank in verdict.ranks.culprit and r.looks]
+    people = people or [r for r in ranks if r.rank in verdict.ranks.waiting and r.looks]
+    view = merge_looks(people[0].looks) if people else None
+    return place_of_call(verdict.call, view.frames if view is not None else ())
+
+
+def _drop_guess(verdict: Verdict) -> Verdict:
+    """Return the verdict without culprits where of none of several ranks is known what it does."""
+    culprit, wait = verdict.ranks.culprit, verdict.waits_for
+    nothing_known = wait is None or wait.kind == "unknown"
+    if len(culprit) < 2 or len(culprit) < verdict.world_size or verdict.call or not nothing_known:
+        return verdict
+    return replace(
+        verdict,
+        ranks=replace(verdict.ranks, culprit=()),
+        where=(),
+        waits_for=None,
+        candidates=(),
+    )
+
+
+def describe_moves(ranks: Sequence[RankFacts], moving: Sequence[int]) -> list[str]:
+    """Return what moves, a sentence a rank."""
+    return [f"moving: rank {r.rank} {r.moved}" for r in ranks if r.rank in moving and r.moved]
+
+
+def _choose_end(
+    ranks: Sequence[RankFacts], moving: Sequence[int], busy: Sequence[int], span: float
+) -> Ended:
+    if moving:
+        return "past"  # nothing is to be said of who hangs
+    return "busy" if busy else "still"
+
+
+def _may_be_at_work(ranks: Sequence[RankFacts], busy: Sequence[int], span: float) -> bool:
+    """Return whether a job may be at work: too short a look to call it a loop without end, unless
+    it is plainly one.
+    """
+    loops = [facts.rank for facts in ranks if is_spinning(facts, PACKAGE)]
+    return bool(set(busy) - set(loops)) and span < BUSY_IS_HUNG
+
+
+def _ranks_on_our_clock(node: NodeFacts, now: float) -> list[RankFacts]:
+    """Return a machine's ranks with the time of what they printed on our clock."""
+    return [
+        facts
+        if facts.last_line_at is None
+        else replace(facts, last_line_at=now - (node.at - facts.last_line_at))
+        for facts in node.ranks
+    ]
+
+
+def _find_attempt(ranks: Sequence[RankFacts]) -> int:
+    counts = [r.environment.get("TORCHELASTIC_RESTART_COUNT", "") for r in ranks]
+    return max((int(c) for c in counts if c.isascii() and c.isdecimal()), default=0)
+
+
+def _note_unnumbered(nodes: Sequence[NodeFacts]) -> list[str]:
+    unknown = [
+        str(facts.pid) for node in nodes for facts in node.ranks if facts.rank in node.unnumbered
+    ]
+    if not unknown:
+        return []
+    return [
+        f"which ranks the processes {', '.join(unknown)} are could not be read: their numbers here "
+        "are ours"
+    ]
+
+
+def _note_nodes(nodes: Sequence[NodeFacts]) -> list[str]:
+    """Return what else the machines say: their notes, and the downloads that are not complete."""
+    found = [note for node in nodes for note in node.notes]
+    for file in (file for node in nodes for file in node.downloads):
+        grows = "grows" if file.grew else "does not grow"
+        found.append(
+            f"download {file.path} of process {file.pid}: {format_bytes(file.size)}, {grows}"
+        )
+    return found
+
+
+def _choose_machine(nodes: Sequence[NodeFacts]) -> MachineFacts:
+    return nodes[0].machine if len(nodes) == 1 else MachineFacts()
+
+
+def _blame_launcher(verdict: Verdict) -> Verdict:
+    """Return the verdict where it is the launcher that hangs: no rank is there to be blamed."""
+    return replace(
+        verdict,
+        world_size=0,
+        ranks=Ranks(),
+        checkpoint=Place(0, "launcher", "Ranks started"),
+        component="launcher",
+        try_=(),
+        candidates=(),
+        chain=(),
+    )
+
+
+LEAST_SPIN_LOOKS = 6  # at the least
+LEAST_SPIN_SPAN = 8.0  # seconds from the first to the last
+MOST_SPIN_LINES = 3  # of a loop that waits
+MOST_SPIN_GROWTH = 1 << 20  # bytes by which its memory may change
+
+
+def is_spinning(facts: RankFacts, package: str) -> bool:
+    """Return whether all looks at a rank show it in the same few lines of its own, running Python,
+    and keeping nothing.
+    """
+    looks = [look for look in facts.looks if look.main is not None and look.main.frames]
+    if (
+        not facts.busy
+        or len(looks) < LEAST_SPIN_LOOKS
+        or looks[-1].at - looks[0].at < LEAST_SPIN_SPAN
+    ):
+        return False
+    innermost = [_innermost_frame(look) for look in looks]
+    places = {(f.file, f.name) for f in innermost}
+    lines = {f.line for f in innermost}
+    own = all(frame_owner(f, package) == "user" for f in innermost)
+    return (
+        own
+        and len(places) == 1
+        and len(lines) <= MOST_SPIN_LINES
+        and _runs_python(looks)
+        and _keeps_its_memory(looks)
+    )
+
+
+def _innermost_frame(look: Look) -> Frame:
+    assert look.main is not None
+    return look.main.frames[0]
+
+
+def _runs_python(looks: Sequence[Look]) -> bool:
+    """Return whether the main thread had the GIL in most looks."""
+    return 2 * sum(look.main is not None and look.main.owns_gil for look in looks) > len(looks)
+
+
+def _keeps_its_memory(looks: Sequence[Look]) -> bool:
+    sizes = [look.memory for look in looks if look.memory is not None]
+    return bool(sizes) and max(sizes) - min(sizes) <= MOST_SPIN_GROWTH

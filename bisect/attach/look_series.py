@@ -1,0 +1,315 @@
+"""Looks at a job, one after another, until it is clear whether it moves; and the downloads that its
+processes have not completed: files whose names say so, and how large they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..base.deadline import aside
+from ..base.facts import Look, MachineFacts, RankFacts
+from ..base.words import format_rate
+from ..diagnosis.rank_waits import find_waits
+from ..evidence import movement
+from ..evidence.descriptors import read_links, read_quiet_times
+from ..evidence.look import Target, take_looks
+from ..evidence.machine import read_machine
+from ..evidence.successive_looks import complete_look, find_peer_request
+from ..monitor.ending import resume_process
+from ..monitor.inspection import may_pause
+from ..monitor.rank_classifier import RankClasses, classify_ranks
+from .jobs import Job
+
+DOWNLOAD_ENDINGS = (
+    ".incomplete",
+    ".part",
+    ".partial",
+    ".crdownload",
+)  # the hub's; others' of the kind
+DOWNLOADS_LIMIT = 0.3  # seconds: the files may lie on a disk that does not answer
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file that is being downloaded, as one process has it open."""
+
+    at: float
+    pid: int
+    path: str
+    size: int
+    grew: bool = False  # since the first look
+
+    @property
+    def name(self) -> str:
+        """The file's own name; the hub calls it by a hash."""
+        return os.path.basename(self.path)
+
+
+async def find_downloads(pids: Iterable[int]) -> list[Download]:
+    """Return the unfinished downloads that these processes have open: those that are found within
+    DOWNLOADS_LIMIT.
+    """
+    found: list[Download] = []
+    try:
+        await aside(_read_downloads, list(pids), found, limit=DOWNLOADS_LIMIT, key="downloads")
+    except TimeoutError:
+        return list(found)
+    return found
+
+
+def _read_downloads(pids: list[int], found: list[Download]) -> None:
+    for pid in pids:
+        try:
+            opened = read_links(pid)
+        except OSError:
+            continue
+        for fd, path in opened.items():
+            if not path.endswith(DOWNLOAD_ENDINGS):
+                continue
+            try:
+                size = os.stat(f"/proc/{pid}/fd/{fd}").st_size
+            except OSError:
+                continue
+            found.append(Download(time.monotonic(), pid, path, size))
+
+
+PAUSE_BETWEEN_LOOKS = 0.7  # seconds between two looks
+STILL_SPAN = 2.1  # seconds over which nothing may have moved before a job is called hung
+PATIENCE = 10.0  # seconds that are waited until it is clear: it computes, or is about to wake
+LEAST_LOOKS = 3  # looks
+MOST_LOOKS = 16  # that are kept of each process: the first, and the last ones
+HEARD_LATELY = 30.0  # seconds: who heard from a server since then is looked at for longer
+_HEARD_LIMIT = 0.5
+_MOST_NATIVE_RANKS = 2  # ranks that a look with native frames pauses
+_NATIVE_LOOK_LIMIT = 1.0
+
+
+@dataclass
+class LookSeries:
+    """The looks at the processes of a job, and what they show together."""
+
+    job: Job
+    numbers: Mapping[int, int]  # by the pid of a rank: its number, or a stand-in for it
+    family: Callable[[], Mapping[int, int]]  # asked before each look: pids, each with its rank's
+    looks: dict[int, list[Look]] = field(default_factory=dict)  # by pid, oldest first
+    rank_of: dict[int, int] = field(default_factory=dict)  # pid of the rank, by pid
+    # Processes of others that have a lock which a rank waits for, each with that rank's pid.
+    holders: dict[int, int] = field(default_factory=dict)
+    grown: dict[tuple[int, str], list[Download]] = field(default_factory=dict)
+    machine: MachineFacts = field(default_factory=MachineFacts)
+    began: float = field(default_factory=time.monotonic)
+    count: int = 0
+
+    @property
+    def span(self) -> float:
+        """Seconds from the first look to the last."""
+        ats = [one.at for looks in self.looks.values() for one in looks]
+        return max(ats) - min(ats) if ats else 0.0
+
+    async def take(self, span: float = STILL_SPAN) -> RankClasses:
+        """Look until it is clear who moves: for `span` seconds, and for up to PATIENCE more where
+        that does not tell. Return the ranks by what they do.
+        """
+        end = self.began + max(span + 2 * PAUSE_BETWEEN_LOOKS, PATIENCE)
+        while True:
+            await self.look()
+            settled = self.settled()
+            if time.monotonic() + PAUSE_BETWEEN_LOOKS > end:
+                return settled
+            enough = min(span, STILL_SPAN) if settled.moving else span
+            clear = self.count >= LEAST_LOOKS and self.span >= enough and self.is_clear(settled)
+            if clear and not await self._was_heard_lately(settled):
+                return settled
+            await asyncio.sleep(PAUSE_BETWEEN_LOOKS)
+
+    async def look(self) -> None:
+        """Look once at everything."""
+        self.rank_of = dict(self.family())
+        self.holders = self._holders()
+        targets = [Target(pid, "rank" if pid in self.numbers else "child") for pid in self.rank_of]
+        targets += [Target(pid, "child") for pid in self.holders]
+        looks, seen, about = await asyncio.gather(
+            take_looks(targets),
+            find_downloads(list(self.rank_of)),
+            read_machine() if self.count == 0 else _look_at_no_machine(),
+        )
+        self.machine = about or self.machine
+        for one in looks:
+            if one.state:
+                self._keep(one)
+        for file in seen:
+            self.grown.setdefault((file.pid, file.path), []).append(file)
+        self.count += 1
+
+    async def look_deeper(self, ranks: Sequence[int]) -> None:
+        """Take the one look that pauses, last, at these ranks, as far as that does no harm."""
+        pids = [pid for pid, number in self.numbers.items() if number in ranks]
+        chosen = [pid for pid in pids if self._may_pause(pid)][:_MOST_NATIVE_RANKS]
+        if not chosen:
+            return
+        paused = await take_looks(
+            [Target(pid, "rank") for pid in chosen],
+            native=True,
+            limit=_NATIVE_LOOK_LIMIT,
+            resume=resume_process,
+        )
+        for one in paused:
+            if one.state and one.threads:
+                self._keep(one)
+
+    async def _was_heard_lately(self, settled: RankClasses) -> bool:
+        """Return whether something came not long ago from outside the job to a rank that seems to
+        hang: a server that trickles shows in no short series of looks.
+        """
+        inodes = self._connections(settled.hung)
+        if not inodes or settled.moving:
+            return False
+        try:
+            quiet = await aside(read_quiet_times, limit=_HEARD_LIMIT, key="quiet")
+        except (OSError, TimeoutError):
+            return False
+        return any(quiet.get(inode, HEARD_LATELY) < HEARD_LATELY for inode in inodes)
+
+    def _connections(self, ranks: Collection[int]) -> set[int]:
+        """Return the connections to others over which these ranks, or what they started, have got
+        something: a rank's own where it waits for one, all of its children.
+        """
+        inside = {s.local for looks in self.looks.values() for s in looks[-1].sockets}
+        found: set[int] = set()
+        for pid, number in self.numbers.items():
+            for p, looks in self._of(pid).items() if number in ranks else ():
+                waited = [one.socket for _, one in movement.find_awaited_descriptors(looks[-1])]
+                for one in waited if p == pid else looks[-1].sockets:
+                    if one is not None and one.received and one.peer not in inside:
+                        found.add(one.inode)
+        return found
+
+    def _may_pause(self, pid: int) -> bool:
+        looks = self.looks.get(pid, [])
+        return may_pause(looks) and bool(looks[-1].threads)
+
+    def _keep(self, one: Look) -> None:
+        looks = self.looks.setdefault(one.pid, [])
+        if looks:
+            one = complete_look(looks[-1], one)
+            looks[-1] = replace(looks[-1], logs=())  # the newest tails are enough
+        looks.append(one)
+        del looks[1 : -(MOST_LOOKS - 1)]
+
+    # ---- what they show -------------------------------------------------------------------------
+
+    def moved(self, pid: int, span: float = STILL_SPAN) -> str:
+        """Return what moved of a rank over the last `span` seconds, "" for nothing. Places that
+        were seen before that are no news: who asks again and again is in few.
+        """
+        recent = {p: _looks_since(looks, span) for p, looks in self._of(pid).items()}
+        earlier = [one for p, looks in self._of(pid).items() for one in looks[: -len(recent[p])]]
+        own = recent.pop(pid, [])
+        text = movement.describe_movement(
+            own, list(recent.values()), movement.collect_places(earlier)
+        )
+        grows = [said for file in self._files_of(pid) if (said := _describe_growth(file, span))]
+        held = [self._holder_moved(p, span) for p, rank in self.holders.items() if rank == pid]
+        return "; ".join(part for part in (text, *grows, *held) if part)
+
+    def _holder_moved(self, pid: int, span: float) -> str:
+        """Return what a process does that has a lock which a rank waits for, "" for nothing: the
+        lock is freed once it is done.
+        """
+        looks = self.looks.get(pid, [])
+        recent = _looks_since(looks, span)
+        known = movement.collect_places(looks[: len(looks) - len(recent)])
+        does = movement.describe_movement(recent, [], known) or movement.describe_computing(recent)
+        return f"waits for a lock of {looks[0].name} ({pid}), which {does}" if does else ""
+
+    def busy(self, pid: int) -> bool:
+        """Return whether a rank that has not moved burns CPU in the same few places."""
+        own = dict(self._of(pid))
+        looks = own.pop(pid, [])
+        return bool(movement.describe_computing(looks, list(own.values())))
+
+    def answers(self, pid: int) -> str:
+        """Return in words that somebody outside the job answers a rank, "" if nobody does."""
+        own = dict(self._of(pid))
+        looks = own.pop(pid, [])
+        ours = {*self.rank_of, *self.job.pids}
+        found = find_peer_request(looks, list(own.values()), ours)
+        return found.text if found is not None and found.answered else ""
+
+    def facts(self) -> list[RankFacts]:
+        """Return each rank as a diagnosis takes it, without what its environment tells."""
+        found = []
+        for pid, number in self.numbers.items():
+            moved = self.moved(pid) or self.answers(pid)
+            found.append(
+                RankFacts(
+                    rank=number,
+                    pid=pid,
+                    looks=tuple(self.looks.get(pid, ())),
+                    children=tuple(tuple(seen) for p, seen in self._of(pid).items() if p != pid),
+                    moved=moved,
+                    busy=not moved and self.busy(pid),
+                )
+            )
+        return found
+
+    def settled(self) -> RankClasses:
+        """Return the ranks by what they do, as far as these looks tell."""
+        facts = self.facts()
+        had_time = [f.rank for f in facts] if self.span >= PATIENCE else ()
+        return classify_ranks(facts, find_waits(facts), had_time, PATIENCE)
+
+    def is_clear(self, settled: RankClasses) -> bool:
+        """Return whether more looks would tell no more: every rank hangs or waits, or something
+        moves that is more than another place in the code.
+        """
+        if settled.moving:
+            words = [self.moved(pid) or self.answers(pid) for pid in self.numbers]
+            return any(word and "new code" not in word for word in words)
+        known = settled.hung | settled.waiting
+        return not settled.busy and known >= set(self.numbers.values())
+
+    def _holders(self) -> dict[int, int]:
+        return {
+            lock.holder: self.rank_of[pid]
+            for pid, looks in self.looks.items()
+            if pid in self.rank_of
+            for lock in looks[-1].locks
+            if lock.holder and lock.holder not in self.rank_of and lock.holder != os.getpid()
+        }
+
+    def _of(self, pid: int) -> dict[int, list[Look]]:
+        """Return the looks at a rank and at what it has started, by pid."""
+        return {
+            p: looks
+            for p, looks in self.looks.items()
+            if p == pid or (self.rank_of.get(p) == pid and p not in self.numbers)
+        }
+
+    def _files_of(self, pid: int) -> list[list[Download]]:
+        return [f for (p, _), f in self.grown.items() if self.rank_of.get(p) == pid]
+
+
+async def _look_at_no_machine() -> None:
+    return None
+
+
+def _looks_since(looks: list[Look], span: float) -> list[Look]:
+    """Return the looks of the last `span` seconds, and the one before them; two at the least."""
+    if not looks:
+        return []
+    start = looks[-1].at - span
+    before = max((i for i, one in enumerate(looks) if one.at <= start), default=0)
+    return looks[min(before, max(0, len(looks) - 2)) :]
+
+
+def _describe_growth(file: list[Download], span: float) -> str:
+    recent = [one for one in file if one.at >= file[-1].at - span - PAUSE_BETWEEN_LOOKS]
+    if len(recent) < 2 or recent[-1].size <= recent[0].size:
+        return ""
+    grown = format_rate(recent[-1].size - recent[0].size, recent[-1].at - recent[0].at)
+    return f"its download {recent[-1].name} grows by {grown}"

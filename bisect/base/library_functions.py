@@ -1,0 +1,348 @@
+"""What functions of libraries mean, wherever that is asked: the one place to add another.
+
+A row names functions by the end of their file's path and by their own name, and says what they do
+and which of their local variables tell something. `bisect/evidence` and `bisect/diagnosis` ask by
+role. Any number of rows may match a function.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from .facts import Frame
+
+
+class Role(enum.Enum):
+    """What a function does, as far as it matters to a hang."""
+
+    POLLS_LOCK = enum.auto()  # asks for the lock on a file, sleeps, and asks again
+    AWAITS_BUILD = enum.auto()  # waits until another process has built a torch extension
+    BUILDS_EXTENSION = enum.auto()  # runs the compilers of one
+    AWAITS_WORKERS = enum.auto()  # waits for what processes that it started are to give
+    HANDLES_SIGNAL = enum.auto()  # runs where a signal interrupted something else
+    MAKES_GROUP = enum.auto()  # makes a process group or its store, for which all ranks must come
+    ASKS_STORE = enum.auto()  # waits for a key that another rank is to set
+    RUNS_COLLECTIVE = enum.auto()  # meets the other members of a group
+    MAY_RUN_COLLECTIVE = enum.auto()  # does, or calls what does in C++, without a frame of its own
+
+
+@dataclass(frozen=True)
+class LibraryFunction:
+    """A function, or several that mean the same. No row may name a local that holds a secret:
+    values are masked as text is.
+    """
+
+    file: str  # a regular expression for the end of the path
+    name: str  # one for the whole of the unqualified name
+    roles: frozenset[Role] = frozenset()
+    lock: str = "a lock file"  # in words, what it polls: where nothing tells the path
+    path_locals: tuple[str, ...] = ()  # which tell the path of the lock file, the best first
+    path_below: str = ""  # the lock's name, where they tell the folder that it is in
+    locals: str = ""  # further ones that are worth showing, the telling ones first
+
+    @property
+    def shown_locals(self) -> tuple[str, ...]:
+        """The names of all locals that may be shown."""
+        return (*self.path_locals, *self.locals.split())
+
+
+_C10D = r"torch/distributed/distributed_c10d\.py"
+_MAKING_GROUPS = (
+    r"init_process_group|_new_process_group_helper|_?new_group\w*|split_group|_store_based_barrier"
+    r"|_new_subgroups\w*|new_subgroups\w*"
+)
+_TRANSFERS = r"(?:i?send|i?recv|broadcast|reduce|gather|scatter)\w*"
+BUILD_LOCK = "the lock file of a torch extension build"
+
+# filelock of one file (3.0) and the copy in datasets are alike; later ones ask in a function apart.
+_FILELOCK = r"(?:filelock(?:/\w+)?|datasets/utils/_filelock)\.py"
+_FILELOCK_PATHS = ("lock_filename", "canonical_path")
+_FILELOCK_LOCALS = "self timeout poll_interval poll_intervall"
+_CPP_EXTENSION = r"torch/utils/cpp_extension\.py"
+
+FUNCTIONS = (
+    # locks on files
+    LibraryFunction(
+        _FILELOCK,
+        r"acquire|_poll_until_acquired",
+        frozenset([Role.POLLS_LOCK]),
+        path_locals=_FILELOCK_PATHS,
+        locals=_FILELOCK_LOCALS,
+    ),
+    LibraryFunction(_FILELOCK, r"_acquire", path_locals=_FILELOCK_PATHS, locals=_FILELOCK_LOCALS),
+    LibraryFunction(
+        r"huggingface_hub/utils/_fixes\.py",
+        r"WeakFileLock",
+        path_locals=("lock_file",),
+        locals="timeout",
+    ),
+    LibraryFunction(
+        r"huggingface_hub/(?:file_download|_snapshot_download)\.py",
+        r"\w+",
+        path_locals=("lock_path",),
+    ),
+    # These two keep the file open while they ask: the kernel knows which it is.
+    LibraryFunction(
+        r"portalocker/(?:utils|portalocker)\.py", r"acquire|lock", frozenset([Role.POLLS_LOCK])
+    ),
+    LibraryFunction(
+        r"fasteners/process_lock\.py", r"_?acquire|_do_acquire", frozenset([Role.POLLS_LOCK])
+    ),
+    # builds of torch extensions: that the file is there is the lock
+    LibraryFunction(
+        r"torch/utils/file_baton\.py",
+        r"wait",
+        frozenset([Role.POLLS_LOCK, Role.AWAITS_BUILD]),
+        lock=BUILD_LOCK,
+    ),
+    LibraryFunction(
+        _CPP_EXTENSION,
+        r"_jit_compile|_run_ninja_build|_write_ninja_file_and_build_library"
+        r"|_import_module_from_library",
+        locals="name module_name build_directory path",
+    ),
+    LibraryFunction(
+        _CPP_EXTENSION, r"_jit_compile", path_locals=("build_directory",), path_below="lock"
+    ),
+    LibraryFunction(
+        _CPP_EXTENSION,
+        r"_run_ninja_build|_write_ninja_file_and_build_library|_build_extension\w*",
+        frozenset([Role.BUILDS_EXTENSION]),
+    ),
+    # torch.distributed: who waits for whom, where and for how long
+    LibraryFunction(
+        r"torch/distributed/rendezvous\.py",
+        r"_create_c10d_store|_(?:env|tcp|file)_rendezvous_handler|rendezvous|_rendezvous_helper",
+        locals="hostname port master_addr master_port url path rank world_size world_size_opt "
+        "timeout use_libuv",
+    ),
+    LibraryFunction(
+        _C10D,
+        r"init_process_group|_new_process_group_helper",
+        locals="backend init_method group_name group_rank rank group_size world_size "
+        "global_ranks_in_group timeout",
+    ),
+    LibraryFunction(
+        _C10D,
+        r"new_group|_new_group_with_tag|split_group",
+        locals="group_name ranks split_ranks global_rank backend group_desc timeout",
+    ),
+    LibraryFunction(
+        _C10D,
+        r"_store_based_barrier",
+        locals="store_key group_name rank worker_count world_size timeout",
+    ),
+    LibraryFunction(_C10D, _TRANSFERS, locals="src dst group_src group_dst tag"),
+    LibraryFunction(_C10D, r"(?:monitored_)?barrier", locals="timeout wait_all_ranks device_ids"),
+    LibraryFunction(
+        r"torch/distributed/elastic/utils/store\.py",
+        r"\w*barrier\w*|synchronize|get_all|_try_detecting_missing_ranks",
+        locals="key_prefix prefix rank world_size num_members timeout barrier_timeout",
+    ),
+    LibraryFunction(
+        r"lightning[_/]fabric/utilities/distributed\.py",
+        r"_init_dist_connection",
+        locals="torch_distributed_backend global_rank world_size",
+    ),
+    LibraryFunction(
+        r"deepspeed/comm/comm\.py",
+        r"init_distributed",
+        locals="dist_backend init_method rank world_size timeout",
+    ),
+    # what starts a rank: its number, where no environment tells it
+    LibraryFunction(
+        r"torch/multiprocessing/spawn\.py", r"_wrap|start_processes|spawn", locals="i nprocs"
+    ),
+    LibraryFunction(
+        r"torch/distributed/elastic/multiprocessing/api\.py", r"_wrap", locals="local_rank"
+    ),
+    LibraryFunction(
+        r"strategies/launchers/multiprocessing\.py", r"_wrapping_function", locals="process_idx"
+    ),
+    LibraryFunction(r"accelerate/utils/launch\.py", r"__call__", locals="index"),
+    # hub, network
+    LibraryFunction(
+        r"huggingface_hub/(?:file_download|_snapshot_download)\.py",
+        r"\w+",
+        locals="repo_id repo_type filename revision url endpoint lock_path local_files_only "
+        "etag_timeout timeout expected_size resume_size",
+    ),
+    LibraryFunction(
+        r"huggingface_hub/utils/_http\.py",
+        r"\w*backoff\w*",
+        locals="method url nb_tries max_retries",
+    ),
+    LibraryFunction(
+        r"transformers/utils/hub\.py",
+        r"cached_files?",
+        locals="path_or_repo_id filename filenames full_filenames revision",
+    ),
+    LibraryFunction(
+        r"huggingface_hub/hf_api\.py", r"\w+", locals="repo_id repo_type revision path timeout"
+    ),
+    LibraryFunction(
+        r"transformers/(?:models/auto/)?\w+\.py",
+        r"from_pretrained",
+        locals="pretrained_model_name_or_path revision",
+    ),
+    LibraryFunction(r"urllib/request\.py", r"urlopen|open", locals="url fullurl timeout"),
+    LibraryFunction(
+        r"requests/(?:api|sessions|adapters)\.py",
+        r"request|get|post|send",
+        locals="method url timeout",
+    ),
+    LibraryFunction(
+        r"urllib3/(?:connectionpool|util/connection)\.py",
+        r"urlopen|_make_request|create_connection",
+        locals="method url address timeout",
+    ),
+    LibraryFunction(
+        r"httpx2?/_client\.py", r"request|stream|get|post|head", locals="method url timeout"
+    ),
+    LibraryFunction(
+        r"httpcore2?/_backends/\w+\.py", r"connect_tcp|read|write", locals="host port timeout"
+    ),
+    LibraryFunction(
+        r"socket\.py",
+        r"create_connection|getaddrinfo|getfqdn",
+        locals="address host port name timeout",
+    ),
+    LibraryFunction(r"fsspec/asyn\.py", r"sync", locals="timeout"),
+    # W&B
+    LibraryFunction(r"wandb/sdk/wandb_init\.py", r"init", locals="timeout project entity mode"),
+    LibraryFunction(r"wandb/sdk/wandb_login\.py", r"_?login", locals="host timeout relogin"),
+    LibraryFunction(r"wandb/sdk/mailbox/\w+\.py", r"wait_\w+", locals="timeout"),
+    LibraryFunction(r"wandb/sdk/lib/service/service_port_file\.py", r"\w+", locals="timeout"),
+    # other processes, data
+    LibraryFunction(
+        r"subprocess\.py",
+        r"run|call|check_call|check_output|__init__|_execute_child|communicate|_?wait",
+        locals="popenargs args cwd timeout",
+    ),
+    LibraryFunction(
+        r"torch/utils/data/dataloader\.py",
+        r"_try_get_data|_get_data|__init__",
+        locals="timeout i success",
+    ),
+    LibraryFunction(
+        r"torch/utils/data/_utils/(?:worker|fetch)\.py",
+        r"_worker_loop|fetch",
+        locals="worker_id num_workers idx index possibly_batched_index",
+    ),
+    LibraryFunction(
+        r"datasets/(?:arrow_dataset|dataset_dict)\.py",
+        r"map|_map_single|filter",
+        locals="num_proc rank batch_size cache_file_name desc",
+    ),
+    LibraryFunction(
+        r"datasets/(?:load|builder)\.py",
+        r"load_dataset|_prepare_split\w*",
+        locals="path name data_dir split num_proc job_id fpath",
+    ),
+    # imports that wait for one another
+    LibraryFunction(r"importlib\._bootstrap", r"_find_and_load|_lock_unlock_module", locals="name"),
+    # process groups
+    LibraryFunction(r"torch/distributed/rendezvous\.py", r".*", frozenset([Role.MAKES_GROUP])),
+    LibraryFunction(_C10D, _MAKING_GROUPS, frozenset([Role.MAKES_GROUP])),
+    LibraryFunction(
+        _C10D,
+        # All others but those that ask nobody.
+        rf"(?!(?:{_MAKING_GROUPS}|is_\w+|get_\w+|_get_\w+|_rank_not_in_group|_check_\w+)$).*",
+        frozenset([Role.RUNS_COLLECTIVE]),
+    ),
+    LibraryFunction(
+        r"torch/distributed/elastic/utils/store\.py", r".*", frozenset([Role.ASKS_STORE])
+    ),
+    LibraryFunction(
+        r"torch/nn/parallel/distributed\.py|torch/distributed/fsdp/.*\.py"
+        r"|torch/distributed/.*collectives?.*\.py",
+        r"\w+",
+        frozenset([Role.MAY_RUN_COLLECTIVE]),
+    ),
+    LibraryFunction(
+        r"torch/distributed/utils\.py",
+        r"_(?:sync|verify)_\w+",
+        frozenset([Role.MAY_RUN_COLLECTIVE]),
+    ),
+    LibraryFunction(
+        r"(?:lightning_)?fabric/utilities/distributed\.py",
+        r"__exit__",
+        frozenset([Role.MAY_RUN_COLLECTIVE]),
+    ),
+    LibraryFunction(
+        r"torch/autograd/graph\.py", r"_engine_run_backward", frozenset([Role.MAY_RUN_COLLECTIVE])
+    ),
+    # waits for workers
+    LibraryFunction(
+        r"torch/utils/data/dataloader\.py",
+        r"_try_get_data|_get_data|_shutdown_workers|__next__",
+        frozenset([Role.AWAITS_WORKERS]),
+    ),
+    LibraryFunction(
+        r"multiproc?ess(?:ing)?/pool\.py",
+        r"get|wait|next|join|map|starmap|apply",
+        frozenset([Role.AWAITS_WORKERS]),
+    ),
+    LibraryFunction(
+        r"datasets/utils/py_utils\.py", r"iflatmap_unordered", frozenset([Role.AWAITS_WORKERS])
+    ),
+    LibraryFunction(r"concurrent/futures/process\.py", r"\w+", frozenset([Role.AWAITS_WORKERS])),
+    LibraryFunction(
+        r"joblib/parallel\.py", r"_retrieve|retrieve|__call__", frozenset([Role.AWAITS_WORKERS])
+    ),
+    # handlers of signals whose names do not tell that they are some
+    LibraryFunction(r"(?:hang)?bisect/rank/signals\.py", r".*", frozenset([Role.HANDLES_SIGNAL])),
+    LibraryFunction(
+        r"trainer/connectors/signal_connector\.py",
+        r"__call__",
+        frozenset([Role.HANDLES_SIGNAL]),
+    ),
+    LibraryFunction(
+        r"torch/utils/data/_utils/signal_handling\.py",
+        r"handler",
+        frozenset([Role.HANDLES_SIGNAL]),
+    ),
+)
+
+_PATTERNS = tuple(
+    (re.compile(row.name), re.compile(rf"(?:^|[/ ])(?:{row.file})>?$"), row) for row in FUNCTIONS
+)
+
+
+@lru_cache(maxsize=1 << 16)  # ranks share their frames: a thousand of them have few different ones
+def find_library_functions(file: str, name: str) -> tuple[LibraryFunction, ...]:
+    """Return the rows that a function matches."""
+    own = name.rpartition(".")[2]
+    return tuple(row for n, f, row in _PATTERNS if n.fullmatch(own) and f.search(file))
+
+
+def has_role(file: str, name: str, role: Role) -> bool:
+    """Return True if a function has a role."""
+    return any(role in row.roles for row in find_library_functions(file, name))
+
+
+def find_role(frames: Iterable[Frame], role: Role) -> Frame | None:
+    """Return the first of `frames` whose function has a role."""
+    return next((f for f in frames if not f.native and has_role(f.file, f.name, role)), None)
+
+
+_LIBRARY_FILE = re.compile(
+    r"/(?:site|dist)-packages/|/(?:lib|lib64)/python\d+(?:\.\d+)?/|^<frozen "
+)
+
+
+def is_library_file(file: str) -> bool:
+    """Return True for a file of an installed package or of the standard library."""
+    return _LIBRARY_FILE.search(file) is not None
+
+
+def parse_text(value: str) -> str:
+    """Return the text in a local's value as py-spy words it, "" if it is none, or was cut short."""
+    if len(value) < 2 or value[0] not in "'\"" or value[-1] != value[0]:
+        return ""
+    text = value[1:-1]
+    return "" if text.endswith("...") else text

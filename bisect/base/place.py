@@ -1,0 +1,277 @@
+"""Where this process stands in its job: rank, world, node, launcher, and the job's identity.
+
+Lightning's own launch sets LOCAL_RANK and WORLD_SIZE alone (subprocess_script.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from . import launcher_env
+from .launcher_env import DIALECTS, Ancestor
+from .own_errors import pass_on
+from .proc import read_stat
+from .variables import OUTER_VARIABLE as OUTER_VARIABLE
+
+GONE = -1  # in place of a launcher's pid; 0 is one in another pid namespace
+FOLDER_VARIABLE = "HANGBISECT_FOLDER"
+JOB_VARIABLE = "HANGBISECT_JOB"
+
+_TYPED = {
+    *("torchrun", "deepspeed", "accelerate", "mpirun", "srun"),
+    *("torch.distributed.run", "torch.distributed.launch"),
+}
+_DEEPEST = 20  # ancestors that are asked
+_LAUNCHERS_DEEP = 2
+_STATE_LOOKS, _BETWEEN_LOOKS = 5, 0.02  # seconds
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a process stands in its job. `launcher` is None where nobody started several ranks."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+    local_world_size: int
+    node: int  # as the launcher has it, else as it would be if it filled one node after the other
+    attempt: int
+    host: str
+    launcher: str | None
+    launcher_pid: int
+    job: str  # hash that all local ranks of one attempt share, and nobody else
+    joined: bool = False  # started by a rank (Lightning's own launch), not by a launcher
+    neighbours: tuple[int, ...] = ()  # this node's ranks, where the launcher names them
+    counted: bool = True  # somebody says how many ranks this node has
+    in_order: bool = True  # they are numbered one after the other
+    # Of what this node writes beside the others: "" of the first or only one, else "1" or its host.
+    node_name: str = ""
+    master: str | None = None  # the host that rank 0 listens on, as the launcher has it
+    contradictions: tuple[str, ...] = ()  # sentences: variables of different launchers disagree
+    impossible: str = ""  # a sentence, where there can be no such rank
+
+
+def find_place(environ: Mapping[str, str] = os.environ) -> Place:
+    """Return where this process stands, from its environment and its ancestors."""
+    named = launcher_env.claimed(environ, _task_is_shell(environ))
+    several = len(named) > 1
+    dialect = launcher_env.starter(environ, named, _ancestors() if several else ())
+    names = DIALECTS[dialect or "torchrun"]
+    joined = bool(environ.get(FOLDER_VARIABLE) and environ.get(JOB_VARIABLE))
+    if joined and dialect is None:
+        rank = local_rank = _number(environ, "LOCAL_RANK", 0)
+        world = local_world = _number(environ, "WORLD_SIZE", 1)
+    else:
+        rank = _number(environ, names[0], 0)
+        world = _number(environ, names[2], 1)
+        local_rank = _number(environ, names[1], rank)
+        local_world = (launcher_env.local_size(environ, dialect) if dialect else None) or world
+    counted = dialect is None or joined or _is_counted(environ, dialect, world)
+    attempt = _number(environ, "TORCHELASTIC_RESTART_COUNT", 0)
+    node = launcher_env.node(environ, dialect) if dialect else 0
+    is_part = world > local_world or not counted
+    name = _node_name(node) if is_part and dialect else ""
+    pid, started = _launcher(names[0] if dialect else None, environ)
+    identity = (
+        os.getuid(),
+        environ.get("TORCHELASTIC_RUN_ID") or environ.get("SLURM_JOB_ID"),
+        environ.get("SLURM_STEP_ID"),
+        environ.get("MASTER_ADDR"),
+        environ.get("MASTER_PORT"),
+        node if node is not None else name,
+        attempt,
+        (pid, started) if not joined else None,
+    )
+    return Place(
+        rank=rank,
+        local_rank=local_rank,
+        world_size=world,
+        local_world_size=local_world,
+        node=rank // max(1, local_world) if node is None else node,
+        attempt=attempt,
+        host=socket.gethostname(),
+        launcher=_launcher_name(dialect, pid),
+        launcher_pid=pid,
+        job=environ[JOB_VARIABLE] if joined else _short_hash(identity),
+        joined=joined,
+        counted=counted,
+        in_order=not is_part
+        or (dialect is not None and launcher_env.are_in_order(environ, dialect)),
+        node_name=name,
+        neighbours=launcher_env.neighbours(environ, rank) if dialect == "srun" else (),
+        master=launcher_env.master(environ, dialect),
+        contradictions=launcher_env.contradictions(environ, named, dialect),
+        impossible=launcher_env.impossible(environ, dialect),
+    )
+
+
+def _is_counted(environ: Mapping[str, str], dialect: str, world: int) -> bool:
+    told = launcher_env.local_size(environ, dialect)
+    return bool(told) or world == 1 or launcher_env.is_on_one_machine(environ)
+
+
+def _node_name(node: int | None) -> str:
+    """Return the name of a part of the job, by the launcher's number of the node or its host."""
+    if node is None:
+        return re.sub(r"[^\w.-]", "_", socket.gethostname())[:64] or "here"
+    return str(node) if node else ""
+
+
+def parent_of(pid: int) -> int:
+    """Return the pid of a process's parent, 0 where that is not known."""
+    found = read_stat(pid)
+    return found.ppid if found else 0
+
+
+def job_of_this_process() -> str:
+    """Return an identity for a plain `python train.py`, which nobody shares but what it starts: a
+    shell may start several such jobs at once.
+    """
+    return _short_hash((os.getuid(), os.getpid(), _start_time(os.getpid())))
+
+
+def monitor_of(place: Place, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the name by which this process finds its monitor: that of its job; of one that no
+    launcher started, that of the `hangbisect run` around it, which may have started several.
+    """
+    outer = environ.get(OUTER_VARIABLE)
+    if outer and place.launcher is None and not place.joined:
+        return _short_hash((os.getuid(), outer))
+    return place.job
+
+
+def command_line(place: Place, own: Sequence[str]) -> list[str]:
+    """Return the command that the user gave: the launcher's, or `own` where there is none.
+
+    Console scripts run as `python /path/to/torchrun ...`: they are named as one types them. srun is
+    on no machine of its tasks: of its words only nodes and tasks are known.
+    """
+    words = _typed(place.launcher_pid) if place.launcher else []
+    if not words:
+        nodes = max(1, place.world_size // max(1, place.local_world_size))
+        srun = ["srun", f"--nodes={nodes}", f"--ntasks={place.world_size}"]
+        words = [os.path.basename(word) for word in own[:1]] + [*own[1:]]
+        words = [*(srun if place.neighbours else ()), *words]
+    if len(words) > 1 and os.path.basename(words[1]) in _TYPED:
+        words = words[1:]
+    return [os.path.basename(words[0]), *words[1:]] if words else []
+
+
+def _typed(pid: int) -> list[str]:
+    """Return the words of the launcher that somebody typed: DeepSpeed's starts another program,
+    which starts the ranks.
+    """
+    for _ in range(_LAUNCHERS_DEEP):
+        words = _command_of(pid)
+        if any(os.path.basename(word) in _TYPED for word in words[:4]):
+            return words
+        pid = parent_of(pid)
+    return []
+
+
+def _ancestors() -> list[Ancestor]:
+    """Return the processes above us, the parent first."""
+    found: list[Ancestor] = []
+    pid = os.getppid()
+    while pid > 1 and len(found) < _DEEPEST:
+        found.append(Ancestor(_variables_of(pid), tuple(_command_of(pid))))
+        pid = parent_of(pid)
+    return found
+
+
+def _task_is_shell(environ: Mapping[str, str]) -> bool:
+    """Return whether the task of Slurm's that we belong to is a shell on a terminal, as far as one
+    can tell: salloc and `srun --pty` give one, and what is started in it is no task.
+    """
+    if "SLURM_PROCID" not in environ:
+        return False
+    task = launcher_env.number(environ, "SLURM_TASK_PID")
+    pid = os.getpid()
+    while pid > 1 and pid != task:
+        pid = parent_of(pid)
+    return pid <= 1 or ((found := read_stat(pid)) is not None and found.terminal != 0)
+
+
+def _number(environ: Mapping[str, str], name: str, default: int) -> int:
+    found = launcher_env.number(environ, name)
+    return default if found is None else found
+
+
+def _launcher(variable: str | None, environ: Mapping[str, str]) -> tuple[int, int]:
+    """Return pid and start time of the process that started the ranks.
+
+    That is the first ancestor without this rank's own number in its environment: between it and
+    us may stand shells and wrappers, which have it.
+    """
+    pid = os.getppid()
+    if pid == 1 and "TORCHELASTIC_RUN_ID" in environ and not _is_launcher(1):
+        return GONE, 0  # torchrun is no more
+    if variable is not None:
+        mine = f"{variable}={environ[variable]}".encode()
+        while pid > 1 and mine in _environ_of(pid):
+            pid = parent_of(pid)
+    return pid, _start_time(pid)
+
+
+def _variables_of(pid: int) -> dict[str, str]:
+    """Return the variables that a process was started with."""
+    pairs = (os.fsdecode(word).partition("=") for word in _environ_of(pid))
+    return {name: value for name, _, value in pairs}
+
+
+def _environ_of(pid: int) -> list[bytes]:
+    found = _memory_of(pid, "environ")  # another user's (slurmstepd) cannot be read
+    return found.split(b"\0") if found else []
+
+
+def _memory_of(pid: int, name: str) -> bytes:
+    """Return what /proc/PID/NAME holds, nothing if it cannot be read.
+
+    The kernel reads it out of the memory of that process, and waits where that is locked: so what
+    is in the kernel for long (state D) is not asked, or this Python would never start.
+    """
+    for attempt in range(_STATE_LOOKS):
+        if (found := read_stat(pid)) is None or found.state != "D":
+            break
+        if attempt + 1 == _STATE_LOOKS:
+            return b""
+        time.sleep(_BETWEEN_LOOKS)
+    try:
+        with open(f"/proc/{pid}/{name}", "rb") as file:
+            return file.read()
+    except OSError as error:
+        pass_on(error)
+        return b""
+
+
+def _start_time(pid: int) -> int:
+    """Return when a process started, in clock ticks; 0 if it is gone."""
+    found = read_stat(pid)
+    return found.started if found else 0
+
+
+def _launcher_name(dialect: str | None, pid: int) -> str | None:
+    if dialect is None:
+        return None
+    return Ancestor({}, tuple(_command_of(pid))).launcher or dialect
+
+
+def _is_launcher(pid: int) -> bool:
+    """Return whether a launcher runs as `pid` (1 in a container), or a rank's own shell."""
+    named = any(os.path.basename(word) in _TYPED for word in _command_of(pid)[:4])
+    return named or any(word.startswith(b"RANK=") for word in _environ_of(pid))
+
+
+def _command_of(pid: int) -> list[str]:
+    words = _memory_of(pid, "cmdline").rstrip(b"\0")
+    return [word.decode(errors="replace") for word in words.split(b"\0")] if words else []
+
+
+def _short_hash(identity: object) -> str:
+    return hashlib.sha256(repr(identity).encode()).hexdigest()[:12]

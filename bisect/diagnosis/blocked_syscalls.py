@@ -1,0 +1,173 @@
+"""What a blocked system call waits for: the kinds of calls, the file, pipe, peer or terminal that a
+call names, and what a connection has carried while its process was looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from string import digits
+
+from ..base.addresses import host_of, may_be, port_of, proxies
+from ..base.facts import Descriptor, Look, Socket, Wait, WaitKind
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+SLEEP_CALLS = _names("nanosleep clock_nanosleep pause rt_sigtimedwait rt_sigsuspend")
+CHILD_WAIT_CALLS = _names("wait4 waitid vfork")
+LOCK_CALLS = _names("flock fcntl semop semtimedop")
+POLL_CALLS = _names("poll ppoll select pselect6 epoll_wait epoll_pwait epoll_pwait2")
+OPEN_CALLS = _names("open openat openat2 creat")
+PATH_CALLS = _names("""
+    mkdir mkdirat stat lstat newfstatat statx access faccessat faccessat2 rename renameat
+    renameat2 unlink unlinkat rmdir readlink readlinkat chmod fchmodat chown fchownat link
+    linkat symlink symlinkat statfs utimensat execve execveat chdir truncate mount sync
+""")
+# With a descriptor as the first argument.
+TRANSFER_CALLS = _names("""
+    read pread64 readv preadv preadv2 recvfrom recvmsg recvmmsg getdents64 write pwrite64 writev
+    pwritev pwritev2 sendto sendmsg sendmmsg sendfile splice copy_file_range fsync fdatasync
+    syncfs ftruncate fallocate fstat fstatfs connect accept accept4 close lseek
+""")
+# In which a library waits for the other ranks; "": not known.
+PEER_WAIT_CALLS = (
+    POLL_CALLS | SLEEP_CALLS | _names("futex recvfrom recvmsg read sched_yield") | {""}
+)
+
+
+_SILENT = ("LISTEN", "CLOSE", "CLOSED", "")
+_KINDS: dict[str, WaitKind] = {"tty": "input", "device": "device", "file": "file"}
+
+
+def format_socket(socket: Socket) -> str:
+    """Return a socket as the verdict spells it: "127.0.0.1:18080 ESTABLISHED"."""
+    where = socket.peer or socket.local or socket.family
+    counted = f", {socket.received} bytes received" if socket.received == 0 else ""
+    return f"{where} {socket.state}".strip() + counted
+
+
+def make_socket_wait(socket: Socket, own_pid: int) -> Wait:
+    """Return the wait for the other end of `socket`."""
+    others = [
+        (pid, name)
+        for pid, name in _pair_with_names(socket.peer_pids, socket.peer_names)
+        if pid != own_pid
+    ]
+    pid, name = others[0] if others else (None, None)
+    return Wait(
+        "socket", format_socket(socket), pid, name or None, what=socket.peer or socket.local
+    )
+
+
+def _pair_with_names(pids: Sequence[int], names: Sequence[str]) -> Iterable[tuple[int, str]]:
+    return zip(pids, [*names, *[""] * max(0, len(pids) - len(names))], strict=False)
+
+
+def make_descriptor_wait(descriptor: Descriptor, look: Look, family: Sequence[int]) -> Wait | None:
+    """Return the wait for what `descriptor` is, None if that says nothing.
+
+    `family` are the descendants of the process: at the other end of a pipe they are what is
+    waited for, and the pipe only the way.
+    """
+    if descriptor.kind == "socket":
+        socket = descriptor.socket or find_socket_by_inode(descriptor, look)
+        if socket is None:
+            return Wait("socket", descriptor.path, what=descriptor.path)
+        if socket.peer_pids and set(socket.peer_pids) == {look.pid}:
+            return None  # both ends are its own, as those of an event loop
+        if socket.family == "unix":
+            child = next((p for p in socket.peer_pids if p in family), None)
+            if child is not None:
+                return Wait("process", format_socket(socket), child, what=descriptor.path)
+        return make_socket_wait(socket, look.pid)
+    path = descriptor.path
+    if descriptor.kind in ("pipe", "fifo"):
+        child = next((p for p in descriptor.other_ends if p in family and p != look.pid), None)
+        if child is not None:
+            return Wait("process", path, child, what=path)
+        other = next((p for p in descriptor.other_ends if p != look.pid), None)
+        if other is None and descriptor.other_ends and descriptor.kind == "pipe":
+            return Wait("pipe", f"{path}, both ends are its own", what=path)
+        return Wait("pipe", path, other, what=path)
+    kind = _KINDS.get(descriptor.kind)
+    if kind == "device" and path.startswith(("/dev/pts/", "/dev/tty", "/dev/console")):
+        kind = "input"
+    return Wait(kind, path, what=path) if kind else None
+
+
+def find_socket_by_inode(descriptor: Descriptor, look: Look) -> Socket | None:
+    """Return the socket of a look whose inode is in a descriptor's path ("socket:[4711]")."""
+    inode = "".join(c for c in descriptor.path if c in digits)
+    return next((s for s in look.sockets if str(s.inode) == inode), None)
+
+
+# Of several descriptors that are polled, the one that says most.
+_ORDER = ("process", "socket", "pipe", "input", "device", "file")
+
+
+def choose_descriptor_wait(
+    descriptors: Iterable[Descriptor], look: Look, family: Sequence[int]
+) -> Wait | None:
+    """Return the wait that says most of those for `descriptors`."""
+    waits = [w for d in descriptors if (w := make_descriptor_wait(d, look, family)) is not None]
+    return min(waits, key=lambda w: (_ORDER.index(w.kind), w.pid is None), default=None)
+
+
+def find_outward_socket(look: Look, inside: Iterable[int]) -> Socket | None:
+    """Return the socket by which a process talks to the world outside of the pids `inside`."""
+    known = {look.pid, *inside}
+    talking = [
+        s
+        for s in look.sockets
+        if s.family != "unix" and s.state not in _SILENT and not (set(s.peer_pids) & known)
+    ]
+    opening = [s for s in talking if s.state == "SYN_SENT"]
+    return next(iter(opening or talking), None)
+
+
+def format_traffic(looks: Sequence[Look], wait: Wait, environment: Mapping[str, str]) -> str:
+    """Return in words what the connection that `wait` is about is, and how many bytes came over
+    it between the first look and the last: "(https_proxy) ESTABLISHED, 0 bytes in 12 s".
+    """
+    proxy = _find_proxy(wait.what, environment)
+    state = _format_socket_state(looks, wait)
+    return f"({proxy}) {state}" if proxy else state
+
+
+def _find_proxy(address: str, environment: Mapping[str, str]) -> str:
+    """Return the variable that names `address` as a proxy, "" if none does."""
+    for name, (host, port) in proxies(environment).items():
+        if port == port_of(address) and may_be(host, host_of(address), port):
+            return name
+    return ""
+
+
+def _format_socket_state(looks: Sequence[Look], wait: Wait) -> str:
+    found = [(look.at, s) for look in looks for s in _list_sockets(look) if _is_awaited(s, wait)]
+    if not found:
+        return wait.detail.removeprefix(wait.what).strip()
+    at, last = found[-1]
+    same = [(then, s) for then, s in found if s.inode == last.inode and s.received is not None]
+    state = last.state or last.family
+    if last.received is None or not same:
+        return state
+    began, first = same[0]
+    grown = last.received - (first.received or 0)
+    if at - began < 1.0:  # one look: all that it ever got, if that is nothing
+        return f"{state}, 0 bytes received" if last.received == 0 else state
+    return f"{state}, {grown} byte{'' if grown == 1 else 's'} in {at - began:.0f} s"
+
+
+def _list_sockets(look: Look) -> Iterator[Socket]:
+    """Yield the sockets that a look shows; those that a system call names may be in no list."""
+    yield from look.sockets
+    for thread in look.kernel[:1]:
+        for descriptor in thread.syscall.descriptors if thread.syscall else ():
+            if descriptor.socket is not None:
+                yield descriptor.socket
+
+
+def _is_awaited(socket: Socket, wait: Wait) -> bool:
+    return bool(wait.what) and wait.what in (socket.peer, socket.local)

@@ -1,0 +1,400 @@
+"""Why a process is blocked, as far as its own looks tell.
+
+Decided in the order of certainty: what the kernel says of the process as a whole (stopped, in
+the kernel), what is known of the Python call (a lock that is polled, a child that serves), the
+object that the system call names, and only then the bare name of the call.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from ..base.facts import FileLock, Frame, Look, RankFacts, Thread, Wait
+from ..base.library_functions import BUILD_LOCK
+from ..base.lock_polls import (
+    compile_path_pattern,
+    describe_polled_lock,
+    find_lock_poll,
+    find_told_lock_path,
+)
+from ..base.masking import MASK
+from .blocked_syscalls import (
+    CHILD_WAIT_CALLS,
+    LOCK_CALLS,
+    OPEN_CALLS,
+    PATH_CALLS,
+    POLL_CALLS,
+    SLEEP_CALLS,
+    TRANSFER_CALLS,
+    choose_descriptor_wait,
+    find_outward_socket,
+    make_socket_wait,
+)
+from .frames import format_frame, frame_owner, unqualified_name
+from .helper_processes import find_polled_helper, find_serving_child, is_halted
+from .library_calls import find_group_wait
+from .process_snapshot import ProcessSnapshot, ProcessTable, find_descendants, merge_looks
+
+# CPython's own names: Modules/_threadmodule.c, Python/thread_pthread.h, Python/lock.c.
+_PYTHON_LOCK = re.compile(
+    r"(?:lock_PyThread_acquire_lock|PyThread_acquire_lock_timed|rlock_acquire|_PyMutex_Lock\w*)$"
+)
+_FUTEX_TIMEOUT = 3  # which argument of futex() is its time limit
+
+
+def find_gil_wait(view: ProcessSnapshot) -> Wait | None:
+    """Return the wait for the GIL: another thread has it in every look, at the same place, and
+    the main thread is in the timed wait by which Python asks for it.
+    """
+    holder = view.owner
+    main = view.main
+    if holder is None or main is None or holder.os_id == main.os_id:
+        return None
+    if view.call_name not in ("futex", ""):
+        return None
+    args = view.call.args if view.call else ()
+    # A Python lock without a time limit gives the GIL up and sleeps in a futex without one.
+    if len(args) > _FUTEX_TIMEOUT and args[_FUTEX_TIMEOUT] == 0:
+        return None
+    return Wait("gil", f"held by {_format_thread(holder)}")
+
+
+def _format_thread(thread: Thread) -> str:
+    where = next((f" in {format_frame(f)}" for f in thread.frames if not f.native), "")
+    return f"thread {thread.name or thread.os_id}{where}"
+
+
+def find_futex_wait(view: ProcessSnapshot) -> Wait:
+    """Return what a main thread that sleeps in a futex waits for, by its innermost frames."""
+    python = [f for f in view.frames if not f.native]
+    native = next((f.name for f in view.frames if f.native), "")
+    if view.holds_gil:
+        return Wait("gil", "a native call that holds the GIL waits for a futex")
+    if not python:
+        return Wait("futex", native or view.wchan)
+    inner = python[0]
+    others = [t for t in view.threads if t is not view.main]
+    if inner.file.endswith("threading.py") or inner.file.startswith("<frozen threading"):
+        return _find_threading_wait(python, others)
+    if any(f.name.rpartition(".")[0].endswith("_ModuleLock") for f in python[:2]):
+        return Wait("lock", "the import lock of a module that another thread imports")
+    if "multiprocessing/" in inner.file and unqualified_name(inner.name) in (
+        "__enter__",
+        "acquire",
+        "wait",
+    ):
+        return Wait("lock", f"a semaphore in {format_frame(inner)}")
+    if any(_PYTHON_LOCK.match(f.name) for f in view.frames if f.native):
+        return Wait("lock", f"a Python lock in {format_frame(inner)}")
+    if frame_owner(inner, "") == "library" and not native:
+        return Wait("futex", f"in {format_frame(inner)}")
+    return Wait("futex", " ".join(filter(None, [native, f"in {format_frame(inner)}"])))
+
+
+def _find_threading_wait(python: list[Frame], others: list[Thread]) -> Wait:
+    names = {unqualified_name(f.name) for f in python[:2]}
+    if names & {"join", "_wait_for_tstate_lock", "_shutdown"}:
+        return Wait("thread", _format_threads(others))
+    asked = next((f for f in python if not f.file.endswith("threading.py")), None)
+    if asked is not None and asked.file.endswith("concurrent/futures/_base.py"):
+        return Wait("thread", _format_threads(others) or "a thread that this process does not have")
+    return Wait("lock", f"a Python lock in {format_frame(python[0])}")
+
+
+def _format_threads(threads: list[Thread]) -> str:
+    """Return in words the one thread there is, or how many."""
+    if len(threads) == 1:
+        return _format_thread(threads[0])
+    return f"one of {len(threads)} threads" if threads else ""
+
+
+_DEPTH = 3  # of children's children, when saying what a child waits for
+_GPU_CALL = re.compile(r"(?:cuda|hip|hsa)[A-Z]\w*|cu[A-Z]\w*|cudart::")
+
+
+@dataclass(frozen=True)
+class ProcessContext:
+    """What there is to know around one process."""
+
+    facts: RankFacts
+    people: ProcessTable = field(default_factory=ProcessTable)
+    held_by_others: Sequence[FileLock] = ()  # the lock files that other ranks have
+
+    @property
+    def store_port(self) -> str:
+        return self.facts.environment.get("MASTER_PORT", "")
+
+
+def find_blocking_reason(looks: Sequence[Look], around: ProcessContext, depth: int = 0) -> Wait:
+    """Return what the process of `looks` waits for; peers are only recognised as such, by the
+    kinds collective and store: `rank_waits` says which rank is meant.
+    """
+    view = merge_looks(looks)
+    if view is None:
+        return Wait("unknown", "")
+    family = find_descendants(around.facts, view.look.pid)
+    wait = (
+        _find_halt(view)
+        or _find_opening_connection(view)
+        or _find_lock_wait(view, looks, around)
+        or _find_peer_wait(view)
+        or find_gil_wait(view)
+        or _find_device_wait(view)
+        or (Wait("itself", _format_running_frame(view)) if view.running else None)
+        or _find_syscall_wait(view, family, around)
+        or Wait("unknown", view.wchan or view.call_name)
+    )
+    return _complete_wait(wait, family, around, depth)
+
+
+def _find_halt(view: ProcessSnapshot) -> Wait | None:
+    if view.look.frozen:
+        return Wait("stopped", f"its control group is frozen: {view.look.frozen}")
+    if view.state == "T":
+        return Wait("stopped", "by a signal (SIGSTOP, SIGTSTP): state T")
+    if view.state == "t":
+        tracer = view.look.traced_by
+        return Wait("stopped", "by a tracer: state t", tracer or None)
+    if view.state == "D":
+        call = view.call_name
+        path = view.call.path if view.call else None
+        named = choose_descriptor_wait(view.call.descriptors if view.call else (), view.look, ())
+        if path or (named is not None and named.kind == "file"):
+            where = path or (named.detail if named else "")
+            return Wait("file", _joined(where, f"{call}, state D", view.wchan), what=where)
+        return Wait("kernel", _joined(view.wchan, call, "state D"))
+    return None
+
+
+def _joined(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)
+
+
+def _format_running_frame(view: ProcessSnapshot) -> str:
+    return next((f"runs in {format_frame(f)}" for f in view.frames if not f.native), "runs")
+
+
+def _find_device_wait(view: ProcessSnapshot) -> Wait | None:
+    """Waiting for a GPU spins as often as it sleeps: only native frames tell."""
+    for frame in view.frames:
+        if not frame.native:
+            break
+        if _GPU_CALL.match(frame.name):
+            return Wait("device", _joined(frame.name, _format_innermost_frame(view)))
+    return None
+
+
+def _find_opening_connection(view: ProcessSnapshot) -> Wait | None:
+    """A connection that is not made yet is what a rendezvous or a client waits for."""
+    if view.call_name not in TRANSFER_CALLS | POLL_CALLS:
+        return None
+    named = [d.socket for d in (view.call.descriptors if view.call else ()) if d.socket]
+    all_of_them = named or (view.look.sockets if find_group_wait(view) == "construction" else ())
+    opening = next((s for s in all_of_them if s.state == "SYN_SENT"), None)
+    return make_socket_wait(opening, view.look.pid) if opening else None
+
+
+def _find_lock_wait(
+    view: ProcessSnapshot, looks: Sequence[Look], around: ProcessContext
+) -> Wait | None:
+    waited = next((lock for lock in view.look.locks if lock.waiting), None)
+    if waited is not None:
+        return _make_lock_wait(waited)
+    if find_lock_poll(view.frames) is not None:
+        return _find_polled_lock(view, looks, around)
+    if view.call_name == "flock":
+        return Wait("lock", _first_path(view) or "flock", what=_first_path(view))
+    if view.call_name == "fcntl" and view.wchan.startswith(("fcntl", "posix", "locks")):
+        return Wait("lock", _first_path(view) or "fcntl", what=_first_path(view))
+    return None
+
+
+def _first_path(view: ProcessSnapshot) -> str:
+    return next((d.path for d in (view.call.descriptors if view.call else ())), "")
+
+
+def _make_lock_wait(lock: FileLock) -> Wait:
+    return Wait("lock", lock.path, lock.holder, lock.holder_name or None, what=lock.path)
+
+
+def _find_polled_lock(view: ProcessSnapshot, looks: Sequence[Look], around: ProcessContext) -> Wait:
+    """Return the wait for the lock that the frames poll."""
+    path = find_told_lock_path(view.frames)
+    # A poller may have the file open for an instant only: any look may have caught it.
+    caught = [lock for look in reversed(looks) for lock in look.locks]
+    held = sorted(caught, key=lambda lock: lock.holder is None)
+    held = held or _choose_polled_locks(path, around.held_by_others)
+    if held:
+        return _make_lock_wait(held[0])
+    kind = describe_polled_lock(view.frames)
+    # Two files may look the same where a part is masked; whose build it is, is found by its words.
+    if not path or MASK in path or kind == BUILD_LOCK:
+        return Wait("lock", kind)
+    return Wait("lock", path, what=path)
+
+
+def _choose_polled_locks(path: str, held: Sequence[FileLock]) -> list[FileLock]:
+    """Return those of the locks that others have which a poller may want: the one at `path`, part
+    of which may be masked; where that is not known, the only one there is.
+    """
+    if not path:
+        return list(held) if len({lock.inode for lock in held}) == 1 else []
+    wanted = compile_path_pattern(path)
+    return [lock for lock in held if wanted.fullmatch(lock.path)]
+
+
+def _find_peer_wait(view: ProcessSnapshot) -> Wait | None:
+    kind = find_group_wait(view)
+    if kind is None:
+        return None
+    return Wait("collective" if kind == "collective" else "store", _format_innermost_frame(view))
+
+
+def _format_innermost_frame(view: ProcessSnapshot) -> str:
+    return next((format_frame(f) for f in view.frames if not f.native), "")
+
+
+def _find_syscall_wait(
+    view: ProcessSnapshot, family: Sequence[Sequence[Look]], around: ProcessContext
+) -> Wait | None:
+    """What the system call is about."""
+    name = view.call_name
+    pids = [looks[-1].pid for looks in family]
+    if name in CHILD_WAIT_CALLS:
+        return _make_child_wait(view, family)
+    if name in SLEEP_CALLS:
+        return _make_sleep_wait(view, family)
+    served = find_serving_child(view, family)
+    if served is not None:
+        return served
+    if name == "futex":
+        return find_futex_wait(view)
+    if name in LOCK_CALLS:
+        return Wait("lock", _first_path(view) or name, what=_first_path(view))
+    if name in OPEN_CALLS or name in PATH_CALLS:
+        return _make_path_wait(view, name)
+    descriptors = view.call.descriptors if view.call else ()
+    named = choose_descriptor_wait(descriptors, view.look, pids)
+    if named is None and name in POLL_CALLS | TRANSFER_CALLS:
+        named = _find_wait_for_itself(view) or _find_only_socket_wait(view, pids)
+    if named is not None:
+        return _as_store_wait(named, view, around) or named
+    if name in POLL_CALLS and view.call is not None and view.call.timeout is not None:
+        return Wait(
+            "sleep",
+            _joined(name, f"at most {view.call.timeout:g} s", _format_innermost_frame(view)),
+        )
+    if name == "ioctl":
+        return Wait("device", _joined(_first_path(view), name, view.wchan))
+    if view.holds_gil:
+        return Wait("gil", f"a native call that holds the GIL: {name or view.wchan}")
+    if name or view.wchan not in ("", "0"):
+        return Wait("kernel", _joined(name, view.wchan))
+    return None
+
+
+def _make_sleep_wait(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Wait:
+    if view.holds_gil:
+        return Wait("gil", "a native call that holds the GIL sleeps")
+    helper = find_polled_helper(view, family)
+    return helper or Wait(
+        "sleep", " in ".join(filter(None, (view.call_name, _format_innermost_frame(view))))
+    )
+
+
+def _find_wait_for_itself(view: ProcessSnapshot) -> Wait | None:
+    """Return the wait of a process without a time limit that listens to itself alone: both ends
+    of each socket that its call names are its own, as in an event loop that nobody wakes.
+    """
+    heard = [d for d in (view.call.descriptors if view.call else ()) if d.kind != "anon"]
+    ends = [set(d.socket.peer_pids) for d in heard if d.socket is not None]
+    if not heard or len(ends) < len(heard) or any(pids != {view.look.pid} for pids in ends):
+        return None
+    if view.call is None or view.call.timeout is not None:
+        return None
+    return Wait(
+        "itself", f"both ends of {heard[0].path} are its own, in {_format_innermost_frame(view)}"
+    )
+
+
+def _make_path_wait(view: ProcessSnapshot, name: str) -> Wait:
+    path = view.call.path if view.call else None
+    fifo = view.wchan.startswith(("wait_for_partner", "fifo_open"))
+    if fifo or any(d.kind == "fifo" for d in (view.call.descriptors if view.call else ())):
+        what = path or _first_path(view)
+        return Wait("pipe", _joined(what, "the other end is not open"), what=what)
+    return Wait("file", _joined(path or _first_path(view), name), what=path or _first_path(view))
+
+
+def _find_only_socket_wait(view: ProcessSnapshot, family: Sequence[int]) -> Wait | None:
+    """Return the wait for the one peer a process has, where the call names none (epoll)."""
+    socket = find_outward_socket(view.look, family)
+    return make_socket_wait(socket, view.look.pid) if socket else None
+
+
+def _as_store_wait(wait: Wait, view: ProcessSnapshot, around: ProcessContext) -> Wait | None:
+    """Return a store wait if `wait` is for the server of the job's own TCPStore."""
+    if wait.kind != "socket":
+        return None
+    port = around.store_port
+    peer = wait.detail.partition(" ")[0]
+    # torchrun's agent serves the store: the parent of a rank at the other end of a TCP socket.
+    parent = wait.pid is not None and wait.pid == view.look.ppid
+    if (port and peer.rpartition(":")[2] == port) or parent:
+        return replace(wait, kind="store")
+    return None
+
+
+def _make_child_wait(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Wait:
+    """Return the wait for the child that wait4 or waitid names, for any if it names none."""
+    args = view.call.args if view.call else ()
+    wanted = 0
+    if view.call_name == "waitid" and len(args) > 1 and args[0] == 1:  # P_PID
+        wanted = args[1]
+    elif view.call_name == "wait4" and args and 0 < args[0] < 1 << 31:
+        wanted = args[0]
+    direct = [looks[-1] for looks in family if looks[-1].ppid == view.look.pid]
+    child = next((lk for lk in direct if lk.pid == wanted), None)
+    if child is None and not wanted:
+        child = next((lk for lk in direct if lk.state != "Z"), None)
+    if child is not None:
+        return Wait("process", "", child.pid, child.name)
+    return Wait("process", f"its child {wanted}" if wanted else "any child", wanted or None)
+
+
+def _complete_wait(
+    wait: Wait, family: Sequence[Sequence[Look]], around: ProcessContext, depth: int
+) -> Wait:
+    """Return `wait` with the name and rank of the process, and what a child itself waits for."""
+    if wait.pid is None:
+        return wait
+    names = {looks[-1].pid: looks[-1].name for looks in family}
+    process = wait.process or names.get(wait.pid) or around.people.names.get(wait.pid) or None
+    rank = around.people.other_rank(wait.pid, around.facts.rank)
+    wait = replace(wait, process=process, rank=rank)
+    if wait.kind != "process" or depth >= _DEPTH:
+        return wait
+    looks = next((lks for lks in family if lks[-1].pid == wait.pid), None)
+    if looks is None:
+        return wait
+    next_hop = find_blocking_reason_of_child(looks, around, depth + 1)
+    by_peer = next_hop.kind == "socket" and not looks[-1].threads
+    kind = "" if by_peer or next_hop.kind == "unknown" else next_hop.kind
+    return replace(wait, detail=_joined(kind, next_hop.detail) or wait.detail)
+
+
+def find_blocking_reason_of_child(
+    looks: Sequence[Look], around: ProcessContext, depth: int = 1
+) -> Wait:
+    """Return what a descendant of a rank waits for. Of a helper that is no Python program the
+    calls say little: it waits for the peer outside that it talks to, unless it is halted.
+    """
+    look = looks[-1]
+    if not look.threads and not is_halted(look):
+        inside = [lks[-1].pid for lks in around.facts.children if lks] + [around.facts.pid or 0]
+        socket = find_outward_socket(look, inside)
+        if socket is not None:
+            return make_socket_wait(socket, look.pid)
+    return find_blocking_reason(looks, around, depth)

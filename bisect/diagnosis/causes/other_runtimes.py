@@ -1,0 +1,185 @@
+"""Runtimes besides torch.distributed: MPI that is asked for although nobody started the ranks with
+it; actors and engines of Ray and vLLM that wait for a place.
+"""
+
+from __future__ import annotations
+
+from ..frames import format_frame
+from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
+from .signs import find_native_frame, frame_in, native_name
+
+_PROBES = r"(?:pytorch_lightning|lightning_fabric|lightning/\w+)/\S*environments/mpi\.py"
+_MPI4PY = r"mpi4py/\S*\.(?:py|pyx|so)|/mpi4py/\S+"
+_MPI = r"^(?:P?MPI_(?:Init\w*|Finalize)|(?:ompi|orte|opal|pmix|prte)_\w+|PMIx?_\w+|MPI[DR]\w*_\w+)"
+_MPI_LIBRARY = r"/lib(?:mpi|mpich|open-rte|open-pal|pmix|prrte)[^/]*\.so|/mpi4py/MPI[^/]*\.so"
+_STARTED_BY_MPI = ("OMPI_COMM_WORLD_", "PMI_", "PMIX_", "MPI_LOCALRANKID", "HYDRA_")
+
+
+def _probes_for_mpi(scene: Scene) -> Found | None:
+    """Lightning asks whether it runs under MPI (MPIEnvironment.detect imports mpi4py)."""
+    frame = scene.frame(_PROBES, "detect|__init__")
+    if frame is None:
+        return None
+    return Found(
+        f"Lightning probes for MPI: frame {format_frame(frame)}", {"place": format_frame(frame)}
+    )
+
+
+def _starts_mpi(scene: Scene) -> Found | None:
+    """A rank is in MPI_Init, or imports mpi4py.MPI, which calls it."""
+    native = find_native_frame(scene.frames, _MPI, _MPI_LIBRARY)
+    if native is not None:
+        return Found(f"native frame {native_name(native)}", {"call": native_name(native)})
+    python = find_frame(tuple(f for f in scene.frames if not f.native), _MPI4PY)
+    if python is not None:
+        return Found(f"frame {format_frame(python)}", {"call": format_frame(python)})
+    return None
+
+
+def _not_started_by_mpi(scene: Scene) -> Found | None:
+    """No variable of mpirun or of Slurm's PMI is set."""
+    names = [n for n in scene.environment if n.startswith(_STARTED_BY_MPI)]
+    return None if names else Found("no variable of mpirun or srun's PMI is set")
+
+
+MPI_CAUSES = (
+    KnownCause(
+        id="mpi-probe",
+        title="mpi4py is installed, and Lightning's question for MPI does not come back",
+        signs=(
+            need(_probes_for_mpi, 0.75),
+            also(_starts_mpi, 0.4),
+            also(_not_started_by_mpi, 0.3),
+        ),
+        why="To choose its environment Lightning imports mpi4py.MPI, which starts MPI at once. "
+        "Without mpirun that waits for a daemon, a network or a licence that is not there.",
+        avoid=(
+            "pip uninstall mpi4py, if nothing else needs it",
+            "Trainer(plugins=[LightningEnvironment()]): nothing is probed then",
+            "MPI4PY_RC_INITIALIZE=0: mpi4py then starts MPI only when told",
+        ),
+        references=(
+            "Lightning-AI/pytorch-lightning#20049",
+            "Lightning-AI/pytorch-lightning#19768",
+            "https://mpi4py.readthedocs.io/en/stable/mpi4py.html",
+        ),
+    ),
+    KnownCause(
+        id="mpi-init",
+        title="MPI does not come up",
+        signs=(need(_starts_mpi, 0.6), also(_not_started_by_mpi, 0.45), unless(_probes_for_mpi)),
+        why="A rank starts MPI ({call}), which waits for its daemons or for the other ranks.",
+        avoid=(
+            "start the ranks by mpirun or `srun --mpi=pmix`, or start no MPI under torchrun",
+            "MPI4PY_RC_INITIALIZE=0 where mpi4py is only imported by the way",
+        ),
+        references=("KimMeen/Time-LLM#196", "openai/spinningup#358"),
+    ),
+)
+
+
+_placement = frame_in(
+    r"ray/util/placement_group\.py|(?:vllm|xfuser|lmdeploy)/\S*ray_utils\.py|verl/\S*ray/base\.py",
+    r"wait|ready|_wait_until_pg_ready|_call_placement_group_ready|_init_resource_pool|\w*create\w*",
+    "A process waits for a placement group of Ray",
+)
+_ray_waits = frame_in(
+    r"ray/(?:_private/worker|_private/client_mode_hook|actor|remote_function)\.py",
+    r"get|get_objects|wait|auto_init_wrapper|wrapper",
+    "A process waits for an answer of Ray (ray.get, ray.wait)",
+)
+_starts_ray = frame_in(
+    r"ray/_private/(?:worker|node|services|state|utils|gcs_utils)\.py|ray/_raylet\S*",
+    r"init|connect|__init__|start_\w+|_?wait_\w+|wait_for_\w+|_\w*connect\w*|get_node\w*"
+    r"|node_table|internal_kv_\w+|_internal_kv_\w+|check_health|_write_cluster_info_to_kv",
+    "A process starts Ray, or asks its head for the cluster (ray.init)",
+)
+_engine = frame_in(
+    r"vllm/\S*(?:shm_broadcast|core_client|engine/utils|multiproc_executor|engine/core)\.py",
+    r"acquire_read|acquire_write|dequeue|wait_for_engine_startup|wait_for_ready|wait_until_ready"
+    r"|_wait_for_engine_startup|collective_rpc|get_response|recv_multipart|wait",
+    "A process of vLLM waits for its engine or its workers",
+)
+
+
+def _not_placed(scene: Scene) -> Found | None:
+    """Ray says that something cannot be placed."""
+    pattern = (
+        r"No available node types can fulfill|cannot be scheduled right now|insufficient resources"
+        r"|placement group[^\n]{0,60}(?:pending|infeasible)|Waiting for creating a placement group"
+    )
+    found = scene.wrote(pattern, scene.ranks)
+    return None if found is None else Found(f'it was told "{" ".join(found[1][0].split())}"')
+
+
+def _broadcast_is_empty(scene: Scene) -> Found | None:
+    """The engine says that its workers sent nothing for a minute."""
+    pattern = r"No available shared memory broadcast block found in \d+ seconds"
+    found = scene.wrote(pattern, scene.ranks)
+    return None if found is None else Found(f'it said "{found[1][0]}"')
+
+
+def _in_a_group(scene: Scene) -> Found | None:
+    """A rank waits for its peers in torch.distributed."""
+    if scene.group is None:
+        return None
+    where = next((format_frame(f) for f in scene.frames if not f.native), "")
+    return Found(f"it waits in {where}")
+
+
+PLACEMENT_CAUSES = (
+    KnownCause(
+        id="ray-placement",
+        title="Ray has no place for what is asked for",
+        signs=(need(_placement, 0.65), also(_not_placed, 0.5)),
+        why="The job waits until Ray has GPUs and cores free as asked for; while they are taken, "
+        "or never existed, that lasts for ever.",
+        avoid=(
+            "`ray status` shows what is asked for, what there is, and what is taken",
+            "ask for less; end what is left of earlier jobs (`ray stop`)",
+        ),
+        references=(
+            "ray-project/ray#27287",
+            "ray-project/ray#38006",
+            "OpenRLHF/OpenRLHF#865",
+            "OpenRLHF/OpenRLHF#958",
+        ),
+    ),
+    KnownCause(
+        id="ray-task",
+        title="an actor or task of Ray does not answer",
+        signs=(need(_ray_waits, 0.6), also(_not_placed, 0.4), unless(_placement)),
+        why="The driver waits for a result; the actor that owes it is not started yet, or is stuck "
+        "itself: it is another process, often on another node.",
+        avoid=(
+            "`ray list actors`, `ray list tasks` and `ray stack` show where it stands",
+            "the same versions of ray, vllm and torch everywhere",
+        ),
+        references=("ray-project/ray#3233", "OpenRLHF/OpenRLHF#492", "huggingface/open-r1#617"),
+    ),
+    KnownCause(
+        id="ray-start",
+        title="Ray does not come up, or its head does not answer",
+        signs=(need(_starts_ray, 0.6), unless(_ray_waits), unless(_placement)),
+        why="ray.init waits for Ray's own processes (the GCS at the head, this node's raylet), and "
+        "they do not answer: not started, not reached through a proxy, or of another version.",
+        avoid=(
+            "`ray status` and /tmp/ray/session_latest/logs (gcs_server.out, raylet.out) say why",
+            "no_proxy with the addresses of all nodes: gRPC goes through http_proxy otherwise",
+            "end what is left of earlier jobs (`ray stop`); the same version of ray everywhere",
+        ),
+        references=("ray-project/ray#19294", "ray-project/ray#43070", "ray-project/ray#37757"),
+    ),
+    KnownCause(
+        id="vllm-workers",
+        title="vLLM's engine waits for its workers",
+        signs=(need(_engine, 0.6), also(_broadcast_is_empty, 0.4), unless(_in_a_group)),
+        why="The engine waits for a worker that still compiles or loads, or is stuck in NCCL; it "
+        "says so once a minute.",
+        avoid=(
+            "look at the workers, not at the engine: py-spy dump on each of them",
+            "wait while they use CPU; enforce_eager=True leaves compilation out: slower later",
+        ),
+        references=("vllm-project/vllm#27313", "vllm-project/vllm#6370", "vllm-project/vllm#9920"),
+    ),
+)

@@ -1,0 +1,200 @@
+"""The verdict on a job that did not end well: the hang located and explained, further candidates
+with their scores, and what to try: the same command with a safer value of a toggle of the
+component in question.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from ..base.facts import Candidate, Cause, Outcome, Ranks, Try, Verdict
+from ..toggles.command_toggles import apply_setting, format_command, values_as_run
+from ..toggles.table import TOGGLES, Toggle
+from ..toggles.values import as_read, matters, safer, why_not
+from .blame import Case, choose_shown_rank, classify_ranks, first_culprit, progress_by_rank
+from .call_site import (
+    find_call,
+    find_component,
+    find_culprit_wait,
+    find_place,
+    format_innermost_frame,
+    locate_rank,
+)
+from .causes.catalogue import find_known_cause, find_likeliest_cause
+from .causes.known_cause import Scene
+from .graph_builder import build_wait_graph
+from .process_snapshot import merge_looks
+from .rank_waits import is_gone
+from .verdict_skeleton import make_verdict_skeleton
+from .wait_graph import WaitGraph
+
+MOST_CANDIDATES = 5
+# How likely a rank is the one, next to the culprit's 1: another sink that came further, one that
+# stands still by itself, one that left early, one that waits for others.
+_WEIGHTS = (1.0, 0.25, 0.15, 0.1, 0.05)
+_TRUST_IF_SURE = 0.95  # of all scores together, where a culprit was looked at more than once
+_TRUST_IF_UNSURE = 0.6
+
+
+def find_candidates(
+    case: Case, graph: WaitGraph, ranks: Ranks, outcome: Outcome, component: str | None
+) -> tuple[Candidate, ...]:
+    """Return at most five candidates, ranks that are in the same way suspect together.
+
+    Scores are shares of how likely each is; what they lack to 1 is that it is none of these.
+    None for a job that ended well, or that was interrupted while all were at work.
+    """
+    if outcome == "ok" or (outcome == "interrupted" and not ranks.culprit):
+        return ()
+    chosen = list(_group_suspects(case, graph, ranks))[:MOST_CANDIDATES]
+    whole = sum(weight for weight, _ in chosen)
+    culprits = [facts for rank in ranks.culprit if (facts := case.facts(rank))]
+    sure = ranks.culprit and all(len(f.looks) != 1 for f in culprits)
+    trust = _TRUST_IF_SURE if sure else _TRUST_IF_UNSURE
+    return tuple(
+        Candidate(
+            group,
+            component if group == ranks.culprit else _find_rank_component(case, group[0]),
+            math.floor(100 * trust * weight / whole) / 100,
+        )
+        for weight, group in chosen
+    )
+
+
+def _group_suspects(
+    case: Case, graph: WaitGraph, ranks: Ranks
+) -> Iterator[tuple[float, tuple[int, ...]]]:
+    """Yield ranks by how suspect they are, then by how far they came."""
+    far = progress_by_rank(case)
+    passed: set[int] = set()
+    sinks = [
+        r
+        for r in graph.standing.sinks
+        if (facts := case.facts(r)) is None or not (facts.moved or is_gone(facts))
+    ]
+    kinds = (ranks.culprit, sinks, ranks.stuck, ranks.dead, ranks.waiting)
+    for kind, (weight, members) in enumerate(zip(_WEIGHTS, kinds, strict=True)):
+        new = _sort_by_progress((r for r in members if r not in passed and r in far), far)
+        passed |= set(members)
+        if kind == 0 and ranks.culprit:
+            yield weight, ranks.culprit
+            continue
+        for _, group in groupby(new, key=lambda rank: far[rank]):
+            yield weight, tuple(group)
+
+
+def _sort_by_progress(ranks: Iterable[int], far: dict[int, tuple[int, int]]) -> list[int]:
+    return sorted(ranks, key=lambda rank: (far[rank], rank))
+
+
+def _find_rank_component(case: Case, rank: int) -> str | None:
+    facts = case.facts(rank)
+    if facts is None:
+        return None
+    return find_component(merge_looks(facts.looks), facts, case.job, case.step(facts))
+
+
+_LAST_VALUES = ("off",)  # gives the component up: only after everything else
+
+
+def list_remedies(
+    component: str | None,
+    command: Sequence[str],
+    avoiding: Iterable[tuple[str, str]] = (),
+    ours: bool = True,
+) -> tuple[Try, ...]:
+    """Return the changes that may avoid a hang in `component`, the most promising first: before
+    all others those that avoid its cause (`avoiding`: toggles and values). `ours`: the command
+    walks a pipeline of ours.
+
+    Of the component's only remedies: a probe makes nearly every hang vanish and heals none.
+    """
+    found: dict[tuple[str, str], Try] = {}
+    table = as_read(TOGGLES, command, ours)
+    current = values_as_run(command, {}, TOGGLES, ours=ours)
+    for name, value in avoiding:
+        entry = next((t for t in table if t.name == name), None)
+        if entry and current.get(name) != value and _changes_command(entry, value, command, ours):
+            found[name, value] = _make_try(entry, value, command, ours)
+    for entry in table:
+        # A variable only where the cause names it: by its component alone nobody would try ten.
+        if entry.component == component and entry.kind == "remedy" and entry.flag:
+            for value in _sort_by_promise(safer(entry, current.get(entry.name))):
+                if _changes_command(entry, value, command, ours):
+                    found.setdefault((entry.name, value), _make_try(entry, value, command, ours))
+    return tuple(found.values())
+
+
+def _make_try(entry: Toggle, value: str, command: Sequence[str], ours: bool) -> Try:
+    setting = apply_setting(command, {entry.name: value}, TOGGLES, ours=ours)
+    return Try(entry.name, value, format_command(setting))
+
+
+def _changes_command(entry: Toggle, value: str, command: Sequence[str], ours: bool) -> bool:
+    """Return whether a value can be applied to this command, and changes anything about it."""
+    may = bool(command) and matters(entry, command)
+    return may and not why_not(entry, value, command, {}, ours)
+
+
+def _sort_by_promise(values: Sequence[str]) -> list[str]:
+    """Return the safest first, giving up last."""
+    safest_first = values[::-1]
+    return sorted(safest_first, key=lambda value: value in _LAST_VALUES)
+
+
+def explain_case(case: Case, outcome: Outcome) -> tuple[Verdict, WaitGraph]:
+    """Return the verdict on a case, and the graph that it rests on."""
+    graph = build_wait_graph(case)
+    verdict = _locate_hang(case, outcome, graph)
+    verdict = replace(
+        verdict,
+        candidates=find_candidates(case, graph, verdict.ranks, outcome, verdict.component),
+        chain=graph.chain(verdict.ranks.waiting, verdict.ranks.culprit),
+    )
+    return _add_cause(case, graph, verdict), graph
+
+
+def _locate_hang(case: Case, outcome: Outcome, graph: WaitGraph) -> Verdict:
+    """Return which ranks, where, in which call and waiting for what."""
+    job, people = case.job, classify_ranks(case, graph)
+    culprit = first_culprit(case, people)
+    place, checkpoint = find_place(case, culprit)
+    subject = choose_shown_rank(case, people)
+    view = merge_looks(subject.looks) if subject else None
+    call = subject.announced if subject else ""
+    if view is not None:
+        call = find_call(view, job, call)
+    known = bool(people.culprit) or subject is not None
+    verdict = make_verdict_skeleton(job, case.ranks, outcome, people)
+    return replace(
+        verdict,
+        checkpoint=place,
+        where=tuple(locate_rank(f, job) for r in people.culprit if (f := case.facts(r))),
+        component=find_component(view, subject or culprit, job, checkpoint) if known else None,
+        call=call or None,
+        frame=format_innermost_frame(view.frames) if view else None,
+        waits_for=find_culprit_wait(case, people, graph),
+        seen_by=view.look.rung if view else verdict.seen_by,
+    )
+
+
+def _add_cause(case: Case, graph: WaitGraph, verdict: Verdict) -> Verdict:
+    """Return `verdict` with its cause, and what to try: what avoids the cause before all else."""
+    failed: list[str] = []
+    cause = find_likeliest_cause(Scene(case.job, case.ranks, verdict, case.found, graph), failed)
+    avoiding = _list_avoiding_toggles(cause)
+    component = verdict.component if verdict.outcome in ("hang", "slow") else None
+    return replace(
+        verdict,
+        cause=cause,
+        try_=list_remedies(component, case.job.command, avoiding, ours=bool(case.job.pipeline)),
+        notes=(*verdict.notes, *failed),
+    )
+
+
+def _list_avoiding_toggles(cause: Cause | None) -> tuple[tuple[str, str], ...]:
+    known = find_known_cause(cause.id) if cause else None
+    return known.toggles if known else ()

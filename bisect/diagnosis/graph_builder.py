@@ -1,0 +1,357 @@
+"""Builds the wait-for graph of a case: edges with their evidence from each rank to what it waits
+for, and on to the processes, threads, locked files, pipes and peers behind that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ..base.facts import Edge, Kernel, Look, RankFacts, Thread, Wait, WaitKind
+from ..base.words import AWAITED
+from .blame import Case
+from .blocked_syscalls import CHILD_WAIT_CALLS, format_traffic
+from .blocking_reason import ProcessContext, find_blocking_reason_of_child
+from .frames import format_frame
+from .process_snapshot import (
+    ProcessSnapshot,
+    ProcessTable,
+    build_process_table,
+    main_kernel,
+    merge_looks,
+)
+from .rank_waits import RankWait, is_gone
+from .wait_graph import Link, Node, NodeKind, WaitGraph
+
+
+class GraphBuilder:
+    """Nodes and edges so far. A second edge between the same nodes is ignored."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self._links: dict[tuple[str, str], Link] = {}
+
+    def node(self, name: str, kind: NodeKind, says: str = "", rank: int | None = None) -> str:
+        """Add a node; return its name."""
+        self.nodes.setdefault(name, Node(name, kind, says, rank))
+        return name
+
+    def ends(self, name: str) -> None:
+        """Note that a process waits for nothing of the job (`Node.ends`)."""
+        self.nodes[name] = replace(self.nodes[name], ends=True)
+
+    def link(
+        self,
+        source: str,
+        target: str,
+        kind: WaitKind,
+        evidence: str,
+        firm: bool = True,
+        hard: bool = False,
+    ) -> None:
+        """Add an edge between two nodes (`Link` says what firm and hard mean)."""
+        link = Link(Edge(source, target, kind, evidence), firm, hard)
+        self._links.setdefault((source, target), link)
+
+    def graph(self, blamable: Iterable[int]) -> WaitGraph:
+        """Return what was drawn; `blamable` as of `WaitGraph`."""
+        return WaitGraph(self.nodes.values(), self._links.values(), blamable)
+
+
+_TIME_LIMIT = 3  # which argument of futex() it is
+_OF_THREADS = ("futex", "lock", "thread", "gil")
+
+
+class ThreadEdges:
+    """Draws which threads of one process wait for which others of it."""
+
+    def __init__(self, drawing: GraphBuilder, name: str, facts: RankFacts, look: Look) -> None:
+        """`name`: of the process's node, which stands for its main thread."""
+        self._drawing, self._name, self._facts, self._look = drawing, name, facts, look
+        self._drawn: set[int] = set()
+
+    def of_main(self, view: ProcessSnapshot, wait: Wait) -> bool:
+        """Draw whom the main thread waits for; return False if that is not known."""
+        if wait.kind not in _OF_THREADS:
+            return False
+        has_gil = view.owner
+        if wait.kind == "gil" and has_gil is not None and has_gil != view.main and has_gil.os_id:
+            shows = f"it has the GIL{_format_thread_place(has_gil)}"
+            self._drawing.link(self._name, self._thread(has_gil.os_id), "gil", shows, hard=True)
+            return True
+        main = main_kernel(self._look)
+        if main is None or main.syscall is None or main.syscall.futex is None:
+            return False
+        return self._mutex(self._name, main)
+
+    def _mutex(self, source: str, waits: Kernel) -> bool:
+        """Draw which thread has the mutex that the thread `waits` wants."""
+        futex = waits.syscall.futex if waits.syscall else None
+        if futex is None or futex.owner is None:
+            return False
+        draw, at = self._drawing, f"the mutex at {futex.address:#x}"
+        if futex.owner_exists is False:
+            gone = draw.node(f"thread {futex.owner}, which {self._name} does not have", "other")
+            draw.link(source, gone, "futex", f"it has {at}")
+        elif futex.owner == self._look.pid:
+            draw.link(source, self._name, "futex", f"the main thread has {at}", hard=True)
+        else:
+            draw.link(source, self._thread(futex.owner), "futex", f"it has {at}", hard=True)
+        return True
+
+    def _thread(self, tid: int) -> str:
+        """Return the node of another thread, drawn with what it waits for itself."""
+        look = self._look
+        known = next((t for t in look.threads if t.os_id == tid), None)
+        says = f"{known.name or 'a thread'} of {self._name}" if known else f"of {self._name}"
+        name = self._drawing.node(f"thread {tid}", "thread", says, self._facts.rank)
+        kernel = next((k for k in look.kernel if k.tid == tid), None)
+        if tid not in self._drawn and kernel is not None:
+            self._drawn.add(tid)
+            self._mutex(name, kernel)
+            if _asks_for_the_gil(kernel) and look.main is not None and look.main.owns_gil:
+                self._drawing.link(
+                    name, self._name, "gil", "the main thread has the GIL", hard=True
+                )
+        return name
+
+
+def _asks_for_the_gil(kernel: Kernel) -> bool:
+    """Return True for the timed wait by which Python asks for the GIL, again and again."""
+    args = kernel.syscall.args if kernel.syscall else ()
+    futex = kernel.syscall is not None and kernel.syscall.name == "futex"
+    return futex and len(args) > _TIME_LIMIT and args[_TIME_LIMIT] != 0
+
+
+def _format_thread_place(thread: Thread) -> str:
+    return next((f", in {format_frame(f)}" for f in thread.frames if not f.native), "")
+
+
+# What a process waits for at nobody's hands.
+_WAITS_FOR_NO_PROCESS = frozenset(["stopped", "sleep", "kernel", "file", "device", "input"])
+_WRITE_CALLS = frozenset(["write", "writev", "pwrite64", "sendto", "sendmsg", "splice", "sendfile"])
+# The kind of the node, and the word before its name.
+_THING_NODES: dict[WaitKind, tuple[NodeKind, str]] = {
+    "lock": ("lock", "lock"),
+    "socket": ("peer", ""),
+    "store": ("store", "store"),
+    "pipe": ("pipe", ""),
+    "file": ("file", "file"),
+    "device": ("device", "device"),
+}
+
+
+@dataclass(frozen=True)
+class _Process:
+    """A process whose edges are drawn: a rank's own, or a descendant."""
+
+    name: str  # of its node
+    facts: RankFacts  # of its rank
+    looks: Sequence[Look]
+    view: ProcessSnapshot
+    own: bool
+
+
+class ProcessEdges:
+    """Draws the edges of processes, one after another, as far as they lead."""
+
+    def __init__(
+        self, drawing: GraphBuilder, ranks: Sequence[RankFacts], everyone: ProcessTable
+    ) -> None:
+        self._drawing, self._people = drawing, everyone
+        self._ranks = {r.pid: r.rank for r in ranks if r.pid is not None}
+        self._children = {
+            looks[-1].pid: (facts, looks) for facts in ranks for looks in facts.children if looks
+        }
+        self._held = _find_lock_holders(ranks)
+        self._drawn: set[int] = set()
+        self._ahead: list[int] = []  # children that somebody waits for
+
+    def of_rank(self, facts: RankFacts, wait: Wait) -> None:
+        """Draw what a rank's own process waits for."""
+        view = merge_looks(facts.looks)
+        if view is not None:
+            self._draw(_Process(f"rank {facts.rank}", facts, facts.looks, view, own=True), wait)
+
+    def follow(self) -> None:
+        """Draw what those wait for that were reached."""
+        while self._ahead:
+            pid = self._ahead.pop()
+            facts, looks = self._children[pid]
+            view = merge_looks(looks)
+            if pid not in self._drawn and view is not None:
+                self._drawn.add(pid)
+                wait = find_blocking_reason_of_child(looks, ProcessContext(facts, self._people))
+                outside = wait.kind == "socket" and wait.pid not in self._people.rank_of
+                if outside or wait.kind in _WAITS_FOR_NO_PROCESS:
+                    self._drawing.ends(f"process {pid}")
+                self._draw(_Process(f"process {pid}", facts, looks, view, own=False), wait)
+
+    def _draw(self, process: _Process, wait: Wait) -> None:
+        view, draw = process.view, self._drawing
+        if ThreadEdges(draw, process.name, process.facts, view.look).of_main(view, wait):
+            return
+        if wait.kind == "process":
+            self._child(process, wait)
+        elif wait.kind in _THING_NODES:
+            self._thing(process, wait)
+        else:
+            nobody = draw.node(AWAITED[wait.kind], "other")
+            draw.link(process.name, nobody, wait.kind, wait.detail or _format_process_place(view))
+
+    def _child(self, process: _Process, wait: Wait) -> None:
+        if wait.pid is None:
+            child = self._drawing.node(f"a child of {process.name}", "process")
+        else:
+            child = self._someone(wait.pid, wait.process or "")
+        # The end of a child, or only what it has to say?
+        hard = process.view.call_name in CHILD_WAIT_CALLS
+        self._drawing.link(
+            process.name, child, "process", _format_process_place(process.view), hard=hard
+        )
+
+    def _thing(self, process: _Process, wait: Wait) -> None:
+        """Draw the edge to a thing, and from there to whoever has it or is behind it."""
+        kind, word = _THING_NODES[wait.kind]
+        thing = self._drawing.node(f"{word} {wait.what or wait.detail or kind}".strip(), kind)
+        pid = wait.pid
+        if pid is None and kind == "lock":
+            pid = self._held.get(wait.what)
+        # A reader may be idle; a writer, and who wants a lock, waits for whoever is behind it.
+        writes = kind == "pipe" and process.view.call_name in _WRITE_CALLS
+        hard = pid is not None and (kind == "lock" or writes)
+        shows = ""
+        if kind in ("peer", "store"):
+            shows = format_traffic(process.looks, wait, process.facts.environment)
+        # What a child was told to wait for by a peer is no reason to blame that peer's rank.
+        firm = process.own or kind == "lock"
+        self._drawing.link(
+            process.name, thing, wait.kind, shows or _format_process_place(process.view), firm, hard
+        )
+        if pid is not None:
+            name = wait.process or self._people.names.get(pid, "")
+            called = f"{name} ({pid})" if name else f"process {pid}"
+            has = "has it" if kind == "lock" else "is at its other end"
+            who = self._someone(pid, name)
+            self._drawing.link(thing, who, wait.kind, f"{called} {has}", hard=hard)
+
+    def _someone(self, pid: int, name: str) -> str:
+        """Return the node of a process; one of the job's own is followed further."""
+        if pid in self._ranks:
+            return f"rank {self._ranks[pid]}"
+        rank = self._people.rank_of.get(pid)
+        says = ", ".join(filter(None, [name, f"of rank {rank}" if rank is not None else ""]))
+        if pid in self._children:
+            self._ahead.append(pid)
+        return self._drawing.node(f"process {pid}", "process", says, rank)
+
+
+def _format_process_place(view: ProcessSnapshot) -> str:
+    """Return in words where a process is: "futex in Condition.wait (threading.py:327)"."""
+    frame = next((format_frame(f) for f in view.frames if not f.native), "")
+    return " in ".join(part for part in (view.call_name or view.wchan, frame) if part)
+
+
+def _find_lock_holders(ranks: Sequence[RankFacts]) -> dict[str, int]:
+    """Return which process of the job has a lock, by the file's path."""
+    return {
+        lock.path: looks[-1].pid
+        for facts in ranks
+        for looks in (facts.looks, *facts.children)
+        if looks
+        for lock in looks[-1].holds
+        if lock.path
+    }
+
+
+Meeting = tuple[str, frozenset[int]]
+
+
+def build_wait_graph(case: Case) -> WaitGraph:
+    """Return who waits for what in `case`: ranks, and whatever processes and things lie between
+    them and behind them.
+    """
+    return _RankEdges(case).graph()
+
+
+class _RankEdges:
+    """Draws where each rank is, and leaves to `ProcessEdges` what lies behind that."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._drawing = GraphBuilder()
+        self._named = frozenset(case.by_rank) | frozenset(case.absent)
+        self._meetings: dict[Meeting, str] = {}
+        self._hands = ProcessEdges(self._drawing, case.ranks, build_process_table(case.ranks))
+
+    def graph(self) -> WaitGraph:
+        case, draw = self._case, self._drawing
+        for facts in case.ranks:
+            process = f"{facts.host} pid {facts.pid}".strip() if facts.pid is not None else ""
+            kind: NodeKind = "absent rank" if facts.never_started else "rank"
+            draw.node(f"rank {facts.rank}", kind, process, facts.rank)
+        for rank in case.absent:
+            draw.node(f"rank {rank}", "absent rank", "nobody started it", rank)
+        for facts in case.ranks:
+            self._rank(facts, case.found[facts.rank])
+        self._hands.follow()
+        return draw.graph({r.rank for r in case.ranks if not r.finished} | set(case.absent))
+
+    def _rank(self, facts: RankFacts, found: RankWait) -> None:
+        if is_gone(facts) or found.wait is None:
+            return
+        name = f"rank {facts.rank}"
+        if found.place:
+            self._meets(name, facts, found)
+        elif found.needs and found.wait.kind in ("rank", "absent_rank"):
+            for rank in sorted(found.needs & self._named):
+                said = f"it said that it waits for rank {rank}"
+                self._drawing.link(name, f"rank {rank}", found.wait.kind, said)
+        else:
+            self._hands.of_rank(facts, found.hop or found.wait)
+
+    def _meets(self, name: str, facts: RankFacts, found: RankWait) -> None:
+        """A place where ranks meet lies between those that are there and those that are not."""
+        place = self._place(found)
+        kind: WaitKind = "rank"
+        shows = f"it has finished checkpoint {facts.reached}, and is held until all have"
+        if not facts.held and found.hop is not None:
+            kind = found.hop.kind if found.hop.kind in ("collective", "store") else "collective"
+            shows = found.hop.detail or found.hop.kind
+        self._drawing.link(name, place, kind, shows)
+
+    def _place(self, found: RankWait) -> str:
+        meeting = (found.place, found.whom)
+        if meeting in self._meetings:
+            return self._meetings[meeting]
+        same = sum(place == found.place for place, _ in self._meetings)
+        name = f"{found.place} ({same + 1})" if same else found.place
+        self._meetings[meeting] = self._drawing.node(name, _meeting_kind(found.place))
+        for rank in sorted(found.whom & self._named):
+            absent = self._drawing.nodes[f"rank {rank}"].kind == "absent rank"
+            kind: WaitKind = "absent_rank" if absent else "rank"
+            self._drawing.link(name, f"rank {rank}", kind, self._whereabouts(rank, found.place))
+        if found.beyond:
+            assert found.wait is not None
+            others = self._drawing.node(found.beyond, "other")
+            self._drawing.link(name, others, found.wait.kind, "they are not seen from here")
+        return name
+
+    def _whereabouts(self, rank: int, place: str) -> str:
+        """Say of a rank why the others still wait for it."""
+        facts = self._case.facts(rank)
+        if facts is None or facts.never_started:
+            return f"rank {rank} never came"
+        if is_gone(facts):
+            left = f", with status {facts.status}" if facts.status is not None else ""
+            return f"rank {rank} has left{left}"
+        there = self._case.found[rank].place
+        if there == place:
+            return f"rank {rank} is in it as well"
+        return f"rank {rank} is not there" + (f": it is in {there}" if there else "")
+
+
+def _meeting_kind(place: str) -> NodeKind:
+    if place.startswith("our barrier"):
+        return "barrier"
+    return "store" if place.startswith("store") else "collective"

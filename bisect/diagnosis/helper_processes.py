@@ -1,0 +1,157 @@
+"""A library's helper process: the rank waits on a Python lock, the helper does the work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ..base.facts import Look, Wait
+from .frames import frame_owner, unqualified_name
+from .process_snapshot import ProcessSnapshot
+
+_PACKAGE = re.compile(r"/(?:site|dist)-packages/([A-Za-z0-9_]+)")
+_SHORT_SLEEP = 60.0  # seconds: whoever sleeps so long in one go polls for nothing
+_LOCKED = frozenset(["futex", "sem_wait", "poll", "ppoll", "epoll_wait", "select", "pselect6", ""])
+_JOINS = ("join", "_wait_for_tstate_lock", "_shutdown")
+# Waiting of these goes through a lock or a pipe, but what is waited for are the workers.
+_WORKERS = (
+    ("multiprocessing/pool.py", None),
+    ("multiprocessing/queues.py", ("get", "join", "_poll")),
+    ("multiprocessing/connection.py", None),
+    ("torch/utils/data/dataloader.py", None),
+    ("concurrent/futures/process.py", None),
+    ("joblib/", None),
+)
+
+
+def find_serving_child(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Wait | None:
+    """Return the wait for a child that serves this process, None if there is no such child.
+
+    Either a worker pool of a kind that is known, or a child named after the library that the
+    main thread is in (wandb, wandb-core), or the one that a thread of ours talks to over a
+    socket. Forked workers inherit every socket, so a socket alone is no proof: the main thread
+    must wait on a Python lock, and another thread be at the socket.
+    """
+    living = [looks for looks in family if looks[-1].state not in ("", "Z", "X")]
+    if not living or view.call_name not in _LOCKED:
+        return None
+    worker = _find_worker(view, living)
+    if worker is not None:
+        return Wait("process", "", worker.pid, worker.name)
+    child = (
+        _find_child_named_after_library(view, living)
+        or _find_connected_child(view, living)
+        or _find_halted_helper(view, living)
+    )
+    return Wait("process", "", child.pid, child.name) if child else None
+
+
+def find_polled_helper(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Wait | None:
+    """Return the wait of a process that sleeps for a moment, again and again, for a child that is
+    halted: what it looks for cannot come from there. None if no child is, or the sleep is long.
+    """
+    left = view.call.timeout if view.call is not None else None
+    inner = next((f for f in view.frames if not f.native), None)
+    by_library = inner is not None and frame_owner(inner, "") == "library"
+    if not (by_library if left is None else left <= _SHORT_SLEEP):
+        return None
+    child = _find_child_named_after_library(view, _list_halted(family)) or _choose_nearest(
+        _list_halted(family), view.look.pid
+    )
+    return Wait("process", "", child.pid, child.name) if child else None
+
+
+def is_halted(look: Look) -> bool:
+    """Return True for a process that only others can let go on: stopped, traced, frozen."""
+    return look.state in ("T", "t") or bool(look.frozen)
+
+
+def _list_halted(family: Sequence[Sequence[Look]]) -> list[Sequence[Look]]:
+    return [looks for looks in family if is_halted(looks[-1])]
+
+
+def _choose_nearest(family: Sequence[Sequence[Look]], parent: int) -> Look | None:
+    """Return one of a family, a child of `parent` before children's children."""
+    looks = [looks[-1] for looks in family]
+    return min(looks, key=lambda look: (look.ppid != parent, look.pid), default=None)
+
+
+def _find_halted_helper(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Look | None:
+    """Return a child that is halted, where nothing says whom else a lock is to come from."""
+    futex = view.call.futex if view.call is not None else None
+    if view.call_name not in ("futex", "sem_wait") or (futex is not None and futex.owner):
+        return None
+    return _choose_nearest(_list_halted(family), view.look.pid)
+
+
+def _find_worker(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Look | None:
+    python = [f for f in view.frames if not f.native][:8]
+    pooled = any(
+        file in f.file and (functions is None or unqualified_name(f.name) in functions)
+        for f in python
+        for file, functions in _WORKERS
+    )
+    if not pooled:
+        return None
+    forked = [lks[-1] for lks in family if lks[-1].name == view.look.name or lks[-1].threads]
+    named = [lk for lk in forked if lk.name.startswith("pt_data_worker")]
+    mine = [lk for lk in named or forked if lk.ppid == view.look.pid] or named or forked
+    # A worker that waits for its next task is idle, not what is waited for; one that is halted
+    # takes none.
+    halted = [lk for lk in mine if is_halted(lk)]
+    working = [lk for lk in mine if not _is_idle_worker(lk)]
+    return next(iter(halted or working or mine), None)
+
+
+def _is_idle_worker(look: Look) -> bool:
+    main = look.main
+    frames = [f for f in (main.frames if main else ()) if not f.native][:6]
+    takes = any(
+        f.file.endswith("multiprocessing/queues.py") and unqualified_name(f.name) == "get"
+        for f in frames
+    )
+    helper = any("resource_tracker" in f.file or "forkserver" in f.file for f in frames)
+    return takes or helper
+
+
+def _find_child_named_after_library(
+    view: ProcessSnapshot, family: Sequence[Sequence[Look]]
+) -> Look | None:
+    """Return the child whose program is named after a library on the main thread's stack."""
+    libraries = []
+    for frame in view.frames:
+        if frame_owner(frame, "") == "user":
+            break
+        found = _PACKAGE.search(frame.file)
+        if found and found[1] not in libraries:
+            libraries.append(found[1])
+    for library in libraries:
+        for looks in (*_list_halted(family), *family):
+            name = looks[-1].name
+            if re.match(rf"{re.escape(library)}(?:[-_.]|$)", name):
+                return looks[-1]
+    return None
+
+
+def _find_connected_child(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Look | None:
+    """Return the only child with a program of its own that we have a connection to."""
+    if view.call_name not in ("futex", "sem_wait", ""):
+        return None
+    main = view.main
+    waiting = any(
+        t is not main
+        and t.frames
+        and unqualified_name(t.frames[0].name) in ("select", "poll", "recv", "read")
+        for t in view.threads
+    )
+    python = [f for f in view.frames if not f.native]
+    joins = any(
+        unqualified_name(f.name) in _JOINS for f in python[:2]
+    )  # that is a wait for the thread
+    if not waiting or not python or frame_owner(python[0], "") != "library" or joins:
+        return None
+    peers = {pid for s in view.look.sockets for pid in s.peer_pids if pid != view.look.pid}
+    own_program = [
+        lks[-1] for lks in family if lks[-1].pid in peers and lks[-1].name != view.look.name
+    ]
+    return own_program[0] if len(own_program) == 1 else None

@@ -1,0 +1,296 @@
+"""Public entry points of libraries that we know: the one place to add another.
+
+A stack shows private names (`_WandbInit.init`), and often several public ones. Each row gives the
+end of a file's path (with or without ".py"), the function as the last part of its qualified name,
+the dotted name that users write ("": only the component), the component it belongs to (None: the
+step's own), and whether it is `telling`: a telling call says more than whatever encloses it, so
+the innermost telling one is the answer; the others only give the outermost library function its
+public name.
+
+Also here: which of these calls wait for the other ranks inside torch.distributed, and which
+ranks build a torch extension (torch/utils/cpp_extension.py, and the compilers below it).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from ..base.facts import Frame, RankFacts, Wait
+from ..base.library_functions import BUILD_LOCK, Role, find_role, has_role
+from .blocked_syscalls import PEER_WAIT_CALLS
+from .frames import format_frame, unqualified_name
+from .process_snapshot import ProcessSnapshot, merge_looks
+
+
+@dataclass(frozen=True)
+class EntryPoint:
+    file: str  # a regular expression, matched at the end of the file's path
+    function: str  # a regular expression, matched whole against the unqualified name
+    call: str  # {name}: the function's own, {class}: the one it is a method of
+    component: str | None = None
+    telling: bool = False
+    collective: bool = False
+    container: bool = False  # runs code of the job, and that is inside more often than not
+
+    def matches(self, frame: Frame) -> bool:
+        return bool(
+            re.fullmatch(self.function, unqualified_name(frame.name))
+            and re.search(rf"(?:^|[/ ]){self.file}>?$", frame.file)
+        )
+
+    def named(self, frame: Frame) -> str:
+        owner = frame.name.rpartition(".")[0].rpartition(".")[2]
+        owner = _PUBLIC_CLASSES.get(owner, owner)
+        return self.call.format(name=unqualified_name(frame.name), **{"class": owner or "object"})
+
+
+# Classes that people call by the name of one that derives from them.
+_PUBLIC_CLASSES = {"_BaseAutoModelClass": "AutoModel"}
+_LIGHTNING = r"(?:pytorch_lightning|lightning/pytorch)"
+_FABRIC = r"(?:lightning_fabric|lightning/fabric)"
+_C10D_PATTERN = r"torch/distributed/distributed_c10d\.py"
+_COLLECTIVE = (
+    r"(?:monitored_)?barrier|(?:all_)?reduce\w*|(?:all_)?gather\w*|all_to_all\w*|scatter\w*"
+    r"|broadcast\w*|reduce_scatter\w*|i?send\w*|i?recv\w*|batch_isend_irecv"
+)
+
+ENTRY_POINTS = (
+    # wandb
+    EntryPoint(r"wandb/sdk/wandb_init\.py", "init", "wandb.init", "wandb", telling=True),
+    EntryPoint(r"wandb/sdk/wandb_login\.py", "_?login", "wandb.login", "wandb", telling=True),
+    EntryPoint(r"wandb/sdk/wandb_run\.py", "finish", "wandb.finish", "wandb", telling=True),
+    EntryPoint(r"wandb/sdk/wandb_run\.py", "_?log", "wandb.log", "wandb", telling=True),
+    EntryPoint(r"wandb/sdk/wandb_setup\.py", "_?setup", "wandb.setup", "wandb", telling=False),
+    EntryPoint(r"wandb/sdk/\S+\.py", r"teardown\w*", "wandb.teardown", "wandb", telling=True),
+    EntryPoint(
+        rf"{_LIGHTNING}/loggers/wandb\.py",
+        "__init__|experiment",
+        f"pytorch_lightning.loggers.{'{class}'}",
+        "wandb",
+    ),
+    # the hub
+    EntryPoint(
+        r"transformers/models/auto/(?:tokenization_auto|auto_factory|configuration_auto"
+        r"|processing_auto)\.py",
+        "from_pretrained",
+        "transformers.{class}.from_pretrained",
+        telling=True,
+    ),
+    EntryPoint(
+        r"transformers/(?:modeling_utils|tokenization_utils\w*|configuration_utils"
+        r"|generation/configuration_utils)\.py",
+        "from_pretrained",
+        "transformers.{class}.from_pretrained",
+    ),
+    EntryPoint(
+        r"transformers/generation/utils\.py",
+        "generate",
+        "transformers.{class}.generate",
+        "generation",
+    ),
+    EntryPoint(
+        r"huggingface_hub/file_download\.py", "hf_hub_download", "huggingface_hub.{name}", "hub"
+    ),
+    EntryPoint(r"huggingface_hub/_snapshot_download\.py", r"\w+", "huggingface_hub.{name}", "hub"),
+    EntryPoint(r"huggingface_hub/hf_api\.py", r"\w+", "huggingface_hub.HfApi.{name}", "hub"),
+    EntryPoint(r"datasets/load\.py", "load_dataset", "datasets.load_dataset", "data"),
+    # torch.distributed
+    EntryPoint(
+        _C10D_PATTERN, "init_process_group", "torch.distributed.{name}", "strategy", telling=True
+    ),
+    EntryPoint(
+        _C10D_PATTERN, "new_group|split_group", "torch.distributed.{name}", "strategy", telling=True
+    ),
+    EntryPoint(
+        _C10D_PATTERN, "destroy_process_group", "torch.distributed.{name}", "strategy", telling=True
+    ),
+    EntryPoint(
+        _C10D_PATTERN, _COLLECTIVE, "torch.distributed.{name}", "strategy", True, collective=True
+    ),
+    EntryPoint(
+        r"torch/nn/parallel/distributed\.py",
+        "__init__",
+        "torch.nn.parallel.DistributedDataParallel",
+        "strategy",
+        telling=True,
+    ),
+    EntryPoint(
+        r"torch/distributed/fsdp/fully_sharded_data_parallel\.py",
+        "__init__",
+        "torch.distributed.fsdp.FullyShardedDataParallel",
+        "strategy",
+        telling=True,
+    ),
+    EntryPoint(
+        rf"{_FABRIC}/utilities/distributed\.py",
+        "__exit__",
+        "torch.distributed.barrier",
+        "strategy",
+        telling=True,
+        collective=True,
+    ),
+    # Lightning
+    EntryPoint(
+        rf"{_LIGHTNING}/trainer/trainer\.py", "__init__", "pytorch_lightning.Trainer", "trainer"
+    ),
+    EntryPoint(
+        rf"{_LIGHTNING}/trainer/trainer\.py",
+        "fit|validate|test|predict",
+        "pytorch_lightning.Trainer.{name}",
+        container=True,
+    ),
+    EntryPoint(rf"{_LIGHTNING}/trainer/call\.py", r"_call_callback\w*", "", "callbacks"),
+    EntryPoint(rf"{_LIGHTNING}/trainer/connectors/data_connector\.py", "prepare_data", "", "data"),
+    EntryPoint(rf"{_LIGHTNING}/trainer/call\.py", "_call_lightning_datamodule_hook", "", "data"),
+    # torch
+    EntryPoint(
+        r"torch/utils/data/dataloader\.py",
+        "__next__|__iter__",
+        "torch.utils.data.DataLoader.{name}",
+        "data",
+        telling=True,
+    ),
+    EntryPoint(
+        r"torch/utils/cpp_extension\.py",
+        "load|load_inline",
+        "torch.utils.cpp_extension.{name}",
+        telling=True,
+    ),
+    EntryPoint(
+        r"torch/cuda/__init__\.py",
+        r"_lazy_init|init|is_available|device_count|set_device|current_device|synchronize|get_device_\w+",
+        "torch.cuda.{name}",
+        "accelerator",
+    ),
+    # the standard library and small ones
+    EntryPoint(r"subprocess\.py", "run|call|check_call|check_output", "subprocess.{name}"),
+    EntryPoint(r"subprocess\.py", "wait|communicate|__init__", "subprocess.Popen.{name}"),
+    EntryPoint(r"os(?:\.py)?", "makedirs|walk|fwalk|removedirs|renames", "os.{name}"),
+    EntryPoint(r"shutil\.py", r"\w+", "shutil.{name}"),
+    EntryPoint(r"threading\.py", "join", "threading.Thread.join"),
+    EntryPoint(r"threading\.py", "wait", "threading.{class}.wait"),
+    EntryPoint(r"threading\.py", "_shutdown", "threading._shutdown"),
+    EntryPoint(r"queue\.py", "get|put|join", "queue.Queue.{name}"),
+    EntryPoint(r"socket\.py", "readinto", "socket.socket.recv"),
+    EntryPoint(r"multiprocessing/process\.py", "join|start", "multiprocessing.Process.{name}"),
+    EntryPoint(r"multiprocessing/pool\.py", "map|apply|get|join", "multiprocessing.Pool.{name}"),
+    EntryPoint(r"multiprocessing/queues\.py", "get|put", "multiprocessing.Queue.{name}"),
+    EntryPoint(r"concurrent/futures/_base\.py", "result", "concurrent.futures.Future.result"),
+    EntryPoint(r"asyncio/runners\.py", "run", "asyncio.run"),
+    EntryPoint(r"urllib/request\.py", "urlopen", "urllib.request.urlopen"),
+    EntryPoint(r"requests/api\.py", r"\w+", "requests.{name}"),
+    EntryPoint(r"httpx2?/_api\.py", r"\w+", "httpx.{name}"),
+    EntryPoint(r"filelock/_api\.py", "acquire|__enter__", "filelock.FileLock.acquire"),
+)
+
+
+def find_entry_points(frame: Frame) -> tuple[EntryPoint, ...]:
+    """Return the rows that `frame` matches."""
+    return _match_rows(frame.file, frame.name)
+
+
+@lru_cache(maxsize=1 << 14)  # ranks share their frames: a thousand of them have few different ones
+def _match_rows(file: str, name: str) -> tuple[EntryPoint, ...]:
+    frame = Frame(name, file, 0)
+    return tuple(entry for entry in ENTRY_POINTS if entry.matches(frame))
+
+
+# construction: a process group (or its store) is being made, for which all ranks must come.
+# collective: a group exists, and its members meet. store: a key that somebody is to set.
+GroupWait = Literal["construction", "collective", "store"]
+
+_NATIVE_STORE = re.compile(r"c10d::(?:\w*Store|detail::)|\bTCPStore\b")
+_NATIVE_MEETING = re.compile(r"\bgloo::|\bnccl|c10d::(?:ProcessGroup|Work|Reducer|Backend)|\bMPI_")
+
+
+def find_group_wait(view: ProcessSnapshot) -> GroupWait | None:
+    """Return in which way the process waits for its peers, None if it does not.
+
+    Judged by the innermost Python frame, and by native frames where there are any: code of the
+    job that is called from inside a collective does not wait for peers itself.
+    """
+    if view.state in ("D", "T", "t", "Z"):
+        return None
+    python = next((f for f in view.frames if not f.native), None)
+    if python is None:
+        return None
+    native = _group_wait_by_native(view)
+    by_frame = _group_wait_by_frame(python, view)
+    if by_frame == "construction" or native is None:
+        return by_frame
+    return native
+
+
+def _group_wait_by_frame(frame: Frame, view: ProcessSnapshot) -> GroupWait | None:
+    told: tuple[tuple[Role, GroupWait], ...] = (
+        (Role.MAKES_GROUP, "construction"),
+        (Role.ASKS_STORE, "store"),
+        (Role.RUNS_COLLECTIVE, "collective"),
+    )
+    for role, kind in told:
+        if has_role(frame.file, frame.name, role):
+            return kind
+    if frame.file.endswith("torch/distributed/c10d_logger.py"):
+        inner = next((e for f in view.frames for e in find_entry_points(f) if e.collective), None)
+        return "collective" if inner else None
+    if view.running or view.call_name not in PEER_WAIT_CALLS:
+        return None  # it computes, or is blocked in something else
+    if has_role(frame.file, frame.name, Role.MAY_RUN_COLLECTIVE):
+        return "collective"
+    return None
+
+
+def _group_wait_by_native(view: ProcessSnapshot) -> GroupWait | None:
+    """Return what the native frames inside the innermost Python frame tell."""
+    for frame in view.frames:
+        if not frame.native:
+            return None
+        if _NATIVE_STORE.search(frame.name):
+            return "store"
+        if _NATIVE_MEETING.search(frame.name):
+            return "collective"
+    return None
+
+
+def find_group_call(view: ProcessSnapshot) -> str:
+    """Return the short name of the distributed call on the stack ("all_reduce"), or ""."""
+    for frame in view.frames:
+        found = next((e for e in find_entry_points(frame) if e.component == "strategy"), None)
+        if found is not None:
+            return found.named(frame).rpartition(".")[2]
+    return ""
+
+
+_COMPILERS = re.compile(
+    r"ninja|make|cmake|(?:\S+-)?(?:g\+\+|gcc|c\+\+|cc|clang(?:\+\+)?)(?:-\d+)?|nvcc|hipcc|icpx?"
+    r"|cc1|cc1plus|cicc|ptxas|cudafe\+\+|collect2|ld|as"
+)
+
+
+def describe_build(facts: RankFacts) -> str:
+    """Return by what it is seen that a rank builds: a compiler below it, or its own frame; "" if it
+    does not.
+    """
+    for looks in facts.children:
+        if looks and looks[-1].state not in "ZX" and _COMPILERS.fullmatch(looks[-1].name):
+            return f"{looks[-1].name} ({looks[-1].pid})"
+    view = merge_looks(facts.looks)
+    frame = find_role(view.frames, Role.BUILDS_EXTENSION) if view else None
+    return format_frame(frame) if frame else ""
+
+
+def waits_for_unknown_builder(wait: Wait | None) -> bool:
+    """Return whether a rank waits for a build of which no look tells who has its lock: stacks
+    without local variables name no file, and on a busy machine the search for who has it open comes
+    too late. A file that really is nobody's is told once nobody builds.
+    """
+    return wait is not None and wait.kind == "lock" and wait.detail == BUILD_LOCK
+
+
+def find_builders(ranks: Iterable[RankFacts]) -> list[int]:
+    """Return the living ranks that build."""
+    return [one.rank for one in ranks if one.alive and describe_build(one)]

@@ -1,0 +1,181 @@
+"""One process as its looks together show it, and the table of all processes of the job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..base.facts import Frame, Kernel, Look, RankFacts, Syscall, Thread
+from .frames import drop_signal_handlers, is_signal_handler
+
+# A call that was interrupted and goes on is shown as restart_syscall; what it sleeps on tells
+# which one it was. The same table serves where the kernel hides the call but not the place.
+_BY_WCHAN = {
+    "hrtimer_nanosleep": "clock_nanosleep",
+    "do_nanosleep": "clock_nanosleep",
+    "futex_wait": "futex",
+    "futex_wait_queue": "futex",
+    "futex_wait_queue_me": "futex",
+    "futex_do_wait": "futex",
+    "poll_schedule_timeout": "poll",
+    "do_sys_poll": "poll",
+    "do_poll": "poll",
+    "do_select": "select",
+    "do_epoll_wait": "epoll_wait",
+    "ep_poll": "epoll_wait",
+    "do_wait": "wait4",
+    "wait_for_partner": "openat",
+    "locks_lock_inode_wait": "flock",
+    "flock_lock_inode_wait": "flock",
+    "fcntl_setlk": "fcntl",
+    "posix_lock_inode_wait": "fcntl",
+    "do_sys_pause": "pause",
+    "__do_sys_pause": "pause",
+    "unix_stream_read_generic": "recvfrom",
+    "unix_stream_data_wait": "recvfrom",
+    "inet_csk_accept": "accept",
+    "inet_stream_connect": "connect",
+    "inet_wait_for_connect": "connect",
+    "sk_wait_data": "recvfrom",
+    "pipe_read": "read",
+    "anon_pipe_read": "read",
+    "pipe_write": "write",
+    "n_tty_read": "read",
+    "kernel_clone": "vfork",
+}
+
+
+@dataclass(frozen=True)
+class ProcessSnapshot:
+    """A process as its looks show it together."""
+
+    look: Look  # the last one that found the process
+    frames: tuple[Frame, ...]  # of the main thread, innermost first, no signal handlers
+    threads: tuple[Thread, ...]
+    state: str
+    wchan: str
+    call: Syscall | None
+    running: bool  # on a CPU, or ready, in most looks
+    owner: Thread | None  # the thread that had the GIL in every look that shows threads
+
+    @property
+    def call_name(self) -> str:
+        """The system call's name, "" if it is in none or that is not known."""
+        name = self.call.name if self.call else ""
+        if name in ("", "restart_syscall") and not self.running:
+            return _BY_WCHAN.get(self.wchan.partition(".")[0], name)
+        return name
+
+    @property
+    def main(self) -> Thread | None:
+        return next((t for t in self.threads if t.os_id == self.look.pid), None) or next(
+            iter(self.threads), None
+        )
+
+    @property
+    def holds_gil(self) -> bool:
+        """The main thread had the GIL in every look."""
+        return self.owner is not None and self.owner == self.main
+
+
+def main_kernel(look: Look) -> Kernel | None:
+    """Return the main thread as the kernel sees it."""
+    return next((k for k in look.kernel if k.tid == look.pid), None) or next(
+        iter(look.kernel), None
+    )
+
+
+def merge_looks(looks: Sequence[Look]) -> ProcessSnapshot | None:
+    """Return what `looks` (oldest first) show together, None if none found the process.
+
+    The newest wins, but a look that caught a poller between two polls, or that could read no
+    stack, does not hide what an earlier one saw.
+    """
+    found = [look for look in looks if look.state not in ("", "X")]
+    if not found:
+        return None
+    # In a signal handler the kernel shows what the handler does, not what it came upon.
+    calm = [look for look in found if not _is_in_handler(look)]
+    handled, found = not calm, calm or found
+    last = found[-1]
+    with_stack = next((lk for lk in reversed(found) if lk.threads), last)
+    running = sum(_runs(lk) for lk in found) * 2 > len(found)
+    blocked = [lk for lk in reversed(found) if not _runs(lk)]
+    shown = last if running or not blocked else blocked[0]
+    kernel = None if handled else main_kernel(shown)
+    main = with_stack.main
+    return ProcessSnapshot(
+        look=last,
+        frames=drop_signal_handlers(main.frames) if main else (),
+        threads=with_stack.threads,
+        state=last.state if last.state in "DTtZ" else shown.state,
+        wchan=kernel.wchan if kernel else "",
+        call=kernel.syscall if kernel else None,
+        running=running and last.state not in "DTtZ",
+        owner=_find_gil_owner(found),
+    )
+
+
+def _is_in_handler(look: Look) -> bool:
+    return look.main is not None and any(is_signal_handler(frame) for frame in look.main.frames)
+
+
+def _runs(look: Look) -> bool:
+    return look.state == "R"
+
+
+def _find_gil_owner(looks: Sequence[Look]) -> Thread | None:
+    """Return the thread that owns the GIL in all looks with threads, at the same place."""
+    owners = [next((t for t in look.threads if t.owns_gil), None) for look in looks if look.threads]
+    last = owners[-1] if owners else None
+    if last is None:
+        return None
+    same = all(o is not None and o.os_id == last.os_id for o in owners)
+    return last if same else None
+
+
+@dataclass(frozen=True)
+class ProcessTable:
+    """The processes of a job by pid."""
+
+    rank_of: Mapping[int, int] = field(default_factory=dict)  # descendants count as their rank
+    names: Mapping[int, str] = field(default_factory=dict)
+
+    def other_rank(self, pid: int | None, me: int) -> int | None:
+        """Return the rank to which `pid` belongs, None if to none or to `me`."""
+        rank = self.rank_of.get(pid) if pid is not None else None
+        return None if rank == me else rank
+
+
+def build_process_table(ranks: Sequence[RankFacts]) -> ProcessTable:
+    """Return who is who. A rank's own pid wins: one rank may have started another."""
+    rank_of: dict[int, int] = {}
+    names: dict[int, str] = {}
+    for facts in ranks:
+        for looks in facts.children:
+            for look in looks:
+                rank_of.setdefault(look.pid, facts.rank)
+                names[look.pid] = look.name
+    for facts in ranks:
+        if facts.pid is not None:
+            rank_of[facts.pid] = facts.rank
+            names.setdefault(facts.pid, facts.looks[-1].name if facts.looks else "")
+    return ProcessTable(rank_of, names)
+
+
+def find_descendants(facts: RankFacts, pid: int) -> tuple[tuple[Look, ...], ...]:
+    """Return the looks at each descendant of process `pid` among the children of `facts`."""
+    if pid == facts.pid:
+        return tuple(looks for looks in facts.children if looks)
+    parents = {looks[-1].pid: looks[-1].ppid for looks in facts.children if looks}
+
+    def below(child: int) -> bool:
+        passed: set[int] = set()
+        while child in parents and child not in passed:
+            passed.add(child)
+            child = parents[child]
+            if child == pid:
+                return True
+        return False
+
+    return tuple(looks for looks in facts.children if looks and below(looks[-1].pid))

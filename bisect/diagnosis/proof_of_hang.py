@@ -1,0 +1,152 @@
+"""What proves a hang, and what only waits for work to come. Pure.
+
+A job of the user's own may be a server without a request, a program that waits for an answer, or
+one that is slow in a way that no look shows. It is ended only where something proves that what
+stands still does not go on by itself: an owner is dead or stopped, a ring, an end that is closed,
+ranks out of step, a peer that does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
+
+from ..base.facts import Look, RankFacts, Verdict
+from .blocked_syscalls import POLL_CALLS
+from .rank_waits import find_rank_waits, is_gone
+from .wait_graph import WaitGraph
+
+_SURE = 0.6  # confidence of a cause
+_ABSENT_AFTER = (
+    60.0  # seconds of a job, after which a rank that nobody started is not late any more
+)
+# Causes that say of somebody who is needed that he is gone, stopped, or waits for himself.
+_PROVING = {
+    "a lock, or what it protects, belongs to one that is gone": (
+        *("stale-build-lock", "lock-file-left", "dead-owner", "dead-producer"),
+        *("tokenizers-after-fork", "rust-pool-after-fork", "thread-lost-by-fork"),
+        *("lock-after-fork", "worker-dead", "pool-worker-lost", "openmp-after-fork"),
+    ),
+    "each waits for the next, and the last one for the first": (
+        *("deadlock", "self-deadlock", "lock-order", "pool-waits-for-itself"),
+        *("import-deadlock", "loader-deadlock", "metric-lock"),
+    ),
+    "a process is stopped by a signal": ("stopped",),
+    "the process group is made for more ranks than there are": ("world-size-too-large",),
+}
+# The same of ranks that are all in collectives, and not in the same ones.
+_OUT_OF_STEP = frozenset(
+    [
+        *("rank-conditional-collective", "collective-mismatch", "group-on-some-ranks"),
+        *("ddp-on-some-ranks", "different-parameters", "uneven-batches", "metric-lock"),
+    ]
+)
+_ACCEPTS = frozenset(["accept", "accept4"])
+_SERVES = POLL_CALLS | _ACCEPTS
+# Where Python waits for requests, if its call names no socket (epoll): the innermost frames are in
+# these files, and one of them is such a function.
+_LOOP_FILES = ("/selectors.py", "/asyncio/", "/uvloop/", "/socketserver.py")
+_LOOPS = frozenset(["run_forever", "_run_once", "run", "run_until_complete", "serve_forever"])
+
+
+def find_proof_of_hang(verdict: Verdict, ranks: Sequence[RankFacts], graph: WaitGraph) -> str:
+    """Return in words what proves the hang of `verdict`, "" if nothing does."""
+    if verdict.outcome != "hang":
+        return ""
+    return (
+        _missing_peer(verdict)
+        or _named_by_cause(verdict, ranks)
+        or _ring(verdict, graph)
+        or _waits_for_itself(verdict, ranks)
+        or ""
+    )
+
+
+def describe_waiting_for_work(ranks: Sequence[RankFacts]) -> str:
+    """Return in words why ranks that stand still are only waiting for work to come: each living one
+    is a server without a request. "" if that is not so.
+    """
+    living = [facts for facts in ranks if not is_gone(facts)]
+    found = [
+        describe_listening(looks, facts.environment.get("MASTER_PORT", ""))
+        for facts in living
+        if (looks := [one[-1] for one in (facts.looks, *facts.children) if one])
+    ]
+    return found[0] if found and len(found) == len(living) and all(found) else ""
+
+
+def describe_listening(looks: Iterable[Look], store_port: str = "") -> str:
+    """Return in words where one of these processes listens, if its main thread waits for requests
+    there; "" if none does. The job's own store, at `store_port`, counts for nothing.
+    """
+    for look in looks:
+        listening = [
+            one.local
+            for one in look.sockets
+            if one.state == "LISTEN" and not (store_port and one.local.endswith(f":{store_port}"))
+        ]
+        if listening and _waits_for_requests(look):
+            return f"process {look.pid} ({look.name}) listens at {listening[0]}"
+    return ""
+
+
+def _waits_for_requests(look: Look) -> bool:
+    call = look.kernel[0].syscall if look.kernel else None
+    if call is None or look.state in ("T", "t", "D") or call.name not in _SERVES:
+        return False
+    main = look.main
+    frames = [frame for frame in (main.frames if main else ()) if not frame.native]
+    if any("torch/distributed" in frame.file for frame in frames):
+        return False
+    if call.name in _ACCEPTS:
+        return True
+    named = [one.socket for one in call.descriptors if one.socket is not None]
+    if any(one.state == "LISTEN" for one in named):
+        return True
+    inside = takewhile(lambda frame: any(one in frame.file for one in _LOOP_FILES), frames)
+    return any(frame.name.rpartition(".")[2] in _LOOPS for frame in inside)
+
+
+def _missing_peer(verdict: Verdict) -> str:
+    """A rank that others wait for is gone, or was never started."""
+    if not verdict.ranks.waiting:
+        return ""
+    for rank in verdict.ranks.culprit:
+        if rank in verdict.ranks.dead:
+            return f"rank {rank}, for which others wait, has ended"
+        if rank in verdict.ranks.never_started and verdict.seconds.total > _ABSENT_AFTER:
+            return f"rank {rank}, for which others wait, was never started"
+    return ""
+
+
+def _named_by_cause(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
+    cause = verdict.cause
+    if cause is None or cause.confidence < _SURE:
+        return ""
+    if cause.id in _OUT_OF_STEP and all_wait_for_peers(ranks):
+        return "all ranks wait in collectives that do not go together"
+    return next((words for words, ids in _PROVING.items() if cause.id in ids), "")
+
+
+def all_wait_for_peers(ranks: Sequence[RankFacts]) -> bool:
+    """Return whether each living rank that is not done waits for its peers: nobody else comes."""
+    found = find_rank_waits(ranks)
+    rest = [r for r in ranks if not is_gone(r) and not r.finished]
+    return bool(rest) and all(found[r.rank].meets for r in rest)
+
+
+def _ring(verdict: Verdict, graph: WaitGraph) -> str:
+    named = {*verdict.ranks.culprit, *verdict.ranks.stuck}
+    if any(ring.ranks & named for ring in graph.deadlocks):
+        return "each waits for the next, and the last one for the first"
+    return ""
+
+
+def _waits_for_itself(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
+    """Both ends are a process's own, and it has no other thread that could write."""
+    wait, named = verdict.waits_for, verdict.ranks.culprit[:1]
+    if wait is None or wait.kind not in ("pipe", "itself") or "its own" not in wait.detail:
+        return ""
+    looks = [facts.looks[-1] for facts in ranks if facts.rank in named and facts.looks]
+    alone = bool(looks) and all(len(look.kernel) == 1 for look in looks)
+    return f"nobody else has the other end: {wait.detail}" if alone else ""

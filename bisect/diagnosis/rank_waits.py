@@ -1,0 +1,476 @@
+"""Which rank waits for which: why each one's process is blocked, seen together with all the others.
+
+What a rank waits for depends on where every other rank is; asked rank by rank, a thousand of
+them would be a million comparisons. So `RankIndex` holds who is where, worked out once for all
+of them.
+
+Ranks that look for the store at another address than the others, or come as a rank that another
+one is, wait in the same code as all others; the addresses and numbers that they go by tell them
+apart. Every rank connects to the store at MASTER_ADDR and MASTER_PORT, which rank 0 serves, or
+torchrun's agent (torch/distributed/rendezvous.py, _create_c10d_store).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from ..base.addresses import host_of, is_loopback, port_of
+from ..base.facts import FileLock, Frame, RankFacts, Socket, Wait, WaitKind
+from .blocking_reason import ProcessContext, find_blocking_reason
+from .library_calls import (
+    find_builders,
+    find_group_call,
+    find_group_wait,
+    waits_for_unknown_builder,
+)
+from .process_snapshot import ProcessTable, build_process_table, merge_looks
+
+
+@dataclass(frozen=True)
+class IndexedRank:
+    """One rank before it is compared with the others."""
+
+    facts: RankFacts
+    wait: Wait | None
+    # construction, collective, store; unsure: asleep in a futex, and no stack to tell why
+    group: str = ""
+    call: str = ""
+
+
+@dataclass(frozen=True)
+class RankGroup:
+    """Some ranks that others wait for; `order` also has those of which nothing is known."""
+
+    hops: tuple[IndexedRank, ...]
+    order: tuple[int, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.hops)
+
+    @cached_property
+    def ranks(self) -> frozenset[int]:
+        return frozenset(self.order)
+
+    @cached_property
+    def started(self) -> tuple[IndexedRank, ...]:
+        return tuple(h for h in self.hops if not h.facts.never_started or h.facts.pid is not None)
+
+    @cached_property
+    def furthest(self) -> IndexedRank | None:
+        """The one that is furthest behind. Of those that came equally far, one that waits for
+        others itself is the last to name.
+        """
+        return min(
+            self.started,
+            key=lambda h: (h.facts.reached, bool(h.group or h.facts.awaits), h.facts.rank),
+            default=None,
+        )
+
+
+_NO_RANKS = RankGroup((), ())
+
+
+def _make_rank_group(hops: Iterable[IndexedRank]) -> RankGroup:
+    chosen = tuple(hops)
+    return RankGroup(chosen, tuple(h.facts.rank for h in chosen))
+
+
+class RankIndex:
+    """The ranks of a job by where they are. Those that finished are in none of the parties."""
+
+    def __init__(self, hops: Sequence[IndexedRank], absent: Iterable[int]) -> None:
+        """`absent` ranks will never come."""
+        self.hops = {hop.facts.rank: hop for hop in hops}
+        self.absent = frozenset(absent)
+        self._unfinished = [h for h in self.hops.values() if not h.facts.finished]
+        self._behind: dict[int, RankGroup] = {}
+        self._with_absent: dict[int, frozenset[int]] = {}
+
+    def others(self, hop: IndexedRank) -> int:
+        """Return how many other ranks have not finished."""
+        return len(self._unfinished) - (not hop.facts.finished)
+
+    @cached_property
+    def elsewhere(self) -> RankGroup:
+        """Those that wait for no rank."""
+        return _make_rank_group(
+            h for h in self._unfinished if not (h.group or h.facts.held or h.facts.awaits)
+        )
+
+    @cached_property
+    def _ours(self) -> RankGroup:
+        """Those that wait because of us: in our barrier, or for a rank that they told us."""
+        return _make_rank_group(
+            h for h in self._unfinished if not h.group and (h.facts.held or h.facts.awaits)
+        )
+
+    @cached_property
+    def _at_a_store(self) -> RankGroup:
+        return _make_rank_group(h for h in self._unfinished if h.group == "store")
+
+    @cached_property
+    def meeting(self) -> frozenset[int]:
+        """Those that wait for their peers."""
+        return frozenset(h.facts.rank for h in self._unfinished if h.group not in ("", "unsure"))
+
+    def missing(self, hop: IndexedRank) -> RankGroup:
+        """Return those for whom a rank that waits for its peers waits, nobody if all are there."""
+        softer = self._at_a_store if hop.group != "store" else _NO_RANKS
+        return next((party for party in (self.elsewhere, softer, self._ours) if party), _NO_RANKS)
+
+    def behind(self, reached: int) -> RankGroup:
+        """Return those that are not yet in our barrier after checkpoint `reached`."""
+        if reached not in self._behind:
+            self._behind[reached] = _make_rank_group(
+                h
+                for h in self._unfinished
+                if is_gone(h.facts) or not h.facts.held or h.facts.reached < reached
+            )
+        return self._behind[reached]
+
+    def named(self, ranks: Sequence[int]) -> RankGroup:
+        """Return these ranks, whether anything is known of them or not."""
+        known = [self.hops[r] for r in ranks if r in self.hops]
+        return RankGroup(tuple(h for h in known if not h.facts.finished), tuple(ranks))
+
+    def with_absent(self, party: RankGroup) -> frozenset[int]:
+        """Return the ranks of a party and the absent ones, the same object each time."""
+        # By identity, which is safe for parties that live as long as the crowd, as these do.
+        if id(party) not in self._with_absent:
+            self._with_absent[id(party)] = party.ranks | self.absent
+        return self._with_absent[id(party)]
+
+
+def is_gone(facts: RankFacts) -> bool:
+    """Return True for a rank that left, or has no process."""
+    return facts.left or not facts.alive or (facts.pid is None and not facts.looks)
+
+
+_RENDEZVOUS_FILES = ("torch/distributed/rendezvous.py", "torch/distributed/distributed_c10d.py")
+_GROUP_HELPER = "_new_process_group_helper"  # its numbers are those in the group that is made
+
+
+@dataclass(frozen=True)
+class _RendezvousClaim:
+    """What a rank goes by."""
+
+    rank: int
+    store: tuple[str, str]  # host and port, "" where that is not known
+    connected: bool  # to a store there
+    serves: bool  # the store there itself
+    claims: int | None  # which rank it says that it is
+
+
+def find_rendezvous_mismatch(ranks: Sequence[RankFacts]) -> dict[int, Wait]:
+    """Return which of `ranks`, all of which make the first process group, the others wait for in
+    vain, with what each waits for itself.
+    """
+    if len(ranks) < 2:
+        return {}
+    servers = {r.pid for r in ranks} | {look.ppid for r in ranks for look in r.looks[-1:]}
+    going = [_read_rendezvous_claim(facts, servers) for facts in ranks]
+    return _find_same_number(going) or _find_other_store(going)
+
+
+def _find_same_number(going: Sequence[_RendezvousClaim]) -> dict[int, Wait]:
+    counted = Counter(one.claims for one in going if one.claims is not None)
+    return {
+        one.rank: Wait(
+            "store", f"as rank {one.claims}, which another process is", what="of the process group"
+        )
+        for one in going
+        if one.claims not in (None, one.rank) and counted[one.claims] > 1
+    }
+
+
+def _find_other_store(going: Sequence[_RendezvousClaim]) -> dict[int, Wait]:
+    """Return those without a store, if they look where no other rank found one; where all others
+    look at one place, and the store of those that have one is their own, those that have it.
+    """
+    told = [one for one in going if one.store[1]]
+    there = [one for one in told if one.connected]
+    places = {one.store for one in there}
+    lost = [one for one in told if not one.connected and one.store not in places]
+    if not there or not lost:
+        return {}
+    agreed = len({one.store for one in lost}) == 1 and len(lost) > len(there)
+    if agreed and all(one.serves for one in there):
+        return {one.rank: _make_rendezvous_wait(one, "where no other rank looks") for one in there}
+    return {one.rank: _make_rendezvous_wait(one, "to which it has no connection") for one in lost}
+
+
+def _make_rendezvous_wait(one: _RendezvousClaim, words: str) -> Wait:
+    address = ":".join(one.store)
+    return Wait("store", f"{address}, {words}", what=address)
+
+
+def _read_rendezvous_claim(facts: RankFacts, servers: Collection[int | None]) -> _RendezvousClaim:
+    view = merge_looks(facts.looks)
+    told = _read_group_locals(view.frames) if view is not None else {}
+    host, port = _find_store_address(told, facts.environment)
+    sockets = view.look.sockets if view is not None else ()
+    serves = any(s.state == "LISTEN" and port_of(s.local) == port for s in sockets)
+    connected = any(_is_store_connection(s, port, servers) for s in sockets)
+    claims = told.get("rank") or facts.environment.get("RANK", "")
+    return _RendezvousClaim(
+        facts.rank,
+        ("localhost" if is_loopback(host) else host, port),
+        connected or serves,
+        serves,
+        int(claims) if claims.isascii() and claims.isdecimal() and len(claims) < 7 else None,
+    )
+
+
+def _is_store_connection(socket: Socket, port: str, servers: Collection[int | None]) -> bool:
+    """Return True for a connection to a store: not one that a stranger serves at the same port."""
+    known = not socket.peer_pids or any(pid in servers for pid in socket.peer_pids)
+    return socket.state == "ESTABLISHED" and port_of(socket.peer) == port and known
+
+
+def _find_store_address(told: Mapping[str, str], environment: Mapping[str, str]) -> tuple[str, str]:
+    """Return host and port of the store that a rank uses, "" for what is not known."""
+    if told.get("port"):
+        return told.get("hostname", ""), told["port"]
+    method = told.get("init_method", "")
+    if method.startswith("tcp://"):
+        address = method.removeprefix("tcp://").partition("/")[0].partition("?")[0]
+        return host_of(address), port_of(address)
+    if method not in ("", "None", "env://"):
+        return "", ""
+    return environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", "")
+
+
+def _read_group_locals(frames: Sequence[Frame]) -> dict[str, str]:
+    """Return what torch's own frames say of the group that is made, the innermost first."""
+    found: dict[str, str] = {}
+    for frame in frames:
+        if frame.file.endswith(_RENDEZVOUS_FILES) and frame.name != _GROUP_HELPER:
+            for name, value in frame.locals:
+                found.setdefault(name, value.strip("'\""))
+    return found
+
+
+_FIRST_GROUP = "init_process_group"  # the call that makes it
+# Variables of each rank by which srun and mpirun count the ranks.
+_STEP_SIZE_VARIABLES = {"SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"}
+_OTHER_NODES = "ranks of other nodes, which this watch does not see"
+_LARGEST_WORLD = 1 << 16  # a WORLD_SIZE beyond this is a typing error
+
+
+@dataclass(frozen=True)
+class RankWait:
+    """What one rank waits for, and for which ranks (none: it does not wait for ranks)."""
+
+    wait: Wait | None
+    whom: frozenset[int] = frozenset()  # shared between ranks, so a rank may be in its own
+    meets: bool = False  # in a collective, or where a process group is made
+    beyond: str = ""  # in words, ranks that are not seen: it can only wait for these
+    rank: int = -1
+    place: str = ""  # where it waits with others: "collective all_reduce", "our barrier ..."
+    hop: Wait | None = None  # what its own process waits for, before it is compared with others
+
+    @property
+    def away(self) -> bool:
+        """It can only wait for ranks that are not seen."""
+        return bool(self.beyond)
+
+    @property
+    def needs(self) -> frozenset[int]:
+        """The other ranks that it waits for."""
+        return self.whom - {self.rank} if self.rank in self.whom else self.whom
+
+
+def find_rank_waits(
+    ranks: Sequence[RankFacts],
+    absent: Iterable[int] = (),
+    remote: Iterable[int] = (),
+    unstarted: str = "",
+) -> dict[int, RankWait]:
+    """Return each rank's situation. `absent` ranks will never come; of `remote` ones (on other
+    nodes) nothing is known. `unstarted` says how many of this node have not come that have no
+    number.
+    """
+    everyone = build_process_table(ranks)
+    locks = _list_held_locks(ranks)
+    hops = _add_builders([_index_rank(facts, everyone, locks) for facts in ranks])
+    crowd = RankIndex(_exclude_lost_ranks(hops), absent)
+    beyond = unstarted or (_OTHER_NODES if any(True for _ in remote) else "")
+    return {
+        rank: replace(_make_rank_wait(hop, crowd, beyond), rank=rank, hop=hop.wait)
+        for rank, hop in crowd.hops.items()
+    }
+
+
+def _index_rank(
+    facts: RankFacts, everyone: ProcessTable, locks: Sequence[_HeldLock]
+) -> IndexedRank:
+    if is_gone(facts):
+        return IndexedRank(facts, None)
+    view = merge_looks(facts.looks)
+    if view is None:
+        return IndexedRank(facts, Wait("unknown", ""))
+    wait = find_blocking_reason(
+        facts.looks, ProcessContext(facts, everyone, _list_locks_of_others(facts, locks))
+    )
+    if wait.kind == "futex" and not view.frames:
+        return IndexedRank(facts, wait, "unsure")
+    if wait.kind not in ("collective", "store"):
+        return IndexedRank(facts, wait)
+    return IndexedRank(facts, wait, find_group_wait(view) or "store", find_group_call(view))
+
+
+def _add_builders(hops: Sequence[IndexedRank]) -> Sequence[IndexedRank]:
+    """Return `hops`; the lock of a build is that of the only other rank that builds, also where no
+    look shows who has it.
+    """
+    if not any(waits_for_unknown_builder(hop.wait) for hop in hops):
+        return hops
+    building = find_builders(hop.facts for hop in hops)
+    return [_add_builder(hop, building) for hop in hops]
+
+
+def _add_builder(hop: IndexedRank, building: Sequence[int]) -> IndexedRank:
+    others = [rank for rank in building if rank != hop.facts.rank]
+    if hop.wait is None or not waits_for_unknown_builder(hop.wait) or len(others) != 1:
+        return hop
+    return replace(hop, wait=replace(hop.wait, rank=others[0]))
+
+
+def _exclude_lost_ranks(hops: Sequence[IndexedRank]) -> list[IndexedRank]:
+    """Return `hops`; ranks that make the group where the others never find them are not there."""
+    lost = find_rendezvous_mismatch(
+        [h.facts for h in hops if h.group == "construction" and h.call == _FIRST_GROUP]
+    )
+    return [
+        replace(h, group="", call="", wait=wait) if (wait := lost.get(h.facts.rank)) else h
+        for h in hops
+    ]
+
+
+class _HeldLock(NamedTuple):
+    rank: int
+    lock: FileLock
+
+
+def _list_held_locks(ranks: Sequence[RankFacts]) -> tuple[_HeldLock, ...]:
+    """Return the lock files that ranks and their children have, one entry a rank and file."""
+    found: dict[tuple[int, int], _HeldLock] = {}
+    for facts in ranks:
+        for look in [looks[-1] for looks in (facts.looks, *facts.children) if looks]:
+            for lock in look.holds:
+                if lock.path.endswith(".lock"):
+                    held = replace(lock, holder=look.pid, holder_name=look.name)
+                    found[facts.rank, lock.inode] = _HeldLock(facts.rank, held)
+    return tuple(found.values())
+
+
+def _list_locks_of_others(facts: RankFacts, locks: Sequence[_HeldLock]) -> tuple[FileLock, ...]:
+    """Return the lock files that other ranks and their children have."""
+    return tuple(held.lock for held in locks if held.rank != facts.rank)
+
+
+def _make_rank_wait(hop: IndexedRank, crowd: RankIndex, beyond: str) -> RankWait:
+    facts = hop.facts
+    if is_gone(facts):
+        return RankWait(None)
+    if facts.held:
+        place = f"our barrier after checkpoint {facts.reached}"
+        behind = crowd.behind(facts.reached)
+        if beyond and not behind:
+            return RankWait(Wait("absent_rank", f"{place}: {beyond}"), beyond=beyond, place=place)
+        return replace(_make_wait_for_ranks(place, behind, crowd), place=place)
+    if facts.awaits:
+        return _make_wait_for_ranks("it said that it waits", crowd.named(facts.awaits))
+    if hop.group:
+        return _make_peer_wait(hop, crowd, beyond)
+    wait = hop.wait
+    other = wait.rank if wait else None
+    return RankWait(wait, frozenset([other]) if other not in (None, facts.rank) else frozenset())
+
+
+def _make_peer_wait(hop: IndexedRank, crowd: RankIndex, beyond: str) -> RankWait:
+    """A collective, a group or a store: whoever is not there is waited for."""
+    assert hop.wait is not None
+    call = hop.call or hop.wait.detail
+    place = f"collective {call}" if hop.group != "store" else f"store {hop.wait.what}".strip()
+    if hop.group == "unsure":
+        if not crowd.elsewhere:
+            return RankWait(hop.wait)
+        found = _make_wait_for_ranks("perhaps a collective (no stack)", crowd.elsewhere)
+        return replace(found, place="a collective, perhaps")
+    missing = crowd.missing(hop)
+    if missing or crowd.absent:
+        found = _make_wait_for_ranks(call, missing, crowd)
+        return replace(found, meets=hop.group != "store", place=place)
+    if hop.group == "store":
+        return RankWait(hop.wait)
+    alone = not crowd.others(hop)
+    peers = frozenset() if crowd.meeting == {hop.facts.rank} else crowd.meeting
+    if beyond:
+        # Whoever is in a collective has found its peers before: they came.
+        came: WaitKind = "absent_rank" if hop.group == "construction" else "rank"
+        wait = Wait(came, f"{call}: {beyond}")
+        return RankWait(wait, peers, True, beyond=beyond, place=place)
+    if hop.group == "construction":
+        kind: WaitKind = "store" if peers else "absent_rank"
+        return RankWait(Wait(kind, f"{call}: {hop.wait.detail}"), peers, True, place=place)
+    if alone and "torch/distributed" not in hop.wait.detail and not hop.call:
+        return RankWait(Wait("futex", hop.wait.detail))  # world size 1 has no rendezvous
+    wait = Wait("collective", f"{call}: {hop.wait.detail}")
+    return RankWait(wait, peers, True, place=place)
+
+
+def _make_wait_for_ranks(
+    what: str, waited_for: RankGroup, crowd: RankIndex | None = None
+) -> RankWait:
+    """Return the wait for the furthest behind of `waited_for`, or for an absent rank."""
+    absent = crowd.absent if crowd else frozenset()
+    ranks = crowd.with_absent(waited_for) if crowd else waited_for.ranks
+    if absent or (waited_for.hops and not waited_for.started):
+        rank = min(absent) if absent else waited_for.hops[0].facts.rank
+        return RankWait(Wait("absent_rank", f"{what}: rank {rank} never came", rank=rank), ranks)
+    furthest = waited_for.furthest
+    if furthest is None:
+        return RankWait(Wait("rank", what, rank=next(iter(waited_for.order), None)), ranks)
+    facts = furthest.facts
+    gone = ", which has left" if is_gone(facts) else ""
+    detail = f"{what}: rank {facts.rank}{gone}"
+    return RankWait(Wait("rank", detail, facts.pid, None, facts.rank), ranks)
+
+
+def claimed_world_size(ranks: Sequence[RankFacts]) -> int:
+    """Return the largest WORLD_SIZE that a rank has in its environment, 0 if none.
+
+    One that was exported by hand, where srun or mpirun started the ranks, is not theirs.
+    """
+    sizes = [
+        facts.environment.get("WORLD_SIZE", "")
+        for facts in ranks
+        if "TORCHELASTIC_RUN_ID" in facts.environment
+        or not _STEP_SIZE_VARIABLES & facts.environment.keys()
+    ]
+    numbers = [int(s) for s in sizes if s.isascii() and s.isdecimal() and len(s) < 7]
+    return max((n for n in numbers if n <= _LARGEST_WORLD), default=0)
+
+
+def find_wait(facts: RankFacts, all_ranks: Sequence[RankFacts]) -> Wait | None:
+    """Return what `facts` waits for, given the others; None for a rank that is gone.
+
+    A kind of rank, absent_rank, collective or store, or a `rank` that is set, means that it is
+    not stuck by itself.
+    """
+    return find_rank_waits(_replace_rank(facts, all_ranks))[facts.rank].wait
+
+
+def find_waits(all_ranks: Sequence[RankFacts]) -> dict[int, Wait | None]:
+    """Return `find_wait` of every rank, at the price of one."""
+    return {rank: found.wait for rank, found in find_rank_waits(all_ranks).items()}
+
+
+def _replace_rank(facts: RankFacts, all_ranks: Sequence[RankFacts]) -> list[RankFacts]:
+    others = [one for one in all_ranks if one.rank != facts.rank]
+    return [*others, facts]

@@ -1,0 +1,202 @@
+"""The wait-for graph: who waits for whom and on what, with the evidence of every edge.
+
+Nodes are named as in `facts.Edge`: "rank 3", "process 4711", "lock /tmp/x.lock", "10.0.0.1:443",
+"collective all_reduce". `graph_builder` makes it from a case.
+
+At fault are the sinks of this graph, the least advanced first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Literal
+
+from ..base.facts import Edge
+from .graph_algorithms import (
+    Standing,
+    find_components,
+    find_shortest_path,
+    find_standing,
+    group_targets,
+)
+
+NodeKind = Literal[
+    "rank",
+    "absent rank",
+    "process",
+    "thread",
+    "collective",
+    "barrier",
+    "store",
+    "lock",
+    "peer",
+    "pipe",
+    "file",
+    "device",
+    "other",
+]
+# What ranks wait for in ordinary life: a ring of nothing else is one collective, or two.
+MEETINGS = ("rank", "absent_rank", "collective", "store")
+
+
+@dataclass(frozen=True)
+class Node:
+    name: str
+    kind: NodeKind
+    says: str = ""  # for people: "wandb-core, of rank 0"
+    rank: int | None = None  # the rank that it is, or to which the process or thread belongs
+    # A process that waits for nothing of the job: whoever waits for it waits for nobody else, and
+    # its rank answers for it, wherever that is itself.
+    ends: bool = False
+
+
+@dataclass(frozen=True)
+class Link:
+    """An edge, and how much it proves.
+
+    `firm`: the source cannot go on before the target does, so the target may be to blame.
+    `hard`: the kernel says so: a lock has a holder, a child is waited for, a pipe is full.
+    """
+
+    edge: Edge
+    firm: bool = True
+    hard: bool = False
+
+
+@dataclass(frozen=True)
+class Ring:
+    """A deadlock: each waits for the next, the last one for the first."""
+
+    edges: tuple[Edge, ...]
+    ranks: frozenset[int]  # all that are part of it, also by a child
+
+
+class WaitGraph:
+    """Who waits for what."""
+
+    def __init__(self, nodes: Iterable[Node], links: Iterable[Link], blamable: Iterable[int]):
+        """`blamable`: the ranks that count when it is asked whose fault it is."""
+        self.nodes = {node.name: node for node in nodes}
+        self.links = {(link.edge.source, link.edge.target): link for link in links}
+        self._blamable = frozenset(blamable)
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        return tuple(link.edge for link in self.links.values())
+
+    @cached_property
+    def standing(self) -> Standing[int]:
+        """How the ranks stand to one another: the sinks, and those that wait for others."""
+        waits = group_targets(pair for pair, link in self.links.items() if link.firm)
+        names = {f"rank {rank}": rank for rank in self._blamable}
+        for name, owner in self._owned():
+            if not self.nodes[name].ends:
+                waits.setdefault(name, []).append(owner)
+            elif owner in names:
+                names[name] = names[owner]
+        found = find_standing(waits, names)
+        return Standing(
+            frozenset(names[name] for name in found.sinks),
+            frozenset(names[name] for name in found.waiting),
+        )
+
+    @cached_property
+    def answering(self) -> dict[int, Node]:
+        """The ranks that answer for a process that others wait for and that waits for nobody."""
+        ends = (node for node in self.nodes.values() if node.ends)
+        return {node.rank: node for node in ends if node.rank is not None}
+
+    @cached_property
+    def _ahead(self) -> dict[str, list[str]]:
+        """The targets of each node, in the order in which they were drawn."""
+        found: dict[str, list[str]] = {name: [] for name in self.nodes}
+        for source, target in self.links:
+            found[source].append(target)
+        return found
+
+    @cached_property
+    def deadlocks(self) -> tuple[Ring, ...]:
+        """Every ring that is more than ranks meeting: one that a lock, a pipe or a child closes,
+        all of whose edges are meetings or the kernel's word.
+        """
+        rings = []
+        proven = group_targets(
+            pair for pair, link in self.links.items() if link.hard or link.edge.kind in MEETINGS
+        )
+        for component in find_components(proven):
+            members = frozenset(component)
+            among = {a: [b for b in proven.get(a, ()) if b in members] for a in component}
+            pairs = ((a, b) for a, targets in among.items() for b in targets)
+            inside = [link.edge for pair in pairs if (link := self.links[pair]).hard]
+            if inside:
+                first = min(inside, key=lambda e: (e.kind != "lock", e.source, e.target))
+                back = find_shortest_path(among, [first.target], first.source)
+                rings.append(self._ring([*back, first.target], members))
+        return tuple(sorted(rings, key=lambda ring: sorted(ring.ranks)))
+
+    def _ring(self, path: Sequence[str], members: frozenset[str]) -> Ring:
+        ranks = frozenset(r for name in members if (r := self.nodes[name].rank) is not None)
+        return Ring(_rotate_ring(tuple(self.links[pair].edge for pair in pairwise(path))), ranks)
+
+    def chain(self, waiting: Sequence[int], culprits: Sequence[int]) -> tuple[Edge, ...]:
+        """Return the edges from one of `waiting` over the first culprit to what is waited for in
+        the end; in a deadlock once around.
+        """
+        culprit = next((f"rank {r}" for r in culprits if f"rank {r}" in self.nodes), None)
+        if culprit is None:
+            first = next((f"rank {r}" for r in waiting if f"rank {r}" in self.nodes), None)
+            return tuple(self._onward(first, set())) if first else ()
+        ring = next((r for r in self.deadlocks if any(e.source == culprit for e in r.edges)), None)
+        if ring is not None:
+            before = self._to(culprit, [rank for rank in waiting if rank not in ring.ranks])
+            return (*before, *_rotate_ring(ring.edges, culprit))
+        before = self._to(culprit, waiting)
+        if before and self.nodes[before[-1].source].ends:
+            culprit = before.pop().source  # a process of its own, which does not wait for it
+        return (*before, *self._onward(culprit, {edge.source for edge in before}))
+
+    def _to(self, culprit: str, waiting: Sequence[int]) -> list[Edge]:
+        """Return a shortest way from one of `waiting` to `culprit`, [] if there is none."""
+        waits = group_targets((*self.links, *self._owned()))
+        starts = [name for rank in waiting if (name := f"rank {rank}") != culprit]
+        path = find_shortest_path(waits, starts, culprit)
+        return [
+            self.links[pair].edge
+            if pair in self.links
+            else Edge(*pair, "process", f"it is part of {pair[1]}")
+            for pair in pairwise(path)
+        ]
+
+    def _owned(self) -> Iterator[tuple[str, str]]:
+        """Yield each process and thread with the rank that answers for it."""
+        for node in self.nodes.values():
+            if node.rank is not None and node.kind in ("process", "thread"):
+                yield node.name, f"rank {node.rank}"
+
+    def _onward(self, name: str, passed: set[str]) -> Iterator[Edge]:
+        """Yield the edges from `name` on, as long as they lead to something new."""
+        while name not in passed:
+            passed.add(name)
+            edges = [self.links[name, target].edge for target in self._ahead[name]]
+            # Of those that are in the same collective it would be chance who is named.
+            edges = [e for e in edges if e.target not in passed and not self._is_there(e)]
+            if not edges:
+                return
+            yield edges[0]
+            name = edges[0].target
+
+    def _is_there(self, edge: Edge) -> bool:
+        """Return True if a meeting waits for a rank that is at the same meeting."""
+        meets = self.nodes[edge.source].kind in ("collective", "store")
+        return meets and (edge.target, edge.source) in self.links
+
+
+def _rotate_ring(edges: tuple[Edge, ...], start: str | None = None) -> tuple[Edge, ...]:
+    """Return a ring of edges so that it begins at `start`, else at the rank that sorts first."""
+    names = [edge.source for edge in edges]
+    begin = start or min((n for n in names if n.startswith("rank ")), default=names[0])
+    first = names.index(begin)
+    return (*edges[first:], *edges[:first])

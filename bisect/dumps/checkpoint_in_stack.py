@@ -1,0 +1,101 @@
+"""The row of the start-up's table that a call corresponds to, where one does. Pure.
+
+A script that nobody watched has told of no checkpoint: only what it hangs in tells. That is the
+table of known calls, read from the other end, and what stands around them in a stack.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+from ..base.facts import Frame, Place
+from ..diagnosis.frames import unqualified_name
+from ..pipelines.startup import PIPELINE
+from ..rank.watched.known_calls import KNOWN_CALLS, KnownCall
+
+_LIGHTNING = r"(?:pytorch_lightning|lightning/pytorch)"
+_DATA = rf"{_LIGHTNING}/trainer/connectors/data_connector\.py"
+# (end of the file, function, checkpoint, phase): what is no call of a user's, and is on the stack.
+_FRAMES = (
+    (r"wandb/sdk/wandb_init\.py", "init", "wandb_logger", None),
+    (rf"{_LIGHTNING}/loggers/wandb\.py", "experiment|__init__", "wandb_logger", None),
+    (_DATA, "prepare_data", "training", "prepare_data"),
+    (rf"{_LIGHTNING}/trainer/call\.py", "_call_setup_hook", "training", "setup"),
+    (r"transformers/trainer\.py", "_inner_training_loop", "training", None),
+    (r"transformers/tokenization_\w+\.py", "from_pretrained", "tokenizer", None),
+    (r"accelerate/accelerator\.py", "prepare_model", "training", "wrap"),
+    (r"torch/utils/data/dataloader\.py", "__iter__", "training", None),
+)
+# (what the call is like, checkpoint, phase): the names under which a stack shows it.
+_CALLS = (
+    (r"wandb\.(?:login|setup)|\w*lightning\w*\.loggers\.WandbLogger", "wandb_logger", None),
+    (r"transformers\.\w*(?:Tokenizer|Processor)\w*\.from_pretrained", "tokenizer", None),
+    (r"transformers\.\w*(?:Model|For[A-Z]|LMHead)\w*\.from_pretrained", "model", None),
+    (r"torch\.cuda\.(?:_lazy_init|is_available|device_count|set_device)", "accelerator", None),
+    (r"torch\.distributed\.new_group", "training", "process_group"),
+    (r"torch\.distributed\.fsdp\.\w+", "training", "wrap"),
+    (r"torch\.utils\.data\.DataLoader\.\w+", "training", None),
+)
+_ONLY_WATCHED = "first_"  # phases: who was not watched may be in any later batch
+
+
+def place_of_call(call: str | None, frames: Sequence[Frame] = ()) -> Place | None:
+    """Return the checkpoint whose step makes this call, else whose step stands around it
+    (`frames`, innermost first), with its phase as far as either tells; None where neither does.
+    """
+    by_call = _of_call(call)
+    by_frames = next((place for frame in frames if (place := _of_frame(frame)) is not None), None)
+    if by_call is None or (by_call.phase is None and _is_same(by_call, by_frames)):
+        return by_frames
+    return by_call
+
+
+def _is_same(one: Place, other: Place | None) -> bool:
+    return other is not None and one.number == other.number
+
+
+def _of_call(call: str | None) -> Place | None:
+    if call is None:
+        return None
+    known = next((row for row in _rows() if row.call == call), None)
+    if known is not None:
+        return _of_row(known)
+    found = (_place(name, phase) for like, name, phase in _CALLS if re.fullmatch(like, call))
+    return next(found, None)
+
+
+def _of_frame(frame: Frame) -> Place | None:
+    own = unqualified_name(frame.name)
+    for file, function, name, phase in _FRAMES:
+        if re.search(rf"(?:^|/){file}$", frame.file) and re.fullmatch(function, own):
+            return _place(name, phase)
+    row = next((row for file, row in _places().get(own, ()) if file.search(frame.file)), None)
+    return None if row is None else _of_row(row)
+
+
+def _rows() -> Iterator[KnownCall]:
+    return (row for row in KNOWN_CALLS if row.checkpoint is not None)
+
+
+@cache
+def _places() -> dict[str, list[tuple[re.Pattern[str], KnownCall]]]:
+    """Return the rows by the name of their function, each with the end of its file."""
+    found: dict[str, list[tuple[re.Pattern[str], KnownCall]]] = {}
+    for row in _rows():
+        path = row.module.replace(".", "/")
+        file = re.compile(rf"(?:^|/){path}(?:/__init__)?\.py$")
+        found.setdefault(unqualified_name(row.attribute), []).append((file, row))
+    return found
+
+
+def _of_row(row: KnownCall) -> Place:
+    assert row.checkpoint is not None
+    told = row.phase is not None and not row.phase.startswith(_ONLY_WATCHED)
+    return _place(row.checkpoint, row.phase if told else None)
+
+
+def _place(name: str, phase: str | None) -> Place:
+    row = next(c for c in PIPELINE.table if c.name == name)
+    return Place(row.number, row.name, row.title, phase)

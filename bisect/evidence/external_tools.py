@@ -1,0 +1,159 @@
+"""What other tools found out about the same job, if they are there.
+
+- NCCL's and torch's flight recorder leaves a file a rank when a collective times out.
+- NCCL's own RAS service (2.24 and later) says which ranks a communicator misses: `ncclras -f json`.
+- torchelastic's error file of a rank has the exception that ended it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..base.deadline import run
+from ..base.facts import CollectiveLog
+from ..base.words import format_ranks
+from .flight_recorder import load_dump, parse_dump
+
+LARGEST_DUMP = 1 << 24  # bytes: 2,000 entries with stacks are some 3 MiB
+LARGEST_ERROR = 1 << 20
+RAS_LIMIT = 2.0  # seconds; it asks every process of the job itself, 5 s if one does not answer
+_PREFIX_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+_MOST_NAMED = 8  # ranks in a sentence
+
+
+@dataclass(frozen=True)
+class ElasticFailure:
+    """What torchelastic wrote down of the exception that ended a rank."""
+
+    error: str  # one line
+    traceback: str
+
+
+# ---- the flight recorder's files ---------------------------------------------------------------
+
+
+def read_recorder_dump(
+    rank: int, environment: Mapping[str, str], since: float, offset: float = 0.0
+) -> CollectiveLog | None:
+    """Return what a rank's recorder left in a file after `since` (wall clock), None if nothing.
+
+    Never raises. `offset` as in flight_recorder.parse. May block on a bad file system.
+    """
+    for prefix in list_dump_prefixes(environment):
+        try:
+            data = _read_trusted_file(f"{prefix}{rank}", since, LARGEST_DUMP)
+            found = parse_dump(load_dump(data), "flight recorder", offset)
+        except (OSError, ValueError):
+            continue
+        if found is not None:
+            return found
+    return None
+
+
+def list_dump_prefixes(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return where a rank's recorder may write, the rank's number left out.
+
+    The defaults are those of torch's DebugInfoWriter: since 2.9 below the user's cache, before in
+    /tmp.
+    """
+    named = [environment[name] for name in _PREFIX_VARIABLES if environment.get(name)]
+    if named:
+        return tuple(named)
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return (os.path.join(cache, "torch", "comm_lib_trace_rank_"), "/tmp/nccl_trace_rank_")
+
+
+def _read_trusted_file(path: str, since: float, largest: int) -> bytes:
+    """Return the content of a plain file of this user's or root's: in /tmp anybody may put one of
+    the name. Raises OSError, ValueError if it is somebody else's, a link, old or too large.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC  # it may be a pipe
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        about = os.fstat(file.fileno())
+        if about.st_uid not in (os.geteuid(), 0):
+            raise ValueError(f"{path} belongs to user {about.st_uid}")
+        if not stat.S_ISREG(about.st_mode) or about.st_mtime < since or about.st_size > largest:
+            raise ValueError(f"{path} is old, too large, or no plain file")
+        return file.read(largest)
+
+
+# ---- torchelastic's error files ------------------------------------------------------------------
+
+
+def read_error_file(path: str) -> ElasticFailure | None:
+    """Return what a rank's error file says, None if there is none. Never raises. May block.
+
+    {"message": {"message": ..., "extraInfo": {"py_callstack": ...}}}, or a message that is a text
+    (torch/distributed/elastic/multiprocessing/errors/error_handler.py).
+    """
+    try:
+        told = json.loads(_read_trusted_file(path, 0.0, LARGEST_ERROR))["message"]
+        if isinstance(told, str):
+            return ElasticFailure(told.strip().partition("\n")[0], told)
+        traceback = str((told.get("extraInfo") or {}).get("py_callstack") or "")
+        return ElasticFailure(str(told.get("message", "")).strip().partition("\n")[0], traceback)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+# ---- NCCL's RAS --------------------------------------------------------------------------------
+
+
+def ask_ras(
+    environment: Mapping[str, str], pids: Collection[int] = (), limit: float = RAS_LIMIT
+) -> tuple[str, ...]:
+    """Return in sentences what NCCL's RAS service says of the job, () if it cannot be asked.
+
+    Of communicators without a process of `pids` nothing is said: they are another job's. Never
+    raises. Blocks for `limit` seconds at most.
+    """
+    program = shutil.which("ncclras")
+    if program is None:
+        return ()
+    host, _, port = environment.get("NCCL_RAS_ADDR", "").rpartition(":")
+    place = ["-h", host, "-p", port] if host and port.isdecimal() else []
+    try:
+        ran = run([program, *place, "-f", "json", "-t", f"{max(1, int(limit))}"], limit)
+        return describe_ras(json.loads(ran.out), pids) if ran.status == 0 else ()
+    except (OSError, ValueError):
+        return ()
+
+
+def describe_ras(status: Any, pids: Collection[int] = ()) -> tuple[str, ...]:
+    """Return what is amiss by the JSON of `ncclras` (src/ras/client_support.cc of NCCL):
+    communicators with missing ranks, and those whose ranks have not begun equally many operations.
+    """
+    communicators = status.get("communicators") if isinstance(status, Mapping) else None
+    found: list[str] = []
+    for one in communicators if isinstance(communicators, Sequence) else ():
+        try:
+            if not pids or any(rank.get("pid") in pids for rank in one["ranks"]):
+                found += _describe_communicator(one)
+        except (TypeError, ValueError, KeyError, AttributeError):
+            continue
+    return tuple(found)
+
+
+def _describe_communicator(communicator: Mapping[str, Any]) -> list[str]:
+    name = f"communicator {communicator['hash']} of {communicator['size']}"
+    missing = sorted(int(one["rank"]) for one in communicator.get("missing_ranks") or ())
+    said = []
+    if missing:
+        said.append(f"NCCL RAS: {name} misses {format_ranks(missing)}")
+    ranks = communicator.get("ranks") or ()
+    kinds = sorted({kind for one in ranks for kind in one.get("collective_counts") or {}})
+    for kind in kinds:
+        counts = {int(one["rank"]): int(one["collective_counts"][kind]) for one in ranks}
+        usual, _ = Counter(counts.values()).most_common(1)[0] if counts else (0, 0)
+        others = [rank for rank, count in sorted(counts.items()) if count != usual]
+        if others:
+            some = ", ".join(f"rank {r}: {counts[r]}" for r in others[:_MOST_NAMED])
+            said.append(f"NCCL RAS: {name} has begun {usual} {kind}, but {some}")
+    return said

@@ -1,0 +1,222 @@
+"""What the job's source says around a line: whether some ranks only reach it (`if rank == 0:`), and
+whether it stands below an `except`.
+
+Two ranks that do not make the same call cannot tell which of them is wrong; their source often
+can.
+
+A rank that sleeps below an `except` has failed before, and no log needs to say so.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import replace
+from functools import lru_cache
+from itertools import pairwise
+
+from ..base.facts import Collective, CollectiveLog, Frame, Look, Thread
+
+LARGEST_SOURCE = 1 << 21  # bytes
+
+
+@lru_cache(maxsize=64)
+def read_source(path: str) -> str:
+    """Return a source file's text, "" if it cannot be read. May block with its disk."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(LARGEST_SOURCE)
+    except (OSError, ValueError):
+        return ""
+
+
+@lru_cache(maxsize=64)
+def parse_source(source: str) -> ast.AST | None:
+    """Return a source as a tree, None if it is no Python."""
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def find_enclosing_nodes(tree: ast.AST, line: int) -> list[ast.AST]:
+    """Return the nodes around `line`, outermost first."""
+    way, node = [tree], tree
+    while True:
+        inside = [n for n in ast.iter_child_nodes(node) if _spans(n, line)]
+        if not inside:
+            return way
+        # Of `if x: y` on one line, y: what is called stands there more often than in x.
+        node = min(inside, key=lambda n: (_count_lines(n), not isinstance(n, ast.stmt)))
+        way.append(node)
+
+
+def _spans(node: ast.AST, line: int) -> bool:
+    first, last = getattr(node, "lineno", None), getattr(node, "end_lineno", None)
+    return first is not None and last is not None and first <= line <= last
+
+
+def _count_lines(node: ast.AST) -> int:
+    return getattr(node, "end_lineno", 0) - getattr(node, "lineno", 0)
+
+
+MOST_SITES = 64  # of a log: the last ones
+# What names, attributes and variables are called that differ between ranks.
+_OF_A_RANK = re.compile(
+    r"(?:^|_)rank(?:$|_)|^is_(?:main|master|global_zero|local_main|world_process|first|leader)"
+    r"|^(?:LOCAL_|GLOBAL_|NODE_|GROUP_)?RANK$|main_process|process_index|is_rank",
+)
+_ONLY_SOME = re.compile(r"rank_zero_only|on_main_process|on_local_main_process|on_last_process")
+_LONGEST_CONDITION = 80  # characters of a condition
+
+
+def add_conditions(log: CollectiveLog) -> CollectiveLog:
+    """Return a log with the conditions under which its latest calls are made. May block."""
+    sites = list(dict.fromkeys(_place_of_call(o) for o in reversed(log.operations) if o.file))
+    known = {place: _find_condition_of_site(*place) for place in sites[:MOST_SITES]}
+    if not any(known.values()):
+        return log
+    operations = [replace(o, condition=known.get(_place_of_call(o), "")) for o in log.operations]
+    return replace(log, operations=tuple(operations))
+
+
+def _place_of_call(one: Collective) -> tuple[str, str]:
+    return one.file, one.origin or one.site
+
+
+def _find_condition_of_site(file: str, site: str) -> str:
+    line = site.partition(" ")[0].rpartition(":")[2]
+    source = read_source(file)
+    return find_condition(source, int(line)) if source and line.isdecimal() else ""
+
+
+def find_condition(source: str, line: int) -> str:
+    """Return the condition under which only some ranks come by `line`, "" if there is none that
+    the source shows, or if it is no Python. Never raises.
+    """
+    parsed = _parse_with_names(source)
+    if parsed is None:
+        return ""
+    tree, telling = parsed
+    way = find_enclosing_nodes(tree, line)
+    for outer, inner in reversed(list(pairwise(way))):
+        found = _condition_between(outer, inner, telling)
+        if found:
+            return found
+    return ""
+
+
+@lru_cache(maxsize=64)
+def _parse_with_names(source: str) -> tuple[ast.AST, frozenset[str]] | None:
+    tree = parse_source(source)
+    return None if tree is None else (tree, frozenset(_find_rank_names(tree)))
+
+
+def _find_rank_names(tree: ast.AST) -> set[str]:
+    """Return the variables that are set from something that differs between ranks."""
+    found: set[str] = set()
+    for _ in range(2):  # is_main = rank == 0; quiet = not is_main
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign) and _depends_on_rank(node.value, found):
+                found |= {t.id for t in node.targets if isinstance(t, ast.Name)}
+    return found
+
+
+def _depends_on_rank(node: ast.AST, telling: Set[str]) -> bool:
+    """Return True if an expression speaks of a rank, and not only of how many there are."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name) and (part.id in telling or _OF_A_RANK.search(part.id)):
+            return True
+        if isinstance(part, ast.Attribute) and _OF_A_RANK.search(part.attr):
+            return True
+        text = part.value if isinstance(part, ast.Constant) else None
+        if isinstance(text, str) and _OF_A_RANK.search(text):
+            return True
+    return False
+
+
+def _condition_between(outer: ast.AST, inner: ast.AST, telling: Set[str]) -> str:
+    """Return the condition that stands between two nodes of a way."""
+    test = outer.test if isinstance(outer, ast.If | ast.While | ast.IfExp) else None
+    if test is not None and inner is not test and _depends_on_rank(test, telling):
+        in_else = isinstance(outer, ast.If | ast.While) and inner in outer.orelse
+        return _shorten(f"{'else of ' if in_else else ''}if {ast.unparse(test)}")
+    if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef) and inner in outer.body:
+        for decorator in outer.decorator_list:
+            if _ONLY_SOME.search(ast.unparse(decorator)):
+                return _shorten(f"@{ast.unparse(decorator)}")
+    for body in _bodies(outer):
+        if inner in body:
+            return _find_early_exit(body[: body.index(inner)], telling)
+    return ""
+
+
+def _bodies(node: ast.AST) -> Iterator[Sequence[ast.stmt]]:
+    for name in ("body", "orelse", "finalbody"):
+        body = getattr(node, name, None)
+        if isinstance(body, list):
+            yield body
+
+
+def _find_early_exit(statements: Sequence[ast.stmt], telling: Set[str]) -> str:
+    """Return the condition under which others leave before: `if rank != 0: return`."""
+    for one in reversed(statements):
+        if not isinstance(one, ast.If) or one.orelse or not _depends_on_rank(one.test, telling):
+            continue
+        if isinstance(one.body[-1], ast.Return | ast.Continue | ast.Break):
+            return _shorten(f"not left before by: if {ast.unparse(one.test)}")
+    return ""
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _LONGEST_CONDITION else text[: _LONGEST_CONDITION - 4] + " ..."
+
+
+MOST_FRAMES = 8  # of the main thread, the innermost of the job's own
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/(?:lib|lib64)/python\d+(?:\.\d+)?/|^<")
+_LONGEST_HANDLER = 80  # characters
+
+
+def add_handlers(look: Look) -> Look:
+    """Return a look with the handlers that the main thread's own lines stand in. May block."""
+    main = look.main
+    if main is None:
+        return look
+    own = [f for f in main.frames if not f.native and not _LIBRARY.search(f.file)]
+    known = {
+        frame: found for frame in own[:MOST_FRAMES] if (found := _find_handler_of_frame(frame))
+    }
+    if not known:
+        return look
+    threads = tuple(_add_to_thread(one, known) if one is main else one for one in look.threads)
+    return replace(look, threads=threads)
+
+
+def _add_to_thread(thread: Thread, known: dict[Frame, str]) -> Thread:
+    frames = (replace(f, handler=known[f]) if f in known else f for f in thread.frames)
+    return replace(thread, frames=tuple(frames))
+
+
+def _find_handler_of_frame(frame: Frame) -> str:
+    source = read_source(frame.file)
+    return find_handler(source, frame.line) if source else ""
+
+
+@lru_cache(maxsize=1 << 12)  # ranks stand in few different lines
+def find_handler(source: str, line: int) -> str:
+    """Return the handler of exceptions in which `line` stands, "except OSError"; "" for none in
+    the same function, or for what is no Python. Never raises.
+    """
+    tree = parse_source(source)
+    for node in reversed(find_enclosing_nodes(tree, line)) if tree is not None else ():
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            return ""
+        if isinstance(node, ast.ExceptHandler) and any(_is_in_body(one, line) for one in node.body):
+            kind = f" {ast.unparse(node.type)}" if node.type is not None else ""
+            return f"except{kind}"[:_LONGEST_HANDLER]
+    return ""
+
+
+def _is_in_body(statement: ast.stmt, line: int) -> bool:
+    return statement.lineno <= line <= (statement.end_lineno or statement.lineno)

@@ -1,0 +1,319 @@
+"""A process, read from /proc: its state, times, command line, and whether a pid is still the same
+process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from ..base.deadline import within
+from ..base.proc import LARGEST, list_pids, read_stat
+
+if TYPE_CHECKING:
+    from ..base.facts import Sample, Socket
+
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def started(pid: int) -> int | None:
+    """Return when a process started (clock ticks after boot): tells a pid that was used again."""
+    found = read_stat(pid)
+    return found.started if found else None
+
+
+def exit_code(pid: int) -> int | None:
+    """Return the exit status of a zombie (negative: the signal that ended it), else None.
+
+    The kernel tells it to the same user without being the parent. It says 0 to another user.
+    """
+    found = read_stat(pid)
+    if found is None or found.state not in "ZX":
+        return None
+    try:
+        return os.waitstatus_to_exitcode(found.status)
+    except (ValueError, OverflowError):
+        return None
+
+
+def sample(
+    pid: int, *, net: bool | Mapping[int, Socket] = False, limit: float = 0.2
+) -> Sample | None:
+    """Return the counters of a process, None if it is gone (a zombie is gone).
+
+    With `net`, the net payload it received over all its TCP sockets, too; give the table of
+    `descriptors.read_sockets()` instead of True to sample many processes at one time.
+    """
+    from ..base.facts import Sample  # of many classes: a monitor starts without them
+
+    found = read_stat(pid)
+    if found is None or found.state in "ZX":
+        return None
+    now = time.monotonic()
+    # /proc/PID/io waits for a process in the middle of exec, which may be stuck there; then it
+    # is in state D.
+    try:
+        whole, main = within(limit, _both_io, pid) if found.state == "D" else _both_io(pid)
+    except TimeoutError:
+        whole, main = {}, {}
+    return Sample(
+        at=now,
+        pid=pid,
+        started=found.started,
+        state=found.state,
+        cpu=found.ticks / _TICKS,
+        read=max(whole.get("rchar", 0), whole.get("read_bytes", 0)),
+        written=max(whole.get("wchar", 0), whole.get("write_bytes", 0)),
+        received=_received(pid, net) if net is not False else None,
+        disk_read=whole.get("read_bytes", 0),
+        faults=found.faults,
+        delayed=_delayed(pid),
+        main_read=main.get("rchar", 0),
+        main_written=main.get("wchar", 0),
+    )
+
+
+def _both_io(pid: int) -> tuple[dict[str, int], dict[str, int]]:
+    return _io(f"/proc/{pid}/io"), _io(f"/proc/{pid}/task/{pid}/io")
+
+
+def _delayed(pid: int) -> float:
+    """Return the second field of /proc/PID/schedstat in seconds, 0.0 where there is none."""
+    try:
+        with open(f"/proc/{pid}/schedstat") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+def _io(path: str) -> dict[str, int]:
+    try:
+        with open(path) as file:
+            lines = [line.split() for line in file]
+        return {name[:-1]: int(value) for name, value in lines}
+    except (OSError, ValueError):
+        return {}
+
+
+def _received(pid: int, net: bool | Mapping[int, Socket]) -> int | None:
+    from .descriptors import parse_socket_inode, read_links, read_sockets
+
+    known = read_sockets() if isinstance(net, bool) else net
+    try:
+        inodes = {parse_socket_inode(link) for link in read_links(pid).values()}
+    except OSError:
+        return None
+    counts = [known[i].received for i in inodes if i is not None and i in known]
+    return sum(count for count in counts if count is not None)
+
+
+def family(roots: Iterable[int]) -> dict[int, int]:
+    """Return the descendants of `roots`, each with the nearest root above it, in one pass.
+
+    Roots are not in it, unless they are gone. A child whose parent ended is no descendant any
+    more (see `marked`).
+    """
+    parents = {pid: found.ppid for pid in list_pids() if (found := read_stat(pid))}
+    tops = set(roots)
+    found_in: dict[int, int] = {}
+    for pid in parents:
+        path, at = [], pid
+        while at not in tops and at not in found_in and at in parents and at not in path:
+            path.append(at)
+            at = parents[at]
+        root = at if at in tops else found_in.get(at)
+        if root is not None:
+            found_in.update(dict.fromkeys(path, root))
+    return found_in
+
+
+def descendants(roots: Iterable[int]) -> list[int]:
+    """Return the pids of what is below `roots`, without a pass over all processes.
+
+    /proc/PID/task/TID/children lists the children of a thread (proc(5); CONFIG_PROC_CHILDREN);
+    where the kernel has no such file, all processes are asked.
+    """
+    found: list[int] = []
+    waiting = list(roots)
+    while waiting:
+        below = _children(waiting.pop())
+        if below is None:
+            return sorted(family(roots))
+        new = [pid for pid in below if pid not in found]
+        found += new
+        waiting += new
+    return found
+
+
+def _children(pid: int) -> list[int] | None:
+    """Return the children of a process, None where the kernel does not list them."""
+    below: list[int] = []
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return below
+    for thread in threads:
+        try:
+            with open(f"/proc/{pid}/task/{thread}/children") as file:
+                below += map(int, file.read().split())
+        except FileNotFoundError:
+            if os.path.exists(f"/proc/{pid}/task/{thread}/stat"):
+                return None
+        except (OSError, ValueError):
+            continue
+    return below
+
+
+def marked(variable: str, value: str, limit: float = 0.5) -> set[int]:
+    """Return the processes whose environment (as they were started) has variable=value.
+
+    Finds children whose parent ended or that have a session of their own. Reading an environment
+    may block: those that do are left out, and all of it takes `limit` seconds at most.
+    """
+    wanted = b"\0" + f"{variable}={value}".encode() + b"\0"
+    hits: set[int] = set()
+
+    def body() -> None:
+        for pid in list_pids():
+            found = read_stat(pid)
+            if found is None or found.state in "ZXD":
+                continue
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as file:
+                    if wanted in b"\0" + file.read(LARGEST) + b"\0":
+                        hits.add(pid)
+            except OSError:
+                continue
+
+    try:
+        within(limit, body)
+    except TimeoutError:
+        return set(hits)
+    return hits
+
+
+def words_of(pid: int) -> tuple[str, ...]:
+    """Return the command line of a process, () if it cannot be had."""
+    return tuple(os.fsdecode(word) for word in _parts(pid, "cmdline") or ())
+
+
+def variables_of(pid: int) -> dict[str, str] | None:
+    """Return the variables that a process was started with, None if they may not be read. What it
+    has set in itself since then is not among them.
+    """
+    variables = _parts(pid, "environ")
+    if variables is None:
+        return None
+    pairs = (os.fsdecode(word).partition("=") for word in variables)
+    return {name: value for name, sign, value in pairs if sign}
+
+
+def uid_of(pid: int) -> int | None:
+    """Return who a process belongs to, None if it is gone."""
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return None
+
+
+def _parts(pid: int, name: str) -> list[bytes] | None:
+    try:
+        with open(f"/proc/{pid}/{name}", "rb") as file:
+            raw = file.read(LARGEST).rstrip(b"\0")
+    except OSError:
+        return None
+    return raw.split(b"\0") if raw else []
+
+
+class Life:
+    """The life of one process, from open_life() until close()."""
+
+    def __init__(self, pid: int, started: int | None, descriptor: int | None, over: bool) -> None:
+        """`started` is None where /proc does not tell it, `descriptor` where there is no pidfd."""
+        self.pid = pid
+        self.started = started
+        self.descriptor = descriptor
+        self._is_over = over
+
+    def has_ended(self) -> bool:
+        """Return whether the process has ended; a zombie has. What cannot be asked has not.
+
+        After close() it is asked by its start time.
+        """
+        if not self._is_over:
+            if self.descriptor is not None:
+                self._is_over = _is_readable(self.descriptor)
+            else:
+                self._is_over = _is_gone(self.pid, self.started)
+        return self._is_over
+
+    def close(self) -> None:
+        """Give the descriptor back, if there is one. May be called twice."""
+        descriptor, self.descriptor = self.descriptor, None
+        if descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
+def open_life(pid: int, started_at: int | None = None) -> Life:
+    """Return the life of the process that has `pid` now, or had it from `started_at` (clock ticks
+    after boot) on. If it is not there any more, that is a life that has ended. Raises nothing.
+
+    `descriptor` of it is a pidfd, readable once the process has ended, or None: then has_ended()
+    must be asked again and again.
+    """
+    descriptor: int | None
+    try:
+        if pid <= 0:  # to kill() that is a group of processes
+            raise ProcessLookupError
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return Life(pid, started_at, None, over=True)
+    except (OSError, ValueError, AttributeError, OverflowError):
+        # Refused, or no descriptor left (EPERM, ENOSYS, EMFILE): that says nothing of the process.
+        # Of EINVAL neither: it is also what a thread's id gives (pidfd_open(2)).
+        descriptor = None
+    # Read after the pidfd was there: so it is the start of the process that the pidfd stands for.
+    now = started(pid)
+    life = Life(pid, now if started_at is None else started_at, descriptor, over=False)
+    if started_at is not None and now is not None and now != started_at:
+        life.close()
+        return Life(pid, started_at, None, over=True)
+    return life
+
+
+def _is_readable(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return any(event & select.POLLIN for _, event in poll.poll(0))
+
+
+def _is_gone(pid: int, started_at: int | None) -> bool:
+    """Return whether no process has `pid` since `started_at`."""
+    try:
+        os.kill(pid, 0)  # asks only (kill(2)); it answers without /proc, and with hidepid=2
+    except (ProcessLookupError, OverflowError):
+        return True
+    except OSError as error:
+        if error.errno != errno.EPERM:
+            return False
+    now = read_stat(pid)
+    if now is None:
+        return False
+    if started_at is not None and now.started != started_at:
+        return True
+    return now.state in "ZX" and not _has_more_threads(pid)
+
+
+def _has_more_threads(pid: int) -> bool:
+    """Return whether threads go on after the main one: that alone is a zombie, the process not."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/task")) > 1
+    except OSError:
+        return False

@@ -1,0 +1,129 @@
+"""Reads a rank's own log of its collectives from outside, whatever it is in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import pairwise
+
+from ..base.facts import Collective, CollectiveLog
+from ..rank.collective_records import (
+    BLOCKS_AT,
+    ENTERED,
+    LEFT,
+    RECORD,
+    RING_HEADER,
+    RING_MAGIC,
+    RING_SIZE,
+    RING_VERSION,
+    TEXTS,
+    TEXTS_SIZE,
+)
+
+_PEERS = "p2p "  # before the name of a group: its sends and receives
+_MOST_MEMBERS = 1 << 20
+_WORKED_OUT = 0.05  # seconds
+
+
+def read_ring(descriptor: int) -> CollectiveLog | None:
+    """Return what the ring holds, None if it is not one. Raises OSError."""
+    return parse_ring(os.pread(descriptor, RING_SIZE, 0))
+
+
+def parse_ring(data: bytes) -> CollectiveLog | None:
+    """Return the log in a ring's memory, None for anything else; never raises.
+
+    A record that was being written is left out.
+    """
+    if len(data) < RING_HEADER.size:
+        return None
+    magic, version, texts_end, blocks, records = RING_HEADER.unpack_from(data)
+    if magic != RING_MAGIC or version != RING_VERSION:
+        return None
+    texts = _RingTexts(data[TEXTS : TEXTS + min(texts_end, TEXTS_SIZE)])
+    end = min(len(data), BLOCKS_AT + blocks * records * RECORD.size)
+    found: dict[str, list[Collective]] = {}
+    groups: dict[str, tuple[int, ...]] = {}
+    for group, members, one in _parse_records(data, BLOCKS_AT, end, texts):
+        found.setdefault(group, []).append(one)
+        groups[one.group] = members
+    operations = [one for ops in found.values() for one in _drop_earlier_groups(ops)]
+    operations.sort(key=lambda one: (one.at, one.number))
+    return CollectiveLog("ring", tuple(operations), groups)
+
+
+def _parse_records(
+    data: bytes, start: int, end: int, texts: _RingTexts
+) -> Iterator[tuple[str, tuple[int, ...], Collective]]:
+    """Yield each record with its group's text and members."""
+    for at in range(start, end - RECORD.size + 1, RECORD.size):
+        number, group, kind, site, shape, state, when, check = RECORD.unpack_from(data, at)
+        if not number or number != check:
+            continue
+        described = texts.of(group)
+        name, members, _ = (*described.split("\n"), "", "")[:3]
+        where, between, file, far, first = (*texts.of(site).split("\n"), *[""] * 5)[:5]
+        if far and not _is_first_call(first, when):
+            file = far = ""  # somebody else may have called it this time
+        yield (
+            described,
+            _parse_ranges(members),
+            Collective(
+                group=name.removeprefix(_PEERS),
+                kind=texts.of(kind),
+                number=number,
+                site=where,
+                shape=texts.of(shape),
+                at=when,
+                done={ENTERED: False, LEFT: True}.get(state),
+                between=between,
+                origin=far,
+                file=file,
+            ),
+        )
+
+
+class _RingTexts:
+    """The texts of a ring, by their offset."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._known: dict[int, str] = {}
+
+    def of(self, at: int) -> str:
+        known = self._known.get(at)
+        if known is None:
+            length = int.from_bytes(self._data[at : at + 4], "little")
+            text = self._data[at + 4 : at + 4 + min(length, 1 << 12)]
+            known = self._known[at] = text.decode(errors="replace")
+        return known
+
+
+def _is_first_call(first: str, when: float) -> bool:
+    """Return True for the call at which its site was worked out, which took less than this."""
+    try:
+        return 0.0 <= when - float(first) < _WORKED_OUT
+    except ValueError:
+        return False
+
+
+def _drop_earlier_groups(operations: list[Collective]) -> list[Collective]:
+    """Leave out what belongs to an earlier group of the same name: there numbers begin again."""
+    ordered = sorted(operations, key=lambda one: one.at)
+    starts = [i + 1 for i, (a, b) in enumerate(pairwise(ordered)) if b.number < a.number]
+    # Threads may write out of order by a few; a new group begins with 1.
+    starts = [i for i in starts if ordered[i].number == 1]
+    return ordered[starts[-1] :] if starts else ordered
+
+
+def _parse_ranges(ranges: str) -> tuple[int, ...]:
+    """Return (0, 1, 2, 8) for "0-2,8", () for anything else."""
+    found: list[int] = []
+    for part in filter(None, ranges.split(",")):
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or not (last or first).isdecimal():
+            return ()
+        if int(last or first) - int(first) > _MOST_MEMBERS:
+            return ()
+        found.extend(range(int(first), int(last or first) + 1))
+    return tuple(found)

@@ -1,0 +1,319 @@
+"""The verdict: made, on disk and printed, and only then what --on-hang says."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..base.facts import Ended, JobFacts, MachineFacts, RankFacts, Ranks, Verdict
+from ..base.words import format_ranks
+from ..diagnosis.verdict import OUTCOMES, judge_job_with_graph
+from ..diagnosis.verdict_skeleton import make_verdict_skeleton
+from ..diagnosis.wait_graph import WaitGraph
+from ..report.facts_json import verdict_json
+from . import clocks
+from .clocks import LEAVING_LIMIT
+from .ending import signal_process
+from .missing_ranks import find_silent_ranks
+from .own_process import call_in_thread, describe_shortage
+from .rank_state import describe_contradictions
+from .server import have_all_ended
+from .verdict_output import (
+    describe_state,
+    print_verdict,
+    say_outcome,
+    tell_torchelastic,
+    write_evidence,
+)
+
+if TYPE_CHECKING:
+    from .clocks import Overdue
+    from .job import Job
+    from .server import Server
+
+# As ranks spell it, links and all: they start us by this path.
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+MACHINE_LIMIT = 0.5  # seconds to see what there is of GPUs and memory after a crash
+LAUNCHER_LIMIT = 5.0  # seconds for a launcher to end the others after a crash
+STRAY_LIMIT = 5.0  # seconds for what a healthy job leaves behind to end by itself
+
+
+async def close_job(
+    job: Job,
+    server: Server,
+    ended: Ended,
+    ranks: Sequence[RankFacts],
+    due: Overdue | None = None,
+) -> None:
+    """Judge, write, print, publish; then end the job, or leave it, as --on-hang says.
+
+    What fails on the way costs that part alone, and then nothing is ended.
+    """
+    job.closing, failed = True, job.failures.count
+    since = time.monotonic() if due is None else due.since
+    ranks = await _add_all_evidence(job, ranks, ended)
+    facts, graph = _make_job_facts(job, ended, ranks, due), WaitGraph((), (), ())
+    verdict = make_verdict_skeleton(facts, ranks, OUTCOMES[ended], Ranks())
+    with job.failures.of("find out why"):
+        verdict, graph = judge_job_with_graph(facts, ranks)
+    proof = _find_proof(job, verdict, ended, ranks, graph)
+    if _sees_too_little(job, ended, proof):
+        _look_again_later(job)
+        return
+    job.verdict, job.closed_at = verdict, time.monotonic()
+    with job.failures.of("write the evidence"):
+        write_evidence(job, facts, verdict, graph, ranks)
+    facts, verdict = _add_times(job, facts, verdict, since)
+    job.verdict = verdict
+    with job.failures.of("write the verdict"):
+        job.files.write_json("verdict.json", verdict_json(verdict))
+    ending = does_verdict_end_job(job, verdict, ended, proof, _is_step_over(job, due))
+    if verdict.outcome != "ok" and job.failures.count > failed:
+        ending = False
+    where = str(job.files.path)
+    said = {"outcome": verdict.outcome, "ends": ending, "proof": proof, "run_dir": where}
+    job.note(None, {"t": "verdict", **said})
+    published, lines = await _publish(job), list[str]()
+    with job.failures.of("print the verdict"):
+        state = describe_state(job, verdict, ending, proof)
+        lines = print_verdict(job, facts, verdict, ranks, published, state)
+    if ending:
+        await _carry_out(job, server, verdict, ended, lines, since)
+    with job.failures.of("make the reports"):
+        _make_reports(job, verdict, published)
+
+
+async def _add_all_evidence(
+    job: Job, ranks: Sequence[RankFacts], ended: Ended
+) -> Sequence[RankFacts]:
+    """Return the ranks, those included that have not spoken, with their logs."""
+    if job.own and ended in ("late", "still", "busy"):
+        with job.failures.of("look for ranks that have not spoken"):
+            known = {facts.rank for facts in ranks}
+            ranks = [*ranks, *(f for f in await find_silent_ranks(job) if f.rank not in known)]
+    if ended not in ("done", "past"):
+        with job.failures.of("read the logs of the ranks"):
+            ranks = await _add_evidence_of_failure(job, ranks, ended)
+    return ranks
+
+
+async def _carry_out(
+    job: Job, server: Server, verdict: Verdict, ended: Ended, lines: Sequence[str], since: float
+) -> None:
+    """End the job: whoever waits is told first. What is begun here is done to its end."""
+    with job.failures.of("close the table of ranks"):
+        await job.live.close()
+    with job.failures.of("tell the outcome"):
+        server.let_signalled_go()
+        say_outcome(job, verdict)
+        if verdict.outcome in ("hang", "slow"):
+            await tell_torchelastic(job, verdict, lines, since)
+    job.was_ended = True
+    if verdict.outcome == "ok" and not job.is_one_of_several:
+        # Before the ranks leave: were we killed after that, nobody would remove it.
+        with job.failures.of("remove its own files"):
+            job.hush()
+            job.remove_folder()
+            job.remove_temporary_files()
+    for member in job.members:
+        with job.failures.of("tell the outcome"):
+            job.tell(member.rank, "written")
+    with job.failures.of("end the job"):
+        await _end_job(job, verdict, ended)
+
+
+async def _publish(job: Job) -> bool:
+    with job.failures.of("copy the run folder"):
+        try:
+            return await job.files.publish()
+        except Exception as error:
+            short = describe_shortage(error)
+            why = f"short of {short}" if short else repr(error)
+            job.files.trouble = job.files.trouble or why
+            raise
+    return False
+
+
+def _sees_too_little(job: Job, ended: Ended, proof: str) -> bool:
+    """Return whether a script of the user's own may only seem to hang, because the watch is short
+    of what it needs to see it move.
+    """
+    unproved = job.own and ended in ("late", "still", "busy") and not proof
+    return unproved and bool(job.failures.short_of)
+
+
+def _look_again_later(job: Job) -> None:
+    job.closing = False
+    for member in job.members:
+        member.look_again_at = time.monotonic() + job.limits.stall
+
+
+def _find_proof(
+    job: Job, verdict: Verdict, ended: Ended, ranks: Sequence[RankFacts], graph: WaitGraph
+) -> str:
+    """Return in words what proves that the job cannot go on by itself, "" if nothing does."""
+    if verdict.outcome not in ("hang", "crash"):
+        return ""
+    from ..diagnosis.proof_of_hang import (  # loaded by the judgement already
+        all_wait_for_peers,
+        find_proof_of_hang,
+    )
+
+    with job.failures.of("look for a proof"):
+        if ended == "crash" and job.own and all_wait_for_peers(ranks):
+            return "a rank has failed, and all others wait for their peers"
+        return find_proof_of_hang(verdict, ranks, graph)
+    return ""
+
+
+def _make_reports(job: Job, verdict: Verdict, published: bool) -> None:
+    where = job.files.path if published else job.files.stage
+    if where is not None and (verdict.outcome != "ok" or job.reports.were_made):
+        job.reports.begin(str(where))
+
+
+async def _add_evidence_of_failure(
+    job: Job, ranks: Sequence[RankFacts], ended: Ended
+) -> list[RankFacts]:
+    """Return the ranks with what only a job that went wrong is asked for."""
+    from ..evidence.machine import read_machine
+    from .log_reading import add_logs
+
+    read = await add_logs(job, ranks, ended)
+    if job.machine is None:
+        job.machine = await read_machine(MACHINE_LIMIT)
+    return read
+
+
+def reopen_job(job: Job) -> None:
+    """Take a verdict back: what was called hung moves again."""
+    assert job.verdict is not None
+    ranks = job.verdict.ranks.culprit
+    moves = "moves" if len(ranks) == 1 else "move"
+    job.say(f"Taken back: {format_ranks(ranks)} {moves} again; watching on")
+    job.note(None, {"t": "taken back"})
+    job.verdict, job.closing = None, False
+
+
+def _is_step_over(job: Job, due: Overdue | None) -> bool:
+    """Return whether what ran out is the deadline of a step: between two there is none."""
+    member = job.members.by_rank.get(due.rank) if due and due.clock == "late" else None
+    return member is not None and clocks.find_deadline(job.members, member, job.limits) is not None
+
+
+def does_verdict_end_job(
+    job: Job, verdict: Verdict, ended: Ended, proof: str, is_step_over: bool = False
+) -> bool:
+    """Return whether the verdict ends the job, or what is left of it.
+
+    A script of the user's own is ended only where that was asked for, and where a hang is proved,
+    or the deadline of a step or the time limit of all is over: what stands still may be a server,
+    or slow in a way that no look shows; and whoever was told to end may be saving what it has.
+    """
+    if not job.own:
+        return job.ends_it or verdict.outcome in ("ok", "crash", "interrupted")
+    if not job.ends_it or ended == "done":
+        return False
+    if job.is_trial or ended == "past":
+        return True
+    limit = job.settings["limit"]
+    is_late = bool(limit) and time.monotonic() > job.started + limit
+    return ended != "interrupted" and (bool(proof) or is_late or is_step_over)
+
+
+def _make_job_facts(
+    job: Job, ended: Ended, ranks: Sequence[RankFacts], due: Overdue | None
+) -> JobFacts:
+    now = time.monotonic()
+    return JobFacts(
+        ended=ended,
+        pipeline=str(job.settings["pipeline"]),
+        command=tuple(job.settings["command"]),
+        attempt=job.attempt,
+        world_size=job.members.world_size,
+        local_ranks=tuple(sorted(job.members.expected)),
+        table=job.table,
+        now=now,
+        started=job.started,
+        package=PACKAGE,
+        still=_seconds_still(job, now, [m.rank for m in job.members if not m.waits_for_us]),
+        past_deadline=round(now - due.since, 3) if due and due.clock == "late" else None,
+        slow_steps=tuple(job.slow_steps.values()),
+        barrier_opened=job.barrier_opened,
+        versions=job.versions(),
+        notes=(*job.notes, *describe_contradictions(job.members)),
+        machine=job.machine or MachineFacts(),
+        unstarted=job.members.unstarted,
+    )
+
+
+def _add_times(
+    job: Job, facts: JobFacts, verdict: Verdict, since: float
+) -> tuple[JobFacts, Verdict]:
+    """Add how long the culprits have stood still, and the time that it took until everything but
+    the verdict was on disk.
+    """
+    now, culprits = time.monotonic(), verdict.ranks.culprit
+    still = _seconds_still(job, now, culprits) if culprits else facts.still
+    to_verdict = round(now - since, 3)
+    seconds = replace(verdict.seconds, still=still, to_verdict=to_verdict)
+    return replace(facts, still=still, to_verdict=to_verdict), replace(verdict, seconds=seconds)
+
+
+def _seconds_still(job: Job, now: float, ranks: Iterable[int]) -> float | None:
+    """Return for how long nothing of these ranks has moved, None if they are gone."""
+    members = [m for m in job.members if m.rank in set(ranks) and not m.left]
+    return round(now - max(m.moved_at for m in members), 3) if members else None
+
+
+# ---- ending --------------------------------------------------------------------------------------
+
+
+async def _end_job(job: Job, verdict: Verdict, ended: Ended) -> None:
+    """End the ranks and all that belongs to them, and account for what is left."""
+    if ended == "done":
+        await _wait_for_ranks(job, LEAVING_LIMIT)
+        await _wait_until_gone(job, STRAY_LIMIT)
+    elif verdict.outcome == "crash":
+        await _wait_until_gone(job, LAUNCHER_LIMIT)
+    left = await call_in_thread(job.family.end_for_good)
+    if left:
+        job.say(f"Still there, in the kernel (state D): {', '.join(map(str, left))}")
+    was_cut_short = verdict.outcome in ("hang", "slow") or ended == "past"
+    if was_cut_short and any(m.max_restarts > m.attempt for m in job.members):
+        await _end_launcher(job)
+
+
+async def _wait_for_ranks(job: Job, limit: float) -> None:
+    """Wait for the interpreters of ranks that have nothing more to do to end."""
+    until = time.monotonic() + limit
+    while time.monotonic() < until and not have_all_ended(job):
+        await asyncio.sleep(0.02)
+
+
+async def _wait_until_gone(job: Job, limit: float) -> None:
+    until = time.monotonic() + limit
+    while time.monotonic() < until:
+        job.family.refresh()
+        if not job.family.living():
+            return
+        await asyncio.sleep(0.02)
+
+
+async def _end_launcher(job: Job) -> None:
+    """End an agent that has restarts left: it would start the hang again."""
+    from ..evidence.process import started
+
+    pid = int(job.place["launcher_pid"])
+    for number, seconds in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 1.0)):
+        ticks = started(pid)
+        if ticks is None or not signal_process(pid, ticks, number):
+            return
+        until = time.monotonic() + seconds
+        while started(pid) == ticks and time.monotonic() < until:
+            await asyncio.sleep(0.05)

@@ -1,0 +1,126 @@
+"""Whether the job runs: cheap samples of each rank's family, and whether something keeps the whole
+job from running.
+
+Samples decide nothing; looks are taken only where nothing stirs. A burst of a helper (W&B's core
+samples the machine) is no sign of life, so what counts is the average over some seconds; what a
+look shows decides.
+
+A whole job is suspended by a person's Ctrl-Z, by a batch system, with a paused container, or
+with the machine itself. Then no clock counts. One rank that is stopped while the others run is
+something else: that is a cause of a hang.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from ..base.facts import Sample
+from ..base.proc import read_stat
+from ..evidence.kernel import find_frozen_group
+from ..evidence.movement import compare_samples
+from ..evidence.process import sample
+
+if TYPE_CHECKING:
+    from .job import Job
+
+
+WINDOW = 5.0  # seconds
+
+
+class Stillness:
+    """The recent samples of one rank and its descendants."""
+
+    def __init__(self) -> None:
+        """No samples yet."""
+        self._samples: dict[int, deque[Sample]] = {}
+        self._last_stir = 0.0
+
+    def stirred_at(self, pids: Iterable[int]) -> float:
+        """Sample `pids`; return when one of them last stirred (monotonic), 0.0 for not lately."""
+        lately = False
+        for pid in pids:
+            now = sample(pid)
+            if now is None:
+                self._samples.pop(pid, None)
+                continue
+            kept = self._samples.setdefault(pid, deque())
+            if kept and compare_samples(kept[-1], now):
+                self._last_stir = now.at
+            while len(kept) > 1 and now.at - kept[1].at >= WINDOW:
+                kept.popleft()
+            if kept and compare_samples(kept[0], now):
+                lately = True
+            kept.append(now)
+        return self._last_stir if lately else 0.0
+
+
+# What suspends a job stops these launchers' ranks and not what started them: slurmstepd goes on
+# (scontrol(1), suspend), and mpirun hands the order on (mpirun(1), signal propagation).
+RANKS_ALONE_STOP = ("srun", "mpirun")
+OWN_PAUSE = 5.0  # seconds that our own loop may be late before we were not running ourselves
+_MACHINE_PAUSE = (
+    1.0  # seconds that the machine may seem to have slept: two clocks are read in a row
+)
+
+
+class Suspension:
+    """What is known of it for one job."""
+
+    def __init__(self, job: Job) -> None:
+        """Nothing is read before it is asked for."""
+        self._job = job
+        self._slept = _seconds_slept()
+        self._is_frozen = False  # when it was asked for last
+
+    def we_were_away(self, late: float) -> bool:
+        """Return whether we were not running since the last time: our loop is `late` by so many
+        seconds, or the machine slept, which the monotonic clock does not count.
+        """
+        before, self._slept = self._slept, _seconds_slept()
+        return late > OWN_PAUSE or self._slept - before > _MACHINE_PAUSE
+
+    def why(self) -> str:
+        """Return in words what keeps the whole job from running, "" for nothing."""
+        job = self._job
+        ranks = [m.pid for m in job.members if not m.left and m.left_at is None]
+        launcher = int(job.place["launcher_pid"])
+        above = [*job.outer.pids(), *([launcher] if launcher > 1 else [])]
+        states = {pid: found.state for pid in (*ranks, *above) if (found := read_stat(pid))}
+        tells = job.place["launcher"] not in RANKS_ALONE_STOP
+        return explain_suspension(states, ranks, above, tells) or (
+            self.why_frozen() if self._is_frozen else ""
+        )
+
+    def why_frozen(self) -> str:
+        """Return the same of control groups, for which more must be read: "" if a rank's is not
+        frozen.
+        """
+        ranks = [m.pid for m in self._job.members if not m.left and m.left_at is None]
+        groups = (find_frozen_group(pid) for pid in ranks)
+        first = next(groups, "")
+        self._is_frozen = bool(first) and all(groups)
+        return f"the control group {first} is frozen" if self._is_frozen else ""
+
+
+def explain_suspension(
+    states: Mapping[int, str], ranks: Collection[int], above: Collection[int], tells: bool = False
+) -> str:
+    """Return in words why a job is suspended, by the `states` of processes: those `above` its ranks
+    are its launcher and `hangbisect run`. "" if it is not. Pure.
+
+    `tells`: the launcher is stopped with its ranks, so that ranks alone tell nothing.
+    """
+    stopped = [pid for pid in above if states.get(pid) == "T"]
+    if stopped:
+        return f"process {stopped[0]}, which started the ranks, is stopped"
+    if not tells and len(ranks) > 1 and all(states.get(pid) == "T" for pid in ranks):
+        return "all ranks are stopped"
+    return ""
+
+
+def _seconds_slept() -> float:
+    """Return for how many seconds the machine has slept since it was started."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()

@@ -1,0 +1,503 @@
+"""The watch from outside, of `hangbisect run`: a process beside the command.
+
+It sees what no rank can tell: a launcher that starts nobody, a script that no rank of which speaks
+to a monitor, the time limit of the whole, and what is left when all is over.
+
+The command belongs to the front (supervisor/supervise.py), and needs none of this. Whatever fails
+here is said once; then the command runs on without us, and nothing of it is ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import socket
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..rank.exit_proxy import EXIT_STATUS
+from .job_progress import JobProgress
+from .supervisor_link import OUTER_VARIABLE, SupervisorSocket
+
+if TYPE_CHECKING:
+    from ..base.checkpoints import Checkpoint
+    from ..base.facts import Ended, Verdict
+    from ..supervisor.watcher_socket import WatcherSocket
+    from .ending import Family
+    from .launcher_verdict import LauncherJudgement, LauncherSnapshot
+
+TICK = 0.25  # seconds
+QUIET_TICK = 5.0  # once ranks have spoken: their monitors look, and tell us
+SAMPLE_EVERY = 1.0
+RARELY = 30.0  # seconds between samples of a command that has run for long and tells nothing
+PING_EVERY = 2.0  # seconds between two words to the front, at the end
+SUSPENDED = 3.0  # seconds too late for a tick: we, and with us the job, were not running
+MONITORS_LIMIT = 15.0  # seconds for monitors to write and leave once the launcher has ended
+OTHERS_LIMIT = 1.0  # the same, for monitors that have other ranks to watch
+CLIENT_LIMIT = 5.0  # seconds for a client of a scheduler to end after its tasks were ended
+STOP_LIMIT = 10.0  # seconds for a launcher to end after it was told to
+ENDED_RANKS_LIMIT = 15.0  # seconds for a command to end after a verdict has ended its ranks
+
+
+@dataclass(frozen=True)
+class SupervisedCommand:
+    """What was started, and how to watch it from outside. Times are seconds."""
+
+    command: tuple[str, ...]
+    run_dir: Path
+    expects_words: bool  # its ranks walk a pipeline of ours, and speak to monitors
+    on_hang: str  # end, report, hold
+    table: tuple[Checkpoint, ...]  # of the pipeline; its first row is the launcher's
+    start_limit: float  # for the first rank to come to its first line
+    stall: float
+    limit: float | None
+    answers: bool = False  # the verdict as JSON on stdout
+    since: float = field(default_factory=time.time)  # when it began, on the wall clock
+    starter: int | None = None  # a socket to who started us: told everything; its end is ours
+
+
+@dataclass
+class Moments:
+    """When things happened, on the monotonic clock; 0.0 for never."""
+
+    began: float = field(default_factory=time.monotonic)
+    stirred: float = field(default_factory=time.monotonic)  # something of the command
+    sampled: float = 0.0
+    looked: float = 0.0
+    ticked: float = field(default_factory=time.monotonic)
+    ranks_ended: float = 0.0  # by a verdict of a monitor
+
+    def skip(self, now: float, pause: float) -> None:
+        """Nothing ran for `pause` seconds: no clock counts them."""
+        self.began += pause
+        self.stirred = now
+
+
+class LauncherSupervisor:
+    """One command, and what is known of it from outside."""
+
+    def __init__(
+        self, around: SupervisedCommand, listening: WatcherSocket, front: socket.socket, pid: int
+    ) -> None:
+        """Needs a running loop. The command's process is `pid`, the child of the `front`."""
+        self.around = around
+        self.heard = JobProgress()
+        self.verdict: Verdict | None = None  # made from outside
+        self._pid, self._listening, self._front = pid, listening, front
+        self._front_pid = _find_parent(pid)
+        self._at = Moments()
+        self._has_ended = False
+        self._is_stopped = False  # by us
+        self._failed = False
+        self._printed_in: set[str] = set()  # run folders whose verdict we have printed
+        self._tasks: set[int] = set()  # ranks that are not below the launcher
+        self._wake = asyncio.Event()
+        self._ears = SupervisorSocket(self.hear, self._hear_front, self.stop)
+        self._family_found: Family | None = None
+        self._stillness: Any = None
+        self._reports: Any = None
+
+    async def run(self) -> None:
+        """Watch the command to its end, write what is known, and tell the front the status."""
+        self._ears.listen(self._listening.descriptor, self._front, self.around.starter)
+        while not (self._has_ended or self._is_stopped):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), self._tick())
+            self._wake.clear()
+            if not self._failed:
+                await self._try(self._watch)
+        pinging = asyncio.create_task(self._ping())
+        await self._try(self._finish)
+        pinging.cancel()
+        status = self._given_status()
+        self._ears.tell_front({"t": "left", "status": status, "untidy": self._failed})
+
+    def _tick(self) -> float:
+        if self._failed:
+            return RARELY
+        waits = self.heard.ranks and not self._at.ranks_ended
+        return QUIET_TICK if waits else min(TICK, self.around.stall / 4)
+
+    async def _try(self, what: Callable[[], Awaitable[None]]) -> None:
+        """Do it; if it fails, say so once, and do as little as possible from then on."""
+        try:
+            await what()
+        except Exception as error:
+            if not self._failed and not self._has_ended:
+                from .launcher_report import print_line
+
+                print_line(
+                    f"The watch from outside failed, the command goes on without it: {error!r}"
+                )
+            if os.environ.get("HANGBISECT_DEBUG"):
+                traceback.print_exc()
+            self._failed = True
+
+    # ---- what is heard ---------------------------------------------------------------------------
+
+    def hear(self, data: bytes) -> None:
+        """Take in a message of a monitor, and pass it on to who started us."""
+        message = json.loads(data)
+        self.heard.take(message)
+        if message.get("t") in ("verdict", "hello", "taken back"):
+            self._wake.set()
+        self._pass_on(data)
+
+    def _hear_front(self, message: Mapping[str, Any]) -> None:
+        kind = message["t"]
+        if kind in ("ended", "gone"):
+            self._has_ended = True
+            self._wake.set()
+            if kind == "gone":  # killed, and with it the command: nobody is left to tell
+                self._leave_now()
+        elif kind == "stop":
+            self.stop()
+        elif kind == "leave":
+            self._leave_now()
+
+    def _leave_now(self) -> None:
+        from ..supervisor.watcher_socket import remove_watcher_socket
+
+        remove_watcher_socket(self._listening)
+        self._ears.tell_front({"t": "left", "status": self._given_status()})
+        os._exit(0)
+
+    def _pass_on(self, data: bytes) -> None:
+        if self.around.starter is not None:
+            with contextlib.suppress(OSError):
+                os.write(self.around.starter, data + b"\n")
+
+    def stop(self) -> None:
+        """End everything now."""
+        self._is_stopped = True
+        self._wake.set()
+
+    async def _ping(self) -> None:
+        while True:
+            self._ears.tell_front({"t": "busy"})
+            await asyncio.sleep(PING_EVERY)
+
+    # ---- while it runs -------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        at, now = self._at, time.monotonic()
+        late = now - at.ticked - self._tick()
+        at.ticked = now
+        if late > SUSPENDED:
+            at.skip(now, late)
+        if self.heard.ranks:
+            await self._follow_monitors(now)
+            return
+        if now - at.sampled > self._pause(now):
+            at.sampled = now
+            self._sample(now)
+        limit = self.around.limit
+        is_over = limit is not None and now > at.began + limit
+        if self.verdict is None or (is_over and self.around.on_hang == "end"):
+            await self._look_at_clocks(now)
+        else:
+            await self._take_back(now)
+
+    async def _follow_monitors(self, now: float) -> None:
+        """Ranks have spoken: their monitors judge; see that the verdict reaches our reader."""
+        if self.heard.ends and self.around.on_hang == "end":
+            self._at.ranks_ended = self._at.ranks_ended or now
+            if now > self._at.ranks_ended + ENDED_RANKS_LIMIT:
+                self.stop()  # a shell goes on behind its ranks (`torchrun ... | tee log`)
+        for folder in self.heard.unprinted - self._printed_in:
+            self._printed_in.add(folder)
+            from .launcher_report import print_verdict_again
+
+            print_verdict_again(Path(folder))
+
+    def _pause(self, now: float) -> float:
+        """Return the seconds between two samples: the longer it has run, the more seldom."""
+        return min(RARELY, max(SAMPLE_EVERY, (now - self._at.began) / 60))
+
+    async def _look_at_clocks(self, now: float) -> None:
+        around, at = self.around, self._at
+        if around.limit is not None and now > at.began + around.limit:
+            await self._judge("limit", at.began + around.limit)
+        elif around.expects_words:
+            if now > max(at.began, at.looked) + around.start_limit:
+                await self._late_at_start(now)
+        elif now > max(at.stirred, at.looked) + max(around.stall, self._pause(now)):
+            await self._judge("still", at.stirred + around.stall)
+
+    def _sample(self, now: float) -> None:
+        from ..evidence.process import descendants
+        from .job_activity import Stillness
+
+        if self._stillness is None:
+            self._stillness = Stillness()
+        if self._is_held():
+            self._at.stirred = now  # by Ctrl-Z or a batch system: nothing of it is to move
+            return
+        stirred = self._stillness.stirred_at([self._pid, *descendants([self._pid])])
+        self._at.stirred = max(self._at.stirred, stirred)
+
+    def _is_held(self) -> bool:
+        """Return whether somebody has stopped the command, or all of it."""
+        from ..base.proc import read_stat
+
+        found = [read_stat(pid) for pid in (self._pid, self._front_pid)]
+        return any(one is not None and one.state in "Tt" for one in found)
+
+    async def _late_at_start(self, now: float) -> None:
+        """No rank has come to its first line in time: look why, unless it waits in a queue."""
+        from ..evidence.process import descendants
+        from ..evidence.programs import is_queued
+
+        if await is_queued([self._pid, *descendants([self._pid])]):
+            self._at.looked = now
+            return
+        await self._judge("late", self._at.began + self.around.start_limit)
+
+    async def _judge(self, ended: Ended, since: float) -> None:
+        """Look from outside, and close if nothing moves."""
+        from ..diagnosis.proof_of_hang import describe_waiting_for_work, find_proof_of_hang
+        from .launcher_verdict import judge_from_outside
+
+        around, at = self.around, self._at
+        if self._is_held():
+            at.skip(time.monotonic(), 0.0)
+            return
+        outside = await self._look()
+        moved = outside.moved()
+        if self.heard.ranks or self._has_ended or self._is_held():
+            return
+        is_limit = ended == "limit"
+        if (moved or outside.sees_nothing) and not is_limit:
+            return
+        if is_limit and outside.rank_of and not moved:
+            ended = "late"
+        judged = await judge_from_outside(
+            outside, ended, around.command, around.table, at.began, at.looked - at.stirred, since
+        )
+        verdict, _, ranks, graph = judged
+        if ended == "still" and describe_waiting_for_work(ranks):
+            return
+        # A start of a search is made to be ended: only of the user's own job a proof is asked.
+        is_tried = around.expects_words or around.starter is not None
+        is_sure = is_tried or is_limit or bool(find_proof_of_hang(verdict, ranks, graph))
+        await self._close(outside, judged, around.on_hang == "end" and is_sure)
+
+    async def _close(
+        self, outside: LauncherSnapshot, judged: LauncherJudgement, is_to_end: bool
+    ) -> None:
+        """Write and print the verdict; then end the job, or leave it."""
+        from .launcher_report import print_line, report_from_outside
+
+        self.verdict = judged[0]
+        if outside.shut_out:
+            print_line(
+                f"PYTHONPATH was set anew for {outside.shut_out[-1]}, which tells no steps for "
+                "that: keep what is in it, PYTHONPATH=DIR:$PYTHONPATH"
+            )
+        where = await report_from_outside(
+            self.around, self._listening.folder, *judged, is_to_end=is_to_end
+        )
+        self._begin_reports(where)
+        if is_to_end:
+            self.stop()
+
+    def _begin_reports(self, where: str) -> None:
+        from .child_processes import Reports
+
+        self._reports = self._reports or Reports()
+        self._reports.begin(where)
+
+    async def _take_back(self, now: float) -> None:
+        """If what was called hung stirs, look; if it moves, the verdict is void."""
+        from .clocks import AFTER_A_VERDICT
+        from .launcher_report import print_line
+
+        at = self._at
+        if now < at.looked + AFTER_A_VERDICT or at.stirred <= at.looked:
+            return
+        if moved := (await self._look()).moved():
+            self.verdict = None
+            print_line(f"Taken back: it moves again ({moved}); watching on")
+
+    async def _look(self) -> LauncherSnapshot:
+        from .launcher_verdict import look_from_outside
+
+        found = await look_from_outside(self._pid, self.around.expects_words, self._listening.path)
+        for pid in found.rank_of:
+            self._family.add_rank(pid)
+        self._tasks = set(found.rank_of) if found.is_elsewhere else set()
+        self._at.looked = time.monotonic()
+        return found
+
+    @property
+    def _family(self) -> Family:
+        if self._family_found is None:
+            from .ending import Family
+
+            self._family_found = Family(self._listening.path, OUTER_VARIABLE)
+            self._family_found.add_rank(self._pid)
+        return self._family_found
+
+    # ---- the end ---------------------------------------------------------------------------------
+
+    async def _finish(self) -> None:
+        """See monitors out, and end what is left, if it is ours to end."""
+        if self._is_stopped:
+            await self._end_all()
+        await self._see_monitors_out()
+        if self._is_stopped or self._ended_by_a_verdict():
+            from .own_process import call_in_thread
+
+            self._family.spared = set()
+            await call_in_thread(self._family.end_for_good)
+            await self._until_ended(STOP_LIMIT)
+        status = _find_exit_status(self._pid)
+        if self.verdict is None and (self.heard.failed or not self.heard.ranks):
+            await self._write_unspoken(status)
+        self._say_what_nobody_told(status)
+        if self.around.answers and not self.around.expects_words and self.heard.run_dirs:
+            from .launcher_report import print_verdict_as_json
+
+            print_verdict_as_json(Path(self.heard.run_dirs[-1]))
+        if self._reports is not None:
+            await self._reports.finish()
+        from ..supervisor.watcher_socket import remove_watcher_socket
+
+        remove_watcher_socket(self._listening)
+        await self._inherit()
+
+    async def _inherit(self) -> None:
+        """Take over what a monitor that was killed has left: its files, and then its folder."""
+        from .ending import is_alive
+        from .leftovers import find_folders, take_over_folders
+
+        mark, folders = self._listening.path, set(self.heard.folders)
+        if not any(map(is_alive, self._monitors())):  # one that is leaving listens no more
+            folders |= find_folders(mark)
+        await take_over_folders(self.around, mark, folders)
+
+    def _ended_by_a_verdict(self) -> bool:
+        """Return whether what is left of the job is ours to end: of a pipeline of ours it is; what
+        a command of the user's leaves behind, it means to leave, unless a verdict ended it.
+        """
+        return self.around.on_hang == "end" and (self.around.expects_words or self.heard.ends)
+
+    def _say_what_nobody_told(self, status: int | None) -> None:
+        if status and self.heard.outcome == "ok" and not self.around.expects_words:
+            from .launcher_report import print_line
+
+            shown = status if status > 0 else 128 - status
+            print_line(f"The command ended with status {shown}, and no rank told of a failure")
+
+    async def _write_unspoken(self, status: int | None) -> None:
+        from dataclasses import replace
+
+        from ..base.launchers import pipeline_of
+        from .launcher_report import has_verdict, write_from_outside
+        from .launcher_verdict import make_unspoken_verdict
+
+        around = self.around
+        if has_verdict(around):
+            return
+        how = "is gone" if status is None else f"ended with status {status}"
+        note = f"no rank spoke to the watch; the command {how}"
+        if self.heard.failed:
+            note = f"the watch failed; the command {how}: events.jsonl has the traceback"
+        pipeline = pipeline_of(around.command) if around.expects_words else ""
+        verdict = make_unspoken_verdict(around.command, pipeline, self._at.began, status, note)
+        if self._is_stopped:
+            verdict = replace(verdict, outcome="interrupted")
+        where = await write_from_outside(around, self._listening.folder, verdict)
+        if verdict.outcome != "ok":
+            self._begin_reports(where)
+
+    async def _end_all(self) -> None:
+        from .own_process import call_in_thread
+
+        self._family.spared = self._monitors()
+        if self._tasks:  # a client of a scheduler ends with them, and gives back what it had
+            self._family.end_ranks(self._tasks)
+            await self._until_ended(CLIENT_LIMIT)
+        await call_in_thread(self._family.end_for_good)
+        await self._until_ended(1.0)
+
+    async def _until_ended(self, limit: float) -> None:
+        until = time.monotonic() + limit
+        while not self._has_ended and time.monotonic() < until:
+            await asyncio.sleep(0.02)
+
+    async def _see_monitors_out(self) -> None:
+        """Wait until the monitors have written what they know."""
+        from ..evidence.process import marked
+        from .ending import is_alive
+        from .leftovers import PAUSE, StoppedMonitors, read_folders
+
+        stopped = StoppedMonitors(self._listening.path)
+        began = time.monotonic()
+        left = self._monitors()
+        self.heard.folders |= read_folders(left)
+        await self._ears.catch_up()
+        ours = marked(OUTER_VARIABLE, self._listening.path)
+        others = [one.pid for one in self.heard.ranks.values() if one.pid not in ours]
+        while any(map(is_alive, left)):
+            # Of several tasks on a node each has a `run` of its own, and all have one monitor.
+            has_others = any(map(is_alive, others))
+            if time.monotonic() > began + (OTHERS_LIMIT if has_others else MONITORS_LIMIT):
+                break
+            if not has_others:
+                stopped.look(left)
+            await asyncio.sleep(PAUSE)
+        await self._ears.catch_up()
+
+    def _monitors(self) -> set[int]:
+        from .ending import find_monitors
+
+        return self.heard.monitors | find_monitors(OUTER_VARIABLE, self._listening.path)
+
+    def _given_status(self) -> int | None:
+        """Return the exit status that a verdict gives; None: the command's own."""
+        outcome = self.verdict.outcome if self.verdict is not None else self.heard.outcome
+        if self.around.expects_words:
+            return EXIT_STATUS.get(str(outcome))
+        # What fails by itself has a status of its own, whoever ends what it left behind.
+        ended_by_us = self.heard.ends or (self.verdict is not None and self._is_stopped)
+        is_ours = ended_by_us and outcome in ("hang", "slow", "silent")
+        return EXIT_STATUS.get(str(outcome)) if is_ours else None
+
+
+def supervise_launcher(
+    around: SupervisedCommand, listening: WatcherSocket, front: socket.socket, pid: int
+) -> None:
+    """Be the watch from outside, to the end of the command `pid`."""
+    from ..supervisor.watcher_socket import remove_deserted_sockets
+    from .own_process import be_killed_first
+
+    async def run() -> None:
+        with contextlib.suppress(OSError):
+            remove_deserted_sockets(listening)
+        await LauncherSupervisor(around, listening, front, pid).run()
+
+    be_killed_first()
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # its words are not the command's
+    asyncio.run(run(), debug=False)  # PYTHONASYNCIODEBUG is for the command
+
+
+def _find_parent(pid: int) -> int:
+    from ..base.proc import read_stat
+
+    found = read_stat(pid)
+    return found.ppid if found is not None else 0
+
+
+def _find_exit_status(pid: int) -> int | None:
+    """Return how the command ended: it stays a zombie until we have left."""
+    from ..evidence.process import exit_code
+
+    return exit_code(pid)

@@ -1,0 +1,302 @@
+"""A job seen from outside its ranks: below a launcher of which no rank has spoken to a monitor.
+
+Either it walks no pipeline of ours (a script of the user's), or it hangs before any rank has come
+to its first line: then that is checkpoint 0, "Ranks started".
+
+The tasks that an srun started on this node are below slurmstepd, not below srun, and may have
+none of its variables (srun --export=NONE).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..base.checkpoints import Checkpoint
+from ..base.deadline import within
+from ..base.facts import Ended, JobFacts, Look, RankFacts, Ranks, Verdict
+from ..base.launcher_env import DIALECTS, number
+from ..base.launchers import pipeline_of
+from ..base.proc import read_stat
+from ..base.variables import PACKAGE_VARIABLE, RANK_VARIABLES
+from ..base.version import VERSION
+from ..base.words import format_rate
+from ..diagnosis.verdict import judge_job_with_graph
+from ..diagnosis.verdict_skeleton import make_verdict_skeleton
+from ..diagnosis.wait_graph import WaitGraph
+from ..evidence import movement
+from ..evidence.descriptors import parse_socket_inode, read_sockets
+from ..evidence.look import Target, runs_python, take_looks
+from ..evidence.machine import read_machine
+from ..evidence.process import family, marked, variables_of, words_of
+from ..rank.watched.reach import find_hosts_flag
+from ..rank.watched.variables import START_UP
+from .rank_state import SILENT
+from .supervisor_link import OUTER_VARIABLE
+
+# In each task: the port on which its srun listens (slurm's src/srun/libsrun/launch.c).
+_PORT = "SLURM_SRUN_COMM_PORT"
+
+
+def find_srun_tasks(sruns: Iterable[int]) -> set[int]:
+    """Return the tasks on this node, and what they started, of the processes `sruns`."""
+    inodes = {inode for pid in sruns for inode in _socket_inodes(pid)}
+    if not inodes:
+        return set()
+    listening = [
+        s for inode, s in read_sockets().items() if inode in inodes and s.state == "LISTEN"
+    ]
+    ports = {one.local.rpartition(":")[2] for one in listening}
+    return {pid for port in ports for pid in marked(_PORT, port)}
+
+
+def _socket_inodes(pid: int) -> Iterator[int]:
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                inode = parse_socket_inode(os.readlink(f"/proc/{pid}/fd/{name}"))
+                if inode is not None:
+                    yield inode
+
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+FIND_LIMIT = 1.0  # seconds
+# Programs below which nothing of the job runs: they ask others to start it, or wait in a queue.
+_CLIENTS = frozenset(
+    [
+        *("srun", "sbatch", "salloc", "bsub", "qsub", "qrsh", "qlogin", "flux", "condor_submit"),
+        *("ssh", "pdsh", "clush", "mosh", "rsh", "kubectl", "oc", "gcloud", "az", "aws"),
+        *("docker", "podman", "nerdctl", "enroot", "ray", "sky", "torchx", "jsrun", "aprun"),
+    ]
+)
+_MPI = ("mpirun", "mpiexec", "orterun", "mpiexec.hydra", "prterun")
+PAUSE = 0.7  # seconds between two looks
+LOOKS = 4
+
+
+@dataclass
+class LauncherSnapshot:
+    """The processes below a launcher, and the looks that were taken at them."""
+
+    launcher: int
+    expects_words: bool  # its ranks are ours, and would have spoken
+    mark: str = ""  # what all that it started has in its environment, as OUTER_VARIABLE
+    looks: dict[int, list[Look]] = field(default_factory=dict)  # by pid, oldest first
+    rank_of: dict[int, int] = field(default_factory=dict)  # by the pid of a rank's own process
+    parents: dict[int, int] = field(default_factory=dict)
+    # Those that have our variables, and a PYTHONPATH without the folder that starts the watch.
+    shut_out: list[int] = field(default_factory=list)
+    is_elsewhere: bool = False  # the launcher is a client of who starts the ranks
+    world_size: int = 0  # as the ranks' variables have it
+
+    def find(self) -> list[int]:
+        """Find the processes, and which of them are ranks; return their pids."""
+        pids = [self.launcher, *sorted(family([self.launcher]))]
+        clients = [pid for pid in pids if _is_client(pid)]
+        self.is_elsewhere = bool(clients)
+        if self.is_elsewhere and self.mark:
+            started = (marked(OUTER_VARIABLE, self.mark) | find_srun_tasks(clients)) - {os.getpid()}
+            pids = [*pids, *sorted(started | set(family(started)) - set(pids))]
+        self.parents = {pid: found.ppid for pid in dict.fromkeys(pids) if (found := read_stat(pid))}
+        environs = {pid: variables_of(pid) or {} for pid in pids}
+        self.shut_out = [pid for pid, environ in environs.items() if _is_shut_out(environ)]
+        numbers = {
+            p: n for p, environ in environs.items() if (n := _find_rank(environ)) is not None
+        }
+        self.rank_of = {}
+        for pid in sorted(numbers, key=self._depth):
+            # Workers and helpers inherit a rank's number: the topmost Python of it is the rank.
+            if numbers[pid] not in self.rank_of.values() and runs_python(pid):
+                self.rank_of[pid] = numbers[pid]
+        sizes = (_find_world_size(environs[pid]) for pid in self.rank_of)
+        self.world_size = max(sizes, default=0)
+        if not self.rank_of and not (self.expects_words or self.is_elsewhere):
+            self.rank_of = {self.launcher: 0}
+        return list(self.parents)
+
+    @property
+    def sees_nothing(self) -> bool:
+        """The job waits in a queue, or more of it runs than is below the launcher here: who sees a
+        part of a job judges none of it.
+        """
+        return (self.is_elsewhere and not self.rank_of) or 0 < len(self.rank_of) < self.world_size
+
+    async def look(self) -> None:
+        """Look at all of them once."""
+        try:
+            pids = within(FIND_LIMIT, self.find)
+        except TimeoutError:  # an environment that cannot be read: what is known will have to do
+            pids = list(self.parents)
+        tops = {*self.rank_of, self.launcher}
+        targets = [Target(pid, "rank" if pid in tops else "child") for pid in pids]
+        for one in await take_looks(targets):
+            if one.state:
+                self.looks.setdefault(one.pid, []).append(one)
+
+    def moved(self) -> str:
+        """Return what moved over the looks, in words; "" for nothing.
+
+        That a script of the user's own prints something counts: it may sleep in between, and nobody
+        can be asked what it does.
+        """
+        seen: list[str] = []
+        for looks in self.looks.values():
+            if len(looks) > 1 and (
+                what := movement.describe_movement(looks, []) or self._printed(looks)
+            ):
+                seen.append(what)
+        return seen[0] if seen else ""
+
+    def _printed(self, looks: Sequence[Look]) -> str:
+        first, last = looks[0].sample, looks[-1].sample
+        if self.expects_words or first is None or last is None or first.started != last.started:
+            return ""
+        written = last.main_written - first.main_written
+        return f"writes {format_rate(written, last.at - first.at)}" if written > 0 else ""
+
+    def facts(self, started: float) -> list[RankFacts]:
+        """Return each rank as a diagnosis takes it; the launcher in the place of rank 0 where no
+        rank was started.
+        """
+        found = []
+        for pid, rank in (self.rank_of or {self.launcher: 0}).items():
+            inside = [p for p in self.parents if self._top_of(p) == pid and p != pid]
+            found.append(
+                RankFacts(
+                    rank=rank,
+                    local_rank=rank,
+                    pid=pid,
+                    host=socket.gethostname(),
+                    reached=0 if self.rank_of else -1,
+                    step=None if self.expects_words else SILENT,
+                    entered=started,
+                    never_started=bool(self.rank_of) and self.expects_words,
+                    looks=tuple(self.looks.get(pid, ())),
+                    children=tuple(tuple(self.looks[p]) for p in inside if self.looks.get(p)),
+                )
+            )
+        return sorted(found, key=lambda facts: facts.rank)
+
+    def _depth(self, pid: int) -> int:
+        depth = 0
+        while pid in self.parents and pid != self.launcher:
+            pid, depth = self.parents[pid], depth + 1
+        return depth
+
+    def _top_of(self, pid: int) -> int | None:
+        """Return the rank's process that a process is or descends from."""
+        tops = self.rank_of or {self.launcher: 0}
+        while pid not in tops:
+            if pid not in self.parents:
+                return None
+            pid = self.parents[pid]
+        return pid
+
+
+async def look_from_outside(launcher: int, expects_words: bool, mark: str = "") -> LauncherSnapshot:
+    """Return what some looks at everything below a launcher show."""
+    outside = LauncherSnapshot(launcher, expects_words, mark)
+    for turn in range(LOOKS):
+        if turn:
+            await asyncio.sleep(PAUSE)
+        await outside.look()
+    return outside
+
+
+# The verdict, and what it rests on.
+LauncherJudgement = tuple[Verdict, JobFacts, list[RankFacts], WaitGraph]
+
+
+async def judge_from_outside(
+    outside: LauncherSnapshot,
+    ended: Ended,
+    command: Sequence[str],
+    table: Sequence[Checkpoint],
+    started: float,
+    still: float | None = None,
+    late_since: float | None = None,
+) -> LauncherJudgement:
+    """Return the verdict on a job of which no rank has spoken, and what it rests on."""
+    now = time.monotonic()
+    ranks = outside.facts(started)
+    facts = JobFacts(
+        ended=ended,
+        pipeline=pipeline_of(command) if outside.expects_words else "",
+        command=tuple(command),
+        attempt=0,
+        world_size=len(ranks),
+        local_ranks=tuple(facts.rank for facts in ranks),
+        table=tuple(table[:2]),
+        now=now,
+        started=started,
+        package=_PACKAGE,
+        still=still,
+        past_deadline=round(now - late_since, 3) if late_since else None,
+        to_verdict=round(now - late_since, 3) if late_since else None,
+        versions={"hangbisect": VERSION},
+        machine=await read_machine(),
+    )
+    verdict, graph = judge_job_with_graph(facts, ranks)
+    if not outside.rank_of:
+        verdict, facts = _blame_launcher(verdict), replace(facts, world_size=0)
+    return verdict, facts, ranks, graph
+
+
+def _blame_launcher(verdict: Verdict) -> Verdict:
+    """Return the verdict where it is the launcher that hangs: no rank is there to be blamed."""
+    return replace(
+        verdict, world_size=0, ranks=Ranks(), component="launcher", try_=(), candidates=(), chain=()
+    )
+
+
+def make_unspoken_verdict(
+    command: Sequence[str], pipeline: str, started: float, status: int | None, note: str
+) -> Verdict:
+    """Return the verdict on a job that nobody watched from inside: by its exit status alone."""
+    facts = JobFacts(
+        ended="done" if status == 0 else "crash",
+        pipeline=pipeline,
+        command=tuple(command),
+        attempt=0,
+        world_size=0,
+        local_ranks=(),
+        table=(),
+        now=time.monotonic(),
+        started=started,
+        package=_PACKAGE,
+        versions={"hangbisect": VERSION},
+        notes=(note,),
+    )
+    return make_verdict_skeleton(facts, (), "ok" if status == 0 else "crash", Ranks())
+
+
+def _is_client(pid: int) -> bool:
+    """Return whether a process is a client of a scheduler or of another machine: what it starts is
+    not below it.
+    """
+    words = words_of(pid)
+    first = [os.path.basename(word) for word in words[:3]]
+    if any(word in _CLIENTS for word in first):
+        return True
+    return any(word in _MPI for word in first) and bool(find_hosts_flag(words[1:]))
+
+
+def _find_rank(environ: Mapping[str, str]) -> int | None:
+    """Return the rank that a process's environment names."""
+    numbers = (number(environ, variable) for variable in RANK_VARIABLES)
+    return next((rank for rank in numbers if rank is not None), None)
+
+
+def _find_world_size(environ: Mapping[str, str]) -> int:
+    """Return the number of ranks that a rank's environment names, 0 for none."""
+    return max((number(environ, names[2]) or 0 for names in DIALECTS.values()), default=0)
+
+
+def _is_shut_out(environ: Mapping[str, str]) -> bool:
+    paths = environ.get("PYTHONPATH", "").split(os.pathsep)
+    return bool(environ.get(PACKAGE_VARIABLE)) and START_UP not in paths

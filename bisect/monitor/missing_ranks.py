@@ -1,0 +1,150 @@
+"""Ranks that never say hello: looks for them among the launcher's children."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING
+
+from ..base.deadline import within
+from ..base.launcher_env import DIALECTS, number
+from ..base.proc import read_stat
+from ..evidence.process import family, variables_of, words_of
+from .job_activity import Stillness
+from .rank_state import SILENT
+
+if TYPE_CHECKING:
+    from ..base.facts import RankFacts
+    from .job import Job
+
+SEARCH_EVERY = 1.0  # seconds
+
+
+class MissingRanks:
+    """The ranks that should be here and never said hello."""
+
+    def __init__(self, job: Job) -> None:
+        """Nothing is looked for before somebody is late."""
+        self._job = job
+        self._searched = 0.0
+        self._stillness: dict[int, Stillness] = {}
+        self._stirred: dict[int, float] = {}
+
+    def late(self, now: float) -> Awaitable[list[RankFacts]] | None:
+        """Return what becomes facts about ranks that are late, None if none is.
+
+        A rank is late when the deadline of checkpoint 0, "Ranks started", is over, counted from the
+        job's first rank. In a script of the user's own one that only does not speak to us (another
+        Python, `python -I`) is not, as long as something of it stirs.
+        """
+        job = self._job
+        absent = sorted(job.members.expected - set(job.members.by_rank))
+        lacking = job.members.unnamed
+        first = job.table[0]
+        allowed = job.limits.timeouts.get(first.name, job.limits.timeouts.get("", first.deadline))
+        if not (absent or lacking) or now < max(
+            job.started + allowed, self._searched + SEARCH_EVERY
+        ):
+            return None
+        self._searched = now
+        pids = _find_processes(job, absent)
+        absent = sorted({*absent, *pids})
+        lacking -= len(pids.keys() - job.members.expected)
+        if job.own:
+            stirs = {rank for rank, found in pids.items() if not self._is_still(found, now)}
+            absent = [rank for rank in absent if rank not in stirs]
+        return _gather_facts(job, absent, pids) if absent or lacking > 0 else None
+
+    def _is_still(self, found: Sequence[int], now: float) -> bool:
+        stillness = self._stillness.setdefault(found[0], Stillness())
+        since = self._stirred.setdefault(found[0], now)
+        self._stirred[found[0]] = max(since, stillness.stirred_at(found))
+        return now > self._stirred[found[0]] + self._job.limits.stall
+
+
+async def find_silent_ranks(job: Job) -> list[RankFacts]:
+    """Return facts about the ranks of a script of the user's own that run and have not spoken."""
+    absent = sorted(job.members.expected - set(job.members.by_rank))
+    pids = _find_processes(job, absent) if absent or job.members.unnamed else {}
+    return await _gather_facts(job, sorted(pids), pids)
+
+
+def _find_processes(job: Job, absent: list[int]) -> dict[int, list[int]]:
+    """Return the processes of absent ranks, as far as they are found; also of some that nobody
+    listed, where ranks of this node lack that have no number.
+    """
+    found: dict[int, list[int]] = {}
+    known = set(job.members.by_rank)
+    wanted = None if job.members.unnamed else set(absent)
+    with contextlib.suppress(TimeoutError):
+        launcher = int(job.place["launcher_pid"])
+        found = within(1.0, _find_below_launcher, launcher, _pick_rank_variable(job), wanted, known)
+    left = [rank for rank in absent if rank not in found]
+    if job.own and left:
+        with contextlib.suppress(TimeoutError):
+            found |= within(1.0, _find_spawned, [m.pid for m in job.members], left)
+    return found
+
+
+def _find_spawned(known: list[int], absent: list[int]) -> dict[int, list[int]]:
+    """Return the processes of ranks that a program spawned (torch.multiprocessing.spawn): they know
+    their numbers only when they join a group. It starts them in their order; where there are more
+    or fewer than are missing, none is taken for one.
+    """
+    parents = {found.ppid for pid in known if (found := read_stat(pid)) is not None}
+    siblings = [p for p in family(parents) if (s := read_stat(p)) and s.ppid in parents]
+    silent = sorted(p for p in siblings if p not in known and _is_spawned(p))
+    return (
+        {r: [p] for r, p in zip(absent, silent, strict=True)} if len(silent) == len(absent) else {}
+    )
+
+
+def _is_spawned(pid: int) -> bool:
+    return any("multiprocessing.spawn" in word for word in words_of(pid))
+
+
+async def _gather_facts(job: Job, absent: list[int], pids: dict[int, list[int]]) -> list[RankFacts]:
+    from ..base.facts import RankFacts
+    from ..evidence.look import Target, take_looks
+
+    looks = await take_looks([Target(pids[rank][-1], "rank") for rank in absent if rank in pids])
+    by_pid = {one.pid: one for one in looks}
+    for chain in (pids[rank] for rank in absent if rank in pids):
+        # All of it: a wrapper whose child alone is ended goes on and starts the rank.
+        job.family.add_rank(chain[0])
+    found = []
+    for rank in absent:
+        pid = pids[rank][-1] if rank in pids else None
+        found.append(
+            RankFacts(
+                rank=rank,
+                local_rank=rank - int(job.place["rank"]) + int(job.place["local_rank"]),
+                pid=pid,
+                host=str(job.place["host"]),
+                alive=pid is not None,
+                never_started=pid is None or not job.own,
+                step=SILENT if job.own else None,
+                looks=(by_pid[pid],) if pid in by_pid else (),
+            )
+        )
+    return found
+
+
+def _pick_rank_variable(job: Job) -> str:
+    """Return the variable by which the launcher tells ranks apart: others may be there as well."""
+    dialect = job.place["launcher"]
+    return DIALECTS[dialect if dialect in DIALECTS else "torchrun"][0]
+
+
+def _find_below_launcher(
+    launcher: int, variable: str, wanted: set[int] | None, known: set[int]
+) -> dict[int, list[int]]:
+    """Return the processes below the launcher of each rank that is `wanted` (None: of any) and not
+    `known`, in the order of their pids: a wrapper, and what it has started.
+    """
+    found: dict[int, list[int]] = {}
+    for pid in sorted(family([launcher])):
+        rank = number(variables_of(pid) or {}, variable)
+        if rank is not None and rank not in known and (wanted is None or rank in wanted):
+            found.setdefault(rank, []).append(pid)
+    return found

@@ -1,0 +1,129 @@
+"""How ranks ended, and what that means for the job; and whether signals that end are meant for the
+whole job or for one rank alone.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from ..base.checkpoints import OwnStep
+from ..evidence.process import exit_code
+from . import clocks
+from .rank_state import RankState
+
+if TYPE_CHECKING:
+    from ..base.facts import Ended
+    from .job import Job
+
+
+STATES_AFTER = {  # what --on-hang leaves the job in, for the verdict's `job` line
+    "end": "being ended: all ranks and their children",
+    "report": "still running, still watched",
+    "hold": "held for you: {pids}",
+}
+NOT_PROVED = "nothing proves that it hangs: it may go on"
+ENDED_ON_REQUEST = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
+
+
+def note_end(job: Job, member: RankState) -> None:
+    """A rank's process has ended: take its exit status from the zombie, if nobody has yet."""
+    status = exit_code(member.pid)
+    if status is not None and (member.status is None or member.status >= 0 > status):
+        member.status = status
+    member.left = True
+    member.left_at = member.left_at or time.monotonic()
+    job.note(member, {"t": "ended", "status": member.status})
+    job.changed.set()
+
+
+def note_slow(job: Job, member: RankState) -> None:
+    """A step or a phase ends: if it took longer than its deadline, it is listed as slow."""
+    checkpoint = job.members.checkpoint_of(member)
+    allowed = clocks.find_deadline(job.members, member, job.limits)
+    if checkpoint is None or allowed is None or member.finished:
+        return
+    phase = checkpoint.phase if isinstance(checkpoint, OwnStep) else member.phase
+    seconds = time.monotonic() - clocks.find_clock_start(job.members, member)
+    if seconds <= allowed:
+        return
+    from ..base.facts import SlowStep  # of many classes, that all ranks would wait for
+
+    key = (checkpoint.number, phase)
+    before = job.slow_steps.get(key)
+    ranks = sorted({member.rank, *(before.ranks if before else ())})
+    job.slow_steps[key] = SlowStep(
+        checkpoint=checkpoint.shown,
+        name=checkpoint.name,
+        phase=phase,
+        ranks=tuple(ranks),
+        seconds=round(max(seconds, before.seconds if before else 0.0), 3),
+        deadline=allowed,
+        moved=member.moving,
+    )
+
+
+def find_job_end(job: Job) -> Ended | None:
+    """Return what the ends of ranks make of the job, None while it goes on.
+
+    A status that torchrun's own SIGTERM caused says nothing: the first end counts.
+    """
+    members = list(job.members)
+    if job.members.own is not None:
+        return _find_script_end(job, [m for m in members if m.left])
+    gone = [m for m in members if m.left or m.left_at is not None]
+    if not gone:
+        return None
+    # A rank that has finished may still fail while its interpreter ends.
+    early = [m for m in gone if not m.finished or (m.left and m.status not in (0, None))]
+    if not early:
+        return "done" if len(gone) == job.members.size else None
+    first = min(early, key=lambda m: m.left_at or 0.0)
+    if was_asked_to_end(first):
+        return "interrupted"
+    if len(early) == job.members.size:
+        return "crash"
+    # A status that nobody could read any more was none that the launcher minds.
+    return "left" if first.status in (0, None) else "crash"
+
+
+def was_asked_to_end(member: RankState) -> bool:
+    """Return whether a rank ended because a person or its launcher told it to."""
+    return member.status in ENDED_ON_REQUEST or member.status == 130
+
+
+def _find_script_end(job: Job, gone: Sequence[RankState]) -> Ended | None:
+    """Return the same of a script of the user's own, whose ranks need not end together: whoever has
+    ended well has done all it had to do.
+    """
+    failed = [m for m in gone if m.error or m.status not in (0, None)]
+    if failed:
+        first = min(failed, key=lambda m: m.left_at or 0.0)
+        told = was_asked_to_end(first) or job.outer.were_interrupted()
+        return "interrupted" if told and not first.error else "crash"
+    return "done" if len(gone) == job.members.size else None
+
+
+SIGNALLED_TOGETHER = (
+    1.0  # seconds: a launcher that ends its ranks has signalled all of them within it
+)
+
+
+def find_signal_target(
+    heard: Mapping[int, float], living: Collection[int], now: float
+) -> Literal["nobody", "job", "one"] | None:
+    """Return for whom the signals are that ranks `heard` (since when), None while it is not clear.
+
+    A launcher, a scheduler and a terminal signal all ranks. One that alone was sent a signal ends
+    by it, or its own handler does what it likes: either way it is the others that go on.
+    """
+    told = [heard[rank] for rank in living if rank in heard]
+    if not told:
+        return "nobody"
+    if len(told) == len(living):
+        return "job"
+    if now < min(told) + SIGNALLED_TOGETHER:
+        return None
+    return "job" if len(told) > 1 else "one"

@@ -1,0 +1,265 @@
+"""Both ends of the link by which monitors tell the process around the launcher, `hangbisect run`,
+what they know, if there is one. That process hears of its front and of who started it here too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import json
+import os
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..base.variables import OUTER_VARIABLE as OUTER_VARIABLE
+from ..base.variables import STARTER_VARIABLE as STARTER_VARIABLE
+from ..supervisor.watcher_socket import was_interrupted
+
+# Set in one of many starts of a search: it is ended where it hangs, proved or not, for whoever made
+# them judges what they show together.
+TRIAL_VARIABLE = "HANGBISECT_TRIAL"
+
+_FIELDS_BY_KIND = {  # kinds of events, and the fields of them that are told
+    "hello": ("rank", "pid", "at"),
+    "enter": ("rank", "n", "at"),
+    "phase": ("rank", "n", "name", "at"),
+    "reached": ("rank", "n", "at"),
+    "arrive": ("rank", "n", "held"),
+    "opened": ("n", "at"),
+    "begin": ("rank", "title", "at"),
+    "end": ("rank", "at"),
+    "quiet": ("rank",),
+    "watches": ("pid", "run_dir", "folder", "titles"),
+    "verdict": ("outcome", "ends"),
+    "taken back": (),
+    "failed": (),
+}
+
+
+_MUST_ARRIVE = ("watches", "hello", "verdict", "taken back", "failed")
+_MOST_KEPT = 1 << 16  # messages for one that reads none
+_LAST_LIMIT = 2.0  # seconds for it to take the last ones
+
+
+class SupervisorLink:
+    """Messages to one outer process. Nobody waits: of what it does not take at once the steps of
+    ranks may be lost, and nothing else.
+    """
+
+    def __init__(self, path: str) -> None:
+        """`path` is that of its socket, "" if there is none."""
+        self._unsent: deque[bytes] = deque(maxlen=_MOST_KEPT)
+        self._socket: socket.socket | None = None
+        if path:
+            connection = None
+            try:
+                connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                connection.setblocking(False)
+                connection.connect(path)
+                self._socket = connection
+            except OSError:
+                if connection is not None:
+                    connection.close()
+
+    @property
+    def pid(self) -> int | None:
+        """The outer process, None where it is gone or not known."""
+        if self._socket is None:
+            return None
+        size = struct.calcsize("3i")
+        data = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+        pid: int = struct.unpack("3i", data)[0]
+        return pid or None
+
+    def sees_our_stderr(self) -> bool:
+        """Return whether what we print goes where it prints itself, as far as can be told."""
+        try:
+            ours, its = os.fstat(2), os.stat(f"/proc/{self.pid}/fd/2")
+        except OSError:
+            return True
+        return (ours.st_dev, ours.st_ino) == (its.st_dev, its.st_ino)
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send a message, after those that had to wait."""
+        data = json.dumps(message).encode()
+        is_sent = self.flush() and self._send(data)
+        if not is_sent and message["t"] in _MUST_ARRIVE:
+            self._unsent.append(data)
+
+    def flush(self) -> bool:
+        """Send what had to wait, as far as it is taken now. Return whether nothing waits."""
+        while self._unsent and self._send(self._unsent[0]):
+            self._unsent.popleft()
+        return not self._unsent
+
+    def close(self, limit: float = _LAST_LIMIT) -> None:
+        """Send the last of it, and let go. Waits `limit` seconds at most."""
+        until = time.monotonic() + limit
+        while not self.flush() and time.monotonic() < until and self._socket is not None:
+            time.sleep(0.02)
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _send(self, data: bytes) -> bool:
+        """Return whether it need not be sent again: it was, or nobody is there any more."""
+        if self._socket is None:
+            return True
+        try:
+            self._socket.send(data)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError as error:
+            if error.errno == errno.ENOBUFS:
+                return False
+            if error.errno != errno.EMSGSIZE:
+                self._socket.close()
+                self._socket = None
+        return True
+
+
+class SupervisorLinks:
+    """All outer processes around the ranks of one job: a launcher may start one for each rank."""
+
+    def __init__(self, path: str, job: str = "") -> None:
+        """`path` is the socket of the one that we know of, "" for none; `job` tells it which of its
+        jobs is spoken of.
+        """
+        self._job = job
+        self._links: dict[str, SupervisorLink] = {}
+        self._told: deque[dict[str, Any]] = deque(maxlen=_MOST_KEPT)  # what a late one must know
+        self.add(path)
+
+    def add(self, path: str) -> None:
+        """Tell one more from now on, and first what the others have heard. Once for each path."""
+        if not path or path in self._links:
+            return
+        link = self._links[path] = SupervisorLink(path)
+        for message in self._told:
+            link.send(message)
+
+    def tell(self, event: Mapping[str, Any]) -> None:
+        """Tell an event, if it is of a kind that matters out there. What failed is told where it
+        ended the watch.
+        """
+        fields = _FIELDS_BY_KIND.get(str(event.get("t")))
+        if fields is None or "part" in event:
+            return
+        told = {"t": event["t"], **{name: event[name] for name in fields if name in event}}
+        if self._job:
+            told["job"] = self._job
+        self._told.append(told)
+        unseen = str(event.get("run_dir", "")) if told["t"] == "verdict" else ""
+        for link in self._links.values():
+            seen = not unseen or link.sees_our_stderr()
+            link.send(told if seen else {**told, "unseen_in": unseen})
+
+    def pids(self) -> list[int]:
+        """Return the outer processes that are there."""
+        return [pid for link in self._links.values() if (pid := link.pid) is not None]
+
+    def were_interrupted(self) -> bool:
+        """Return whether somebody told a command to end, around which one of them stands."""
+        return any(map(was_interrupted, self._links))
+
+    def flush(self) -> None:
+        """Send what had to wait, as far as it is taken now."""
+        for link in self._links.values():
+            link.flush()
+
+    def close(self) -> None:
+        """Send the last of it."""
+        for link in self._links.values():
+            link.close()
+
+
+Hear = Callable[[bytes], None]
+HearFront = Callable[[Mapping[str, Any]], None]
+
+
+class SupervisorSocket:
+    """Connections of a running loop: to monitors, to the front, and to who started that."""
+
+    def __init__(self, hear: Hear, hear_front: HearFront, gone: Callable[[], None]) -> None:
+        """`hear` gets each message of a monitor, `hear_front` each of the front; `gone` is called
+        when the front, or who started it, has ended.
+        """
+        self._hear, self._hear_front, self._gone = hear, hear_front, gone
+        self._loop = asyncio.get_running_loop()
+        self._connections: list[socket.socket] = []
+        self._front: socket.socket | None = None
+        self._told = 0  # connections made and messages read
+
+    def listen(self, listener: int, front: socket.socket, starter: int | None) -> None:
+        """Begin to hear on the descriptor `listener` (-1: nobody speaks there)."""
+        self._front = front
+        front.setblocking(False)
+        self._loop.add_reader(front, self._read_front)
+        if starter is not None:
+            self._loop.add_reader(starter, self._starter_ended, starter)
+        if listener >= 0:
+            accepting = socket.socket(fileno=listener)
+            self._connections.append(accepting)
+            self._loop.add_reader(accepting, self._accept, accepting)
+
+    def tell_front(self, message: Mapping[str, Any]) -> None:
+        """Tell the front something, if it is still there."""
+        if self._front is not None:
+            with contextlib.suppress(OSError):
+                self._front.send(json.dumps(message).encode())
+
+    async def catch_up(self) -> None:
+        """Take in what was said before now: one has ended since, perhaps, and nobody had read."""
+        told = -1
+        while told != self._told:
+            told = self._told
+            await asyncio.sleep(0.01)
+
+    def _starter_ended(self, starter: int) -> None:
+        self._loop.remove_reader(starter)
+        os.close(starter)
+        self._gone()
+
+    def _read_front(self) -> None:
+        assert self._front is not None
+        try:
+            data = self._front.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._hear_front(json.loads(data))
+            return
+        self._loop.remove_reader(self._front)
+        self._front = None
+        self._hear_front({"t": "gone"})
+
+    def _accept(self, accepting: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = accepting.accept()
+            self._told += 1
+            connection.setblocking(False)
+            self._connections.append(connection)
+            self._loop.add_reader(connection, self._read, connection)
+
+    def _read(self, connection: socket.socket) -> None:
+        try:
+            data = connection.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        self._told += 1
+        if not data:
+            self._loop.remove_reader(connection)
+            self._connections.remove(connection)
+            connection.close()
+            return
+        with contextlib.suppress(ValueError, KeyError, TypeError):  # cut, or a stranger's
+            self._hear(data)

@@ -1,0 +1,176 @@
+"""Says a verdict: on the terminal, to the process in front of a lone rank, to torchelastic; and
+writes its evidence as files of the run folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..base.deadline import aside
+from ..base.files import write_whole
+from ..base.words import terminal_width
+from ..report.facts_json import verdict_json
+from ..report.verdict_parts import ok_lines
+from .rank_exits import NOT_PROVED, STATES_AFTER
+
+if TYPE_CHECKING:
+    from ..base.facts import JobFacts, Look, RankFacts, Verdict
+    from ..diagnosis.wait_graph import WaitGraph
+    from .job import Job
+    from .run_folder import RunFolder
+
+
+def print_verdict(
+    job: Job,
+    facts: JobFacts,
+    verdict: Verdict,
+    ranks: Sequence[RankFacts],
+    published: bool,
+    state: str,
+) -> list[str]:
+    """Print the verdict and return its lines. `state` says what the job was left in."""
+    folder = str(job.files.where or "")
+    for sentence in (*job.files.take_news(), *([] if published else job.files.losses())):
+        job.say(sentence)
+    width = terminal_width(2)
+    stack: list[str] = []
+    if verdict.outcome == "ok":
+        first = next(iter(job.members), None)
+        missing = sorted(first.not_exercised) if first else []
+        lines = ok_lines(verdict, missing, _describe_slowest_step(job), folder, width, own=job.own)
+    else:
+        from ..report.terminal import culprit_stack, verdict_lines
+
+        lines = verdict_lines(verdict, facts, ranks, run_dir=folder, state=state, width=width)
+        if width is None and verdict.outcome != "interrupted":
+            stack = culprit_stack(ranks, verdict)
+    if any(m.usage for m in job.members):
+        return lines
+    if job.settings["json"]:
+        job.print_answer(json.dumps(verdict_json(verdict), ensure_ascii=False))
+    else:
+        job.print_answer("\n".join([*lines, *stack]))
+    return lines
+
+
+def _describe_slowest_step(job: Job) -> str:
+    """Return which step took longest, in words: "4 Tokenizer loaded 3.4 s (imports 3.3 s)"."""
+    steps = [(took, n, m) for m in job.members for n, took in m.took.items()]
+    if not steps:
+        return ""
+    took, number, member = max(steps, key=lambda step: step[0])
+    if job.members.own is not None:
+        return f"{job.members.own.title(number)} {took:.1f} s"
+    title = next((c.title for c in job.table if c.number == number), "")
+    importing = member.imports.get(number, 0.0)
+    inside = f" (imports {importing:.1f} s)" if importing >= 0.1 else ""
+    return f"{number} {title} {took:.1f} s{inside}"
+
+
+def describe_state(job: Job, verdict: Verdict, ending: bool, proof: str) -> str:
+    """Return what a verdict leaves the job in, in words."""
+    if verdict.outcome == "ok":
+        return ""
+    if ending:
+        return STATES_AFTER["end"]
+    if verdict.outcome in ("crash", "interrupted"):
+        return "left to its launcher"
+    pids = ", ".join(f"{m.pid} (rank {m.rank})" for m in job.members if not m.left)
+    on_hang = "report" if job.ends_it else job.settings["on_hang"]
+    state = STATES_AFTER[on_hang].format(pids=pids)
+    return f"{state} ({NOT_PROVED})" if verdict.outcome == "hang" and not proof else state
+
+
+def say_outcome(job: Job, verdict: Verdict) -> None:
+    """Tell the process in front of a lone rank, which gives the exit status."""
+    pipe = job.settings.get("outcome_pipe")
+    if pipe is not None:
+        # Not left to its own status: a rank that has much to unload is ended before it is out.
+        outcome = "usage" if any(m.usage for m in job.members) else verdict.outcome
+        with contextlib.suppress(OSError):
+            os.write(pipe, outcome.encode())
+            os.close(pipe)
+        job.settings["outcome_pipe"] = None
+
+
+async def tell_torchelastic(job: Job, verdict: Verdict, lines: Sequence[str], since: float) -> None:
+    """Fill the culprit's error file, so that torchrun's own last words carry the verdict.
+
+    The form is that of torch/distributed/elastic/multiprocessing/errors/error_handler.py; the
+    agent shows `py_callstack` of the failure with the earliest timestamp.
+    """
+    became_overdue = int(time.time() - (time.monotonic() - since))
+    extra = {"py_callstack": "\n".join(lines), "timestamp": str(became_overdue)}
+    content = json.dumps({"message": {"message": lines[0], "extraInfo": extra}})
+    files = [m.error_file for m in job.members if m.rank in verdict.ranks.culprit and m.error_file]
+
+    def write() -> None:
+        for name in files[:1]:
+            write_whole(name, content.encode())
+
+    with contextlib.suppress(OSError, TimeoutError):
+        await aside(write, limit=1.0)
+
+
+def write_evidence(
+    job: Job, facts: JobFacts, verdict: Verdict, graph: WaitGraph, ranks: Sequence[RankFacts]
+) -> None:
+    """Write what a verdict rests on; of a job that ended well, only the environment."""
+    of_ranks = {m.rank: m.environment for m in job.members}
+    write_environment(job.files, job.versions(), str(job.place["host"]), of_ranks)
+    if verdict.outcome == "ok":
+        return
+    write_looks(job.files, facts, graph, ranks)
+    for member in job.members:
+        if member.traceback:
+            job.files.write(f"stacks/rank-{member.rank}.txt", member.traceback)
+
+
+def write_looks(
+    files: RunFolder, facts: JobFacts, graph: WaitGraph, ranks: Sequence[RankFacts]
+) -> None:
+    """Write all looks, and the stacks of each process as text."""
+    from ..report.facts_json import evidence_json
+    from ..report.stacks import merged_stacks_text, stack_text
+
+    files.write_json("evidence.json", evidence_json(ranks, graph, facts.machine))
+    for rank in ranks:
+        if rank.looks:
+            name = f"stacks/rank-{rank.rank}.txt"
+            files.write(name, stack_text(pick_best_look(rank.looks), rank.rank, "rank"))
+        for looks in rank.children:
+            one = pick_best_look(looks)
+            name = f"stacks/rank-{rank.rank}-{_plain_file_name(one.name)}-{one.pid}.txt"
+            files.write(name, stack_text(one, rank.rank, "child"))
+    files.write("stacks/merged.txt", merged_stacks_text(ranks))
+
+
+def write_environment(
+    files: RunFolder,
+    versions: Mapping[str, str],
+    host: str,
+    of_ranks: Mapping[int, Mapping[str, str]],
+) -> None:
+    """Write what the ranks ran in, and their variables."""
+    environment = {
+        "versions": versions,
+        "host": host,
+        "processors": os.cpu_count(),
+        "kernel": os.uname().release,
+        "ranks": {str(rank): dict(variables) for rank, variables in of_ranks.items()},
+    }
+    files.write_json("environment.json", environment)
+
+
+def pick_best_look(looks: Sequence[Look]) -> Look:
+    """Return the last look that shows a stack, else the last."""
+    return next((one for one in reversed(looks) if one.threads), looks[-1])
+
+
+def _plain_file_name(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in name)

@@ -1,0 +1,47 @@
+"""The process in front of a rank that no launcher started: it keeps the exit status.
+
+A rank that hangs is ended by SIGKILL and can tell its shell nothing; the process in front of it
+can. It stays out of the way: no imports, no threads, the same terminal and process group.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from dataclasses import dataclass
+
+OUTCOME_LIMIT = 10.0  # seconds for the monitor to say the outcome once the rank is gone
+EXIT_STATUS = {"ok": 0, "usage": 2, "hang": 3, "slow": 4, "crash": 5, "interrupted": 130}
+
+
+@dataclass(frozen=True)
+class ProxyResult:
+    """In the rank: the pipe that the monitor says the outcome on. In front: the exit status."""
+
+    status: int | None
+    pipe: int | None
+
+
+def start_exit_proxy() -> ProxyResult:
+    """Fork; the child goes on as the rank, the parent waits for it and has its status."""
+    reader, writer = os.pipe()
+    rank = os.fork()
+    if rank == 0:
+        os.close(reader)
+        return ProxyResult(None, writer)
+    os.close(writer)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, frame: os.kill(rank, number))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the rank as well
+    _, waited = os.waitpid(rank, 0)
+    status = os.waitstatus_to_exitcode(waited)
+    said = _read_outcome(reader)
+    if said in EXIT_STATUS and status != 2:
+        return ProxyResult(EXIT_STATUS[said], None)
+    return ProxyResult(status if status >= 0 else 128 - status, None)
+
+
+def _read_outcome(reader: int) -> str:
+    ready, _, _ = select.select([reader], [], [], OUTCOME_LIMIT)
+    return os.read(reader, 64).decode().strip() if ready else ""

@@ -1,0 +1,378 @@
+"""Reach the monitor of this node: connect to it, or start it if nobody has.
+
+The monitor is another process because a rank may hold the GIL, be stopped, or sit in the kernel;
+a thread in the rank would be stuck with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..base.own_errors import pass_on
+from ..base.place import FOLDER_VARIABLE, JOB_VARIABLE, Place, monitor_of
+from ..base.variables import CLAIM_VARIABLE, PACKAGE_VARIABLE
+from .own_folders import LONGEST_SOCKET_PATH, bases, is_ours, make
+from .process_room import why_no_room
+
+LOCK_LIMIT = 5.0  # seconds that another rank may take to start the monitor
+LONGEST_PATH = LONGEST_SOCKET_PATH
+PAUSE = 0.005  # seconds
+_MOST_DESCRIPTORS = 1 << 16  # closed one by one, where they cannot be listed
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """The interpreter that a monitor runs in, with the folders that it imports from."""
+
+    executable: str
+    path: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class MonitorConnection:
+    """A connection to the monitor. If it was we who started it, `settings_pipe` is where it reads
+    its settings: it comes up while the rank still reads its arguments.
+    """
+
+    connection: socket.socket
+    folder: str
+    settings_pipe: int | None = None
+
+    def give(self, settings: dict[str, Any]) -> None:
+        """Give the monitor its settings, if we started it. Without them it ends."""
+        if self.settings_pipe is not None:
+            with os.fdopen(self.settings_pipe, "w", encoding="utf-8") as pipe:
+                json.dump(settings, pipe)
+
+
+def connect_to_monitor(
+    place: Place,
+    *,
+    keep: Sequence[int] = (),
+    answers: bool = False,
+    successor: bool = False,
+    python: Interpreter | None = None,
+) -> MonitorConnection:
+    """Return a connection to this node's monitor, which is started unless there is one.
+
+    One that is started keeps the descriptors `keep` open, and our stdout if it `answers` there
+    (--json); it runs in `python`, by default in ours. A `successor` goes on from what the monitor
+    before it wrote down. Raises OSError if there is no place for a socket, or if no monitor can be
+    started.
+    """
+    known = os.environ.get(FOLDER_VARIABLE) if place.joined or successor else None
+    folders = [known] if known else list(_folders(place))
+    with _alone(monitor_of(place)):
+        for folder in folders:
+            connection = _connect(folder)
+            if connection is not None:
+                return MonitorConnection(connection, folder)
+        if successor:
+            _claim_succession(folders[0])
+        folder, pipe = _start_monitor(
+            folders, answers, keep, python or Interpreter(sys.executable, _import_path())
+        )
+        connection = _connect(folder)
+        if connection is None:
+            os.close(pipe)
+            shutil.rmtree(folder, ignore_errors=True)
+            raise OSError("the monitor was started and is already gone")
+        return MonitorConnection(connection, folder, pipe)
+
+
+def _folders(place: Place) -> Iterator[str]:
+    """Yield where the folder of this node's part of the job may be."""
+    for base in bases():
+        folder = os.path.join(base, f"hangbisect-{monitor_of(place)}")
+        if len(os.fsencode(os.path.join(folder, "socket"))) <= LONGEST_SOCKET_PATH:
+            yield folder
+
+
+def _claim_succession(folder: str) -> None:
+    """Raise OSError, and leave nothing behind, if there was a successor already."""
+    if not is_ours(folder):
+        raise OSError(f"{folder} is not ours alone any more")
+    mark = os.path.join(folder, "taken-over")
+    try:
+        with open(mark, "x"):
+            return
+    except FileExistsError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise OSError("the one that took over is gone too") from None
+
+
+@contextlib.contextmanager
+def _alone(job: str) -> Iterator[None]:
+    """Let one local rank at a time in. Raises OSError if our turn does not come.
+
+    The lock is an flock on a folder of ours alone, which nobody else can open: it is gone with its
+    process, and no other user can hold it. (A name in the abstract namespace of Unix sockets can be
+    taken by anybody.) The folder is there only as long as somebody wants the lock.
+    """
+    end = time.monotonic() + LOCK_LIMIT
+    while True:
+        folder, descriptor = _open_lock(job)
+        try:
+            if _try_lock(descriptor, folder):
+                try:
+                    yield
+                finally:
+                    with contextlib.suppress(OSError):  # before the lock is given back
+                        os.rmdir(folder)
+                return
+        finally:
+            os.close(descriptor)
+        if time.monotonic() > end:
+            raise OSError(f"another rank has been at it for {LOCK_LIMIT:.0f} s")
+        time.sleep(PAUSE)
+
+
+def _open_lock(job: str) -> tuple[str, int]:
+    """Return the folder of the lock, made unless it is there, and a descriptor of it."""
+    why = OSError(errno.ENOENT, "no folder for a lock")
+    for base in bases():
+        folder = os.path.join(base, f"hangbisect-{job}.lock")
+        for _ in range(3):  # who had the lock may remove the folder before we open it
+            try:
+                make(folder)
+                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+                return folder, os.open(folder, flags)
+            except FileNotFoundError as error:
+                why = error
+            except OSError as error:
+                pass_on(error)
+                why = error
+                break
+    raise why
+
+
+def _try_lock(descriptor: int, folder: str) -> bool:
+    """Lock what was opened, and return whether it is still what `folder` names."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        ours, named = os.fstat(descriptor), os.lstat(folder)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EINTR, errno.ENOENT):
+            return False
+        raise
+    is_same = (ours.st_dev, ours.st_ino) == (named.st_dev, named.st_ino)
+    return is_same and ours.st_uid == os.geteuid()
+
+
+def _connect(folder: str) -> socket.socket | None:
+    try:
+        if not is_ours(folder):
+            return None
+    except OSError:
+        return None
+    connection = _stream_socket()
+    connection.settimeout(LOCK_LIMIT)
+    try:
+        connection.connect(os.path.join(folder, "socket"))
+    except OSError as error:
+        connection.close()
+        pass_on(error)
+        return None
+    return connection
+
+
+def _stream_socket() -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    return socket.socket(fileno=_raise_descriptor(made.detach()))
+
+
+def _raise_descriptor(descriptor: int) -> int:
+    """Return it, or one above 2 in its place: what a job without stdin, stdout or stderr writes
+    there must not come to us.
+    """
+    if descriptor > 2:
+        return descriptor
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+    finally:
+        os.close(descriptor)
+
+
+def _import_path() -> tuple[str, ...]:
+    return tuple(path for path in sys.path if isinstance(path, str))
+
+
+def _start_monitor(
+    folders: Sequence[str], answers: bool, keep: Sequence[int], python: Interpreter
+) -> tuple[str, int]:
+    """Start the monitor as nobody's child, in a session of its own; return the folder it uses,
+    and the pipe that it will read its settings from.
+
+    It makes its folder and its socket itself, so that nothing of them is left where this rank is
+    killed meanwhile. Raises OSError with the reason if it could do so nowhere.
+    """
+    if why := why_no_room():
+        raise OSError(why)
+    pipes: list[int] = []
+    try:
+        for _ in range(2):
+            pipes += os.pipe()
+        pipes[:] = map(_raise_descriptor, pipes)
+        reader, writer, settings_reader, settings_writer = pipes
+        child = _fork()
+        if child == 0:
+            try:
+                os.setsid()
+                if _fork() == 0:
+                    _become_the_monitor(folders, settings_reader, writer, answers, keep, python)
+            finally:
+                os._exit(127)
+        end = time.monotonic() + LOCK_LIMIT
+        for descriptor in (writer, settings_reader):
+            pipes.remove(descriptor)
+            os.close(descriptor)
+        _await_child(child, end)
+        folder, _, why = _read_pipe(reader, end).partition("\n")
+        if folder and why:
+            shutil.rmtree(folder, ignore_errors=True)
+        if why or not folder:
+            raise OSError(why or "the monitor did not start")
+        pipes.remove(settings_writer)
+        return folder, settings_writer
+    finally:
+        for descriptor in pipes:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
+def _fork() -> int:
+    # Python warns of a fork in a process with threads. What our child does until it is another
+    # program takes no lock that a thread may have held.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def _await_child(child: int, end: float) -> None:
+    """Wait until the process between us and the monitor has ended; after `end`, end it."""
+    with contextlib.suppress(ChildProcessError):  # the job ignores SIGCHLD, or waits for any child
+        while os.waitpid(child, os.WNOHANG)[0] == 0:
+            if time.monotonic() > end:  # a function of the job's that runs at each fork hangs
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                return
+            time.sleep(0.001)
+
+
+def _read_pipe(pipe: int, end: float) -> str:
+    """Return what is said on a pipe until it is closed, or until `end`."""
+    said = b""
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    while poll.poll(max(0.0, end - time.monotonic()) * 1000):
+        more = os.read(pipe, 1 << 12)
+        if not more:
+            break
+        said += more
+    return os.fsdecode(said)
+
+
+def _become_the_monitor(
+    folders: Sequence[str],
+    settings: int,
+    writer: int,
+    answers: bool,
+    keep: Sequence[int],
+    python: Interpreter,
+) -> None:
+    """Listen, say where, and become the monitor. It keeps no input, the listening socket, the pipe
+    with its `settings`, our stderr for the verdict, and the pipe to the process in front, if any.
+
+    `writer` is closed when it has become the monitor; what did not work is said there before that.
+    """
+    try:
+        folder, listener = _listen_anywhere(folders)
+        os.write(writer, os.fsencode(folder))
+        start = {
+            "path": python.path,
+            "folder": folder,
+            "listener": listener.fileno(),
+            "settings": settings,
+        }
+        command = [python.executable, "-I", "-S", _OURS, "monitor", json.dumps(start)]
+        variables = dict(os.environ)
+        # Without the last two what it starts is no rank.
+        for name in (FOLDER_VARIABLE, JOB_VARIABLE, PACKAGE_VARIABLE, CLAIM_VARIABLE):
+            variables.pop(name, None)
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        if not answers:
+            os.dup2(null, 1)
+        if not _is_open(2):
+            os.dup2(null, 2)
+        kept = {listener.fileno(), settings, *keep}
+        _close_all_but({0, 1, 2, writer, *kept})
+        for descriptor in (0, 1, 2, *kept):
+            with contextlib.suppress(OSError):  # 2: the job may run without stderr
+                os.set_inheritable(descriptor, True)
+        os.chdir("/")
+        os.execve(python.executable, command, variables)
+    except OSError as error:
+        os.write(writer, f"\n{error.strerror or error}".encode())
+
+
+def _listen_anywhere(folders: Sequence[str]) -> tuple[str, socket.socket]:
+    """Listen in the first of `folders` where that is possible. Raises OSError with the reason."""
+    why = "no folder for its socket (/dev/shm, TMPDIR, /tmp, XDG_RUNTIME_DIR)"
+    for folder in folders:
+        try:
+            return folder, _listen(folder)
+        except OSError as error:
+            why = f"no folder for its socket ({folder}: {error.strerror or error})"
+    raise OSError(why)
+
+
+def _listen(folder: str) -> socket.socket:
+    """Listen in `folder`, made for this user alone. Raises OSError if that is not possible."""
+    make(folder)
+    path = os.path.join(folder, "socket")
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    listener = _stream_socket()
+    listener.bind(path)
+    listener.listen(1024)
+    return listener
+
+
+def _is_open(descriptor: int) -> bool:
+    """Return whether a standard stream is open: what is closed on exec is a file of ours, or of a
+    library's, that got the number of one that was not.
+    """
+    try:
+        return os.get_inheritable(descriptor)
+    except OSError:
+        return False
+
+
+def _close_all_but(keep: set[int]) -> None:
+    """Close all descriptors but these. Not by their highest possible number: of a container that
+    may be 10^9, and without close_range(2) each is closed by a call of its own.
+    """
+    try:
+        here = {int(name) for name in os.listdir("/proc/self/fd")}
+    except (OSError, ValueError):
+        most = os.sysconf("SC_OPEN_MAX")
+        here = set(range(min(most, _MOST_DESCRIPTORS) if most > 0 else _MOST_DESCRIPTORS))
+    for descriptor in here - keep:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)

@@ -1,0 +1,192 @@
+"""The calls of libraries that are steps: to add one is to add a line.
+
+Deadlines are in seconds, as in the startup pipeline: half a minute for what is local, minutes for
+what downloads, loads, compiles or meets others. W&B's is below its own time limit (init_timeout,
+90 s), so that we see it waiting. Whoever is late is looked at, not blamed; None is never late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..function_patching import C10D, COLLECTIVES, POINT_TO_POINT
+
+When = Callable[[tuple[Any, ...]], bool]
+
+
+@dataclass(frozen=True)
+class KnownCall:
+    """A call of a library that is a step of whoever makes it.
+
+    `where` is module:attribute, as it is defined; without an attribute the import itself is the
+    step. `checkpoint` and `phase` are those of the startup pipeline that it corresponds to. `when`
+    is asked with the positional arguments of a call whether it is a step.
+    """
+
+    call: str  # as users write it
+    where: str
+    step: str
+    title: str  # what is so when it is done
+    component: str
+    deadline: float | None  # seconds
+    checkpoint: str | None = None
+    phase: str | None = None
+    once: bool = False  # only the first call is a step
+    ends_start: bool = False  # once it is done the start-up is over
+    when: When | None = None
+
+    @property
+    def module(self) -> str:
+        """The module that defines it."""
+        return self.where.partition(":")[0]
+
+    @property
+    def attribute(self) -> str:
+        """What it is there, dotted; "" for the import itself."""
+        return self.where.partition(":")[2]
+
+    @property
+    def of_torchs_groups(self) -> bool:
+        """It is a function of torch.distributed, which are replaced in a way of their own."""
+        return self.module == C10D
+
+
+LIGHTNING = {"{pl}": ("pytorch_lightning", "lightning.pytorch")}
+FABRIC = {"{fabric}": ("lightning_fabric", "lightning.fabric")}
+_AUTO = "transformers.models.auto"
+_EXTENSION = "torch.utils.cpp_extension"
+
+
+def _no_batch_yet(args: tuple[Any, ...]) -> bool:
+    return getattr(args[0], "_num_yielded", 1) == 0
+
+
+# fmt: off
+# ruff: noqa: E501 a row is a line
+_ROWS = (
+    # call, module:attribute, step, title, component, deadline, checkpoint, phase
+    KnownCall("argparse.ArgumentParser.parse_args", "argparse:ArgumentParser.parse_known_args", "arguments", "Args parsed", "arguments", 30, "arguments"),
+    KnownCall("import torch", "torch:", "import_torch", "torch imported", "interpreter", 120),
+    KnownCall("import transformers", "transformers:", "import_transformers", "transformers imported", "interpreter", 120),
+    KnownCall("import lightning", "lightning:", "import_lightning", "lightning imported", "interpreter", 120),
+    KnownCall("import pytorch_lightning", "pytorch_lightning:", "import_pytorch_lightning", "pytorch_lightning imported", "interpreter", 120),
+    KnownCall("import datasets", "datasets:", "import_datasets", "datasets imported", "interpreter", 120),
+    KnownCall("import accelerate", "accelerate:", "import_accelerate", "accelerate imported", "interpreter", 120),
+    KnownCall("import deepspeed", "deepspeed:", "import_deepspeed", "deepspeed imported", "interpreter", 120),
+    KnownCall("import wandb", "wandb:", "import_wandb", "wandb imported", "interpreter", 120),
+    # The hub, tokenizers, models
+    KnownCall("huggingface_hub.hf_hub_download", "huggingface_hub.file_download:hf_hub_download", "hub_download", "File there", "hub", 600),
+    KnownCall("huggingface_hub.snapshot_download", "huggingface_hub._snapshot_download:snapshot_download", "hub_snapshot", "Snapshot there", "hub", 1800),
+    KnownCall("huggingface_hub.login", "huggingface_hub._login:login", "hub_login", "Logged in to the hub", "hub", 60),
+    KnownCall("transformers.AutoTokenizer.from_pretrained", f"{_AUTO}.tokenization_auto:AutoTokenizer.from_pretrained", "tokenizer", "Tokenizer loaded", "hub", 300, "tokenizer"),
+    KnownCall("transformers.PreTrainedTokenizer.from_pretrained", "transformers.tokenization_utils_base:PreTrainedTokenizerBase.from_pretrained", "tokenizer", "Tokenizer loaded", "hub", 300, "tokenizer"),
+    KnownCall("transformers.AutoProcessor.from_pretrained", f"{_AUTO}.processing_auto:AutoProcessor.from_pretrained", "processor", "Processor loaded", "hub", 300, "tokenizer"),
+    KnownCall("transformers.AutoConfig.from_pretrained", f"{_AUTO}.configuration_auto:AutoConfig.from_pretrained", "model_config", "Model config loaded", "hub", 300),
+    KnownCall("transformers.AutoModel.from_pretrained", f"{_AUTO}.auto_factory:_BaseAutoModelClass.from_pretrained", "model", "Model created", "model", 900, "model"),
+    KnownCall("transformers.AutoModel.from_config", f"{_AUTO}.auto_factory:_BaseAutoModelClass.from_config", "model", "Model created", "model", 900, "model"),
+    KnownCall("transformers.PreTrainedModel.from_pretrained", "transformers.modeling_utils:PreTrainedModel.from_pretrained", "model", "Model created", "model", 900, "model"),
+    KnownCall("transformers.pipeline", "transformers.pipelines:pipeline", "pipeline", "Pipeline ready", "model", 900, "model"),
+    KnownCall("transformers.GenerationConfig.from_pretrained", "transformers.generation.configuration_utils:GenerationConfig.from_pretrained", "generation_config", "Generation config loaded", "hub", 300),
+    KnownCall("transformers.GenerationMixin.generate", "transformers.generation.utils:GenerationMixin.generate", "generate", "Text generated", "model", 600),
+    KnownCall("transformers.TrainingArguments", "transformers.training_args:TrainingArguments.__post_init__", "training_arguments", "TrainingArguments ready", "accelerator", 120, "accelerator"),
+    KnownCall("transformers.Trainer", "transformers.trainer:Trainer.__init__", "trainer", "Trainer ready", "trainer", 120, "trainer"),
+    KnownCall("transformers.Trainer.train", "transformers.trainer:Trainer.train", "train", "Training finished", "fit", None, "training", ends_start=True),
+    KnownCall("peft.get_peft_model", "peft.mapping_func:get_peft_model", "peft_model", "PEFT model ready", "model", 300),
+    # Data
+    KnownCall("datasets.load_dataset", "datasets.load:load_dataset", "load_dataset", "Dataset loaded", "data", 1200),
+    KnownCall("datasets.load_from_disk", "datasets.load:load_from_disk", "load_dataset", "Dataset loaded", "data", 1200),
+    KnownCall("datasets.Dataset.map", "datasets.arrow_dataset:Dataset.map", "dataset_map", "Dataset mapped", "data", 1800),
+    KnownCall("datasets.DatasetDict.map", "datasets.dataset_dict:DatasetDict.map", "dataset_map", "Dataset mapped", "data", 1800),
+    KnownCall("torch.utils.data.DataLoader.__iter__", "torch.utils.data.dataloader:_MultiProcessingDataLoaderIter.__init__", "data_workers", "DataLoader workers started", "data", 120, "training", "first_batch"),
+    KnownCall("torch.utils.data.DataLoader.__next__", "torch.utils.data.dataloader:_BaseDataLoaderIter.__next__", "first_batch", "First batch there", "data", 300, "training", "first_batch", when=_no_batch_yet),
+    # Lightning
+    KnownCall("{pl}.LightningModule", "{pl}.core.module:LightningModule.__init__", "lightning_module", "LightningModule begun", "lightning", 120, "lightning_module"),
+    KnownCall("{pl}.LightningDataModule", "{pl}.core.datamodule:LightningDataModule.__init__", "data_module", "DataModule begun", "data", 60, "data_module"),
+    KnownCall("{pl}.Trainer", "{pl}.trainer.trainer:Trainer.__init__", "trainer", "Trainer ready", "trainer", 60, "trainer"),
+    KnownCall("{pl}.Trainer.fit", "{pl}.trainer.trainer:Trainer.fit", "fit", "Training finished", "fit", None, "training", ends_start=True),
+    KnownCall("{pl}.Trainer.validate", "{pl}.trainer.trainer:Trainer.validate", "validate", "Validated", "fit", None),
+    KnownCall("{pl}.Trainer.test", "{pl}.trainer.trainer:Trainer.test", "test", "Tested", "fit", None),
+    KnownCall("{pl}.Trainer.predict", "{pl}.trainer.trainer:Trainer.predict", "predict", "Predicted", "fit", None),
+    KnownCall("{pl}.strategies.Strategy.setup_environment", "{pl}.strategies.strategy:Strategy.setup_environment", "setup_environment", "Environment set up", "strategy", 120, "training", "process_group"),
+    KnownCall("{pl}.strategies.DDPStrategy.setup_environment", "{pl}.strategies.ddp:DDPStrategy.setup_environment", "setup_environment", "Environment set up", "strategy", 120, "training", "process_group"),
+    KnownCall("{pl}.strategies.FSDPStrategy.setup_environment", "{pl}.strategies.fsdp:FSDPStrategy.setup_environment", "setup_environment", "Environment set up", "strategy", 120, "training", "process_group"),
+    KnownCall("{pl}.strategies.DeepSpeedStrategy.setup_environment", "{pl}.strategies.deepspeed:DeepSpeedStrategy.setup_environment", "setup_environment", "Environment set up", "strategy", 120, "training", "process_group"),
+    KnownCall("{pl}.strategies.ModelParallelStrategy.setup_environment", "{pl}.strategies.model_parallel:ModelParallelStrategy.setup_environment", "setup_environment", "Environment set up", "strategy", 120, "training", "process_group"),
+    KnownCall("{fabric}.Fabric", "{fabric}.fabric:Fabric.__init__", "fabric", "Fabric ready", "trainer", 60, "trainer"),
+    KnownCall("{fabric}.Fabric.launch", "{fabric}.fabric:Fabric.launch", "fabric_launch", "Fabric launched", "strategy", 120, "training", "process_group"),
+    KnownCall("{fabric}.Fabric.setup", "{fabric}.fabric:Fabric.setup", "fabric_setup", "Model set up by Fabric", "strategy", 120, "training", "wrap"),
+    # W&B and other loggers
+    KnownCall("wandb.init", "wandb:init", "wandb_init", "W&B run started", "wandb", 60, "wandb_logger"),
+    KnownCall("wandb.login", "wandb:login", "wandb_login", "Logged in to W&B", "wandb", 60),
+    KnownCall("{pl}.loggers.WandbLogger", "{pl}.loggers.wandb:WandbLogger.__init__", "wandb_logger", "WandbLogger made", "wandb", 60),
+    KnownCall("{pl}.loggers.MLFlowLogger", "{pl}.loggers.mlflow:MLFlowLogger.__init__", "mlflow_logger", "MLFlowLogger ready", "callbacks", 60),
+    KnownCall("mlflow.start_run", "mlflow.tracking.fluent:start_run", "mlflow_run", "MLflow run started", "callbacks", 60),
+    KnownCall("mlflow.set_experiment", "mlflow.tracking.fluent:set_experiment", "mlflow_experiment", "MLflow experiment found", "callbacks", 60),
+    KnownCall("torch.utils.tensorboard.SummaryWriter", "torch.utils.tensorboard.writer:SummaryWriter.__init__", "tensorboard", "TensorBoard writer ready", "callbacks", 60),
+    KnownCall("tensorboardX.SummaryWriter", "tensorboardX.writer:SummaryWriter.__init__", "tensorboard", "TensorBoard writer ready", "callbacks", 60),
+    # Groups of ranks
+    KnownCall("torch.distributed.init_process_group", f"{C10D}:init_process_group", "process_group", "Process group ready", "strategy", 120, "training", "process_group"),
+    KnownCall("torch.distributed.new_group", f"{C10D}:new_group", "new_group", "New group ready", "strategy", 120),
+    KnownCall("torch.distributed.barrier", f"{C10D}:barrier", "barrier", "Barrier passed", "strategy", 600),
+    KnownCall("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed:DistributedDataParallel.__init__", "ddp", "DDP ready", "strategy", 120, "training", "wrap"),
+    KnownCall("torch.distributed.fsdp.FullyShardedDataParallel", "torch.distributed.fsdp.fully_sharded_data_parallel:FullyShardedDataParallel.__init__", "fsdp", "FSDP ready", "strategy", 300, "training", "wrap"),
+    KnownCall("torch.distributed.fsdp.fully_shard", "torch.distributed.fsdp._fully_shard._fully_shard:fully_shard", "fsdp", "FSDP ready", "strategy", 300, "training", "wrap"),
+    KnownCall("deepspeed.init_distributed", "deepspeed.comm.comm:init_distributed", "deepspeed_group", "DeepSpeed's group ready", "strategy", 120, "training", "process_group"),
+    KnownCall("deepspeed.initialize", "deepspeed:initialize", "deepspeed", "DeepSpeed engine ready", "strategy", 600, "training", "wrap"),
+    KnownCall("accelerate.Accelerator", "accelerate.accelerator:Accelerator.__init__", "accelerator", "Accelerator configured", "accelerator", 120, "accelerator"),
+    KnownCall("accelerate.Accelerator.prepare", "accelerate.accelerator:Accelerator.prepare", "prepare", "Prepared by accelerate", "strategy", 300, "training", "wrap"),
+    KnownCall("{fabric}.plugins.environments.MPIEnvironment.detect", "{fabric}.plugins.environments.mpi:MPIEnvironment.detect", "mpi_probe", "MPI probed", "launcher", 60),
+    KnownCall("import mpi4py.MPI", "mpi4py.MPI:", "mpi_init", "MPI ready", "launcher", 120),
+    # The machine and the compiler
+    KnownCall("torch.cuda.init", "torch.cuda:_lazy_init", "cuda_init", "CUDA ready", "accelerator", 120, "accelerator", once=True),
+    KnownCall("torch.compile", "torch:compile", "compile", "torch.compile called", "fit", 120),
+    KnownCall("torch.compile (first call)", "torch._dynamo.convert_frame:_compile", "compile_first_call", "First compilation done", "fit", 600, once=True),
+    KnownCall("torch.utils.cpp_extension.load", f"{_EXTENSION}:load", "extension", "C++ extension built", "model", 600),
+    KnownCall("torch.utils.cpp_extension.load_inline", f"{_EXTENSION}:load_inline", "extension", "C++ extension built", "model", 600),
+    KnownCall("torch.load", "torch.serialization:load", "checkpoint_load", "Checkpoint loaded", "model", 600),
+    KnownCall("torch.distributed.checkpoint.load", "torch.distributed.checkpoint.state_dict_loader:load", "checkpoint_load", "Checkpoint loaded", "model", 600),
+    KnownCall("safetensors.torch.load_file", "safetensors.torch:load_file", "checkpoint_load", "Checkpoint loaded", "model", 600),
+    # The first of each in training
+    KnownCall("torch.autograd.backward", "torch.autograd:backward", "first_backward", "First backward done", "fit", 300, "training", "first_backward", once=True),
+)
+# fmt: on
+
+_MORE_THAN_ONCE = {row.attribute for row in _ROWS if row.module == C10D}
+_FIRST_COLLECTIVES = tuple(
+    KnownCall(
+        f"torch.distributed.{name}",
+        f"{C10D}:{name}",
+        f"first_{name}",
+        f"First {name} done",
+        "strategy",
+        600,
+        once=True,
+    )
+    for name in (*COLLECTIVES, *POINT_TO_POINT)
+    if name not in _MORE_THAN_ONCE
+)
+# Told by the optimizers themselves (steps.py).
+FIRST_STEP = KnownCall(
+    *("torch.optim.Optimizer.step", "torch.optim.optimizer:", "first_step", "First step done"),
+    *("fit", 120, "training", "first_step"),
+)
+
+
+def _with_each_package(row: KnownCall) -> list[KnownCall]:
+    """Return a row for each name that Lightning's packages go by."""
+    for words, names in (*LIGHTNING.items(), *FABRIC.items()):
+        if words in row.where:
+            return [
+                replace(
+                    row, call=row.call.replace(words, name), where=row.where.replace(words, name)
+                )
+                for name in names
+            ]
+    return [row]
+
+
+KNOWN_CALLS: tuple[KnownCall, ...] = tuple(
+    one for row in (*_ROWS, *_FIRST_COLLECTIVES) for one in _with_each_package(row)
+)

@@ -1,0 +1,222 @@
+"""What a rank in a watched script says: its lines, its link to the monitor of its node with the
+settings that this must know, and the error that the script does not catch, which is noted for
+the goodbye and printed as ever.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+from ...base.own_errors import own_errors_left_out, pass_on
+from ...base.place import Place
+from ...base.variables import KEEP_WATCHING_VARIABLE
+from ...base.version import VERSION
+from .. import collective_log, monitor_connection, ptrace_permission
+from ..lines import Lines
+from ..link import Link
+from ..messages import MANY_RANKS, Heartbeat, make_hello, make_watch_settings
+from .variables import monitors_python
+
+
+def read_settings(place: Place, environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """Return the settings, as HANGBISECT_NAME variables have them.
+
+    Raises UsageError for a value that cannot be read.
+    """
+    from ...base.argument_types import Parser
+    from ..watch_options import add_watch_options, read_environment_words
+
+    parser = Parser()
+    add_watch_options(parser)
+    args = parser.parse_all(read_environment_words(parser, environ))
+    return {
+        **make_watch_settings(args, place, environ),
+        "own": True,
+        "keep_watching": environ.get(KEEP_WATCHING_VARIABLE) == "1",
+        "pipeline": "",
+        "until": None,
+        "barriers": "off",
+        "on_hang": args.on_hang or "report",
+        # The job's stdout is its own: the process around the launcher prints what --json asks for.
+        "json": False,
+        "sum_up": False,
+        "keep": [],
+        "outcome_pipe": None,
+    }
+
+
+HearError = Callable[[BaseException], None]
+
+
+def hear_uncaught_error(hear: HearError) -> None:
+    """Call hear(error) before the hook that is there now prints an error that nobody caught."""
+    hook = sys.excepthook
+
+    def heard(
+        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> None:
+        with own_errors_left_out():
+            hear(error)
+        hook(kind, error, traceback)
+        if isinstance(error, KeyboardInterrupt):
+            end_as_interrupted()
+
+    sys.excepthook = heard
+
+
+def end_as_interrupted() -> None:
+    """Have Python end itself by SIGINT, as it does after an interruption that nobody caught.
+
+    It remembers how the last text ended that was run (run_eval_code_obj, pythonrun.c), and whatever
+    of ours, or of a hook's, has called eval() or exec() since was such a text.
+    """
+    with contextlib.suppress(KeyboardInterrupt):
+        exec("raise KeyboardInterrupt")
+
+
+def summarize_error(error: BaseException) -> str:
+    """Return an error in a line: its kind, its words, and where it was raised."""
+    place = _find_raise(error.__traceback__)
+    where = f" ({os.path.basename(place[0])}:{place[1]})" if place else ""
+    return format_error(error) + where
+
+
+def format_error(error: BaseException) -> str:
+    """Return the same without where, and without notes that were added to it."""
+    # Python ends itself by SIGINT after an interruption that nobody caught, unless anything calls
+    # eval() with a text meanwhile: that forgets it. To import `traceback` is to do so.
+    if isinstance(error, KeyboardInterrupt):
+        return type(error).__name__
+    import traceback
+
+    told = traceback.TracebackException(type(error), error, None)
+    told.__notes__ = None  # they come last
+    return list(told.format_exception_only())[-1].strip().splitlines()[0]
+
+
+def format_traceback(error: BaseException) -> str:
+    """Return an error with its traceback."""
+    import traceback
+
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+
+
+def _find_raise(traceback: TracebackType | None) -> tuple[str, int] | None:
+    """Return the file and line of the innermost frame."""
+    if traceback is None:
+        return None
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback.tb_frame.f_code.co_filename, traceback.tb_lineno
+
+
+INTERRUPTED = 128 + signal.SIGINT  # exit status
+
+
+class RankOutput:
+    """What one rank says. Its numbers may be better known later: then there is another voice."""
+
+    def __init__(self, place: Place, is_certain: bool, instead_of: int | None = None) -> None:
+        """Say hello as the rank at `place`. Not certain: a plain `python train.py`, which is rank 0
+        until it joins a group. `instead_of` is the rank that it was before.
+        """
+        self.place = place
+        self.lines = Lines(place, fd=2)
+        self.lines.plain = self.lines.plain or os.environ.get("HANGBISECT_PLAIN") == "1"
+        every = os.environ.get("HANGBISECT_EVERY_RANK") == "1"
+        self.lines.waits_once = True
+        self.lines.quiet = place.world_size > MANY_RANKS and not every
+        self.lines.say(f"hangbisect {VERSION} watches, Python {sys.version.split()[0]}")
+        for sentence in place.contradictions:
+            self.lines.say(f"Contradiction: {sentence}")
+        # `plain`: the number is not known from anything.
+        more = {"own": True, "plain": not is_certain, "instead_of": instead_of}
+        self.link = Link(place, make_hello(place, **more), self.lines.say)
+        self.link.leaving(None)
+        self.link.ends_quietly = True
+        self.link.python = monitors_python()
+        self.lines.told = lambda text: self.link.tell("line", text=text)
+        self.log: collective_log.CollectiveLog | None = None
+        self._going_on = Heartbeat(self.link)
+        self._timer: ptrace_permission.StackTimer | None = None
+        self._stall = 0.0
+        self._is_interrupted = False
+        atexit.register(self._after_goodbye)  # before the link's goodbye is registered
+        self._open()
+
+    def _open(self) -> None:
+        found: monitor_connection.MonitorConnection | OSError
+        try:  # first of all: it comes up while we read its settings
+            found = monitor_connection.connect_to_monitor(self.place, python=self.link.python)
+        except OSError as error:
+            pass_on(error)
+            found = error
+        known = read_settings(self.place)
+        self._stall = float(known["stall"])
+        self.link.open(found, known)
+        self.log = collective_log.begin_collective_log(self.link, self.place.rank)
+
+    # ---- words ---------------------------------------------------------------------------------
+
+    def before_step(self) -> None:
+        """A step begins: tell what changed in the environment; stacks, if it lasts too long."""
+        self._going_on.environment()
+        self.link.listen()
+        if self._timer is None and self.link.welcome.get("stacks_file"):
+            self._timer = ptrace_permission.StackTimer(
+                self.link.welcome["stacks_file"], shared=True
+            )
+        if self._timer is not None:
+            self._timer.arm(self._stall)
+
+    def after_step(self) -> None:
+        """A step has ended."""
+        if self._timer is not None:
+            self._timer.disarm()
+
+    def of_world(self, size: int) -> None:
+        """Speak as one of `size` ranks from now on: the group has as many."""
+        self.place = replace(self.place, world_size=size)
+        self.lines.place = self.place
+
+    def pulse(self, step: int) -> None:
+        """Tell the watch that training goes on."""
+        self._going_on.pulse(step)
+
+    def failed(self, error: BaseException) -> None:
+        """Nobody caught it: say so, and how it ends."""
+        words = summarize_error(error)
+        if isinstance(error, KeyboardInterrupt):  # no fault of the script's
+            self._is_interrupted = True
+            self.link.leaving(INTERRUPTED)
+            self.lines.say(f"Interrupted: {words}")
+            return
+        self.link.leaving(1, words, traceback=format_traceback(error))
+        self.lines.say(f"FAILED: {words}")
+
+    def _after_goodbye(self) -> None:
+        if self._is_interrupted:
+            end_as_interrupted()
+
+    def quiet(self) -> None:
+        """Past the first training steps: take the log of collectives out."""
+        self.link.tell("quiet")
+        self.after_step()
+        if self._timer is not None:
+            self._timer.forget()
+        if self.log is not None:
+            self.log.uninstall()
+
+    def close(self) -> None:
+        """Speak no more as this rank, and say no goodbye."""
+        if self.log is not None:
+            self.log.uninstall()
+        self.link.close()

@@ -1,0 +1,218 @@
+"""Dumps that were put together, and the verdict on them, in words and as JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..base.facts import JobFacts, RankFacts, Verdict
+from ..base.words import cut_line, format_count, format_ranks, printable
+from ..diagnosis.frames import format_frame
+from . import verdict_parts
+from .facts_json import verdict_json
+from .stacks import merged_stacks_text as tree
+from .terminal import cause_lines, format_place, short_stack
+from .verdict_parts import chain_lines, label_line
+
+if TYPE_CHECKING:
+    from ..dumps.contents import Unreadable
+    from ..dumps.merge import DumpedRank, MergedDumps
+
+# How a rank without a number is written inside (dumps/merge.py).
+_UNKNOWN = re.compile(r"-[1-9]\d{6,}(?!\d)")
+_NO_PID = " pid None"  # faulthandler does not tell
+_CHAIN = 4
+_MOST_NAMED = 3  # ranks without a number, and ranks that are nobody's fault, that are told apart
+_LOGS = 12  # lines of collectives
+
+
+def merged_lines(
+    merged: MergedDumps, verdict: Verdict, parted: str, width: int | None = None
+) -> list[str]:
+    """Return the tree of all stacks, and the verdict; `width` is the terminal's, None: no cut."""
+    ranks = [one.facts for one in merged.ranks]
+    shown = [one.facts for one in merged.ranks if one.has_stack]
+    lines = tree(shown).splitlines() if shown else []
+    lines += ["", *_collectives(merged.ranks)] if any(r.collectives for r in ranks) else []
+    lines += ["", *_told(merged, verdict, parted, ranks)]
+    names = _names(merged)
+    return [cut_line(_named(printable(line), names), width) for line in lines]
+
+
+def _names(merged: MergedDumps) -> dict[str, str]:
+    """Return what stands for the ranks without a number: "?(4711)", by the pid if it is known."""
+    nameless = [known.facts for known in merged.ranks if known.number is None]
+    return {str(r.rank): f"?({r.pid or n})" for n, r in enumerate(nameless, 1)}
+
+
+def _named(text: str, names: Mapping[str, str]) -> str:
+    return _UNKNOWN.sub(lambda match: names.get(match[0], "?"), text)
+
+
+def _told(
+    merged: MergedDumps, verdict: Verdict, parted: str, ranks: Sequence[RankFacts]
+) -> list[str]:
+    lines = [_headline(merged, verdict)]
+    if verdict.outcome != "ok":
+        lines += [line.replace(_NO_PID, "") for line in verdict_parts.culprit_lines(verdict, ranks)]
+        lines += chain_lines(verdict, _CHAIN)
+        lines += verdict_parts.other_rank_lines(verdict, ranks)
+        lines += cause_lines(verdict.cause) if verdict.cause else label_line("cause", "unknown")
+        lines += label_line("parted", parted) if parted not in _matched(verdict) else []
+        lines += _stacks(merged, verdict)
+    lines += _seen_by(merged, verdict)
+    if verdict.outcome != "ok":
+        lines += label_line("try", _advice(verdict))
+    return [*lines, *_unknown(merged), *_notes(merged)]
+
+
+def _headline(merged: MergedDumps, verdict: Verdict) -> str:
+    size = format_count(merged.world_size or len(merged.ranks), "rank")
+    if verdict.outcome == "ok":
+        return f"MOVES  {size}: each was at another place at its last dump"
+    several = any(len(one.facts.looks) > 1 for one in merged.ranks)
+    telling = "" if several else "; one dump of each cannot tell slow from hung"
+    if verdict.outcome == "crash":
+        return f"CRASH  as the dumps show it, {size}"
+    place = verdict.checkpoint
+    where = f"{format_place(place)}, " if place is not None else ""
+    return f"HANG  {where}as the dumps show it, {size}{telling}"
+
+
+def _matched(verdict: Verdict) -> str:
+    return "; ".join(verdict.cause.matched) if verdict.cause else ""
+
+
+def _stacks(merged: MergedDumps, verdict: Verdict) -> list[str]:
+    """The culprit's innermost frames; where nobody can be blamed, those of some ranks."""
+    culprits = [k.facts for k in merged.ranks if k.facts.rank in verdict.ranks.culprit]
+    with_stack = [k.facts for k in merged.ranks if k.has_stack]
+    if culprits:
+        first = culprits[0]
+        has = any(first is one for one in with_stack)
+        return (
+            label_line("stack", short_stack(first, _UNKNOWN_JOB, verdict.call or "")) if has else []
+        )
+    lines = []
+    for one in with_stack[:_MOST_NAMED]:
+        lines += label_line("was in", f"rank {one.rank}: {short_stack(one, _UNKNOWN_JOB)}")
+    return lines
+
+
+def _seen_by(merged: MergedDumps, verdict: Verdict) -> list[str]:
+    tools = sorted({look.rung for k in merged.ranks if k.has_stack for look in k.facts.looks})
+    logs = ["the flight recorder"] if any(k.facts.collectives for k in merged.ranks) else []
+    files = {source.rpartition(":")[0] or source for k in merged.ranks for source in k.sources}
+    text = f"{', '.join([*tools, *logs])} on {len(merged.ranks)} of "
+    text += f"{format_count(merged.world_size or len(merged.ranks), 'rank')}, "
+    text += format_count(len(files), "file")
+    most = max(len(k.facts.looks) for k in merged.ranks)
+    text += f", up to {most} dumps of a rank" if most > 1 else ""
+    lines = label_line("seen by", text)
+    moved = [k.facts.rank for k in merged.ranks if k.facts.moved]
+    if moved and verdict.outcome != "ok":
+        lines += label_line("moved", f"{format_ranks(moved)}: another place at the last dump")
+    if merged.unseen:
+        blame = "" if verdict.ranks.culprit else ": the one at fault may be among them"
+        lines += label_line("not seen", f"{format_ranks(merged.unseen)}{blame}")
+    elif verdict.ranks.waiting and not verdict.ranks.culprit:
+        whom = "it waits" if len(merged.ranks) == 1 else "they all wait"
+        text = f"whoever {whom} for: merge the dumps of the others too"
+        lines += label_line("not seen", text)
+    return lines
+
+
+def _advice(verdict: Verdict) -> str:
+    return verdict.cause.avoid[0] if verdict.cause and verdict.cause.avoid else ""
+
+
+def _unknown(merged: MergedDumps) -> list[str]:
+    lines = []
+    nameless = [known for known in merged.ranks if known.number is None]
+    for known in nameless[:_MOST_NAMED]:
+        source = ", ".join(known.sources[:1])
+        text = f"{known.facts.rank} is {source}: neither text nor name tell its number"
+        lines += label_line("unknown", text)
+    more = len(nameless) - _MOST_NAMED
+    return lines + (label_line("", f"and {more} more") if more > 0 else [])
+
+
+def _notes(merged: MergedDumps) -> list[str]:
+    return [line for note in merged.notes for line in label_line("note", note)]
+
+
+# ---- collectives --------------------------------------------------------------------------------
+
+
+def _collectives(ranks: Sequence[DumpedRank]) -> list[str]:
+    """Return where each rank's log of collectives ends, ranks at the same place together."""
+    places: dict[str, list[int]] = {}
+    for known in ranks:
+        for text in _ends(known.facts):
+            places.setdefault(text, []).append(known.facts.rank)
+    lines = ["collectives, as the flight recorder has them"]
+    told = [f"{format_ranks(where)}: {text}" for text, where in places.items()]
+    lines += told[:_LOGS]
+    return lines + (
+        [f"({format_count(len(told) - _LOGS, 'more line')})"] if len(told) > _LOGS else []
+    )
+
+
+def _ends(facts: RankFacts) -> Iterator[str]:
+    for log in facts.collectives:
+        last = log.operations[-1] if log.operations else None
+        if last is None:
+            yield "none"
+            continue
+        state = {True: "done", False: "not done", None: "state unknown"}[last.done]
+        shape = f" {last.shape}" if last.shape else ""
+        site = f" at {last.site}" if last.site else ""
+        yield f"{last.kind}{shape} number {last.number} of group {last.group}{site}, {state}"
+
+
+# ---- JSON ---------------------------------------------------------------------------------------
+
+
+def merged_json(
+    merged: MergedDumps, verdict: Verdict, parted: str, unreadable: Sequence[Unreadable]
+) -> dict[str, Any]:
+    """Return the same as an object. A rank without a number is null in it."""
+    whole = {
+        "schema": 1,
+        "verdict": verdict_json(verdict),
+        "parted": parted or None,
+        "not_seen": list(merged.unseen),
+        "ranks": [_rank(known) for known in merged.ranks],
+        "unreadable": [{"file": u.file, "line": u.line, "why": u.fact} for u in unreadable],
+    }
+    named: dict[str, Any] = _without_unknown(whole, _names(merged))
+    return named
+
+
+def _rank(known: DumpedRank) -> dict[str, Any]:
+    facts = known.facts
+    main = facts.looks[-1].main if known.has_stack and facts.looks else None
+    return {
+        "rank": known.number,
+        "pid": facts.pid,
+        "host": facts.host or None,
+        "from": list(known.sources),
+        "dumps": len(facts.looks) if known.has_stack else 0,
+        "moved": bool(facts.moved),
+        "stack": [format_frame(f).replace(":0)", ")") for f in main.frames] if main else [],
+        "collectives": list(_ends(facts)),
+    }
+
+
+def _without_unknown(value: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_unknown(item, names) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_unknown(item, names) for item in value]
+    if isinstance(value, str):
+        return _named(value, names)
+    return None if type(value) is int and str(value) in names else value
+
+
+_UNKNOWN_JOB = JobFacts("still", "", (), 0, 0, (), (), 0.0, 0.0, "")

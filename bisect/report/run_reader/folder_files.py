@@ -1,0 +1,207 @@
+"""The files of a run folder that may be anybody's: none too large, none waited for too long.
+events.jsonl among them, which was appended to and may end in the middle of a line, and the
+fields of its JSON objects.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeGuard, TypeVar
+
+from ...base.deadline import within
+from ...base.words import format_bytes
+from .json_shapes import LARGEST_NUMBER, decode_json
+
+FILE_LIMIT = 5.0  # seconds for one file
+T = TypeVar("T")
+
+
+class FolderFiles:
+    """Reads what lies in a folder; what cannot be read is told in `missing`, by sentences."""
+
+    def __init__(self, folder: Path, until: float, missing: list[str], named: str = "") -> None:
+        """`until`: when all has to be read, monotonic; `named`: what stands before each name."""
+        self.folder = folder
+        self.missing = missing
+        self._until = until
+        self._named = named
+
+    def head(self, name: str, most: int) -> bytes | None:
+        """Return the first `most` bytes of a file; None if there is none, or it cannot be read."""
+        found = self._tried(name, lambda: _read_ends(self.folder / name, most, 0))
+        if found is None:
+            return None
+        data, size = found
+        if size > most:
+            self.say(f"{name} has {format_bytes(size)}: the first {format_bytes(most)} were read")
+        return data
+
+    def whole(self, name: str, most: int) -> bytes | None:
+        """Return a file; None if there is none, it cannot be read, or it is larger than `most`."""
+        found = self._tried(name, lambda: _read_ends(self.folder / name, most, 0))
+        if found is None:
+            return None
+        data, size = found
+        if size > most:
+            has, at_most = format_bytes(size), format_bytes(most)
+            self.say(f"{name} was not read: it has {has}, and {at_most} is the most")
+            return None
+        return data
+
+    def heads(self, below: str, names: Sequence[str], each: int, together: int) -> dict[str, bytes]:
+        """Return the first `each` bytes of the files of those names in the folder `below`, by name,
+        until they make `together` bytes. In one go: a thousand files are a thousand threads else.
+        """
+        found: dict[str, bytes] = {}
+
+        def read() -> None:
+            left = together
+            for name in names:
+                if left <= 0 or time.monotonic() > self._until:
+                    break
+                with contextlib.suppress(OSError):
+                    found[name] = _read_ends(self.folder / below / name, min(each, left), 0)[0]
+                    left -= len(found[name])
+
+        self._tried(below, read)
+        return dict(found)  # as far as it came: the thread may still be at it
+
+    def both_ends(self, name: str, first: int, last: int) -> tuple[bytes, bytes] | None:
+        """Return how a file begins and, if it is larger, how it ends; None as for `head`."""
+        found = self._tried(name, lambda: _read_ends(self.folder / name, first, last))
+        if found is None:
+            return None
+        data, size = found
+        if size > first + last:
+            self.say(f"{name} has {format_bytes(size)}: what is in the middle was left out")
+        return data[:first], data[first:]
+
+    def names(self, below: str = "") -> list[str]:
+        """Return the names in the folder, or in one below it that is no link; sorted."""
+
+        def listed() -> list[str]:
+            folder = self.folder / below
+            if below and folder.is_symlink():
+                raise OSError(0, "a link, which is not followed")
+            return sorted(os.fsdecode(entry) for entry in os.listdir(os.fsencode(folder)))
+
+        return self._tried(below or "the folder", listed) or []
+
+    def say(self, sentence: str) -> None:
+        """Tell what could not be read."""
+        self.missing.append(self._named + sentence)
+
+    def _tried(self, name: str, read: Callable[[], T]) -> T | None:
+        left = min(FILE_LIMIT, self._until - time.monotonic())
+        try:
+            return within(max(left, 0.01), read)
+        except FileNotFoundError:
+            return None
+        except TimeoutError:
+            self.say(f"{name} could not be read within {max(left, 0.0):.0f} s")
+        except (OSError, ValueError) as error:  # ValueError: a null byte in a name
+            why = error.strerror if isinstance(error, OSError) else error
+            self.say(f"{name} could not be read: {why}")
+        return None
+
+
+def _read_ends(path: Path, first: int, last: int) -> tuple[bytes, int]:
+    """Return how a file begins and how it ends, all of it if it is not larger; and its size.
+
+    Raises OSError, also if it is no regular file: links lead elsewhere, and FIFOs block.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if path.is_symlink():
+            raise OSError(error.errno, "a link, which is not followed") from None
+        raise
+    with open(descriptor, "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(0, "it is no regular file")
+        data = file.read(first)
+        if found.st_size > first and last:
+            file.seek(max(first, found.st_size - last))
+            data += file.read(last)
+        return data, found.st_size
+
+
+EVENTS_FILE = "events.jsonl"
+FIRST, LAST = 48 << 20, 16 << 20  # bytes: of a long run the beginning and the end
+LONGEST_EVENT = 1 << 20  # bytes of a line
+
+
+def read_events(files: FolderFiles) -> tuple[dict[str, Any], ...]:
+    """Return the events by when they happened. What is no event is left out, and counted."""
+    found = files.both_ends(EVENTS_FILE, FIRST, LAST)
+    if found is None:
+        return ()
+    first, last = found
+    lines = first.splitlines()
+    # The last line of a file need not be whole: it may be written this moment.
+    cut_short = bool(last) or not first.endswith(b"\n")
+    if last:
+        lines = [*lines[:-1], *last.splitlines()[1:]]
+        cut_short = not last.endswith(b"\n")
+    events = [_read_event(line) for line in lines if line.strip()]
+    wrong = sum(event is None for event in events)
+    wrong -= cut_short and bool(events) and events[-1] is None
+    if wrong:
+        files.say(f"{EVENTS_FILE}: {wrong} of {len(events)} lines are no events")
+    return tuple(sorted(_drop_unreadable(events), key=lambda event: float(event["at"])))
+
+
+def _drop_unreadable(events: Iterable[dict[str, Any] | None]) -> list[dict[str, Any]]:
+    return [event for event in events if event is not None]
+
+
+def _read_event(line: bytes) -> dict[str, Any] | None:
+    if len(line) > LONGEST_EVENT:
+        return None
+    try:
+        event = decode_json(line)
+    except ValueError:
+        return None
+    if not isinstance(event, dict) or not isinstance(event.get("t"), str):
+        return None
+    fits = is_number(event.get("at")) and is_number(event.get("wall", 0))
+    fits = fits and is_rank(event.get("rank", 0))
+    return event if fits else None
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Return whether a value of JSON is a number to reckon with."""
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and abs(value) < LARGEST_NUMBER
+    )
+
+
+def is_rank(value: object) -> TypeGuard[int]:
+    """Return whether a value of JSON may be a rank's number."""
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 24
+
+
+def text_field(data: Mapping[str, Any], name: str) -> str:
+    """Return a field that is a text, "" if it is none."""
+    value = data.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def number_field(data: Mapping[str, Any], name: str) -> int | None:
+    """Return a field that is a small whole number, None if it is none."""
+    value = data.get(name)
+    return value if is_rank(value) else None
+
+
+def list_field(data: object, name: str) -> list[Mapping[str, Any]]:
+    """Return the objects of a field that is a list, none if it is none, or `data` no object."""
+    found = data.get(name) if isinstance(data, Mapping) else None
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

@@ -1,0 +1,229 @@
+"""What a run tells of each of its ranks, by name and rank; and what differs between the ranks, and
+only that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .folder_files import is_rank, list_field, number_field, text_field
+from .run import RecordedRun
+from .timeline import Event
+
+ByRank = Mapping[int, str]
+
+
+def hello_fields(run: RecordedRun, names: Sequence[str]) -> dict[str, ByRank]:
+    """Return fields of the ranks' greetings."""
+    found: dict[str, dict[int, str]] = {}
+    for part in run.everywhere:
+        for event in part.events:
+            if event["t"] == "hello" and "rank" in event:
+                for name in names:
+                    if word := text_field(event, name):
+                        found.setdefault(name, {})[event["rank"]] = word
+    return {**found}
+
+
+def initial_variables(run: RecordedRun) -> set[str]:
+    """Return the names of the variables that any rank had when it began."""
+    names: set[str] = set()
+    for part in run.everywhere:
+        for event in part.events:
+            if event["t"] == "hello" and isinstance(event.get("environment"), dict):
+                names |= event["environment"].keys()
+    return names
+
+
+def rank_variables(run: RecordedRun) -> dict[str, ByRank]:
+    """Return the variables that matter; "" where a rank has none of that name."""
+    found: dict[str, dict[int, str]] = {}
+    every: list[int] = []
+    for part in run.everywhere:
+        for rank, own in (part.environment or {}).get("ranks", {}).items():
+            every.append(int(rank))
+            for name, value in own.items():
+                found.setdefault(name, {})[int(rank)] = value
+    return {name: {rank: them.get(rank, "") for rank in every} for name, them in found.items()}
+
+
+def rank_versions(run: RecordedRun) -> dict[str, ByRank]:
+    """Return the versions of libraries, by the ranks of the node that has them."""
+    found: dict[str, dict[int, str]] = {}
+    for part in run.everywhere:
+        for name, version in (part.environment or {}).get("versions", {}).items():
+            found.setdefault(name, {}).update(dict.fromkeys(_ranks_with_variables(part), version))
+    found.pop("python", None)  # as the ranks say it
+    return {**found}
+
+
+def rank_machines(run: RecordedRun) -> dict[str, ByRank]:
+    """Return what is known of the machines, by the ranks that run there."""
+    found: dict[str, dict[int, str]] = {}
+    for part in run.everywhere:
+        for name in ("kernel", "processors"):
+            if value := (part.environment or {}).get(name):
+                found.setdefault(name, {}).update(
+                    dict.fromkeys(_ranks_with_variables(part), str(value))
+                )
+    return {**found}
+
+
+def _ranks_with_variables(part: RecordedRun) -> list[int]:
+    """Return the ranks of a node; 0 where none is known."""
+    return [int(rank) for rank in (part.environment or {}).get("ranks", {})] or [0]
+
+
+Topic = Literal["environment", "versions", "python", "host", "gpu"]
+_NUMBER = re.compile(r"([0-9]+)")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something of which the ranks have different values."""
+
+    topic: Topic
+    name: str  # "NCCL_SOCKET_IFNAME", "torch"; of the others the topic again
+    values: Mapping[str, tuple[int, ...]]  # ranks by value; "": not set. Most ranks first
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The numbers that a rank has, which its variables repeat."""
+
+    rank: int
+    local_rank: int
+    node: int
+
+
+def find_differences(run: RecordedRun) -> tuple[Difference, ...]:
+    """Return what ranks differ in: hosts, versions, Python, GPUs, environment.
+
+    That each has its own rank, local rank or node in a variable (RANK=3, CUDA_VISIBLE_DEVICES=3,
+    .../3/error.json) is no difference.
+    """
+    places = _places(run)
+    found = [
+        *_topic_differences("host", {"host": _hosts(run)}),
+        *_topic_differences("versions", _versions(run)),
+        *_topic_differences("python", hello_fields(run, ("python", "executable"))),
+        *_topic_differences("gpu", {"GPU": _gpus(run)}),
+        *_topic_differences("environment", rank_variables(run), places),
+    ]
+    return tuple(found)
+
+
+def _topic_differences(
+    topic: Topic, named: Mapping[str, Mapping[int, str]], places: Mapping[int, _Place] = {}
+) -> Iterable[Difference]:
+    """Yield what differs of the values by name and rank."""
+    for name in sorted(named):
+        by_rank = named[name]
+        if len(set(by_rank.values())) < 2 or _only_numbers(by_rank, places):
+            continue
+        values: dict[str, list[int]] = {}
+        for rank in sorted(by_rank):
+            values.setdefault(by_rank[rank], []).append(rank)
+        ordered = sorted(values.items(), key=lambda pair: (-len(pair[1]), pair[1]))
+        yield Difference(topic, name, {value: tuple(ranks) for value, ranks in ordered})
+
+
+def _only_numbers(by_rank: Mapping[int, str], places: Mapping[int, _Place]) -> bool:
+    """Return whether all values are one, but for the number of each rank, or of its node."""
+    if not by_rank.keys() <= places.keys():
+        return False
+    parted = {rank: _NUMBER.split(value) for rank, value in by_rank.items()}
+    if len({len(parts) for parts in parted.values()}) > 1:
+        return False
+    count = len(next(iter(parted.values())))
+    return all(_is_same_or_own(parted, places, number) for number in range(count))
+
+
+def _is_same_or_own(
+    parted: Mapping[int, Sequence[str]], places: Mapping[int, _Place], at: int
+) -> bool:
+    """Return whether one part of all values is the same, or each rank's own number."""
+    if len({parts[at] for parts in parted.values()}) == 1:
+        return True
+    return any(
+        all(parts[at] == str(getattr(places[rank], kind)) for rank, parts in parted.items())
+        for kind in ("rank", "local_rank", "node")
+    )
+
+
+# ---- what is known of each rank ------------------------------------------------------------------
+
+
+def _hellos(run: RecordedRun) -> dict[int, Event]:
+    """Return the last greeting of each rank."""
+    events = [event for part in run.everywhere for event in part.events]
+    return {event["rank"]: event for event in events if event["t"] == "hello" and "rank" in event}
+
+
+def _places(run: RecordedRun) -> dict[int, _Place]:
+    told = [one for one in _looked_at(run) if is_rank(one.get("rank"))]
+    return {
+        int(one["rank"]): _Place(
+            one["rank"], _number_of(one, "local_rank"), _number_of(one, "node")
+        )
+        for one in (*told, *_hellos(run).values())
+    }
+
+
+def _number_of(one: Mapping[str, Any], name: str) -> int:
+    value = number_field(one, name)
+    return -1 if value is None else value
+
+
+def _looked_at(run: RecordedRun) -> list[Mapping[str, Any]]:
+    """Return the ranks of evidence.json."""
+    return [one for part in run.everywhere for one in list_field(part.evidence, "ranks")]
+
+
+def _hosts(run: RecordedRun) -> dict[int, str]:
+    looked = {
+        one["rank"]: text_field(one, "host") for one in _looked_at(run) if is_rank(one.get("rank"))
+    }
+    told = {**looked, **hello_fields(run, ("host",)).get("host", {})}
+    return {rank: host for rank, host in told.items() if host}
+
+
+def _ranks_with_events(part: RecordedRun) -> list[int]:
+    told = {int(rank) for rank in (part.environment or {}).get("ranks", {})}
+    return sorted(told | {event["rank"] for event in part.events if "rank" in event})
+
+
+def _versions(run: RecordedRun) -> dict[str, dict[int, str]]:
+    """Return versions by library and rank: each rank's own where it told of an import."""
+    found: dict[str, dict[int, str]] = {}
+    for part in run.everywhere:
+        ranks = _ranks_with_events(part)
+        for name, version in (part.environment or {}).get("versions", {}).items():
+            found.setdefault(name, {}).update(dict.fromkeys(ranks, version))
+        for event in part.events:
+            if event["t"] == "import" and "rank" in event and (own := text_field(event, "version")):
+                found.setdefault(text_field(event, "module"), {})[event["rank"]] = own
+    return found
+
+
+def _gpus(run: RecordedRun) -> dict[int, str]:
+    """Return the kind of GPU that each rank computes on, as far as NVML told."""
+    found = {}
+    for part in run.everywhere:
+        kinds = dict(_gpu_by_pid(part))
+        for one in list_field(part.evidence, "ranks"):
+            rank, pid = one.get("rank"), one.get("pid")
+            if is_rank(rank) and is_rank(pid) and kinds.get(pid):
+                found[rank] = kinds[pid]
+    return found
+
+
+def _gpu_by_pid(part: RecordedRun) -> Iterable[tuple[int, str]]:
+    for gpu in list_field((part.evidence or {}).get("machine"), "gpus"):
+        pids = gpu.get("pids")
+        for pid in pids if isinstance(pids, list) else ():
+            if is_rank(pid):
+                yield pid, text_field(gpu, "name")

@@ -1,0 +1,3 @@
+"""The search for the smallest change that makes a hang go away. Nothing in this folder starts or
+looks at a process.
+"""

@@ -1,0 +1,225 @@
+"""A toggle: a part of a job, with its settings from as one runs it to safest. Those of the user's
+own too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ..base.errors import UsageError
+from ..base.launchers import own_words
+
+AS_SET = "as-set"  # the value that leaves everything as the user has it
+ANY = "*"  # in `in_code`: whatever value, which VALUE stands for
+HOST = ":"  # between a value and the host that it is about: "excepted:api.wandb.ai"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What is different about a toggle in one pipeline of ours; None: as it is elsewhere."""
+
+    pipeline: str
+    values: tuple[str, ...] | None = None
+    default: str | None = None
+    needs: tuple[str, ...] | None = None
+    help: str | None = None
+
+
+@dataclass(frozen=True)
+class Toggle:
+    """A named setting of one component.
+
+    A remedy is a change that one can live with; a probe makes nearly every hang vanish and so
+    describes more than it heals. `accepts`: "choice": the values are all there are; "count": any
+    whole number from 0; "strategy": any strategy that Lightning registers; "text": any words;
+    "host": a value may name a host ("excepted:api.wandb.ai").
+
+    Applied by `flag` in a pipeline of ours, of `pipelines`, each of which may have a variant of it;
+    else by variables of the environment: by `variable`, which gets the value itself, or by those
+    that `environment` lists for the value. The launcher's own word is rewritten where `launcher` is
+    set. A user's own toggle (`own_toggle`) puts `words` at the end of the command.
+
+    In a script of the user's own the values of `in_code` are applied by the rank side, which
+    changes the arguments of the call in question on their way (rank/patches/): each stands with
+    what a person changes in the code. Where a variable says the same it is the variable, and both
+    where the script overrules that.
+    """
+
+    name: str
+    component: str
+    values: tuple[str, ...]  # from as one runs it to safest
+    kind: Literal["remedy", "probe"]
+    read: Literal["start", "import", "run"]  # when its value is looked at for the last time
+    cost: str  # what one gives up with the safest values
+    help: str
+    read_how: str = ""  # who looks at it: "wandb.init", "the launcher"
+    default: str | None = None  # None: whatever the environment or the library says
+    accepts: Literal["choice", "count", "strategy", "text", "host"] = "choice"
+    flag: str = ""
+    needs: tuple[str, ...] = ()  # without one of these flags it changes nothing
+    pipelines: tuple[str, ...] = ("startup",)  # of ours, to which it matters
+    variants: tuple[Variant, ...] = ()  # for pipelines in which it is another
+    variable: str = ""
+    environment: tuple[tuple[str, str, str], ...] = ()  # (value, variable, its value)
+    in_code: tuple[tuple[str, str], ...] = ()  # (value, the change): "DataLoader(num_workers=0)"
+    told: bool = False  # a script that comes to none of its calls, of which the rank side tells,
+    # does not have it
+    overruled: bool = False  # the script says in its code what a variable would say
+    launcher: bool = False
+    words: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (value, words), for a user's own script
+    own: bool = False  # a user's own, from a scenario file
+    gpu: bool = False  # it changes nothing where there is no GPU
+    describes: bool = False  # a probe that says something of a hang: it is tried to tell more
+    unit: str = ""  # of its values, if they are numbers: "ranks"
+    shows_races: str = ""  # the value under which it hides no race; another may
+    one_node: bool = False  # its safest value parts the nodes of a job that has several
+
+    @property
+    def dest(self) -> str:
+        """The attribute of the parsed arguments that has the value."""
+        return self.flag.lstrip("-").replace("-", "_")
+
+    def read_by(self, pipeline: str) -> Toggle:
+        """Return the toggle as a pipeline of ours has it."""
+        for variant in self.variants:
+            if variant.pipeline == pipeline:
+                fields = vars(variant).items()
+                other = {k: v for k, v in fields if k != "pipeline" and v is not None}
+                return replace(self, variants=(), **other)
+        return self
+
+    def change_in_code(self, value: str) -> str:
+        """Return what is to be changed in the code of a script of the user's own, "" if nothing
+        is, or nothing can be.
+        """
+        if not self.overruled and any(value == known for known, _, _ in self.environment):
+            return ""
+        listed = dict(self.in_code)
+        return listed.get(value) or listed.get(ANY, "").replace("VALUE", value)
+
+    @property
+    def by_environment(self) -> bool:
+        """Whether variables of the environment apply it, to any command."""
+        return bool(self.variable or self.environment) or self.accepts == "host"
+
+
+def own_toggle(
+    name: str,
+    words: Mapping[str, Sequence[str]],
+    environment: Mapping[str, Mapping[str, str]] | None = None,
+    kind: Literal["remedy", "probe"] = "remedy",
+    help: str = "",
+    component: str = "script",
+    cost: str = "",
+) -> Toggle:
+    """Return the toggle with the values of `words` and `environment`, as one runs it first.
+
+    Each value has words for the end of the command ({"off": ["--no-cache"]}; they replace those
+    that this or another value names), variables, both, or neither: that is how the script is run
+    today. Raises UsageError for words that begin with neither a flag nor NAME=,
+    since what they replace could not be told.
+    """
+    environment = environment or {}
+    values = tuple(dict.fromkeys([*words, *environment]))
+    if len(values) < 2:
+        has = "one value" if values else "no value"
+        raise UsageError(f"the toggle {name!r} has {has}: it takes two at least")
+    for value, listed in words.items():
+        if listed and not _begins(listed[0]):
+            raise UsageError(
+                f"the toggle {name!r} has {listed[0]!r} at {value!r}: the words of a value begin "
+                "with a flag (--lr 0.1) or with NAME= (trainer.devices=1)"
+            )
+    bare = [v for v in values if not words.get(v) and not environment.get(v)]
+    return Toggle(
+        name=name,
+        component=component,
+        values=values,
+        kind=kind,
+        read="run",
+        read_how="your script",
+        cost=cost or "as you know it: it is a toggle of yours",
+        help=help or "a toggle of yours",
+        default=bare[0] if bare else None,
+        words=tuple((value, tuple(listed)) for value, listed in words.items()),
+        environment=tuple(
+            (value, variable, set_to)
+            for value, wanted in environment.items()
+            for variable, set_to in wanted.items()
+        ),
+        own=True,
+    )
+
+
+def with_words(command: Sequence[str], entry: Toggle, value: str) -> tuple[str, ...]:
+    """Return the command with a value's words at its end, and no others of the toggle."""
+    begin = own_words(command)
+    kept = list(command[begin:])
+    for _, words in entry.words:
+        for chunk in _chunks(words):
+            kept = _without(kept, chunk)
+    return (*command[:begin], *kept, *dict(entry.words).get(value, ()))
+
+
+def as_run(entry: Toggle, command: Sequence[str], environ: Mapping[str, str]) -> str | None:
+    """Return the value whose words and variables are all there, else the one that has none.
+
+    Where each has some, and nothing is there that any of them replaces, it is the first: they go
+    from as one runs it to safest. None where something else is there.
+    """
+    words_there = command[own_words(command) :]
+    own = " ".join(["", *words_there, ""])
+    listed = dict(entry.words)
+    for value in reversed(entry.values):
+        words = listed.get(value, ())
+        wanted = [(name, to) for known, name, to in entry.environment if known == value]
+        there = all(f" {' '.join(chunk)} " in own for chunk in _chunks(words))
+        if (words or wanted) and there and all(environ.get(name) == to for name, to in wanted):
+            return value
+    if entry.default is not None or _is_set(entry, words_there, environ):
+        return entry.default
+    return entry.values[0]
+
+
+def _is_set(entry: Toggle, words_there: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Return whether anything is there that a value of it would replace."""
+    names = {chunk[0].partition("=")[0] for _, words in entry.words for chunk in _chunks(words)}
+    there = {word.partition("=")[0] for word in words_there}
+    return bool(names & there) or any(name in environ for _, name, _ in entry.environment)
+
+
+def _begins(word: str) -> bool:
+    return word.startswith("-") or "=" in word
+
+
+def _chunks(words: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the words as flags, each with the values that follow it."""
+    chunks: list[list[str]] = []
+    for word in words:
+        if not chunks or (_begins(word) and not _is_number(word)):
+            chunks.append([word])
+        else:
+            chunks[-1].append(word)
+    return [tuple(chunk) for chunk in chunks]
+
+
+def _is_number(word: str) -> bool:
+    return word.lstrip("-").replace(".", "", 1).isdigit()
+
+
+def _without(command: Sequence[str], chunk: tuple[str, ...]) -> list[str]:
+    """Return a command without a flag and as many words after it as the chunk has."""
+    name, equals, _ = chunk[0].partition("=")
+    kept: list[str] = []
+    skip = 0
+    for word in command:
+        known, has_value, _ = word.partition("=")
+        if skip:
+            skip -= 1
+        elif known != name or (equals and not has_value):
+            kept.append(word)
+        elif not has_value:
+            skip = len(chunk) - 1
+    return kept

@@ -1,0 +1,371 @@
+"""One launch under `hangbisect run`: started, followed while it runs, ended, and its run folder
+read.
+
+Ctrl-C and SIGTERM become an event that every trial looks at, so that each ends what it started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from ..base import outcomes
+from ..base.errors import NO_SUCH_PROGRAM, NOT_ALLOWED, CannotStart
+from ..base.facts import HangPlace
+from ..monitor.child_processes import REPORTS_LATER, REPORTS_VARIABLE
+from ..monitor.ending import Family, find_monitors, is_alive
+from ..monitor.job_progress import JobProgress, RankProgress
+from ..monitor.supervisor_link import OUTER_VARIABLE, STARTER_VARIABLE, TRIAL_VARIABLE
+from ..rank.watch_options import variable_of
+from ..search.cells import RankPosition
+
+OUTPUT = "output.txt"  # in the run folder: what the launch printed
+STOP_LIMIT = 30.0  # seconds for `hangbisect run` to end everything
+JUST_FORKED = 0.3  # seconds for a child to run its program: only then has it the mark
+BEYOND = 90.0  # seconds after its own time limit, for looks, files and the end of it all
+MONITORS_LIMIT = 10.0  # seconds for monitors to write and leave, once their ranks have ended
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What is to be launched. `command` has its launcher in it."""
+
+    command: tuple[str, ...]
+    run_dir: Path  # made; verdict.json, output.txt and all else are written there
+    environment: Mapping[str, str] = field(default_factory=dict)  # set beside our own
+    watch: Mapping[str, str] = field(default_factory=dict)  # {"stall": "10", "on-hang": "end"}
+    limit: float | None = None  # seconds; then it is ended: slow if it moved, else hung
+    folder: Path | None = None  # where it is started, ours if None
+
+
+@dataclass(frozen=True)
+class LaunchEnd:
+    """How a launch ended."""
+
+    status: int | None  # exit status of `hangbisect run`; None: it was killed from outside
+    seconds: float
+    verdict: Mapping[str, Any] | None  # verdict.json; None: there is none
+    trouble: str = ""  # a sentence where it could not be started, or nobody could judge it
+
+
+class RunningLaunch:
+    """A launch under way."""
+
+    def __init__(self, launch: Launch) -> None:
+        """Start it. Raises OSError if `hangbisect run` itself cannot be started, or if there is no
+        place for its run folder.
+        """
+        self.launch = launch
+        self.began = time.monotonic()
+        self._heard, self._lock = JobProgress(), threading.Lock()
+        self._mark = ""
+        self._ended: LaunchEnd | None = None
+        launch.run_dir.mkdir(parents=True, exist_ok=True)
+        self._link, theirs = socket.socketpair()
+        with theirs, open(launch.run_dir / OUTPUT, "wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, str(_PACKAGE), "run", "--", *launch.command],
+                cwd=launch.folder,
+                env={**os.environ, **launch.environment, **self._options(theirs.fileno())},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def ranks(self) -> list[RankPosition]:
+        """Return where each rank is now, as far as it has spoken, by rank."""
+        with self._lock:
+            heard = self._heard
+            return [
+                RankPosition(
+                    rank=one.rank,
+                    checkpoint=one.step if one.doing is None else None,
+                    title=_current_title(one, heard),
+                    phase=one.phase,
+                    since=one.since,
+                    waits=one.held is not None,
+                )
+                for one in sorted(heard.ranks.values(), key=lambda one: one.rank)
+            ]
+
+    def wait(self, limit: float | None = None) -> LaunchEnd | None:
+        """Return how it ended; None if it is still under way after `limit` seconds."""
+        if self._ended is not None:
+            return self._ended
+        allowed = self.launch.limit
+        until = None if allowed is None else self.began + allowed + BEYOND
+        if until is not None and time.monotonic() > until:
+            return self.stop()
+        try:
+            status = self._process.wait(limit)
+        except subprocess.TimeoutExpired:
+            return None
+        return self._end(status)
+
+    def stop(self) -> LaunchEnd:
+        """End it with all that belongs to it, and return how it ended.
+
+        What cannot be ended is left behind, and said.
+        """
+        if self._ended is not None:
+            return self._ended
+        with contextlib.suppress(OSError):
+            self._link.shutdown(socket.SHUT_WR)
+        try:
+            status = self._process.wait(STOP_LIMIT)
+        except subprocess.TimeoutExpired:
+            family = Family("")
+            family.add_rank(self._process.pid)
+            family.end()
+            try:
+                status = self._process.wait(STOP_LIMIT)
+            except subprocess.TimeoutExpired:
+                return self._leave()
+        return self._end(status)
+
+    def _options(self, starter: int) -> dict[str, str]:
+        """Return the variables that the watch reads its options from."""
+        wanted = {**self.launch.watch, "run-dir": str(self.launch.run_dir.resolve())}
+        if self.launch.limit is not None:
+            wanted["limit"] = str(self.launch.limit)
+        variables = {variable_of(name): value for name, value in wanted.items()}
+        ours = {
+            STARTER_VARIABLE: str(starter),
+            REPORTS_VARIABLE: REPORTS_LATER,
+            TRIAL_VARIABLE: "1",
+        }
+        return {**variables, **ours}
+
+    def _read(self) -> None:
+        with self._link.makefile("rb") as lines:
+            for line in lines:
+                with contextlib.suppress(ValueError, KeyError, TypeError):
+                    message = json.loads(line)
+                    with self._lock:
+                        self._mark = message.get("mark", self._mark)
+                        self._heard.take(message)
+
+    def _end(self, status: int) -> LaunchEnd:
+        self._reader.join(1.0)
+        self._link.close()
+        trouble = ""
+        if status < 0:
+            trouble = f"`hangbisect run` was killed from outside (signal {-status})"
+            self._end_orphans()
+        verdict = read_verdict(self.launch.run_dir)
+        unspoken = verdict is None or (verdict["outcome"] == "crash" and not verdict["where"])
+        if unspoken and not trouble:
+            trouble = self._last_words()
+        seconds = time.monotonic() - self.began
+        self._ended = LaunchEnd(status if status >= 0 else None, seconds, verdict, trouble)
+        return self._ended
+
+    def _leave(self) -> LaunchEnd:
+        self._reader.join(1.0)
+        self._link.close()
+        seconds = time.monotonic() - self.began
+        trouble = f"`hangbisect run` (pid {self._process.pid}) could not be ended, and is left"
+        self._ended = LaunchEnd(None, seconds, read_verdict(self.launch.run_dir), trouble)
+        return self._ended
+
+    def _end_orphans(self) -> None:
+        """End what `hangbisect run` would have ended, and remove its socket's folder."""
+        if not self._mark:
+            return
+        time.sleep(JUST_FORKED)
+        family = Family(self._mark, OUTER_VARIABLE)
+        # Monitors find their ranks gone, write what they know, and take their own folders away.
+        left = family.spared = self._heard.monitors | find_monitors(OUTER_VARIABLE, self._mark)
+        family.end_for_good()
+        until = time.monotonic() + MONITORS_LIMIT
+        while any(map(is_alive, left)) and time.monotonic() < until:
+            time.sleep(0.05)
+        family.spared = set()
+        family.end_for_good()
+        shutil.rmtree(os.path.dirname(self._mark), ignore_errors=True)
+
+    def _last_words(self) -> str:
+        """Return the last line that was printed, for a launch that nobody judged."""
+        try:
+            text = (self.launch.run_dir / OUTPUT).read_text(errors="replace")
+        except OSError:
+            return ""
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        ours = [line for line in lines if line.startswith("hangbisect: ")]
+        return (ours or lines or [""])[-1].removeprefix("hangbisect: ")[:300]
+
+
+def run_launch(launch: Launch, stopping: threading.Event | None = None) -> LaunchEnd:
+    """Launch and wait for the end; once `stopping` is set, end it."""
+    launched = RunningLaunch(launch)
+    try:
+        while (ended := launched.wait(0.2)) is None:
+            if stopping is not None and stopping.is_set():
+                return launched.stop()
+    except BaseException:
+        launched.stop()
+        raise
+    return ended
+
+
+def _current_title(one: RankProgress, heard: JobProgress) -> str:
+    if one.doing is None:
+        return heard.titles.get(one.step, "")
+    return one.doing[-1] if one.doing else ""
+
+
+def read_verdict(run_dir: Path) -> dict[str, Any] | None:
+    """Return the verdict of a run, of several (a node each, an attempt each) the one to be shown
+    (outcomes.py). None where there is none that can be read.
+    """
+    found = _read_verdicts(run_dir)
+    return outcomes.of_all([verdict for _, verdict in found]) if found else None
+
+
+def read_evidence(run_dir: Path) -> dict[str, Any]:
+    """Return evidence.json of a run, that of the verdict that is shown if it has one; {} where
+    there is none.
+    """
+    found = _read_verdicts(run_dir)
+    folders = [folder for folder, _ in found]
+    if found:
+        folders.insert(0, folders[outcomes.shown([verdict for _, verdict in found])])
+    every = (*folders, *_list_folders(run_dir))
+    return next((e for folder in every if (e := _read_json(folder, "evidence.json"))), {})
+
+
+def _read_verdicts(run_dir: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """Return each folder of a run that has a verdict, with that."""
+    found = [(folder, _read_json(folder, "verdict.json")) for folder in _list_folders(run_dir)]
+    return [(folder, verdict) for folder, verdict in found if verdict]
+
+
+def read_reached_toggles(run_dir: Path) -> tuple[list[str], bool]:
+    """Return what ranks told of the toggles that a script of the user's own came to, and whether
+    any rank said anything at all.
+    """
+    events = [event for folder in _list_folders(run_dir) for event in _read_events(folder)]
+    told = [str(event["name"]) for event in events if event.get("t") == "toggle"]
+    return told, any(event.get("t") == "hello" for event in events)
+
+
+def seconds_at(run_dir: Path, place: HangPlace) -> float | None:
+    """Return how long the slowest rank spent in a step and phase; None if none came through it."""
+    longest: float | None = None
+    for folder in _list_folders(run_dir):
+        events = list(_read_events(folder))
+        for seconds in (*_stays(events, place), *_own_stays(events, place)):
+            longest = max(longest or 0.0, seconds)
+    return longest
+
+
+def _stays(events: Sequence[Mapping[str, Any]], place: HangPlace) -> Iterator[float]:
+    """Yield for each rank how long it was in the step or phase of a pipeline."""
+    tables = [event["numbers"] for event in events if event.get("t") == "table"]
+    number = tables[0].get(place.checkpoint or "") if tables else None
+    since: dict[int, float] = {}
+    for event in events:
+        rank, kind, at = event.get("rank"), event.get("t"), float(event.get("at", 0.0))
+        if rank is None or kind not in ("enter", "phase", "reached"):
+            continue
+        if rank in since:
+            yield at - since.pop(rank)
+        inside = event.get("n") == number and kind != "reached"
+        if inside and (event.get("name") if kind == "phase" else None) == place.phase:
+            since[rank] = at
+
+
+def _own_stays(events: Sequence[Mapping[str, Any]], place: HangPlace) -> Iterator[float]:
+    """Yield how long a rank was in the step of a script of the user's own, each time it was."""
+    since: dict[tuple[object, ...], float] = {}
+    for event in events:
+        key = event.get("rank"), event.get("step"), event.get("k")
+        name = event.get("checkpoint") or event.get("step")
+        is_it = (name, event.get("phase")) == (place.checkpoint, place.phase)
+        if event.get("t") == "begin" and is_it:
+            since[key] = float(event["at"])
+        elif event.get("t") == "end" and key in since:
+            yield float(event["at"]) - since.pop(key)
+
+
+def _read_events(folder: Path) -> Iterator[Mapping[str, Any]]:
+    with suppress(OSError), open(folder / "events.jsonl", encoding="utf-8") as lines:
+        for line in lines:
+            with suppress(ValueError):
+                yield json.loads(line)
+
+
+def _list_folders(run_dir: Path) -> list[Path]:
+    """Return the folders of a run's nodes and attempts, an attempt below a node's as well."""
+    found = [run_dir]
+    with suppress(OSError):
+        for path in sorted(run_dir.glob("*-*")):
+            if outcomes.is_part(path.name) and path.is_dir():
+                found += _list_folders(path)
+    return found
+
+
+def _read_json(folder: Path, name: str) -> dict[str, Any] | None:
+    with suppress(OSError, ValueError):
+        found: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
+        return found
+    return None
+
+
+def check_program(program: str, environ: Mapping[str, str]) -> None:
+    """Raise CannotStart where a command with these variables names no program."""
+    path = environ.get("PATH", os.defpath)
+    if shutil.which(program, path=path) is not None:
+        return
+    folders = [""] if os.path.dirname(program) else path.split(os.pathsep)
+    if program and any(os.path.exists(os.path.join(folder, program)) for folder in folders):
+        raise CannotStart(f"{program!r} cannot be started: it may not be executed", NOT_ALLOWED)
+    raise CannotStart(f"{program!r} cannot be started: there is no such program", NO_SUCH_PROGRAM)
+
+
+AT_ONCE = 1.0  # seconds: who signals us and our group as well means one signal
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def stopping_by_signals() -> Iterator[threading.Event]:
+    """Yield an event that is set by the first signal; a later one is a KeyboardInterrupt.
+
+    Only in the main thread, as signal.signal() requires.
+    """
+    stopping = threading.Event()
+    first = 0.0
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal first
+        if not stopping.is_set():
+            first = time.monotonic()
+            stopping.set()
+        elif time.monotonic() - first > AT_ONCE:
+            raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in SIGNALS}
+    try:
+        yield stopping
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,90 @@
+"""What proves a hang, and what only waits for work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hangbisect.base.facts import Descriptor, RankFacts, Socket
+from hangbisect.diagnosis.proof_of_hang import (
+    describe_listening,
+    describe_waiting_for_work,
+    find_proof_of_hang,
+)
+from hangbisect.diagnosis.verdict import judge_job_with_graph
+
+from .made_up import ALL_REDUCE, RECV, SLEEP, gone, job, look, rank
+
+LISTENS = Socket(3, "tcp", local="127.0.0.1:8000", state="LISTEN")
+EVENT_LOOP = look(
+    "EpollSelector.select STD/selectors.py:468",
+    "BaseEventLoop._run_once STD/asyncio/base_events.py:1871",
+    "BaseEventLoop.run_forever STD/asyncio/base_events.py:607",
+    "<module> serve.py:9",
+    call="epoll_wait",
+    sockets=(LISTENS,),
+)
+
+
+def proof(*ranks: RankFacts, **more: object) -> str:
+    verdict, graph = judge_job_with_graph(job("still", world=len(ranks), **more), ranks)
+    return find_proof_of_hang(verdict, ranks, graph)
+
+
+def test_a_rank_that_has_ended_and_is_waited_for_proves_it() -> None:
+    assert proof(rank(0, ALL_REDUCE), gone(1, -9)) == "rank 1, for which others wait, has ended"
+
+
+def test_a_rank_that_was_never_started_proves_it_only_after_a_while() -> None:
+    ranks = [rank(0, ALL_REDUCE)]
+    absent = job("still", world=2, local_ranks=(0, 1), now=30.0)
+    for now, proved in ((30.0, False), (120.0, True)):
+        verdict, graph = judge_job_with_graph(replace(absent, now=now), ranks)
+        assert verdict.ranks.never_started == (1,)
+        assert bool(find_proof_of_hang(verdict, ranks, graph)) is proved
+
+
+def test_a_stopped_rank_proves_it() -> None:
+    stopped = look("step train.py:5", call="", state="T")
+    assert proof(rank(0, ALL_REDUCE), rank(1, stopped)) == "a process is stopped by a signal"
+
+
+def test_sleep_an_answer_that_does_not_come_and_one_collective_prove_nothing() -> None:
+    assert proof(rank(0, ALL_REDUCE), rank(1, SLEEP)) == ""
+    assert proof(rank(0, RECV), rank(1, ALL_REDUCE)) == ""
+    assert proof(rank(0, ALL_REDUCE), rank(1, ALL_REDUCE)) == ""
+
+
+def test_what_waits_for_the_other_end_of_its_own_pipe_proves_it() -> None:
+    pipe = Descriptor(3, "pipe", "pipe:[7]", other_ends=(100,))
+    own = look("read STD/os.py:1", call="read", descriptors=(pipe,))
+    assert proof(rank(0, own)).startswith("nobody else has the other end")
+
+
+def test_a_server_without_a_request_waits_for_work() -> None:
+    assert "listens at 127.0.0.1:8000" in describe_waiting_for_work([rank(0, EVENT_LOOP)])
+    accepts = look("accept STD/socket.py:295", call="accept4", sockets=(LISTENS,))
+    assert describe_waiting_for_work([rank(0, accepts)])
+    child = (replace(EVENT_LOOP, pid=300),)
+    assert (
+        describe_waiting_for_work([rank(0, look("wait STD/subprocess.py:1", call="wait4"))]) == ""
+    )
+    parent = rank(0, look("wait STD/subprocess.py:1", call="wait4"), children=(child,))
+    assert "process 300" in describe_waiting_for_work([parent])
+
+
+def test_whoever_listens_and_waits_for_something_else_is_no_server() -> None:
+    in_collective = replace(ALL_REDUCE, sockets=(LISTENS,))
+    asks = replace(RECV, sockets=(LISTENS,))
+    stopped = replace(EVENT_LOOP, state="T")
+    waits_for_children = look(
+        "_SelectorSelectorImpl.select STD/selectors.py:415",
+        "wait STD/multiprocessing/connection.py:930",
+        "notebook_launcher SP/accelerate/launchers.py:1",
+        "BaseEventLoop.run_forever STD/asyncio/base_events.py:607",
+        call="poll",
+        sockets=(LISTENS,),
+    )
+    for one in (in_collective, asks, stopped, waits_for_children):
+        assert describe_listening([one]) == ""
+    assert describe_listening([EVENT_LOOP], "8000") == ""
+    assert describe_waiting_for_work([rank(0, EVENT_LOOP), rank(1, SLEEP)]) == ""

@@ -1,0 +1,97 @@
+"""What outer processes are told, also where they do not read at once, or come late."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hangbisect.monitor.supervisor_link import SupervisorLinks
+
+HELLO = {"t": "hello", "rank": 0, "pid": 4711, "at": 1.0, "environment": {"TOKEN": "x"}}
+VERDICT = {"t": "verdict", "outcome": "hang", "ends": True}
+
+
+class Outer:
+    """The other end."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(self.path)
+        self._listener.listen()
+        self._connection: socket.socket | None = None
+
+    def heard(self) -> list[dict[str, Any]]:
+        """Return what has come since the last time."""
+        if self._connection is None:
+            self._connection, _ = self._listener.accept()
+            self._connection.setblocking(False)
+        found: list[dict[str, Any]] = []
+        while True:
+            try:
+                data = self._connection.recv(1 << 16)
+            except BlockingIOError:
+                return found
+            if not data:
+                return found
+            found.append(json.loads(data))
+
+    def close(self) -> None:
+        for one in (self._listener, self._connection):
+            if one is not None:
+                one.close()
+
+
+@pytest.fixture
+def outers(tmp_path: Path) -> Iterator[list[Outer]]:
+    both = [Outer(tmp_path / name) for name in ("a", "b")]
+    yield both
+    for one in both:
+        one.close()
+
+
+def test_a_verdict_arrives_although_the_socket_was_full(outers: list[Outer]) -> None:
+    links = SupervisorLinks(outers[0].path)
+    for number in range(20_000):
+        links.tell({"t": "enter", "rank": 0, "n": number, "at": 1.0})
+    links.tell(VERDICT)
+    assert VERDICT not in (first := outers[0].heard())
+    assert len(first) < 20_000
+    links.close()
+    assert outers[0].heard() == [VERDICT]
+
+
+def test_each_outer_process_hears_all_and_a_late_one_what_was_before(outers: list[Outer]) -> None:
+    links = SupervisorLinks(outers[0].path)
+    links.tell(HELLO)
+    links.add(outers[1].path)
+    links.add(outers[1].path)
+    links.tell(VERDICT)
+    told = [{"t": "hello", "rank": 0, "pid": 4711, "at": 1.0}, VERDICT]
+    assert outers[0].heard() == told
+    assert outers[1].heard() == told
+    assert len(links.pids()) == 2
+    links.close()
+
+
+def test_one_that_is_gone_costs_nothing(outers: list[Outer]) -> None:
+    links = SupervisorLinks(outers[0].path)
+    outers[0].heard()
+    outers[0].close()
+    links.tell(HELLO)
+    links.tell(VERDICT)
+    links.close()
+    assert links.pids() == []
+    assert SupervisorLinks("/nowhere/socket").pids() == []
+
+
+def test_a_part_of_the_watch_that_failed_is_not_the_watch(outers: list[Outer]) -> None:
+    links = SupervisorLinks(outers[0].path)
+    links.tell({"t": "failed", "part": "look at a rank", "traceback": "..."})
+    links.tell({"t": "failed", "traceback": "..."})
+    links.close()
+    assert outers[0].heard() == [{"t": "failed"}]

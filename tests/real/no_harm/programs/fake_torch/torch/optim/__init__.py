@@ -1,0 +1,3 @@
+"""Optimizers."""
+
+from .optimizer import SGD as SGD

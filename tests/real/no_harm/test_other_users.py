@@ -1,0 +1,202 @@
+"""Another user of the same machine reads, writes, changes and delays nothing."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import socket
+import subprocess
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from .side_by_side import Beside, Started, as_user, can_mount, for_others, others_python
+
+pytestmark = [
+    pytest.mark.skipif(os.getuid() != 0, reason="root alone may be another user"),
+    pytest.mark.skipif(not can_mount(), reason="no mount namespace may be made here"),
+]
+VICTIM, OTHER = 54321, 54322
+TWICE = "unset XDG_RUNTIME_DIR; exec $RUN bash $PROGRAMS/twice.sh $PYTHON $PROGRAMS/peeks.py"
+PLACES = ("shm", "tmp", "slash_tmp")  # that everybody may write to
+
+
+class Squatter:
+    """Learns the names that a job uses, and takes them before it starts once more."""
+
+    def __init__(self, kind: str) -> None:
+        """It makes a `folder`, or a `link` to somewhere of its own, open to all."""
+        self.kind = kind
+        self.folders: list[Path] = []
+
+    def __call__(self, started: Started) -> None:
+        """Watch the first start, squat, and let the second come."""
+        folder = started.folder
+        seen: set[Path] = set()
+        end = time.monotonic() + 4  # for the first start to tidy up
+        started.until_true(lambda: self._look(folder, seen) and "over\n" in started.said(), "over")
+        while started.is_watched and any(map(os.path.lexists, seen)) and time.monotonic() < end:
+            self._look(folder, seen)
+            time.sleep(0.01)
+        with ExitStack() as bound:
+            for name in _abstract_names(seen):
+                one = bound.enter_context(socket.socket(socket.AF_UNIX))
+                with suppress(OSError):
+                    one.bind(name)
+            for path in seen:
+                self._take(path, folder)
+            (folder / "cwd" / "again").touch()
+            started.until_true(lambda: started.said().count("over") >= 2, "the second start")
+            started.process.wait(60)
+
+    def _look(self, folder: Path, seen: set[Path]) -> str:
+        for place in PLACES:
+            for entry in os.listdir(folder / place):
+                if "hangbisect" in entry:
+                    seen.add(folder / place / entry)
+        return "started"
+
+    def _take(self, path: Path, folder: Path) -> None:
+        if os.path.lexists(path):
+            return
+        if self.kind == "link":
+            own = folder / "home" / path.name
+            own.mkdir(exist_ok=True)
+            path.symlink_to(own)
+            os.lchown(path, OTHER, OTHER)
+        else:
+            own = path
+            own.mkdir()
+        own.chmod(0o777)
+        os.chown(own, OTHER, OTHER)
+        self.folders.append(own)
+
+
+def _abstract_names(seen: set[Path]) -> set[str]:
+    """Return the abstract sockets of a job whose folders are `seen`, and likely ones."""
+    found = {"\0" + path.name for path in seen}
+    words = {word for path in seen for word in re.findall(r"[0-9a-f]{8,}", path.name)}
+    return found | {f"\0hangbisect-{VICTIM}-{word}" for word in words}
+
+
+@pytest.mark.parametrize("kind", ["folder", "link"])
+def test_names_that_another_user_took_are_not_used(beside: Beside, kind: str) -> None:
+    squatter = Squatter(kind)
+    both = beside(TWICE, meanwhile=squatter, user=VICTIM).check("left")
+    assert both.plain.out == "safe\nsoon\nover\n" * 2, both
+    assert len({own.name for own in squatter.folders}) >= 1, both
+    for own in squatter.folders:
+        kept = both.watched.folder / own.relative_to(own.parents[1])
+        assert not [*kept.iterdir()], kept
+    hellos = (both.watched.folder / "run" / "events.jsonl").read_text().count('"t": "hello"')
+    assert hellos >= 1, both
+
+
+def test_another_user_can_do_nothing_with_what_is_ours(beside: Beside) -> None:
+    """It looks all the time, and tries to read, to write, to connect, to make and to remove."""
+    heard: list[str] = []
+
+    def spy(started: Started) -> None:
+        folder = started.folder
+        places = [str(folder / place) for place in (*PLACES, "xdg", "home", "run")]
+        words = [
+            *as_user(OTHER),
+            others_python(),
+            str(for_others() / "programs" / "spies.py"),
+            *places,
+        ]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as other:
+            started.process.wait(60)
+            time.sleep(0.2)
+            other.kill()
+            heard.extend(other.communicate()[0].splitlines())
+
+    script = "$RUN $PYTHON $PROGRAMS/ends_with.py 4 7 rank"
+    both = beside(script, watch=("--stall", "2"), meanwhile=spy, user=VICTIM).check()
+    assert heard.count("ready") == 2, heard
+    assert [line for line in heard if line != "ready"] == [], both
+
+
+def test_a_run_folder_of_another_users_is_not_written_to(beside: Beside) -> None:
+    """Where the current folder may not be written, `run` looks for one elsewhere."""
+
+    def take(folder: Path) -> None:
+        for place in PLACES:
+            own = folder / place / f"hangbisect-runs-{VICTIM}"
+            own.mkdir(exist_ok=True)
+            own.chmod(0o777)
+            os.chown(own, OTHER, OTHER)
+        (folder / "cwd").chmod(0o555)
+        (folder / "home" / "victim").write_text("victim")
+
+    script = "$HANGBISECT run -- bash -c 'exit 7'; echo $?"
+    run = beside.watched(script, prepare=take, user=VICTIM)
+    assert run.out == "7\n", run
+    for place in PLACES:
+        assert not [*(run.folder / place / f"hangbisect-runs-{VICTIM}").iterdir()], run
+
+
+@pytest.mark.parametrize("kind", ["deep", "forged", "fifo", "link"])
+def test_a_recorders_file_of_another_users_is_not_read(beside: Beside, kind: str) -> None:
+    """NCCL's flight recorder writes to /tmp/nccl_trace_rank_N by default, and anybody may."""
+    most: list[int] = []
+
+    def plant(folder: Path) -> None:
+        path = folder / "slash_tmp" / "nccl_trace_rank_0"
+        if kind == "fifo":
+            os.mkfifo(path, 0o666)
+        elif kind == "link":
+            path.symlink_to("/dev/zero")
+            os.lchown(path, OTHER, OTHER)
+            return
+        else:
+            path.write_bytes(_laughing() if kind == "deep" else _forged())
+            os.utime(path, (1893456000, 1893456000))
+        os.chown(path, OTHER, OTHER)
+
+    def look(started: Started) -> None:
+        while started.process.poll() is None:
+            for pid in started.ours():
+                with suppress(OSError, IndexError):
+                    text = Path(f"/proc/{pid}/status").read_text()
+                    most.append(int(re.findall(r"VmHWM:\s*(\d+)", text)[0]))
+            time.sleep(0.1)
+
+    variables = "RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29997"
+    script = f"{variables} exec $RUN $PYTHON $PROGRAMS/waits.py 9"
+    both = beside(script, watch=("--stall", "2"), prepare=plant, meanwhile=look, user=VICTIM)
+    both.check()
+    assert both.watched.verdict.get("outcome") == "ok", both
+    assert "looking" in both.watched.err, both
+    assert "flight recorder" not in both.watched.err, both
+    assert max(most) < 250_000, max(most)  # KiB; without such a file it is a quarter of it
+
+
+def _laughing() -> bytes:
+    """Return some hundred bytes that are long, once they are printed."""
+    deep: list[object] = ["ha"]
+    for _ in range(26):
+        deep = [deep, deep]
+    return pickle.dumps(_dump(deep))
+
+
+def _forged() -> bytes:
+    return pickle.dumps(_dump("nccl:all_reduce"))
+
+
+def _dump(name: object) -> dict[str, object]:
+    entry = {
+        **{
+            "record_id": 0,
+            "pg_id": 0,
+            "process_group": ("0", "default_pg"),
+            "profiling_name": name,
+        },
+        **{"collective_seq_id": 5, "p2p_seq_id": 0, "op_id": 5, "state": "started", "frames": []},
+        **{"input_sizes": [[1]], "output_sizes": [[1]], "time_created_ns": 1, "retired": False},
+    }
+    groups = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}
+    return {"version": "2.9", "entries": [entry], "pg_config": groups}

@@ -1,0 +1,171 @@
+"""Where something is used up or refused, less is watched; the program is as without us."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+
+import pytest
+
+from .side_by_side import Beside, Started, can_mount
+
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="another user, or a mount: root alone")
+needs_mounts = pytest.mark.skipif(not can_mount(), reason="no mount namespace may be made here")
+HANG_STALL = ("--stall", "3")
+USER = 54321  # has no other processes, which count too
+_SAID = re.compile(r"\b(lost|cannot|could not|not (be )?(kept|written)|no space|is full)\b", re.I)
+
+
+@needs_root
+@pytest.mark.parametrize("limit", [2, 3, 4, 6])
+@pytest.mark.parametrize("program", ["", "rank"])
+def test_processes_and_threads_are_used_up(beside: Beside, limit: int, program: str) -> None:
+    """With two, there is room for the command and for the program. It gets it."""
+    script = f"ulimit -u {limit}; exec $RUN $PYTHON $PROGRAMS/ends_with.py 5 7 {program}"
+    both = beside(script, watch=HANG_STALL, user=USER).check()
+    assert both.plain.status == 7
+
+
+@pytest.mark.parametrize("limit", [6, 9, 12, 16, 24])
+def test_descriptors_are_used_up(beside: Beside, limit: int) -> None:
+    script = f"ulimit -n {limit}; exec $RUN $PYTHON $PROGRAMS/ends_with.py 5 7"
+    assert beside(script, watch=HANG_STALL).check().plain.status == 7
+
+
+@pytest.mark.parametrize("limit", [20, 28])
+def test_a_watch_that_fails_for_want_of_descriptors_ends_nothing(
+    beside: Beside, limit: int
+) -> None:
+    script = f"ulimit -n {limit}; $RUN bash $PROGRAMS/ranks.sh 8 $PYTHON $PROGRAMS/tiny.py 6"
+    both = beside(script, watch=("--on-hang", "end"))
+    # With so few the files of the run stay where they could be written: its lines say where.
+    both.check(*(["left"] if limit == 20 else []))
+    assert both.plain.out == "script done\n" * 8
+
+
+@pytest.mark.parametrize("refused", ["pidfd_open", "pidfd_open,close_range,ptrace"])
+def test_no_pidfd_is_no_end_of_a_rank(beside: Beside, refused: str) -> None:
+    """Profiles of containers, gVisor, and kernels before 5.3."""
+
+    def look(started: Started) -> None:
+        started.until("waits")
+        time.sleep(3 if started.is_watched else 0)
+        assert started.process.poll() is None
+        assert "\nOK " not in (started.folder / "err").read_text()
+
+    script = f"$PYTHON $PROGRAMS/without.py {refused} $RUN $PYTHON $PROGRAMS/slow.py 7"
+    both = beside(script, watch=HANG_STALL, meanwhile=look).check()
+    assert both.watched.verdict.get("outcome") == "ok", both
+
+
+def test_no_pidfd_is_no_end_of_a_rank_that_watches_itself(beside: Beside) -> None:
+    script = (
+        "$PYTHON $PROGRAMS/without.py pidfd_open $PYTHON -m bisect watch --run-dir run --stall 3 "
+        "$PROGRAMS/slow.py 7; echo $?; "
+        # The monitor writes it once the process is gone.
+        "for n in $(seq 100); do test -s run/verdict.json && break; sleep 0.1; done; rm -r run"
+    )
+    run = beside.watched(script)
+    assert (run.status, run.out) == (0, "waits 2.13.0\ndone\n0\n"), run
+
+
+FULL = (
+    "mount -t tmpfs -o size=16k t /dev/shm && dd if=/dev/zero of=/dev/shm/full bs=4k "
+    "count={pages} 2>/dev/null; "
+)
+
+
+@needs_mounts
+@pytest.mark.parametrize("pages", [2, 4])
+@pytest.mark.parametrize("everywhere", [False, True], ids=["shm", "everywhere"])
+def test_a_full_stage_loses_no_verdict(beside: Beside, pages: int, everywhere: bool) -> None:
+    fill = FULL.format(pages=pages)
+    if everywhere:
+        fill += "mount --bind /dev/shm $TMPDIR; mount --bind /dev/shm $XDG_RUNTIME_DIR; "
+        fill += "mount --bind /dev/shm /tmp; " if not str(beside.root).startswith("/tmp") else ""
+    script = fill + "$RUN $PYTHON $PROGRAMS/slow.py 6"
+    _is_kept_or_its_loss_is_said(beside, script)
+
+
+@needs_mounts
+def test_a_stage_that_vanishes_loses_no_verdict(beside: Beside) -> None:
+    """At the end of a login its XDG_RUNTIME_DIR goes; somebody tidies up /dev/shm."""
+
+    def remove(started: Started) -> None:
+        started.until("waits")
+        time.sleep(2 if started.is_watched else 0)
+        for place in ("shm", "xdg", "tmp"):
+            for entry in (started.folder / place).iterdir():
+                shutil.rmtree(entry, ignore_errors=True)
+
+    _is_kept_or_its_loss_is_said(beside, "$RUN $PYTHON $PROGRAMS/slow.py 6", remove)
+
+
+def _is_kept_or_its_loss_is_said(beside: Beside, script: str, meanwhile: object = None) -> None:
+    both = beside(script, watch=HANG_STALL, meanwhile=meanwhile).check()  # type: ignore[arg-type]
+    run = both.watched
+    if not run.verdict:
+        assert any(map(_SAID.search, run.ours)), both
+        assert "paste it into an issue" not in run.err, both
+
+
+def test_limits_priorities_and_places_are_inherited_unchanged(beside: Beside) -> None:
+    """What a monitor raises or lowers for itself, it does for itself alone."""
+    set_up = (
+        "ulimit -Sn 300; ulimit -Su 5000; ulimit -c 0; umask 027; "
+        "echo 77 > /proc/self/oom_score_adj; "
+    )
+    program = "nice -n 3 ionice -c 3 taskset -c 0 $RUN bash $PROGRAMS/surroundings.sh; exit $?"
+    both = beside(set_up + program).check()
+    assert len(both.plain.out.splitlines()) > 60, both
+
+
+def test_the_environment_has_nothing_more_than_our_own_variables(beside: Beside) -> None:
+    both = beside("$RUN env -0 | sort -z | tr '\\0' '\\n'").check("out")
+    ours, theirs = (_variables(run.out) for run in (both.watched, both.plain))
+    more = {name for name in ours if name not in theirs and not name.startswith("HANGBISECT_")}
+    changed = {name for name in theirs if ours.get(name) != theirs[name]} - {"_"}
+    assert (more, changed - {"PYTHONPATH"}) == (set(), set()), both
+    assert ours["PYTHONPATH"].endswith(theirs["PYTHONPATH"]), both
+
+
+def _variables(text: str) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+
+def test_a_command_line_and_an_environment_as_long_as_there_can_be(beside: Beside) -> None:
+    """Our own variables count too (execve(2): E2BIG). They give way."""
+    script = "ulimit -s 1024; exec $PYTHON $PROGRAMS/fills.py $RUN bash -c 'env | wc -c'"
+    both = beside(script).check("out")
+    assert all(int(run.out or 0) > 200_000 for run in (both.plain, both.watched)), both
+    beside("$RUN bash -c 'echo $#' x $(seq 20000)").check()
+
+
+@pytest.mark.parametrize(
+    "limit", ["-v 400000", "-f 0", "-t 20", "-l 0", "-c 0 -e 0 -q 0", "-i 2", "-x 0", "-s 256"]
+)
+def test_a_program_below_a_limit_ends_as_without_us(beside: Beside, limit: str) -> None:
+    """Memory, files (our own too), CPU, locked memory, queues, signals, locks, stack."""
+    program = "exec $RUN $PYTHON $PROGRAMS/ends_with.py 0.3 7 rank"
+    script = f"(ulimit {limit}; {program}) | cat; echo ${{PIPESTATUS[0]}}"
+    assert beside(script).check().plain.out == "ends\n7\n"
+
+
+def test_what_a_program_used_is_what_its_parent_is_told(beside: Beside) -> None:
+    """`time`, wait4(2): the CPU of the program counts for who started the command."""
+    program = "$PYTHON -c 'import time\nwhile time.process_time() < 2: pass'"
+    both = beside(f"TIMEFORMAT='%U %S'; time $RUN {program}").check("theirs")
+    used = [sum(map(float, run.err.split()[-2:])) for run in (both.plain, both.watched)]
+    assert all(seconds >= 2 for seconds in used), both
+
+
+@needs_root
+@needs_mounts
+def test_other_processes_are_hidden(beside: Beside) -> None:
+    program = "exec $RUN $PYTHON $PROGRAMS/ends_with.py 5 7 rank"
+    for user, hide in ((USER, "mount -t proc -o hidepid=2 p /proc"), (None, "umount -l /proc")):
+        before = ("sh", "-c", f'{hide} && exec "$@"', "sh")
+        both = beside(program, watch=HANG_STALL, user=user, before=before).check()
+        assert both.plain.status == 7

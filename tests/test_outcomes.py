@@ -1,0 +1,51 @@
+"""Which of several verdicts is shown."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Any
+
+import pytest
+from hangbisect.base.outcomes import is_part, of_all, shown
+
+
+def verdict(outcome: str, culprit: list[int], total: float = 9.0, **more: Any) -> dict[str, Any]:
+    ranks = {"culprit": culprit}
+    return {
+        "outcome": outcome, "attempt": 0, "ranks": ranks, "seconds": {"total": total}, **more
+    }  # fmt: skip
+
+
+FINE = verdict("ok", [], seen_ranks=[0, 1])
+ALSO_FINE = verdict("ok", [], seen_ranks=[2, 3])
+WAITS = verdict("hang", [], 5.0)
+BLAMES = verdict("hang", [9], 8.0)
+BLAMES_LATER = verdict("hang", [4], 30.0)
+CRASHED = verdict("crash", [2], 1.0)
+
+
+@pytest.mark.parametrize("found", [*permutations([FINE, WAITS, BLAMES, BLAMES_LATER, CRASHED])])
+def test_the_worst_is_shown_that_names_a_culprit_and_came_first(
+    found: tuple[dict[str, Any], ...],
+) -> None:
+    assert found[shown(found)] is BLAMES
+
+
+def test_only_the_last_attempt_counts() -> None:
+    again = verdict("ok", [], attempt=1, seen_ranks=[0])
+    assert of_all([BLAMES, {**again, "attempt": 1}, CRASHED]) == again
+
+
+def test_all_nodes_that_are_well_speak_together_for_their_ranks() -> None:
+    assert of_all([FINE, ALSO_FINE])["seen_ranks"] == [0, 1, 2, 3]
+    assert of_all([FINE, WAITS]) == WAITS
+
+
+@pytest.mark.parametrize("name", ["node-1", "node-gpu07.cluster", "attempt-2"])
+def test_nodes_and_attempts_have_folders_of_their_own(name: str) -> None:
+    assert is_part(name)
+
+
+@pytest.mark.parametrize("name", ["node-", "attempt-x", "node-../x", "stacks", "trial-1"])
+def test_other_folders_are_no_parts(name: str) -> None:
+    assert not is_part(name)
