@@ -126,38 +126,43 @@ def _alone(job: str) -> Iterator[None]:
     """
     end = time.monotonic() + LOCK_LIMIT
     while True:
-        folder, descriptor = _open_lock(job)
-        try:
-            if _try_lock(descriptor, folder):
-                try:
-                    yield
-                finally:
-                    with contextlib.suppress(OSError):  # before the lock is given back
-                        os.rmdir(folder)
-                return
-        finally:
-            os.close(descriptor)
+        opened = _open_lock(job)
+        if opened is not None:
+            folder, descriptor = opened
+            try:
+                if _try_lock(descriptor, folder):
+                    try:
+                        yield
+                    finally:
+                        with contextlib.suppress(OSError):  # before the lock is given back
+                            os.rmdir(folder)
+                    return
+            finally:
+                os.close(descriptor)
         if time.monotonic() > end:
             raise OSError(f"another rank has been at it for {LOCK_LIMIT:.0f} s")
         time.sleep(PAUSE)
 
 
-def _open_lock(job: str) -> tuple[str, int]:
-    """Return the folder of the lock, made unless it is there, and a descriptor of it."""
+def _open_lock(job: str) -> tuple[str, int] | None:
+    """Return the folder of the lock, made unless it is there, and a descriptor of it; None where
+    the rank that had the lock has just removed the folder. Another base is no answer to that: two
+    ranks with a lock each would start a monitor each.
+    """
     why = OSError(errno.ENOENT, "no folder for a lock")
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     for base in bases():
         folder = os.path.join(base, f"hangbisect-{job}.lock")
-        for _ in range(3):  # who had the lock may remove the folder before we open it
-            try:
-                make(folder)
-                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-                return folder, os.open(folder, flags)
-            except FileNotFoundError as error:
-                why = error
-            except OSError as error:
-                pass_on(error)
-                why = error
-                break
+        try:
+            make(folder)
+            return folder, os.open(folder, flags)
+        except FileNotFoundError as error:
+            if os.path.isdir(base):
+                return None
+            why = error
+        except OSError as error:
+            pass_on(error)
+            why = error
     raise why
 
 

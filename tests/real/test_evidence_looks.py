@@ -209,7 +209,7 @@ def test_a_flock_names_the_file_and_its_holder(start: Start, tmp_path: Path) -> 
     take = "fcntl.flock(file, fcntl.LOCK_EX)\n"
     holder = python(start, LOCK + take + "print('now', flush=True)\ntime.sleep(1000)", path)
     waiter = python(start, LOCK + "print('now', flush=True)\n" + take, path)
-    seen = look_until(waiter, in_call("flock"))
+    seen = look_until(waiter, lambda one: one.locks and one.locks[0].waiting)
     (lock,) = seen.locks
     assert (lock.path, lock.holder, lock.waiting) == (str(path), holder, True)
     assert only(call_of(seen)).path == str(path)

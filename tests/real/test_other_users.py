@@ -149,6 +149,25 @@ def test_ranks_that_start_at_once_share_one_monitor(start: Start, checkout: Path
         rank.communicate("\n", timeout=DEADLINE)
 
 
+def test_one_rank_at_a_time_has_the_lock(
+    start: Start, checkout: Path, job: str, tmp_path: Path
+) -> None:
+    # Each removes the folder of the lock when it leaves, while others are about to open it.
+    enter = (
+        PACKAGE + "from hangbisect.rank import monitor_connection\n"
+        f"monitor_connection.LOCK_LIMIT, monitor_connection.PAUSE = {DEADLINE}, 0.0\n"
+        "for _ in range(300):\n"
+        "    with monitor_connection._alone(sys.argv[2]):\n"
+        "        os.close(os.open(sys.argv[3], os.O_CREAT | os.O_EXCL))\n"
+        "        os.unlink(sys.argv[3])\n"
+        "print('alone each time')\n"
+    )
+    mark = str(tmp_path / "mark")
+    ranks = [python(start, enter, str(checkout), job, mark) for _ in range(6)]
+    said = [rank.communicate(timeout=2 * DEADLINE)[0] for rank in ranks]
+    assert said == ["alone each time\n"] * 6
+
+
 def test_a_lock_whose_holder_was_killed_is_free(start: Start, checkout: Path, job: str) -> None:
     hold = (
         PACKAGE + "from hangbisect.rank.monitor_connection import _alone\n"
