@@ -66,7 +66,13 @@ def write(folder: Path, world: int, looks: int) -> None:
     """Write a run folder with what a monitor writes in it."""
     files = RunFolder(folder, folder)
     ranks = [rank(number, looks) for number in range(world)]
-    job = JobFacts("still", "startup", (), 0, world, (), PIPELINE.table, 0.0, 0.0, "/ours")
+    job = JobFacts(
+        ended="still",
+        pipeline="startup",
+        world_size=world,
+        table=PIPELINE.table,
+        package="/ours",
+    )
     write_looks(files, job, WaitGraph((), (), ()), ranks)
     verdict = Verdict(
         outcome="hang",

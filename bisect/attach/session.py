@@ -28,9 +28,9 @@ from .answer import (
     hide_unknown_numbers,
     moving_lines,
 )
+from .job_looks import STILL_SPAN
 from .jobs import FoundJobs, Job
 from .judgement import Judgement, judge_nodes
-from .look_series import STILL_SPAN
 from .node_facts import NodeFacts, look_at_job
 from .processes import ProcessTable
 from .unreadable_stacks import (

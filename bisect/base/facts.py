@@ -13,6 +13,7 @@ from typing import Literal
 from .checkpoints import Checkpoint as Checkpoint
 from .checkpoints import OwnStep as OwnStep
 from .checkpoints import Phase as Phase
+from .files import PACKAGE
 
 Outcome = Literal["ok", "hang", "slow", "crash", "interrupted"]
 Rung = Literal["py-spy", "pystack", "faulthandler", "proc"]
@@ -328,20 +329,20 @@ Ended = Literal[
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JobFacts:
-    """The job, as the monitor knows it when it asks for a diagnosis."""
+    """The job, as far as who collects knows it when it asks for a diagnosis."""
 
     ended: Ended
-    pipeline: str
-    command: tuple[str, ...]
-    attempt: int
-    world_size: int
-    local_ranks: tuple[int, ...]  # the ranks of this node, whether they were seen or not
-    table: tuple[Checkpoint, ...]
-    now: float
-    started: float  # when the first rank of the job started
-    package: str  # the folder of our own code: its frames are the harness, not the job
+    pipeline: str = ""
+    command: tuple[str, ...] = ()
+    attempt: int = 0
+    world_size: int = 0
+    local_ranks: tuple[int, ...] = ()  # the ranks of this node, whether they were seen or not
+    table: tuple[Checkpoint, ...] = ()
+    now: float = 0.0
+    started: float = 0.0  # when the first rank of the job started
+    package: str = PACKAGE  # the folder of our own code: its frames are the harness, not the job
     still: float | None = None
     past_deadline: float | None = None
     to_verdict: float | None = None

@@ -16,7 +16,6 @@ from .frames import format_frame
 from .process_snapshot import (
     ProcessSnapshot,
     ProcessTable,
-    build_process_table,
     main_kernel,
     merge_looks,
 )
@@ -167,9 +166,8 @@ class ProcessEdges:
         self._drawn: set[int] = set()
         self._ahead: list[int] = []  # children that somebody waits for
 
-    def of_rank(self, facts: RankFacts, wait: Wait) -> None:
+    def of_rank(self, facts: RankFacts, view: ProcessSnapshot | None, wait: Wait) -> None:
         """Draw what a rank's own process waits for."""
-        view = merge_looks(facts.looks)
         if view is not None:
             self._draw(_Process(f"rank {facts.rank}", facts, facts.looks, view, own=True), wait)
 
@@ -282,7 +280,7 @@ class _RankEdges:
         self._drawing = GraphBuilder()
         self._named = frozenset(case.by_rank) | frozenset(case.absent)
         self._meetings: dict[Meeting, str] = {}
-        self._hands = ProcessEdges(self._drawing, case.ranks, build_process_table(case.ranks))
+        self._hands = ProcessEdges(self._drawing, case.ranks, case.snapshot.table.processes)
 
     def graph(self) -> WaitGraph:
         case, draw = self._case, self._drawing
@@ -308,7 +306,7 @@ class _RankEdges:
                 said = f"it said that it waits for rank {rank}"
                 self._drawing.link(name, f"rank {rank}", found.wait.kind, said)
         else:
-            self._hands.of_rank(facts, found.hop or found.wait)
+            self._hands.of_rank(facts, found.view, found.hop or found.wait)
 
     def _meets(self, name: str, facts: RankFacts, found: RankWait) -> None:
         """A place where ranks meet lies between those that are there and those that are not."""

@@ -14,20 +14,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
 from ..base.addresses import host_of, is_loopback, port_of
 from ..base.facts import FileLock, Frame, RankFacts, Socket, Wait, WaitKind
-from .blocking_reason import ProcessContext, find_blocking_reason
+from .blocking_reason import ProcessContext, find_blocking_reason_in
 from .library_calls import (
     find_builders,
     find_group_call,
     find_group_wait,
     waits_for_unknown_builder,
 )
-from .process_snapshot import ProcessTable, build_process_table, merge_looks
+from .process_snapshot import (
+    ProcessSnapshot,
+    ProcessTable,
+    build_process_table,
+    merge_looks,
+)
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ class IndexedRank:
 
     facts: RankFacts
     wait: Wait | None
+    view: ProcessSnapshot | None = None  # None for one that is gone, or that no look found
     # construction, collective, store; unsure: asleep in a futex, and no stack to tell why
     group: str = ""
     call: str = ""
@@ -165,14 +171,15 @@ class _RendezvousClaim:
     claims: int | None  # which rank it says that it is
 
 
-def find_rendezvous_mismatch(ranks: Sequence[RankFacts]) -> dict[int, Wait]:
-    """Return which of `ranks`, all of which make the first process group, the others wait for in
-    vain, with what each waits for itself.
+def find_rendezvous_mismatch(hops: Sequence[IndexedRank]) -> dict[int, Wait]:
+    """Return which of these ranks, all of which make the first process group, the others wait for
+    in vain, with what each waits for itself.
     """
-    if len(ranks) < 2:
+    if len(hops) < 2:
         return {}
+    ranks = [hop.facts for hop in hops]
     servers = {r.pid for r in ranks} | {look.ppid for r in ranks for look in r.looks[-1:]}
-    going = [_read_rendezvous_claim(facts, servers) for facts in ranks]
+    going = [_read_rendezvous_claim(hop, servers) for hop in hops]
     return _find_same_number(going) or _find_other_store(going)
 
 
@@ -208,8 +215,8 @@ def _make_rendezvous_wait(one: _RendezvousClaim, words: str) -> Wait:
     return Wait("store", f"{address}, {words}", what=address)
 
 
-def _read_rendezvous_claim(facts: RankFacts, servers: Collection[int | None]) -> _RendezvousClaim:
-    view = merge_looks(facts.looks)
+def _read_rendezvous_claim(hop: IndexedRank, servers: Collection[int | None]) -> _RendezvousClaim:
+    facts, view = hop.facts, hop.view
     told = _read_group_locals(view.frames) if view is not None else {}
     host, port = _find_store_address(told, facts.environment)
     sockets = view.look.sockets if view is not None else ()
@@ -272,6 +279,7 @@ class RankWait:
     rank: int = -1
     place: str = ""  # where it waits with others: "collective all_reduce", "our barrier ..."
     hop: Wait | None = None  # what its own process waits for, before it is compared with others
+    view: ProcessSnapshot | None = field(default=None, compare=False, repr=False)
 
     @property
     def away(self) -> bool:
@@ -284,23 +292,68 @@ class RankWait:
         return self.whom - {self.rank} if self.rank in self.whom else self.whom
 
 
+@dataclass(frozen=True)
+class RankTable:
+    """Each rank by itself, as its looks show it, and the processes of all."""
+
+    processes: ProcessTable
+    ranks: tuple[IndexedRank, ...]
+
+    def renew(self, ranks: Sequence[RankFacts]) -> RankTable | None:
+        """Return the table of `ranks` where their looks show the same; None where that is not so:
+        then it has to be made anew.
+        """
+        known = {hop.facts.rank: hop for hop in self.ranks}
+        seen = [facts for facts in ranks if facts.rank in known or not _has_no_process(facts)]
+        if {facts.rank for facts in seen} != known.keys() or not all(
+            _shows_the_same(facts, known[facts.rank].facts) for facts in seen
+        ):
+            return None
+        hops = (
+            replace(known[facts.rank], facts=facts)
+            if facts.rank in known
+            else IndexedRank(facts, None)
+            for facts in ranks
+        )
+        return RankTable(self.processes, tuple(hops))
+
+
+def _has_no_process(facts: RankFacts) -> bool:
+    return facts.pid is None and not (facts.looks or facts.children)
+
+
+def _shows_the_same(facts: RankFacts, before: RankFacts) -> bool:
+    """Return whether all is the same of a rank on which a row of the table rests."""
+    return (
+        (facts.pid, facts.alive, facts.left) == (before.pid, before.alive, before.left)
+        and facts.environment == before.environment
+        and facts.looks == before.looks
+        and facts.children == before.children
+    )
+
+
+def index_ranks(ranks: Sequence[RankFacts]) -> RankTable:
+    """Return what the looks at each rank show by themselves."""
+    everyone = build_process_table(ranks)
+    locks = _list_held_locks(ranks)
+    hops = _add_builders([_index_rank(facts, everyone, locks) for facts in ranks])
+    return RankTable(everyone, tuple(hops))
+
+
 def find_rank_waits(
-    ranks: Sequence[RankFacts],
+    table: RankTable,
     absent: Iterable[int] = (),
     remote: Iterable[int] = (),
     unstarted: str = "",
 ) -> dict[int, RankWait]:
-    """Return each rank's situation. `absent` ranks will never come; of `remote` ones (on other
-    nodes) nothing is known. `unstarted` says how many of this node have not come that have no
-    number.
+    """Return what each rank waits for, compared with all others. `absent` ranks will never come; of
+    `remote` ones (on other nodes) nothing is known. `unstarted` says how many of this node have not
+    come that have no number.
     """
-    everyone = build_process_table(ranks)
-    locks = _list_held_locks(ranks)
-    hops = _add_builders([_index_rank(facts, everyone, locks) for facts in ranks])
-    crowd = RankIndex(_exclude_lost_ranks(hops), absent)
+    crowd = RankIndex(_exclude_lost_ranks(table.ranks), absent)
     beyond = unstarted or (_OTHER_NODES if any(True for _ in remote) else "")
     return {
-        rank: replace(_make_rank_wait(hop, crowd, beyond), rank=rank, hop=hop.wait)
+        rank: replace(_make_rank_wait(hop, crowd, beyond), rank=rank, hop=hop.wait, view=hop.view)
         for rank, hop in crowd.hops.items()
     }
 
@@ -313,14 +366,16 @@ def _index_rank(
     view = merge_looks(facts.looks)
     if view is None:
         return IndexedRank(facts, Wait("unknown", ""))
-    wait = find_blocking_reason(
-        facts.looks, ProcessContext(facts, everyone, _list_locks_of_others(facts, locks))
+    wait = find_blocking_reason_in(
+        view,
+        facts.looks,
+        ProcessContext(facts, everyone, _list_locks_of_others(facts, locks)),
     )
     if wait.kind == "futex" and not view.frames:
-        return IndexedRank(facts, wait, "unsure")
+        return IndexedRank(facts, wait, view, "unsure")
     if wait.kind not in ("collective", "store"):
-        return IndexedRank(facts, wait)
-    return IndexedRank(facts, wait, find_group_wait(view) or "store", find_group_call(view))
+        return IndexedRank(facts, wait, view)
+    return IndexedRank(facts, wait, view, find_group_wait(view) or "store", find_group_call(view))
 
 
 def _add_builders(hops: Sequence[IndexedRank]) -> Sequence[IndexedRank]:
@@ -343,7 +398,7 @@ def _add_builder(hop: IndexedRank, building: Sequence[int]) -> IndexedRank:
 def _exclude_lost_ranks(hops: Sequence[IndexedRank]) -> list[IndexedRank]:
     """Return `hops`; ranks that make the group where the others never find them are not there."""
     lost = find_rendezvous_mismatch(
-        [h.facts for h in hops if h.group == "construction" and h.call == _FIRST_GROUP]
+        [h for h in hops if h.group == "construction" and h.call == _FIRST_GROUP]
     )
     return [
         replace(h, group="", call="", wait=wait) if (wait := lost.get(h.facts.rank)) else h
@@ -455,22 +510,3 @@ def claimed_world_size(ranks: Sequence[RankFacts]) -> int:
     ]
     numbers = [int(s) for s in sizes if s.isascii() and s.isdecimal() and len(s) < 7]
     return max((n for n in numbers if n <= _LARGEST_WORLD), default=0)
-
-
-def find_wait(facts: RankFacts, all_ranks: Sequence[RankFacts]) -> Wait | None:
-    """Return what `facts` waits for, given the others; None for a rank that is gone.
-
-    A kind of rank, absent_rank, collective or store, or a `rank` that is set, means that it is
-    not stuck by itself.
-    """
-    return find_rank_waits(_replace_rank(facts, all_ranks))[facts.rank].wait
-
-
-def find_waits(all_ranks: Sequence[RankFacts]) -> dict[int, Wait | None]:
-    """Return `find_wait` of every rank, at the price of one."""
-    return {rank: found.wait for rank, found in find_rank_waits(all_ranks).items()}
-
-
-def _replace_rank(facts: RankFacts, all_ranks: Sequence[RankFacts]) -> list[RankFacts]:
-    others = [one for one in all_ranks if one.rank != facts.rank]
-    return [*others, facts]

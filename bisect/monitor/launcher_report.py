@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +23,8 @@ from .run_folder import RunFolder, name_run
 from .verdict_output import write_looks
 
 if TYPE_CHECKING:
-    from ..base.facts import JobFacts, RankFacts, Verdict
+    from ..base.facts import JobFacts, Verdict
+    from ..diagnosis.snapshot import Snapshot
     from ..diagnosis.wait_graph import WaitGraph
     from .launcher_supervisor import SupervisedCommand
 
@@ -36,7 +36,7 @@ async def report_from_outside(
     folder: str,
     verdict: Verdict,
     facts: JobFacts,
-    ranks: Sequence[RankFacts],
+    seen: Snapshot,
     graph: WaitGraph,
     is_to_end: bool,
 ) -> str:
@@ -44,7 +44,7 @@ async def report_from_outside(
     where the files are, "" if they are nowhere.
     """
     files = _make_run_folder(around, folder)
-    write_looks(files, facts, graph, ranks)
+    write_looks(files, facts, graph, seen.ranks)
     files.write_json("verdict.json", verdict_json(verdict))
     where = await _publish(files)
     if around.answers:
@@ -53,10 +53,10 @@ async def report_from_outside(
     width = terminal_width(2)
     goes_on = "hold" if around.on_hang == "hold" else "report"
     state = STATES_AFTER["end" if is_to_end else goes_on].format(
-        pids=", ".join(f"{one.pid} (rank {one.rank})" for one in ranks)
+        pids=", ".join(f"{one.pid} (rank {one.rank})" for one in seen.ranks)
     )
-    lines = verdict_lines(verdict, facts, ranks, run_dir=where, state=state, width=width)
-    stack = culprit_stack(ranks, verdict) if width is None else []
+    lines = verdict_lines(verdict, facts, seen.ranks, run_dir=where, state=state, width=width)
+    stack = culprit_stack(seen.ranks, verdict) if width is None else []
     _write_text(2, "\n".join([*lines, *stack]))
     return where
 

@@ -215,4 +215,4 @@ def _without_unknown(value: Any, names: Mapping[str, str]) -> Any:
     return None if type(value) is int and str(value) in names else value
 
 
-_UNKNOWN_JOB = JobFacts("still", "", (), 0, 0, (), (), 0.0, 0.0, "")
+_UNKNOWN_JOB = JobFacts(ended="still", package="")

@@ -4,7 +4,6 @@ made, and again when it is read from verdict.json.
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -239,7 +238,6 @@ def culprit_stack(ranks: Sequence[RankFacts], verdict: Verdict, limit: int = 40)
 
 
 _UNKNOWN_COMMAND = ("python",)  # in place of a command that nobody knows
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def replay_verdict(
@@ -285,11 +283,6 @@ def job_of_verdict(verdict: Verdict) -> JobFacts:
         command=verdict.command,
         attempt=verdict.attempt,
         world_size=verdict.world_size,
-        local_ranks=(),
-        table=(),
-        now=0.0,
-        started=0.0,
-        package=_PACKAGE,
         still=verdict.seconds.still,
     )
 

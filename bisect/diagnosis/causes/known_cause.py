@@ -71,7 +71,8 @@ class Scene:
     @cached_property
     def views(self) -> Mapping[int, ProcessSnapshot]:
         """Each living rank, by number, as its looks show it together."""
-        return {r.rank: view for r in self.living if (view := merge_looks(r.looks)) is not None}
+        found = {r.rank: self.situations[r.rank].view for r in self.living}
+        return {rank: view for rank, view in found.items() if view is not None}
 
     @cached_property
     def view(self) -> ProcessSnapshot | None:
