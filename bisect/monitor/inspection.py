@@ -76,8 +76,8 @@ class Inspection(LookSeries):
         calm = [t for _, t in targets if t not in paused]
         async with job.looking:
             looks = await take_good_looks(calm, paused, limit=limit, resume=resume_process)
-        owners = {target.pid: member for member, target in targets}
-        self.add((owners[one.pid], one) for one in looks)
+        found = {one.pid: one for one in looks}  # one rank may have started another
+        self.add((m, found[target.pid]) for m, target in targets if target.pid in found)
         if judging:
             self.judge(members)
 
