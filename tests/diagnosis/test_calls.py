@@ -146,4 +146,4 @@ def test_what_hangs_on_purpose_belongs_to_its_place_and_not_to_who_called_it() -
 )
 def test_a_frame_of_ours_between_a_caller_and_its_library_is_none_of_the_job(ours: str) -> None:
     frames = stack("wait SP/torch/futures/__init__.py:84", ours, "<module> train.py:7")
-    assert [one.function for one in job_frames(frames, PACKAGE)] == ["wait", "<module>"]
+    assert [one.name for one in job_frames(frames, PACKAGE)] == ["wait", "<module>"]
