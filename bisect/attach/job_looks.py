@@ -158,7 +158,9 @@ class JobLooks(LookSeries):
         self.count += 1
 
     async def look_deeper(self, ranks: Sequence[int]) -> None:
-        """Take the one look that pauses, last, at these ranks, as far as that does no harm."""
+        """Take the one look that pauses, last, at these ranks, as far as that does no harm, and
+        have it in the last snapshot.
+        """
         pids = [pid for pid, number in self.numbers.items() if number in ranks]
         chosen = [pid for pid in pids if self._may_pause(pid)][:_MOST_NATIVE_RANKS]
         if not chosen:
@@ -166,6 +168,7 @@ class JobLooks(LookSeries):
         targets = [Target(pid, "rank") for pid in chosen]
         looks = await take_good_looks([], targets, limit=_NATIVE_LOOK_LIMIT, resume=resume_process)
         self.add(one for one in looks if one.threads)
+        self.snapshot()
 
     async def _was_heard_lately(self, settled: RankClasses) -> bool:
         """Return whether something came not long ago from outside the job to a rank that seems to

@@ -113,7 +113,7 @@ async def _make_node_facts(
     job: Job, processes: ProcessTable, series: JobLooks, settled: RankClasses
 ) -> NodeFacts:
     host = socket.gethostname()
-    ranks = [_add_place(f, job, processes, host) for f in series.facts()]
+    ranks = [_add_place(f, job, processes, host) for f in series.last_snapshot.ranks]
     ranks = await _add_output([*ranks, *_find_absent_ranks(job, processes, ranks, host)])
     unnumbered = {rank.pid for rank in job.ranks if rank.number is None}
     now = time.monotonic()

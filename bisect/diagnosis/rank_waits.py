@@ -156,8 +156,8 @@ def is_gone(facts: RankFacts) -> bool:
     return facts.left or not facts.alive or (facts.pid is None and not facts.looks)
 
 
-_RENDEZVOUS_FILES = ("torch/distributed/rendezvous.py", "torch/distributed/distributed_c10d.py")
-_GROUP_HELPER = "_new_process_group_helper"  # its numbers are those in the group that is made
+RENDEZVOUS_FILES = ("torch/distributed/rendezvous.py", "torch/distributed/distributed_c10d.py")
+GROUP_HELPER = "_new_process_group_helper"  # its numbers are those in the group that is made
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ def _read_group_locals(frames: Sequence[Frame]) -> dict[str, str]:
     """Return what torch's own frames say of the group that is made, the innermost first."""
     found: dict[str, str] = {}
     for frame in frames:
-        if frame.file.endswith(_RENDEZVOUS_FILES) and frame.name != _GROUP_HELPER:
+        if frame.file.endswith(RENDEZVOUS_FILES) and frame.name != GROUP_HELPER:
             for name, value in frame.locals:
                 found.setdefault(name, value.strip("'\""))
     return found
