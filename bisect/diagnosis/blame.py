@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..base.facts import Checkpoint, JobFacts, RankFacts, Ranks
+from .indexed_ranks import is_gone
 from .log_divergence import find_mismatched_ranks
 from .process_snapshot import ProcessSnapshot, merge_looks
-from .rank_waits import RankWait, claimed_world_size, is_gone
+from .rank_waits import RankWait, claimed_world_size
 from .snapshot import Snapshot
 from .wait_graph import WaitGraph
 

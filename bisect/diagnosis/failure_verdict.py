@@ -26,7 +26,7 @@ from .call_site import (
 from .causes.catalogue import find_known_cause, find_likeliest_cause
 from .causes.known_cause import Scene
 from .graph_builder import build_wait_graph
-from .rank_waits import is_gone
+from .indexed_ranks import is_gone
 from .verdict_skeleton import make_verdict_skeleton
 from .wait_graph import WaitGraph
 

@@ -13,13 +13,14 @@ from .blame import Case
 from .blocked_syscalls import CHILD_WAIT_CALLS, format_traffic
 from .blocking_reason import ProcessContext, find_blocking_reason_of_child
 from .frames import format_frame
+from .indexed_ranks import is_gone
 from .process_snapshot import (
     ProcessSnapshot,
     ProcessTable,
     main_kernel,
     merge_looks,
 )
-from .rank_waits import RankWait, is_gone
+from .rank_waits import RankWait
 from .wait_graph import Link, Node, NodeKind, WaitGraph
 
 
@@ -280,7 +281,7 @@ class _RankEdges:
         self._drawing = GraphBuilder()
         self._named = frozenset(case.by_rank) | frozenset(case.absent)
         self._meetings: dict[Meeting, str] = {}
-        self._hands = ProcessEdges(self._drawing, case.ranks, case.snapshot.table.processes)
+        self._hands = ProcessEdges(self._drawing, case.ranks, case.snapshot.indexed.processes)
 
     def graph(self) -> WaitGraph:
         case, draw = self._case, self._drawing

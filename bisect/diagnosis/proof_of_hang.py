@@ -13,7 +13,7 @@ from itertools import takewhile
 
 from ..base.facts import Look, RankFacts, Verdict
 from .blocked_syscalls import POLL_CALLS
-from .rank_waits import is_gone
+from .indexed_ranks import is_gone
 from .snapshot import Snapshot
 from .wait_graph import WaitGraph
 

@@ -16,35 +16,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
 
 from ..base.addresses import host_of, is_loopback, port_of
-from ..base.facts import FileLock, Frame, RankFacts, Socket, Wait, WaitKind
-from .blocking_reason import ProcessContext, find_blocking_reason_in
-from .library_calls import (
-    find_builders,
-    find_group_call,
-    find_group_wait,
-    waits_for_unknown_builder,
-)
-from .process_snapshot import (
-    ProcessSnapshot,
-    ProcessTable,
-    build_process_table,
-    merge_looks,
-)
-
-
-@dataclass(frozen=True)
-class IndexedRank:
-    """One rank before it is compared with the others."""
-
-    facts: RankFacts
-    wait: Wait | None
-    view: ProcessSnapshot | None = None  # None for one that is gone, or that no look found
-    # construction, collective, store; unsure: asleep in a futex, and no stack to tell why
-    group: str = ""
-    call: str = ""
+from ..base.facts import Frame, RankFacts, Socket, Wait, WaitKind
+from .indexed_ranks import IndexedRank, IndexedRanks, is_gone
+from .process_snapshot import ProcessSnapshot
 
 
 @dataclass(frozen=True)
@@ -149,11 +125,6 @@ class RankIndex:
         if id(party) not in self._with_absent:
             self._with_absent[id(party)] = party.ranks | self.absent
         return self._with_absent[id(party)]
-
-
-def is_gone(facts: RankFacts) -> bool:
-    """Return True for a rank that left, or has no process."""
-    return facts.left or not facts.alive or (facts.pid is None and not facts.looks)
 
 
 RENDEZVOUS_FILES = ("torch/distributed/rendezvous.py", "torch/distributed/distributed_c10d.py")
@@ -292,56 +263,8 @@ class RankWait:
         return self.whom - {self.rank} if self.rank in self.whom else self.whom
 
 
-@dataclass(frozen=True)
-class RankTable:
-    """Each rank by itself, as its looks show it, and the processes of all."""
-
-    processes: ProcessTable
-    ranks: tuple[IndexedRank, ...]
-
-    def renew(self, ranks: Sequence[RankFacts]) -> RankTable | None:
-        """Return the table of `ranks` where their looks show the same; None where that is not so:
-        then it has to be made anew.
-        """
-        known = {hop.facts.rank: hop for hop in self.ranks}
-        seen = [facts for facts in ranks if facts.rank in known or not _has_no_process(facts)]
-        if {facts.rank for facts in seen} != known.keys() or not all(
-            _shows_the_same(facts, known[facts.rank].facts) for facts in seen
-        ):
-            return None
-        hops = (
-            replace(known[facts.rank], facts=facts)
-            if facts.rank in known
-            else IndexedRank(facts, None)
-            for facts in ranks
-        )
-        return RankTable(self.processes, tuple(hops))
-
-
-def _has_no_process(facts: RankFacts) -> bool:
-    return facts.pid is None and not (facts.looks or facts.children)
-
-
-def _shows_the_same(facts: RankFacts, before: RankFacts) -> bool:
-    """Return whether all is the same of a rank on which a row of the table rests."""
-    return (
-        (facts.pid, facts.alive, facts.left) == (before.pid, before.alive, before.left)
-        and facts.environment == before.environment
-        and facts.looks == before.looks
-        and facts.children == before.children
-    )
-
-
-def index_ranks(ranks: Sequence[RankFacts]) -> RankTable:
-    """Return what the looks at each rank show by themselves."""
-    everyone = build_process_table(ranks)
-    locks = _list_held_locks(ranks)
-    hops = _add_builders([_index_rank(facts, everyone, locks) for facts in ranks])
-    return RankTable(everyone, tuple(hops))
-
-
 def find_rank_waits(
-    table: RankTable,
+    indexed: IndexedRanks,
     absent: Iterable[int] = (),
     remote: Iterable[int] = (),
     unstarted: str = "",
@@ -350,49 +273,12 @@ def find_rank_waits(
     `remote` ones (on other nodes) nothing is known. `unstarted` says how many of this node have not
     come that have no number.
     """
-    crowd = RankIndex(_exclude_lost_ranks(table.ranks), absent)
+    crowd = RankIndex(_exclude_lost_ranks(indexed.ranks), absent)
     beyond = unstarted or (_OTHER_NODES if any(True for _ in remote) else "")
     return {
         rank: replace(_make_rank_wait(hop, crowd, beyond), rank=rank, hop=hop.wait, view=hop.view)
         for rank, hop in crowd.hops.items()
     }
-
-
-def _index_rank(
-    facts: RankFacts, everyone: ProcessTable, locks: Sequence[_HeldLock]
-) -> IndexedRank:
-    if is_gone(facts):
-        return IndexedRank(facts, None)
-    view = merge_looks(facts.looks)
-    if view is None:
-        return IndexedRank(facts, Wait("unknown", ""))
-    wait = find_blocking_reason_in(
-        view,
-        facts.looks,
-        ProcessContext(facts, everyone, _list_locks_of_others(facts, locks)),
-    )
-    if wait.kind == "futex" and not view.frames:
-        return IndexedRank(facts, wait, view, "unsure")
-    if wait.kind not in ("collective", "store"):
-        return IndexedRank(facts, wait, view)
-    return IndexedRank(facts, wait, view, find_group_wait(view) or "store", find_group_call(view))
-
-
-def _add_builders(hops: Sequence[IndexedRank]) -> Sequence[IndexedRank]:
-    """Return `hops`; the lock of a build is that of the only other rank that builds, also where no
-    look shows who has it.
-    """
-    if not any(waits_for_unknown_builder(hop.wait) for hop in hops):
-        return hops
-    building = find_builders(hop.facts for hop in hops)
-    return [_add_builder(hop, building) for hop in hops]
-
-
-def _add_builder(hop: IndexedRank, building: Sequence[int]) -> IndexedRank:
-    others = [rank for rank in building if rank != hop.facts.rank]
-    if hop.wait is None or not waits_for_unknown_builder(hop.wait) or len(others) != 1:
-        return hop
-    return replace(hop, wait=replace(hop.wait, rank=others[0]))
 
 
 def _exclude_lost_ranks(hops: Sequence[IndexedRank]) -> list[IndexedRank]:
@@ -404,28 +290,6 @@ def _exclude_lost_ranks(hops: Sequence[IndexedRank]) -> list[IndexedRank]:
         replace(h, group="", call="", wait=wait) if (wait := lost.get(h.facts.rank)) else h
         for h in hops
     ]
-
-
-class _HeldLock(NamedTuple):
-    rank: int
-    lock: FileLock
-
-
-def _list_held_locks(ranks: Sequence[RankFacts]) -> tuple[_HeldLock, ...]:
-    """Return the lock files that ranks and their children have, one entry a rank and file."""
-    found: dict[tuple[int, int], _HeldLock] = {}
-    for facts in ranks:
-        for look in [looks[-1] for looks in (facts.looks, *facts.children) if looks]:
-            for lock in look.holds:
-                if lock.path.endswith(".lock"):
-                    held = replace(lock, holder=look.pid, holder_name=look.name)
-                    found[facts.rank, lock.inode] = _HeldLock(facts.rank, held)
-    return tuple(found.values())
-
-
-def _list_locks_of_others(facts: RankFacts, locks: Sequence[_HeldLock]) -> tuple[FileLock, ...]:
-    """Return the lock files that other ranks and their children have."""
-    return tuple(held.lock for held in locks if held.rank != facts.rank)
 
 
 def _make_rank_wait(hop: IndexedRank, crowd: RankIndex, beyond: str) -> RankWait:

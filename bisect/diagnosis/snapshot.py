@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 from ..base.facts import RankFacts, Wait
 
 if TYPE_CHECKING:
-    from .rank_waits import RankTable, RankWait
+    from .indexed_ranks import IndexedRanks
+    from .rank_waits import RankWait
 
 
 class Snapshot:
     """The ranks, and on request what each of them waits for."""
 
-    def __init__(self, ranks: Iterable[RankFacts] = (), before: RankTable | None = None) -> None:
+    def __init__(self, ranks: Iterable[RankFacts] = (), before: IndexedRanks | None = None) -> None:
         """`before` is what an earlier snapshot found: it is kept where no look is new."""
         self.ranks = tuple(ranks)
         self._before = before
@@ -26,13 +27,13 @@ class Snapshot:
         """Return the snapshot of the ranks as they are now; what their looks show is not worked
         out again where these are the same.
         """
-        return Snapshot(ranks, self.__dict__.get("table", self._before))
+        return Snapshot(ranks, self.__dict__.get("indexed", self._before))
 
     @cached_property
-    def table(self) -> RankTable:
+    def indexed(self) -> IndexedRanks:
         """Each rank by itself, as its looks show it."""
         # Not at the top: nearly all jobs end well, and their ranks would wait for these imports.
-        from .rank_waits import index_ranks
+        from .indexed_ranks import index_ranks
 
         kept = self._before.renew(self.ranks) if self._before is not None else None
         self._before = None
@@ -44,7 +45,7 @@ class Snapshot:
         """Return what each rank waits for, given the others (`find_rank_waits`)."""
         from .rank_waits import find_rank_waits
 
-        return find_rank_waits(self.table, absent, remote, unstarted)
+        return find_rank_waits(self.indexed, absent, remote, unstarted)
 
     @cached_property
     def waits(self) -> Mapping[int, Wait | None]:

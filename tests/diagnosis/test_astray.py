@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from hangbisect.base.facts import Look, RankFacts, Socket, Verdict, Wait
-from hangbisect.diagnosis.rank_waits import find_rendezvous_mismatch, index_ranks
+from hangbisect.diagnosis.indexed_ranks import index_ranks
+from hangbisect.diagnosis.rank_waits import find_rendezvous_mismatch
 from hangbisect.diagnosis.verdict import judge_job_with_graph
 
 from .made_up import GROUP, SLEEP, job, look, rank

@@ -28,10 +28,11 @@ from ...base.library_functions import Role, find_role
 from ..blocked_syscalls import find_socket_by_inode
 from ..collective_mismatch import Mismatch
 from ..frames import frame_owner, job_frames, unqualified_name
+from ..indexed_ranks import is_gone
 from ..library_calls import GroupWait, find_group_wait
 from ..log_divergence import find_mismatch
 from ..process_snapshot import ProcessSnapshot, merge_looks
-from ..rank_waits import GROUP_HELPER, RENDEZVOUS_FILES, RankWait, is_gone
+from ..rank_waits import GROUP_HELPER, RENDEZVOUS_FILES, RankWait
 from ..wait_graph import WaitGraph
 
 
