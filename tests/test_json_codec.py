@@ -39,9 +39,7 @@ def test_what_is_written_is_read_as_it_was() -> None:
     assert [*written] == ["schema", "name", "parts", "pair", "by_name", "try"]
 
 
-def test_what_a_later_version_adds_is_passed_over_and_what_an_earlier_one_lacks_has_its_default() -> (
-    None
-):
+def test_what_is_new_is_passed_over_and_what_is_not_there_has_its_default() -> None:
     data = {"name": "a", "parts": [{"number": 1, "new": {}}], "newer": 3, "known": 8}
     assert from_json(Whole, data) == Whole("a", (Part(1),))
 

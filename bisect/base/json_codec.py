@@ -91,7 +91,8 @@ def _reader_for(kind: Any) -> Reader:
     if is_dataclass(kind):
         return _of_dataclass(kind)
     if origin in (Union, UnionType):
-        return _or_none(_reader_for(_not_none(inside)))
+        read = _reader_for(next(one for one in inside if one is not NoneType))
+        return lambda data: None if data is None else read(data)
     if origin is Literal:
         return _one_of(inside)
     if origin is tuple:
@@ -184,10 +185,6 @@ def _of_fixed_list(kinds: tuple[Any, ...]) -> Reader:
     return read
 
 
-def _or_none(read: Reader) -> Reader:
-    return lambda data: None if data is None else read(data)
-
-
 def _one_of(words: tuple[Any, ...]) -> Reader:
     wanted = f"one of {', '.join(map(str, words))}" if len(words) > 1 else str(words[0])
 
@@ -237,7 +234,3 @@ def _empty(kind: Any) -> Any:
     if origin in (Union, UnionType) or kind is object:
         return None
     return (origin or kind)() if origin is not Mapping else {}
-
-
-def _not_none(kinds: tuple[Any, ...]) -> Any:
-    return next(one for one in kinds if one is not NoneType)

@@ -236,9 +236,3 @@ def number_field(data: Mapping[str, Any], name: str) -> int | None:
     """Return a field that is a small whole number, None if it is none."""
     value = data.get(name)
     return value if is_rank(value) else None
-
-
-def list_field(data: object, name: str) -> list[Mapping[str, Any]]:
-    """Return the objects of a field that is a list, none if it is none, or `data` no object."""
-    found = data.get(name) if isinstance(data, Mapping) else None
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
