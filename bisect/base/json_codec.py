@@ -8,7 +8,7 @@ know is passed over: a newer version wrote it. What is not there has its default
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
@@ -136,11 +136,18 @@ def _of_list(read_one: Reader) -> Reader:
     def read(data: Any) -> tuple[Any, ...]:
         if type(data) is not list:
             raise _misfit("a list", data)
-        try:
-            return tuple(map(read_one, data))
-        except Misfit:
-            wrong, found = _read_each(read_one, ((f"[{n}]", one) for n, one in enumerate(data)))
-            raise Misfit(wrong, tuple(found.values())) from None
+        found: list[Any] = []
+        wrong: list[tuple[str, str]] = []
+        for number, one in enumerate(data):
+            try:
+                found.append(read_one(one))
+            except Misfit as error:
+                wrong += error.inside(f"[{number}]")
+                if error.rest is not _NOTHING:
+                    found.append(error.rest)
+        if wrong:
+            raise Misfit(wrong, tuple(found))
+        return tuple(found)
 
     return read
 
@@ -149,29 +156,20 @@ def _by_name(read_one: Reader) -> Reader:
     def read(data: Any) -> dict[str, Any]:
         if type(data) is not dict:
             raise _misfit("an object", data)
-        try:
-            return {name: read_one(one) for name, one in data.items()}
-        except Misfit:
-            wrong, found = _read_each(read_one, ((f".{name}", one) for name, one in data.items()))
-            raise Misfit(wrong, {place[1:]: one for place, one in found.items()}) from None
+        found: dict[str, Any] = {}
+        wrong: list[tuple[str, str]] = []
+        for name, one in data.items():
+            try:
+                found[name] = read_one(one)
+            except Misfit as error:
+                wrong += error.inside(f".{name:.80}")
+                if error.rest is not _NOTHING:
+                    found[name] = error.rest
+        if wrong:
+            raise Misfit(wrong, found)
+        return found
 
     return read
-
-
-def _read_each(
-    read_one: Reader, items: Iterable[tuple[str, Any]]
-) -> tuple[list[tuple[str, str]], dict[str, Any]]:
-    """Return what does not fit of the items, and by place what does."""
-    wrong: list[tuple[str, str]] = []
-    found: dict[str, Any] = {}
-    for place, one in items:
-        try:
-            found[place] = read_one(one)
-        except Misfit as error:
-            wrong += error.inside(place)
-            if error.rest is not _NOTHING:
-                found[place] = error.rest
-    return wrong, found
 
 
 def _of_fixed_list(kinds: tuple[Any, ...]) -> Reader:
