@@ -25,12 +25,12 @@ from hangbisect.base.facts import (
     Thread,
     Verdict,
 )
+from hangbisect.base.json_codec import to_json
 from hangbisect.base.words import format_bytes
 from hangbisect.diagnosis.wait_graph import WaitGraph
 from hangbisect.monitor.run_folder import RunFolder
 from hangbisect.monitor.verdict_output import write_looks
 from hangbisect.pipelines.startup import PIPELINE
-from hangbisect.report.facts_json import verdict_json
 from hangbisect.report.issue.markdown import count_characters
 from hangbisect.report.report_files import make_reports
 
@@ -84,7 +84,7 @@ def write(folder: Path, world: int, looks: int) -> None:
         ranks=Ranks((0,), (0,), tuple(range(1, world))),
         call="wandb.init",
     )
-    files.write_json("verdict.json", verdict_json(verdict))
+    files.write_json("verdict.json", to_json(verdict))
     variables = {"MASTER_ADDR": "n000", "NCCL_DEBUG": "INFO", "OMP_NUM_THREADS": "8"}
     environment = {"versions": {"torch": "2.4"}, "ranks": {str(r): variables for r in range(world)}}
     files.write_json("environment.json", environment)

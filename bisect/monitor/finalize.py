@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..base.facts import Ended, JobFacts, RankFacts, Ranks, Verdict
+from ..base.json_codec import to_json
 from ..base.words import format_ranks
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.verdict import OUTCOMES, judge_snapshot
 from ..diagnosis.verdict_skeleton import make_verdict_skeleton
 from ..diagnosis.wait_graph import WaitGraph
-from ..report.facts_json import verdict_json
 from . import clocks
 from .clocks import LEAVING_LIMIT
 from .ending import signal_process
@@ -70,7 +70,7 @@ async def close_job(
     facts, verdict = _add_times(job, facts, verdict, since)
     job.verdict = verdict
     with job.failures.of("write the verdict"):
-        job.files.write_json("verdict.json", verdict_json(verdict))
+        job.files.write_json("verdict.json", to_json(verdict))
     ending = does_verdict_end_job(job, verdict, ended, proof, _is_step_over(job, due))
     if verdict.outcome != "ok" and job.failures.count > failed:
         ending = False

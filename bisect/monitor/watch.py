@@ -44,7 +44,7 @@ _NEEDED_FOR_A_HANG = (
     *("monitor.inquiry", "monitor.inspection", "monitor.log_reading"),
     *("evidence.look", "evidence.machine", "evidence.ring_reader"),
     *("diagnosis.blame", "diagnosis.failure_verdict", "diagnosis.causes.catalogue"),
-    *("report.terminal", "report.facts_json", "report.stacks"),
+    *("report.terminal", "report.run_files", "report.stacks"),
 )
 
 
