@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -47,11 +48,16 @@ def sources(package: Path) -> dict[str, ast.Module]:
     }
 
 
-def imported(file: str, tree: ast.Module, deep: bool = True) -> Iterator[tuple[int, str]]:
-    """Yield line and name of all that a module imports: ours as `.rank.lines`, others as `os`.
+@cache
+def imported(file: str, tree: ast.Module, deep: bool = True) -> tuple[tuple[int, str], ...]:
+    """Return line and name of all that a module imports: ours as `.rank.lines`, others as `os`.
 
     `deep`: also inside functions; imports for type checkers alone are never counted.
     """
+    return tuple(_imported(file, tree, deep))
+
+
+def _imported(file: str, tree: ast.Module, deep: bool) -> Iterator[tuple[int, str]]:
     package = Path(file).parent.parts
     for node in _walk(tree, deep):
         if isinstance(node, ast.Import):

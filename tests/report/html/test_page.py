@@ -22,6 +22,7 @@ from hangbisect.search.isolation import Isolation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ...examples import examples
 from .made_up import by_class, job, parsed, plain, text_of, with_a_child, with_texts
 
 PARTS = [
@@ -157,7 +158,7 @@ def test_what_a_run_holds_is_shown_as_text(attack: str) -> None:
             assert any(shown in text_of(one) for one in by_class(root, part)), part
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(HOSTILE, st.booleans())
 def test_no_text_makes_an_element(text: str, alone: bool) -> None:
     run = with_texts(job(2), (lambda _: text) if alone else (lambda old: old + text))

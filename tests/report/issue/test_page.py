@@ -20,6 +20,7 @@ from hangbisect.report.run_reader.run import RecordedRun, read_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ...examples import examples
 from ..kept.made_up import VERDICT, event, hello, write_run
 from .rendering import OURS, rendered
 
@@ -268,7 +269,7 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(sorted(VERDICT)), JSON, max_size=4))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_no_verdict_breaks_the_page(changed: dict[str, Any]) -> None:
     verdict, wrong = read_verdict({**VERDICT, **changed})
     text = run_page(RecordedRun(Path("run"), verdict=verdict, missing=(wrong,)))

@@ -17,6 +17,7 @@ from hangbisect.search.isolation import Isolation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ...examples import examples
 from .made_up import VERDICT, event, hello, write_run
 
 JSON = st.recursive(
@@ -104,7 +105,7 @@ def test_half_a_character_and_a_number_that_is_none_are_replaced(tmp_path: Path)
 
 
 @given(JSON)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_no_verdict_breaks_the_reader(tmp_path_factory: Any, value: Any) -> None:
     folder = tmp_path_factory.mktemp("run", numbered=True)
     odd = {**VERDICT, **dict.fromkeys(("where", "ranks", "seconds", "chain", "try"), value)}

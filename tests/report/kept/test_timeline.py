@@ -14,6 +14,7 @@ from hangbisect.report.run_reader.timeline import Row, Timeline, read_timeline
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ...examples import examples
 from .made_up import EPOCH, VERDICT, event, hello, write_run
 
 TABLE = {"script": 1, "wandb_logger": 9, "training": 12}
@@ -219,7 +220,7 @@ EVENTS = st.lists(
 
 
 @given(EVENTS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_whatever_is_told_spans_lie_in_one_another(events: Sequence[dict[str, Any]]) -> None:
     found = read_timeline(run(sorted(events, key=lambda one: one["at"]), VERDICT))
     for row in found.rows:
