@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import Any
 
 from .checkpoints import Checkpoint
+from .command_words import pipeline_of
 from .errors import UsageError, nearest
-from .launchers import pipeline_of
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..base.argument_types import Parser, around_dashes, count, dashes_missing
+from ..base.command_words import own_words_of_ours
 from ..base.errors import UsageError
 from ..base.files import stamp
-from ..base.launchers import own_words_of_ours
 from ..base.variables import FRONT_VARIABLE, OUTER_VARIABLE, STARTER_VARIABLE
 
 if TYPE_CHECKING:

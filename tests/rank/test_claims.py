@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import pytest
 from hangbisect.base.launcher_env import (
-    DIALECTS,
     Ancestor,
     claimed,
     contradictions,
@@ -17,6 +16,7 @@ from hangbisect.base.launcher_env import (
     number,
     starter,
 )
+from hangbisect.base.launchers import DIALECTS
 from hypothesis import given
 from hypothesis import strategies as st
 

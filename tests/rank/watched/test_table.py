@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 from hangbisect.base import variables
-from hangbisect.base.launcher_env import DIALECTS, LAUNCHERS
 from hangbisect.base.pipeline import find_pipeline
-from hangbisect.rank.watched import programs
 from hangbisect.rank.watched.known_calls import KNOWN_CALLS, KnownCall
 from hangbisect.rank.watched.steps import CHECKPOINTS
 from hangbisect.rank.watched.user_functions import parse_steps
@@ -52,8 +50,6 @@ def test_checkpoints_are_those_of_the_startup_pipeline() -> None:
 def test_what_a_process_knows_first_is_what_the_tables_say() -> None:
     packages = {row.module.partition(".")[0] for row in KNOWN_CALLS} - sys.stdlib_module_names
     assert set(variables.PACKAGES) == packages
-    assert set(variables.RANK_VARIABLES) == {words[0] for words in DIALECTS.values()}
-    assert set(LAUNCHERS) <= programs.LAUNCHERS
 
 
 def test_a_row_is_a_line(package: Path) -> None:
