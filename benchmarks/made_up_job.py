@@ -25,8 +25,8 @@ from hangbisect.base.facts import (
     Syscall,
     Thread,
 )
+from hangbisect.base.startup_table import STARTUP
 from hangbisect.diagnosis.verdict import judge_job_with_graph
-from hangbisect.pipelines.startup import PIPELINE
 from hangbisect.report.facts_json import evidence_json, verdict_json
 
 LIB = "/opt/venv/lib/python3.11/site-packages"
@@ -70,7 +70,7 @@ def write(folder: Path, ranks: int, stacks: int = 2, seed: int = 1) -> None:
         attempt=0,
         world_size=ranks,
         local_ranks=tuple(range(ranks)),
-        table=PIPELINE.table,
+        table=STARTUP,
         now=ZERO + 95.0,
         started=ZERO,
         package=f"{LIB}/hangbisect",
@@ -147,7 +147,7 @@ def _look(pid: int, at: float, frames: tuple[Frame, ...], call: str) -> Look:
 
 
 def _events(facts: list[RankFacts], culprit: int, random: Random) -> Iterator[dict[str, Any]]:
-    numbers = {row.name: row.number for row in PIPELINE.table}
+    numbers = {row.name: row.number for row in STARTUP}
     yield {"t": "table", "at": ZERO, "numbers": numbers}
     began = {one.rank: ZERO + random.uniform(0.5, 2.0) for one in facts}
     for one in facts:

@@ -25,11 +25,11 @@ from hangbisect.base.facts import (
     Thread,
     Verdict,
 )
+from hangbisect.base.startup_table import STARTUP
 from hangbisect.base.words import format_bytes
 from hangbisect.diagnosis.wait_graph import WaitGraph
 from hangbisect.monitor.run_folder import RunFolder
 from hangbisect.monitor.verdict_output import write_looks
-from hangbisect.pipelines.startup import PIPELINE
 from hangbisect.report.facts_json import verdict_json
 from hangbisect.report.issue.markdown import count_characters
 from hangbisect.report.report_files import make_reports
@@ -66,7 +66,7 @@ def write(folder: Path, world: int, looks: int) -> None:
     """Write a run folder with what a monitor writes in it."""
     files = RunFolder(folder, folder)
     ranks = [rank(number, looks) for number in range(world)]
-    job = JobFacts("still", "startup", (), 0, world, (), PIPELINE.table, 0.0, 0.0, "/ours")
+    job = JobFacts("still", "startup", (), 0, world, (), STARTUP, 0.0, 0.0, "/ours")
     write_looks(files, job, WaitGraph((), (), ()), ranks)
     verdict = Verdict(
         outcome="hang",
@@ -88,7 +88,7 @@ def write(folder: Path, world: int, looks: int) -> None:
 
 def events(world: int) -> list[dict[str, Any]]:
     """Return what `world` ranks tell on their way to the step that hangs."""
-    numbers = {row.name: row.number for row in PIPELINE.table}
+    numbers = {row.name: row.number for row in STARTUP}
     told: list[dict[str, Any]] = [{"at": 0.0, "t": "table", "numbers": numbers}]
     for number in range(world):
         place = {"host": f"n{number // 8:03}", "pid": 4000 + number, "local_rank": number % 8}

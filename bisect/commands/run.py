@@ -217,12 +217,13 @@ def _around(
 ) -> SupervisedCommand:
     from pathlib import Path
 
-    from ..base.pipeline import find_pipeline, find_walked_pipeline
+    from ..base.pipeline import find_walked_pipeline
+    from ..base.startup_table import STARTUP
     from ..monitor.launcher_supervisor import SupervisedCommand
 
     ours = _is_ours(command)
     limits: dict[str, float] = dict(args.timeout)
-    table = (find_walked_pipeline(command) if ours else find_pipeline("startup")).table
+    table = find_walked_pipeline(command).table if ours else STARTUP
     return SupervisedCommand(
         command=tuple(command),
         run_dir=Path(run_dir),
