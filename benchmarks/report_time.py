@@ -26,11 +26,11 @@ from hangbisect.base.facts import (
     Verdict,
 )
 from hangbisect.base.json_codec import to_json
+from hangbisect.base.startup_table import STARTUP
 from hangbisect.base.words import format_bytes
 from hangbisect.diagnosis.wait_graph import WaitGraph
 from hangbisect.monitor.run_folder import RunFolder
 from hangbisect.monitor.verdict_output import write_looks
-from hangbisect.pipelines.startup import PIPELINE
 from hangbisect.report.issue.markdown import count_characters
 from hangbisect.report.report_files import make_reports
 
@@ -70,7 +70,7 @@ def write(folder: Path, world: int, looks: int) -> None:
         ended="still",
         pipeline="startup",
         world_size=world,
-        table=PIPELINE.table,
+        table=STARTUP,
         package="/ours",
     )
     write_looks(files, job, WaitGraph((), (), ()), ranks)
@@ -94,7 +94,7 @@ def write(folder: Path, world: int, looks: int) -> None:
 
 def events(world: int) -> list[dict[str, Any]]:
     """Return what `world` ranks tell on their way to the step that hangs."""
-    numbers = {row.name: row.number for row in PIPELINE.table}
+    numbers = {row.name: row.number for row in STARTUP}
     told: list[dict[str, Any]] = [{"at": 0.0, "t": "table", "numbers": numbers}]
     for number in range(world):
         place = {"host": f"n{number // 8:03}", "pid": 4000 + number, "local_rank": number % 8}

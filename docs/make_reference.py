@@ -1,4 +1,4 @@
-"""Write the parts of docs/reference/ that come from the code, between their markers.
+"""Write the parts of docs/reference/ and README.md that come from the code, between their markers.
 
     python docs/make_reference.py
 
@@ -24,12 +24,15 @@ _FURTHER = (
     "finetuning",
     "replay",
 )  # pipelines beside startup: each has a page of its own
-PAGES = tuple(
-    DOCS / "reference" / name
-    for name in (
-        *("command-line.md", "toggles.md", "scenario-files.md", "matrix.md", "doctor.md"),
-        *("steps.md", *(f"{pipeline}.md" for pipeline in _FURTHER)),
-    )
+PAGES = (
+    DOCS.parent / "README.md",
+    *(
+        DOCS / "reference" / f"{name}.md"
+        for name in (
+            *("command-line", "toggles", "scenario-files", "matrix", "doctor", "steps"),
+            *_FURTHER,
+        )
+    ),
 )
 _PART = re.compile(
     r"(<!-- made from the code: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL
@@ -108,6 +111,15 @@ def _checkpoints(pipeline: str = "startup") -> Iterator[str]:
             seconds = "none" if phase.deadline is None else f"{phase.deadline:g} s"
             rows.append(("", _code(phase.name), "(phase)", phase.component, seconds))
     yield from _table(("number", "name", "title", "component", "deadline"), rows)
+
+
+def _shortly() -> Iterator[str]:
+    """Yield a table of the checkpoints that ranks reach, for README.md."""
+    rows = [
+        (str(row.number), row.title + " (prime suspect)" * row.suspect, _code(row.name))
+        for row in _ours("base.startup_table").STARTUP[1:]
+    ]
+    yield from _table(("n", "checkpoint", "name"), rows)
 
 
 def _flags(pipeline: str = "startup") -> Iterator[str]:
@@ -191,6 +203,7 @@ def _steps() -> Iterator[str]:
 PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "options": _options,
     "checkpoints": _checkpoints,
+    "checkpoints-shortly": _shortly,
     "flags": _flags,
     "toggles": _toggles,
     "applied": _applied,

@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import pytest
 from hangbisect import commands
-from hangbisect.base.launchers import pipeline_of
+from hangbisect.base.command_words import pipeline_of
 from hangbisect.base.place import find_place
 from hangbisect.cli import INTERNAL_ERROR, NOBODY_READS, USAGE
 from hangbisect.monitor.rank_state import NodeRanks

@@ -17,6 +17,7 @@ from typing import Any
 from ..base.deadline import aside
 from ..base.environment import relevant
 from ..base.facts import MachineFacts, RankFacts
+from ..base.launchers import find_launcher
 from ..base.words import format_ranks
 from ..collect.rank_classes import RankClasses
 from ..diagnosis.causes.known_cause import find_frame
@@ -47,9 +48,6 @@ def find_progress(facts: RankFacts) -> int:
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _OUTPUT_LIMIT = 0.5  # seconds for what ranks printed: it may lie on a disk that does not answer
-_LAUNCHER_THAT_ENDS_ALL = (
-    "torchrun"  # its agent lets the others go on only where a rank ended with status 0
-)
 
 
 @dataclass(frozen=True)
@@ -177,7 +175,7 @@ def _find_absent_ranks(
     zombie = zombies[0] if len(zombies) == len(missing) == 1 else None
     status = exit_code(zombie) if zombie is not None else None
     agents = {one.launcher for p in parents if (one := processes.get(p or 0)) is not None}
-    if status is None and _LAUNCHER_THAT_ENDS_ALL in agents:
+    if status is None and any(find_launcher(name).ends_all for name in agents):
         status = 0
     return [_make_absent_rank(number, status, zombie, host) for number in missing]
 

@@ -19,6 +19,7 @@ from functools import cached_property
 
 from ..base.addresses import host_of, is_loopback, port_of
 from ..base.facts import Frame, RankFacts, Socket, Wait, WaitKind
+from ..base.launchers import DIALECTS
 from .indexed_ranks import IndexedRank, IndexedRanks, is_gone
 from .process_snapshot import ProcessSnapshot
 
@@ -233,8 +234,7 @@ def _read_group_locals(frames: Sequence[Frame]) -> dict[str, str]:
 
 
 _FIRST_GROUP = "init_process_group"  # the call that makes it
-# Variables of each rank by which srun and mpirun count the ranks.
-_STEP_SIZE_VARIABLES = {"SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"}
+_STEP_SIZES = {words.step_size for words in DIALECTS.values() if words.step_size}
 _OTHER_NODES = "ranks of other nodes, which this watch does not see"
 _LARGEST_WORLD = 1 << 16  # a WORLD_SIZE beyond this is a typing error
 
@@ -369,8 +369,7 @@ def claimed_world_size(ranks: Sequence[RankFacts]) -> int:
     sizes = [
         facts.environment.get("WORLD_SIZE", "")
         for facts in ranks
-        if "TORCHELASTIC_RUN_ID" in facts.environment
-        or not _STEP_SIZE_VARIABLES & facts.environment.keys()
+        if "TORCHELASTIC_RUN_ID" in facts.environment or not _STEP_SIZES & facts.environment.keys()
     ]
     numbers = [int(s) for s in sizes if s.isascii() and s.isdecimal() and len(s) < 7]
     return max((n for n in numbers if n <= _LARGEST_WORLD), default=0)

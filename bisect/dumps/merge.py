@@ -28,6 +28,7 @@ from ..base.facts import (
     Verdict,
 )
 from ..base.launcher_env import Ancestor
+from ..base.launchers import LAUNCHERS
 from ..base.rank_of_file import by_names
 from ..diagnosis.frames import frame_owner, unqualified_name
 from ..diagnosis.library_calls import find_group_call, find_group_wait
@@ -50,7 +51,7 @@ _FATAL_SIGNALS = {
     "Floating point exception": signal.SIGFPE,
     "Illegal instruction": signal.SIGILL,
 }
-_LAUNCHER_FILES = ("torch/distributed/run.py", "accelerate/commands/", "deepspeed/launcher/")
+_LAUNCHER_FILES = tuple(part for one in LAUNCHERS for part in one.files)
 
 
 @dataclass(frozen=True)

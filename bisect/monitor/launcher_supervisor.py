@@ -399,7 +399,7 @@ class LauncherSupervisor:
     async def _write_unspoken(self, status: int | None) -> None:
         from dataclasses import replace
 
-        from ..base.launchers import pipeline_of
+        from ..base.command_words import pipeline_of
         from .launcher_report import has_verdict, write_from_outside
         from .launcher_verdict import make_unspoken_verdict
 

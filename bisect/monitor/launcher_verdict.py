@@ -18,12 +18,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..base.checkpoints import Checkpoint
+from ..base.command_words import pipeline_of
 from ..base.deadline import within
 from ..base.facts import Ended, JobFacts, Look, RankFacts, Ranks, Verdict
-from ..base.launcher_env import DIALECTS, number
-from ..base.launchers import pipeline_of
+from ..base.launcher_env import number
+from ..base.launchers import BY_NAME, CLIENTS, DIALECTS, find_typed_launcher
 from ..base.proc import read_stat
-from ..base.variables import PACKAGE_VARIABLE, RANK_VARIABLES
+from ..base.variables import PACKAGE_VARIABLE
 from ..base.version import VERSION
 from ..base.words import format_rate
 from ..collect.look_series import PAUSE, take_good_looks
@@ -70,12 +71,11 @@ FIND_LIMIT = 1.0  # seconds
 # Programs below which nothing of the job runs: they ask others to start it, or wait in a queue.
 _CLIENTS = frozenset(
     [
-        *("srun", "sbatch", "salloc", "bsub", "qsub", "qrsh", "qlogin", "flux", "condor_submit"),
+        *(*CLIENTS, "bsub", "qsub", "qrsh", "qlogin", "flux", "condor_submit"),
         *("ssh", "pdsh", "clush", "mosh", "rsh", "kubectl", "oc", "gcloud", "az", "aws"),
         *("docker", "podman", "nerdctl", "enroot", "ray", "sky", "torchx", "jsrun", "aprun"),
     ]
 )
-_MPI = ("mpirun", "mpiexec", "orterun", "mpiexec.hydra", "prterun")
 LOOKS = 4
 
 
@@ -277,18 +277,20 @@ def _is_client(pid: int) -> bool:
     first = [os.path.basename(word) for word in words[:3]]
     if any(word in _CLIENTS for word in first):
         return True
-    return any(word in _MPI for word in first) and bool(find_hosts_flag(words[1:]))
+    return any(find_hosts_flag(find_typed_launcher(word), words[1:]) for word in first)
 
 
 def _find_rank(environ: Mapping[str, str]) -> int | None:
     """Return the rank that a process's environment names."""
-    numbers = (number(environ, variable) for variable in RANK_VARIABLES)
+    # Those of a task of srun's last: it may have started mpirun, which starts the ranks.
+    inner_first = sorted(DIALECTS, key=lambda name: BY_NAME[name].is_around)
+    numbers = (number(environ, DIALECTS[name].rank) for name in inner_first)
     return next((rank for rank in numbers if rank is not None), None)
 
 
 def _find_world_size(environ: Mapping[str, str]) -> int:
     """Return the number of ranks that a rank's environment names, 0 for none."""
-    return max((number(environ, names[2]) or 0 for names in DIALECTS.values()), default=0)
+    return max((number(environ, names.world_size) or 0 for names in DIALECTS.values()), default=0)
 
 
 def _is_shut_out(environ: Mapping[str, str]) -> bool:

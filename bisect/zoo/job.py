@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..base.facts import Verdict
+from ..base.launchers import DIALECTS
 from ..monitor.child_processes import REPORTS_LATER, REPORTS_VARIABLE
 from ..report.run_files import read_verdict
 from . import keeper
@@ -30,8 +31,8 @@ stopping = threading.Event()  # set: whatever runs in other threads is to end no
 Ask = Callable[[str], list[str]]  # of the keeper
 _PACKAGE = Path(__file__).resolve().parents[1]
 _NOT_OURS = (  # what a launcher, an account or a cluster of the user's would mix into a case
-    *("RANK", "LOCAL_", "WORLD_", "GROUP_", "MASTER_", "NODE_", "TORCH", "HANGBISECT_"),
-    *("WANDB_", "HF_", "HUGGING", "TRANSFORMERS_", "TOKENIZERS_", "SLURM_", "OMPI_", "PMI_"),
+    *(name for words in DIALECTS.values() for name in words.prefixes),
+    *("HANGBISECT_", "WANDB_", "HF_", "HUGGING", "TRANSFORMERS_", "TOKENIZERS_"),
     *("GLOO_", "NCCL_", "KUBERNETES_", "XDG_", "OMP_"),
 )
 

@@ -22,7 +22,7 @@ from hangbisect.trials import matrix_launch
 from hangbisect.trials.launch import find_verdict
 
 from .slurm_here import Slurm
-from .verdicts import check, shown
+from .verdicts import AT, check, shown
 from .whole_jobs import DEADLINE, Job, Jobs
 
 SHORT = ("--until", "logs_directory")
@@ -118,9 +118,9 @@ def test_a_hang_is_located_and_the_launcher_fails(launcher: str, started_by: Sta
     ended = started_by(
         launcher, *HANGS, f"socket@logs_directory:rank{culprit}", ranks=culprit + 1
     ).end()
-    check(ended, "hang", culprit=[culprit], checkpoint=3)
+    check(ended, "hang", culprit=[culprit], checkpoint="logs_directory")
     assert ended.status != 0
-    assert "HANG  checkpoint 3" in ended.err + ended.out, shown(ended)
+    assert f"HANG  {AT['logs_directory']}" in ended.err + ended.out, shown(ended)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from ...base.facts import Syscall
+from ...base.launchers import SRUN, find_typed_launcher
 from ...base.words import terminal_width
 from ...diagnosis.blocked_syscalls import CHILD_WAIT_CALLS
 from ...monitor.child_processes import make_reports
@@ -134,8 +135,6 @@ def _map_values(value: T, change: Callable[[Any, bool], Any], is_pid: bool = Fal
     return cast(T, found)
 
 
-_SLURM_PROGRAMS = ("srun", "sbatch", "salloc")
-_LAUNCHERS_PER_NODE = ("torchrun", "accelerate", "deepspeed")  # launchers that start a node's ranks
 _CAUSES_OF_ABSENCE = ("other-node-missing", "rank-never-started")
 
 
@@ -195,9 +194,9 @@ def _command_with_srun(node: NodeFacts, nodes: int) -> tuple[str, ...]:
     """
     words = node.command
     name = os.path.basename(words[0]) if words else ""
-    if not words or name in _SLURM_PROGRAMS:
+    if not words or name in SRUN.clients:
         return words
-    tasks = nodes if name in _LAUNCHERS_PER_NODE else max(node.world, nodes)
+    tasks = nodes if find_typed_launcher(name).is_on_each_node else max(node.world, nodes)
     return ("srun", f"--nodes={nodes}", f"--ntasks={tasks}", *words)
 
 

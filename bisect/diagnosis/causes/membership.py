@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from ...base.addresses import is_loopback
+from ...base.launcher_env import INTERACTIVE
+from ...base.launchers import ALONE_BUT_SRUNS
 from ...base.words import format_ranks
 from ..rank_waits import claimed_world_size
 from .known_cause import Found, KnownCause, Scene, also, need, number, unless
 from .signs import format_waiting_ranks, makes_a_group
-
-_INTERACTIVE = ("bash", "interactive")  # job names under which Lightning ignores Slurm
-_LAUNCHERS = ("TORCHELASTIC_RUN_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
 def _counted_on(scene: Scene) -> int:
@@ -58,7 +57,7 @@ def _alone(scene: Scene) -> Found | None:
 def _variables_of_a_launcher(scene: Scene) -> Found | None:
     """LOCAL_RANK or NODE_RANK is set, and no launcher set it."""
     environment = scene.environment
-    if any(name in environment for name in _LAUNCHERS):
+    if any(name in environment for name in ALONE_BUT_SRUNS):
         return None
     address = environment.get("MASTER_ADDR", "")
     if "RANK" in environment and address and not is_loopback(address):
@@ -78,7 +77,7 @@ def _task_of_slurm(scene: Scene) -> Found | None:
     environment = scene.environment
     tasks = number(environment.get("SLURM_NTASKS", "")) or 0
     name = environment.get("SLURM_JOB_NAME", "")
-    if tasks < 2 or name in _INTERACTIVE or any(v in environment for v in _LAUNCHERS):
+    if tasks < 2 or name in INTERACTIVE or any(v in environment for v in ALONE_BUT_SRUNS):
         return None
     if number(environment.get("SLURM_STEP_NUM_TASKS", "")) == tasks:
         return None  # srun did start them

@@ -10,8 +10,8 @@ from statistics import median
 from typing import Any, Literal
 
 from ...base.facts import Verdict
+from ...base.startup_table import STARTUP
 from ...base.words import format_ranks
-from ...pipelines.startup import PIPELINE
 from .folder_files import is_number, is_rank, number_field, text_field
 from .run import RecordedRun
 
@@ -312,7 +312,7 @@ def _end(events: Sequence[Event]) -> float:
 
 def _titles(run: RecordedRun, nodes: Sequence[Sequence[Event]]) -> dict[int, str]:
     """Return titles by number: the verdict's, ours where the name is the same, else the name."""
-    ours = {row.name: row.title for row in PIPELINE.table}
+    ours = {row.name: row.title for row in STARTUP}
     titles = {
         number: ours.get(name, name)
         for events in nodes
