@@ -15,7 +15,7 @@ from ..base.deadline import aside
 from ..base.files import write_whole
 from ..base.words import terminal_width
 from ..report.facts_json import verdict_json
-from ..report.verdict_parts import ok_lines
+from ..report.rows import format_good_run, word_good_run
 from .rank_exits import NOT_PROVED, STATES_AFTER
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ def print_verdict(
     if verdict.outcome == "ok":
         first = next(iter(job.members), None)
         missing = sorted(first.not_exercised) if first else []
-        lines = ok_lines(verdict, missing, _describe_slowest_step(job), folder, width, own=job.own)
+        slowest = _describe_slowest_step(job)
+        answer = word_good_run(verdict, missing, slowest, folder, own=job.own)
+        lines = format_good_run(answer, width)
     else:
         from ..report.terminal import culprit_stack, verdict_lines
 

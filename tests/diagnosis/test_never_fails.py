@@ -28,9 +28,9 @@ from hangbisect.base.facts import (
 from hangbisect.diagnosis.verdict import judge_job, judge_job_with_graph
 from hangbisect.diagnosis.wait_graph import WaitGraph
 from hangbisect.report.facts_json import evidence_json, verdict_from_json, verdict_json
+from hangbisect.report.rows import format_good_run, word_good_run
 from hangbisect.report.stacks import merged_stacks_text, stack_text
 from hangbisect.report.terminal import culprit_stack, slow_line, verdict_lines
-from hangbisect.report.verdict_parts import ok_lines
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -195,7 +195,8 @@ def test_every_verdict_can_be_made_written_and_read(
     assert verdict_json(verdict_from_json(data)) == data
 
     if verdict.outcome == "ok":
-        lines = ok_lines(verdict, ["W&B online"], "4 Tokenizer loaded 3.4 s", "runs/x", width)
+        well = word_good_run(verdict, ["W&B online"], "4 Tokenizer loaded 3.4 s", "runs/x")
+        lines = format_good_run(well, width)
     else:
         lines = verdict_lines(verdict, facts, ranks, run_dir="runs/x", state="ended", width=width)
     assert 1 <= len(lines) <= 15

@@ -25,8 +25,9 @@ from hangbisect.base.facts import (
     Wait,
     Where,
 )
-from hangbisect.report.terminal import MOST_LINES, culprit_stack, slow_line, verdict_lines
-from hangbisect.report.verdict_parts import ok_lines
+from hangbisect.report.rows import format_good_run, word_good_run
+from hangbisect.report.terminal import culprit_stack, slow_line, verdict_lines
+from hangbisect.report.verdict_rows import MOST_LINES
 
 TABLE = (Checkpoint(9, "wandb_logger", "WandbLogger ready", "wandb", 60),)
 FRAMES = (
@@ -109,7 +110,8 @@ def said(
     slowest: str = "",
 ) -> list[str]:
     if verdict.outcome == "ok":
-        return ok_lines(verdict, not_exercised, slowest, "runs/a1", width)
+        well = word_good_run(verdict, not_exercised, slowest, "runs/a1")
+        return format_good_run(well, width)
     return verdict_lines(verdict, JOB, ranks, run_dir="runs/a1", state="ended", width=width)
 
 

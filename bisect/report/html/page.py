@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from ...base.facts import Cause, Outcome, RankFacts, Ranks, Verdict
 from ...base.words import cause_page, format_count, format_seconds
 from ..facts_json import verdict_from_json
+from ..rows import word_good_run
 from ..run_reader.folder_files import list_field, text_field
 from ..run_reader.rank_differences import find_differences
 from ..run_reader.run import RecordedRun, read_rank_facts
-from ..terminal import replay_lines
-from ..verdict_parts import LABEL, ok_lines
+from ..verdict_rows import word_recorded_verdict
 from .graph_picture import graph_picture
 from .stack_tree import stack_trees, tracebacks
 from .tables import difference_tables, looks_part, trial_rows
@@ -174,21 +174,14 @@ def _verdict_size(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
 
 
 def _facts(verdict: Verdict, ranks: Sequence[RankFacts], folder: str) -> list[Fact]:
-    """Return the lines of the verdict by their labels."""
+    """Return the rows of the verdict by the labels of a page."""
     if verdict.outcome == "ok":
-        first, *more = ok_lines(verdict, (), "", "", own=True)
-        return [Fact("In short", (first, *(line.strip() for line in more)))]
-    found: list[tuple[str, list[str]]] = []
-    for line in replay_lines(verdict, folder, ranks=ranks)[1:]:
-        label, text = line[:LABEL].strip(), line[LABEL:].strip()
-        if label or not found:
-            found.append((label, [text]))
-        else:
-            found[-1][1].append(text)
+        well = word_good_run(verdict, own=True)
+        return [Fact("In short", (well.headline, *(f"{r.label}: {r.text}" for r in well.rows)))]
     return [
-        Fact(_LABELS.get(label, label), tuple(texts))
-        for label, texts in found
-        if label not in _ELSEWHERE
+        Fact(_LABELS.get(row.label, row.label), (row.text, *row.detail))
+        for row in word_recorded_verdict(verdict, folder, ranks).rows
+        if row.label not in _ELSEWHERE
     ]
 
 

@@ -14,8 +14,8 @@ from ..facts_json import verdict_from_json
 from ..isolation import MOST_TRIAL_ROWS, list_trials, read_isolation, replay_answer, unused_lines
 from ..run_reader.run import RecordedRun, read_rank_facts
 from ..run_reader.timeline import Row, Span, Timeline, read_timeline
-from ..terminal import job_of_verdict, replay_verdict, short_stack
-from ..verdict_parts import describe_exit
+from ..terminal import replay_verdict
+from ..verdict_rows import describe_exit, job_of_verdict, short_stack
 from .markdown import (
     MOST_CHARACTERS,
     NOTHING_MASKED,
