@@ -30,6 +30,7 @@ def print_verdict(
     facts: JobFacts,
     verdict: Verdict,
     ranks: Sequence[RankFacts],
+    graph: WaitGraph,
     published: bool,
     state: str,
 ) -> list[str]:
@@ -50,7 +51,7 @@ def print_verdict(
 
         lines = verdict_lines(verdict, facts, ranks, run_dir=folder, state=state, width=width)
         if width is None and verdict.outcome != "interrupted":
-            stack = culprit_stack(ranks, verdict)
+            stack = culprit_stack(ranks, verdict, graph)
     if any(m.usage for m in job.members):
         return lines
     if job.settings["json"]:
@@ -143,12 +144,14 @@ def write_looks(
     files.write_json("evidence.json", evidence_json(ranks, graph, facts.machine))
     for rank in ranks:
         if rank.looks:
-            name = f"stacks/rank-{rank.rank}.txt"
-            files.write(name, stack_text(pick_best_look(rank.looks), rank.rank, "rank"))
+            one, name = pick_best_look(rank.looks), f"stacks/rank-{rank.rank}.txt"
+            wait = graph.find_wait(rank.rank, one)
+            files.write(name, stack_text(one, rank.rank, "rank", wait))
         for looks in rank.children:
             one = pick_best_look(looks)
             name = f"stacks/rank-{rank.rank}-{_plain_file_name(one.name)}-{one.pid}.txt"
-            files.write(name, stack_text(one, rank.rank, "child"))
+            wait = graph.find_wait(rank.rank, one)
+            files.write(name, stack_text(one, rank.rank, "child", wait))
     files.write("stacks/merged.txt", merged_stacks_text(ranks))
 
 

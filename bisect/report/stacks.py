@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import takewhile
 
-from ..base.facts import Descriptor, Frame, Look, RankFacts, Syscall, Thread
+from ..base.facts import Descriptor, Frame, Look, RankFacts, Syscall, Thread, Wait
 from ..base.words import (
     cut_line,
     format_count,
@@ -17,20 +17,19 @@ from ..base.words import (
     join_lines,
     name_awaited,
 )
-from ..diagnosis.blocking_reason import ProcessContext, find_blocking_reason
 from ..diagnosis.frames import format_frame
 from ..diagnosis.merged_stacks import Branch, StackLines, find_role, is_idle_thread, merge_stacks
 from ..diagnosis.process_snapshot import ProcessSnapshot, main_kernel, merge_looks
 
 
-def stack_text(look: Look, rank: int, role: str, host: str = "") -> str:
+def stack_text(look: Look, rank: int, role: str, wait: Wait, host: str = "") -> str:
     """Return one look at one process as text, ready to attach; `role` is "rank" or what the
-    process is to the rank ("child").
+    process is to the rank ("child"), `wait` what it waits for.
     """
-    return "\n".join([*_header(look, rank, role, host), "", *_stacks(look), *_logs(look), ""])
+    return "\n".join([*_header(look, rank, role, wait, host), "", *_stacks(look), *_logs(look), ""])
 
 
-def _header(look: Look, rank: int, role: str, host: str) -> Iterator[str]:
+def _header(look: Look, rank: int, role: str, wait: Wait, host: str) -> Iterator[str]:
     who = f"rank {rank}" if role == "rank" else f"{role} of rank {rank}"
     yield " ".join(filter(None, [who, f"on {host}" if host else "", f"pid {look.pid}", look.name]))
     yield f"command: {join_lines(' '.join(look.command)) or 'not readable'}"
@@ -42,7 +41,6 @@ def _header(look: Look, rank: int, role: str, host: str) -> Iterator[str]:
     yield f"state: {look.state or 'gone'}{wchan}{frozen}"
     if kernel and kernel.syscall:
         yield f"system call: {format_syscall(kernel.syscall)}"
-    wait = find_blocking_reason([look], ProcessContext(_rank_with_one_look(look, rank)))
     yield f"waits for: {name_awaited(wait)}" + (
         f": {join_lines(wait.detail)}" if wait.detail else ""
     )
@@ -54,11 +52,6 @@ def _header(look: Look, rank: int, role: str, host: str) -> Iterator[str]:
         yield f"lock file: {lock.path}{age}, no process here has it open"
     for sentence in look.missing:
         yield f"missing: {join_lines(sentence)}"
-
-
-def _rank_with_one_look(look: Look, rank: int) -> RankFacts:
-    """Return a rank of which nothing but one look is known."""
-    return RankFacts(rank, rank, pid=look.pid, looks=(look,))
 
 
 def format_syscall(call: Syscall) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base.facts import Checkpoint, JobFacts, RankFacts, Verdict
 from ..base.masking import mask_lines
@@ -15,6 +15,9 @@ from .facts_json import verdict_from_json
 from .rows import format_answer, format_good_run, make_rows, word_good_run
 from .stacks import stack_text
 from .verdict_rows import word_recorded_verdict, word_verdict
+
+if TYPE_CHECKING:
+    from ..diagnosis.wait_graph import WaitGraph
 
 
 def verdict_lines(
@@ -50,13 +53,18 @@ def slow_line(
     return printable(f"SLOW  {place}   rank {rank}{took}: {join_lines(moved)}{tail}")
 
 
-def culprit_stack(ranks: Sequence[RankFacts], verdict: Verdict, limit: int = 40) -> list[str]:
-    """Return the first culprit's stack as text, at most `limit` lines, for a log."""
+def culprit_stack(
+    ranks: Sequence[RankFacts], verdict: Verdict, graph: WaitGraph, limit: int = 40
+) -> list[str]:
+    """Return the first culprit's stack as text, at most `limit` lines, for a log. `graph`: what
+    the verdict rests on.
+    """
     for facts in ranks:
         looks = [look for look in facts.looks if look.threads or look.dump]
         if facts.rank in verdict.ranks.culprit and (looks or facts.looks):
             look = looks[-1] if looks else facts.looks[-1]
-            lines = mask_lines(stack_text(look, facts.rank, "rank")).splitlines()
+            wait = graph.find_wait(facts.rank, look)
+            lines = mask_lines(stack_text(look, facts.rank, "rank", wait)).splitlines()
             cut_off = len(lines) - limit
             if cut_off > 0:
                 kept = lines[: limit - 1]

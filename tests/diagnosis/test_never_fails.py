@@ -202,11 +202,14 @@ def test_every_verdict_can_be_made_written_and_read(
     assert 1 <= len(lines) <= 15
     assert all("\n" not in line for line in lines)
     assert all(len(line) <= width for line in lines if width is not None and width > 3)
-    assert len(culprit_stack(ranks, verdict)) <= 40
+    assert len(culprit_stack(ranks, verdict, graph)) <= 40
     merged_stacks_text(ranks)
     for one in ranks:
         slow_line(facts.table, ranks, one.rank, "reads", 100.0)
-        assert all(stack_text(look, one.rank, "rank") for look in one.looks)
+        for look in one.looks:
+            assert stack_text(look, one.rank, "rank", graph.find_wait(one.rank, look))
+    waits = [graph.find_wait(one.rank, one.looks[-1]) for one in ranks if one.looks]
+    assert verdict.waits_for is None or not verdict.where or verdict.waits_for in waits
 
 
 @pytest.mark.timeout(600)

@@ -25,6 +25,7 @@ from hangbisect.base.facts import (
     Wait,
     Where,
 )
+from hangbisect.diagnosis.wait_graph import WaitGraph
 from hangbisect.report.rows import format_good_run, word_good_run
 from hangbisect.report.terminal import culprit_stack, slow_line, verdict_lines
 from hangbisect.report.verdict_rows import MOST_LINES
@@ -100,6 +101,7 @@ def facts(rank: int, **more: object) -> RankFacts:
 
 
 RANKS = [facts(r) for r in range(4)]
+GRAPH = WaitGraph((), (), ())
 
 
 def said(
@@ -289,8 +291,8 @@ def test_a_slow_step_gets_a_line_that_says_what_moves() -> None:
 
 
 def test_a_log_gets_the_culprits_stack_but_not_all_of_a_long_one() -> None:
-    stack = culprit_stack(RANKS, VERDICT, limit=40)
+    stack = culprit_stack(RANKS, VERDICT, GRAPH, limit=40)
     assert any("Condition.wait (threading.py:327)" in line for line in stack)
-    short = culprit_stack(RANKS, VERDICT, limit=5)
+    short = culprit_stack(RANKS, VERDICT, GRAPH, limit=5)
     assert len(short) == 5
     assert short[-1].startswith("(")
