@@ -143,7 +143,7 @@ class StackGroup:
 
 
 def group_stacks(ranks: Sequence[RankFacts]) -> list[StackGroup]:
-    """Return the stacks of all ranks: main threads, then the other threads, then children by role."""
+    """Return the stacks of all ranks: main threads, other threads, and children by role."""
     views = {facts.rank: view for facts in ranks if (view := merge_looks(facts.looks)) is not None}
     return [_group_main_threads(ranks, views), _group_other_threads(views), *_group_children(ranks)]
 

@@ -15,6 +15,7 @@ from ...base.words import format_count, format_ranks
 from ...diagnosis.frames import format_frame
 from ...diagnosis.merged_stacks import Branch, StackLines, merge_stacks
 from ..run_reader.run import RecordedRun
+from ..run_reader.stack_files import StackFile, read_stack_files
 from ..stacks import StackGroup, drop_starting_frames, group_stacks
 from .templates import ShownTexts
 
@@ -152,7 +153,6 @@ class _TreeBuilder:
         return key
 
 
-_BEGIN = "Traceback (most recent call last):"
 _MOST_TRACEBACK_LINES = 60  # the last of each: the innermost
 _MOST_TRACEBACKS = 8
 _MOST_INDENT = 16  # spaces at the beginning of a line
@@ -170,21 +170,20 @@ class Traceback:
 
 def tracebacks(run: RecordedRun, verdict: Verdict) -> tuple[Traceback, ...]:
     """Return the tracebacks of ranks that ended by an error, those of culprits first."""
-    by_text: dict[str, list[int]] = {}
-    for rank in range(run.world_size):
-        text = run.stacks.get(f"rank-{rank}.txt", "")
-        if text.startswith(_BEGIN):
-            by_text.setdefault(text, []).append(rank)
+    by_text: dict[str, list[StackFile]] = {}
+    for one in read_stack_files(run.stacks):
+        if one.is_of_rank and one.is_traceback and one.rank < run.world_size:
+            by_text.setdefault(one.text, []).append(one)
     culprits = frozenset(verdict.ranks.culprit)
-    found = sorted(by_text.items(), key=lambda one: culprits.isdisjoint(one[1]))
+    groups = ((alike[0].lines, [one.rank for one in alike]) for alike in by_text.values())
+    found = sorted(groups, key=lambda one: culprits.isdisjoint(one[1]))
     return tuple(islice(_make_tracebacks(found, culprits), _MOST_TRACEBACKS))
 
 
 def _make_tracebacks(
-    found: list[tuple[str, list[int]]], culprits: frozenset[int]
+    found: list[tuple[list[str], list[int]]], culprits: frozenset[int]
 ) -> Iterator[Traceback]:
-    for text, ranks in found:
-        lines = text.rstrip("\n").split("\n")
+    for lines, ranks in found:
         kept = tuple(map(_split_indent, lines[-_MOST_TRACEBACK_LINES:]))
         blamed = not culprits.isdisjoint(ranks)
         yield Traceback(format_ranks(ranks), blamed, kept, len(lines) - len(kept))
