@@ -54,7 +54,7 @@ def answer_lines(
     if rows is not None and len(isolation.trials) > rows:
         table.append(f"   ({len(isolation.trials) - rows} more {_rest_in(folder)})")
     report = f"{folder}/report.md" if folder else ""
-    end = [*make_rows("report", report), *_next(isolation)]
+    end = [*make_rows("report", report), *word_next_step(isolation)]
     return [
         *wrap_line(printable(answer.headline), width, LABEL),
         *wrap_rows(answer.rows, width),
@@ -71,7 +71,8 @@ def word_isolation(isolation: Isolation, folder: str | None) -> Answer:
     return Answer(_headline(isolation), tuple(rows))
 
 
-def _next(isolation: Isolation) -> list[Row]:
+def word_next_step(isolation: Isolation) -> list[Row]:
+    """Return the row that ends the answer, below the table."""
     # isolation.json has the next step as one text, with a command in it or not.
     has_command = "hangbisect " in isolation.next
     return [replace(row, is_whole=has_command) for row in make_rows("next", isolation.next)]

@@ -13,8 +13,9 @@ from hangbisect.diagnosis.verdict import judge_job_with_graph
 from hangbisect.report.facts_json import evidence_json, verdict_from_json, verdict_json
 from hangbisect.report.html.page import html_page, verdict_answer
 from hangbisect.report.html.templates import ShownTexts
+from hangbisect.report.isolation import answer_lines, report_text, word_isolation
 from hangbisect.report.issue.markdown import escape_line
-from hangbisect.report.issue.page import run_page
+from hangbisect.report.issue.page import run_page, trials_page
 from hangbisect.report.redaction.run_redaction import NoRedaction
 from hangbisect.report.rows import (
     Answer,
@@ -27,19 +28,25 @@ from hangbisect.report.rows import (
     make_rows,
     word_good_run,
 )
-from hangbisect.report.run_reader.run import RecordedRun, read_rank_facts
+from hangbisect.report.run_reader.run import RecordedRun, read_rank_facts, read_run
 from hangbisect.report.terminal import replay_verdict
 from hangbisect.report.verdict_rows import word_recorded_verdict
+from hangbisect.search.isolation import Isolation
+from hangbisect.trials.isolation_record import IsolationRecord
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ..diagnosis.test_never_fails import JOBS, MANY
 from .html.made_up import parsed, text_of
 from .kept.made_up import VERDICT
+from .test_isolation import FOUND, SEEN
 
 # What a page of HTML says in its own way: of the cause all that is known, each thing to try, and
 # no state of a job that is over.
 IN_OTHER_PLACES = {"cause", "because", "try", "job", "report"}
+NOT_ISOLATED = replace(
+    FOUND, outcome="hangs_all_safe", changes=(), paste="", with_it=None, without=None, seen=SEEN
+)
 ROWS = st.lists(
     st.builds(
         Row,
@@ -122,3 +129,21 @@ def test_what_stands_aside_has_a_column_of_its_own() -> None:
         "cause     short       0.90",
         f"cause     {'x' * 20}  0.80",
     ]
+
+
+@pytest.mark.parametrize("found", [FOUND, NOT_ISOLATED], ids=["isolated", "not isolated"])
+def test_an_isolation_has_the_same_rows_everywhere(found: Isolation, tmp_path: Path) -> None:
+    IsolationRecord(tmp_path / "iso").write(found)
+    run = read_run(tmp_path / "iso")
+    told = word_isolation(found, None)
+    page = [text_of(one) for one in parsed(html_page(run, NoRedaction())).iter("dd")]
+    whole = report_text(found, folder="iso").splitlines()
+    for row in told.rows:
+        assert set(format_rows([row])) <= set(whole)
+        assert set(_texts(row)) <= set(page)
+    short = word_isolation(found, "")
+    markdown = trials_page(run, None).splitlines()
+    terminal = answer_lines(found, folder="iso")
+    assert set(format_answer(short)) <= set(markdown)
+    assert {r.label for r in short.rows} == {r.label for r in told.rows}
+    assert set(format_rows(r for r in short.rows if r.label != "unused")) <= set(terminal)

@@ -5,14 +5,15 @@ as lines, of an isolation or a matrix whatever lies in its file.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...base.facts import Cause, Outcome, RankFacts, Ranks, Verdict
 from ...base.words import cause_page, format_count, format_seconds
 from ..facts_json import verdict_from_json
-from ..rows import word_good_run
+from ..isolation import read_isolation, word_isolation, word_next_step
+from ..rows import Row, word_good_run
 from ..run_reader.folder_files import list_field, text_field
 from ..run_reader.rank_differences import find_differences
 from ..run_reader.run import RecordedRun, read_rank_facts
@@ -72,19 +73,7 @@ _WORDS: dict[Outcome, str] = {
 }
 # What a page says in its own way, or has no use for.
 _ELSEWHERE = ("cause", "because", "try", "job", "report")
-_LABELS = {
-    "culprit": "At fault",
-    "waiting": "Only waiting",
-    "also": "Also",
-    "ended": "Ended",
-    "missing": "Missing",
-    "stack": "Stack",
-    "last line": "Last line",
-    "wrote": "Wrote",
-    "was in": "Was in",
-    "seen by": "Seen by",
-    "prove it": "Prove it",
-}
+_LABELS = {"culprit": "At fault", "waiting": "Only waiting", "command": "Use"}
 
 
 @dataclass(frozen=True)
@@ -179,10 +168,15 @@ def _facts(verdict: Verdict, ranks: Sequence[RankFacts], folder: str) -> list[Fa
         well = word_good_run(verdict, own=True)
         return [Fact("In short", (well.headline, *(f"{r.label}: {r.text}" for r in well.rows)))]
     return [
-        Fact(_LABELS.get(row.label, row.label), (row.text, *row.detail))
+        _row_fact(row)
         for row in word_recorded_verdict(verdict, folder, ranks).rows
         if row.label not in _ELSEWHERE
     ]
+
+
+def _row_fact(row: Row) -> Fact:
+    """Return a row by the label of a page; what stands aside a page says in a sentence."""
+    return Fact(_LABELS.get(row.label, row.label.capitalize()), (row.text, *row.detail))
 
 
 _ISOLATION_OUTCOMES = {
@@ -208,15 +202,12 @@ def _isolation_answer(run: RecordedRun) -> Answer:
     ]
     if outcome == "isolated" and changes:
         title = f"it does not hang with {' and '.join(changes)}"
+    found = read_isolation(run)
+    rows = [*word_isolation(found, None).rows, *word_next_step(found)] if found else []
     facts = [
         *_fact("Why", text_field(said, "why")),
-        *_fact("Change", *(_change(change) for change in list_field(said, "changes"))),
-        *_fact("Use", text_field(said, "paste")),
-        *_fact("With it", _count(said.get("with_it"))),
-        *_fact("Without", _count(said.get("without"))),
+        *map(_row_fact, rows),
         *_fact("Chance", _chance(said.get("p_value"))),
-        *_fact("Not it", *_texts(said.get("not_it"))),
-        *_fact("Next", text_field(said, "next")),
     ]
     return Answer(
         outcome="ok" if outcome == "no_hang" else outcome.replace("_", "-") or "unknown",
@@ -254,19 +245,6 @@ def _fact(label: str, *lines: str) -> Iterator[Fact]:
     told = tuple(filter(None, lines))
     if told:
         yield Fact(label, told)
-
-
-def _change(change: Mapping[str, Any]) -> str:
-    before, value = text_field(change, "before"), text_field(change, "value")
-    costs = text_field(change, "cost")
-    told = f"{text_field(change, 'toggle')}: {f'{before} -> ' if before else ''}{value}"
-    return f"{told} (costs: {costs})" if costs else told
-
-
-def _count(found: Any) -> str:
-    if not isinstance(found, dict) or not isinstance(found.get("starts"), int):
-        return ""
-    return f"{found.get('hangs', 0)!s:.9} hangs in {format_count(found['starts'], 'start')}"
 
 
 def _chance(p_value: Any) -> str:
