@@ -202,21 +202,25 @@ def _isolation_answer(run: RecordedRun) -> Answer:
     ]
     if outcome == "isolated" and changes:
         title = f"it does not hang with {' and '.join(changes)}"
-    found = read_isolation(run)
-    rows = [*word_isolation(found, None).rows, *word_next_step(found)] if found else []
-    facts = [
-        *_fact("Why", text_field(said, "why")),
-        *map(_row_fact, rows),
-        *_fact("Chance", _chance(said.get("p_value"))),
-    ]
     return Answer(
         outcome="ok" if outcome == "no_hang" else outcome.replace("_", "-") or "unknown",
         word=word,
         title=title,
         size=_trials_size(run, "start"),
         command=shlex.join(_texts(said.get("command"))),
-        facts=tuple(facts),
+        facts=tuple(_isolation_facts(run)),
     )
+
+
+def _isolation_facts(run: RecordedRun) -> Iterator[Fact]:
+    found, said = read_isolation(run), run.answer
+    yield from _fact("Why", text_field(said, "why"))
+    if found is not None:
+        yield from map(_row_fact, [*word_isolation(found, None).rows, *word_next_step(found)])
+    else:  # as much as can be read
+        yield from _fact("Use", text_field(said, "paste"))
+        yield from _fact("Next", text_field(said, "next"))
+    yield from _fact("Chance", _chance(said.get("p_value")))
 
 
 def _matrix_answer(run: RecordedRun) -> Answer:

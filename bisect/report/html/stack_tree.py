@@ -15,7 +15,7 @@ from ...base.words import format_count, format_ranks
 from ...diagnosis.frames import format_frame
 from ...diagnosis.merged_stacks import Branch, StackLines, merge_stacks
 from ..run_reader.run import RecordedRun
-from ..run_reader.stack_files import StackFile, read_stack_files
+from ..run_reader.stack_files import read_stack_files
 from ..stacks import StackGroup, drop_starting_frames, group_stacks
 from .templates import ShownTexts
 
@@ -170,13 +170,14 @@ class Traceback:
 
 def tracebacks(run: RecordedRun, verdict: Verdict) -> tuple[Traceback, ...]:
     """Return the tracebacks of ranks that ended by an error, those of culprits first."""
-    by_text: dict[str, list[StackFile]] = {}
+    by_text: dict[str, tuple[list[str], list[int]]] = {}
     for one in read_stack_files(run.stacks):
-        if one.is_of_rank and one.is_traceback and one.rank < run.world_size:
-            by_text.setdefault(one.text, []).append(one)
+        if one.rank is None or one.rank >= run.world_size:
+            continue
+        if one.is_of_rank and one.is_traceback:
+            by_text.setdefault(one.text, (one.lines, []))[1].append(one.rank)
     culprits = frozenset(verdict.ranks.culprit)
-    groups = ((alike[0].lines, [one.rank for one in alike]) for alike in by_text.values())
-    found = sorted(groups, key=lambda one: culprits.isdisjoint(one[1]))
+    found = sorted(by_text.values(), key=lambda one: culprits.isdisjoint(one[1]))
     return tuple(islice(_make_tracebacks(found, culprits), _MOST_TRACEBACKS))
 
 

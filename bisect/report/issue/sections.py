@@ -12,7 +12,7 @@ from ...base.words import format_count, format_rank_numbers, format_ranks
 from ..run_reader.folder_files import list_field
 from ..run_reader.rank_differences import Difference, find_differences
 from ..run_reader.run import RecordedRun
-from ..run_reader.stack_files import StackFile, read_stack_files, split_lines
+from ..run_reader.stack_files import StackFile, read_stack_file, read_stack_files, split_lines
 from .markdown import (
     Section,
     code_block,
@@ -91,21 +91,24 @@ def _group_section(files: Sequence[StackFile], awaited: int | None) -> Section:
 
 def _find_culprit_file(run: RecordedRun) -> StackFile | None:
     """Return the file of the rank that it is about: a culprit's, else one that is stuck or dead."""
-    files = {one.name: one for one in read_stack_files(run.stacks) if one.is_of_rank}
     ranks: Mapping[str, Any] = run.verdict.get("ranks", {})
-    named = [rank for role in ("culprit", "dead", "stuck") for rank in ranks.get(role, ())]
-    matching = (files[name] for rank in named if (name := f"rank-{rank}.txt") in files)
-    return next(matching, next(iter(files.values()), None))
+    for role in ("culprit", "dead", "stuck"):
+        for rank in ranks.get(role, ()):
+            if (name := f"rank-{rank}.txt") in run.stacks:
+                return read_stack_file(name, run.stacks[name])
+    return next((one for one in read_stack_files(run.stacks) if one.is_of_rank), None)
 
 
 def _title(one: StackFile) -> str:
+    if one.rank is None:
+        return html_code(one.name)
     who = f"rank {one.rank}"
     return who if one.is_of_rank else f"{html_code(one.process, 60)} ({one.pid}) of {who}"
 
 
 def _count_files(files: Sequence[StackFile]) -> str:
     if all(one.is_of_rank for one in files):
-        return format_ranks(one.rank for one in files)
+        return format_ranks(one.rank for one in files if one.rank is not None)
     return f"{len(files)} more"
 
 

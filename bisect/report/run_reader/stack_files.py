@@ -20,13 +20,13 @@ class StackFile:
 
     name: str
     text: str
-    rank: int
-    process: str  # a child's name, "" for a rank
-    pid: int | None  # a child's
+    rank: int | None = None  # None: its name tells none
+    process: str = ""  # a child's name, "" for a rank
+    pid: int | None = None  # a child's
 
     @property
     def is_of_rank(self) -> bool:
-        return not self.process
+        return self.rank is not None and not self.process
 
     @property
     def is_traceback(self) -> bool:
@@ -70,17 +70,23 @@ class StackFile:
         return _OWN.sub("", "\n".join(frames))
 
 
+def read_stack_file(name: str, text: str) -> StackFile:
+    """Return a file by its name in stacks/, and what it holds."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return StackFile(name, text)
+    pid = int(found[3]) if found[3] else None
+    return StackFile(name, text, int(found[1]), found[2] or "", pid)
+
+
 def read_stack_files(texts: Mapping[str, str]) -> list[StackFile]:
     """Return the files with the name of a rank or a child: ranks before children, by number.
 
     `texts`: by the names of the files.
     """
-    found = [
-        StackFile(name, text, int(match[1]), match[2] or "", int(match[3]) if match[3] else None)
-        for name, text in texts.items()
-        if (match := _NAME.fullmatch(name))
-    ]
-    return sorted(found, key=lambda one: (bool(one.process), one.rank, one.name))
+    found = [read_stack_file(name, text) for name, text in texts.items()]
+    named = [(bool(one.process), one.rank, one.name, one) for one in found if one.rank is not None]
+    return [one for *_, one in sorted(named, key=lambda key: key[:3])]
 
 
 def split_lines(text: str) -> list[str]:
