@@ -15,8 +15,8 @@ import pytest
 # Bottom first. A part imports from its own and from those before it, in functions too.
 LAYERS = (
     *("base", "toggles", "captures", "rank", "supervisor", "pipelines", "evidence", "diagnosis"),
-    *("search", "saved_log", "dumps", "report", "monitor", "trials", "attach", "doctor", "zoo"),
-    *("commands", "cli"),
+    *("collect", "search", "saved_log", "dumps", "report", "monitor", "trials", "attach"),
+    *("doctor", "zoo", "commands", "cli"),
 )
 HEAVY_PARTS = ("monitor", "evidence", "diagnosis", "report")
 SIGNAL_SENDERS = {"kill", "killpg", "pidfd_send_signal", "pthread_kill", "terminate", "send_signal"}

@@ -14,7 +14,7 @@ from ..base.words import format_bytes
 from ..evidence.process_memory import read_trace_permission
 from ..report.rows import format_rows, make_rows
 from ..report.stacks import format_syscall
-from .look_series import Download
+from .job_looks import Download
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,13 @@ made, and again when it is read from verdict.json.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..base.facts import Checkpoint, JobFacts, RankFacts, Verdict
 from ..base.masking import mask_lines
 from ..base.words import format_count, format_ranks, format_seconds, join_lines, printable
-from .facts_json import verdict_from_json
 from .rows import format_answer, format_good_run, make_rows, word_good_run
 from .stacks import stack_text
 from .verdict_rows import word_recorded_verdict, word_verdict
@@ -74,17 +73,14 @@ def culprit_stack(
 
 
 def replay_verdict(
-    data: Mapping[str, Any],
+    verdict: Verdict,
     folder: str,
     width: int | None = None,
     ranks: Sequence[RankFacts] = (),
 ) -> list[str]:
-    """Return the lines of the verdict in `data` (of a verdict.json in `folder`): the same as when
-    it was made if `ranks` are those that it was made of, else as far as the verdict holds them.
-
-    Raises KeyError, TypeError, ValueError or AttributeError if it is no verdict of schema 1.
+    """Return the lines of a verdict that was read in `folder`: the same as when it was made if
+    `ranks` are those that it was made of, else as far as the verdict holds them.
     """
-    verdict = verdict_from_json(data)
     if verdict.outcome == "ok":
         return format_good_run(word_good_run(verdict, run_dir=folder, own=True), width)
     answer = word_recorded_verdict(verdict, folder, ranks)

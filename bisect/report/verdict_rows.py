@@ -4,7 +4,6 @@ of waits, the cause, what it rests on, and what to do next.
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Sequence
 
@@ -26,7 +25,6 @@ from .rows import Answer, Row, add_detail, change_texts, count_lines, limit_rows
 MOST_LINES = 15
 _CONFIDENCE_AT = 72  # column, after most titles
 _FRAMES = 3  # of the stack, in the one line that it gets
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def word_verdict(
@@ -82,11 +80,6 @@ def job_of_verdict(verdict: Verdict) -> JobFacts:
         command=verdict.command,
         attempt=verdict.attempt,
         world_size=verdict.world_size,
-        local_ranks=(),
-        table=(),
-        now=0.0,
-        started=0.0,
-        package=_PACKAGE,
         still=verdict.seconds.still,
     )
 

@@ -25,10 +25,11 @@ from hangbisect.base.facts import (
     Syscall,
     Thread,
 )
+from hangbisect.base.json_codec import from_json, to_json
 from hangbisect.diagnosis.verdict import judge_job, judge_job_with_graph
 from hangbisect.diagnosis.wait_graph import WaitGraph
-from hangbisect.report.facts_json import evidence_json, verdict_from_json, verdict_json
 from hangbisect.report.rows import format_good_run, word_good_run
+from hangbisect.report.run_files import make_evidence, read_evidence
 from hangbisect.report.stacks import merged_stacks_text, stack_text
 from hangbisect.report.terminal import culprit_stack, slow_line, verdict_lines
 from hypothesis import HealthCheck, given, settings
@@ -187,12 +188,13 @@ def test_every_verdict_can_be_made_written_and_read(
     facts: JobFacts, ranks: list[RankFacts], width: int | None
 ) -> None:
     verdict, graph = judge_job_with_graph(facts, ranks)
-    assert json.dumps(evidence_json(ranks, graph, facts.machine))
+    evidence = make_evidence(ranks, graph, facts.machine)
+    assert read_evidence(json.loads(json.dumps(to_json(evidence)))) == evidence
     assert [note for note in verdict.notes if "could not be looked for" in note] == []
 
-    data = json.loads(json.dumps(verdict_json(verdict), allow_nan=False))
+    data = json.loads(json.dumps(to_json(verdict), allow_nan=False))
     jsonschema.validate(data, SCHEMA, jsonschema.Draft202012Validator)
-    assert verdict_json(verdict_from_json(data)) == data
+    assert to_json(from_json(type(verdict), data)) == data
 
     if verdict.outcome == "ok":
         well = word_good_run(verdict, ["W&B online"], "4 Tokenizer loaded 3.4 s", "runs/x")

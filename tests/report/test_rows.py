@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hangbisect.base.facts import JobFacts, RankFacts, Verdict
+from hangbisect.base.json_codec import from_json, to_json
 from hangbisect.diagnosis.verdict import judge_job_with_graph
-from hangbisect.report.facts_json import evidence_json, verdict_from_json, verdict_json
 from hangbisect.report.html.page import html_page, verdict_answer
 from hangbisect.report.html.templates import ShownTexts
 from hangbisect.report.isolation import answer_lines, report_text, word_isolation
@@ -28,6 +26,7 @@ from hangbisect.report.rows import (
     make_rows,
     word_good_run,
 )
+from hangbisect.report.run_files import make_evidence
 from hangbisect.report.run_reader.run import RecordedRun, read_rank_facts, read_run
 from hangbisect.report.terminal import replay_verdict
 from hangbisect.report.verdict_rows import word_recorded_verdict
@@ -60,9 +59,8 @@ ROWS = st.lists(
 
 def recorded(facts: JobFacts, ranks: list[RankFacts]) -> tuple[RecordedRun, Verdict]:
     verdict, graph = judge_job_with_graph(facts, ranks)
-    evidence = json.loads(json.dumps(evidence_json(ranks, graph, facts.machine)))
-    written: dict[str, Any] = json.loads(json.dumps(verdict_json(verdict)))
-    return RecordedRun(Path("run"), verdict=written, evidence=evidence), verdict_from_json(written)
+    evidence = to_json(make_evidence(ranks, graph, facts.machine))
+    return RecordedRun(Path("run"), verdict=verdict, evidence=evidence), verdict
 
 
 @pytest.mark.timeout(600)
@@ -81,7 +79,7 @@ def test_terminal_markdown_and_html_print_the_same_rows(
         assert page[1 : 1 + len(well.rows)] == [f"{r.label}: {r.text}" for r in well.rows]
         return
     told = word_recorded_verdict(verdict, "run", known)
-    lines = replay_verdict(run.verdict, "run", None, known)
+    lines = replay_verdict(verdict, "run", None, known)
     assert [line for line in format_answer(told) if line not in lines] == []
     issue = word_recorded_verdict(verdict, "", known)
     markdown = run_page(run)
@@ -100,7 +98,7 @@ def _texts(row: Row) -> tuple[str, ...]:
 
 def test_secrets_are_masked_in_every_row() -> None:
     token = "hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zAbC"
-    verdict = replace(verdict_from_json(VERDICT), call=f"load({token})", command=("python", token))
+    verdict = replace(from_json(Verdict, VERDICT), call=f"load({token})", command=("python", token))
     told = word_recorded_verdict(verdict)
     assert any("***" in row.text for row in told.rows)
     assert not any(token in text for row in told.rows for text in _texts(row))

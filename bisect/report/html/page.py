@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.facts import Cause, Outcome, RankFacts, Ranks, Verdict
 from ...base.words import cause_page, format_count, format_seconds
-from ..facts_json import verdict_from_json
-from ..isolation import read_isolation, word_isolation, word_next_step
+from ...search.cells import RecordedMatrix
+from ...search.isolation import Isolation, IsolationOutcome
+from ..isolation import word_isolation, word_next_step
 from ..rows import Row, word_good_run
-from ..run_reader.folder_files import list_field, text_field
 from ..run_reader.rank_differences import find_differences
 from ..run_reader.run import RecordedRun, read_rank_facts
 from ..verdict_rows import word_recorded_verdict
@@ -49,7 +49,7 @@ def _trials_parts(run: RecordedRun, shown: ShownTexts, reported: bool) -> dict[s
 
 
 def _run_parts(run: RecordedRun, shown: ShownTexts) -> dict[str, Any]:
-    verdict = verdict_from_json(run.verdict) if run.verdict else _NO_VERDICT
+    verdict = run.verdict or _NO_VERDICT
     ranks = read_rank_facts(run)
     told = verdict_answer(verdict, ranks, run.folder.name) if run.verdict else NO_ANSWER
     return {
@@ -179,7 +179,7 @@ def _row_fact(row: Row) -> Fact:
     return Fact(_LABELS.get(row.label, row.label.capitalize()), (row.text, *row.detail))
 
 
-_ISOLATION_OUTCOMES = {
+_ISOLATION_OUTCOMES: dict[IsolationOutcome, tuple[str, str]] = {
     "isolated": ("Isolated", "a change that makes the hang go away"),
     "hangs_all_safe": ("Hangs even with all safe", "no remedy avoids it"),
     "no_hang": ("No hang", "no start hung"),
@@ -190,59 +190,52 @@ _ISOLATION_OUTCOMES = {
 
 def trials_answer(run: RecordedRun) -> Answer:
     """Return the answer of an isolation, or of a matrix."""
-    return _isolation_answer(run) if run.kind == "isolation" else _matrix_answer(run)
+    if isinstance(run.answer, Isolation):
+        return _isolation_answer(run.answer)
+    if run.kind == "isolation":
+        size = format_count(len(run.trials), "start")
+        return Answer("unknown", "Isolation", "without an answer", size, "")
+    return _matrix_answer(run, run.answer)
 
 
-def _isolation_answer(run: RecordedRun) -> Answer:
-    said = run.answer
-    outcome = text_field(said, "outcome")
-    word, title = _ISOLATION_OUTCOMES.get(outcome, ("Isolation", "without an answer"))
-    changes = [
-        f"{text_field(c, 'toggle')}={text_field(c, 'value')}" for c in list_field(said, "changes")
-    ]
-    if outcome == "isolated" and changes:
+def _isolation_answer(said: Isolation) -> Answer:
+    word, title = _ISOLATION_OUTCOMES[said.outcome]
+    if said.outcome == "isolated" and said.changes:
+        changes = [f"{change.toggle}={change.value}" for change in said.changes]
         title = f"it does not hang with {' and '.join(changes)}"
+    rows = [*word_isolation(said, None).rows, *word_next_step(said)]
+    facts = [
+        *_fact("Why", said.why),
+        *map(_row_fact, rows),
+        *_fact("Chance", _chance(said.p_value)),
+    ]
     return Answer(
-        outcome="ok" if outcome == "no_hang" else outcome.replace("_", "-") or "unknown",
+        outcome="ok" if said.outcome == "no_hang" else said.outcome.replace("_", "-"),
         word=word,
         title=title,
-        size=_trials_size(run, "start"),
-        command=shlex.join(_texts(said.get("command"))),
-        facts=tuple(_isolation_facts(run)),
+        size=_trials_size(len(said.trials), "start", said.seconds),
+        command=shlex.join(said.command),
+        facts=tuple(facts),
     )
 
 
-def _isolation_facts(run: RecordedRun) -> Iterator[Fact]:
-    found, said = read_isolation(run), run.answer
-    yield from _fact("Why", text_field(said, "why"))
-    if found is not None:
-        yield from map(_row_fact, [*word_isolation(found, None).rows, *word_next_step(found)])
-    else:  # as much as can be read
-        yield from _fact("Use", text_field(said, "paste"))
-        yield from _fact("Next", text_field(said, "next"))
-    yield from _fact("Chance", _chance(said.get("p_value")))
-
-
-def _matrix_answer(run: RecordedRun) -> Answer:
+def _matrix_answer(run: RecordedRun, said: RecordedMatrix | None) -> Answer:
     results = [trial.result or "not run" for trial in run.trials]
     counts = [f"{results.count(result)} {result}" for result in dict.fromkeys(results)]
-    scenario, title = text_field(run.answer, "scenario"), text_field(run.answer, "title")
-    facts = [*_fact("Examines", title), *_fact("Scenario", scenario)]
+    facts = [*_fact("Examines", said.title), *_fact("Scenario", said.scenario)] if said else []
     return Answer(
         outcome="hang" if "hang" in results else "ok" if set(results) <= {"ok"} else "crash",
         word="Matrix",
         title=", ".join(counts) or "no cells",
-        size=_trials_size(run, "cell"),
+        size=_trials_size(len(run.trials), "cell", said.seconds if said else None),
         command="",
         facts=tuple(facts),
     )
 
 
-def _trials_size(run: RecordedRun, what: str) -> str:
-    took = run.answer.get("seconds")
-    known = isinstance(took, int | float) and 0 <= took < 1e9
-    parts = [format_count(len(run.trials), what), format_seconds(float(took or 0)) if known else ""]
-    return ", ".join(filter(None, parts))
+def _trials_size(count: int, what: str, seconds: float | None) -> str:
+    took = "" if seconds is None else f", {format_seconds(seconds)}"
+    return f"{format_count(count, what)}{took}"
 
 
 def _fact(label: str, *lines: str) -> Iterator[Fact]:
@@ -251,11 +244,7 @@ def _fact(label: str, *lines: str) -> Iterator[Fact]:
         yield Fact(label, told)
 
 
-def _chance(p_value: Any) -> str:
-    if not isinstance(p_value, int | float):
+def _chance(p_value: float | None) -> str:
+    if p_value is None:
         return ""
-    return f"p = {float(p_value):.2g}, of as large a difference, were there none"
-
-
-def _texts(values: Any) -> list[str]:
-    return [one for one in values if isinstance(one, str)] if isinstance(values, list) else []
+    return f"p = {p_value:.2g}, of as large a difference, were there none"

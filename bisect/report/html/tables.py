@@ -12,9 +12,9 @@ from urllib.parse import quote
 from ...base.facts import Look, RankFacts, Sample, Verdict
 from ...base.words import format_count, format_rank_numbers, format_ranks, format_seconds
 from ...diagnosis.frames import format_frame
-from ..run_reader.json_shapes import TRIALS_FOLDER, RecordedTrial, trials_with_reports
 from ..run_reader.rank_differences import Difference, Topic
 from ..run_reader.run import RecordedRun
+from ..run_reader.trials import TRIALS_FOLDER, RecordedTrial, trials_with_reports
 from ..stacks import child_role, format_call, format_state
 from .templates import ShownTexts
 
