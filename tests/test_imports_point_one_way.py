@@ -48,6 +48,8 @@ MAY_BE_SHOWN = {
     "merged_stacks.Branch": "stacks as a tree",
     "merged_stacks.StackLines": "the same",
     "merged_stacks.merge_stacks": "the same",
+    "wait_graph.Node": "a type of what is shown",
+    "wait_graph.NodeKind": "the same",
     "causes.catalogue.FAMILIES": "the catalogue itself, which `hangbisect causes` prints",
 }
 # Not `signal`: it has the names of the signals, and who sends is looked at below.
