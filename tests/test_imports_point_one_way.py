@@ -34,6 +34,25 @@ MAY_SEND_SIGNALS = {
     "zoo/keeper.py": "ends the job of a case whose time is over, or whose starter is gone",
     "zoo/parts/processes.py": "ends a helper of a case that does not end by itself",
 }
+# What prints an answer. It gets rows, and facts as they are: who judges is below it.
+PRESENTERS = (
+    *("attach/answer.py", "attach/session.py", "commands/", "monitor/launcher_report.py"),
+    *("monitor/verdict_output.py", "report/html/", "report/isolation.py", "report/issue/"),
+    *("report/live/", "report/matrix.py", "report/merged_dumps.py", "report/rows.py"),
+    *("report/saved_log.py", "report/terminal.py"),
+)
+# What they may take from who judges, for it judges nothing.
+MAY_BE_SHOWN = {
+    "frames.format_frame": "a frame in words",
+    "graph_algorithms.find_components": "of any graph, for a picture",
+    "graph_algorithms.group_targets": "the same",
+    "merged_stacks.Branch": "stacks as a tree",
+    "merged_stacks.StackLines": "the same",
+    "merged_stacks.merge_stacks": "the same",
+    "wait_graph.Node": "a type of what is shown",
+    "wait_graph.NodeKind": "the same",
+    "causes.catalogue.FAMILIES": "the catalogue itself, which `hangbisect causes` prints",
+}
 # Not `signal`: it has the names of the signals, and who sends is looked at below.
 NO_PROCESS = {"os", "subprocess", "psutil", "multiprocessing", "socket"}
 
@@ -151,6 +170,17 @@ def _reach(module: str, needs: dict[str, set[str]]) -> set[str]:
         found |= new
         ask += new
     return found
+
+
+def test_who_prints_an_answer_judges_nothing(sources: dict[str, ast.Module]) -> None:
+    wrong = [
+        f"{file}:{line} {name}"
+        for file, tree in sources.items()
+        if file.startswith(PRESENTERS)
+        for line, name in imported(file, tree)
+        if part(name) == "diagnosis" and name.removeprefix(".diagnosis.") not in MAY_BE_SHOWN
+    ]
+    assert wrong == []
 
 
 def test_a_rank_imports_nothing_that_runs_outside_it(sources: dict[str, ast.Module]) -> None:

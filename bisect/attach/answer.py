@@ -26,8 +26,8 @@ from ..base.words import (
 )
 from ..monitor.run_folder import RunFolder
 from ..monitor.verdict_output import write_environment, write_looks
-from ..report.terminal import short_stack, verdict_lines
-from ..report.verdict_parts import label_line, line_below
+from ..report.rows import format_answer, make_rows
+from ..report.verdict_rows import short_stack, word_verdict
 from .judgement import Judgement
 
 _MOST_OTHER_STACKS = 3  # of further ranks at fault
@@ -40,48 +40,37 @@ def hang_lines(
     """Return the verdict on a job that hangs, or computes in the same few places. `again`: its
     command starts it again.
     """
-    lines = verdict_lines(
-        found.verdict, found.facts, found.ranks, run_dir=run_dir, state=state, width=None
+    answer = word_verdict(
+        found.verdict, found.facts, found.ranks, run_dir=run_dir, state=state, is_provable=again
     )
-    if found.verdict.checkpoint is None:
-        lines[0] = re.sub(r" {3,}", "   ", lines[0])
-    if not again:
-        lines = [line for line in lines if not line.startswith("prove it")]
-    stack = next((at for at, line in enumerate(lines) if line.startswith("stack ")), None)
-    if stack is not None:
-        lines[stack + 1 : stack + 1] = _other_stack_lines(found)
+    others = _describe_other_stacks(found)
+    rows = [replace(row, detail=others) if row.label == "stack" else row for row in answer.rows]
     if found.verdict.outcome == "slow":
-        lines.insert(1, _busy_line(found))
+        rows[:0] = make_rows("busy", _describe_busy_ranks(found))
+    lines = format_answer(replace(answer, rows=tuple(rows)))
     return [cut_line(line, width) for line in hide_unknown_numbers(lines, found.unnumbered)]
 
 
-def _other_stack_lines(found: Judgement) -> list[str]:
+def _describe_other_stacks(found: Judgement) -> tuple[str, ...]:
     """Return where the other ranks at fault are, if not where the first one is."""
     blamed = [r for r in found.ranks if r.rank in found.verdict.ranks.culprit]
     ranks_at: dict[str, list[int]] = {}
     for one in blamed:
         ranks_at.setdefault(short_stack(one, found.facts), []).append(one.rank)
     others = [(where, ranks) for where, ranks in list(ranks_at.items())[1:] if where]
-    lines = [
-        line for where, ranks in others for line in line_below(f"{format_ranks(ranks)}: {where}")
-    ]
-    left = len(lines) - _MOST_OTHER_STACKS
-    return [
-        *lines[:_MOST_OTHER_STACKS],
-        *(line_below(f"and {format_count(left, 'place')} more") if left > 0 else ()),
-    ]
+    told = [f"{format_ranks(ranks)}: {where}" for where, ranks in others[:_MOST_OTHER_STACKS]]
+    left = len(others) - _MOST_OTHER_STACKS
+    return (*told, *([f"and {format_count(left, 'place')} more"] if left > 0 else []))
 
 
-def _busy_line(found: Judgement) -> str:
+def _describe_busy_ranks(found: Judgement) -> str:
     busy = [r.rank for r in found.ranks if r.busy]
     still = format_seconds(found.facts.still or 0.0)
     verb = "computes" if len(busy) == 1 else "compute"
-    (line,) = label_line(
-        "busy",
+    return (
         f"{format_ranks(busy)} {verb} in the same few places for {still}: at work, or a loop "
-        "without end. --for 60 tells",
+        "without end. --for 60 tells"
     )
-    return line
 
 
 def moving_lines(found: Judgement, width: int | None = None) -> list[str]:

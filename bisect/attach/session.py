@@ -127,7 +127,7 @@ def _answer_lines(
         return [*moving_lines(found, width), *unread]
     state = describe_state(job.pid, job.notebook, job.watched is not None, ends)
     lines = hang_lines(found, where, state, width, job.has_one_command)
-    stack = culprit_stack(found.ranks, found.verdict) if width is None else []
+    stack = culprit_stack(found.ranks, found.verdict, found.graph) if width is None else []
     return [*lines, *unread, *(() if unread else hide_unknown_numbers(stack, found.unnumbered))]
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from ..base.facts import Look, RankFacts, Socket
 from ..base.words import format_bytes
 from ..evidence.process_memory import read_trace_permission
+from ..report.rows import format_rows, make_rows
 from ..report.stacks import format_syscall
-from ..report.verdict_parts import label_line, line_below
 from .job_looks import Download
 
 
@@ -142,22 +142,14 @@ def unread_lines(
 
 def way_lines(ways: Sequence[str]) -> list[str]:
     """Return the ways to a stack as lines."""
-    return [
-        line
-        for number, way in enumerate(ways)
-        for line in (line_below(way) if number else label_line("a stack", way))
-    ]
+    return format_rows(make_rows("a stack", *ways))
 
 
 def _format_block(label: str, texts: Iterable[str]) -> list[str]:
     found = list(texts)
-    shown, left = found[:MOST_LINES], len(found) - MOST_LINES
-    shown += [f"and {left} more"] if left > 0 else []
-    return [
-        line
-        for number, text in enumerate(shown)
-        for line in (line_below(text) if number else label_line(label, text))
-    ]
+    left = len(found) - MOST_LINES
+    more = [f"and {left} more"] if left > 0 else []
+    return format_rows(make_rows(label, *found[:MOST_LINES], *more))
 
 
 def _describe_threads(look: Look) -> Iterator[str]:

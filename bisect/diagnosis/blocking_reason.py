@@ -392,6 +392,12 @@ def _complete_wait(
     return replace(wait, detail=_joined(kind, next_hop.detail) or wait.detail)
 
 
+def find_reason_in_look(look: Look, rank: int) -> Wait:
+    """Return what a process waits for as far as one look at it tells; `rank`: whose it is."""
+    alone = RankFacts(rank, rank, pid=look.pid, looks=(look,))
+    return find_blocking_reason([look], ProcessContext(alone))
+
+
 def find_blocking_reason_of_child(
     looks: Sequence[Look], around: ProcessContext, depth: int = 1
 ) -> Wait:

@@ -246,19 +246,28 @@ def locate_rank(facts: RankFacts, job: JobFacts) -> Where:
 
 
 def find_culprit_wait(case: Case, ranks: Ranks, graph: WaitGraph) -> Wait | None:
-    """Return what the first culprit waits for; of one that is to blame for a process of its own,
-    that process; where the culprit is a rank that never came, what the others wait for.
+    """Return what the first culprit waits for; where that is a rank that never came, what the
+    others wait for.
     """
     for rank in ranks.culprit:
-        if rank in case.found and case.found[rank].wait is not None:
-            waits_itself = case.found[rank].needs and rank in graph.answering
-            return (
-                _make_wait_for_own_process(graph, rank) if waits_itself else case.found[rank].wait
-            )
+        wait = find_wait_of_culprit(case, rank, graph)
+        if wait is not None:
+            return wait
     never_came = frozenset(ranks.never_started)
     others = ranks.culprit and all(rank in never_came for rank in ranks.culprit)
     waiting = ranks.waiting if others or not ranks.culprit else ()
     return next((w for r in waiting if (w := case.found[r].wait) is not None), None)
+
+
+def find_wait_of_culprit(case: Case, rank: int, graph: WaitGraph) -> Wait | None:
+    """Return what a culprit waits for; of one that is to blame for a process of its own, that
+    process.
+    """
+    found = case.found.get(rank)
+    if found is None or found.wait is None:
+        return None
+    waits_itself = found.needs and rank in graph.answering
+    return _make_wait_for_own_process(graph, rank) if waits_itself else found.wait
 
 
 def _make_wait_for_own_process(graph: WaitGraph, rank: int) -> Wait:

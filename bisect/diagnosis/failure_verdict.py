@@ -20,6 +20,7 @@ from .call_site import (
     find_component,
     find_culprit_wait,
     find_place,
+    find_wait_of_culprit,
     format_innermost_frame,
     locate_rank,
 )
@@ -153,6 +154,10 @@ def explain_case(case: Case, outcome: Outcome) -> tuple[Verdict, WaitGraph]:
         candidates=find_candidates(case, graph, verdict.ranks, outcome, verdict.component),
         chain=graph.chain(verdict.ranks.waiting, verdict.ranks.culprit),
     )
+    for rank in verdict.ranks.culprit:
+        facts, wait = case.facts(rank), find_wait_of_culprit(case, rank, graph)
+        if facts is not None and facts.looks and wait is not None:
+            graph.waits[rank, facts.looks[-1].pid] = wait
     return _add_cause(case, graph, verdict), graph
 
 

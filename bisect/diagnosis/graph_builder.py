@@ -21,7 +21,7 @@ from .process_snapshot import (
     merge_looks,
 )
 from .rank_waits import RankWait
-from .wait_graph import Link, Node, NodeKind, WaitGraph
+from .wait_graph import Link, Node, NodeKind, ProcessKey, WaitGraph
 
 
 class GraphBuilder:
@@ -30,6 +30,7 @@ class GraphBuilder:
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
         self._links: dict[tuple[str, str], Link] = {}
+        self.waits: dict[ProcessKey, Wait] = {}
 
     def node(self, name: str, kind: NodeKind, says: str = "", rank: int | None = None) -> str:
         """Add a node; return its name."""
@@ -55,7 +56,7 @@ class GraphBuilder:
 
     def graph(self, blamable: Iterable[int]) -> WaitGraph:
         """Return what was drawn; `blamable` as of `WaitGraph`."""
-        return WaitGraph(self.nodes.values(), self._links.values(), blamable)
+        return WaitGraph(self.nodes.values(), self._links.values(), blamable, self.waits)
 
 
 _TIME_LIMIT = 3  # which argument of futex() it is
@@ -181,6 +182,7 @@ class ProcessEdges:
             if pid not in self._drawn and view is not None:
                 self._drawn.add(pid)
                 wait = find_blocking_reason_of_child(looks, ProcessContext(facts, self._people))
+                self._drawing.waits[facts.rank, pid] = wait
                 outside = wait.kind == "socket" and wait.pid not in self._people.rank_of
                 if outside or wait.kind in _WAITS_FOR_NO_PROCESS:
                     self._drawing.ends(f"process {pid}")
@@ -299,6 +301,8 @@ class _RankEdges:
     def _rank(self, facts: RankFacts, found: RankWait) -> None:
         if is_gone(facts) or found.wait is None:
             return
+        if facts.looks:
+            self._drawing.waits[facts.rank, facts.looks[-1].pid] = found.wait
         name = f"rank {facts.rank}"
         if found.place:
             self._meets(name, facts, found)

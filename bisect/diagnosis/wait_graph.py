@@ -8,13 +8,13 @@ At fault are the sinks of this graph, the least advanced first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
-from ..base.facts import Edge
+from ..base.facts import Edge, Look, Wait
 from .graph_algorithms import (
     Standing,
     find_components,
@@ -38,6 +38,7 @@ NodeKind = Literal[
     "device",
     "other",
 ]
+ProcessKey = tuple[int, int]  # the rank that a process is or belongs to, and its pid
 # What ranks wait for in ordinary life: a ring of nothing else is one collective, or two.
 MEETINGS = ("rank", "absent_rank", "collective", "store")
 
@@ -77,8 +78,17 @@ class Ring:
 class WaitGraph:
     """Who waits for what."""
 
-    def __init__(self, nodes: Iterable[Node], links: Iterable[Link], blamable: Iterable[int]):
-        """`blamable`: the ranks that count when it is asked whose fault it is."""
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        links: Iterable[Link],
+        blamable: Iterable[int],
+        waits: Mapping[ProcessKey, Wait] | None = None,
+    ) -> None:
+        """`blamable`: the ranks that count when it is asked whose fault it is. `waits`: what each
+        process waits for that the graph was drawn of.
+        """
+        self.waits = dict(waits or {})
         self.nodes = {node.name: node for node in nodes}
         self.links = {(link.edge.source, link.edge.target): link for link in links}
         self._blamable = frozenset(blamable)
@@ -86,6 +96,15 @@ class WaitGraph:
     @property
     def edges(self) -> tuple[Edge, ...]:
         return tuple(link.edge for link in self.links.values())
+
+    def find_wait(self, rank: int, look: Look) -> Wait:
+        """Return what a process waits for: what the verdict has found; of one that it did not come
+        to what this look at it tells.
+        """
+        # Not at the top: nearly all jobs end well, and their ranks would wait for it.
+        from .blocking_reason import find_reason_in_look
+
+        return self.waits.get((rank, look.pid)) or find_reason_in_look(look, rank)
 
     @cached_property
     def standing(self) -> Standing[int]:

@@ -80,7 +80,7 @@ async def close_job(
     published, lines = await _publish(job), list[str]()
     with job.failures.of("print the verdict"):
         state = describe_state(job, verdict, ending, proof)
-        lines = print_verdict(job, facts, verdict, ranks, published, state)
+        lines = print_verdict(job, facts, verdict, ranks, graph, published, state)
     if ending:
         await _carry_out(job, server, verdict, ended, lines, since)
     with job.failures.of("make the reports"):

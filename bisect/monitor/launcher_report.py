@@ -56,7 +56,7 @@ async def report_from_outside(
         pids=", ".join(f"{one.pid} (rank {one.rank})" for one in seen.ranks)
     )
     lines = verdict_lines(verdict, facts, seen.ranks, run_dir=where, state=state, width=width)
-    stack = culprit_stack(seen.ranks, verdict) if width is None else []
+    stack = culprit_stack(seen.ranks, verdict, graph) if width is None else []
     _write_text(2, "\n".join([*lines, *stack]))
     return where
 

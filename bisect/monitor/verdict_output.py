@@ -15,7 +15,7 @@ from ..base.deadline import aside
 from ..base.files import write_whole
 from ..base.json_codec import to_json
 from ..base.words import terminal_width
-from ..report.verdict_parts import ok_lines
+from ..report.rows import format_good_run, word_good_run
 from .rank_exits import NOT_PROVED, STATES_AFTER
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def print_verdict(
     facts: JobFacts,
     verdict: Verdict,
     ranks: Sequence[RankFacts],
+    graph: WaitGraph,
     published: bool,
     state: str,
 ) -> list[str]:
@@ -42,13 +43,15 @@ def print_verdict(
     if verdict.outcome == "ok":
         first = next(iter(job.members), None)
         missing = sorted(first.not_exercised) if first else []
-        lines = ok_lines(verdict, missing, _describe_slowest_step(job), folder, width, own=job.own)
+        slowest = _describe_slowest_step(job)
+        answer = word_good_run(verdict, missing, slowest, folder, own=job.own)
+        lines = format_good_run(answer, width)
     else:
         from ..report.terminal import culprit_stack, verdict_lines
 
         lines = verdict_lines(verdict, facts, ranks, run_dir=folder, state=state, width=width)
         if width is None and verdict.outcome != "interrupted":
-            stack = culprit_stack(ranks, verdict)
+            stack = culprit_stack(ranks, verdict, graph)
     if any(m.usage for m in job.members):
         return lines
     if job.settings["json"]:
@@ -141,12 +144,14 @@ def write_looks(
     files.write_json("evidence.json", to_json(make_evidence(ranks, graph, facts.machine)))
     for rank in ranks:
         if rank.looks:
-            name = f"stacks/rank-{rank.rank}.txt"
-            files.write(name, stack_text(pick_best_look(rank.looks), rank.rank, "rank"))
+            one, name = pick_best_look(rank.looks), f"stacks/rank-{rank.rank}.txt"
+            wait = graph.find_wait(rank.rank, one)
+            files.write(name, stack_text(one, rank.rank, "rank", wait))
         for looks in rank.children:
             one = pick_best_look(looks)
             name = f"stacks/rank-{rank.rank}-{_plain_file_name(one.name)}-{one.pid}.txt"
-            files.write(name, stack_text(one, rank.rank, "child"))
+            wait = graph.find_wait(rank.rank, one)
+            files.write(name, stack_text(one, rank.rank, "child", wait))
     files.write("stacks/merged.txt", merged_stacks_text(ranks))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..base.facts import Setting, Trial
@@ -22,7 +23,7 @@ from ..base.words import (
 from ..search.confidence import interval
 from ..search.isolation import Count, Isolation, ObservedHang, format_setting
 from ..toggles.command_toggles import UNREACHED
-from .verdict_parts import LABEL, label_line
+from .rows import LABEL, Answer, Row, make_rows, wrap_rows
 
 if TYPE_CHECKING:
     from .run_reader.run import RecordedRun
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 MOST_TRIAL_ROWS = 8  # of the table of trials, on a terminal
 _ALREADY = "as safe as can be already"
+_PROBABILITY_AT = 62  # column
 _MOST_WHY = 100  # characters of how a start ended
 _MOST_WORDS = 58  # characters of a setting in a row
 
@@ -46,26 +48,37 @@ def answer_lines(
     `rows`: how many trials the table shows, None: all of them, and all else that is known. `folder`
     is that of report.md, which has the rest; "" in that file itself.
     """
-    lines = [_headline(isolation), *_change(isolation), *_proof(isolation)]
-    lines += _remaining_lines(isolation, None if rows is None else folder)
-    told = [part for line in lines for part in _break_line(printable(line), width)]
+    answer = word_isolation(isolation, None if rows is None else folder)
     table = table_lines(isolation, rows)
     if rows is not None and len(isolation.trials) > rows:
         table.append(f"   ({len(isolation.trials) - rows} more {_rest_in(folder)})")
     report = f"{folder}/report.md" if folder else ""
-    end = [*label_line("report", report), *label_line("next", isolation.next)]
-    rest = [part for line in end for part in _break_line(printable(line), width)]
-    return [*told, *(cut_line(printable(line), width) for line in table), *rest]
+    end = [*make_rows("report", report), *word_next_step(isolation)]
+    return [
+        *wrap_line(printable(answer.headline), width, LABEL),
+        *wrap_rows(answer.rows, width),
+        *(cut_line(printable(line), width) for line in table),
+        *wrap_rows(end, width),
+    ]
+
+
+def word_isolation(isolation: Isolation, folder: str | None) -> Answer:
+    """Return the answer in words, but for the table of trials, and what stands below that. With a
+    `folder` it is short: the file report.md in there, or in "" itself, has the rest.
+    """
+    rows = [*_change(isolation), *_proof(isolation), *_remaining_rows(isolation, folder)]
+    return Answer(_headline(isolation), tuple(rows))
+
+
+def word_next_step(isolation: Isolation) -> list[Row]:
+    """Return the row that ends the answer, below the table."""
+    # isolation.json has the next step as one text, with a command in it or not.
+    has_command = "hangbisect " in isolation.next
+    return [replace(row, is_whole=has_command) for row in make_rows("next", isolation.next)]
 
 
 def _rest_in(folder: str) -> str:
     return f"in {folder}/report.md" if folder else "below"
-
-
-def _break_line(line: str, width: int | None) -> list[str]:
-    """Return `line` broken between words, but for commands, which are there to be copied."""
-    is_command = line.startswith("command ") or "hangbisect " in line
-    return [line] if is_command else wrap_line(line, width, LABEL)
 
 
 def report_text(isolation: Isolation, *, folder: str) -> str:
@@ -111,40 +124,36 @@ def _only_with(isolation: Isolation) -> str:
     return f"it {hangs} {told}, not with {after.replace(' ', ' and ')}{both}"
 
 
-def _change(isolation: Isolation) -> list[str]:
-    lines = [
-        line
-        for change in isolation.changes
-        for line in label_line(
-            "change", f"{change.toggle}: {change.before or '?'} -> {change.value}"
-        )
-    ]
-    lines += [
-        line for change in isolation.changes for line in label_line("in code", change.in_code)
-    ]
-    return lines + label_line("command", isolation.paste)
+def _change(isolation: Isolation) -> list[Row]:
+    rows: list[Row] = []
+    for change in isolation.changes:
+        rows += make_rows("change", f"{change.toggle}: {change.before or '?'} -> {change.value}")
+    for change in isolation.changes:
+        rows += make_rows("in code", change.in_code)
+    return rows + [replace(row, is_whole=True) for row in make_rows("command", isolation.paste)]
 
 
-def _proof(isolation: Isolation) -> list[str]:
-    seen, lines = isolation.seen, []
+def _proof(isolation: Isolation) -> list[Row]:
+    seen, rows = isolation.seen, list[Row]()
     if isolation.with_it is not None:
         past = f", past checkpoint {seen.number}" if seen and seen.number else ""
         clean = past if not (isolation.with_it.hangs or isolation.with_it.others) else ""
         told = _describe_count(isolation.with_it, isolation)
-        lines += label_line("with it", told + clean + _bound_of_hangs(isolation))
+        rows += make_rows("with it", told + clean + _bound_of_hangs(isolation))
     elif isolation.changes and isolation.outcome == "isolated":
-        lines += label_line("with it", f"not started again: --confirm {isolation.confirm}")
+        rows += make_rows("with it", f"not started again: --confirm {isolation.confirm}")
     if isolation.without is not None:
         where = f", {_describe_place(seen)}" if seen and isolation.without.hangs else ""
-        (line,) = label_line("without", f"{_describe_count(isolation.without, isolation)}{where}")
+        text = f"{_describe_count(isolation.without, isolation)}{where}"
+        sure = ""
         if isolation.p_value is not None:
-            line = f"{line:<62}  p = {format_probability(isolation.p_value)}{_if_more(isolation)}"
-        lines.append(line)
+            sure = f"p = {format_probability(isolation.p_value)}{_if_more(isolation)}"
+        rows.append(Row("without", join_lines(text), aside=sure, column=_PROBABILITY_AT))
     elif seen is not None:
-        lines += label_line(_verb(isolation), _describe_place(seen))
+        rows += make_rows(_verb(isolation), _describe_place(seen))
     if seen is not None and seen.cause_title and isolation.outcome != "isolated":
-        lines += label_line("cause", seen.cause_title)
-    return lines
+        rows += make_rows("cause", seen.cause_title)
+    return rows
 
 
 def _describe_place(seen: ObservedHang) -> str:
@@ -152,8 +161,8 @@ def _describe_place(seen: ObservedHang) -> str:
     crash = f", {seen.place.crash}" if seen.place.crash else ""
     who = format_ranks(seen.culprit) if seen.culprit else "nobody to blame"
     phase = f", phase {seen.place.phase}" if seen.place.phase else ""
-    at = f"checkpoint {seen.number}{phase}" if seen.number else ""
-    return f"{who}{call}" if call else f"{who} at {at}".removesuffix(" at ") + crash
+    at = f" at checkpoint {seen.number}{phase}" if seen.number else ""
+    return f"{who}{call}" if call else f"{who}{at}{crash}"
 
 
 def _describe_count(count: Count, isolation: Isolation) -> str:
@@ -182,35 +191,31 @@ def _bound_of_hangs(isolation: Isolation) -> str:
     return f" (by {isolation.confidence:.0%} confidence at most {most:.1%} of them hang)"
 
 
-def _remaining_lines(isolation: Isolation, folder: str | None) -> list[str]:
-    lines = []
+def _remaining_rows(isolation: Isolation, folder: str | None) -> list[Row]:
+    rows: list[Row] = []
     if isolation.companions:
         told = ", ".join(isolation.companions)
-        lines += label_line("along", f"{told}: without it the job fails or hangs elsewhere")
+        rows += make_rows("along", f"{told}: without it the job fails or hangs elsewhere")
     if isolation.not_it:
-        lines += label_line("not it", f"{', '.join(isolation.not_it)}: still {_verb(isolation)}")
-    lines += label_line("harmful", ", ".join(isolation.harmful))
-    lines += _summarise_unused(isolation.unused, folder)
+        rows += make_rows("not it", f"{', '.join(isolation.not_it)}: still {_verb(isolation)}")
+    rows += make_rows("harmful", ", ".join(isolation.harmful))
+    if folder is None:
+        rows += make_rows("unused", *unused_lines(isolation.unused))
+    elif isolation.unused:
+        rows += make_rows("unused", _count_unused(isolation.unused, folder))
     several = len(isolation.changes) > 1
     each = [f"{c.toggle}: {c.cost}" if several else c.cost for c in isolation.changes if c.cost]
-    costs = "; ".join(each)
-    lines += label_line("costs", costs)
+    rows += make_rows("costs", "; ".join(each))
     for sentence in isolation.described:
-        lines += label_line("probe", sentence)
-    return lines
+        rows += make_rows("probe", sentence)
+    return rows
 
 
-def _summarise_unused(unused: Mapping[str, str], folder: str | None) -> list[str]:
-    """Return toggles that were not tried, and why; with a folder only how many, and where the
-    reasons are.
-    """
-    if folder is not None:
-        never = list(unused.values()).count(UNREACHED)
-        reached = f" ({never} never reached by the script)" if never else ""
-        told = f"{format_count(len(unused), 'toggle')}{reached}, for reasons {_rest_in(folder)}"
-        return label_line("unused", told) if unused else []
-    each = unused_lines(unused)
-    return [line for i, one in enumerate(each) for line in label_line("" if i else "unused", one)]
+def _count_unused(unused: Mapping[str, str], folder: str) -> str:
+    """Return how many toggles were not tried, and where the reasons are."""
+    never = list(unused.values()).count(UNREACHED)
+    reached = f" ({never} never reached by the script)" if never else ""
+    return f"{format_count(len(unused), 'toggle')}{reached}, for reasons {_rest_in(folder)}"
 
 
 def unused_lines(unused: Mapping[str, str]) -> list[str]:

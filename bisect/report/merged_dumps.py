@@ -10,10 +10,16 @@ from ..base.facts import JobFacts, RankFacts, Verdict
 from ..base.json_codec import to_json
 from ..base.words import cut_line, format_count, format_ranks, printable
 from ..diagnosis.frames import format_frame
-from . import verdict_parts
+from .rows import Answer, Row, add_detail, format_answer, make_rows
 from .stacks import merged_stacks_text as tree
-from .terminal import cause_lines, format_place, short_stack
-from .verdict_parts import chain_lines, label_line
+from .verdict_rows import (
+    cause_rows,
+    chain_texts,
+    culprit_rows,
+    format_place,
+    other_rank_rows,
+    short_stack,
+)
 
 if TYPE_CHECKING:
     from ..dumps.contents import Unreadable
@@ -21,7 +27,6 @@ if TYPE_CHECKING:
 
 # How a rank without a number is written inside (dumps/merge.py).
 _UNKNOWN = re.compile(r"-[1-9]\d{6,}(?!\d)")
-_NO_PID = " pid None"  # faulthandler does not tell
 _CHAIN = 4
 _MOST_NAMED = 3  # ranks without a number, and ranks that are nobody's fault, that are told apart
 _LOGS = 12  # lines of collectives
@@ -35,7 +40,7 @@ def merged_lines(
     shown = [one.facts for one in merged.ranks if one.has_stack]
     lines = tree(shown).splitlines() if shown else []
     lines += ["", *_collectives(merged.ranks)] if any(r.collectives for r in ranks) else []
-    lines += ["", *_told(merged, verdict, parted, ranks)]
+    lines += ["", *format_answer(word_merged_dumps(merged, verdict, parted))]
     names = _names(merged)
     return [cut_line(_named(printable(line), names), width) for line in lines]
 
@@ -50,21 +55,22 @@ def _named(text: str, names: Mapping[str, str]) -> str:
     return _UNKNOWN.sub(lambda match: names.get(match[0], "?"), text)
 
 
-def _told(
-    merged: MergedDumps, verdict: Verdict, parted: str, ranks: Sequence[RankFacts]
-) -> list[str]:
-    lines = [_headline(merged, verdict)]
+def word_merged_dumps(merged: MergedDumps, verdict: Verdict, parted: str) -> Answer:
+    """Return the verdict on dumps in words; `parted`: where their logs of collectives part."""
+    rows: list[Row] = []
     if verdict.outcome != "ok":
-        lines += [line.replace(_NO_PID, "") for line in verdict_parts.culprit_lines(verdict, ranks)]
-        lines += chain_lines(verdict, _CHAIN)
-        lines += verdict_parts.other_rank_lines(verdict, ranks)
-        lines += cause_lines(verdict.cause) if verdict.cause else label_line("cause", "unknown")
-        lines += label_line("parted", parted) if parted not in _matched(verdict) else []
-        lines += _stacks(merged, verdict)
-    lines += _seen_by(merged, verdict)
+        ranks = [one.facts for one in merged.ranks]
+        rows += add_detail(culprit_rows(verdict, ranks), chain_texts(verdict, _CHAIN))
+        rows += other_rank_rows(verdict, ranks)
+        rows += cause_rows(verdict.cause) if verdict.cause else make_rows("cause", "unknown")
+        rows += make_rows("parted", parted) if parted not in _matched(verdict) else []
+        rows += _stacks(merged, verdict)
+    rows += _seen_by(merged, verdict)
     if verdict.outcome != "ok":
-        lines += label_line("try", _advice(verdict))
-    return [*lines, *_unknown(merged), *_notes(merged)]
+        rows += make_rows("try", _advice(verdict))
+    rows += _unknown(merged)
+    rows += [row for note in merged.notes for row in make_rows("note", note)]
+    return Answer(_headline(merged, verdict), tuple(rows))
 
 
 def _headline(merged: MergedDumps, verdict: Verdict) -> str:
@@ -84,7 +90,7 @@ def _matched(verdict: Verdict) -> str:
     return "; ".join(verdict.cause.matched) if verdict.cause else ""
 
 
-def _stacks(merged: MergedDumps, verdict: Verdict) -> list[str]:
+def _stacks(merged: MergedDumps, verdict: Verdict) -> list[Row]:
     """The culprit's innermost frames; where nobody can be blamed, those of some ranks."""
     culprits = [k.facts for k in merged.ranks if k.facts.rank in verdict.ranks.culprit]
     with_stack = [k.facts for k in merged.ranks if k.has_stack]
@@ -92,15 +98,15 @@ def _stacks(merged: MergedDumps, verdict: Verdict) -> list[str]:
         first = culprits[0]
         has = any(first is one for one in with_stack)
         return (
-            label_line("stack", short_stack(first, _UNKNOWN_JOB, verdict.call or "")) if has else []
+            make_rows("stack", short_stack(first, _UNKNOWN_JOB, verdict.call or "")) if has else []
         )
-    lines = []
+    rows: list[Row] = []
     for one in with_stack[:_MOST_NAMED]:
-        lines += label_line("was in", f"rank {one.rank}: {short_stack(one, _UNKNOWN_JOB)}")
-    return lines
+        rows += make_rows("was in", f"rank {one.rank}: {short_stack(one, _UNKNOWN_JOB)}")
+    return rows
 
 
-def _seen_by(merged: MergedDumps, verdict: Verdict) -> list[str]:
+def _seen_by(merged: MergedDumps, verdict: Verdict) -> list[Row]:
     tools = sorted({look.rung for k in merged.ranks if k.has_stack for look in k.facts.looks})
     logs = ["the flight recorder"] if any(k.facts.collectives for k in merged.ranks) else []
     files = {source.rpartition(":")[0] or source for k in merged.ranks for source in k.sources}
@@ -109,37 +115,33 @@ def _seen_by(merged: MergedDumps, verdict: Verdict) -> list[str]:
     text += format_count(len(files), "file")
     most = max(len(k.facts.looks) for k in merged.ranks)
     text += f", up to {most} dumps of a rank" if most > 1 else ""
-    lines = label_line("seen by", text)
+    rows = make_rows("seen by", text)
     moved = [k.facts.rank for k in merged.ranks if k.facts.moved]
     if moved and verdict.outcome != "ok":
-        lines += label_line("moved", f"{format_ranks(moved)}: another place at the last dump")
+        rows += make_rows("moved", f"{format_ranks(moved)}: another place at the last dump")
     if merged.unseen:
         blame = "" if verdict.ranks.culprit else ": the one at fault may be among them"
-        lines += label_line("not seen", f"{format_ranks(merged.unseen)}{blame}")
+        rows += make_rows("not seen", f"{format_ranks(merged.unseen)}{blame}")
     elif verdict.ranks.waiting and not verdict.ranks.culprit:
         whom = "it waits" if len(merged.ranks) == 1 else "they all wait"
         text = f"whoever {whom} for: merge the dumps of the others too"
-        lines += label_line("not seen", text)
-    return lines
+        rows += make_rows("not seen", text)
+    return rows
 
 
 def _advice(verdict: Verdict) -> str:
     return verdict.cause.avoid[0] if verdict.cause and verdict.cause.avoid else ""
 
 
-def _unknown(merged: MergedDumps) -> list[str]:
-    lines = []
+def _unknown(merged: MergedDumps) -> list[Row]:
+    rows: list[Row] = []
     nameless = [known for known in merged.ranks if known.number is None]
     for known in nameless[:_MOST_NAMED]:
         source = ", ".join(known.sources[:1])
         text = f"{known.facts.rank} is {source}: neither text nor name tell its number"
-        lines += label_line("unknown", text)
+        rows += make_rows("unknown", text)
     more = len(nameless) - _MOST_NAMED
-    return lines + (label_line("", f"and {more} more") if more > 0 else [])
-
-
-def _notes(merged: MergedDumps) -> list[str]:
-    return [line for note in merged.notes for line in label_line("note", note)]
+    return add_detail(rows, [f"and {more} more"] if more > 0 else [])
 
 
 # ---- collectives --------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ..base.words import cut_line, format_count, format_ranks, format_seconds, join_lines, printable
-from .verdict_parts import label_line
+from .rows import Row, format_rows, make_rows
 
 if TYPE_CHECKING:
     from ..saved_log import Checkpoint, Progress
@@ -23,7 +23,7 @@ def log_lines(found: Progress, name: str, width: int | None = None) -> list[str]
     """
     lines = [f"{name}: {format_count(found.world, 'rank')}, {_seen(found)}", ""]
     lines += _table(found)
-    lines += ["", *_last_lines(found), *_missing(found)]
+    lines += ["", *format_rows([*_last_lines(found), *_missing(found)])]
     if found.verdict:
         lines += ["", f"the verdict, line {found.verdict_line} of the log", *found.verdict]
     return [cut_line(printable(line), width) for line in lines]
@@ -64,24 +64,24 @@ def _cells(texts: Sequence[str], sizes: Sequence[int]) -> str:
     return "  ".join(f"{text:>{size}}" for text, size in zip(texts, sizes, strict=True))
 
 
-def _last_lines(found: Progress) -> list[str]:
+def _last_lines(found: Progress) -> list[Row]:
     """Return what each rank said last, those that have been silent for longest first."""
-    lines = []
+    rows: list[Row] = []
     ranks = sorted(found.ranks, key=lambda one: (-one.age, one.rank))
     for one in ranks[:_LAST]:
         ago = f"{format_seconds(one.age)} before the log's end, at +{one.elapsed:.1f} s"
-        lines += label_line("last line", f'rank {one.rank}, {ago}: "{join_lines(one.last)}"')
+        rows += make_rows("last line", f'rank {one.rank}, {ago}: "{join_lines(one.last)}"')
     left = len(ranks) - _LAST
-    return lines + (label_line("", f"and of {format_count(left, 'more rank')}") if left > 0 else [])
+    return rows + make_rows("", f"and of {format_count(left, 'more rank')}" if left > 0 else "")
 
 
-def _missing(found: Progress) -> list[str]:
-    lines = label_line("silent", f"{format_ranks(found.silent)}: no line" if found.silent else "")
+def _missing(found: Progress) -> list[Row]:
+    rows = make_rows("silent", f"{format_ranks(found.silent)}: no line" if found.silent else "")
     first = next((c for c in found.checkpoints if found.missing(c)), None)
     if first is None:
-        return lines or label_line("missing", "nobody: every rank reached every checkpoint above")
+        return rows or make_rows("missing", "nobody: every rank reached every checkpoint above")
     text = f"{format_ranks(found.missing(first))}: not at checkpoint {first.words}"
-    return lines + label_line("missing", text)
+    return rows + make_rows("missing", text)
 
 
 def log_json(found: Progress) -> dict[str, Any]:

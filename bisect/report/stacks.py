@@ -4,11 +4,13 @@ as one tree (stacks/merged.txt).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import takewhile
+from itertools import chain, takewhile
+from typing import Literal
 
-from ..base.facts import Descriptor, Frame, Look, RankFacts, Syscall, Thread
+from ..base.facts import Descriptor, Frame, Look, RankFacts, Syscall, Thread, Wait
 from ..base.words import (
     cut_line,
     format_count,
@@ -17,20 +19,19 @@ from ..base.words import (
     join_lines,
     name_awaited,
 )
-from ..diagnosis.blocking_reason import ProcessContext, find_blocking_reason
 from ..diagnosis.frames import format_frame
 from ..diagnosis.merged_stacks import Branch, StackLines, find_role, is_idle_thread, merge_stacks
 from ..diagnosis.process_snapshot import ProcessSnapshot, main_kernel, merge_looks
 
 
-def stack_text(look: Look, rank: int, role: str, host: str = "") -> str:
+def stack_text(look: Look, rank: int, role: str, wait: Wait, host: str = "") -> str:
     """Return one look at one process as text, ready to attach; `role` is "rank" or what the
-    process is to the rank ("child").
+    process is to the rank ("child"), `wait` what it waits for.
     """
-    return "\n".join([*_header(look, rank, role, host), "", *_stacks(look), *_logs(look), ""])
+    return "\n".join([*_header(look, rank, role, wait, host), "", *_stacks(look), *_logs(look), ""])
 
 
-def _header(look: Look, rank: int, role: str, host: str) -> Iterator[str]:
+def _header(look: Look, rank: int, role: str, wait: Wait, host: str) -> Iterator[str]:
     who = f"rank {rank}" if role == "rank" else f"{role} of rank {rank}"
     yield " ".join(filter(None, [who, f"on {host}" if host else "", f"pid {look.pid}", look.name]))
     yield f"command: {join_lines(' '.join(look.command)) or 'not readable'}"
@@ -40,9 +41,8 @@ def _header(look: Look, rank: int, role: str, host: str) -> Iterator[str]:
     wchan = f", in {kernel.wchan}" if kernel and kernel.wchan not in ("", "0") else ""
     frozen = f", frozen with its control group {look.frozen}" if look.frozen else ""
     yield f"state: {look.state or 'gone'}{wchan}{frozen}"
-    if kernel and kernel.syscall:
-        yield f"system call: {format_syscall(kernel.syscall)}"
-    wait = find_blocking_reason([look], ProcessContext(_rank_with_one_look(look, rank)))
+    if call := format_call(look):
+        yield f"system call: {call}"
     yield f"waits for: {name_awaited(wait)}" + (
         f": {join_lines(wait.detail)}" if wait.detail else ""
     )
@@ -56,9 +56,17 @@ def _header(look: Look, rank: int, role: str, host: str) -> Iterator[str]:
         yield f"missing: {join_lines(sentence)}"
 
 
-def _rank_with_one_look(look: Look, rank: int) -> RankFacts:
-    """Return a rank of which nothing but one look is known."""
-    return RankFacts(rank, rank, pid=look.pid, looks=(look,))
+def format_state(look: Look) -> str:
+    """Return the state of a process, and where in the kernel its main thread is."""
+    kernel = main_kernel(look)
+    wchan = kernel.wchan if kernel else ""
+    return ", ".join(filter(None, (look.state or "gone", wchan if wchan != "0" else "")))
+
+
+def format_call(look: Look) -> str:
+    """Return the system call that the main thread is in, "" if none is known."""
+    kernel = main_kernel(look)
+    return format_syscall(kernel.syscall) if kernel and kernel.syscall else ""
 
 
 def format_syscall(call: Syscall) -> str:
@@ -121,17 +129,102 @@ _ROOM: tuple[tuple[int | None, int | None], ...] = (
 )
 
 
+@dataclass(frozen=True)
+class StackGroup:
+    """Stacks that make one tree: of main threads, of all others, or of children of one role."""
+
+    kind: Literal["main threads", "other threads", "children"]
+    stacks: tuple[tuple[int, Sequence[Frame]], ...]  # each with its rank, innermost frame first
+    # The ranks of processes without a stack, by why: of a rank in a sentence, of a child what the
+    # kernel shows.
+    without: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    idle: tuple[int, ...] = ()  # the ranks of idle threads of pools, which are only counted
+    role: str = ""  # of children: "DataLoader worker"
+
+
+def group_stacks(ranks: Sequence[RankFacts]) -> list[StackGroup]:
+    """Return the stacks of all ranks: main threads, other threads, and children by role."""
+    views = {facts.rank: view for facts in ranks if (view := merge_looks(facts.looks)) is not None}
+    return [_group_main_threads(ranks, views), _group_other_threads(views), *_group_children(ranks)]
+
+
+def _group_main_threads(
+    ranks: Sequence[RankFacts], views: Mapping[int, ProcessSnapshot]
+) -> StackGroup:
+    stacks = []
+    without: dict[str, list[int]] = {}
+    for facts in ranks:
+        view = views.get(facts.rank)
+        if view is not None and view.frames:
+            stacks.append((facts.rank, view.frames))
+        else:
+            without.setdefault(_explain_missing_stack(facts, view), []).append(facts.rank)
+    return StackGroup("main threads", tuple(stacks), without)
+
+
+def _explain_missing_stack(facts: RankFacts, view: ProcessSnapshot | None) -> str:
+    """Return in words what is known of a rank without a stack."""
+    if facts.never_started:
+        return "it never started"
+    if facts.left or not facts.alive:
+        return "it has left" + (f", status {facts.status}" if facts.status is not None else "")
+    return _kernel_state(view.look) if view else "no look found it"
+
+
+def _kernel_state(look: Look) -> str:
+    kernel = main_kernel(look)
+    call = kernel.syscall.name if kernel and kernel.syscall else ""
+    wchan = kernel.wchan if kernel else ""
+    return ", ".join(part for part in (f"state {look.state or '?'}", call, wchan) if part)
+
+
+def _group_other_threads(views: Mapping[int, ProcessSnapshot]) -> StackGroup:
+    others = [
+        (rank, thread)
+        for rank, view in views.items()
+        for thread in view.threads
+        if thread != view.main
+    ]
+    return StackGroup(
+        "other threads",
+        tuple((rank, one.frames) for rank, one in others if not is_idle_thread(one)),
+        idle=tuple(rank for rank, one in others if is_idle_thread(one)),
+    )
+
+
+def _group_children(ranks: Sequence[RankFacts]) -> Iterator[StackGroup]:
+    stacks: dict[str, list[tuple[int, Sequence[Frame]]]] = {}
+    without: dict[str, dict[str, list[int]]] = {}
+    for facts in ranks:
+        for looks in facts.children:
+            view = merge_looks(looks)
+            if view is None:
+                continue
+            role = child_role(looks)
+            of_role, unseen = stacks.setdefault(role, []), without.setdefault(role, {})
+            if view.frames:
+                of_role.append((facts.rank, view.frames))
+            else:
+                unseen.setdefault(_kernel_state(view.look), []).append(facts.rank)
+    for role in sorted(stacks):
+        yield StackGroup("children", tuple(stacks[role]), without[role], role=role)
+
+
+def child_role(looks: Sequence[Look]) -> str:
+    """Return what a child is, by the last look at it that found threads, else by the last."""
+    return find_role(next((look for look in reversed(looks) if look.threads), looks[-1]))
+
+
 def merged_stacks_text(ranks: Sequence[RankFacts], most: int = MOST_LINES) -> str:
     """Return the stacks of all ranks as one tree, outermost frame first, with the ranks that
     share each run of frames: main threads, then the other threads, then children by role.
 
     Frames in the middle of long runs are left out as far as that is needed for `most` lines.
     """
-    views = {facts.rank: view for facts in ranks if (view := merge_looks(facts.looks)) is not None}
-    main, others, children = _main(ranks, views), _others(views), _children(ranks)
+    main, *others = map(_make_part, group_stacks(ranks))
     for own, rest in _ROOM:
         lines = main.lines(own)
-        for part in (others, *children):
+        for part in others:
             more = part.lines(rest)
             lines += ["", *more] if more else []
         if len(lines) <= most:
@@ -145,14 +238,26 @@ def merged_stacks_text(ranks: Sequence[RankFacts], most: int = MOST_LINES) -> st
     return "\n".join([*lines, ""])
 
 
-# ---- the parts ------------------------------------------------------------------------------
+def _make_part(group: StackGroup) -> _Part:
+    lines = [(rank, _frame_lines(frames)) for rank, frames in group.stacks if frames]
+    if group.kind == "main threads":
+        without = {f"no stack: {why}": ranks for why, ranks in group.without.items()}
+        return _Part("", merge_stacks(lines), without)
+    if group.kind == "other threads":
+        count = format_count(len(group.idle), "idle pool thread")
+        return _Part(group.kind, merge_stacks(lines), {count: group.idle} if group.idle else {})
+    without = {f"no Python stack: {why}": ranks for why, ranks in group.without.items()}
+    ranks = [rank for rank, _ in group.stacks] + list(chain.from_iterable(group.without.values()))
+    children = "1 child" if len(ranks) == 1 else f"{len(ranks)} children"
+    title = f"{join_lines(group.role)}: {children} of {format_ranks(ranks)}"
+    return _Part(title, merge_stacks(lines), without)
 
 
 class _Part:
     """A tree with its title and what is no tree: those without a stack, idle threads."""
 
     def __init__(
-        self, title: str, branches: Sequence[Branch], without: dict[str, list[int]]
+        self, title: str, branches: Sequence[Branch], without: Mapping[str, Sequence[int]]
     ) -> None:
         self._title, self._branches = title, branches
         self._labels = [f"[{format_rank_numbers(branch.ranks)}]" for branch in branches]
@@ -173,90 +278,6 @@ class _Part:
             if branch.forks:
                 where = _fork_function(branch, self._branches[number + 1 :])
                 yield f"{margin}  --- they part{where} ---"
-
-
-def _main(ranks: Sequence[RankFacts], views: dict[int, ProcessSnapshot]) -> _Part:
-    stacks: list[tuple[int, StackLines]] = []
-    without: dict[str, list[int]] = {}
-    for facts in ranks:
-        view = views.get(facts.rank)
-        lines = _frame_lines(view.frames) if view else ()
-        if lines:
-            stacks.append((facts.rank, lines))
-        else:
-            without.setdefault(f"no stack: {explain_missing_stack(facts, view)}", []).append(
-                facts.rank
-            )
-    return _Part("", merge_stacks(stacks), without)
-
-
-def explain_missing_stack(facts: RankFacts, view: ProcessSnapshot | None) -> str:
-    """Return in words what is known of a rank without a stack."""
-    if facts.never_started:
-        return "it never started"
-    if facts.left or not facts.alive:
-        return "it has left" + (f", status {facts.status}" if facts.status is not None else "")
-    return _kernel_state(view.look) if view else "no look found it"
-
-
-def _kernel_state(look: Look) -> str:
-    kernel = main_kernel(look)
-    call = kernel.syscall.name if kernel and kernel.syscall else ""
-    wchan = kernel.wchan if kernel else ""
-    return ", ".join(part for part in (f"state {look.state or '?'}", call, wchan) if part)
-
-
-def _others(views: dict[int, ProcessSnapshot]) -> _Part:
-    """The threads but the main ones. Idle ones of pools are only counted."""
-    stacks: list[tuple[int, StackLines]] = []
-    idle: dict[int, int] = {}
-    for rank, view in views.items():
-        for thread in view.threads:
-            if thread == view.main:
-                continue
-            if is_idle_thread(thread):
-                idle[rank] = idle.get(rank, 0) + 1
-            elif lines := _frame_lines(thread.frames):
-                stacks.append((rank, lines))
-    folded = format_count(sum(idle.values()), "idle pool thread")
-    return _Part("other threads", merge_stacks(stacks), {folded: list(idle)} if idle else {})
-
-
-def _children(ranks: Sequence[RankFacts]) -> list[_Part]:
-    """A tree for each role that children of ranks have, of their main threads."""
-    stacks: dict[str, list[tuple[int, StackLines]]] = {}
-    without: dict[str, dict[str, list[int]]] = {}
-    for facts in ranks:
-        for looks in facts.children:
-            view = merge_looks(looks)
-            if view is None:
-                continue
-            role = child_role(looks)
-            of_role = stacks.setdefault(role, [])
-            lines = _frame_lines(view.frames)
-            if lines:
-                of_role.append((facts.rank, lines))
-            else:
-                why = f"no Python stack: {_kernel_state(view.look)}"
-                without.setdefault(role, {}).setdefault(why, []).append(facts.rank)
-    parts = []
-    for role in sorted(stacks):
-        unseen = without.get(role, {})
-        ranks_of = [rank for rank, _ in stacks[role]] + [
-            r for them in unseen.values() for r in them
-        ]
-        parts.append(_Part(_title(role, ranks_of), merge_stacks(stacks[role]), unseen))
-    return parts
-
-
-def child_role(looks: Sequence[Look]) -> str:
-    """Return what a child is, by the last look at it that found threads, else by the last."""
-    return find_role(next((look for look in reversed(looks) if look.threads), looks[-1]))
-
-
-def _title(role: str, ranks: Sequence[int]) -> str:
-    children = "1 child" if len(ranks) == 1 else f"{len(ranks)} children"
-    return f"{join_lines(role)}: {children} of {format_ranks(ranks)}"
 
 
 # ---- lines ----------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, comb, exp, lgamma, log, log1p
 
+from ..toggles.command_toggles import find_usable_toggles
+from ..toggles.table import TOGGLES
 from ..toggles.toggle import Toggle
 
 
@@ -113,3 +115,9 @@ def estimate_starts(remedies: Sequence[Toggle], confirm: int = CONFIRM) -> Start
     back = max((len(toggle.values) - 2 for toggle in remedies), default=0)
     log = math.ceil(math.log2(max(2, len(remedies))))
     return StartEstimate(4 + back + 2 * confirm, 2 * log + 6 + back + 2 * confirm)
+
+
+def estimate_proof(command: Sequence[str]) -> StartEstimate:
+    """Return how many starts of a command to expect until it is proved what it hangs by."""
+    remedies, _ = find_usable_toggles(command, {}, TOGGLES)
+    return estimate_starts([toggle for toggle in remedies if toggle.kind == "remedy"])

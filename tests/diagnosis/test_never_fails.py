@@ -28,10 +28,10 @@ from hangbisect.base.facts import (
 from hangbisect.base.json_codec import from_json, to_json
 from hangbisect.diagnosis.verdict import judge_job, judge_job_with_graph
 from hangbisect.diagnosis.wait_graph import WaitGraph
+from hangbisect.report.rows import format_good_run, word_good_run
 from hangbisect.report.run_files import make_evidence, read_evidence
 from hangbisect.report.stacks import merged_stacks_text, stack_text
 from hangbisect.report.terminal import culprit_stack, slow_line, verdict_lines
-from hangbisect.report.verdict_parts import ok_lines
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -198,17 +198,21 @@ def test_every_verdict_can_be_made_written_and_read(
     assert to_json(from_json(type(verdict), data)) == data
 
     if verdict.outcome == "ok":
-        lines = ok_lines(verdict, ["W&B online"], "4 Tokenizer loaded 3.4 s", "runs/x", width)
+        well = word_good_run(verdict, ["W&B online"], "4 Tokenizer loaded 3.4 s", "runs/x")
+        lines = format_good_run(well, width)
     else:
         lines = verdict_lines(verdict, facts, ranks, run_dir="runs/x", state="ended", width=width)
     assert 1 <= len(lines) <= 15
     assert all("\n" not in line for line in lines)
     assert all(len(line) <= width for line in lines if width is not None and width > 3)
-    assert len(culprit_stack(ranks, verdict)) <= 40
+    assert len(culprit_stack(ranks, verdict, graph)) <= 40
     merged_stacks_text(ranks)
     for one in ranks:
         slow_line(facts.table, ranks, one.rank, "reads", 100.0)
-        assert all(stack_text(look, one.rank, "rank") for look in one.looks)
+        for look in one.looks:
+            assert stack_text(look, one.rank, "rank", graph.find_wait(one.rank, look))
+    waits = [graph.find_wait(one.rank, one.looks[-1]) for one in ranks if one.looks]
+    assert verdict.waits_for is None or not verdict.where or verdict.waits_for in waits
 
 
 @pytest.mark.timeout(600)

@@ -15,13 +15,20 @@ from hangbisect.base.facts import (
     Socket,
     Syscall,
     Thread,
+    Wait,
 )
+from hangbisect.diagnosis.verdict import judge_job_with_graph
+from hangbisect.diagnosis.wait_graph import WaitGraph
 from hangbisect.report.stacks import format_syscall, stack_text
+
+from ..diagnosis import made_up
 
 SOCKET = Socket(7, "tcp", "10.0.0.2:5", "10.0.0.1:443", "ESTABLISHED", peer_pids=(9,))
 CALL = Syscall(
     45, "recvfrom", (3,), descriptors=(Descriptor(3, "socket", "socket:[7]", socket=SOCKET),)
 )
+WAIT = Wait("unknown", "")
+GRAPH = WaitGraph((), (), ())
 
 
 def look(*names: str, pid: int = 100) -> Look:
@@ -41,7 +48,8 @@ def look(*names: str, pid: int = 100) -> Look:
 
 
 def test_a_stack_file_says_whose_it_is_what_it_does_and_waits_for() -> None:
-    text = stack_text(look("inner", "outer"), 3, "rank", "n01")
+    wait = Wait("socket", "10.0.0.1:443 ESTABLISHED", 9)
+    text = stack_text(look("inner", "outer"), 3, "rank", wait, "n01")
     assert text.splitlines() == [
         "rank 3 on n01 pid 100 python",
         "command: python train.py",
@@ -58,13 +66,13 @@ def test_a_stack_file_says_whose_it_is_what_it_does_and_waits_for() -> None:
 
 
 def test_a_dump_is_attached_as_it_is() -> None:
-    text = stack_text(replace(look("f"), dump="Thread 1\n  f (x.py:1)"), 0, "child")
+    text = stack_text(replace(look("f"), dump="Thread 1\n  f (x.py:1)"), 0, "child", WAIT)
     assert text.startswith("child of rank 0 pid 100 python")
     assert text.endswith("Thread 1\n  f (x.py:1)\n")
 
 
 def test_a_process_without_a_stack_says_what_is_missing() -> None:
-    text = stack_text(replace(look(), missing=("py-spy may not look at it",)), 0, "rank")
+    text = stack_text(replace(look(), missing=("py-spy may not look at it",)), 0, "rank", WAIT)
     assert "missing: py-spy may not look at it" in text
     assert "no stack could be read" in text
 
@@ -78,7 +86,7 @@ def test_locals_stand_below_their_frame_and_lock_files_and_logs_around_the_stack
         logs=(LogTail("/w/wandb/debug.log", ("one", "two")),),
         frozen="/sys/fs/cgroup/job",
     )
-    lines = stack_text(seen, 0, "rank").splitlines()
+    lines = stack_text(seen, 0, "rank", GRAPH.find_wait(0, seen)).splitlines()
     assert "state: S, in wait_woken, frozen with its control group /sys/fs/cgroup/job" in lines
     assert "waits for: whoever stopped it: its control group is frozen: /sys/fs/cgroup/job" in lines
     assert "lock file: /c/x.lock, 86400 s old, no process here has it open" in lines
@@ -97,3 +105,16 @@ def test_a_mutex_says_who_has_it_and_whether_that_thread_exists() -> None:
     assert format_syscall(call) == "futex(a mutex of thread 4711)"
     forked = replace(call, futex=Futex(1, 2, 4711, False))
     assert format_syscall(forked) == "futex(a mutex of thread 4711, which does not exist here)"
+
+
+def test_a_stack_says_the_reason_that_the_verdict_has_found() -> None:
+    meets = made_up.look("all_reduce SP/torch/distributed/distributed_c10d.py:5", "main train.py:9")
+    works = made_up.look("prepare train.py:7", "main train.py:9", pid=101, call="recvfrom")
+    ranks = [made_up.rank(0, meets, meets), made_up.rank(1, works, works)]
+    verdict, graph = judge_job_with_graph(made_up.job("still", 2), ranks)
+    assert verdict.ranks.culprit == (1,)
+    waiting, culprit = (graph.find_wait(one.rank, one.looks[-1]) for one in ranks)
+    assert culprit == verdict.waits_for
+    assert (waiting.kind, waiting.rank) == ("rank", 1)
+    text = stack_text(ranks[0].looks[-1], 0, "rank", waiting)
+    assert "waits for: rank 1: all_reduce: rank 1" in text.splitlines()

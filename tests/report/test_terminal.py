@@ -25,8 +25,10 @@ from hangbisect.base.facts import (
     Wait,
     Where,
 )
-from hangbisect.report.terminal import MOST_LINES, culprit_stack, slow_line, verdict_lines
-from hangbisect.report.verdict_parts import ok_lines
+from hangbisect.diagnosis.wait_graph import WaitGraph
+from hangbisect.report.rows import format_good_run, word_good_run
+from hangbisect.report.terminal import culprit_stack, slow_line, verdict_lines
+from hangbisect.report.verdict_rows import MOST_LINES
 
 TABLE = (Checkpoint("wandb_logger", "WandbLogger ready", "wandb", 60, number=9),)
 FRAMES = (
@@ -99,6 +101,7 @@ def facts(rank: int, **more: object) -> RankFacts:
 
 
 RANKS = [facts(r) for r in range(4)]
+GRAPH = WaitGraph((), (), ())
 
 
 def said(
@@ -109,7 +112,8 @@ def said(
     slowest: str = "",
 ) -> list[str]:
     if verdict.outcome == "ok":
-        return ok_lines(verdict, not_exercised, slowest, "runs/a1", width)
+        well = word_good_run(verdict, not_exercised, slowest, "runs/a1")
+        return format_good_run(well, width)
     return verdict_lines(verdict, JOB, ranks, run_dir="runs/a1", state="ended", width=width)
 
 
@@ -287,8 +291,8 @@ def test_a_slow_step_gets_a_line_that_says_what_moves() -> None:
 
 
 def test_a_log_gets_the_culprits_stack_but_not_all_of_a_long_one() -> None:
-    stack = culprit_stack(RANKS, VERDICT, limit=40)
+    stack = culprit_stack(RANKS, VERDICT, GRAPH, limit=40)
     assert any("Condition.wait (threading.py:327)" in line for line in stack)
-    short = culprit_stack(RANKS, VERDICT, limit=5)
+    short = culprit_stack(RANKS, VERDICT, GRAPH, limit=5)
     assert len(short) == 5
     assert short[-1].startswith("(")

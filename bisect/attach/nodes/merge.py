@@ -169,6 +169,10 @@ def judge_answers(job: RemoteJob, answers: Sequence[Answer], now: float) -> Judg
     verdict = found.verdict
     if notes and verdict.cause is not None and verdict.cause.id in _CAUSES_OF_ABSENCE:
         verdict = replace(verdict, cause=None)  # they may have come: nobody could ask them
+    found.graph.waits = {
+        (rank, pid % _PID_STEP): unmark_pids(wait)
+        for (rank, pid), wait in found.graph.waits.items()
+    }
     return replace(
         found,
         verdict=unmark_pids(verdict),
@@ -207,7 +211,7 @@ def _answer_lines(found: Judgement, job: RemoteJob, where: str) -> list[str]:
     state = f"still running, untouched; end it: {job.end_it}"
     lines = hang_lines(found, where, state, width, again=job.is_slurms)
     notes = [f"note      {note}" for note in found.facts.notes]
-    stack = culprit_stack(found.ranks, found.verdict) if width is None else []
+    stack = culprit_stack(found.ranks, found.verdict, found.graph) if width is None else []
     return [*lines, *notes, *hide_unknown_numbers(stack, found.unnumbered)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import ModuleType
 
-from ...base.facts import Cause
+from ...base.facts import Cause, Verdict
 from . import (
     awaited,
     crash,
@@ -147,3 +147,15 @@ def find_likeliest_cause(scene: Scene, failed: list[str] | None = None) -> Cause
 def find_known_cause(name: str) -> KnownCause | None:
     """Return the declaration of a cause."""
     return next((cause for cause in CAUSES if cause.id == name), None)
+
+
+def choose_advice(verdict: Verdict) -> str:
+    """Return what to change, "" if nothing is known: what avoids the cause before what is safer in
+    general.
+    """
+    cause = verdict.cause
+    known = find_known_cause(cause.id) if cause else None
+    has_a_toggle = known is not None and bool(known.toggles)
+    if cause is not None and cause.avoid and not (has_a_toggle and verdict.try_):
+        return cause.avoid[0]
+    return verdict.try_[0].command if verdict.try_ else ""

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from ...base.facts import Cause, Outcome, RankFacts, Ranks, Verdict
 from ...base.words import cause_page, format_count, format_seconds
 from ...search.cells import RecordedMatrix
-from ...search.isolation import Count, Isolation, IsolationOutcome, ToggleChange
+from ...search.isolation import Isolation, IsolationOutcome
+from ..isolation import word_isolation, word_next_step
+from ..rows import Row, word_good_run
 from ..run_reader.rank_differences import find_differences
 from ..run_reader.run import RecordedRun, read_rank_facts
-from ..terminal import replay_lines
-from ..verdict_parts import LABEL, ok_lines
+from ..verdict_rows import word_recorded_verdict
 from .graph_picture import graph_picture
 from .stack_tree import stack_trees, tracebacks
 from .tables import difference_tables, looks_part, trial_rows
@@ -72,19 +73,7 @@ _WORDS: dict[Outcome, str] = {
 }
 # What a page says in its own way, or has no use for.
 _ELSEWHERE = ("cause", "because", "try", "job", "report")
-_LABELS = {
-    "culprit": "At fault",
-    "waiting": "Only waiting",
-    "also": "Also",
-    "ended": "Ended",
-    "missing": "Missing",
-    "stack": "Stack",
-    "last line": "Last line",
-    "wrote": "Wrote",
-    "was in": "Was in",
-    "seen by": "Seen by",
-    "prove it": "Prove it",
-}
+_LABELS = {"culprit": "At fault", "waiting": "Only waiting", "command": "Use"}
 
 
 @dataclass(frozen=True)
@@ -174,22 +163,20 @@ def _verdict_size(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
 
 
 def _facts(verdict: Verdict, ranks: Sequence[RankFacts], folder: str) -> list[Fact]:
-    """Return the lines of the verdict by their labels."""
+    """Return the rows of the verdict by the labels of a page."""
     if verdict.outcome == "ok":
-        first, *more = ok_lines(verdict, (), "", "", own=True)
-        return [Fact("In short", (first, *(line.strip() for line in more)))]
-    found: list[tuple[str, list[str]]] = []
-    for line in replay_lines(verdict, folder, ranks=ranks)[1:]:
-        label, text = line[:LABEL].strip(), line[LABEL:].strip()
-        if label or not found:
-            found.append((label, [text]))
-        else:
-            found[-1][1].append(text)
+        well = word_good_run(verdict, own=True)
+        return [Fact("In short", (well.headline, *(f"{r.label}: {r.text}" for r in well.rows)))]
     return [
-        Fact(_LABELS.get(label, label), tuple(texts))
-        for label, texts in found
-        if label not in _ELSEWHERE
+        _row_fact(row)
+        for row in word_recorded_verdict(verdict, folder, ranks).rows
+        if row.label not in _ELSEWHERE
     ]
+
+
+def _row_fact(row: Row) -> Fact:
+    """Return a row by the label of a page; what stands aside a page says in a sentence."""
+    return Fact(_LABELS.get(row.label, row.label.capitalize()), (row.text, *row.detail))
 
 
 _ISOLATION_OUTCOMES: dict[IsolationOutcome, tuple[str, str]] = {
@@ -216,15 +203,11 @@ def _isolation_answer(said: Isolation) -> Answer:
     if said.outcome == "isolated" and said.changes:
         changes = [f"{change.toggle}={change.value}" for change in said.changes]
         title = f"it does not hang with {' and '.join(changes)}"
+    rows = [*word_isolation(said, None).rows, *word_next_step(said)]
     facts = [
         *_fact("Why", said.why),
-        *_fact("Change", *map(_change, said.changes)),
-        *_fact("Use", said.paste),
-        *_fact("With it", _count(said.with_it)),
-        *_fact("Without", _count(said.without)),
+        *map(_row_fact, rows),
         *_fact("Chance", _chance(said.p_value)),
-        *_fact("Not it", *said.not_it),
-        *_fact("Next", said.next),
     ]
     return Answer(
         outcome="ok" if said.outcome == "no_hang" else said.outcome.replace("_", "-"),
@@ -259,16 +242,6 @@ def _fact(label: str, *lines: str) -> Iterator[Fact]:
     told = tuple(filter(None, lines))
     if told:
         yield Fact(label, told)
-
-
-def _change(change: ToggleChange) -> str:
-    before = f"{change.before} -> " if change.before else ""
-    told = f"{change.toggle}: {before}{change.value}"
-    return f"{told} (costs: {change.cost})" if change.cost else told
-
-
-def _count(found: Count | None) -> str:
-    return f"{found.hangs} hangs in {format_count(found.starts, 'start')}" if found else ""
 
 
 def _chance(p_value: float | None) -> str:

@@ -6,17 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 from markupsafe import Markup
 
 from ...base.facts import Frame, RankFacts, Verdict
 from ...base.words import format_count, format_ranks
 from ...diagnosis.frames import format_frame
-from ...diagnosis.merged_stacks import Branch, StackLines, is_idle_thread, merge_stacks
-from ...diagnosis.process_snapshot import ProcessSnapshot, merge_looks
+from ...diagnosis.merged_stacks import Branch, StackLines, merge_stacks
 from ..run_reader.run import RecordedRun
-from ..stacks import child_role, drop_starting_frames, explain_missing_stack
+from ..run_reader.stack_files import read_stack_files
+from ..stacks import StackGroup, drop_starting_frames, group_stacks
 from .templates import ShownTexts
 
 _MOST_LINES = 2000  # frames of all trees
@@ -60,56 +60,23 @@ class Tree:
 
 def stack_trees(ranks: Sequence[RankFacts], verdict: Verdict, shown: ShownTexts) -> list[Tree]:
     """Return the tree of the main threads, of the other threads, and of each kind of child."""
-    views = {one.rank: view for one in ranks if (view := merge_looks(one.looks)) is not None}
     growing = _TreeBuilder(verdict, shown)
-    trees = [_main(ranks, views, growing), _others(views, growing), *_children(ranks, growing)]
+    trees = [_make_tree(group, growing) for group in group_stacks(ranks)]
     return [tree for tree in trees if tree.forks or tree.without or tree.left_out][:_MOST_TREES]
 
 
-def _main(
-    ranks: Sequence[RankFacts], views: Mapping[int, ProcessSnapshot], growing: _TreeBuilder
-) -> Tree:
-    stacks = []
-    without: dict[str, list[int]] = {}
-    for one in ranks:
-        view = views.get(one.rank)
-        if view is not None and view.frames:
-            stacks.append((one.rank, view.frames))
-        else:
-            without.setdefault(f"no stack, {explain_missing_stack(one, view)}", []).append(one.rank)
-    return growing.tree("Main threads", stacks, without, main=True)
-
-
-def _others(views: Mapping[int, ProcessSnapshot], growing: _TreeBuilder) -> Tree:
-    stacks = []
-    idle: list[int] = []
-    for rank, view in views.items():
-        for thread in view.threads:
-            if thread != view.main and is_idle_thread(thread):
-                idle.append(rank)
-            elif thread != view.main:
-                stacks.append((rank, thread.frames))
-    without = {format_count(len(idle), "idle thread") + " of pools": idle} if idle else {}
-    return growing.tree("Other threads", stacks, without)
-
-
-def _children(ranks: Sequence[RankFacts], growing: _TreeBuilder) -> Iterator[Tree]:
-    stacks: dict[str, list[tuple[int, Sequence[Frame]]]] = {}
-    without: dict[str, list[int]] = {}
-    for one in ranks:
-        for looks in one.children:
-            view = merge_looks(looks)
-            if view is None:
-                continue
-            role = child_role(looks)
-            stacks.setdefault(role, [])
-            if view.frames:
-                stacks[role].append((one.rank, view.frames))
-            else:
-                without.setdefault(role, []).append(one.rank)
-    for role in sorted(stacks):
-        told = {"no Python stack": without[role]} if role in without else {}
-        yield growing.tree(f"Children: {role}", stacks[role], told)
+def _make_tree(group: StackGroup, growing: _TreeBuilder) -> Tree:
+    if group.kind == "main threads":
+        without = {f"no stack, {why}": ranks for why, ranks in group.without.items()}
+        return growing.tree("Main threads", group.stacks, without, main=True)
+    if group.kind == "other threads":
+        count = f"{format_count(len(group.idle), 'idle thread')} of pools"
+        return growing.tree(
+            "Other threads", group.stacks, {count: group.idle} if group.idle else {}
+        )
+    unseen = list(chain.from_iterable(group.without.values()))
+    told = {"no Python stack": unseen} if unseen else {}
+    return growing.tree(f"Children: {group.role}", group.stacks, told)
 
 
 class _TreeBuilder:
@@ -186,7 +153,6 @@ class _TreeBuilder:
         return key
 
 
-_BEGIN = "Traceback (most recent call last):"
 _MOST_TRACEBACK_LINES = 60  # the last of each: the innermost
 _MOST_TRACEBACKS = 8
 _MOST_INDENT = 16  # spaces at the beginning of a line
@@ -204,21 +170,21 @@ class Traceback:
 
 def tracebacks(run: RecordedRun, verdict: Verdict) -> tuple[Traceback, ...]:
     """Return the tracebacks of ranks that ended by an error, those of culprits first."""
-    by_text: dict[str, list[int]] = {}
-    for rank in range(run.world_size):
-        text = run.stacks.get(f"rank-{rank}.txt", "")
-        if text.startswith(_BEGIN):
-            by_text.setdefault(text, []).append(rank)
+    by_text: dict[str, tuple[list[str], list[int]]] = {}
+    for one in read_stack_files(run.stacks):
+        if one.rank is None or one.rank >= run.world_size:
+            continue
+        if one.is_of_rank and one.is_traceback:
+            by_text.setdefault(one.text, (one.lines, []))[1].append(one.rank)
     culprits = frozenset(verdict.ranks.culprit)
-    found = sorted(by_text.items(), key=lambda one: culprits.isdisjoint(one[1]))
+    found = sorted(by_text.values(), key=lambda one: culprits.isdisjoint(one[1]))
     return tuple(islice(_make_tracebacks(found, culprits), _MOST_TRACEBACKS))
 
 
 def _make_tracebacks(
-    found: list[tuple[str, list[int]]], culprits: frozenset[int]
+    found: list[tuple[list[str], list[int]]], culprits: frozenset[int]
 ) -> Iterator[Traceback]:
-    for text, ranks in found:
-        lines = text.rstrip("\n").split("\n")
+    for lines, ranks in found:
         kept = tuple(map(_split_indent, lines[-_MOST_TRACEBACK_LINES:]))
         blamed = not culprits.isdisjoint(ranks)
         yield Traceback(format_ranks(ranks), blamed, kept, len(lines) - len(kept))

@@ -12,12 +12,10 @@ from urllib.parse import quote
 from ...base.facts import Look, RankFacts, Sample, Verdict
 from ...base.words import format_count, format_rank_numbers, format_ranks, format_seconds
 from ...diagnosis.frames import format_frame
-from ...diagnosis.merged_stacks import find_role
-from ...diagnosis.process_snapshot import main_kernel
 from ..run_reader.rank_differences import Difference, Topic
 from ..run_reader.run import RecordedRun
 from ..run_reader.trials import TRIALS_FOLDER, RecordedTrial, trials_with_reports
-from ..stacks import format_syscall
+from ..stacks import child_role, format_call, format_state
 from .templates import ShownTexts
 
 _MOST_PROCESSES = 12
@@ -81,7 +79,7 @@ def _processes_of(one: RankFacts, shown: ShownTexts) -> Iterator[Process]:
     yield _process(f"rank {one.rank}", one.looks, one.moved, shown)
     for looks in one.children:
         if looks:
-            yield _process(f"{find_role(looks[-1])}, child of rank {one.rank}", looks, "", shown)
+            yield _process(f"{child_role(looks[-1:])}, child of rank {one.rank}", looks, "", shown)
 
 
 def _process(who: str, looks: Sequence[Look], moved: str, shown: ShownTexts) -> Process:
@@ -109,17 +107,6 @@ def _aspect(name: str, words: Sequence[str], shown: ShownTexts) -> Aspect:
 # ---- what is told of a look ----------------------------------------------------------------------
 
 
-def _state(look: Look) -> str:
-    kernel = main_kernel(look)
-    wchan = kernel.wchan if kernel else ""
-    return ", ".join(filter(None, (look.state or "gone", wchan if wchan != "0" else "")))
-
-
-def _call(look: Look) -> str:
-    kernel = main_kernel(look)
-    return format_syscall(kernel.syscall) if kernel and kernel.syscall else ""
-
-
 def _stack(look: Look) -> str:
     frames = look.main.frames if look.main else ()
     return " < ".join(format_frame(frame) for frame in frames[:_FRAMES])
@@ -134,8 +121,8 @@ def _received(sample: Sample) -> str:
 
 
 _ASPECTS: tuple[tuple[str, Callable[[Look], str]], ...] = (
-    ("State", _state),
-    ("System call", _call),
+    ("State", format_state),
+    ("System call", format_call),
     ("Innermost frames", _stack),
     ("CPU time", _counter(lambda sample: f"{sample.cpu:.2f} s")),
     ("Read", _counter(lambda sample: f"{sample.read:,} bytes")),

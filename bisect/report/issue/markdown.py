@@ -29,11 +29,6 @@ def _escape(character: str) -> str:
     return _SPACES.get(character) or character.encode("unicode_escape").decode()
 
 
-def split_lines(text: str) -> list[str]:
-    """Return the lines of a text, as files have them: at line feeds alone."""
-    return text.replace("\r\n", "\n").rstrip("\n").split("\n") if text.strip() else []
-
-
 def code_block(lines: Iterable[str], language: str = "text") -> str:
     """Return lines as a block of code, whatever they hold."""
     shown = [escape_line(line) for line in lines]

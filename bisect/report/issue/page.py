@@ -13,8 +13,8 @@ from ...search.isolation import Isolation
 from ..isolation import MOST_TRIAL_ROWS, list_rows, replay_answer, unused_lines
 from ..run_reader.run import RecordedRun, read_rank_facts
 from ..run_reader.timeline import Row, Span, Timeline, read_timeline
-from ..terminal import job_of_verdict, replay_verdict, short_stack
-from ..verdict_parts import describe_exit
+from ..terminal import replay_verdict
+from ..verdict_rows import describe_exit, job_of_verdict, short_stack
 from .markdown import (
     MOST_CHARACTERS,
     NOTHING_MASKED,

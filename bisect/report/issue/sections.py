@@ -4,7 +4,6 @@ command, versions, what differs between the ranks, the environment.
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 
@@ -13,6 +12,7 @@ from ...base.words import format_count, format_rank_numbers, format_ranks
 from ..run_files import JobEnvironment
 from ..run_reader.rank_differences import Difference, find_differences
 from ..run_reader.run import RecordedRun
+from ..run_reader.stack_files import StackFile, read_stack_file, read_stack_files, split_lines
 from .markdown import (
     Section,
     code_block,
@@ -20,37 +20,29 @@ from .markdown import (
     html_code,
     inline_code,
     markdown_table,
-    split_lines,
 )
 
 MOST_LINES = 120  # of the stack that matters
 _LINES_OF_OTHERS = 80
 MOST_OTHERS = 24  # blocks
-_FILE = re.compile(r"rank-(\d{1,8})(?:-(.+)-(\d+))?\.txt")
-_THREAD = re.compile(r"Thread |Current thread ")
-# What no two processes share, and no stack is about.
-_OWN = re.compile(r"\b(pid|Process|Thread|time:) \S+|0x[0-9a-f]+|\(\d+\)")
 
 
 def culprit_stack_sections(run: RecordedRun) -> list[Section]:
     """Return the first culprit's main thread, unfolded; its other threads folded."""
-    name = _culprit_file(run)
-    if name is None:
+    one = _find_culprit_file(run)
+    if one is None:
         return []
-    lines = split_lines(run.stacks[name])
-    end = _end_of_main(lines)
-    shown, rest = lines[:end][:MOST_LINES], lines[:end][MOST_LINES:]
-    more = [f"({format_count(len(rest), 'more line')} in stacks/{name})"] if rest else []
-    title = f"### The stack of {_title(name)}"
+    main, others = one.lines[: one.main_end], one.lines[one.main_end :]
+    shown, rest = main[:MOST_LINES], main[MOST_LINES:]
+    more = [f"({format_count(len(rest), 'more line')} in stacks/{one.name})"] if rest else []
+    title = f"### The stack of {_title(one)}"
     text = f"{title}\n\n{code_block([*shown, *more])}"
-    short = f"{title}\n\n{code_block([*shown[:30], f'(the rest is in stacks/{name})'])}"
-    found = [Section(text, 90, f"most of the stack of {_title(name)} (stacks/{name})", short)]
-    others = lines[end:]
+    short = f"{title}\n\n{code_block([*shown[:30], f'(the rest is in stacks/{one.name})'])}"
+    found = [Section(text, 90, f"most of the stack of {_title(one)} (stacks/{one.name})", short)]
     if others:
         body = code_block(others[: 2 * MOST_LINES])
-        threads = sum(1 for line in others if _THREAD.match(line))
-        summary = f"{format_count(threads, 'other thread')} of {_title(name)}"
-        found.append(Section(details_block(summary, body), 40, f"{summary} (stacks/{name})"))
+        summary = f"{format_count(one.other_threads, 'other thread')} of {_title(one)}"
+        found.append(Section(details_block(summary, body), 40, f"{summary} (stacks/{one.name})"))
     return found
 
 
@@ -67,15 +59,15 @@ def other_stack_sections(run: RecordedRun) -> list[Section]:
     """Return one stack of each other kind, folded: those of ranks, then those of children; what
     the culprit waits for first.
     """
-    matters = _culprit_file(run)
-    alike: dict[str, list[str]] = {}
-    for name in sorted(run.stacks, key=_order):
-        if name != matters and _FILE.fullmatch(name):
-            alike.setdefault(_kind(run.stacks[name]), []).append(name)
+    matters = _find_culprit_file(run)
+    alike: dict[str, list[StackFile]] = {}
+    for one in read_stack_files(run.stacks):
+        if one != matters:
+            alike.setdefault(one.kind, []).append(one)
     wait = run.verdict.waits_for if run.verdict else None
     awaited = wait.pid if wait else None
-    groups = sorted(alike.values(), key=lambda names: not _is_of(names[0], awaited))
-    sections = [_group_section(run, names, awaited) for names in groups[:MOST_OTHERS]]
+    groups = sorted(alike.values(), key=lambda files: not _is_awaited(files[0], awaited))
+    sections = [_group_section(files, awaited) for files in groups[:MOST_OTHERS]]
     left = groups[MOST_OTHERS:]
     if left:
         count = sum(map(len, left))
@@ -84,90 +76,44 @@ def other_stack_sections(run: RecordedRun) -> list[Section]:
     return sections
 
 
-def _group_section(run: RecordedRun, names: Sequence[str], awaited: object) -> Section:
+def _group_section(files: Sequence[StackFile], awaited: int | None) -> Section:
     """Return the first of the stacks that are alike."""
-    name = names[0]
-    lines = split_lines(run.stacks[name])
-    left = len(lines) - _LINES_OF_OTHERS
-    more = [f"({format_count(left, 'more line')} in stacks/{name})"] if left > 0 else []
-    alike = f" (the same: {_count_files(names[1:])})" if len(names) > 1 else ""
-    is_awaited = _is_of(name, awaited)
-    summary = _title(name) + alike + (", which is waited for" if is_awaited else "")
-    innermost = _innermost(lines)
-    summary += f": {html_code(innermost, 120)}" if innermost else ""
-    useful = 60 if is_awaited else 30 if _is_rank(name) else 20
-    text = details_block(summary, code_block([*lines[:_LINES_OF_OTHERS], *more]))
-    return Section(text, useful, f"{_title(name)}{alike}")
+    one = files[0]
+    left = len(one.lines) - _LINES_OF_OTHERS
+    more = [f"({format_count(left, 'more line')} in stacks/{one.name})"] if left > 0 else []
+    alike = f" (the same: {_count_files(files[1:])})" if len(files) > 1 else ""
+    is_awaited = _is_awaited(one, awaited)
+    summary = _title(one) + alike + (", which is waited for" if is_awaited else "")
+    summary += f": {html_code(one.innermost, 120)}" if one.innermost else ""
+    useful = 60 if is_awaited else 30 if one.is_of_rank else 20
+    text = details_block(summary, code_block([*one.lines[:_LINES_OF_OTHERS], *more]))
+    return Section(text, useful, f"{_title(one)}{alike}")
 
 
-# ---- names of files ------------------------------------------------------------------------------
-
-
-def _culprit_file(run: RecordedRun) -> str | None:
+def _find_culprit_file(run: RecordedRun) -> StackFile | None:
     """Return the file of the rank that it is about: a culprit's, else one that is stuck or dead."""
     ranks = run.verdict.ranks if run.verdict else Ranks()
     for rank in (*ranks.culprit, *ranks.dead, *ranks.stuck):
-        if f"rank-{rank}.txt" in run.stacks:
-            return f"rank-{rank}.txt"
-    of_ranks = sorted((n for n in run.stacks if _is_rank(n)), key=_order)
-    return of_ranks[0] if of_ranks else None
+        if (name := f"rank-{rank}.txt") in run.stacks:
+            return read_stack_file(name, run.stacks[name])
+    return next((one for one in read_stack_files(run.stacks) if one.is_of_rank), None)
 
 
-def _is_rank(name: str) -> bool:
-    found = _FILE.fullmatch(name)
-    return found is not None and found[2] is None
+def _title(one: StackFile) -> str:
+    if one.rank is None:
+        return html_code(one.name)
+    who = f"rank {one.rank}"
+    return who if one.is_of_rank else f"{html_code(one.process, 60)} ({one.pid}) of {who}"
 
 
-def _order(name: str) -> tuple[int, int, str]:
-    found = _FILE.fullmatch(name)
-    return (1, 0, name) if found is None else (int(found[2] is not None), int(found[1]), name)
+def _count_files(files: Sequence[StackFile]) -> str:
+    if all(one.is_of_rank for one in files):
+        return format_ranks(one.rank for one in files if one.rank is not None)
+    return f"{len(files)} more"
 
 
-def _title(name: str) -> str:
-    found = _FILE.fullmatch(name)
-    if found is None:
-        return html_code(name)
-    who = f"rank {found[1]}"
-    return who if found[2] is None else f"{html_code(found[2], 60)} ({found[3]}) of {who}"
-
-
-def _count_files(names: Sequence[str]) -> str:
-    ranks = [int(found[1]) for name in names if (found := _FILE.fullmatch(name)) and not found[2]]
-    if len(ranks) == len(names):
-        return format_ranks(ranks)
-    return f"{len(names)} more"
-
-
-def _is_of(name: str, pid: object) -> bool:
-    found = _FILE.fullmatch(name)
-    return found is not None and pid is not None and found[3] == str(pid)
-
-
-# ---- what they hold ------------------------------------------------------------------------------
-
-
-def _end_of_main(lines: Sequence[str]) -> int:
-    """Return where the main thread ends: a thread after it begins, or a log."""
-    threads = [i for i, line in enumerate(lines) if _THREAD.match(line)]
-    main = next((i for i in threads if "MainThread" in lines[i]), threads[0] if threads else None)
-    if main is None or main != threads[0]:
-        return len(lines)
-    return threads[1] if len(threads) > 1 else len(lines)
-
-
-def _innermost(lines: Sequence[str]) -> str:
-    """Return the innermost frame of Python, of the first thread; else the innermost."""
-    begin = next((i for i, line in enumerate(lines) if _THREAD.match(line)), len(lines))
-    frames = [
-        line.strip() for line in lines[begin : _end_of_main(lines)] if line.startswith("    ")
-    ]
-    return next((frame for frame in frames if ".py:" in frame), frames[0] if frames else "")
-
-
-def _kind(text: str) -> str:
-    """Return what stacks have in common that are of one kind: their frames."""
-    frames = [line for line in text.splitlines() if line.startswith(("    ", "no stack", "state:"))]
-    return _OWN.sub("", "\n".join(frames))
+def _is_awaited(one: StackFile, pid: int | None) -> bool:
+    return pid is not None and one.pid == pid
 
 
 _MOST_VALUES = 12  # of one thing that differs

@@ -10,9 +10,9 @@ from hangbisect.report.issue.markdown import (
     html_code,
     inline_code,
     markdown_table,
-    split_lines,
 )
 from hangbisect.report.issue.sections import quote_command
+from hangbisect.report.run_reader.stack_files import split_lines
 from hypothesis import example, given
 from hypothesis import strategies as st
 

@@ -1,0 +1,355 @@
+"""A verdict on a job that did not end well, in rows: whose fault it is, who only waits, the chain
+of waits, the cause, what it rests on, and what to do next.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from ..base.facts import Cause, Edge, Frame, JobFacts, Place, RankFacts, Verdict
+from ..base.masking import mask_text
+from ..base.words import (
+    cause_page,
+    format_count,
+    format_ranks,
+    format_seconds,
+    join_lines,
+    name_awaited,
+)
+from ..diagnosis.frames import frame_owner, job_frames, unqualified_name
+from ..diagnosis.process_snapshot import merge_looks
+from ..search.confidence import estimate_proof
+from .rows import Answer, Row, add_detail, change_texts, count_lines, limit_rows, make_rows
+
+MOST_LINES = 15
+_CONFIDENCE_AT = 72  # column, after most titles
+_FRAMES = 3  # of the stack, in the one line that it gets
+
+
+def word_verdict(
+    verdict: Verdict,
+    job: JobFacts,
+    ranks: Sequence[RankFacts],
+    *,
+    run_dir: str = "",
+    state: str = "",
+    is_provable: bool = True,
+) -> Answer:
+    """Return the verdict in words, secrets masked, in at most MOST_LINES lines; in the same order
+    every time. `state` says what the job was left in. `is_provable`: its command starts it again.
+
+    The chain gets what room there is; how the job ended is never cut.
+    """
+    # Not at the top: every `hangbisect run` loads this module at its end, and few the catalogue.
+    from ..diagnosis.causes.catalogue import choose_advice
+
+    head = culprit_rows(verdict, ranks)
+    middle = other_rank_rows(verdict, ranks) + _cause(verdict) + _evidence(verdict, job, ranks)
+    middle += make_rows("try", choose_advice(verdict))
+    hangs = verdict.outcome == "hang"
+    proof = make_rows("prove it", _proof(verdict)) if hangs and is_provable else []
+    report = f"{run_dir}/report.md: paste it into an issue" if run_dir else ""
+    end = make_rows("job", state) + make_rows("report", report)
+    most = MOST_LINES - 1  # beside the headline
+    # As much room for the chain without what proves it as with it.
+    room = most - hangs - sum(map(count_lines, (head, middle, end)))
+    rows = [*add_detail(head, chain_texts(verdict, room)), *middle, *proof]
+    kept = limit_rows(rows, most - count_lines(end))
+    return change_texts(Answer(_headline(verdict, ranks), (*kept, *end)), mask_text)
+
+
+def word_recorded_verdict(
+    verdict: Verdict, folder: str = "", ranks: Sequence[RankFacts] = ()
+) -> Answer:
+    """Return a verdict of verdict.json in words; `ranks` as far as they are known."""
+    return word_verdict(
+        verdict,
+        job_of_verdict(verdict),
+        ranks or _ranks_of_verdict(verdict),
+        run_dir=folder,
+        is_provable=bool(verdict.command),
+    )
+
+
+def job_of_verdict(verdict: Verdict) -> JobFacts:
+    """Return what a verdict tells of its job, as those that word it take it."""
+    return JobFacts(
+        ended="still",
+        pipeline=verdict.pipeline,
+        command=verdict.command,
+        attempt=verdict.attempt,
+        world_size=verdict.world_size,
+        still=verdict.seconds.still,
+    )
+
+
+def _ranks_of_verdict(verdict: Verdict) -> list[RankFacts]:
+    return [
+        RankFacts(one.rank, pid=one.pid, host=one.host, last_line=one.last_line)
+        for one in verdict.where
+    ]
+
+
+# ---- the parts, in their order -------------------------------------------------------------------
+
+
+def _headline(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
+    place = verdict.checkpoint
+    where = ""
+    if place is not None:
+        where = f"{format_place(place):<40}"
+    hosts = len({r.host for r in ranks if r.host})
+    size = format_count(verdict.world_size, "rank")
+    if hosts > 1:
+        size = f"{format_count(hosts, 'node')}, {size}"
+    told = f"{format_seconds(verdict.seconds.total)} after start, {size}"
+    return "  ".join(part for part in (verdict.outcome.upper(), where, told) if part)
+
+
+def format_place(place: Place) -> str:
+    """Return a checkpoint with its phase: "checkpoint 9 WandbLogger ready, phase login"."""
+    number = f"checkpoint {place.number} " if place.number is not None else ""
+    return f"{number}{place.title}{f', phase {place.phase}' if place.phase else ''}"
+
+
+def culprit_rows(verdict: Verdict, ranks: Sequence[RankFacts]) -> list[Row]:
+    """Return whose fault it is, in which call, and what that rank waits for."""
+    blamed = verdict.ranks.culprit
+    if not blamed and not verdict.world_size and verdict.where:
+        return _launcher_rows(verdict)
+    if not blamed:
+        words = "none seen" if verdict.outcome == "interrupted" else "none that can be named"
+        return make_rows("culprit", words)
+    if verdict.outcome == "crash" or set(blamed) <= set(verdict.ranks.dead):
+        return _dead_rank_rows([r for r in ranks if r.rank in blamed])
+    who = format_ranks(blamed)
+    first = verdict.where[0] if verdict.where else None
+    if first is not None and first.pid is not None:
+        gpu = f" gpu {first.gpu}" if first.gpu is not None else ""
+        who += f"   {first.host} pid {first.pid}{gpu}"
+        who += f" and {len(blamed) - 1} more" if len(blamed) > 1 else ""
+    if set(blamed) <= set(verdict.ranks.never_started):
+        return make_rows("culprit", f"{who}   never started")
+    does = [f"in {verdict.call}" if verdict.call else ""]
+    if verdict.waits_for is not None:
+        does.append(f"waits for {name_awaited(verdict.waits_for)}")
+    return make_rows("culprit", f"{who}       {', '.join(d for d in does if d)}")
+
+
+def _launcher_rows(verdict: Verdict) -> list[Row]:
+    """Return what a launcher does that has not started any rank."""
+    where = verdict.where[0]
+    does = [f"in {verdict.call}" if verdict.call else "", "no rank has started"]
+    if verdict.waits_for is not None:
+        does.insert(1, f"waits for {name_awaited(verdict.waits_for)}")
+    text = ", ".join(part for part in does if part)
+    pid = "" if where.pid is None else f"pid {where.pid}"
+    return make_rows("culprit", f"the launcher   {where.host} {pid}   {text}")
+
+
+def _dead_rank_rows(facts: Sequence[RankFacts]) -> list[Row]:
+    rows: list[Row] = []
+    for one in facts[:2]:
+        where = f"{one.host} pid {one.pid}   " if one.pid is not None else ""
+        rows += make_rows("culprit", f"rank {one.rank}   {where}{describe_exit(one)}")
+    left = [f"and {format_ranks(r.rank for r in facts[2:])}"] if len(facts) > 2 else []
+    return add_detail(rows, left)
+
+
+def describe_exit(facts: RankFacts) -> str:
+    """Return in words how a rank left."""
+    if facts.error:
+        return f"ended by {facts.error}"
+    if facts.status is None:
+        return "is gone"
+    if facts.status < 0:
+        return f"ended by signal {-facts.status}"
+    if facts.status == 0:
+        return "left early, with status 0"
+    return f"ended with status {facts.status}"
+
+
+def other_rank_rows(verdict: Verdict, ranks: Sequence[RankFacts]) -> list[Row]:
+    """Return who only waits, and what became of the rest."""
+    found = verdict.ranks
+    rows: list[Row] = []
+    if found.waiting:
+        rows += make_rows("waiting", f"{_describe_waiting_ranks(verdict, ranks)}: not at fault")
+    stuck = sorted(set(found.stuck) - set(found.culprit))
+    if stuck:
+        rows += make_rows("also", f"{format_ranks(stuck)} stuck")
+    dead = sorted(set(found.dead) - set(found.culprit))
+    if dead:
+        rows += make_rows("ended", f"{format_ranks(dead)}, afterwards or because of it")
+    absent = sorted(set(found.never_started) - set(found.culprit))
+    if absent:
+        rows += make_rows("missing", f"{format_ranks(absent)} never started")
+    return rows
+
+
+def _describe_waiting_ranks(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
+    """Return who waits and where: "ranks 0-2 at our barrier", "rank 0 in all_reduce for rank 1"."""
+    waiting = frozenset(verdict.ranks.waiting)
+    who = format_ranks(waiting)
+    if all(r.held for r in ranks if r.rank in waiting):
+        return f"{who} at our barrier"
+    first = verdict.chain[0] if verdict.chain else None
+    if first is None or not first.target.startswith("collective "):
+        return who
+    where = f"in {first.target.removeprefix('collective ')}"
+    if verdict.ranks.culprit:
+        where += f" for {format_ranks(verdict.ranks.culprit)}"
+    return f"{who} {where}" if len(waiting) == 1 else f"{who}, {first.source} {where}"
+
+
+# What there is no more to say of than how it is waited for.
+_KINDS_WITHOUT_DETAIL = (
+    "sleep",
+    "itself",
+    "kernel",
+    "stopped",
+    "input",
+    "unknown",
+    "thread",
+    "futex",
+    "gil",
+)
+_MOST_HOPS = 4
+
+
+def chain_texts(verdict: Verdict, room: int) -> list[str]:
+    """Return what the culprit waits for over all hops: "4899 -> 10.0.0.1:443 ESTABLISHED, 0 bytes
+    in 12 s". At most `room` of them, the last hops if they are too many.
+    """
+    edges = _edges_from_culprit(verdict)
+    ring = bool(edges) and edges[-1].target == edges[0].source
+    if not ring and edges and edges[0].kind == "process":
+        edges = edges[1:]  # its child, which the row above names
+    told = _join_hops(edges)
+    if not told or (len(told) == 1 and edges[-1].kind in _KINDS_WITHOUT_DETAIL and not ring):
+        told = [verdict.waits_for.detail] if verdict.waits_for is not None else []
+    return told[-max(1, min(room, _MOST_HOPS)) :]
+
+
+def _edges_from_culprit(verdict: Verdict) -> tuple[Edge, ...]:
+    names = [f"rank {rank}" for rank in verdict.ranks.culprit]
+    begin = next((i for i, edge in enumerate(verdict.chain) if edge.source in names), None)
+    return () if begin is None else verdict.chain[begin:]
+
+
+def _join_hops(edges: Sequence[Edge]) -> list[str]:
+    """Return a line for each hop from one process to the next, over whatever lies between."""
+    lines: list[str] = []
+    for edge, before in zip(edges, [None, *edges], strict=False):
+        if before is not None and _is_between(edge.source) and before.target == edge.source:
+            lines[-1] += f", {edge.evidence}"
+        else:
+            lines.append(f"{_short_name(edge.source)} -> {edge.target} {_format_evidence(edge)}")
+    return lines
+
+
+def _is_between(name: str) -> bool:
+    """Return True for a thing or a place that processes meet over."""
+    return not name.startswith(("rank ", "process ", "thread "))
+
+
+def _short_name(name: str) -> str:
+    return name.removeprefix("process ")
+
+
+def _format_evidence(edge: Edge) -> str:
+    """Return the evidence behind the name: of a peer as it is, of all else in brackets."""
+    if edge.kind in ("socket", "store") or not edge.evidence:
+        return edge.evidence
+    return f"({edge.evidence})"
+
+
+def _cause(verdict: Verdict) -> list[Row]:
+    cause = verdict.cause
+    if cause is None:
+        return make_rows("cause", "unknown") if verdict.outcome == "hang" else []
+    return cause_rows(cause)
+
+
+def cause_rows(cause: Cause) -> list[Row]:
+    """Return a cause, how sure it is and its page, and what speaks for it."""
+    aside = f"{cause.confidence:.2f}  {cause_page(cause.id)}"
+    title = join_lines(cause.title or "unknown")
+    row = Row("cause", title, aside=aside, column=_CONFIDENCE_AT)
+    return [row, *make_rows("because", "; ".join(cause.matched) or cause.why)]
+
+
+def _evidence(verdict: Verdict, job: JobFacts, ranks: Sequence[RankFacts]) -> list[Row]:
+    rows: list[Row] = []
+    culprit = next((r for r in ranks if r.rank in verdict.ranks.culprit), None)
+    if culprit is not None:
+        rows += make_rows("stack", short_stack(culprit, job, verdict.call or ""))
+        if culprit.last_line:
+            age = next((w.last_line_age for w in verdict.where if w.rank == culprit.rank), None)
+            ago = f", {format_seconds(age)} ago" if age is not None else ""
+            line = join_lines(culprit.last_line)
+            rows += make_rows("last line", f'rank {culprit.rank}{ago}: "{line}"')
+        if culprit.output:
+            rows += make_rows("wrote", f'rank {culprit.rank}: "{join_lines(culprit.output[-1])}"')
+    elif verdict.outcome != "crash":
+        rows += _where_they_were(job, ranks)
+    return rows + _seen_by(verdict, job, ranks)
+
+
+def _where_they_were(job: JobFacts, ranks: Sequence[RankFacts]) -> list[Row]:
+    """Where the ranks were, the furthest behind first, when nobody can be blamed."""
+    rows: list[Row] = []
+    for one in sorted((r for r in ranks if r.alive and not r.held), key=lambda r: r.reached)[:3]:
+        stack = short_stack(one, job)
+        if stack:
+            who = f"rank {one.rank}" if job.world_size else "the launcher"
+            rows += make_rows("was in", f"{who}: {stack}")
+    return rows
+
+
+def short_stack(facts: RankFacts, job: JobFacts, call: str = "") -> str:
+    """Return the innermost frames of the library and of the user's code, innermost first:
+    "wandb_init.py:1012 init < train.py:88 main".
+    """
+    view = merge_looks(facts.looks)
+    frames = job_frames(view.frames, job.package) if view else ()
+    shown = [f for f in frames if frame_owner(f, job.package) != "import"]
+    own = [i for i, f in enumerate(shown) if frame_owner(f, job.package) in ("user", "step")]
+    library = [i for i in range(len(shown)) if i not in own and (not own or i < own[0])]
+    # The innermost, and the call that it hangs in: between them lie the library's own ways.
+    entered = [i for i in library if f"/{call.partition('.')[0]}/" in shown[i].file] or library
+    chosen = library[:1] + [i for i in entered[-1:] if i != library[0]] + own[:1]
+    rest = [i for i in range(len(shown)) if i not in chosen]
+    chosen += rest[: _FRAMES - len(chosen)]
+    return " < ".join(_short_frame(shown[i]) for i in sorted(chosen))
+
+
+def _short_frame(frame: Frame) -> str:
+    return f"{frame.file.rpartition('/')[2]}:{frame.line} {unqualified_name(frame.name)}"
+
+
+def _seen_by(verdict: Verdict, job: JobFacts, ranks: Sequence[RankFacts]) -> list[Row]:
+    looked = [r for r in ranks if r.looks]
+    if not looked:
+        return []
+    most = max(looked, key=lambda r: len(r.looks))
+    span = most.looks[-1].at - most.looks[0].at
+    rung = "/proc" if verdict.seen_by == "proc" else f"{verdict.seen_by} and /proc"
+    size = format_count(verdict.world_size, "rank")
+    on = f"{len(looked)} of {size}" if verdict.world_size else "the launcher"
+    text = f"{rung} on {on}, "
+    text += f"{format_count(len(most.looks), 'look')} in {format_seconds(max(0.0, span))}"
+    moved = [r.rank for r in looked if r.moved]
+    if verdict.outcome == "hang" and not moved and len(most.looks) > 1:
+        text += ", nothing moved"
+    if job.still is not None and verdict.outcome == "hang" and len(most.looks) > 1:
+        text += f", still for {format_seconds(job.still)}"
+    return make_rows("seen by", text)
+
+
+def _proof(verdict: Verdict) -> str:
+    """Return the command that proves it, and how many starts that takes, of what length at most."""
+    about = estimate_proof(verdict.command).about
+    size = f"about {format_count(about, 'start')} of up to {format_seconds(verdict.seconds.total)}"
+    return f"{size}: hangbisect isolate -- {shlex.join(verdict.command)}"
