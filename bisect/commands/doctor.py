@@ -36,10 +36,9 @@ def run(argv: list[str]) -> int:
     from ..base.place import find_place
 
     place = find_place()
-    from ..doctor import examination_report
+    from ..doctor import catalogue
     from ..doctor.catalogue import FAMILIES
-    from ..doctor.checks import Setting, examine
-    from ..doctor.processes import ancestors
+    from ..doctor.checks import Setting, ancestors, examine
 
     above = tuple(ancestors())
     setting = Setting(
@@ -54,13 +53,13 @@ def run(argv: list[str]) -> int:
     found = examine(setting.within(limit), FAMILIES)
     if args.json:
         text = json.dumps(
-            examination_report.examination_json(found, place.host, place.node), ensure_ascii=False
+            catalogue.examination_json(found, place.host, place.node), ensure_ascii=False
         )
     else:
         terminal = sys.stdout.isatty()
         dumb = os.environ.get("TERM") == "dumb" or "NO_COLOR" in os.environ or args.plain
         where = place.host + (f" (node {place.node})" if setting.nodes > 1 else "")
-        report = examination_report.format_examination(
+        report = catalogue.format_examination(
             found,
             where,
             everything=args.all,
