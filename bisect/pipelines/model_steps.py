@@ -1,6 +1,6 @@
-"""Steps 4 to 6 of `startup`: tokenizer, model, and the LightningModule around it; and what the
-other pipelines take: the device of a rank, and a small model on disk, made from a config that
-ships, in shards as a large one is.
+"""Steps 4 to 8 of `startup`: tokenizer, model, the LightningModule around it, data, accelerator;
+and what the other pipelines take: rows of tokens, the device of a rank, and a small model on disk,
+made from a config that ships, in shards as a large one is.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import json
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+
+from .shared_steps import TokenRows, cut_rows, split_lines
 
 if TYPE_CHECKING:
     from ..rank.walk import Context
@@ -171,3 +173,63 @@ def write_small_model(folder: str, transformers: Any, torch: Any, hub: Any) -> s
     model.config.save_pretrained(folder)
     model.generation_config.save_pretrained(folder)
     return folder
+
+
+def data_module(context: Context) -> Any:
+    """Return a LightningDataModule over the text that ships, or over --data."""
+    args = context.args
+    context.imports("pytorch_lightning")
+    from .lightning_modules import TextData  # its own imports are done by now
+
+    path = os.path.abspath(args.data) if args.data else TEXT
+    context.about_to("LightningDataModule", f" over {path}")
+    return TextData(
+        path=path,
+        tokenizer=context.products["tokenizer"],
+        batch_size=args.batch_size,
+        num_workers=args.num_workers,
+        worker_start=args.worker_start,
+        pin_memory=args.pin_memory == "on",
+        packing=args.packing == "on",
+    )
+
+
+def accelerator(context: Context) -> str:
+    """Return "gpu" or "cpu", for the Trainer. Raises RuntimeError if --accelerator gpu has none."""
+    asked = context.args.accelerator
+    if asked != "cpu":
+        torch = context.imports("torch")
+        # Counts by NVML where it can: is_available() would start CUDA, which forked workers do
+        # not survive (its documentation).
+        context.about_to("torch.cuda.device_count")
+        devices = torch.cuda.device_count()
+        if asked == "gpu" and not devices:
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES", "(not set)")
+            raise RuntimeError(
+                f"--accelerator gpu: torch finds no CUDA device; CUDA_VISIBLE_DEVICES={visible}, "
+                f"torch {torch.__version__}"
+            )
+        if devices:
+            context.say(f"Accelerator: GPU, {devices} devices")
+            return "gpu"
+    context.not_exercised.append("a GPU")
+    context.say(f"Accelerator: CPU, {os.cpu_count()} cores")
+    return "cpu"
+
+
+LARGEST = 64 << 20  # bytes read of a file
+
+
+def data(context: Context) -> TokenRows:
+    """Return rows of --sequence-length tokens, one after another, without padding."""
+    path = os.path.abspath(context.args.data) if context.args.data else TEXT
+    context.about_to("open", f" with {path}")
+    with open(path, encoding="utf-8", errors="replace") as file:
+        texts = split_lines(file.read(LARGEST))
+    if not texts:
+        raise ValueError(f"{path} is empty: there is no text to train on")
+    tokenizer = context.products["tokenizer"]
+    context.about_to(f"transformers.{type(tokenizer).__name__}.__call__")
+    rows = cut_rows(tokenizer(texts)["input_ids"], context.args.sequence_length)
+    context.say(f"Data: {len(texts):,} texts make {len(rows):,} rows")
+    return TokenRows(rows)

@@ -13,14 +13,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ...base.errors import UsageError
-from ...base.words import format_bytes
-from ...captures import capture_folder
-from ...toggles.table import AS_SET
-from ..budget.budget import FreeMemory
-from ..generating.loading_plan import saved_dtype
-from ..model_steps import asking_the_hub, find_device
-from ..shared_steps import (
+from ..base.errors import UsageError
+from ..base.words import format_bytes
+from ..captures import capture_folder
+from ..toggles.table import AS_SET
+from .generation_plan import saved_dtype
+from .memory_budget import FreeMemory
+from .model_steps import asking_the_hub, find_device
+from .shared_steps import (
     Impossible,
     as_path,
     check_exists,
@@ -31,8 +31,8 @@ from ..shared_steps import (
 )
 
 if TYPE_CHECKING:
-    from ...rank.walk import Context
-    from .inputs_step import ChosenInputs
+    from ..rank.walk import Context
+    from .replay_inputs import ChosenInputs
 
 
 _CHOOSING_ARGUMENTS = ("captures", "captured", "rank", "max_inputs")
@@ -344,11 +344,11 @@ def memory_budget(context: Context) -> ModuleMemory | None:
             context.about_to("transformers.AutoConfig.from_pretrained", f" with {name}")
             config = transformers.AutoConfig.from_pretrained(name)
     else:
-        from .. import model_steps
+        from . import model_steps
 
         config = model_steps.load_small_config(transformers)
     context.about_to("transformers.AutoModelForCausalLM.from_config", " on the device meta")
-    from ..budget.dry_run import build_outline
+    from .dry_run import build_outline
 
     return check_memory(context, build_outline(config, saved_dtype(config)))
 
@@ -358,7 +358,7 @@ def check_memory(context: Context, module: Any) -> ModuleMemory:
     than is free: starting it anyway might take the machine with it.
     """
     context.imports("psutil")
-    from ..budget.budget import measure_free_memory
+    from .memory_budget import measure_free_memory
 
     args, place = context.args, context.place
     parameters = [(p.numel(), p.element_size(), p.requires_grad) for p in module.parameters()]

@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...base.errors import UsageError
-from ...base.words import format_bytes, format_count
-from ...toggles.table import AS_SET
-from .. import model_steps
-from ..model_steps import asking_the_hub, find_device
-from .preflight import check_memory
+from ..base.errors import UsageError
+from ..base.words import format_bytes, format_count
+from ..toggles.table import AS_SET
+from . import model_steps
+from .model_steps import asking_the_hub, find_device
+from .replay_preflight import check_memory
 
 if TYPE_CHECKING:
-    from ...rank.walk import Context
+    from ..rank.walk import Context
 
 
 def module(context: Context) -> Any:

@@ -10,8 +10,8 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ...base.words import GIB, format_bytes, format_count, format_duration
-from .budget import ZERO_STAGES, Budget, TrainingPlan, find_precision
+from ..base.words import GIB, format_bytes, format_count, format_duration
+from .memory_budget import ZERO_STAGES, Budget, TrainingPlan, find_precision
 
 SHORTEST, LOWEST_RANK = 128, 8
 MOST_TRIED = 24  # budgets; each is a dry run

@@ -16,17 +16,21 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ...base.errors import UsageError
-from ...base.words import format_bytes, format_count, format_duration
-from ..model_steps import asking_the_hub, find_device
-from . import loading_plan
+from ..base.errors import UsageError
+from ..base.words import format_bytes, format_count, format_duration
+from . import generation_plan
 from .forecast import OffloadLink, format_memory_in_use, measure_gpus
-from .loading_plan import CheckpointFiles, LoadingProgress, find_cached_checkpoint
-from .settings_steps import loading_options
+from .generation_plan import (
+    CheckpointFiles,
+    LoadingProgress,
+    find_cached_checkpoint,
+    loading_options,
+)
+from .model_steps import asking_the_hub, find_device
 
 if TYPE_CHECKING:
-    from ...rank.walk import Context
-    from .loading_plan import LoadingPlan
+    from ..rank.walk import Context
+    from .generation_plan import LoadingPlan
 
 
 def quantization_options(context: Context) -> dict[str, Any]:
@@ -328,11 +332,11 @@ def _measure_links(found: Placement, context: Context) -> list[OffloadLink]:
     for source, number in found.offloaded.items():
         if source == "disk":
             speed = (
-                loading_plan.measure_read_rate(_find_offload_files(planned))
+                generation_plan.measure_read_rate(_find_offload_files(planned))
                 or planned.bytes_a_second
             )
         else:
-            speed = loading_plan.measure_copy_rate(torch, device)
+            speed = generation_plan.measure_copy_rate(torch, device)
         if speed:
             links.append(OffloadLink(source, number, speed))
     return links

@@ -23,17 +23,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...base.errors import UsageError
-from ...captures.capture_file import NotKept
-from ...captures.capture_folder import INPUTS
-from ...captures.reading import CapturedCall, Unreadable, load
-from ..text_batches import IGNORED
-from .inputs_step import ChosenInputs
+from ..base.errors import UsageError
+from ..captures.capture_file import NotKept
+from ..captures.capture_folder import INPUTS
+from ..captures.reading import CapturedCall, Unreadable, load
 from .module_steps import ReadyModule
-from .results import MADE_INPUT
+from .replay_inputs import MADE_INPUT, ChosenInputs
+from .shared_steps import IGNORED
 
 if TYPE_CHECKING:
-    from ...rank.walk import Context
+    from ..rank.walk import Context
 
 
 _IDS, _MASK, _POSITIONS, _LABELS = "input_ids", "attention_mask", "position_ids", "labels"

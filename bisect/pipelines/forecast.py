@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...base.words import format_bytes, format_count, format_duration, format_rate
+from ..base.words import format_bytes, format_count, format_duration, format_rate
 
 if TYPE_CHECKING:
-    from ...rank.walk import Context
+    from ..rank.walk import Context
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from .budget import (
+from .memory_budget import (
     Budget,
     FreeMemory,
     HeldMemory,

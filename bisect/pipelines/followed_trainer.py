@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import transformers
 
-from ..shared_steps import PhasesInOrder
+from .shared_steps import PhasesInOrder
 
 if TYPE_CHECKING:
-    from ...rank.walk import Context
+    from ..rank.walk import Context
 
 
 class PhaseCallback(transformers.TrainerCallback):

@@ -1,14 +1,18 @@
-"""Step 4: what will be loaded, from which files, to where, and how long that will take, at rates
-that are measured.
+"""Steps 2 to 4, 8 and 9 of a generation: what its arguments may say, the tokenizer, the generation
+config, the token that fills a batch; and what will be loaded, from which files, to where, and how
+long that will take, at rates that are measured.
 
-A checkpoint is some files (shards), each with some of the weights. That all of them are read is
-not the end of loading: what was read is placed, and more is looked up.
+A checkpoint is some files (shards), each with some of the weights. That all of them are read is not
+the end of loading: what was read is placed, and more is looked up.
 """
 
 from __future__ import annotations
 
+import argparse
+import copy
 import json
 import os
+import re
 import tempfile
 import time
 from collections import Counter
@@ -16,13 +20,154 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ...base.words import format_bytes, format_count, format_duration, format_rate
-from .. import model_steps
-from ..model_steps import asking_the_hub
+from ..base.errors import UsageError
+from ..base.words import format_bytes, format_count, format_duration, format_rate
+from . import model_steps
 from .forecast import fit_to_context
+from .model_steps import END_OF_TEXT, TOKENIZER, asking_the_hub
+from .shared_steps import as_path, check_exists, check_minimum, format_arguments, hide_gpus
 
 if TYPE_CHECKING:
-    from ...rank.walk import Context
+    from ..rank.walk import Context
+
+
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+MOST_NEW_TOKENS = 512
+
+
+def arguments(context: Context) -> argparse.Namespace:
+    """Check what needs the file system; say what is cut; return the arguments."""
+    args = context.args
+    check_exists("--prompt-file", args.prompt_file, context)
+    check_exists("--model", as_path(args.model), context)
+    check_minimum("--max-new-tokens", args.max_new_tokens, 1)
+    check_minimum("--max-length", args.max_length, 1)
+    if args.max_new_tokens > MOST_NEW_TOKENS:
+        context.say(f"--max-new-tokens {args.max_new_tokens} is cut to {MOST_NEW_TOKENS}")
+        args.max_new_tokens = MOST_NEW_TOKENS
+    if args.quantization == "on" and args.device_map == "cpu-offload":
+        raise UsageError(
+            "--quantization on cannot be with --device-map cpu-offload: what is held in 8 bits "
+            "stays on its device",
+            "Leave one of them out.",
+        )
+    hide_gpus(args.accelerator)
+    context.say("Arguments: " + format_arguments(args))
+    return args
+
+
+def tokenizer(context: Context) -> Any:
+    """Return the tokenizer of --tokenizer, else the model's; one that ships for the small model."""
+    args = context.args
+    name = args.tokenizer or args.model
+    context.imports("torch")
+    transformers = context.imports("transformers")
+    with asking_the_hub("tokenizer", name, context):
+        if name:
+            only = ", local_files_only=True" * args.local_files_only
+            context.about_to("transformers.AutoTokenizer.from_pretrained", f" with {name}{only}")
+            loaded = transformers.AutoTokenizer.from_pretrained(
+                name, local_files_only=args.local_files_only
+            )
+        else:
+            context.about_to("transformers.PreTrainedTokenizerFast", " with a file that ships")
+            loaded = transformers.PreTrainedTokenizerFast(
+                tokenizer_file=TOKENIZER, eos_token=END_OF_TEXT
+            )
+    loaded.padding_side = "left"  # what follows a prompt must follow its last word
+    context.say(f"Tokenizer {type(loaded).__name__} with {len(loaded)} tokens")
+    return loaded
+
+
+_FLAG = re.compile(r"^- `(\w+)`", re.MULTILINE)  # in what validate(strict=True) raises
+
+
+def loading_options(context: Context) -> dict[str, Any]:
+    """Return the option by which from_pretrained gets a generation config and so looks none up:
+    nothing where that is what it is to do.
+    """
+    value = context.args.generation_config
+    if value == "from-pretrained":
+        return {}
+    if value == "local-files-only":
+        found = _look_up_config(context, local_files_only=True)
+        return {} if found is None else {"generation_config": found}
+    transformers = context.imports("transformers")
+    made = transformers.GenerationConfig.from_model_config(context.products["plan"].config)
+    return {"generation_config": made}
+
+
+def generation_config(context: Context) -> Any:
+    """Set the model's generation config: the one that --generation-config says; return it."""
+    model, value = context.products["weights"], context.args.generation_config
+    found = None
+    if value == "from-pretrained":
+        with asking_the_hub("generation config", context.args.model, context):
+            found = _look_up_config(context, local_files_only=False)
+    elif value == "local-files-only":
+        found = _look_up_config(context, local_files_only=True)
+    if found is not None:
+        model.generation_config = found
+        context.say(f"Generation config: from {context.products['plan'].name}")
+    elif value == "direct":
+        context.say("Generation config: made here, nothing was looked up")
+    else:
+        context.say("Generation config: the model has none of its own")
+    ignored = find_ignored_flags(model.generation_config, sampling_options(context))
+    if ignored:
+        context.say(f"Generation flags that are ignored: {', '.join(ignored)}")
+    return model.generation_config
+
+
+def pad_token(context: Context) -> int | None:
+    """Set the token that fills a batch, of model and tokenizer, if there is none; return it."""
+    settings, tokenizer = context.products["generation_config"], context.products["tokenizer"]
+    ends = settings.eos_token_id
+    end = ends[0] if isinstance(ends, list) else ends
+    end = tokenizer.eos_token_id if end is None else end
+    if settings.pad_token_id is None:
+        settings.pad_token_id = end
+        context.say(f"Pad token of the model: {end}, its end of text")
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+        context.say(f"Pad token of the tokenizer: {tokenizer.pad_token!r}, its end of text")
+    pad: int | None = settings.pad_token_id
+    return pad
+
+
+def sampling_options(context: Context) -> dict[str, bool]:
+    """Return --do-sample as an argument of generate(): nothing where the config decides."""
+    value = context.args.do_sample
+    return {} if value is None else {"do_sample": value == "on"}
+
+
+def find_ignored_flags(config: Any, sampling: dict[str, bool]) -> list[str]:
+    """Return the names of flags that a generation config sets and generate() takes no notice of,
+    as the config's own validation has it.
+    """
+    asked = copy.deepcopy(config)
+    asked.update(**sampling)
+    try:
+        asked.validate(strict=True)
+    except ValueError as error:
+        return _FLAG.findall(str(error))
+    except TypeError:  # transformers before 4.53 only logs what it finds
+        return []
+    return []
+
+
+def _look_up_config(context: Context, local_files_only: bool) -> Any:
+    """Return the model's generation config, None if it has none."""
+    transformers, name = context.imports("transformers"), context.products["plan"].name
+    only = ", local_files_only=True" * local_files_only
+    context.about_to("transformers.GenerationConfig.from_pretrained", f" with {name}{only}")
+    try:
+        return transformers.GenerationConfig.from_pretrained(
+            name, local_files_only=local_files_only
+        )
+    except OSError as error:  # transformers says it so, of a folder, the cache and the hub alike
+        context.say(f"No generation config was found: {str(error).splitlines()[0]}")
+        return None
 
 
 @dataclass(frozen=True)

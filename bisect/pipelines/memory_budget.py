@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ...base.cgroups import limits
+from ..base.cgroups import limits
 
 Optimizer = Literal["adamw", "adamw-8bit", "sgd"]
 

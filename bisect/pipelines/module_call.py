@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...base.errors import UsageError
-from ...captures.capture_file import fields_as_dict
-from ...captures.reading import Unreadable
+from ..base.errors import UsageError
+from ..captures.capture_file import fields_as_dict
+from ..captures.reading import Unreadable
 from .module_inputs import ModuleInput, TokenPlaces, Turn
 from .module_steps import ReadyModule
-from .results import load_earlier_output
+from .replay_inputs import load_earlier_output
 
 if TYPE_CHECKING:
-    from ...rank.walk import Context
+    from ..rank.walk import Context
 
 
 @dataclass(frozen=True)
