@@ -108,7 +108,7 @@ def _answers(
     """Yield answers in the order of the cases, each as soon as those before it are there."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from ..zoo import job
+    from ..zoo import comparison as job
 
     if args.jobs == 1:
         yield from (_answer(kept, args, also) for kept in chosen)
@@ -123,7 +123,9 @@ def _answers(
 def _answer(kept: CaseFile, args: argparse.Namespace, also: Sequence[str]) -> Answer:
     from dataclasses import replace
 
-    from ..zoo import comparison, job, renaming
+    from ..zoo import case_files as renaming
+    from ..zoo import comparison
+    from ..zoo import comparison as job
 
     case = kept.case
     why_not = _why_not(kept)

@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..base.errors import UsageError
-from ..captures.capture_file import NotKept
-from ..captures.capture_folder import INPUTS
+from ..captures.capture_file import INPUTS, NotKept
 from ..captures.reading import CapturedCall, Unreadable, load
 from .module_steps import ReadyModule
 from .replay_inputs import MADE_INPUT, ChosenInputs

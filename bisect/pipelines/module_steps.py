@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.errors import UsageError
 from ..base.words import format_bytes, format_count
-from ..toggles.table import AS_SET
+from ..toggles.toggle import AS_SET
 from . import model_steps
 from .model_steps import asking_the_hub, find_device
 from .replay_preflight import check_memory

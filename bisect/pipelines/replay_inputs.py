@@ -18,7 +18,7 @@ from ..base.columns import Column, in_columns
 from ..base.errors import UsageError, nearest
 from ..base.files import write_whole
 from ..base.words import format_bytes, format_count, format_duration, format_ranks
-from ..captures import capture_folder
+from ..captures import capture_file
 from ..captures.capture_file import encode_call
 from ..captures.reading import (
     Capture,
@@ -97,7 +97,7 @@ def captured_inputs(context: Context) -> ChosenInputs:
     """Return what this rank takes. Raises UsageError if what was asked for is not there."""
     args, place = context.args, context.place
     context.imports("safetensors")
-    folder = capture_folder.find_folder(args.captures or "")
+    folder = capture_file.find_folder(args.captures or "")
     where = ", ".join(args.input_file[:_MOST_NAMED]) or f"the captures in {folder}"
     context.about_to("safetensors.safe_open", f", for {where}")
     listing = _list_captures(context, folder)

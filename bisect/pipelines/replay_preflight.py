@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.errors import UsageError
 from ..base.words import format_bytes
-from ..captures import capture_folder
-from ..toggles.table import AS_SET
+from ..captures import capture_file
+from ..toggles.toggle import AS_SET
 from .generation_plan import saved_dtype
 from .memory_budget import FreeMemory
 from .model_steps import asking_the_hub, find_device
@@ -125,7 +125,7 @@ def _can_be_written(folder: str) -> bool:
 def _find_capture_folders(args: argparse.Namespace) -> list[str]:
     if args.input_file:
         return [os.path.dirname(os.path.abspath(file)) for file in args.input_file]
-    return [capture_folder.find_folder(args.captures or "")]
+    return [capture_file.find_folder(args.captures or "")]
 
 
 def _is_same_path(one: str, other: str) -> bool:

@@ -19,8 +19,8 @@ from ..base.words import (
     printable,
     wrap_line,
 )
-from ..search.confidence import interval
 from ..search.isolation import Count, Isolation, ObservedHang, format_setting
+from ..search.trial_results import interval
 from ..toggles.command_toggles import UNREACHED
 from .facts_json import reader_for
 from .verdict_parts import LABEL, label_line

@@ -23,7 +23,7 @@ from ..base.words import (
 )
 from ..diagnosis.frames import frame_owner, job_frames, unqualified_name
 from ..diagnosis.process_snapshot import merge_looks
-from ..search.confidence import estimate_starts
+from ..search.trial_results import estimate_starts
 from ..toggles.command_toggles import find_usable_toggles
 from ..toggles.table import TOGGLES
 from . import verdict_parts

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ..base import barrier_modes
 from ..base.pipeline import PIPELINES
-from .toggle import ANY, AS_SET, Toggle, Variant
-from .values import EXCEPTED, OFF
+from .toggle import ANY, AS_SET, EXCEPTED, OFF, Toggle, Variant
 
 WANDB = Toggle(
     name="wandb",

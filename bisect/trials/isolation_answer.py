@@ -11,7 +11,6 @@ from dataclasses import replace
 from ..base.facts import Setting, Trial
 from ..base.launchers import given, ranks
 from ..base.words import format_count, format_seconds
-from ..search.confidence import clean_starts, estimate_starts
 from ..search.flaky_search import estimate_flaky_starts
 from ..search.isolation import (
     CACHE_VARIABLES,
@@ -22,8 +21,8 @@ from ..search.isolation import (
     ToggleChange,
     format_setting,
 )
-from ..search.protocol import ProbeResult, SearchResult
-from ..search.protocol import StartCounts as Counted
+from ..search.trial_results import ProbeResult, SearchResult, clean_starts, estimate_starts
+from ..search.trial_results import StartCounts as Counted
 from ..toggles.command_toggles import apply_setting, format_command
 from ..toggles.toggle import Toggle
 from .isolation_plan import OWN_CACHES, IsolationPlan, NoMoreStarts, UsableToggles, value_before

@@ -19,7 +19,6 @@ from ..base.facts import Result, Setting, Trial
 from ..base.words import terminal_width, wrap_line
 from ..monitor.child_processes import make_reports_now
 from ..report.isolation import answer_lines, trial_line
-from ..search.confidence import estimate_starts
 from ..search.flaky_search import estimate_flaky_starts, make_first_starts, search_flaky
 from ..search.isolation import (
     Isolation,
@@ -29,8 +28,8 @@ from ..search.isolation import (
     likely_toggles,
     read_observed_hang,
 )
-from ..search.protocol import Choice, SearchResult
 from ..search.search import confirm_known_change, search
+from ..search.trial_results import Choice, SearchResult, estimate_starts
 from ..toggles.command_toggles import (
     ReachedToggles,
     apply_setting,
@@ -52,8 +51,13 @@ from .isolation_plan import (
     base_of_flaky,
     choose_toggles,
 )
-from .isolation_record import IsolationRecord, isolation_json
-from .isolation_request import IsolationJob, IsolationRequest, make_job
+from .isolation_request import (
+    IsolationJob,
+    IsolationRecord,
+    IsolationRequest,
+    isolation_json,
+    make_job,
+)
 from .launch import check_program, read_reached_toggles, read_verdict, stopping_by_signals
 from .trial import Question
 

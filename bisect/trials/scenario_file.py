@@ -131,7 +131,7 @@ def parse_scenario(text: str, file: str) -> Scenario:
 
     from ..search.scenario import Scenario
     from ..search.scenario_checks import find_mistakes
-    from . import matrix_launch, yaml_text
+    from . import matrix, yaml_text
 
     try:
         document = yaml_text.read_yaml(text)
@@ -143,7 +143,7 @@ def parse_scenario(text: str, file: str) -> Scenario:
         # A word that is misspelt explains one that is missing.
         each = sorted(error.errors(include_url=False), key=lambda one: one["type"] == "missing")
         raise _first_error(file, [_explain_malformed(document, one) for one in each]) from None
-    each_wrong = find_mistakes(scenario, matrix_launch.launcher_names())
+    each_wrong = find_mistakes(scenario, matrix.launcher_names())
     found = [(document.line(w.path, of_key=w.of_key), w.fact) for w in each_wrong]
     if not found:
         found = [(document.line(path), fact) for path, fact in _find_wrong_words(scenario)]

@@ -24,8 +24,13 @@ from ..monitor.child_processes import make_reports_now
 from ..monitor.clocks import STEADY
 from ..monitor.rank_state import SCRIPT_RUNNING
 from ..search.cells import DEFAULT_LIMIT
-from ..search.confidence import interval
-from ..search.hang_place import crash_place_of, describe_ending, hang_place_of, judge_trial
+from ..search.trial_results import (
+    crash_place_of,
+    describe_ending,
+    hang_place_of,
+    interval,
+    judge_trial,
+)
 from ..toggles.command_toggles import AppliedSetting, is_ours
 from ..toggles.table import TOGGLES, showing_races
 from .launch import Launch, read_evidence, run_launch, seconds_at, stopping_by_signals

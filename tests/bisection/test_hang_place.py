@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 
 from hangbisect.base.facts import Frame, HangPlace, Look, RankFacts, Thread
-from hangbisect.search.hang_place import (
+from hangbisect.search.trial_results import (
     crash_place_of,
     hang_place_of,
     is_same_place,

@@ -14,8 +14,12 @@ from hangbisect.cli import main
 from hangbisect.commands.isolate import run
 from hangbisect.search.isolation import Isolation
 from hangbisect.trials import isolation_session
-from hangbisect.trials.isolation_record import IsolationRecord
-from hangbisect.trials.isolation_request import STARTED_IN, IsolationRequest, make_job
+from hangbisect.trials.isolation_request import (
+    STARTED_IN,
+    IsolationRecord,
+    IsolationRequest,
+    make_job,
+)
 from hypothesis import example, given
 from hypothesis import strategies as st
 
