@@ -20,17 +20,17 @@ import socket
 import sys
 from collections import Counter
 
-from ..base.argument_types import Parser, count, positive, wrong
+from ..base.argument_types import count, positive, wrong
 from ..base.errors import HangbisectError, UsageError
+from . import make_parser
 
 _WHAT = ("on", "off", "status", "list", "import")
 
 
 def run(argv: list[str]) -> int:
     """Do it; 1 if a file could not be read, else 0."""
-    parser = Parser(prog="hangbisect capture", epilog=__doc__)
+    parser = make_parser("capture", __doc__)
     add = parser.add_argument
-    add("-h", "--help", action="help", help="show this")
     most = count("--max-captures", 1)
     add("--max-captures", metavar="N", type=most, help="with on: of each rank (100)")
     gigabytes = positive("--max-gb", "gigabytes")

@@ -16,17 +16,17 @@ import json
 import os
 import sys
 
-from ..base.argument_types import Parser, positive
+from ..base.argument_types import positive
 from ..base.words import terminal_width
+from . import make_parser
 
 _LIMIT, _LIMIT_OF_NODES = 10.0, 30.0  # seconds
 
 
 def run(argv: list[str]) -> int:
     """Examine this node, if this is its first rank; print what was found."""
-    parser = Parser(prog="hangbisect doctor", epilog=__doc__)
+    parser = make_parser("doctor", __doc__)
     add = parser.add_argument
-    add("-h", "--help", action="help", help="show this")
     add("--all", action="store_true", help="show what is ok, too")
     add("--json", action="store_true", help="everything as JSON, a line a node")
     add("--plain", action="store_true", help="no colours")

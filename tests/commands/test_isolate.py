@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hangbisect.base.errors import UsageError
 from hangbisect.cli import main
-from hangbisect.commands.isolate import run
+from hangbisect.commands.trials import isolate as run
 from hangbisect.search.isolation import Isolation
 from hangbisect.trials import isolation_session
 from hangbisect.trials.isolation_request import (

@@ -7,7 +7,7 @@ import json
 import pytest
 from hangbisect.base import words
 from hangbisect.base.errors import UsageError
-from hangbisect.commands.toggles import run
+from hangbisect.commands.lists import toggles as run
 from hangbisect.toggles.table import TOGGLES
 from hangbisect.toggles.toggle import Toggle
 

@@ -1,14 +1,4 @@
-"""Find the smallest change that makes a hang go away, and prove it.
-
-hangbisect isolate -- torchrun --nproc_per_node=2 train.py     the command that hangs
-hangbisect isolate scenarios/startup.yaml                      what a scenario file names
-hangbisect isolate --resume runs/iso-...                       go on after an interruption
-
-It starts the job again and again, each time with other components turned off: as you run it it must
-hang, with all of them safe it must not; then it searches, and confirms what it found. With --crash
-it looks in the same way for what avoids a crash. Exit status: 0 isolated, 1 no start hung, 3 it
-hangs and nothing was isolated, 5 it fails in another way.
-"""
+"""The commands that start a job again and again: isolate and matrix."""
 
 from __future__ import annotations
 
@@ -21,15 +11,41 @@ from typing import TYPE_CHECKING
 
 from ..base.argument_types import Parser, around_dashes, count, dashes_missing, positive, share
 from ..base.errors import UsageError
+from . import make_parser
 
 if TYPE_CHECKING:
     from ..trials.isolation_request import IsolationRequest
 
+HELP = {
+    "isolate": """Find the smallest change that makes a hang go away, and prove it.
 
-def run(argv: list[str]) -> int:
+hangbisect isolate -- torchrun --nproc_per_node=2 train.py     the command that hangs
+hangbisect isolate scenarios/startup.yaml                      what a scenario file names
+hangbisect isolate --resume runs/iso-...                       go on after an interruption
+
+It starts the job again and again, each time with other components turned off: as you run it it must
+hang, with all of them safe it must not; then it searches, and confirms what it found. With --crash
+it looks in the same way for what avoids a crash. Exit status: 0 isolated, 1 no start hung, 3 it
+hangs and nothing was isolated, 5 it fails in another way.
+""",
+    "matrix": """\
+Run a job under one setting after the other, from a scenario file, and say how each ended.
+
+hangbisect matrix recommended          one of ours, by name; any other by its path
+hangbisect matrix my.yaml --jobs 2     cells side by side, kept apart
+hangbisect matrix my.yaml --dry-run    print the commands, ready to paste, and start nothing
+hangbisect matrix --resume DIR         go on after an interruption; what is done is not repeated
+
+Exit status: 0 all well; 3 a hang; 5 a crash, or a cell that could not be judged; 4 none of these,
+but a cell came to its limit while it still moved; 130 interrupted.
+""",
+}
+
+
+def isolate(argv: list[str]) -> int:
     """Isolate; return what the answer comes to."""
     ours, command = around_dashes(argv)
-    parser = _parser()
+    parser = _isolate_parser()
     args, rest = parser.parse_first(ours)
     if "--" not in argv and rest and _is_program(args.file, rest):
         raise dashes_missing("isolate", argv, args.file)
@@ -39,9 +55,9 @@ def run(argv: list[str]) -> int:
             f"isolate has both a file ({args.file}) and a command",
             "One of them: hangbisect isolate FILE, or hangbisect isolate -- COMMAND",
         )
-    from ..trials.isolation_session import isolate
+    from ..trials import isolation_session
 
-    return isolate(_request(args, command))
+    return isolation_session.isolate(_request(args, command))
 
 
 def _is_program(word: str | None, following: Sequence[str]) -> bool:
@@ -53,10 +69,9 @@ def _is_program(word: str | None, following: Sequence[str]) -> bool:
     return not following[0].startswith("-") or shutil.which(word) is not None
 
 
-def _parser() -> Parser:
-    parser = Parser(prog="hangbisect isolate", epilog=__doc__)
+def _isolate_parser() -> Parser:
+    parser = make_parser("isolate", HELP["isolate"])
     add = parser.add_argument
-    add("-h", "--help", action="help", help="show this")
     add("file", nargs="?", metavar="FILE", help="a scenario file, or the name of one of ours")
     add("--yes", action="store_true", help="do not ask before a command of yours is started")
     add("--resume", metavar="DIR", help="go on with the isolation in DIR; repeat no start")
@@ -153,3 +168,34 @@ def _request(args: argparse.Namespace, command: Sequence[str]) -> IsolationReque
         describe=args.describe,
         crash=args.crash,
     )
+
+
+def matrix(argv: list[str]) -> int:
+    """Run the cells of a scenario; return the status of the worst."""
+    from ..trials.matrix_session import MatrixRequest, run_matrix
+
+    args = _matrix_parser().parse_all(argv)
+    return run_matrix(
+        MatrixRequest(
+            file=args.file,
+            jobs=args.jobs,
+            resume=args.resume,
+            run_dir=args.run_dir,
+            dry_run=args.dry_run,
+            plain=args.plain,
+            json=args.json,
+        )
+    )
+
+
+def _matrix_parser() -> Parser:
+    parser = make_parser("matrix", HELP["matrix"])
+    add = parser.add_argument
+    add("file", nargs="?", metavar="FILE", help="a scenario file, or the name of one of ours")
+    add("--jobs", metavar="N", type=count("--jobs", 1), default=1, help="cells side by side (1)")
+    add("--resume", metavar="DIR", help="go on with the matrix in DIR; repeat no cell that is done")
+    add("--dry-run", action="store_true", help="print the commands, and start nothing")
+    add("--run-dir", metavar="DIR", help="the matrix's folder (runs/<UTC time>-matrix-<name>)")
+    add("--plain", action="store_true", help="lines in the place of a table that moves; no colours")
+    add("--json", action="store_true", help="what matrix.json holds on standard output")
+    return parser
