@@ -60,11 +60,7 @@ def run(argv: list[str]) -> int:
         dumb = os.environ.get("TERM") == "dumb" or "NO_COLOR" in os.environ or args.plain
         where = place.host + (f" (node {place.node})" if setting.nodes > 1 else "")
         report = catalogue.format_examination(
-            found,
-            where,
-            everything=args.all,
-            width=terminal_width(),
-            colours=terminal and not dumb,
+            found, where, everything=args.all, width=terminal_width(), colours=terminal and not dumb
         )
         text = "\n".join(report)
     # One write: the reports of several nodes must not mix.

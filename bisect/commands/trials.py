@@ -111,6 +111,10 @@ def _add_search(parser: Parser) -> None:
     )
 
 
+# What is not taken over as it was said.
+_READ = ("run_dir", "plain", "stall", "timeout")
+
+
 def _names(value: str) -> tuple[str, ...]:
     return tuple(name.strip().replace("-", "_") for name in value.split(",") if name.strip())
 
@@ -150,23 +154,10 @@ def _request(args: argparse.Namespace, command: Sequence[str]) -> IsolationReque
         watch["timeout"] = ",".join(each)
     return IsolationRequest(
         command=tuple(command),
-        file=args.file,
-        resume=args.resume,
         folder=args.run_dir,
-        yes=args.yes,
-        json=args.json,
         plain=args.plain or not sys.stdout.isatty() or "NO_COLOR" in os.environ,
         watch=watch,
-        limit=args.limit,
-        confirm=args.confirm,
-        confidence=args.confidence,
-        max_trials=args.max_trials,
-        max_time=args.max_time,
-        only=args.only,
-        without=args.without,
-        flaky=args.flaky,
-        describe=args.describe,
-        crash=args.crash,
+        **{name: value for name, value in vars(args).items() if name not in _READ},
     )
 
 
@@ -175,17 +166,7 @@ def matrix(argv: list[str]) -> int:
     from ..trials.matrix_session import MatrixRequest, run_matrix
 
     args = _matrix_parser().parse_all(argv)
-    return run_matrix(
-        MatrixRequest(
-            file=args.file,
-            jobs=args.jobs,
-            resume=args.resume,
-            run_dir=args.run_dir,
-            dry_run=args.dry_run,
-            plain=args.plain,
-            json=args.json,
-        )
-    )
+    return run_matrix(MatrixRequest(**vars(args)))
 
 
 def _matrix_parser() -> Parser:

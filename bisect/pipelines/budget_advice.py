@@ -48,7 +48,7 @@ def iterate_plans(plan: TrainingPlan) -> Iterator[TrainingPlan]:
         yield tried
     for smaller in (plan, tried) if tried != plan else (plan,):
         yield from _smaller_batches(smaller)
-    tried = _smallest_batch(tried)
+    tried = replace(tried, batch_size=1, accumulation=tried.effective_batch)
     if plan.ranks > 1:
         for stage in ZERO_STAGES:
             yield replace(tried, zero_stage=max(stage, plan.zero_stage))
@@ -79,10 +79,6 @@ def _smaller_batches(plan: TrainingPlan) -> Iterator[TrainingPlan]:
     for examples in range(plan.batch_size - 1, 0, -1):
         if whole % examples == 0:
             yield replace(plan, batch_size=examples, accumulation=whole // examples)
-
-
-def _smallest_batch(plan: TrainingPlan) -> TrainingPlan:
-    return replace(plan, batch_size=1, accumulation=plan.effective_batch)
 
 
 def _halves(value: int, least: int) -> Iterator[int]:

@@ -338,14 +338,8 @@ PIPELINE = Pipeline(
         ),
         Step(Checkpoint(10, "data", "Data ready", "data", 300), model_steps.data),
         Step(Checkpoint(11, "trainer", "Trainer ready", "trainer", 180), trainer),
-        Step(
-            Checkpoint(12, "training", "Training finished", "fit", 600, phases=_PHASES),
-            training,
-        ),
-        Step(
-            Checkpoint(13, "checkpoint", "Checkpoint written", "checkpoint", 300),
-            checkpoint,
-        ),
+        Step(Checkpoint(12, "training", "Training finished", "fit", 600, phases=_PHASES), training),
+        Step(Checkpoint(13, "checkpoint", "Checkpoint written", "checkpoint", 300), checkpoint),
     ),
     add_arguments=add_arguments,
     shows_itself="first_step",

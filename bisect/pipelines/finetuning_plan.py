@@ -226,11 +226,8 @@ def _library_missing(facts: TrainingFacts) -> str | None:
         return None
     if facts.plan.quantization != "off":
         return f"--quantization {facts.plan.quantization}, and no bitsandbytes"
-    return "--optimizer adamw-8bit, and no bitsandbytes" if _is_eight_bit(facts) else None
-
-
-def _is_eight_bit(facts: TrainingFacts) -> bool:
-    return facts.plan.optimizer == "adamw-8bit"
+    eight_bit = facts.plan.optimizer == "adamw-8bit"
+    return "--optimizer adamw-8bit, and no bitsandbytes" if eight_bit else None
 
 
 def _too_long(facts: TrainingFacts) -> str | None:

@@ -260,7 +260,8 @@ def format_placement(placement: Placement) -> list[str]:
         lines.append(
             f"Offloaded to {to}: {placement.offloaded_parameters} parameters, "
             f"{format_bytes(amount)} ({shorten_names(placement.names)}). "
-            f"{_on_meta(placement.on_meta)}"
+            f"{format_count(placement.on_meta, 'parameter')} on the device meta: expected with "
+            "offload, no error"
         )
     return lines
 
@@ -270,11 +271,6 @@ def shorten_names(names: Sequence[str]) -> str:
     more = len(names) - _NAMES_SHOWN
     shown = ", ".join(names[:_NAMES_SHOWN])
     return f"{shown} and {more} more" if more > 0 else shown
-
-
-def _on_meta(number: int) -> str:
-    said = format_count(number, "parameter")
-    return f"{said} on the device meta: expected with offload, no error"
 
 
 def _is_inside(name: str, module: str) -> bool:
@@ -303,7 +299,10 @@ def placement(context: Context) -> PlacementAndLinks:
     """Say where the parameters are, and the memory of each GPU; return where they are."""
     model = context.products["weights"]
     given = getattr(model, "hf_device_map", None) or {}
-    device_map = {module: _device_name(device) for module, device in given.items()}
+    device_map = {  # accelerate's 0 is cuda:0
+        module: f"cuda:{device}" if isinstance(device, int) else str(device)
+        for module, device in given.items()
+    }
     for module, device in list(device_map.items())[:_MODULES_SHOWN]:
         context.say(f"Device map: {module or 'all of it'} on {device}")
     if len(device_map) > _MODULES_SHOWN:
@@ -348,8 +347,3 @@ def _find_offload_files(planned: Any) -> list[str]:
     if own or planned.checkpoint is None:
         return sorted(own)
     return [os.path.join(planned.source, name) for name in planned.checkpoint.files]
-
-
-def _device_name(device: Any) -> str:
-    """Return "cuda:0" for accelerate's 0."""
-    return f"cuda:{device}" if isinstance(device, int) else str(device)

@@ -80,14 +80,11 @@ def distributed(context: Context) -> bool:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     context.about_to("torch.distributed.init_process_group", f" with {backend}")
-    group.init_process_group(backend, **_single_process_options(place.world_size, group))
+    # What a single process says in place of the launcher's variables.
+    alone = {"store": group.HashStore(), "rank": 0, "world_size": 1}
+    group.init_process_group(backend, **(alone if place.world_size == 1 else {}))
     context.say(f"Process group: {backend}, {format_count(group.get_world_size(), 'rank')}")
     return True
-
-
-def _single_process_options(ranks: int, group: Any) -> dict[str, Any]:
-    """Return what a single process says in place of the launcher's variables."""
-    return {"store": group.HashStore(), "rank": 0, "world_size": 1} if ranks == 1 else {}
 
 
 _MOST_NAMED = 3
@@ -197,7 +194,7 @@ def ready(context: Context) -> ReadyModule:
         call=called,
         device=device,
         dtype=dtype,
-        backward=called.backward if args.zero != "off" else _run_backward,
+        backward=called.backward if args.zero != "off" else lambda loss: loss.backward(),
         attending=attending,
     )
 
@@ -279,10 +276,6 @@ def _make_engine(made: Any, context: Context) -> Any:
         model=made, optimizer=torch.optim.SGD(trained, lr=0.0), config=config
     )
     return engine
-
-
-def _run_backward(loss: Any) -> None:
-    loss.backward()
 
 
 # ---- compilation ---------------------------------------------------------------------------------

@@ -277,10 +277,7 @@ PIPELINE = Pipeline(
         ),
         Step(Checkpoint(8, "weights", "Weights loaded", "module", 900), module_steps.weights),
         Step(Checkpoint(9, "ready", "Module ready", "module", 600), module_steps.ready),
-        Step(
-            Checkpoint(10, "replay", "Inputs replayed", "module", 900, phases=_PHASES),
-            replay,
-        ),
+        Step(Checkpoint(10, "replay", "Inputs replayed", "module", 900, phases=_PHASES), replay),
     ),
     add_arguments=add_arguments,
     shows_itself="replay",

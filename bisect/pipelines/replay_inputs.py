@@ -274,18 +274,13 @@ def results_as_data(
     inputs = [
         {
             **asdict(one),
-            "difference": _json_number(one.difference),
+            "difference": "inf" if one.difference == math.inf else one.difference,
             "tokens_a_second": one.tokens_a_second,
         }
         for one in results
     ]
     whole = {"schema": SCHEMA, "rank": rank, "seconds": seconds, "settings": settings}
     return {**whole, "inputs": inputs}
-
-
-def _json_number(value: float | None) -> float | str | None:
-    """Return a number that JSON has; infinity as a text."""
-    return "inf" if value == float("inf") else value
 
 
 def format_table(results: Sequence[Result]) -> list[str]:

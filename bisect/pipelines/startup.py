@@ -326,9 +326,7 @@ PIPELINE = Pipeline(
             model_steps.accelerator,
         ),
         Step(
-            _step(9, "wandb_logger", "WandbLogger ready", "wandb", 60),
-            wandb_logger,
-            skippable=True,
+            _step(9, "wandb_logger", "WandbLogger ready", "wandb", 60), wandb_logger, skippable=True
         ),
         Step(
             _step(10, "memory_callback", "MemoryLoggingCallback ready", "callbacks", 30),

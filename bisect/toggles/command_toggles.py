@@ -171,11 +171,7 @@ def _environment_in_ranks(
 
 
 def _why_useless(
-    entry: Toggle,
-    command: tuple[str, ...],
-    environ: Mapping[str, str],
-    known: Known,
-    ours: bool,
+    entry: Toggle, command: tuple[str, ...], environ: Mapping[str, str], known: Known, ours: bool
 ) -> str:
     """Return why a toggle changes nothing about this command whatever its value, or ""."""
     if ours and (unread := why_unread(entry, command)):

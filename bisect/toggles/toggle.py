@@ -300,7 +300,8 @@ def _wrong(entry: Toggle, value: str) -> str:
     if entry.accepts == "host" and sign and name in entry.values:
         return "" if host else f"it wants a host, {name}{HOST}HOST"
     if value in entry.values:
-        return f"it wants a host, {value}{HOST}HOST" if _wants_host(entry, value) else ""
+        no_host = entry.accepts == "host" and value == EXCEPTED
+        return f"it wants a host, {value}{HOST}HOST" if no_host else ""
     if entry.accepts in ("text", "strategy"):
         return "" if value else "the value is empty"
     if entry.accepts == "count":
@@ -308,10 +309,6 @@ def _wrong(entry: Toggle, value: str) -> str:
         is_one = value.isascii() and value.isdigit() and int(value) >= least
         return "" if is_one else f"it is a whole number from {least}"
     return f"it is one of {', '.join(entry.values)}{nearest(value, entry.values)}"
-
-
-def _wants_host(entry: Toggle, value: str) -> bool:
-    return entry.accepts == "host" and value == EXCEPTED
 
 
 EXCEPTED, OFF = "excepted", "off"

@@ -41,9 +41,9 @@ def make_answer(
 ) -> Isolation:
     """Return what is known. `end`: why no more is started; `why`: what ended it before a search."""
     outcome = _decide_outcome(found, trials, seen, end)
-    sure = found is not None and found.outcome in ("found", "stopped")
-    change = dict(found.change) if found and sure else {}
-    confirmed = found is not None and found.with_change.starts + found.with_change.others > 0
+    known = found or SearchResult("stopped")  # nothing is known without a search
+    change = dict(known.change) if known.outcome in ("found", "stopped") else {}
+    confirmed = known.with_change.starts + known.with_change.others > 0
     changes = _list_changes(change, plan, usable.remedies)
     return Isolation(
         outcome=outcome,
@@ -53,23 +53,17 @@ def make_answer(
         seen=seen,
         changes=changes,
         paste=_format_paste(plan, change, usable.remedies),
-        with_it=_count_starts(found.with_change) if found and confirmed else None,
-        without=_count_starts(found.without) if found and confirmed else None,
-        p_value=found.p_value if found else None,
+        with_it=_count_starts(known.with_change) if confirmed else None,
+        without=_count_starts(known.without) if confirmed else None,
+        p_value=known.p_value,
         confidence=plan.confidence,
         confirm=plan.confirm,
         flaky=flaky,
-        not_it=_format_ruled_out(found, usable.remedies),
-        harmful=tuple(_format_safest(name, usable.remedies) for name in found.harmful)
-        if found
-        else (),
-        companions=tuple(f"{n}={change[n]}" for n in found.companions if n in change)
-        if found
-        else (),
+        not_it=tuple(_format_safest(name, usable.remedies) for name in known.ruled_out),
+        harmful=tuple(_format_safest(name, usable.remedies) for name in known.harmful),
+        companions=tuple(f"{n}={change[n]}" for n in known.companions if n in change),
         unused=usable.unused,
-        described=tuple(describe_probe(one, usable.probes) for one in found.described)
-        if found
-        else (),
+        described=tuple(describe_probe(one, usable.probes) for one in known.described),
         why=why or _explain_outcome(outcome, found, trials, seen, end, flaky),
         next=_next_step(outcome, plan, trials, any(one.in_code for one in changes)),
         options=plan.options,
@@ -129,10 +123,6 @@ def _format_paste(plan: IsolationPlan, change: Setting, remedies: Sequence[Toggl
 
 def _count_starts(starts: Counted) -> Count:
     return Count(starts.starts + starts.others, starts.hangs, starts.others)
-
-
-def _format_ruled_out(found: SearchResult | None, remedies: Sequence[Toggle]) -> tuple[str, ...]:
-    return tuple(_format_safest(name, remedies) for name in found.ruled_out) if found else ()
 
 
 def _format_safest(name: str, remedies: Sequence[Toggle]) -> str:

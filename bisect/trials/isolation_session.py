@@ -216,12 +216,13 @@ class IsolationSearch:
         """
         self._plan = plan
         self._tell = tell
-        self._keep = keep
         self._verdict_of = verdict_of
         self._reached_by = reached_by
         self._reached: ReachedToggles | None = None
         self._may_go_on = may_go_on
-        self._starts = Starts(start, self._note, plan.budget, recorded, stopping, clock)
+        self._starts = Starts(
+            start, lambda: keep(self.known()), plan.budget, recorded, stopping, clock
+        )
         self._usable = choose_toggles(plan)
         self._about = estimate_starts(self._usable.remedies, plan.confirm).about
         self._base: dict[str, str] = {}
@@ -318,9 +319,6 @@ class IsolationSearch:
         known = [seconds for seconds in spent if seconds is not None]
         still = max(LEAST_STILL, 2 * max(known)) if known else None
         return Question(self._seen.place, still, self._plan.crash)
-
-    def _note(self) -> None:
-        self._keep(self.known())
 
     # ---- the searches ----------------------------------------------------------------------------
 

@@ -99,14 +99,11 @@ def cell_run_dir(cell: Cell, around: MatrixContext) -> Path:
 
 def cell_mark(cell: Cell, around: MatrixContext) -> str:
     """Return what tells a cell from all others, today and after an interruption."""
-    facts = {**asdict(cell), "watch": dict(around.watch), "table": _own_toggles(around)}
+    own = [asdict(toggle) for toggle in around.table if toggle.own]
+    facts = {**asdict(cell), "watch": dict(around.watch), "table": own}
     del facts["number"]
     text = json.dumps(facts, sort_keys=True, default=dict)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _own_toggles(around: MatrixContext) -> list[dict[str, object]]:
-    return [asdict(toggle) for toggle in around.table if toggle.own]
 
 
 def _cell_command(
@@ -114,7 +111,8 @@ def _cell_command(
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     words = cell.words
     if cell.pipeline is not None:
-        words = (*_own_module(), *_pipeline_words(cell.pipeline), *words)
+        named = () if cell.pipeline == FIRST_PIPELINE else (PIPELINE, cell.pipeline)
+        words = (*_own_module(), *named, *words)
     if cell.launcher is None:
         return words, {}
     if cell.pipeline is None and _PYTHON.fullmatch(Path(words[0]).name):
@@ -135,10 +133,6 @@ def _own_module() -> tuple[str, ...]:
     start elsewhere.
     """
     return ("-m", "bisect") if _PACKAGE.name == "hangbisect" else (str(_PACKAGE),)
-
-
-def _pipeline_words(pipeline: str) -> tuple[str, ...]:
-    return () if pipeline == FIRST_PIPELINE else (PIPELINE, pipeline)
 
 
 def format_launch(launch: Launch, makes: Path | None = None) -> str:

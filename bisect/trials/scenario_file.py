@@ -102,7 +102,8 @@ def read_text(file: Path) -> str:
     try:
         # Neither a FIFO nor a device, which could be waited for without end.
         if not stat.S_ISREG(os.stat(file).st_mode):
-            raise UsageError(f"{file} is no file but a {_kind_of_file(file)}")
+            kind = "folder" if file.is_dir() else "pipe or a device"
+            raise UsageError(f"{file} is no file but a {kind}")
         with open(file, "rb") as opened:
             raw = opened.read(_MOST_BYTES + 1)
     except OSError as error:
@@ -118,10 +119,6 @@ def read_text(file: Path) -> str:
         raise UsageError(
             f"{file}:{line}: it is not UTF-8: byte {raw[error.start]:#04x}", HOW_TO
         ) from None
-
-
-def _kind_of_file(file: Path) -> str:
-    return "folder" if file.is_dir() else "pipe or a device"
 
 
 def parse_scenario(text: str, file: str) -> Scenario:

@@ -360,7 +360,8 @@ class _Renamer(ast.NodeTransformer):
         name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
         if name == "Case":
             self._rename_uses(node)
-        says = bool(_SAYING.fullmatch(name)) or _is_terminal(called)
+        terminal = ast.unparse(called) in ("sys.stdout.write", "sys.stderr.write")
+        says = terminal or bool(_SAYING.fullmatch(name))
         return self._said(node) if says else self.generic_visit(node)
 
     def _said(self, node: ast.AST) -> ast.AST:
@@ -390,10 +391,6 @@ class _Renamer(ast.NodeTransformer):
         if self._saying:
             text = re.sub(r"[A-Za-z_]{3,}", lambda found: self._new.of(found[0]), text)
         return text.replace(self._module, self._new.of(self._module))
-
-
-def _is_terminal(called: ast.expr) -> bool:
-    return ast.unparse(called) in ("sys.stdout.write", "sys.stderr.write")
 
 
 def _drop_docstring(

@@ -280,7 +280,7 @@ def _find_wrong(truth: Truth, verdict: Mapping[str, Any]) -> tuple[str, ...]:
     else:
         right = culprit == set(truth.culprit)
     if not right:
-        wrong.append(f"culprit {_format_culprits(culprit)}")
+        wrong.append(f"culprit {format_ranges(culprit) or 'none'}")
     checkpoint = (verdict["checkpoint"] or {}).get("name")
     if truth.checkpoint and checkpoint != truth.checkpoint:
         wrong.append(f"checkpoint {checkpoint}")
@@ -316,10 +316,6 @@ def _compare_cause(truth: Truth, said: str | None) -> Right:
     if said is None or said == "unknown":
         return "right" if "unknown" in truth.cause else "unknown"
     return "right" if said in truth.cause else "wrong"
-
-
-def _format_culprits(ranks: set[int]) -> str:
-    return format_ranges(ranks) or "none"
 
 
 def format_shares(answers: Sequence[Answer]) -> str:
