@@ -282,9 +282,7 @@ def encode_value(value: Any, keep: Keep, depth: int = 0) -> Any:
 
 
 def fields_as_dict(value: Any) -> Any:
-    """Return a dataclass as the dict of its fields, all else as it is. For outputs, which are
-    compared and never given to anything that would want the class.
-    """
+    """Return a dataclass as a dict, all else as it is: for outputs, whose class nobody wants."""
     if not is_dataclass(value) or isinstance(value, (type, Mapping)):
         return value
     return {one.name: getattr(value, one.name, None) for one in fields(value)}
@@ -408,9 +406,7 @@ def encode_call(
     at: float,
     raised: str = "",
 ) -> bytes:
-    """Return the file of what `module` is called with, or returns, in this process. Raises as
-    `encode_file` does.
-    """
+    """Return the file of this process's call of `module`. Raises as `encode_file` does."""
     kept, cls, torch = TensorCopies(), type(module), sys.modules["torch"]
     record = Record(
         kind=kind,

@@ -280,9 +280,7 @@ _GLOBAL = re.compile(r"(?:Unsupported (?:global: GLOBAL|class|operand)|GLOBAL) (
 
 
 def read_dump(path: str) -> Any:
-    """Return what a file holds, tensors on the CPU. Imports torch. Raises Unreadable, which names
-    what was refused.
-    """
+    """Return what a file holds, on the CPU. Imports torch. Raises Unreadable: what was refused."""
     try:
         found = os.stat(path)
         if not stat.S_ISREG(found.st_mode):

@@ -92,9 +92,7 @@ def read(setting: Setting) -> Devices:
 
 
 def parse_peers(text: bytes | str) -> tuple[tuple[tuple[int, int, str], ...], int]:
-    """Return (pairs without direct access and why, how many pairs are known) in what the probe
-    printed; nothing for garbage.
-    """
+    """Return (pairs without direct access and why, how many are known) of what the probe said."""
     try:
         data: Any = json.loads(text)
         pairs = [(int(a), int(b), status) for a, b, status in data.get("pairs", ())]

@@ -12,15 +12,13 @@ import os
 import tempfile
 from typing import TYPE_CHECKING, Any
 
-from ..base.checkpoints import Checkpoint, Phase
-from ..base.pipeline import Pipeline, Step
+from ..base.checkpoints import Phase
 from ..base.words import format_bytes, format_count
-from . import finetuning_plan, model_steps, shared_steps
-from . import model_steps as small_steps
+from . import finetuning_plan, model_steps
 from .budget_advice import estimate_training_time, format_training_time
 from .finetuning_plan import memory_size, name_list
 from .model_steps import asking_the_hub
-from .shared_steps import add_max_memory, collate_rows
+from .shared_steps import add_max_memory, collate_rows, make_pipeline, row
 
 if TYPE_CHECKING:
     from ..rank.walk import Context
@@ -261,12 +259,9 @@ _NUMBERS = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this pipeline, and the toggles that its steps read."""
+def _add_arguments(group: argparse._ActionsContainer) -> None:
     from ..base.argument_types import choice, count
-    from ..toggles.table import add_toggles, toggles_of
 
-    group = parser.add_argument_group("the pipeline")
     add = group.add_argument
     for flag, metavar, help in _TEXTS:
         add(flag, metavar=metavar, help=help)
@@ -293,7 +288,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=memory_size("--free-memory"),
         help="what the memory budget is held against (what is free on the device)",
     )
-    add_toggles(group, toggles_of("finetuning"))
 
 
 # Deadlines in seconds: half a minute for what is local, minutes for what downloads, loads or runs a
@@ -309,39 +303,26 @@ _PHASES = (
 )
 
 
-PIPELINE = Pipeline(
-    name="finetuning",
-    launcher=Checkpoint(0, "launcher", "Ranks started", "launcher", 120),
-    steps=(
-        Step(Checkpoint(1, "script", "Script started", "interpreter", 30), shared_steps.script),
-        Step(Checkpoint(2, "arguments", "Args parsed", "arguments", 30), finetuning_plan.arguments),
-        Step(
-            Checkpoint(3, "configuration", "Configuration read", "hub", 300),
-            finetuning_plan.configuration,
-        ),
-        Step(
-            Checkpoint(4, "preflight", "Preflight passed", "model", 120),
-            finetuning_plan.preflight,
-            skippable=True,
-        ),
-        Step(
-            Checkpoint(5, "memory_budget", "Memory budget made", "memory", 600),
-            finetuning_plan.memory_budget,
-            skippable=True,
-        ),
-        Step(Checkpoint(6, "tokenizer", "Tokenizer loaded", "hub", 300), small_steps.tokenizer),
-        Step(Checkpoint(7, "model", "Model on its device", "model", 900), model),
-        Step(Checkpoint(8, "lora", "LoRA ready", "lora", 120), lora),
-        Step(
-            Checkpoint(9, "gradient_checkpointing", "Gradient checkpointing set", "model", 60),
-            gradient_checkpointing,
-        ),
-        Step(Checkpoint(10, "data", "Data ready", "data", 300), model_steps.data),
-        Step(Checkpoint(11, "trainer", "Trainer ready", "trainer", 180), trainer),
-        Step(Checkpoint(12, "training", "Training finished", "fit", 600, phases=_PHASES), training),
-        Step(Checkpoint(13, "checkpoint", "Checkpoint written", "checkpoint", 300), checkpoint),
+PIPELINE = make_pipeline(
+    "finetuning",
+    (
+        row("arguments", "Args parsed", "arguments", 30, finetuning_plan.arguments),
+        row("configuration", "Configuration read", "hub", 300, finetuning_plan.configuration),
+        row("preflight", "Preflight passed", "model", 120, finetuning_plan.preflight,
+            skippable=True),
+        row("memory_budget", "Memory budget made", "memory", 600, finetuning_plan.memory_budget,
+            skippable=True),
+        row("tokenizer", "Tokenizer loaded", "hub", 300, model_steps.tokenizer),
+        row("model", "Model on its device", "model", 900, model),
+        row("lora", "LoRA ready", "lora", 120, lora),
+        row("gradient_checkpointing", "Gradient checkpointing set", "model", 60,
+            gradient_checkpointing),
+        row("data", "Data ready", "data", 300, model_steps.data),
+        row("trainer", "Trainer ready", "trainer", 180, trainer),
+        row("training", "Training finished", "fit", 600, training, phases=_PHASES),
+        row("checkpoint", "Checkpoint written", "checkpoint", 300, checkpoint),
     ),
-    add_arguments=add_arguments,
+    _add_arguments,
     shows_itself="first_step",
     aliases=(("peft", "lora"),),
-)
+)  # fmt: skip

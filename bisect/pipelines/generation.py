@@ -22,16 +22,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from ..base.checkpoints import Checkpoint, Phase
-from ..base.pipeline import Pipeline, Step
+from ..base.checkpoints import Phase
 from ..base.words import format_count, format_duration
 from ..rank.users_own import load
-from ..toggles.table import toggles_of
-from . import forecast, generation_plan, loading_steps, shared_steps
+from . import forecast, generation_plan, loading_steps
 from .forecast import describe_slow_generation, forecast_step, format_memory_in_use
 from .generation_plan import DTYPES, sampling_options
 from .model_steps import TEXT, find_input_device
-from .shared_steps import PhasesInOrder, add_max_memory
+from .shared_steps import PhasesInOrder, add_max_memory, make_pipeline, row
 
 if TYPE_CHECKING:
     from ..rank.walk import Context
@@ -42,9 +40,7 @@ AGAIN = 2.5  # times as long: 2 minutes, then 5
 
 @contextmanager
 def warn_while_slow(seconds: float, warn: Callable[[float], None]) -> Iterator[None]:
-    """Call warn(seconds so far) from a thread when the body has taken so long, and once more after
-    AGAIN times as long.
-    """
+    """Call warn(seconds so far) from a thread after so long, and after AGAIN times as long."""
     done = threading.Event()
 
     def wait() -> None:
@@ -338,12 +334,9 @@ _OF_A_STEP = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this pipeline, and the toggles that its steps read."""
+def _add_arguments(group: argparse._ActionsContainer) -> None:
     from ..base.argument_types import choice, count, positive
-    from ..toggles.table import add_toggles
 
-    group = parser.add_argument_group("the pipeline")
     add = group.add_argument
     add("--model", metavar="NAME_OR_PATH", help="through AutoModelForCausalLM (a small one)")
     add("--tokenizer", metavar="NAME_OR_PATH", help="through AutoTokenizer (the model's)")
@@ -369,41 +362,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="warn of a generation that takes longer while it runs, and once more after 2.5 times "
         "as long (120)",
     )
-    add_toggles(group, toggles_of("generation"))
 
 
-PIPELINE = Pipeline(
-    name="generation",
-    launcher=Checkpoint(0, "launcher", "Ranks started", "launcher", 120),
-    steps=(
-        Step(Checkpoint(1, "script", "Script started", "interpreter", 30), shared_steps.script),
-        Step(Checkpoint(2, "arguments", "Args parsed", "arguments", 30), generation_plan.arguments),
-        Step(Checkpoint(3, "tokenizer", "Tokenizer loaded", "hub", 300), generation_plan.tokenizer),
-        Step(Checkpoint(4, "plan", "Loading planned", "hub", 300), generation_plan.plan),
-        Step(Checkpoint(5, "weights", "Weights loaded", "model", 1800, phases=_LOADING),
-             loading_steps.weights),
-        Step(Checkpoint(6, "placement", "Device map known", "model", 60), loading_steps.placement),
-        Step(Checkpoint(7, "cache_cleared", "Cache cleared", "accelerator", 60),
-             forecast.clear_caches),
-        Step(Checkpoint(8, "generation_config", "Generation config set", "hub", 60),
-             generation_plan.generation_config),
-        Step(Checkpoint(9, "pad_token", "Pad token set", "generation", 30),
-             generation_plan.pad_token),
-        Step(Checkpoint(10, "test_input", "Test input made", "generation", 60),
-             test_input),
-        Step(Checkpoint(11, "first_device", "First parameter's device found", "model", 30),
-             first_device),
-        Step(Checkpoint(12, "input_moved", "Test input moved", "accelerator", 60),
-             input_moved),
-        Step(Checkpoint(13, "test_generation", "Test generation done", "generation", 120),
-             test_generation),
-        Step(Checkpoint(14, "cleared_again", "Cache cleared again", "accelerator", 60),
-             forecast.clear_caches),
-        Step(Checkpoint(15, "memory", "Memory known", "accelerator", 120), forecast.memory),
-        Step(Checkpoint(16, "steps", "Inference steps done", "generation", 600, phases=_OF_A_STEP),
-             steps),
+PIPELINE = make_pipeline(
+    "generation",
+    (
+        row("arguments", "Args parsed", "arguments", 30, generation_plan.arguments),
+        row("tokenizer", "Tokenizer loaded", "hub", 300, generation_plan.tokenizer),
+        row("plan", "Loading planned", "hub", 300, generation_plan.plan),
+        row("weights", "Weights loaded", "model", 1800, loading_steps.weights, phases=_LOADING),
+        row("placement", "Device map known", "model", 60, loading_steps.placement),
+        row("cache_cleared", "Cache cleared", "accelerator", 60, forecast.clear_caches),
+        row("generation_config", "Generation config set", "hub", 60,
+            generation_plan.generation_config),
+        row("pad_token", "Pad token set", "generation", 30, generation_plan.pad_token),
+        row("test_input", "Test input made", "generation", 60, test_input),
+        row("first_device", "First parameter's device found", "model", 30, first_device),
+        row("input_moved", "Test input moved", "accelerator", 60, input_moved),
+        row("test_generation", "Test generation done", "generation", 120, test_generation),
+        row("cleared_again", "Cache cleared again", "accelerator", 60, forecast.clear_caches),
+        row("memory", "Memory known", "accelerator", 120, forecast.memory),
+        row("steps", "Inference steps done", "generation", 600, steps, phases=_OF_A_STEP),
     ),
-    add_arguments=add_arguments,
+    _add_arguments,
     shows_itself="decode",
     aliases=(("model", "weights"),),
     called=("step",),

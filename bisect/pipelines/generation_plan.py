@@ -24,7 +24,7 @@ from ..base.errors import UsageError
 from ..base.words import format_bytes, format_count, format_duration, format_rate
 from . import model_steps
 from .forecast import fit_to_context
-from .model_steps import END_OF_TEXT, TOKENIZER, asking_the_hub
+from .model_steps import asking_the_hub, load_tokenizer
 from .shared_steps import as_path, check_exists, check_minimum, format_arguments, hide_gpus
 
 if TYPE_CHECKING:
@@ -58,24 +58,9 @@ def arguments(context: Context) -> argparse.Namespace:
 
 def tokenizer(context: Context) -> Any:
     """Return the tokenizer of --tokenizer, else the model's; one that ships for the small model."""
-    args = context.args
-    name = args.tokenizer or args.model
-    context.imports("torch")
-    transformers = context.imports("transformers")
-    with asking_the_hub("tokenizer", name, context):
-        if name:
-            only = ", local_files_only=True" * args.local_files_only
-            context.about_to("transformers.AutoTokenizer.from_pretrained", f" with {name}{only}")
-            loaded = transformers.AutoTokenizer.from_pretrained(
-                name, local_files_only=args.local_files_only
-            )
-        else:
-            context.about_to("transformers.PreTrainedTokenizerFast", " with a file that ships")
-            loaded = transformers.PreTrainedTokenizerFast(
-                tokenizer_file=TOKENIZER, eos_token=END_OF_TEXT
-            )
+    args, name = context.args, context.args.tokenizer or context.args.model
+    loaded = load_tokenizer(context, name, local_files_only=args.local_files_only)
     loaded.padding_side = "left"  # what follows a prompt must follow its last word
-    context.say(f"Tokenizer {type(loaded).__name__} with {len(loaded)} tokens")
     return loaded
 
 
@@ -83,9 +68,7 @@ _FLAG = re.compile(r"^- `(\w+)`", re.MULTILINE)  # in what validate(strict=True)
 
 
 def loading_options(context: Context) -> dict[str, Any]:
-    """Return the option by which from_pretrained gets a generation config and so looks none up:
-    nothing where that is what it is to do.
-    """
+    """Return the option that has from_pretrained look up no generation config; {} if it is to."""
     value = context.args.generation_config
     if value == "from-pretrained":
         return {}
@@ -142,9 +125,7 @@ def sampling_options(context: Context) -> dict[str, bool]:
 
 
 def find_ignored_flags(config: Any, sampling: dict[str, bool]) -> list[str]:
-    """Return the names of flags that a generation config sets and generate() takes no notice of,
-    as the config's own validation has it.
-    """
+    """Return the flags of a generation config that generate() ignores, by its own validation."""
     asked = copy.deepcopy(config)
     asked.update(**sampling)
     try:
@@ -391,9 +372,7 @@ def find_cached_checkpoint(name: str, context: Context) -> CheckpointFiles | Non
 
 
 def _find_model_folder(name: str, context: Context) -> str:
-    """Return a model's folder, of the hub's cache if it is no path; "" if there is none. Asks
-    nobody.
-    """
+    """Return a model's folder, of the hub's cache if it is no path; "" if none. Asks nobody."""
     if os.path.isdir(name):
         return name
     hub = context.imports("huggingface_hub")

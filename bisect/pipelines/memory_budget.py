@@ -102,9 +102,7 @@ class HeldMemory:
 
     @property
     def activations(self) -> int:
-        """What the peak holds beside weights, gradients and optimizer state: activations, and what
-        an operator needs for a moment.
-        """
+        """Activations, and what an operator needs for a moment: the rest of what the peak holds."""
         known = self.all_weights + self.lora + self.buffers
         return self.peak - known - self.gradients_at_peak - self.optimizer_at_peak
 

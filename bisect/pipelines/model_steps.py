@@ -26,20 +26,29 @@ END_OF_TEXT = "<|endoftext|>"
 
 def tokenizer(context: Context) -> Any:
     """Return the tokenizer that ships, or the one of --tokenizer."""
-    name = context.args.tokenizer
+    loaded = load_tokenizer(context, context.args.tokenizer, pad_token=END_OF_TEXT)
+    if loaded.pad_token is None:
+        loaded.pad_token = loaded.eos_token
+    return loaded
+
+
+def load_tokenizer(
+    context: Context, name: str | None, *, local_files_only: bool = False, **tokens: str
+) -> Any:
+    """Return the tokenizer `name`; for None the one that ships, which gets the `tokens`."""
     context.imports("torch")
     transformers = context.imports("transformers")
     with asking_the_hub("tokenizer", name, context):
         if name:
-            context.about_to("transformers.AutoTokenizer.from_pretrained", f" with {name}")
-            loaded = transformers.AutoTokenizer.from_pretrained(name)
+            only = {"local_files_only": True} if local_files_only else {}
+            words = f" with {name}" + ", local_files_only=True" * local_files_only
+            context.about_to("transformers.AutoTokenizer.from_pretrained", words)
+            loaded = transformers.AutoTokenizer.from_pretrained(name, **only)
         else:
             context.about_to("transformers.PreTrainedTokenizerFast", " with a file that ships")
             loaded = transformers.PreTrainedTokenizerFast(
-                tokenizer_file=TOKENIZER, eos_token=END_OF_TEXT, pad_token=END_OF_TEXT
+                tokenizer_file=TOKENIZER, eos_token=END_OF_TEXT, **tokens
             )
-    if loaded.pad_token is None:
-        loaded.pad_token = loaded.eos_token
     context.say(f"Tokenizer {type(loaded).__name__} with {len(loaded)} tokens")
     return loaded
 
@@ -103,9 +112,7 @@ def lightning_module(context: Context) -> Any:
 
 @contextlib.contextmanager
 def asking_the_hub(what: str, name: str | None, context: Context) -> Iterator[None]:
-    """Let the first rank of each node go first, so that the others find it in the cache, if that
-    is asked for.
-    """
+    """Let the first rank of each node fill the cache for the others, if that is asked for."""
     if _on_hub(name) and context.args.hub == "rank0-first":
         with context.first_of_node_first(what):
             yield

@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Difference:
-    """Of the tensors that are in both. `largest` is inf where one has a number and the other none,
-    None where there is nothing to compare.
-    """
+    """Of tensors in both. `largest`: inf where one alone has a number, None without any."""
 
     largest: float | None = None
     where: str = ""  # the tensor with the largest
@@ -102,9 +100,7 @@ class OutputComparer:
         self._told: set[str] = set()
 
     def difference(self, turn: Turn, output: Any) -> Difference | None:
-        """Return how an output differs from what the same input gave before, None where nothing is
-        known of that.
-        """
+        """Return how an output differs from what the same input gave before, None if unknown."""
         context, folder = self._context, self._context.args.outputs
         if turn.made and not folder:
             return None
@@ -133,9 +129,7 @@ class OutputComparer:
 
 
 def describe_excess(found: Difference | None, tolerance: float | None) -> str | None:
-    """Return in words that a difference is above the tolerance, or cannot be told; None where it is
-    not, or no tensor is on either side.
-    """
+    """Return that a difference is above the tolerance or cannot be told; None if neither."""
     if found is None or tolerance is None:
         return None
     if found.largest is None:

@@ -71,9 +71,7 @@ def find_tokens(kwargs: Mapping[str, Any]) -> TokenPlaces | None:
 
 
 def pack_samples(kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the input with all samples in one row, None if it is none of this form or is so
-    already.
-    """
+    """Return the input with all samples in one row, None if it cannot be or is so already."""
     found = find_tokens(kwargs)
     if found is None or found.shape[0] < 2:
         return None
@@ -190,9 +188,7 @@ def _find_not_kept(value: Any) -> Iterator[NotKept]:
 
 
 def apply_packing(given: ModuleInput, packing: str, module: Any) -> ModuleInput:
-    """Return the input with its samples packed ("on") or unpacked ("off") for `module`, as far as
-    it is of a form that can be.
-    """
+    """Return the input with its samples packed ("on") or unpacked ("off"), where it can be."""
     change = {"on": pack_samples, "off": unpack_samples}.get(packing)
     made = change(given.kwargs) if change and not given.args else None
     if made is None:

@@ -36,9 +36,7 @@ def module(context: Context) -> Any:
 
 
 def get_built_module(context: Context) -> Any:
-    """Return the module that was built. Raises UsageError where a function of the user's own has
-    returned something else.
-    """
+    """Return what was built. Raises UsageError where a user's own function gave no module."""
     made = context.products["module"]
     torch = context.imports("torch")
     if isinstance(made, torch.nn.Module):

@@ -12,13 +12,12 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from ..base.checkpoints import Checkpoint, Phase
+from ..base.checkpoints import Phase
 from ..base.errors import UsageError
 from ..base.files import write_whole
-from ..base.pipeline import Pipeline, Step
-from . import module_steps, replay_inputs, replay_preflight, shared_steps
+from . import module_steps, replay_inputs, replay_preflight
 from .replay_inputs import Result, format_summary, format_table, results_as_data
-from .shared_steps import PhasesInOrder
+from .shared_steps import PhasesInOrder, make_pipeline, row
 
 if TYPE_CHECKING:
     from ..rank.walk import Context
@@ -203,12 +202,9 @@ _SWITCHES = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this pipeline, and the toggles that its steps read."""
+def _add_arguments(group: argparse._ActionsContainer) -> None:
     from ..base.argument_types import count, not_negative
-    from ..toggles.table import add_toggles, toggles_of
 
-    group = parser.add_argument_group("the pipeline")
     add = group.add_argument
     for flag, metavar, help in _TEXTS:
         add(flag, metavar=metavar, help=help)
@@ -234,7 +230,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for flag, help in _SWITCHES:
         add(flag, action="store_true", help=help)
-    add_toggles(group, toggles_of("replay"))
 
 
 # Deadlines in seconds: half a minute for what is local, minutes for what reads gigabytes; a quarter
@@ -248,38 +243,22 @@ _PHASES = (
 )
 
 
-PIPELINE = Pipeline(
-    name="replay",
-    launcher=Checkpoint(0, "launcher", "Ranks started", "launcher", 120),
-    steps=(
-        Step(Checkpoint(1, "script", "Script started", "interpreter", 30), shared_steps.script),
-        Step(
-            Checkpoint(2, "arguments", "Args parsed", "arguments", 30), replay_preflight.arguments
-        ),
-        Step(
-            Checkpoint(3, "inputs", "Captured inputs listed", "capture", 120),
-            replay_inputs.captured_inputs,
-        ),
-        Step(
-            Checkpoint(4, "preflight", "Preflight passed", "module", 120),
-            replay_preflight.preflight,
-            skippable=True,
-        ),
-        Step(
-            Checkpoint(5, "memory_budget", "Memory budget made", "memory", 300),
-            replay_preflight.memory_budget,
-            skippable=True,
-        ),
-        Step(Checkpoint(6, "module", "Module built", "module", 900), module_steps.module),
-        Step(
-            Checkpoint(7, "distributed", "Process group ready", "strategy", 300),
-            module_steps.distributed,
-        ),
-        Step(Checkpoint(8, "weights", "Weights loaded", "module", 900), module_steps.weights),
-        Step(Checkpoint(9, "ready", "Module ready", "module", 600), module_steps.ready),
-        Step(Checkpoint(10, "replay", "Inputs replayed", "module", 900, phases=_PHASES), replay),
+PIPELINE = make_pipeline(
+    "replay",
+    (
+        row("arguments", "Args parsed", "arguments", 30, replay_preflight.arguments),
+        row("inputs", "Captured inputs listed", "capture", 120, replay_inputs.captured_inputs),
+        row("preflight", "Preflight passed", "module", 120, replay_preflight.preflight,
+            skippable=True),
+        row("memory_budget", "Memory budget made", "memory", 300, replay_preflight.memory_budget,
+            skippable=True),
+        row("module", "Module built", "module", 900, module_steps.module),
+        row("distributed", "Process group ready", "strategy", 300, module_steps.distributed),
+        row("weights", "Weights loaded", "module", 900, module_steps.weights),
+        row("ready", "Module ready", "module", 600, module_steps.ready),
+        row("replay", "Inputs replayed", "module", 900, replay, phases=_PHASES),
     ),
-    add_arguments=add_arguments,
+    _add_arguments,
     shows_itself="replay",
     aliases=(("model", "module"),),
-)
+)  # fmt: skip

@@ -90,9 +90,7 @@ def check_contradictions(args: argparse.Namespace, ranks: int) -> None:
 
 
 def check_path_kinds(args: argparse.Namespace) -> None:
-    """Raise UsageError for a file where a folder is wanted, the reverse, and a folder into which
-    nothing can be written.
-    """
+    """Raise UsageError for a file in place of a folder, the reverse, and a folder not writable."""
     for file in args.input_file:
         if os.path.isdir(file):
             raise UsageError(
@@ -265,9 +263,7 @@ class ReplayMode:
 
 @dataclass(frozen=True)
 class ModuleMemory:
-    """Bytes on one rank that are sure; activations come on top, and are known after the first
-    forward.
-    """
+    """Bytes on one rank that are sure; activations, known after the first forward, come on top."""
 
     weights: int
     gradients: int = 0

@@ -13,11 +13,13 @@ import importlib.util
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ..base.checkpoints import Checkpoint, Phase
 from ..base.errors import UsageError
-from ..toggles.table import TOGGLES
+from ..base.pipeline import Pipeline, Step
+from ..toggles.table import TOGGLES, add_toggles, toggles_of
 
 if TYPE_CHECKING:
     from ..rank.walk import Context
@@ -180,6 +182,46 @@ def add_max_memory(group: argparse._ActionsContainer, size: str) -> None:
     )
 
 
+def row(
+    name: str,
+    title: str,
+    component: str,
+    deadline: float,
+    run: Callable[[Context], Any],
+    *,
+    phases: tuple[Phase, ...] = (),
+    suspect: bool = False,
+    skippable: bool = False,
+    given_up: tuple[str, str] | None = None,
+) -> Step:
+    """Return a step of a table, whose checkpoint make_pipeline() gives its number."""
+    checkpoint = Checkpoint(0, name, title, component, deadline, suspect, phases)
+    return Step(checkpoint, run, skippable, given_up)
+
+
+def make_pipeline(
+    name: str,
+    steps: Iterable[Step],
+    add_own: Callable[[argparse._ActionsContainer], None],
+    shows_itself: str,
+    aliases: tuple[tuple[str, str], ...] = (),
+    called: tuple[str, ...] = (),
+) -> Pipeline:
+    """Return the pipeline of the step `script` and those that follow it, numbered as they stand.
+    `add_own` adds its arguments; those of the toggles that its steps read come after them.
+    """
+
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        group = parser.add_argument_group("the pipeline")
+        add_own(group)
+        add_toggles(group, toggles_of(name))
+
+    every = enumerate((row("script", "Script started", "interpreter", 30, script), *steps), 1)
+    numbered = (replace(s, checkpoint=replace(s.checkpoint, number=number)) for number, s in every)
+    launcher = Checkpoint(0, "launcher", "Ranks started", "launcher", 120)
+    return Pipeline(name, launcher, tuple(numbered), add_arguments, shows_itself, aliases, called)
+
+
 Facts = TypeVar("Facts")
 _GO_ON = "To see it fail all the same: --skip preflight"
 
@@ -202,9 +244,7 @@ def find_impossible(
 
 
 def refuse_impossible(context: Context, facts: Facts, table: Sequence[Impossible[Facts]]) -> Facts:
-    """Return the facts, after a line that says so, if the table has nothing against them. Raises
-    UsageError otherwise.
-    """
+    """Return the facts, after a line that says so. Raises UsageError if a row is against them."""
     found = find_impossible(facts, table)
     if found:
         raise make_refusal(found)

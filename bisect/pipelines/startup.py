@@ -16,12 +16,10 @@ import argparse
 import os
 from typing import TYPE_CHECKING, Any
 
-from ..base.checkpoints import Checkpoint, Phase
+from ..base.checkpoints import Phase
 from ..base.launcher_env import INTERACTIVE
-from ..base.pipeline import Pipeline, Step
-from ..toggles.table import toggles_of
 from . import model_steps, shared_steps
-from .shared_steps import logs_path
+from .shared_steps import logs_path, make_pipeline, row
 
 if TYPE_CHECKING:
     from ..rank.walk import Context
@@ -271,15 +269,10 @@ _PHASES = (
     Phase("teardown", "fit", 120),
 )
 
-_TRAINING = Checkpoint(12, "training", "Training finished", "fit", 600, phases=_PHASES)
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this pipeline, and the toggles that its steps read."""
+def _add_arguments(group: argparse._ActionsContainer) -> None:
     from ..base.argument_types import count
-    from ..toggles.table import add_toggles
 
-    group = parser.add_argument_group("the pipeline")
     for flag, least, default, help in (
         ("--batch-size", 1, 32, "examples a batch, on each rank"),
         ("--max-steps", 1, 10000, "training steps"),
@@ -295,49 +288,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--logs-path", "DIR", "the job's own logs (logs, in the run folder)"),
     ):
         group.add_argument(flag, metavar=metavar, help=help)
-    add_toggles(group, toggles_of("startup"))
 
 
-def _step(number: int, name: str, title: str, component: str, deadline: float) -> Checkpoint:
-    suspect = name in ("wandb_logger", "trainer")
-    return Checkpoint(number, name, title, component, deadline, suspect=suspect)
-
-
-PIPELINE = Pipeline(
-    name="startup",
-    launcher=_step(0, "launcher", "Ranks started", "launcher", 120),
-    steps=(
-        Step(_step(1, "script", "Script started", "interpreter", 30), shared_steps.script),
-        Step(_step(2, "arguments", "Args parsed", "arguments", 30), shared_steps.arguments),
-        Step(
-            _step(3, "logs_directory", "Logs directory ready", "filesystem", 30),
-            shared_steps.logs_directory,
-            skippable=True,
-        ),
-        Step(_step(4, "tokenizer", "Tokenizer loaded", "hub", 300), model_steps.tokenizer),
-        Step(_step(5, "model", "Model created", "model", 900), model_steps.model),
-        Step(
-            _step(6, "lightning_module", "LLMModule ready", "lightning", 120),
-            model_steps.lightning_module,
-        ),
-        Step(_step(7, "data_module", "DataModule ready", "data", 60), model_steps.data_module),
-        Step(
-            _step(8, "accelerator", "Accelerator configured", "accelerator", 60),
-            model_steps.accelerator,
-        ),
-        Step(
-            _step(9, "wandb_logger", "WandbLogger ready", "wandb", 60), wandb_logger, skippable=True
-        ),
-        Step(
-            _step(10, "memory_callback", "MemoryLoggingCallback ready", "callbacks", 30),
-            memory_callback,
-            skippable=True,
-            given_up=("callbacks", "none"),
-        ),
-        Step(_step(11, "trainer", "Trainer ready", "trainer", 60), trainer),
-        Step(_TRAINING, training),
+PIPELINE = make_pipeline(
+    "startup",
+    (
+        row("arguments", "Args parsed", "arguments", 30, shared_steps.arguments),
+        row("logs_directory", "Logs directory ready", "filesystem", 30,
+            shared_steps.logs_directory, skippable=True),
+        row("tokenizer", "Tokenizer loaded", "hub", 300, model_steps.tokenizer),
+        row("model", "Model created", "model", 900, model_steps.model),
+        row("lightning_module", "LLMModule ready", "lightning", 120, model_steps.lightning_module),
+        row("data_module", "DataModule ready", "data", 60, model_steps.data_module),
+        row("accelerator", "Accelerator configured", "accelerator", 60, model_steps.accelerator),
+        row("wandb_logger", "WandbLogger ready", "wandb", 60, wandb_logger, suspect=True,
+            skippable=True),
+        row("memory_callback", "MemoryLoggingCallback ready", "callbacks", 30, memory_callback,
+            skippable=True, given_up=("callbacks", "none")),
+        row("trainer", "Trainer ready", "trainer", 60, trainer, suspect=True),
+        row("training", "Training finished", "fit", 600, training, phases=_PHASES),
     ),
-    add_arguments=add_arguments,
+    _add_arguments,
     shows_itself="first_step",
     aliases=(("callbacks", "memory_callback"), ("logger", "wandb_logger")),
-)
+)  # fmt: skip

@@ -163,9 +163,7 @@ class CellState:
 
 
 def judge_cell(verdict: Mapping[str, Any] | None, status: int | None, stopped: bool) -> CellOutcome:
-    """Return the result of a cell. `status` is that of `hangbisect run`, None if it was killed;
-    `stopped`: we ended it.
-    """
+    """Return a cell's result by the `status` of its run (None: killed); `stopped`: by us."""
     outcome = verdict["outcome"] if verdict else None
     if stopped:
         return "interrupted"

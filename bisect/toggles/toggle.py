@@ -92,9 +92,7 @@ class Toggle:
         return self
 
     def change_in_code(self, value: str) -> str:
-        """Return what is to be changed in the code of a script of the user's own, "" if nothing
-        is, or nothing can be.
-        """
+        """Return what to change in the code of a script of the user's own, "" for nothing."""
         if not self.overruled and any(value == known for known, _, _ in self.environment):
             return ""
         listed = dict(self.in_code)

@@ -91,9 +91,7 @@ def isolation_json(isolation: Isolation) -> dict[str, Any]:
 
 
 def _mask_isolation(isolation: Isolation) -> Isolation:
-    """Return it without the secrets of its command, in the lines to paste and in what was printed
-    as well.
-    """
+    """Return it without the secrets of its command, in the lines to paste and printed too."""
     command = tuple(mask_command(isolation.command))
     pairs = [pair for pair in zip(isolation.command, command, strict=True) if pair[0] != pair[1]]
 

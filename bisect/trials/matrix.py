@@ -80,9 +80,7 @@ def make_launch(
 
 
 def _variables_apart(cell: Cell, around: MatrixContext, apart: Mapping[str, str]) -> dict[str, str]:
-    """Return those of the variables `apart` of which the file says nothing, or that share out what
-    it says.
-    """
+    """Return those of the variables `apart` that the file leaves open or that share out its own."""
     named = set(cell.environment)
     if cell.environment.get(DEVICES) == around.environment.get(DEVICES):
         named.discard(DEVICES)
@@ -129,9 +127,7 @@ def _cell_command(
 
 
 def _own_module() -> tuple[str, ...]:
-    """Return what python runs to walk a pipeline; a checkout is not found as a module by ranks that
-    start elsewhere.
-    """
+    """Return what python runs for a pipeline: elsewhere a checkout is found by its path alone."""
     return ("-m", "bisect") if _PACKAGE.name == "hangbisect" else (str(_PACKAGE),)
 
 
@@ -292,9 +288,7 @@ class Matrix:
             worker.start()
 
     def wait(self, limit: float) -> bool:
-        """Return whether all is over, after `limit` seconds at most. Raises what went wrong with
-        us.
-        """
+        """Return whether all is over, after `limit` seconds at most. Raises our own errors."""
         end = time.monotonic() + limit
         for worker in self._workers:
             worker.join(max(end - time.monotonic(), 0.0))

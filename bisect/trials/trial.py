@@ -233,9 +233,7 @@ def is_hopeless(trials: Sequence[Trial]) -> bool:
 def summarize_starts(
     trials: Sequence[Trial], kept: Trial | None, interrupted: bool = False
 ) -> list[str]:
-    """Return how many of the starts hung, with an interval, and where the first hang's evidence
-    is.
-    """
+    """Return how many starts hung, with an interval, and where the first hang's evidence is."""
     judged = [trial for trial in trials if trial.result != "other"]
     hangs = sum(trial.result == "hang" for trial in judged)
     if not judged:
