@@ -83,32 +83,25 @@ def _isolate_parser() -> Parser:
     return parser
 
 
+_KNOWN = "with what is known"
+_CONFIDENCE = "of what is said of a hang that comes and goes (0.95)"
+
+
 def _add_search(parser: Parser) -> None:
     add = parser.add_argument_group("the search").add_argument
-    whole = count("--max-trials", 1)
-    add("--confirm", metavar="N", type=count("--confirm"), help="starts with it and without (3)")
-    add("--max-trials", metavar="N", type=whole, help="end after so many starts with what is known")
-    add(
-        "--max-time",
-        metavar="SECONDS",
-        type=positive("--max-time"),
-        help="end after so long with what is known",
-    )
-    add(
-        "--confidence",
-        metavar="P",
-        type=share("--confidence"),
-        help="of what is said of a hang that comes and goes (0.95)",
-    )
+    for flag, metavar, read, help in (
+        ("--confirm", "N", count("--confirm"), "starts with it and without (3)"),
+        ("--max-trials", "N", count("--max-trials", 1), f"end after so many starts {_KNOWN}"),
+        ("--max-time", "SECONDS", positive("--max-time"), f"end after so long {_KNOWN}"),
+        ("--confidence", "P", share("--confidence"), _CONFIDENCE),
+    ):
+        add(flag, metavar=metavar, type=read, help=help)
     add("--only", metavar="TOGGLE,...", type=_names, default=(), help="try these toggles alone")
     add("--without", metavar="TOGGLE,...", type=_names, default=(), help="leave these toggles out")
     add("--flaky", action="store_true", help="take it for a hang that comes and goes at once")
     add("--crash", action="store_true", help="look for what avoids a crash, and no hang")
-    add(
-        "--describe",
-        action="store_true",
-        help="also start it on fewer ranks, on the CPU, with gloo",
-    )
+    less = "also start it on fewer ranks, on the CPU, with gloo"
+    add("--describe", action="store_true", help=less)
 
 
 # What is not taken over as it was said.
@@ -131,18 +124,11 @@ def _add_watch(parser: Parser) -> None:
         default=[],
         help="deadline of every checkpoint, or of the checkpoint or phase NAME; repeatable",
     )
-    add(
-        "--stall",
-        metavar="SECONDS",
-        type=positive("--stall"),
-        help="look closely once nothing of a rank has moved for so long (20)",
-    )
-    add(
-        "--limit",
-        metavar="SECONDS",
-        type=positive("--limit"),
-        help="end a start after so long, even if it moves (3600)",
-    )
+    for flag, help in (
+        ("--stall", "look closely once nothing of a rank has moved for so long (20)"),
+        ("--limit", "end a start after so long, even if it moves (3600)"),
+    ):
+        add(flag, metavar="SECONDS", type=positive(flag), help=help)
 
 
 def _request(args: argparse.Namespace, command: Sequence[str]) -> IsolationRequest:

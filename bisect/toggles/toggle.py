@@ -51,10 +51,10 @@ class Toggle:
     name: str
     component: str
     values: tuple[str, ...]  # from as one runs it to safest
-    kind: Literal["remedy", "probe"]
-    read: Literal["start", "import", "run"]  # when its value is looked at for the last time
-    cost: str  # what one gives up with the safest values
-    help: str
+    kind: Literal["remedy", "probe"] = "remedy"
+    read: Literal["start", "import", "run"] = "run"  # when its value is looked at for the last time
+    cost: str = ""  # what one gives up with the safest values
+    help: str = ""
     read_how: str = ""  # who looks at it: "wandb.init", "the launcher"
     default: str | None = None  # None: whatever the environment or the library says
     accepts: Literal["choice", "count", "strategy", "text", "host"] = "choice"
