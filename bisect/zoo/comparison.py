@@ -20,8 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from ..base.facts import Verdict, Wait
+from ..base.json_codec import to_json
 from ..base.words import format_ranges, format_ranks
 from ..monitor.child_processes import REPORTS_LATER, REPORTS_VARIABLE
+from ..report.run_files import read_verdict
 from . import keeper
 from .case import Case, Place, Stage, Truth
 from .case_files import CaseFile
@@ -46,7 +49,7 @@ class CaseRun:
 
     status: int  # of the launcher; TIMED_OUT
     seconds: float
-    verdict: dict[str, Any]  # {}: there is none
+    verdict: Verdict | None
     output: str
     left: tuple[str, ...] = ()  # command lines of processes that it left behind
 
@@ -77,7 +80,7 @@ def run_case(
         output = (folder / "output").read_text(errors="replace")
         if keep:
             _copy_run(place.folder / "run", folder / "output", keep)
-        return CaseRun(status, seconds, _read_verdict(folder), output, tuple(left))
+        return CaseRun(status, seconds, _find_verdict(folder), output, tuple(left))
 
 
 def case_command(case: Case, module: str, stage: Stage, also: Sequence[str] = ()) -> list[str]:
@@ -165,13 +168,12 @@ def _make_folder(mark: str) -> Iterator[tuple[Path, Ask]]:
         # Popen's end of the block closes its input, and waits.
 
 
-def _read_verdict(folder: Path) -> dict[str, Any]:
+def _find_verdict(folder: Path) -> Verdict | None:
     """Return the verdict: from the run folder, or where it went when that could not be had."""
     for file in [folder / "job" / "run" / "verdict.json", *folder.glob("[xt]/**/verdict.json")]:
         with contextlib.suppress(OSError, ValueError):
-            found: dict[str, Any] = json.loads(file.read_text())
-            return found
-    return {}
+            return read_verdict(json.loads(file.read_text()))[0]
+    return None
 
 
 def _copy_run(run: Path, output: Path, keep: Path) -> None:
@@ -226,10 +228,10 @@ def is_control(case: Case) -> bool:
     return case.truth.outcome in ("ok", "crash")
 
 
-def compare_verdict(case: Case, verdict: Mapping[str, Any], seconds: float = 0.0) -> Answer:
-    """Return what is right of `verdict`, the object of verdict.json ({}: there was none)."""
+def compare_verdict(case: Case, verdict: Verdict | None, seconds: float = 0.0) -> Answer:
+    """Return what is right of `verdict` (None: there was none)."""
     truth = case.truth
-    if not verdict:
+    if verdict is None:
         return Answer(
             case.id,
             case.title,
@@ -239,8 +241,7 @@ def compare_verdict(case: Case, verdict: Mapping[str, Any], seconds: float = 0.0
             cause=_compare_cause(truth, None),
             seconds=seconds,
         )
-    culprit = tuple(verdict["ranks"]["culprit"])
-    cause = verdict.get("cause") or {}
+    culprit, cause = verdict.ranks.culprit, verdict.cause
     wrong = _find_wrong(truth, verdict)
     return Answer(
         case.id,
@@ -249,64 +250,64 @@ def compare_verdict(case: Case, verdict: Mapping[str, Any], seconds: float = 0.0
         wrong=wrong,
         among_first=not wrong or _is_among_first(truth, verdict),
         component=_compare_component(truth, verdict),
-        cause=_compare_cause(truth, cause.get("id")),
+        cause=_compare_cause(truth, cause.id if cause else None),
         said={
-            "outcome": verdict["outcome"],
+            "outcome": verdict.outcome,
             "culprit": list(culprit),
-            "checkpoint": (verdict["checkpoint"] or {}).get("name"),
-            "component": verdict["component"],
-            "call": verdict["call"],
-            "waits_for": verdict["waits_for"],
-            "cause": cause.get("id"),
+            "checkpoint": verdict.checkpoint.name if verdict.checkpoint else None,
+            "component": verdict.component,
+            "call": verdict.call,
+            "waits_for": to_json(verdict.waits_for),
+            "cause": cause.id if cause else None,
         },
-        confidence=cause.get("confidence"),
+        confidence=cause.confidence if cause else None,
         blamed=tuple(rank for rank in culprit if rank in truth.waiting),
-        to_verdict=(verdict.get("seconds") or {}).get("to_verdict"),
+        to_verdict=verdict.seconds.to_verdict,
         seconds=seconds,
     )
 
 
-def _find_wrong(truth: Truth, verdict: Mapping[str, Any]) -> tuple[str, ...]:
-    if verdict["outcome"] != truth.outcome:
-        return (f"outcome {verdict['outcome']}",)
+def _find_wrong(truth: Truth, verdict: Verdict) -> tuple[str, ...]:
+    if verdict.outcome != truth.outcome:
+        return (f"outcome {verdict.outcome}",)
     if truth.outcome == "ok":
-        listed = [step["phase"] or step["name"] for step in verdict["slow_steps"]]
-        listed += [step["name"] for step in verdict["slow_steps"]]
+        listed = [step.phase or step.name for step in verdict.slow_steps]
+        listed += [step.name for step in verdict.slow_steps]
         return () if truth.slow in (None, *listed) else (f"slow steps {listed or 'none'}",)
     wrong = []
-    culprit = set(verdict["ranks"]["culprit"])
+    culprit = set(verdict.ranks.culprit)
     if truth.outcome == "crash":
         right = bool(culprit) and culprit <= set(truth.culprit) if truth.culprit else True
     else:
         right = culprit == set(truth.culprit)
     if not right:
-        wrong.append(f"culprit {format_ranges(culprit) or 'none'}")
-    checkpoint = (verdict["checkpoint"] or {}).get("name")
+        wrong.append(f"culprit {_format_culprits(culprit)}")
+    checkpoint = verdict.checkpoint.name if verdict.checkpoint else None
     if truth.checkpoint and checkpoint != truth.checkpoint:
         wrong.append(f"checkpoint {checkpoint}")
-    return (*wrong, *_find_wrong_wait(truth, verdict["waits_for"] or {}))
+    return (*wrong, *_find_wrong_wait(truth, verdict.waits_for))
 
 
-def _find_wrong_wait(truth: Truth, wait: Mapping[str, Any]) -> tuple[str, ...]:
-    kind = wait.get("kind", "nothing")
+def _find_wrong_wait(truth: Truth, wait: Wait | None) -> tuple[str, ...]:
+    kind = wait.kind if wait else "nothing"
     if truth.waits_for and kind not in truth.waits_for:
         return (f"waits for {kind}",)
-    told = f"{wait.get('process') or ''} {wait.get('detail') or ''}"
+    told = f"{wait.process or ''} {wait.detail}" if wait else ""
     return () if re.search(truth.detail, told) else (f"detail {told.strip()!r}",)
 
 
-def _is_among_first(truth: Truth, verdict: Mapping[str, Any]) -> bool:
+def _is_among_first(truth: Truth, verdict: Verdict) -> bool:
     return any(
-        set(one["ranks"]) == set(truth.culprit)
-        and (not truth.component or one["component"] in truth.component)
-        for one in verdict["candidates"][:FIRST_CANDIDATES]
+        set(one.ranks) == set(truth.culprit)
+        and (not truth.component or one.component in truth.component)
+        for one in verdict.candidates[:FIRST_CANDIDATES]
     )
 
 
-def _compare_component(truth: Truth, verdict: Mapping[str, Any]) -> Right:
+def _compare_component(truth: Truth, verdict: Verdict) -> Right:
     if not truth.component:
         return ""
-    return "right" if verdict["component"] in truth.component else "wrong"
+    return "right" if verdict.component in truth.component else "wrong"
 
 
 def _compare_cause(truth: Truth, said: str | None) -> Right:
@@ -415,3 +416,7 @@ def describe_case(kept: CaseFile, why_not: str) -> str:
 
 def _join_accepted(accepted: Sequence[str]) -> str:
     return " or ".join(accepted)
+
+
+def _format_culprits(ranks: set[int]) -> str:
+    return format_ranges(ranks) or "none"
