@@ -27,8 +27,8 @@ def main() -> int:
     parser.add_argument("--starts", type=int, default=5)
     options = parser.parse_args()
     runpy.run_path(str(Path(__file__).parents[1] / "bisect" / "__main__.py"), run_name="checkout")
-    read = importlib.import_module("hangbisect.report.run_reader.run").read
-    compared = importlib.import_module("hangbisect.report.comparison").compared
+    read = importlib.import_module("hangbisect.report.run_reader.run").read_run
+    compared = importlib.import_module("hangbisect.report.comparison").compare_runs
     runs = []
     for _ in range(options.starts):
         with folder() as here:

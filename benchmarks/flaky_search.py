@@ -18,7 +18,7 @@ from statistics import mean, median, quantiles
 
 from hangbisect.base.facts import Result, Setting
 from hangbisect.search.flaky_search import estimate_flaky_starts, search_flaky
-from hangbisect.search.protocol import SearchResult
+from hangbisect.search.trial_results import SearchResult
 from simulated_hangs import Expression, Hang, leaf, smaller_that_passes, toggles
 
 KINDS = ("one toggle", "one of two", "two together", "none")

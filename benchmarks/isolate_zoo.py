@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import hangbisect
-from hangbisect.zoo import case_files, job
+from hangbisect.zoo import case_files, comparison
 from hangbisect.zoo.case import Place, Stage
 from hangbisect.zoo.case_files import CaseFile, find_missing
 
@@ -43,22 +43,26 @@ class Staged:
 @contextlib.contextmanager
 def staged(kept: CaseFile) -> Iterator[Staged]:
     """Prepare a case as the zoo does, and undo it."""
-    mark = f"{job.MARK}={os.getpid()}-{time.monotonic_ns()}"
+    mark = f"{comparison.MARK}={os.getpid()}-{time.monotonic_ns()}"
     name, _, value = mark.partition("=")
     case = kept.case
-    with job._make_folder(mark) as (folder, _), contextlib.ExitStack() as world:
+    with comparison._make_folder(mark) as (folder, _), contextlib.ExitStack() as world:
         place = Place(folder / "job", folder / "s")
-        for made in (place.folder, place.tmp, *map(Path, job._private_folders(folder).values())):
+        for made in (
+            place.folder,
+            place.tmp,
+            *map(Path, comparison._private_folders(folder).values()),
+        ):
             made.mkdir(mode=0o700)
         (place.folder / f"{kept.module}.py").write_bytes(kept.file.read_bytes())
         stage = world.enter_context(case.stage(place)) if case.stage else Stage()
         environ = {
-            **job._make_environ(folder),
+            **comparison._make_environ(folder),
             **case.environment,
             **stage.environment,
             name: value,
         }
-        yield Staged(job.case_command(case, kept.module, stage), environ, place.folder)
+        yield Staged(comparison.case_command(case, kept.module, stage), environ, place.folder)
 
 
 def isolated(kept: CaseFile, options: argparse.Namespace) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import transformers
-from hangbisect.pipelines.budget.budget import TrainingPlan, find_precision
-from hangbisect.pipelines.budget.dry_run import dry_run
+from hangbisect.pipelines.dry_run import dry_run
+from hangbisect.pipelines.memory_budget import TrainingPlan, find_precision
 from training_memory import measured
 
 MIB = 1 << 20

@@ -26,7 +26,7 @@ def part(name: str) -> Any:
         )
         assert spec is not None
         sys.modules["hangbisect"] = importlib.util.module_from_spec(spec)
-    return importlib.import_module(f"hangbisect.base.pipeline.{name}")
+    return importlib.import_module(f"hangbisect.pipelines.{name}")
 
 
 def main() -> None:
@@ -80,7 +80,7 @@ def start_wandb(folder: str) -> Any:
     import wandb
     from pytorch_lightning.loggers import WandbLogger
 
-    offline = not part("wandb_start").has_account(wandb)
+    offline = not part("startup").has_account(wandb)
     mode = {"mode": "offline"} if offline else {}
     logger = WandbLogger(project="hangbisect", save_dir=folder, offline=offline, **mode)
     _ = logger.experiment

@@ -71,7 +71,7 @@ from layers import LENGTH, WIDTH, Layers, build, timed
 layers = max(1, round(float(sys.argv[1]) / (timed(Layers(20).eval()) / 20)))
 os.environ["LAYERS"] = str(layers)
 import hangbisect
-from hangbisect.captures.capture_folder import Limits, turn_on
+from hangbisect.captures.capture_file import Limits, turn_on
 
 turn_on("captures", Limits(captures=10**6))
 module = hangbisect.capture(build())

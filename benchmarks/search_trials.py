@@ -19,8 +19,8 @@ from random import Random
 from statistics import median
 from typing import Literal
 
-from hangbisect.search.protocol import SearchResult
 from hangbisect.search.search import search
+from hangbisect.search.trial_results import SearchResult
 from simulated_hangs import (
     Hang,
     any_hang,

@@ -13,7 +13,7 @@ from itertools import combinations
 from random import Random
 
 from hangbisect.base.facts import Result, Setting
-from hangbisect.search.protocol import Choice
+from hangbisect.search.trial_results import Choice
 
 Levels = Mapping[str, int]  # 0: as the user runs it
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 import transformers
-from hangbisect.pipelines.budget.budget import TrainingPlan, add_lora
-from hangbisect.pipelines.budget.dry_run import enable_gradient_checkpointing
-from hangbisect.pipelines.text_batches import collate_rows
-from hangbisect.pipelines.tuning.configuration import TrainingSetup
-from hangbisect.pipelines.tuning.training_steps import training_options
+from hangbisect.pipelines.dry_run import enable_gradient_checkpointing
+from hangbisect.pipelines.finetuning import training_options
+from hangbisect.pipelines.finetuning_plan import TrainingSetup
+from hangbisect.pipelines.memory_budget import TrainingPlan, add_lora
+from hangbisect.pipelines.shared_steps import collate_rows
 
 STEPS = 2  # of the optimizer: its state is there from the second one on
 

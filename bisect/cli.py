@@ -108,7 +108,9 @@ def _forget_coerced_locale() -> None:
 
 
 def _command(name: str) -> Callable[[list[str]], int]:
-    run: Callable[[list[str]], int] = import_module(f".{name}", commands.__name__).run
+    module = commands.TOGETHER.get(name, name)
+    found = import_module(f".{module}", commands.__name__)
+    run: Callable[[list[str]], int] = getattr(found, "run" if module == name else name)
     return run
 
 

@@ -18,9 +18,8 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from ..base.files import write_whole
-from . import capture_folder
-from .capture_file import encode_call
-from .capture_folder import Amount, Switch, measure_rank, why_full
+from . import capture_file
+from .capture_file import Amount, Switch, encode_call, measure_rank, why_full
 
 LOOK_EVERY = 1.0  # seconds between two looks at the switch
 
@@ -51,7 +50,7 @@ class Session:
         """Return whether to capture; look at the switch if it is time. `now` is monotonic."""
         if now >= self._look_at:
             self._look_at = now + LOOK_EVERY
-            found = capture_folder.read_switch(self.folder)
+            found = capture_file.read_switch(self.folder)
             if found != self._seen:
                 self._switched(found)
         captures = self._seen is not None and not self._stopped
@@ -73,7 +72,7 @@ class Session:
         """Write a file of this rank's, if there is room for it; else stop."""
         if self._seen is None or self._stopped:
             return
-        limits, inputs = self._seen.limits, file.endswith(capture_folder.INPUTS)
+        limits, inputs = self._seen.limits, file.endswith(capture_file.INPUTS)
         try:
             free = shutil.disk_usage(self.folder).free
             # Outputs belong to inputs that were counted.
@@ -100,10 +99,10 @@ class Session:
 
     def _tell(self, seen: Switch) -> None:
         host, modules = socket.gethostname(), tuple(self.modules)
-        told = capture_folder.CaptureState(
+        told = capture_file.CaptureState(
             self.rank.number, host, os.getpid(), modules, seen.at, self._stopped
         )
-        capture_folder.write_state(self.folder, told)
+        capture_file.write_state(self.folder, told)
 
 
 def find_rank() -> Rank:
@@ -150,7 +149,7 @@ def capture(module: Module, name: str = "", folder: str = "") -> Module:
     given: Any = module
     if any(isinstance(hook, Listener) for hook in given._forward_pre_hooks.values()):
         return module
-    listener = Listener(name or type(module).__name__, capture_folder.find_folder(folder), torch)
+    listener = Listener(name or type(module).__name__, capture_file.find_folder(folder), torch)
     given.register_forward_pre_hook(listener, with_kwargs=True)
     return module
 
@@ -189,7 +188,7 @@ class Listener:
             if not session.is_on(monotonic()) or _cannot_copy():
                 return
             call = _Call(session, module, self.name)
-            call.keep(capture_folder.INPUTS, {"args": args, "kwargs": kwargs})
+            call.keep(capture_file.INPUTS, {"args": args, "kwargs": kwargs})
             self._listen_after(module, call)
         except Exception as error:  # whatever it is: the job's forward is what counts
             session.stop(f"{type(error).__name__}: {error}")
@@ -203,11 +202,9 @@ class Listener:
             error = sys.exc_info()[1]
             try:
                 if error is not None and error is not before:  # always_call: forward has raised
-                    call.keep(
-                        capture_folder.OUTPUTS, None, f"{type(error).__name__}: {error}"[:2000]
-                    )
+                    call.keep(capture_file.OUTPUTS, None, f"{type(error).__name__}: {error}"[:2000])
                 else:
-                    call.keep(capture_folder.OUTPUTS, output)
+                    call.keep(capture_file.OUTPUTS, output)
             except Exception as failure:
                 call.session.stop(f"{type(failure).__name__}: {failure}")
 
@@ -220,7 +217,7 @@ class _Call:
     def __init__(self, session: Session, module: Any, name: str) -> None:
         self.session = session
         self._at = time.time()
-        self._stem = capture_folder.file_stem(name, session.rank.number, self._at)
+        self._stem = capture_file.file_stem(name, session.rank.number, self._at)
         self._name = name
         self._module = module
 
@@ -230,7 +227,7 @@ class _Call:
         data = encode_call(
             self._module,
             value,
-            kind="inputs" if ending == capture_folder.INPUTS else "outputs",
+            kind="inputs" if ending == capture_file.INPUTS else "outputs",
             name=self._name,
             rank=session.rank.number,
             world_size=session.rank.world_size,

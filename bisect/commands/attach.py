@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from ..attach.nodes import options as nodes
 from ..base.argument_types import Parser, count, positive
 from ..base.errors import UsageError
+from . import make_parser
 
 if TYPE_CHECKING:
     from ..attach.jobs import Job
@@ -40,9 +41,8 @@ def run(argv: list[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="hangbisect attach", epilog=__doc__)
+    parser = make_parser("attach", __doc__)
     add = parser.add_argument
-    add("-h", "--help", action="help", help="show this")
     add("pids", nargs="*", metavar="PID", type=count("PID", 1), help="a process of the job")
     add("--pid", action="append", default=[], type=count("--pid", 1), help="the same")
     add("--run-dir", metavar="DIR", help="the run folder (runs/<UTC time>-<pid>)")

@@ -20,17 +20,17 @@ import socket
 import sys
 from collections import Counter
 
-from ..base.argument_types import Parser, count, positive, wrong
+from ..base.argument_types import count, positive, wrong
 from ..base.errors import HangbisectError, UsageError
+from . import make_parser
 
 _WHAT = ("on", "off", "status", "list", "import")
 
 
 def run(argv: list[str]) -> int:
     """Do it; 1 if a file could not be read, else 0."""
-    parser = Parser(prog="hangbisect capture", epilog=__doc__)
+    parser = make_parser("capture", __doc__)
     add = parser.add_argument
-    add("-h", "--help", action="help", help="show this")
     most = count("--max-captures", 1)
     add("--max-captures", metavar="N", type=most, help="with on: of each rank (100)")
     gigabytes = positive("--max-gb", "gigabytes")
@@ -49,7 +49,7 @@ def run(argv: list[str]) -> int:
         return _import(args)
     if len(args.where) > 1:
         raise UsageError(f"capture {args.what} takes one folder, not {len(args.where)}")
-    from ..captures.capture_folder import find_folder
+    from ..captures.capture_file import find_folder
 
     where = find_folder(*args.where)
     if args.what == "list":
@@ -58,15 +58,15 @@ def run(argv: list[str]) -> int:
 
 
 def _switch(args: argparse.Namespace, where: str) -> int:
-    from ..captures import capture_folder
-    from ..captures.capture_folder import Limits
+    from ..captures import capture_file
+    from ..captures.capture_file import Limits
 
     try:
         if args.what == "on":
             default = Limits()
             limits = Limits(args.max_captures or default.captures, args.max_gb or default.gigabytes)
-            capture_folder.turn_on(where, limits)
-        elif args.what == "off" and not capture_folder.turn_off(where):
+            capture_file.turn_on(where, limits)
+        elif args.what == "off" and not capture_file.turn_off(where):
             print(f"hangbisect: it was off already: {where}", file=sys.stderr)
     except OSError as error:
         raise HangbisectError(f"{error.filename}: {error.strerror}") from None
@@ -74,15 +74,15 @@ def _switch(args: argparse.Namespace, where: str) -> int:
 
 
 def _status(where: str) -> int:
-    from ..captures import capture_folder
-    from ..captures.capture_folder import INPUTS, rank_in_name
+    from ..captures import capture_file
+    from ..captures.capture_file import INPUTS, rank_in_name
     from ..captures.reading import format_status
 
     names = os.listdir(where) if os.path.isdir(where) else []
     captures = Counter(rank_in_name(name) or 0 for name in names if name.endswith(INPUTS))
     told = format_status(
-        capture_folder.read_switch(where),
-        capture_folder.read_states(where),
+        capture_file.read_switch(where),
+        capture_file.read_states(where),
         captures,
         socket.gethostname(),
         where,
@@ -114,9 +114,8 @@ def _import(args: argparse.Namespace) -> int:
             "capture import needs the files to import", "hangbisect capture import dumps/*.pt"
         )
     _needs("safetensors", "torch")
-    from ..captures.capture_folder import find_folder
-    from ..captures.older_dumps import convert_dump
-    from ..captures.reading import Unreadable
+    from ..captures.capture_file import find_folder
+    from ..captures.reading import Unreadable, convert_dump
 
     into, refused = find_folder(args.into or ""), 0
     try:

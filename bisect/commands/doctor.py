@@ -16,17 +16,17 @@ import json
 import os
 import sys
 
-from ..base.argument_types import Parser, positive
+from ..base.argument_types import positive
 from ..base.words import terminal_width
+from . import make_parser
 
 _LIMIT, _LIMIT_OF_NODES = 10.0, 30.0  # seconds
 
 
 def run(argv: list[str]) -> int:
     """Examine this node, if this is its first rank; print what was found."""
-    parser = Parser(prog="hangbisect doctor", epilog=__doc__)
+    parser = make_parser("doctor", __doc__)
     add = parser.add_argument
-    add("-h", "--help", action="help", help="show this")
     add("--all", action="store_true", help="show what is ok, too")
     add("--json", action="store_true", help="everything as JSON, a line a node")
     add("--plain", action="store_true", help="no colours")
@@ -36,10 +36,9 @@ def run(argv: list[str]) -> int:
     from ..base.place import find_place
 
     place = find_place()
-    from ..doctor import examination_report
+    from ..doctor import catalogue
     from ..doctor.catalogue import FAMILIES
-    from ..doctor.checks import Setting, examine
-    from ..doctor.processes import ancestors
+    from ..doctor.checks import Setting, ancestors, examine
 
     above = tuple(ancestors())
     setting = Setting(
@@ -54,18 +53,14 @@ def run(argv: list[str]) -> int:
     found = examine(setting.within(limit), FAMILIES)
     if args.json:
         text = json.dumps(
-            examination_report.examination_json(found, place.host, place.node), ensure_ascii=False
+            catalogue.examination_json(found, place.host, place.node), ensure_ascii=False
         )
     else:
         terminal = sys.stdout.isatty()
         dumb = os.environ.get("TERM") == "dumb" or "NO_COLOR" in os.environ or args.plain
         where = place.host + (f" (node {place.node})" if setting.nodes > 1 else "")
-        report = examination_report.format_examination(
-            found,
-            where,
-            everything=args.all,
-            width=terminal_width(),
-            colours=terminal and not dumb,
+        report = catalogue.format_examination(
+            found, where, everything=args.all, width=terminal_width(), colours=terminal and not dumb
         )
         text = "\n".join(report)
     # One write: the reports of several nodes must not mix.

@@ -21,6 +21,7 @@ from pathlib import Path
 from ..base.argument_types import Parser
 from ..base.errors import HangbisectError, UsageError
 from ..base.words import format_bytes
+from . import make_parser
 
 LARGEST = 256 << 20  # bytes
 LIMIT = 60.0  # seconds to read a log: it may lie on a disk that hangs, or come out of a pipe
@@ -48,9 +49,8 @@ def run(argv: list[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="hangbisect report", epilog=__doc__)
+    parser = make_parser("report", __doc__)
     add = parser.add_argument
-    add("-h", "--help", action="help", help="show this")
     add("--json", action="store_true", help="what was found or made, as JSON")
     add("log", nargs="?", metavar="RUN|LOGFILE", help='a run folder, or a log; "-" reads stdin')
     add = parser.add_argument_group("of a run folder").add_argument

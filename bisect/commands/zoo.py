@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from ..base.argument_types import Parser, around_dashes, count, nearest
 from ..base.errors import UsageError
+from . import make_parser
 
 if TYPE_CHECKING:
     from ..zoo.case_files import CaseFile
@@ -40,9 +41,7 @@ def run(argv: list[str]) -> int:
 
 
 def _parser(word: str) -> Parser:
-    parser = Parser(prog=f"hangbisect zoo {word}", epilog=__doc__)
-    parser.add_argument("-h", "--help", action="help", help="show this")
-    return parser
+    return make_parser(f"zoo {word}", __doc__)
 
 
 def _list(argv: list[str]) -> int:
@@ -108,7 +107,7 @@ def _answers(
     """Yield answers in the order of the cases, each as soon as those before it are there."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from ..zoo import job
+    from ..zoo.comparison import stopping
 
     if args.jobs == 1:
         yield from (_answer(kept, args, also) for kept in chosen)
@@ -117,13 +116,13 @@ def _answers(
         try:
             yield from pool.map(lambda kept: _answer(kept, args, also), chosen)
         finally:
-            job.stopping.set()  # the pool waits for what is under way; after Ctrl-C not for long
+            stopping.set()  # the pool waits for what is under way; after Ctrl-C not for long
 
 
 def _answer(kept: CaseFile, args: argparse.Namespace, also: Sequence[str]) -> Answer:
     from dataclasses import replace
 
-    from ..zoo import comparison, job, renaming
+    from ..zoo import case_files, comparison
 
     case = kept.case
     why_not = _why_not(kept)
@@ -132,10 +131,10 @@ def _answer(kept: CaseFile, args: argparse.Namespace, also: Sequence[str]) -> An
         return comparison.Answer(case.id, case.title, control, skipped=why_not)
     module, source = kept.module, kept.file.read_text(encoding="utf-8")
     if args.renamed:
-        source, module = renaming.read_renamed(kept.file)
-        case = renaming.load_renamed(source, module, case)
+        source, module = case_files.read_renamed(kept.file)
+        case = case_files.load_renamed(source, module, case)
     keep = Path(args.keep) / case.id if args.keep else None
-    ran = job.run_case(case, module, source, also, keep)
+    ran = comparison.run_case(case, module, source, also, keep)
     if not ran.verdict:
         print(
             f"{case.id}: no verdict (status {ran.status}):\n{ran.output[-2000:]}", file=sys.stderr

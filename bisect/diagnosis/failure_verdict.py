@@ -12,8 +12,8 @@ from itertools import groupby
 
 from ..base.facts import Candidate, Cause, Outcome, Ranks, Try, Verdict
 from ..toggles.command_toggles import apply_setting, format_command, values_as_run
-from ..toggles.table import TOGGLES, Toggle
-from ..toggles.values import as_read, matters, safer, why_not
+from ..toggles.table import TOGGLES
+from ..toggles.toggle import Toggle, as_read, matters, safer, why_not
 from .blame import Case, choose_shown_rank, classify_ranks, first_culprit, progress_by_rank
 from .call_site import (
     find_call,

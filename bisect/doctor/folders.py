@@ -122,9 +122,7 @@ def mounted() -> tuple[Mount, ...]:
 
 
 def parse_mounts(text: str) -> tuple[Mount, ...]:
-    """Return the mounts in the text of /proc/mounts, in their order (man 5 fstab: blanks are octal
-    there).
-    """
+    """Return the mounts in the text of /proc/mounts (man 5 fstab: blanks are octal there)."""
     lines = (line.split(" ") for line in text.splitlines())
     return tuple(
         Mount(_plain(fields[1]), fields[2], _plain(fields[0]))

@@ -160,7 +160,8 @@ def nccl(setting: Setting, facts: tuple[Interface, ...]) -> Iterator[Finding]:
     said = f"NCCL_SOCKET_IFNAME={value}"
     wanted = parse_nccl(value)
     blank = [name for name in wanted.names if name != name.strip()]
-    missing = [n for n in wanted.names if not any(_is(n, i.name, wanted.exact) for i in facts)]
+    there = [one.name for one in facts]
+    missing = [n for n in wanted.names if not any(map(Wanted((n,), wanted.exact).fits, there))]
     if not taken:
         down = [one.name for one in facts if wanted.fits(one.name)]
         why = f"{', '.join(down)} is down or has no address" if down else _there(facts)
@@ -174,10 +175,6 @@ def nccl(setting: Setting, facts: tuple[Interface, ...]) -> Iterator[Finding]:
     else:
         where = ", ".join(f"{one.name} ({one.addresses[0]})" for one in taken[:3])
         yield ok(f"{said}: {where}")
-
-
-def _is(wanted: str, name: str, exact: bool) -> bool:
-    return Wanted((wanted,), exact).fits(name)
 
 
 def gloo(setting: Setting, facts: tuple[Interface, ...]) -> Iterator[Finding]:

@@ -38,7 +38,7 @@ class KnownHang:
 
     def is_shown_by(self, looks: Sequence[Look]) -> bool:
         """Return whether looks at a rank show the known stack."""
-        from ..search.hang_place import shows_known_hang
+        from ..search.trial_results import shows_known_hang
 
         return shows_known_hang(self.place, looks)
 

@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from ..base.words import MIB, format_bytes
-from .text_batches import Collate, CollatePacked, Texts, split_lines
+from .shared_steps import Collate, CollatePacked, Texts, split_lines
 
 LEARNING_RATE = 3e-4
 

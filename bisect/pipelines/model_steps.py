@@ -1,6 +1,6 @@
-"""Steps 4 to 6 of `startup`: tokenizer, model, and the LightningModule around it; and what the
-other pipelines take: the device of a rank, and a small model on disk, made from a config that
-ships, in shards as a large one is.
+"""Steps 4 to 8 of `startup`: tokenizer, model, the LightningModule around it, data, accelerator;
+and what the other pipelines take: rows of tokens, the device of a rank, and a small model on disk,
+made from a config that ships, in shards as a large one is.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import json
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+
+from .shared_steps import TokenRows, cut_rows, split_lines
 
 if TYPE_CHECKING:
     from ..rank.walk import Context
@@ -24,20 +26,29 @@ END_OF_TEXT = "<|endoftext|>"
 
 def tokenizer(context: Context) -> Any:
     """Return the tokenizer that ships, or the one of --tokenizer."""
-    name = context.args.tokenizer
+    loaded = load_tokenizer(context, context.args.tokenizer, pad_token=END_OF_TEXT)
+    if loaded.pad_token is None:
+        loaded.pad_token = loaded.eos_token
+    return loaded
+
+
+def load_tokenizer(
+    context: Context, name: str | None, *, local_files_only: bool = False, **tokens: str
+) -> Any:
+    """Return the tokenizer `name`; for None the one that ships, which gets the `tokens`."""
     context.imports("torch")
     transformers = context.imports("transformers")
     with asking_the_hub("tokenizer", name, context):
         if name:
-            context.about_to("transformers.AutoTokenizer.from_pretrained", f" with {name}")
-            loaded = transformers.AutoTokenizer.from_pretrained(name)
+            only = {"local_files_only": True} if local_files_only else {}
+            words = f" with {name}" + ", local_files_only=True" * local_files_only
+            context.about_to("transformers.AutoTokenizer.from_pretrained", words)
+            loaded = transformers.AutoTokenizer.from_pretrained(name, **only)
         else:
             context.about_to("transformers.PreTrainedTokenizerFast", " with a file that ships")
             loaded = transformers.PreTrainedTokenizerFast(
-                tokenizer_file=TOKENIZER, eos_token=END_OF_TEXT, pad_token=END_OF_TEXT
+                tokenizer_file=TOKENIZER, eos_token=END_OF_TEXT, **tokens
             )
-    if loaded.pad_token is None:
-        loaded.pad_token = loaded.eos_token
     context.say(f"Tokenizer {type(loaded).__name__} with {len(loaded)} tokens")
     return loaded
 
@@ -101,9 +112,7 @@ def lightning_module(context: Context) -> Any:
 
 @contextlib.contextmanager
 def asking_the_hub(what: str, name: str | None, context: Context) -> Iterator[None]:
-    """Let the first rank of each node go first, so that the others find it in the cache, if that
-    is asked for.
-    """
+    """Let the first rank of each node fill the cache for the others, if that is asked for."""
     if _on_hub(name) and context.args.hub == "rank0-first":
         with context.first_of_node_first(what):
             yield
@@ -171,3 +180,63 @@ def write_small_model(folder: str, transformers: Any, torch: Any, hub: Any) -> s
     model.config.save_pretrained(folder)
     model.generation_config.save_pretrained(folder)
     return folder
+
+
+def data_module(context: Context) -> Any:
+    """Return a LightningDataModule over the text that ships, or over --data."""
+    args = context.args
+    context.imports("pytorch_lightning")
+    from .lightning_modules import TextData  # its own imports are done by now
+
+    path = os.path.abspath(args.data) if args.data else TEXT
+    context.about_to("LightningDataModule", f" over {path}")
+    return TextData(
+        path=path,
+        tokenizer=context.products["tokenizer"],
+        batch_size=args.batch_size,
+        num_workers=args.num_workers,
+        worker_start=args.worker_start,
+        pin_memory=args.pin_memory == "on",
+        packing=args.packing == "on",
+    )
+
+
+def accelerator(context: Context) -> str:
+    """Return "gpu" or "cpu", for the Trainer. Raises RuntimeError if --accelerator gpu has none."""
+    asked = context.args.accelerator
+    if asked != "cpu":
+        torch = context.imports("torch")
+        # Counts by NVML where it can: is_available() would start CUDA, which forked workers do
+        # not survive (its documentation).
+        context.about_to("torch.cuda.device_count")
+        devices = torch.cuda.device_count()
+        if asked == "gpu" and not devices:
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES", "(not set)")
+            raise RuntimeError(
+                f"--accelerator gpu: torch finds no CUDA device; CUDA_VISIBLE_DEVICES={visible}, "
+                f"torch {torch.__version__}"
+            )
+        if devices:
+            context.say(f"Accelerator: GPU, {devices} devices")
+            return "gpu"
+    context.not_exercised.append("a GPU")
+    context.say(f"Accelerator: CPU, {os.cpu_count()} cores")
+    return "cpu"
+
+
+LARGEST = 64 << 20  # bytes read of a file
+
+
+def data(context: Context) -> TokenRows:
+    """Return rows of --sequence-length tokens, one after another, without padding."""
+    path = os.path.abspath(context.args.data) if context.args.data else TEXT
+    context.about_to("open", f" with {path}")
+    with open(path, encoding="utf-8", errors="replace") as file:
+        texts = split_lines(file.read(LARGEST))
+    if not texts:
+        raise ValueError(f"{path} is empty: there is no text to train on")
+    tokenizer = context.products["tokenizer"]
+    context.about_to(f"transformers.{type(tokenizer).__name__}.__call__")
+    rows = cut_rows(tokenizer(texts)["input_ids"], context.args.sequence_length)
+    context.say(f"Data: {len(texts):,} texts make {len(rows):,} rows")
+    return TokenRows(rows)

@@ -1,6 +1,9 @@
 """What the pipelines share before any library is imported: the steps `script`, `arguments` and
-`logs_directory`, checks of arguments, the refusal of combinations that are known not to work,
-and the phases of a step in order.
+`logs_directory`, arguments and checks of them, the refusal of combinations that are known not to
+work, the phases of a step in order; and texts and batches of tokens, what a training reads.
+
+Workers of a DataLoader that are not forked import this module anew, so it has no library at its
+top; torch's DataLoader takes any object that can be counted and indexed.
 """
 
 from __future__ import annotations
@@ -8,12 +11,16 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ..base.checkpoints import Checkpoint, Phase
 from ..base.errors import UsageError
-from ..toggles.table import TOGGLES
+from ..base.pipeline import Pipeline, Step
+from ..base.startup_table import STARTUP_BY_NAME
+from ..toggles.table import TOGGLES, add_toggles, toggles_of
 
 if TYPE_CHECKING:
     from ..rank.walk import Context
@@ -145,6 +152,75 @@ def check_minimum(flag: str, value: int, least: int) -> None:
         raise UsageError(f"{flag} cannot be {value}: it is a whole number from {least}")
 
 
+_SIZE = re.compile(r"\d+(?:\.\d+)?(?:[KMGT]i?B)", re.IGNORECASE)
+
+
+def device_size(flag: str) -> Callable[[str], tuple[int | str, str]]:
+    """Return a reader of DEVICE=SIZE, as the pair that accelerate's max_memory has."""
+
+    def read(value: str) -> tuple[int | str, str]:
+        device, _, size = value.partition("=")
+        if not (device == "cpu" or device.isdecimal()) or not _SIZE.fullmatch(size):
+            raise UsageError(
+                f"{flag} cannot be {value!r}: it is DEVICE=SIZE, 0=20GB for the first GPU or "
+                "cpu=50GB"
+            )
+        return (device if device == "cpu" else int(device)), size
+
+    return read
+
+
+def add_max_memory(group: argparse._ActionsContainer, size: str) -> None:
+    """Add --max-memory; `size` is that of the example."""
+    group.add_argument(
+        "--max-memory",
+        metavar="DEVICE=SIZE",
+        type=device_size("--max-memory"),
+        action="append",
+        default=[],
+        help=f"for --device-map auto: what it may use of a GPU (0={size}) or the CPU (cpu=50GB); "
+        "what has no room goes to the disk; repeatable",
+    )
+
+
+def row(
+    name: str,
+    title: str,
+    component: str,
+    deadline: float,
+    run: Callable[[Context], Any],
+    *,
+    phases: tuple[Phase, ...] = (),
+    suspect: bool = False,
+    skippable: bool = False,
+    given_up: tuple[str, str] | None = None,
+) -> Step:
+    """Return a step of a table; the pipeline gives its checkpoint the number of its place."""
+    checkpoint = Checkpoint(name, title, component, deadline, suspect, phases)
+    return Step(checkpoint, run, skippable, given_up)
+
+
+def make_pipeline(
+    name: str,
+    steps: Iterable[Step],
+    add_own: Callable[[argparse._ActionsContainer], None],
+    shows_itself: str,
+    aliases: tuple[tuple[str, str], ...] = (),
+    called: tuple[str, ...] = (),
+) -> Pipeline:
+    """Return the pipeline of the step `script` and those that follow it. `add_own` adds its
+    arguments; those of the toggles that its steps read come after them.
+    """
+
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        group = parser.add_argument_group("the pipeline")
+        add_own(group)
+        add_toggles(group, toggles_of(name))
+
+    first = Step(STARTUP_BY_NAME["script"], script)
+    return Pipeline(name, (first, *steps), add_arguments, shows_itself, aliases, called)
+
+
 Facts = TypeVar("Facts")
 _GO_ON = "To see it fail all the same: --skip preflight"
 
@@ -167,9 +243,7 @@ def find_impossible(
 
 
 def refuse_impossible(context: Context, facts: Facts, table: Sequence[Impossible[Facts]]) -> Facts:
-    """Return the facts, after a line that says so, if the table has nothing against them. Raises
-    UsageError otherwise.
-    """
+    """Return the facts, after a line that says so. Raises UsageError if a row is against them."""
     found = find_impossible(facts, table)
     if found:
         raise make_refusal(found)
@@ -208,3 +282,114 @@ class PhasesInOrder:
         if name in self._left:
             del self._left[: self._left.index(name) + 1]
             self._context.phase(name)
+
+
+IGNORED = -100  # the label that the loss leaves out (torch.nn.CrossEntropyLoss)
+EPOCH = 1 << 16  # examples an epoch, at least: a new epoch would start new workers
+
+
+class Texts:
+    """Texts by index, from the start again after the last, so that an epoch is never short."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        """Hold `texts`, of which there must be one at least."""
+        if not texts:
+            raise ValueError("there is no text to train on")
+        self._texts = texts
+
+    def __len__(self) -> int:
+        return max(EPOCH, len(self._texts))
+
+    def __getitem__(self, index: int) -> str:
+        return self._texts[index % len(self._texts)]
+
+
+class Collate:
+    """Makes a batch of texts: tokenized where it runs (in a worker, if there are any)."""
+
+    def __init__(self, tokenizer: Any, length: int) -> None:
+        """Cut and fill every text to `length` tokens."""
+        self._tokenizer = tokenizer
+        self._length = length
+
+    def __call__(self, texts: list[str]) -> dict[str, Any]:
+        """Return ids, attention mask and labels, each of shape (texts, length)."""
+        batch = self._tokenizer(
+            texts,
+            padding="max_length",
+            truncation=True,
+            max_length=self._length,
+            return_tensors="pt",
+        )
+        ids, mask = batch["input_ids"], batch["attention_mask"]
+        return {
+            "input_ids": ids,
+            "attention_mask": mask,
+            "labels": ids.masked_fill(mask == 0, IGNORED),
+        }
+
+
+class CollatePacked:
+    """Makes a batch of texts without any padding: all of them one after another, cut into rows.
+
+    How many rows that makes depends on the texts, so ranks get batches of different sizes.
+    """
+
+    def __init__(self, tokenizer: Any, length: int) -> None:
+        """Make rows of `length` tokens."""
+        self._tokenizer = tokenizer
+        self._length = length
+
+    def __call__(self, texts: list[str]) -> dict[str, Any]:
+        """Return ids, attention mask and labels, each of shape (rows, length), one row at least."""
+        end = self._tokenizer.eos_token_id
+        tokens: list[int] = []
+        for text in self._tokenizer(texts)["input_ids"]:
+            tokens += text if end is None else [*text, end]
+        while len(tokens) < self._length:
+            tokens += tokens
+        whole = len(tokens) // self._length * self._length
+        rows = [tokens[at : at + self._length] for at in range(0, whole, self._length)]
+        batch = self._tokenizer.pad({"input_ids": rows}, return_tensors="pt")
+        return {
+            "input_ids": batch["input_ids"],
+            "attention_mask": batch["attention_mask"],
+            "labels": batch["input_ids"],
+        }
+
+
+def split_lines(text: str) -> list[str]:
+    """Return the lines of `text` that hold something."""
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+class TokenRows:
+    """Rows of tokens as examples, over and over, so that an epoch is never short."""
+
+    def __init__(self, rows: list[list[int]]) -> None:
+        """Hold `rows`, of which there must be one at least."""
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return max(EPOCH, len(self._rows))
+
+    def __getitem__(self, index: int) -> dict[str, list[int]]:
+        row = self._rows[index % len(self._rows)]
+        return {"input_ids": row, "labels": row}
+
+
+def cut_rows(texts: list[list[int]], length: int) -> list[list[int]]:
+    """Return the tokens of all texts in rows of `length`, one row at least: repeated if need be."""
+    tokens = [token for text in texts for token in text]
+    if not tokens:
+        raise ValueError("the texts have no tokens")
+    while len(tokens) < length:
+        tokens += tokens
+    return [tokens[at : at + length] for at in range(0, len(tokens) - length + 1, length)]
+
+
+def collate_rows(rows: list[dict[str, list[int]]]) -> dict[str, Any]:
+    """Return a batch of rows as tensors."""
+    import torch
+
+    return {name: torch.tensor([row[name] for row in rows]) for name in rows[0]}

@@ -9,7 +9,8 @@ from typing import Any
 from ..base.words import text_width, wrap_line
 from ..diagnosis.causes.catalogue import Family
 from ..diagnosis.causes.known_cause import MOST_CONFIDENT, KnownCause, Sign
-from ..toggles.table import Toggle, toggle
+from ..toggles.table import toggle
+from ..toggles.toggle import Toggle
 
 _OUTCOMES = {
     "hang": "hangs",

@@ -20,8 +20,8 @@ from ..base.words import (
     printable,
     wrap_line,
 )
-from ..search.confidence import interval
 from ..search.isolation import Count, Isolation, ObservedHang, format_setting
+from ..search.trial_results import interval
 from ..toggles.command_toggles import UNREACHED
 from .rows import LABEL, Answer, Row, make_rows, wrap_rows
 

@@ -9,8 +9,7 @@ from typing import Any
 from ..base.pipeline import PIPELINES
 from ..base.steering import VARIABLE as STEER
 from ..base.words import text_width, wrap_line
-from ..toggles.toggle import ANY, Toggle
-from ..toggles.values import VARIABLES
+from ..toggles.toggle import ANY, VARIABLES, Toggle
 
 _WIDTH = 80
 _KINDS = {

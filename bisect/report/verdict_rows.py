@@ -19,7 +19,7 @@ from ..base.words import (
 )
 from ..diagnosis.frames import frame_owner, job_frames, unqualified_name
 from ..diagnosis.process_snapshot import merge_looks
-from ..search.confidence import estimate_proof
+from ..search.trial_results import estimate_proof
 from .rows import Answer, Row, add_detail, change_texts, count_lines, limit_rows, make_rows
 
 MOST_LINES = 15

@@ -74,7 +74,7 @@ def _cells_of_axes(scenario: Scenario) -> Iterator[Cell]:
     whole, number = _base_cell(scenario), 0
     for values in product(*scenario.axes.values()):
         each = dict(zip(scenario.axes, values, strict=True))
-        if any(_is_excluded(each, one) for one in scenario.exclude):
+        if any(all(each[axis] in one[axis] for axis in one) for one in scenario.exclude):
             continue
         number += 1
         yield replace(
@@ -86,10 +86,6 @@ def _cells_of_axes(scenario: Scenario) -> Iterator[Cell]:
             nodes=int(each.get("nodes", whole.nodes)),
             ranks=int(each.get("ranks", whole.ranks)),
         )
-
-
-def _is_excluded(each: Mapping[str, str], excluded: Mapping[str, tuple[str, ...]]) -> bool:
-    return all(each[axis] in values for axis, values in excluded.items())
 
 
 def _base_cell(scenario: Scenario) -> Cell:
@@ -208,9 +204,7 @@ class CellState:
 
 
 def judge_cell(verdict: Verdict | None, status: int | None, stopped: bool) -> CellOutcome:
-    """Return the result of a cell. `status` is that of `hangbisect run`, None if it was killed;
-    `stopped`: we ended it.
-    """
+    """Return a cell's result by the `status` of its run (None: killed); `stopped`: by us."""
     outcome = verdict.outcome if verdict else None
     if stopped:
         return "interrupted"

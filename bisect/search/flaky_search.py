@@ -32,8 +32,6 @@ from itertools import count
 from math import ceil, log2
 
 from ..base.facts import Result, Setting
-from .confidence import clean_starts, fisher
-from .protocol import Ask, Choice, SearchResult, StartCounts, Test, setting_key
 from .search import (
     Order,
     StartRecord,
@@ -43,6 +41,16 @@ from .search import (
     order_choices,
     plan_search,
     summarize_search,
+)
+from .trial_results import (
+    Ask,
+    Choice,
+    SearchResult,
+    StartCounts,
+    Test,
+    clean_starts,
+    fisher,
+    setting_key,
 )
 
 HANGS = 4  # of the job as it is run, before the search

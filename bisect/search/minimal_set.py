@@ -10,7 +10,7 @@ from itertools import chain, combinations, islice
 from math import log2
 
 from ..base.facts import Result
-from .protocol import Ask, Choice, Proof, Steps, safest_setting
+from .trial_results import Ask, Choice, Proof, Steps, safest_setting
 
 Names = frozenset[str]
 

@@ -200,10 +200,6 @@ def _text(value: Any) -> str:
     return value
 
 
-def _title(value: Any) -> str:
-    return " ".join(_text(value).split())
-
-
 def _name(value: Any) -> str:
     text = value if isinstance(value, str) else ""
     if not (text and len(text) <= _LONGEST_NAME and text.isprintable() and text == text.strip()):
@@ -215,14 +211,6 @@ def _program(value: Any) -> str:
     if not (isinstance(value, str) and value.strip()):
         raise ValueError("it is the name of a launcher or a path to one")
     return value
-
-
-def _whole(value: Any) -> int:
-    return _whole_from(1, value)
-
-
-def _count(value: Any) -> int:
-    return _whole_from(0, value)
 
 
 def _whole_from(least: int, value: Any) -> int:
@@ -245,10 +233,6 @@ def _above_zero(value: Any, unit: str) -> float:
 
 def _seconds(value: Any) -> float:
     return _above_zero(value, "seconds")
-
-
-def _deadlines(value: Any) -> float:
-    return _above_zero(value, "deadlines")
 
 
 def _share(value: Any) -> float:
@@ -321,13 +305,13 @@ def _timeouts(value: Any) -> dict[str, float]:
 
 
 Text = Annotated[str, BeforeValidator(_text)]
-Title = Annotated[str, BeforeValidator(_title)]
+Title = Annotated[str, BeforeValidator(lambda value: " ".join(_text(value).split()))]
 Name = Annotated[str, BeforeValidator(_name)]
 Program = Annotated[str, BeforeValidator(_program)]
-Whole = Annotated[int, BeforeValidator(_whole)]
-Count = Annotated[int, BeforeValidator(_count)]
+Whole = Annotated[int, BeforeValidator(lambda value: _whole_from(1, value))]
+Count = Annotated[int, BeforeValidator(lambda value: _whole_from(0, value))]
 Seconds = Annotated[float, BeforeValidator(_seconds)]
-Deadlines = Annotated[float, BeforeValidator(_deadlines)]
+Deadlines = Annotated[float, BeforeValidator(lambda value: _above_zero(value, "deadlines"))]
 Share = Annotated[float, BeforeValidator(_share)]
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 Command = Annotated[tuple[str, ...], BeforeValidator(_command)]

@@ -156,9 +156,7 @@ def _check_several_nodes(scenario: Scenario) -> Iterator[Mistake]:
 
 
 def _check_launchers(scenario: Scenario, known: Sequence[str]) -> Iterator[Mistake]:
-    """Yield launchers that are named without a path and do not ship. One that a path names is
-    looked for when its cell is started.
-    """
+    """Yield launchers without a path that do not ship; others are looked for at their cells."""
     named: list[tuple[KeyPath, str | None]] = [(("launcher",), scenario.launcher)]
     named += [
         (("settings", n, "launcher"), one.launcher) for n, one in enumerate(scenario.settings)

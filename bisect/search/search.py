@@ -33,7 +33,6 @@ from math import log2
 from typing import TypeVar
 
 from ..base.facts import Result, Setting
-from .confidence import fisher
 from .minimal_set import (
     HarmfulToggles,
     Holds,
@@ -44,7 +43,7 @@ from .minimal_set import (
     find_smallest,
     prove_minimal,
 )
-from .protocol import (
+from .trial_results import (
     Ask,
     Choice,
     ProbeResult,
@@ -54,6 +53,7 @@ from .protocol import (
     Steps,
     Test,
     TriedSetting,
+    fisher,
     setting_key,
 )
 

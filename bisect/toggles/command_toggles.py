@@ -18,14 +18,20 @@ from ..base import command_words
 from ..base.command_words import ENV, given, own_words_of_ours, variables_given, without
 from ..base.errors import UsageError, nearest
 from ..base.steering import ASKED, IN_CODE, VARIABLE, read, written
-from ..base.steering import VARIABLE as STEER
-from ..base.steering import read as steered_in
-from . import toggle, values
-from . import values as proxies
-from .toggle import AS_SET, Toggle
-from .values import as_read, matters, variables, why_not, why_unread, with_host
-from .values import safer as safer
-from .values import safest as safest
+from .toggle import (
+    AS_SET,
+    Toggle,
+    are_set,
+    as_read,
+    as_run,
+    matters,
+    safer,
+    variables,
+    why_not,
+    why_unread,
+    with_host,
+    with_words,
+)
 
 # Of a command of the user's: where a start writes and how it ends is the search's own affair.
 _OF_EACH_START = ("--run-dir", "--on-hang", "--past", "--known-hang")
@@ -85,12 +91,12 @@ def apply_setting(
             words = (*without(words, entry.flag), entry.flag, value)
             continue
         if entry.words:
-            words = toggle.with_words(words, entry, value)
+            words = with_words(words, entry, value)
         environment.update(variables(entry, value, environ))
         if not ours and entry.change_in_code(value):
             steered[entry.name] = value
     if steered:
-        environment[STEER] = written({**steered_in(environ.get(STEER, "")), **steered})
+        environment[VARIABLE] = written({**read(environ.get(VARIABLE, "")), **steered})
     for name in environment if ours else ():
         words = without(words, ENV, f"{name}=")  # it would have the last word, inside the rank
     return AppliedSetting(words, environment)
@@ -102,7 +108,7 @@ def format_command(applied: AppliedSetting) -> str:
     What is changed inside the ranks is changed below `hangbisect run` alone.
     """
     variables = [f"{name}={shlex.quote(value)}" for name, value in applied.environment.items()]
-    watched = ["hangbisect run --"] if STEER in applied.environment else []
+    watched = ["hangbisect run --"] if VARIABLE in applied.environment else []
     return " ".join([*variables, *watched, shlex.join(applied.command)])
 
 
@@ -165,11 +171,7 @@ def _environment_in_ranks(
 
 
 def _why_useless(
-    entry: Toggle,
-    command: tuple[str, ...],
-    environ: Mapping[str, str],
-    known: Known,
-    ours: bool,
+    entry: Toggle, command: tuple[str, ...], environ: Mapping[str, str], known: Known, ours: bool
 ) -> str:
     """Return why a toggle changes nothing about this command whatever its value, or ""."""
     if ours and (unread := why_unread(entry, command)):
@@ -180,7 +182,7 @@ def _why_useless(
         return "there is no GPU here"
     if not ours and (reason := why_unused(entry, known.reached)):
         return reason
-    if entry.accepts == "host" and not proxies.are_set(environ):
+    if entry.accepts == "host" and not are_set(environ):
         return "no proxy is set"
     if entry.launcher:
         return command_words.why_not(command, environ)
@@ -213,9 +215,9 @@ def value_as_run(
         count = command_words.ranks(command, environ)
         return None if count is None else str(count)
     if entry.accepts == "host":
-        return entry.values[0] if values.are_set(environ) else entry.values[-1]
+        return entry.values[0] if are_set(environ) else entry.values[-1]
     if entry.own:
-        return toggle.as_run(entry, command, environ)
+        return as_run(entry, command, environ)
     in_environment = _value_in_environment(entry, environ) or _value_by_launcher(entry, command)
     if not (ours and entry.flag):
         # What a flag is by default says nothing of a script that has no such flag.

@@ -1,5 +1,5 @@
-"""A toggle: a part of a job, with its settings from as one runs it to safest. Those of the user's
-own too.
+"""A toggle: a part of a job, with its settings from as one runs it to safest, those of the user's
+own too; and the settings that a command has now.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..base.command_words import own_words
-from ..base.errors import UsageError
+from ..base import command_words
+from ..base.command_words import given, own_words, pipeline_of
+from ..base.errors import UsageError, nearest
 
 AS_SET = "as-set"  # the value that leaves everything as the user has it
 ANY = "*"  # in `in_code`: whatever value, which VALUE stands for
@@ -50,10 +51,10 @@ class Toggle:
     name: str
     component: str
     values: tuple[str, ...]  # from as one runs it to safest
-    kind: Literal["remedy", "probe"]
-    read: Literal["start", "import", "run"]  # when its value is looked at for the last time
-    cost: str  # what one gives up with the safest values
-    help: str
+    kind: Literal["remedy", "probe"] = "remedy"
+    read: Literal["start", "import", "run"] = "run"  # when its value is looked at for the last time
+    cost: str = ""  # what one gives up with the safest values
+    help: str = ""
     read_how: str = ""  # who looks at it: "wandb.init", "the launcher"
     default: str | None = None  # None: whatever the environment or the library says
     accepts: Literal["choice", "count", "strategy", "text", "host"] = "choice"
@@ -91,9 +92,7 @@ class Toggle:
         return self
 
     def change_in_code(self, value: str) -> str:
-        """Return what is to be changed in the code of a script of the user's own, "" if nothing
-        is, or nothing can be.
-        """
+        """Return what to change in the code of a script of the user's own, "" for nothing."""
         if not self.overruled and any(value == known for known, _, _ in self.environment):
             return ""
         listed = dict(self.in_code)
@@ -223,3 +222,116 @@ def _without(command: Sequence[str], chunk: tuple[str, ...]) -> list[str]:
         elif not has_value:
             skip = len(chunk) - 1
     return kept
+
+
+def safest(toggle: Toggle) -> str:
+    """Return its last value."""
+    return toggle.values[-1]
+
+
+def safer(toggle: Toggle, current: str | None) -> tuple[str, ...]:
+    """Return the values that are safer than `current`, in order; without one all that change it."""
+    values = toggle.values
+    if toggle.accepts == "count" and current is not None and current.isdigit():
+        return tuple(v for v in values if v.isdigit() and int(v) < int(current))
+    if current in values:
+        return values[values.index(current) + 1 :]
+    return values if toggle.accepts == "count" else values[1:]
+
+
+def matters(entry: Toggle, command: Sequence[str]) -> bool:
+    """Return whether the flags are given without which a toggle changes nothing."""
+    values = [given(command, flag) for flag in entry.needs]
+    return not values or any(value not in (None, "0") for value in values)
+
+
+def why_unread(entry: Toggle, command: Sequence[str]) -> str:
+    """Return why a toggle changes nothing about the pipeline that a command walks, or ""."""
+    name = pipeline_of(command)
+    return "" if entry.own or name in entry.pipelines else f"the pipeline {name} does not read it"
+
+
+def as_read(table: Sequence[Toggle], command: Sequence[str], ours: bool) -> tuple[Toggle, ...]:
+    """Return the toggles as the pipeline of ours reads them that a command walks, if it does."""
+    name = pipeline_of(command)
+    return tuple(entry.read_by(name) for entry in table) if ours else tuple(table)
+
+
+def why_not(
+    entry: Toggle, value: str, command: Sequence[str], environ: Mapping[str, str], ours: bool
+) -> str:
+    """Return why a value cannot be applied to a command, or ""."""
+    wrong = _wrong(entry, value)
+    if wrong:
+        return wrong
+    if ours and (unread := why_unread(entry, command)):
+        return unread
+    if entry.launcher:
+        return command_words.why_not(tuple(command), environ)
+    if ours and entry.flag:
+        return ""
+    has_words = any(known == value for known, _ in entry.words)
+    if entry.own or has_words or entry.variable or entry.accepts == "host":
+        return ""
+    if any(known == value for known, _, _ in entry.environment) or entry.change_in_code(value):
+        return ""
+    return "nothing outside a script of yours says it; a scenario file can name how"
+
+
+def with_host(value: str, host: str | None) -> str:
+    """Return the value with its host, if it wants one and there is one."""
+    return f"{value}{HOST}{host}" if host and value == EXCEPTED else value
+
+
+def variables(entry: Toggle, value: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what a value sets in the environment, beside what is set there."""
+    if entry.accepts == "host":
+        return proxy_variables(value, environ)
+    if entry.variable:
+        return {entry.variable: value}
+    return {name: set_to for known, name, set_to in entry.environment if known == value}
+
+
+def _wrong(entry: Toggle, value: str) -> str:
+    """Return what is wrong with a value, or ""."""
+    name, sign, host = value.partition(HOST)
+    if entry.accepts == "host" and sign and name in entry.values:
+        return "" if host else f"it wants a host, {name}{HOST}HOST"
+    if value in entry.values:
+        no_host = entry.accepts == "host" and value == EXCEPTED
+        return f"it wants a host, {value}{HOST}HOST" if no_host else ""
+    if entry.accepts in ("text", "strategy"):
+        return "" if value else "the value is empty"
+    if entry.accepts == "count":
+        least = 1 if entry.launcher else 0
+        is_one = value.isascii() and value.isdigit() and int(value) >= least
+        return "" if is_one else f"it is a whole number from {least}"
+    return f"it is one of {', '.join(entry.values)}{nearest(value, entry.values)}"
+
+
+EXCEPTED, OFF = "excepted", "off"
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+_EXCEPTIONS = ("NO_PROXY", "no_proxy")
+# What each value changes, in words.
+VARIABLES = {EXCEPTED: " and ".join(_EXCEPTIONS), OFF: ", ".join(_PROXIES) + " (and in capitals)"}
+
+
+def are_set(environ: Mapping[str, str]) -> bool:
+    """Return whether any request goes through a proxy."""
+    return any(environ.get(name) for name in _both(_PROXIES))
+
+
+def proxy_variables(value: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what to set for "excepted:HOST", "off"; nothing for any other value."""
+    name, _, host = value.partition(":")
+    if name == OFF:
+        return dict.fromkeys(_both(_PROXIES), "")
+    if name != EXCEPTED:
+        return {}
+    hosts = [h.strip() for name in _EXCEPTIONS for h in environ.get(name, "").split(",")]
+    every = ",".join(dict.fromkeys([*(h for h in hosts if h), host]))
+    return dict.fromkeys(_EXCEPTIONS, every)
+
+
+def _both(names: tuple[str, ...]) -> list[str]:
+    return [spelling for name in names for spelling in (name, name.upper())]

@@ -11,7 +11,6 @@ from dataclasses import replace
 from ..base.command_words import given, ranks
 from ..base.facts import Setting, Trial
 from ..base.words import format_count, format_seconds
-from ..search.confidence import clean_starts, estimate_starts
 from ..search.flaky_search import estimate_flaky_starts
 from ..search.isolation import (
     CACHE_VARIABLES,
@@ -22,8 +21,8 @@ from ..search.isolation import (
     ToggleChange,
     format_setting,
 )
-from ..search.protocol import ProbeResult, SearchResult
-from ..search.protocol import StartCounts as Counted
+from ..search.trial_results import ProbeResult, SearchResult, clean_starts, estimate_starts
+from ..search.trial_results import StartCounts as Counted
 from ..toggles.command_toggles import apply_setting, format_command
 from ..toggles.toggle import Toggle
 from .isolation_plan import OWN_CACHES, IsolationPlan, NoMoreStarts, UsableToggles, value_before
@@ -42,9 +41,9 @@ def make_answer(
 ) -> Isolation:
     """Return what is known. `end`: why no more is started; `why`: what ended it before a search."""
     outcome = _decide_outcome(found, trials, seen, end)
-    sure = found is not None and found.outcome in ("found", "stopped")
-    change = dict(found.change) if found and sure else {}
-    confirmed = found is not None and found.with_change.starts + found.with_change.others > 0
+    known = found or SearchResult("stopped")  # nothing is known without a search
+    change = dict(known.change) if known.outcome in ("found", "stopped") else {}
+    confirmed = known.with_change.starts + known.with_change.others > 0
     changes = _list_changes(change, plan, usable.remedies)
     return Isolation(
         outcome=outcome,
@@ -54,23 +53,17 @@ def make_answer(
         seen=seen,
         changes=changes,
         paste=_format_paste(plan, change, usable.remedies),
-        with_it=_count_starts(found.with_change) if found and confirmed else None,
-        without=_count_starts(found.without) if found and confirmed else None,
-        p_value=found.p_value if found else None,
+        with_it=_count_starts(known.with_change) if confirmed else None,
+        without=_count_starts(known.without) if confirmed else None,
+        p_value=known.p_value,
         confidence=plan.confidence,
         confirm=plan.confirm,
         flaky=flaky,
-        not_it=_format_ruled_out(found, usable.remedies),
-        harmful=tuple(_format_safest(name, usable.remedies) for name in found.harmful)
-        if found
-        else (),
-        companions=tuple(f"{n}={change[n]}" for n in found.companions if n in change)
-        if found
-        else (),
+        not_it=tuple(_format_safest(name, usable.remedies) for name in known.ruled_out),
+        harmful=tuple(_format_safest(name, usable.remedies) for name in known.harmful),
+        companions=tuple(f"{n}={change[n]}" for n in known.companions if n in change),
         unused=usable.unused,
-        described=tuple(describe_probe(one, usable.probes) for one in found.described)
-        if found
-        else (),
+        described=tuple(describe_probe(one, usable.probes) for one in known.described),
         why=why or _explain_outcome(outcome, found, trials, seen, end, flaky),
         next=_next_step(outcome, plan, trials, any(one.in_code for one in changes)),
         options=plan.options,
@@ -130,10 +123,6 @@ def _format_paste(plan: IsolationPlan, change: Setting, remedies: Sequence[Toggl
 
 def _count_starts(starts: Counted) -> Count:
     return Count(starts.starts + starts.others, starts.hangs, starts.others)
-
-
-def _format_ruled_out(found: SearchResult | None, remedies: Sequence[Toggle]) -> tuple[str, ...]:
-    return tuple(_format_safest(name, remedies) for name in found.ruled_out) if found else ()
 
 
 def _format_safest(name: str, remedies: Sequence[Toggle]) -> str:

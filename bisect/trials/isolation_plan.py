@@ -207,9 +207,7 @@ def check_plan(plan: IsolationPlan) -> IsolationPlan:
 def choose_toggles(
     plan: IsolationPlan, host: str | None = None, reached: ReachedToggles | None = None
 ) -> UsableToggles:
-    """Return what can be changed; `host` is the one in question, `reached` what a script of the
-    user's own came to, once they are known.
-    """
+    """Return what can be changed about `host`, in what a user's own script has `reached`."""
     known = Known(has_gpu=plan.has_gpu, host=host, reached=reached)
     left, why_not = find_usable_toggles(plan.command, plan.environ, plan.table, known, plan.ours)
     remedies, unused = [], dict(why_not)

@@ -18,7 +18,6 @@ from ..base.facts import Result, Setting, Trial, Verdict
 from ..base.words import terminal_width, wrap_line
 from ..monitor.child_processes import make_reports_now
 from ..report.isolation import answer_lines, trial_line
-from ..search.confidence import estimate_starts
 from ..search.flaky_search import estimate_flaky_starts, make_first_starts, search_flaky
 from ..search.isolation import (
     Isolation,
@@ -28,8 +27,8 @@ from ..search.isolation import (
     likely_toggles,
     observe_hang,
 )
-from ..search.protocol import Choice, SearchResult
 from ..search.search import confirm_known_change, search
+from ..search.trial_results import Choice, SearchResult, estimate_starts
 from ..toggles.command_toggles import (
     ReachedToggles,
     apply_setting,
@@ -51,8 +50,13 @@ from .isolation_plan import (
     base_of_flaky,
     choose_toggles,
 )
-from .isolation_record import IsolationRecord, isolation_json
-from .isolation_request import IsolationJob, IsolationRequest, make_job
+from .isolation_request import (
+    IsolationJob,
+    IsolationRecord,
+    IsolationRequest,
+    isolation_json,
+    make_job,
+)
 from .launch import check_program, find_verdict, read_reached_toggles, stopping_by_signals
 from .trial import Question
 
@@ -211,12 +215,13 @@ class IsolationSearch:
         """
         self._plan = plan
         self._tell = tell
-        self._keep = keep
         self._verdict_of = verdict_of
         self._reached_by = reached_by
         self._reached: ReachedToggles | None = None
         self._may_go_on = may_go_on
-        self._starts = Starts(start, self._note, plan.budget, recorded, stopping, clock)
+        self._starts = Starts(
+            start, lambda: keep(self.known()), plan.budget, recorded, stopping, clock
+        )
         self._usable = choose_toggles(plan)
         self._about = estimate_starts(self._usable.remedies, plan.confirm).about
         self._base: dict[str, str] = {}
@@ -313,9 +318,6 @@ class IsolationSearch:
         known = [seconds for seconds in spent if seconds is not None]
         still = max(LEAST_STILL, 2 * max(known)) if known else None
         return Question(self._seen.place, still, self._plan.crash)
-
-    def _note(self) -> None:
-        self._keep(self.known())
 
     # ---- the searches ----------------------------------------------------------------------------
 

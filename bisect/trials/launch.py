@@ -263,9 +263,7 @@ def _read_verdicts(run_dir: Path) -> list[tuple[Path, Verdict]]:
 
 
 def read_reached_toggles(run_dir: Path) -> tuple[list[str], bool]:
-    """Return what ranks told of the toggles that a script of the user's own came to, and whether
-    any rank said anything at all.
-    """
+    """Return what ranks told of the toggles that a user's own script came to, and if any spoke."""
     events = [event for folder in _list_folders(run_dir) for event in _read_events(folder)]
     told = [str(event["name"]) for event in events if event.get("t") == "toggle"]
     return told, any(event.get("t") == "hello" for event in events)

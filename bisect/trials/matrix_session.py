@@ -41,8 +41,7 @@ from ..search.cells import (
     list_cells,
 )
 from .launch import stopping_by_signals
-from .matrix import Matrix
-from .matrix_launch import MatrixContext, cell_mark, cell_run_dir, format_launch, make_launch
+from .matrix import Matrix, MatrixContext, cell_mark, cell_run_dir, format_launch, make_launch
 from .resources import MachineShare, share_among_cells
 from .scenario_file import load_scenario, locate_value, require_modules, scenario_names
 

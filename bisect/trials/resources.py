@@ -179,9 +179,7 @@ def _find_taken(before: FreeResources, port: int | None, environment: Mapping[st
 def missing_resources(
     before: FreeResources, now: FreeResources, environment: Mapping[str, str]
 ) -> str:
-    """Return what of memory, and of the GPUs that a trial may use, is not free as before; "" if all
-    is.
-    """
+    """Return what of memory, and of a trial's GPUs, is not free as before; "" if all is."""
     if before.memory and now.memory is not None and now.memory < before.memory * (1 - MEMORY_SHARE):
         return f"{format_bytes(before.memory - now.memory)} of memory are not back"
     visible = listed_devices(environment.get(DEVICES, ""))

@@ -102,7 +102,8 @@ def read_text(file: Path) -> str:
     try:
         # Neither a FIFO nor a device, which could be waited for without end.
         if not stat.S_ISREG(os.stat(file).st_mode):
-            raise UsageError(f"{file} is no file but a {_kind_of_file(file)}")
+            kind = "folder" if file.is_dir() else "pipe or a device"
+            raise UsageError(f"{file} is no file but a {kind}")
         with open(file, "rb") as opened:
             raw = opened.read(_MOST_BYTES + 1)
     except OSError as error:
@@ -120,10 +121,6 @@ def read_text(file: Path) -> str:
         ) from None
 
 
-def _kind_of_file(file: Path) -> str:
-    return "folder" if file.is_dir() else "pipe or a device"
-
-
 def parse_scenario(text: str, file: str) -> Scenario:
     """Return what `text` says; `file` is named in errors. Raises UsageError, MissingLibrary."""
     require_modules("pydantic", "yaml")
@@ -131,7 +128,7 @@ def parse_scenario(text: str, file: str) -> Scenario:
 
     from ..search.scenario import Scenario
     from ..search.scenario_checks import find_mistakes
-    from . import matrix_launch, yaml_text
+    from . import matrix, yaml_text
 
     try:
         document = yaml_text.read_yaml(text)
@@ -143,7 +140,7 @@ def parse_scenario(text: str, file: str) -> Scenario:
         # A word that is misspelt explains one that is missing.
         each = sorted(error.errors(include_url=False), key=lambda one: one["type"] == "missing")
         raise _first_error(file, [_explain_malformed(document, one) for one in each]) from None
-    each_wrong = find_mistakes(scenario, matrix_launch.launcher_names())
+    each_wrong = find_mistakes(scenario, matrix.launcher_names())
     found = [(document.line(w.path, of_key=w.of_key), w.fact) for w in each_wrong]
     if not found:
         found = [(document.line(path), fact) for path, fact in _find_wrong_words(scenario)]

@@ -23,8 +23,13 @@ from ..monitor.child_processes import make_reports_now
 from ..monitor.clocks import STEADY
 from ..monitor.rank_state import SCRIPT_RUNNING
 from ..search.cells import DEFAULT_LIMIT
-from ..search.confidence import interval
-from ..search.hang_place import crash_place_of, describe_ending, hang_place_of, judge_trial
+from ..search.trial_results import (
+    crash_place_of,
+    describe_ending,
+    hang_place_of,
+    interval,
+    judge_trial,
+)
 from ..toggles.command_toggles import AppliedSetting, is_ours
 from ..toggles.table import TOGGLES, showing_races
 from .launch import Launch, find_rank_facts, run_launch, seconds_at, stopping_by_signals
@@ -225,9 +230,7 @@ def is_hopeless(trials: Sequence[Trial]) -> bool:
 def summarize_starts(
     trials: Sequence[Trial], kept: Trial | None, interrupted: bool = False
 ) -> list[str]:
-    """Return how many of the starts hung, with an interval, and where the first hang's evidence
-    is.
-    """
+    """Return how many starts hung, with an interval, and where the first hang's evidence is."""
     judged = [trial for trial in trials if trial.result != "other"]
     hangs = sum(trial.result == "hang" for trial in judged)
     if not judged:

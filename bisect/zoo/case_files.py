@@ -1,16 +1,28 @@
-"""Where the cases are, how one is found and loaded, and what not every machine has: names for
-Case.needs, and how each is looked for.
+"""Where the cases are, how one is found and loaded, and what not every machine has (names for
+Case.needs, and how each is looked for); and a case with all names of its own changed: recall must
+not come from names.
+
+Changed are: the module's name, functions, classes and variables that it defines (not methods, their
+parameters and attributes, which libraries call by name), what it prints, logs and raises in words
+of its own, and the same in Python programs that it has as text. Gone are docstrings and comments.
+Kept are the names of libraries, and words that a constant whose name begins with THEIRS holds:
+those of a library's message, which the case repeats.
 """
 
 from __future__ import annotations
 
+import ast
+import builtins
+import hashlib
 import importlib.util
+import keyword
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -186,3 +198,229 @@ def load_case(file: Path) -> CaseFile:
 def _order_of_id(id: str) -> tuple[str, int, str]:
     letters, number, rest = re.fullmatch(r"(\D*)(\d*)(.*)", id).groups()  # type: ignore[union-attr]
     return letters, int(number or 0), rest
+
+
+THEIRS = "THEIRS"
+_SAYING = re.compile(
+    r"print|say|log|debug|info|warn|warning|error|exception|critical|exit|fail|set_description"
+)
+_Defined = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+_Documented = ast.Module | _Defined
+_PRELUDE = {"at_end", "ready"}  # of zoo/parts/processes.py: what a helper's program is asked for
+_SYLLABLES = [c + v for c in "bdfgklmnprstvz" for v in "aeiou"]
+
+
+def rename_case(source: str, module: str) -> tuple[str, str]:
+    """Return the source of a case with its own names changed, and the new name of its module."""
+    new = _Names(salt=module)
+    text = _rename(ast.parse(source), new, module)
+    return text, new.of(module)
+
+
+class _Names:
+    """New names for old: the same for the same case, and no word of any library or of ours."""
+
+    def __init__(self, salt: str) -> None:
+        self._salt = salt
+        self._given: dict[str, str] = {}
+
+    def of(self, old: str) -> str:
+        """Return the new name of `old`, in its style: CONSTANT, ClassName, _private, function."""
+        if old not in self._given:
+            word = self._word(old)
+            while word in self._given.values() or keyword.iskeyword(word):
+                word = self._word(word)
+            self._given[old] = word
+        new = self._given[old]
+        bare = old.lstrip("_")
+        styled = new.upper() if bare.isupper() else new.title() if bare[:1].isupper() else new
+        return old[: len(old) - len(bare)] + styled
+
+    def _word(self, old: str) -> str:
+        digest = hashlib.sha256(f"{self._salt}/{old}".encode()).digest()
+        return "".join(_SYLLABLES[byte % len(_SYLLABLES)] for byte in digest[:3])
+
+
+def own_names(tree: ast.Module) -> set[str]:
+    """Return the names that a module defines and nobody else calls by name."""
+    own: set[str] = set()
+    theirs = {*dir(builtins), *_PRELUDE}
+    for node, in_class in _walk(tree, False):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            (theirs if in_class else own).add(node.name)
+            given, by_name = _parameters(node.args)
+            theirs |= given | by_name if in_class else by_name
+            own |= given
+        elif isinstance(node, ast.ClassDef):
+            own.add(node.name)
+        elif isinstance(node, ast.Lambda):
+            given, by_name = _parameters(node.args)
+            theirs |= by_name
+            own |= given
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            (theirs if in_class else own).add(node.id)
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            own.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            theirs.update((a.asname or a.name).partition(".")[0] for a in node.names)
+        elif isinstance(node, ast.keyword) and node.arg:
+            theirs.add(node.arg)
+    return {name for name in own - theirs if not name.startswith("__")}
+
+
+def _parameters(arguments: ast.arguments) -> tuple[set[str], set[str]]:
+    """Return the parameters that are surely given by position, and those that may be by name."""
+    plain = [*arguments.posonlyargs, *arguments.args]
+    certain = plain[: len(plain) - len(arguments.defaults)]
+    stars = [a for a in (arguments.vararg, arguments.kwarg) if a]
+    given = {a.arg for a in (*certain, *stars)}
+    return given, {a.arg for a in (*plain, *arguments.kwonlyargs)} - given
+
+
+def _walk(node: ast.AST, in_class: bool) -> Iterator[tuple[ast.AST, bool]]:
+    """Yield every node, and whether it stands directly in the body of a class."""
+    for child in ast.iter_child_nodes(node):
+        yield child, in_class
+        if isinstance(child, ast.ClassDef):
+            yield from _walk(child, True)
+        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from _walk(child, False)
+        else:
+            yield from _walk(child, in_class)
+
+
+def _rename(tree: ast.Module, new: _Names, module: str) -> str:
+    renamer = _Renamer({name: new.of(name) for name in sorted(own_names(tree))}, new, module)
+    changed = renamer.visit(tree)
+    return ast.unparse(ast.fix_missing_locations(changed)) + "\n"
+
+
+class _Renamer(ast.NodeTransformer):
+    def __init__(self, names: dict[str, str], new: _Names, module: str) -> None:
+        self._names = names
+        self._new = new
+        self._module = module
+        self._theirs = 0  # how many constants of THEIRS words we are in
+        self._saying = 0  # how many calls that say something
+
+    def _of(self, name: str) -> str:
+        return self._names.get(name, name)
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        node.id = self._of(node.id)
+        return node
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        node.arg = self._of(node.arg)
+        return self.generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return self._define(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        return self._define(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        return self._define(node)
+
+    def _define(self, node: _Defined) -> ast.AST:
+        node.name = self._of(node.name)
+        _drop_docstring(node)
+        return self.generic_visit(node)
+
+    def visit_Module(self, node: ast.Module) -> ast.AST:
+        _drop_docstring(node)
+        return self.generic_visit(node)
+
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.AST:
+        node.name = self._of(node.name) if node.name else None
+        return self.generic_visit(node)
+
+    def visit_Global(self, node: ast.Global) -> ast.AST:
+        node.names = [self._of(name) for name in node.names]
+        return node
+
+    def visit_Nonlocal(self, node: ast.Nonlocal) -> ast.AST:
+        node.names = [self._of(name) for name in node.names]
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        theirs = any(isinstance(t, ast.Name) and t.id.startswith(THEIRS) for t in node.targets)
+        self._theirs += theirs
+        try:
+            return self.generic_visit(node)
+        finally:
+            self._theirs -= theirs
+
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        return self._said(node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        called = node.func
+        name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+        if name == "Case":
+            self._rename_uses(node)
+        terminal = ast.unparse(called) in ("sys.stdout.write", "sys.stderr.write")
+        says = terminal or bool(_SAYING.fullmatch(name))
+        return self._said(node) if says else self.generic_visit(node)
+
+    def _said(self, node: ast.AST) -> ast.AST:
+        self._saying += 1
+        try:
+            return self.generic_visit(node)
+        finally:
+            self._saying -= 1
+
+    def _rename_uses(self, call: ast.Call) -> None:
+        """The functions that --use names: {"trainer": "make_trainer"}."""
+        for word in call.keywords:
+            if word.arg == "uses" and isinstance(word.value, ast.Dict):
+                for value in word.value.values:
+                    if isinstance(value, ast.Constant):
+                        value.value = self._of(str(value.value))
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        if isinstance(node.value, str) and not self._theirs:
+            node.value = self._text(node.value)
+        return node
+
+    def _text(self, text: str) -> str:
+        program = _program(text)
+        if program is not None:
+            return _rename(program, self._new, self._module)
+        if self._saying:
+            text = re.sub(r"[A-Za-z_]{3,}", lambda found: self._new.of(found[0]), text)
+        return text.replace(self._module, self._new.of(self._module))
+
+
+def _drop_docstring(
+    node: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef,
+) -> None:
+    first = node.body[0] if node.body else None
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+        node.body = node.body[1:] or [ast.Pass()]
+
+
+def _program(text: str) -> ast.Module | None:
+    """Return the program that `text` is, None if it is none: words, a path, C."""
+    if "\n" not in text.strip():
+        return None
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return None
+    return tree if any(not isinstance(node, ast.Expr) for node in tree.body) else None
+
+
+def read_renamed(file: Path) -> tuple[str, str]:
+    """Return source and module name of the renamed copy of the case in `file`."""
+    return rename_case(file.read_text(encoding="utf-8"), file.stem)
+
+
+def load_renamed(source: str, module: str, original: Case) -> Case:
+    """Return the case that a renamed copy declares, with the names that we know it by."""
+    with tempfile.TemporaryDirectory(prefix="zoo-renamed-") as folder:
+        file = Path(folder) / f"{module}.py"
+        file.write_text(source, encoding="utf-8")
+        made = load_case(file).case
+    return replace(made, id=original.id, title=original.title, truth=original.truth)

@@ -57,7 +57,7 @@ def build(given: Any) -> Any:
 def capture_first(given: Any) -> Any:
     """Be the job whose inputs are captured, and then the step that lists them."""
     import hangbisect
-    from hangbisect.captures.capture_folder import FOLDER, Limits, turn_on
+    from hangbisect.captures.capture_file import FOLDER, Limits, turn_on
     from hangbisect.zoo.in_rank import run_usual_step
 
     torch = given.context.imports("torch")

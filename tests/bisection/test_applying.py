@@ -15,7 +15,8 @@ from hangbisect.toggles.command_toggles import (
     is_ours,
     values_as_run,
 )
-from hangbisect.toggles.table import AS_SET, TOGGLES, toggle
+from hangbisect.toggles.table import TOGGLES, toggle
+from hangbisect.toggles.toggle import AS_SET
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import comb
 
 import pytest
-from hangbisect.search.confidence import clean_starts, fisher, interval
+from hangbisect.search.trial_results import clean_starts, fisher, interval
 from hypothesis import given
 from hypothesis import strategies as st
 

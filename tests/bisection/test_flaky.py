@@ -18,7 +18,7 @@ from hangbisect.search.flaky_search import (
     estimate_flaky_starts,
     search_flaky,
 )
-from hangbisect.search.protocol import Choice, StartCounts
+from hangbisect.search.trial_results import Choice, StartCounts
 
 WANDB = Choice("wandb", ("rank0", "offline", "off"))
 STRATEGY = Choice("strategy", ("ddp",))

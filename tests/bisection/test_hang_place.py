@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangbisect.base.facts import Frame, HangPlace, Look, Place, RankFacts, Ranks, Thread, Verdict
-from hangbisect.search.hang_place import (
+from hangbisect.search.trial_results import (
     crash_place_of,
     hang_place_of,
     is_same_place,

@@ -7,15 +7,14 @@ from itertools import chain, repeat
 
 import pytest
 from hangbisect.base.facts import Result
-from hangbisect.search.confidence import fisher
 from hangbisect.search.flaky_search import (
     DOUBT,
     ProvisionalAnswers,
     clean_starts_needed,
     ends_otherwise,
 )
-from hangbisect.search.protocol import Ask, Choice, StartCounts, setting_key
 from hangbisect.search.search import StartRecord
+from hangbisect.search.trial_results import Ask, Choice, StartCounts, fisher, setting_key
 from hypothesis import given
 from hypothesis import strategies as st
 

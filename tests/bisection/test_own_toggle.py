@@ -10,7 +10,8 @@ from hangbisect.toggles.command_toggles import (
     format_command,
     values_as_run,
 )
-from hangbisect.toggles.table import TOGGLES, own_toggle
+from hangbisect.toggles.table import TOGGLES
+from hangbisect.toggles.toggle import own_toggle
 from hypothesis import given
 from hypothesis import strategies as st
 

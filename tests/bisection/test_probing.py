@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 from hangbisect.base.facts import Result
-from hangbisect.search.protocol import Ask, Choice, ProbeResult
 from hangbisect.search.search import drive_search, probe_hang
+from hangbisect.search.trial_results import Ask, Choice, ProbeResult
 
 RANKS = Choice("world_size", ("4", "2", "1"))
 

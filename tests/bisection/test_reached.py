@@ -9,7 +9,8 @@ from hangbisect.toggles.command_toggles import (
     merge_reached,
     parse_reached,
 )
-from hangbisect.toggles.table import AS_SET, TOGGLES, Toggle
+from hangbisect.toggles.table import TOGGLES
+from hangbisect.toggles.toggle import AS_SET, Toggle
 
 THEIRS = ("torchrun", "--nproc_per_node=2", "train.py")
 NEVER = "the script never reaches it"

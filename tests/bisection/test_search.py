@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 from hangbisect.base.facts import Result, Setting
-from hangbisect.search.protocol import Choice, ProbeResult, SearchResult, StartCounts, Test
 from hangbisect.search.search import search
+from hangbisect.search.trial_results import Choice, ProbeResult, SearchResult, StartCounts, Test
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_hangs import Hang, any_hang, crashing_hang, monotone_hang, smaller_that_passes

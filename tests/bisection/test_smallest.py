@@ -7,8 +7,8 @@ from math import ceil, log2
 
 import pytest
 from hangbisect.search.minimal_set import find_smallest
-from hangbisect.search.protocol import Ask, Steps
 from hangbisect.search.search import drive_search
+from hangbisect.search.trial_results import Ask, Steps
 from hypothesis import given
 from hypothesis import strategies as st
 

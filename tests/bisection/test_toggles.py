@@ -8,8 +8,8 @@ import pytest
 from hangbisect.base.argument_types import Parser
 from hangbisect.base.pipeline import PIPELINES, find_pipeline
 from hangbisect.rank.watch_options import add_watch_options
-from hangbisect.toggles.table import TOGGLES, Toggle, toggle
-from hangbisect.toggles.toggle import ANY
+from hangbisect.toggles.table import TOGGLES, toggle
+from hangbisect.toggles.toggle import ANY, Toggle
 
 BY_NAME = pytest.mark.parametrize("entry", TOGGLES, ids=lambda entry: entry.name)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hangbisect.base.facts import HangPlace, Outcome, Place, Ranks, Verdict
-from hangbisect.search.hang_place import describe_ending, judge_trial
+from hangbisect.search.trial_results import describe_ending, judge_trial
 
 PLACE = HangPlace("wandb_logger", None, "wandb.init", "wandb")
 OTHER = HangPlace("trainer", None, "socket.recv", "trainer")

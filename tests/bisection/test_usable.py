@@ -6,11 +6,10 @@ from hangbisect.toggles.command_toggles import (
     Known,
     apply_setting,
     find_usable_toggles,
-    safer,
-    safest,
     values_as_run,
 )
-from hangbisect.toggles.table import AS_SET, TOGGLES, Toggle
+from hangbisect.toggles.table import TOGGLES
+from hangbisect.toggles.toggle import AS_SET, Toggle, safer, safest
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hangbisect.captures.capture_folder import (
+from hangbisect.captures.capture_file import (
     INPUTS,
     KEPT_FREE,
     OUTPUTS,

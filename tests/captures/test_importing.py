@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hangbisect.captures.older_dumps import convert_dump
-from hangbisect.captures.reading import Unreadable, load
+from hangbisect.captures.reading import Unreadable, convert_dump, load
 
 DUMP = {
     "sequences": torch.arange(6).view(2, 3),

@@ -12,8 +12,8 @@ from typing import Any
 import hangbisect
 import pytest
 import torch
-from hangbisect.captures import capture_folder
-from hangbisect.captures.capture_folder import Limits
+from hangbisect.captures import capture_file
+from hangbisect.captures.capture_file import Limits
 from hangbisect.captures.forward_hooks import Listener
 from hangbisect.captures.reading import list_folder, load
 
@@ -37,7 +37,7 @@ class Net(torch.nn.Module):
 def captured(folder: Path, on: Limits | None = None) -> Net:
     """Return a module that is captured into `folder`."""
     if on is not None:
-        capture_folder.turn_on(str(folder), on)
+        capture_file.turn_on(str(folder), on)
     module: Net = hangbisect.capture(Net(), folder=str(folder))
     return module
 
@@ -134,7 +134,7 @@ def test_what_is_compiled_is_compiled_as_without_it(tmp_path: Path) -> None:
         folder=str(tmp_path / "outer"),
     )
     for place in ("inner", "outer"):
-        capture_folder.turn_on(str(tmp_path / place), Limits())
+        capture_file.turn_on(str(tmp_path / place), Limits())
     outer(torch.ones(1, 3))
     assert list_folder(str(tmp_path / "inner")).captures == ()
     assert len(list_folder(str(tmp_path / "outer")).captures) == 1

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from hangbisect.base.errors import UsageError
-from hangbisect.commands.causes import run
+from hangbisect.commands.lists import causes as run
 from hangbisect.diagnosis.causes.catalogue import CAUSES, FAMILIES
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from hangbisect.base.errors import UsageError
-from hangbisect.commands.compare import run
+from hangbisect.commands.results import compare as run
 
 from ..report.kept.made_up import VERDICT, event, hello, write_run
 

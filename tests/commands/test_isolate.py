@@ -11,11 +11,15 @@ from pathlib import Path
 import pytest
 from hangbisect.base.errors import UsageError
 from hangbisect.cli import main
-from hangbisect.commands.isolate import run
+from hangbisect.commands.trials import isolate as run
 from hangbisect.search.isolation import Isolation
 from hangbisect.trials import isolation_session
-from hangbisect.trials.isolation_record import IsolationRecord
-from hangbisect.trials.isolation_request import STARTED_IN, IsolationRequest, make_job
+from hangbisect.trials.isolation_request import (
+    STARTED_IN,
+    IsolationRecord,
+    IsolationRequest,
+    make_job,
+)
 from hypothesis import example, given
 from hypothesis import strategies as st
 

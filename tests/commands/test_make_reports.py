@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hangbisect.commands.make_reports import _leave_a_word
+from hangbisect.commands.internal import _leave_a_word
 
 
 def failed() -> Exception:

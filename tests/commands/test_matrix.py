@@ -12,7 +12,7 @@ import pytest
 from hangbisect.cli import main
 from hangbisect.search.cells import list_cells
 from hangbisect.search.scenario_checks import toggles_of_scenario
-from hangbisect.trials.matrix_launch import MatrixContext, cell_mark
+from hangbisect.trials.matrix import MatrixContext, cell_mark
 from hangbisect.trials.matrix_session import MatrixRecord
 from hangbisect.trials.scenario_file import load_scenario
 

@@ -7,8 +7,9 @@ import json
 import pytest
 from hangbisect.base import words
 from hangbisect.base.errors import UsageError
-from hangbisect.commands.toggles import run
-from hangbisect.toggles.table import TOGGLES, Toggle
+from hangbisect.commands.lists import toggles as run
+from hangbisect.toggles.table import TOGGLES
+from hangbisect.toggles.toggle import Toggle
 
 
 def said(capsys: pytest.CaptureFixture[str], *argv: str) -> str:

@@ -171,7 +171,7 @@ WANDB = look(
     "_WandbInit.init SP/wandb/sdk/wandb_init.py:948",
     "init SP/wandb/sdk/wandb_init.py:1536",
     "WandbLogger.experiment SP/pytorch_lightning/loggers/wandb.py:410",
-    "wandb_logger OURS/pipelines/wandb_start.py:30",
+    "wandb_logger OURS/pipelines/startup.py:30",
     "walk OURS/rank/walk.py:80",
     "<module> /usr/bin/hangbisect:8",
 )

@@ -55,7 +55,7 @@ UNKNOWN_LIBRARY = look("low SP/acme/io.py:1", "Client.open SP/acme/api.py:2", "s
 NVIDIA_SMI = look(
     "Popen.communicate STD/subprocess.py:1209",
     "run STD/subprocess.py:550",
-    "accelerator OURS/pipelines/data_steps.py:7",
+    "accelerator OURS/pipelines/model_steps.py:7",
     call="poll",
 )
 MAKEDIRS = look("makedirs <frozen os>:225", "logs OURS/pipelines/script_steps.py:7", call="mkdir")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from hangbisect.base.launcher_env import Ancestor
+from hangbisect.doctor.checks import Process
 from hangbisect.doctor.leftovers import Left, Seen, is_helper, left_behind, orphans
-from hangbisect.doctor.processes import Process
 
 from .made_up import levels, said, setting
 

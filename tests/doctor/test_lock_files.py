@@ -8,9 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hangbisect.doctor import lock_files
-from hangbisect.doctor.lock_files import LockFile, Locks, Marker, parse_marker
-from hangbisect.doctor.processes import Process
+from hangbisect.doctor import leftovers
+from hangbisect.doctor.checks import Process
+from hangbisect.doctor.leftovers import LockFile, Locks, Marker, parse_marker
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,32 +42,32 @@ def test_any_bytes_are_taken_for_a_soft_lock(data: bytes) -> None:
 
 def test_a_lock_that_somebody_has_is_a_warning_of_a_stopped_one_a_problem() -> None:
     lock = LockFile("hub cache", "/h/x.lock", 7200.0, False, HOLDER)
-    ((level, value),) = said(lock_files.held, Locks(held=(lock,)))
+    ((level, value),) = said(leftovers.held, Locks(held=(lock,)))
     assert (level, "held by python (4711" in value) == ("warning", True)
     brief = LockFile("hub cache", "/h/x.lock", 5.0, False, HOLDER)
-    assert levels(lock_files.held, Locks(held=(brief,))) == ["ok"]
+    assert levels(leftovers.held, Locks(held=(brief,))) == ["ok"]
     frozen = LockFile("hub cache", "/h/x.lock", 5.0, False, HOLDER, stopped=True)
-    assert levels(lock_files.held, Locks(held=(frozen,))) == ["problem"]
+    assert levels(leftovers.held, Locks(held=(frozen,))) == ["problem"]
 
 
 def test_files_that_nobody_has_are_harmless_unless_they_are_the_lock() -> None:
-    assert levels(lock_files.held, Locks(idle=12)) == ["ok"]
-    assert levels(lock_files.stale, Locks(idle=12)) == ["ok"]
+    assert levels(leftovers.held, Locks(idle=12)) == ["ok"]
+    assert levels(leftovers.stale, Locks(idle=12)) == ["ok"]
     left = LockFile("torch extensions", "/e/x/lock", 7200.0, True)
-    ((level, value),) = said(lock_files.stale, Locks(left=(left,)))
+    ((level, value),) = said(leftovers.stale, Locks(left=(left,)))
     assert (level, "no process has it open" in value) == ("problem", True)
 
 
 def test_another_machine_may_have_it() -> None:
     on_network = LockFile("torch extensions", "/e/x/lock", 7200.0, True, network=True)
-    assert levels(lock_files.stale, Locks(left=(on_network,))) == ["warning"]
+    assert levels(leftovers.stale, Locks(left=(on_network,))) == ["warning"]
     foreign = LockFile("hub cache", "/h/x.lock", 1.0, True, marker=Marker(7, "n02"))
-    assert levels(lock_files.stale, Locks(left=(foreign,), host="n01")) == ["warning"]
-    assert levels(lock_files.stale, Locks(left=(foreign,), host="n02")) == ["problem"]
+    assert levels(leftovers.stale, Locks(left=(foreign,), host="n01")) == ["warning"]
+    assert levels(leftovers.stale, Locks(left=(foreign,), host="n02")) == ["problem"]
 
 
 def test_a_cache_that_does_not_answer_is_not_known() -> None:
-    assert levels(lock_files.held, Locks(late=("hub cache",))) == ["unknown"]
+    assert levels(leftovers.held, Locks(late=("hub cache",))) == ["unknown"]
 
 
 def test_the_caches_are_walked_for_real(tmp_path: Path, start: Start) -> None:
@@ -87,7 +87,7 @@ def test_the_caches_are_walked_for_real(tmp_path: Path, start: Start) -> None:
     assert process.stdout is not None
     process.stdout.readline()
     given = setting(HF_HUB_CACHE=str(tmp_path / "hub"), TORCH_EXTENSIONS_DIR=str(tmp_path / "ext"))
-    found = lock_files.read(given)
+    found = leftovers.read_locks(given)
     assert {os.path.basename(lock.path) for lock in found.held} == {"held.lock", "lock"}
     assert {lock.holder.pid for lock in found.held if lock.holder} == {process.pid}
     assert {lock.path for lock in found.left} == {str(hub / "soft.lock"), str(built / "lock")}
@@ -98,5 +98,5 @@ def test_our_own_locks_are_not_counted(tmp_path: Path) -> None:
     path = tmp_path / "mine.lock"
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        found = lock_files.read(setting(HF_HUB_CACHE=str(tmp_path)))
+        found = leftovers.read_locks(setting(HF_HUB_CACHE=str(tmp_path)))
     assert str(path) not in {lock.path for lock in found.held}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from dataclasses import replace
 
-from hangbisect.doctor import pci
-from hangbisect.doctor.pci import Between, acs_control
+from hangbisect.doctor import devices
+from hangbisect.doctor.devices import Between, acs_control
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,12 +46,12 @@ def test_capabilities_that_go_round_in_a_circle_end(at: int) -> None:
 
 def test_iommu_and_acs_matter_to_several_gpus_of_a_real_machine() -> None:
     bad = Between(2, iommu=("DMA-FQ",), redirecting=("0000:00:01.0",), unread=1)
-    assert levels(pci.iommu, bad) == levels(pci.acs, bad) == ["warning"]
+    assert levels(devices.iommu, bad) == levels(devices.acs, bad) == ["warning"]
     for harmless in (
         replace(bad, gpus=1),
         replace(bad, virtual=True),
         Between(2, iommu=("identity",)),
         Between(2),
     ):
-        assert levels(pci.iommu, harmless) == levels(pci.acs, harmless) == ["ok"]
-    assert levels(pci.acs, Between(2, unread=3)) == ["unknown"]
+        assert levels(devices.iommu, harmless) == levels(devices.acs, harmless) == ["ok"]
+    assert levels(devices.acs, Between(2, unread=3)) == ["unknown"]

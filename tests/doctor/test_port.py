@@ -6,8 +6,8 @@ import os
 import socket
 
 import pytest
-from hangbisect.doctor.port import Port, Reached, master_port, read_port
-from hangbisect.doctor.processes import Process
+from hangbisect.doctor.checks import Process
+from hangbisect.doctor.names import Port, Reached, master_port, read_port
 
 from .made_up import TORCHRUN, levels, said, setting
 

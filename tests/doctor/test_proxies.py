@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.doctor import proxies
-from hangbisect.doctor.proxies import AnswerState, NetworkAnswer, is_excepted, named_proxies
+from hangbisect.doctor import services
+from hangbisect.doctor.services import AnswerState, NetworkAnswer, is_excepted, named_proxies
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,7 +43,7 @@ def test_a_proxy_that_does_not_answer_is_a_problem_and_its_password_is_not_told(
 ) -> None:
     environ = {"https_proxy": "http://user:secret@proxy.corp:3128"}
     facts = tuple(replace(one, asked=NetworkAnswer(state)) for one in named_proxies(environ))
-    ((level, value),) = said(proxies.judge_answers, facts, setting(**environ))
+    ((level, value),) = said(services.judge_answers, facts, setting(**environ))
     assert level == "problem"
     assert "proxy.corp:3128 (https_proxy)" in value
     assert "secret" not in value
@@ -51,15 +51,15 @@ def test_a_proxy_that_does_not_answer_is_a_problem_and_its_password_is_not_told(
 
 def test_two_spellings_that_differ_are_a_warning() -> None:
     environ = {"http_proxy": "http://a:1", "HTTP_PROXY": "http://u:secret@b:1"}
-    found = said(proxies.judge_answers, named_proxies(environ), setting(**environ))
+    found = said(services.judge_answers, named_proxies(environ), setting(**environ))
     assert [level for level, _ in found] == ["ok", "ok", "warning"]
     assert "secret" not in str(found)
 
 
 def test_a_proxy_is_asked_for_real(nobody: str, curt: str) -> None:
-    refused = proxies.read_proxies(setting(http_proxy=f"127.0.0.1:{nobody}"))
+    refused = services.read_proxies(setting(http_proxy=f"127.0.0.1:{nobody}"))
     assert [one.asked.state for one in refused] == ["refused"]
-    ended = proxies.read_proxies(setting(all_proxy=f"socks5://127.0.0.1:{curt}"))
+    ended = services.read_proxies(setting(all_proxy=f"socks5://127.0.0.1:{curt}"))
     assert [one.asked.state for one in ended] == ["answers"]
 
 
@@ -90,12 +90,12 @@ def test_any_text_is_taken_for_exceptions(host: str, exceptions: str) -> None:
 
 
 def test_no_proxy_must_except_this_machine_and_rank_0() -> None:
-    assert levels(proxies.judge_exceptions, None) == ["ok"]
+    assert levels(services.judge_exceptions, None) == ["ok"]
     ((level, value),) = said(
-        proxies.judge_exceptions,
+        services.judge_exceptions,
         None,
         setting(http_proxy="p:1", no_proxy="localhost", MASTER_ADDR="n01"),
     )
     assert (level, "127.0.0.1, n01" in value) == ("warning", True)
     every = setting(http_proxy="p:1", NO_PROXY="localhost,127.0.0.0/8,n01", MASTER_ADDR="n01")
-    assert levels(proxies.judge_exceptions, None, every) == ["ok"]
+    assert levels(services.judge_exceptions, None, every) == ["ok"]

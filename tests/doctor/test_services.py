@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.doctor import services
-from hangbisect.doctor.proxies import AnswerState, NetworkAnswer
-from hangbisect.doctor.services import Endpoint
+from hangbisect.doctor.services import AnswerState, Endpoint, NetworkAnswer
 
 from .made_up import levels, said, setting
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hangbisect.base.words import GIB, MIB
-from hangbisect.doctor.shared_memory import Space, read_shm, shm
+from hangbisect.doctor.limits import Space, read_shm, shm
 
 from .made_up import levels, setting
 

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from hangbisect.doctor import examination_report
+from hangbisect.doctor import catalogue
 from hangbisect.doctor.checks import (
     Check,
     Examination,
@@ -27,7 +27,7 @@ def report(
     *findings: Finding, everything: bool = False, width: int | None = None, colours: bool = False
 ) -> list[str]:
     found = Examination(tuple(Found(CHECK, one) for one in findings), 34, 1.25)
-    return examination_report.format_examination(
+    return catalogue.format_examination(
         found, "n01", everything=everything, width=width, colours=colours
     )
 
@@ -71,7 +71,7 @@ def test_colours_are_on_the_level_alone() -> None:
 
 def test_as_json_everything_is_there() -> None:
     found = Examination((Found(CHECK, GOOD), Found(CHECK, BAD)), 34, 1.25)
-    data = json.loads(json.dumps(examination_report.examination_json(found, "n01", 3)))
+    data = json.loads(json.dumps(catalogue.examination_json(found, "n01", 3)))
     assert {key: data[key] for key in ("schema", "outcome", "host", "node", "seconds")} == {
         **{"schema": 1, "outcome": "problem", "host": "n01", "node": 3, "seconds": 1.25},
     }

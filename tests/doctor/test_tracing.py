@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.doctor import tracing
-from hangbisect.doctor.tracing import Leave
+from hangbisect.doctor import limits
+from hangbisect.doctor.limits import Leave
 
 from .made_up import levels, said, setting
 
@@ -15,13 +15,13 @@ REFUSED = "py-spy may not read 7 (no permission)."
 
 
 def test_where_it_works_it_is_said_how() -> None:
-    ((level, value),) = said(tracing.leave, ALL)
+    ((level, value),) = said(limits.leave, ALL)
     assert level == "ok"
     assert "no Yama, no seccomp filter, with CAP_SYS_PTRACE" in value
 
 
 def test_under_yama_ranks_of_ours_allow_it_themselves() -> None:
-    ((level, value),) = said(tracing.leave, replace(ALL, yama=1, refused=REFUSED, capable=False))
+    ((level, value),) = said(limits.leave, replace(ALL, yama=1, refused=REFUSED, capable=False))
     assert (level, "only ranks that hangbisect starts" in value) == ("warning", True)
 
 
@@ -36,20 +36,20 @@ def test_under_yama_ranks_of_ours_allow_it_themselves() -> None:
 )
 def test_what_would_allow_it(facts: Leave, next: str) -> None:
     refused = replace(facts, refused=REFUSED, refused_allowing=REFUSED)
-    (found,) = tracing.leave(setting(), refused)
+    (found,) = limits.leave(setting(), refused)
     assert (found.level, next in found.next) == ("warning", True)
 
 
 def test_py_spy_itself() -> None:
-    assert levels(tracing.installed, ALL) == ["ok"]
-    assert levels(tracing.installed, replace(ALL, version="")) == ["warning"]
+    assert levels(limits.installed, ALL) == ["ok"]
+    assert levels(limits.installed, replace(ALL, version="")) == ["warning"]
     gone = replace(ALL, program="", version="", refused="x", refused_allowing="x")
-    assert levels(tracing.installed, gone) == ["warning"]
-    assert levels(tracing.leave, gone) == ["unknown"]
+    assert levels(limits.installed, gone) == ["warning"]
+    assert levels(limits.leave, gone) == ["unknown"]
 
 
 def test_it_is_tried_on_a_process_of_our_own() -> None:
-    found = tracing.read(setting())
+    found = limits.read_leave(setting())
     assert found.program
     assert found.version.startswith("py-spy ")
-    assert (found.refused == "") == (levels(tracing.leave, found) == ["ok"])
+    assert (found.refused == "") == (levels(limits.leave, found) == ["ok"])

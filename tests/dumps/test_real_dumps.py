@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hangbisect.commands import merge
+from hangbisect.commands.results import merge
 from hangbisect.dumps.files import read_files
 from hangbisect.dumps.merge import MergedDumps, describe_divergence, judge_dumps, merge_dumps
 from hangbisect.report.merged_dumps import merged_json, merged_lines
@@ -131,6 +131,6 @@ def test_the_page_shows_what_is_printed(
 ) -> None:
     monkeypatch.chdir(HERE)
     assert block("how-to/dumps-you-have.md", f"hangbisect merge {names}")
-    assert merge.run(names.split()) == 3
+    assert merge(names.split()) == 3
     shown = block("how-to/dumps-you-have.md", begins)
     assert capsys.readouterr().out.strip().splitlines() == shown

@@ -6,7 +6,7 @@ import pickle
 from typing import Any
 
 import pytest
-from hangbisect.pipelines.text_batches import (
+from hangbisect.pipelines.shared_steps import (
     EPOCH,
     IGNORED,
     Collate,

@@ -17,7 +17,7 @@ s = u.spec_from_file_location("pkg", sys.argv[1] + "/__init__.py",
                               submodule_search_locations=[sys.argv[1]])
 sys.modules["pkg"] = u.module_from_spec(s)
 import psutil, wandb
-from pkg.pipelines.wandb_start import has_account
+from pkg.pipelines.startup import has_account
 print(has_account(wandb), len(psutil.Process().children(recursive=True)))
 """
 KEY = "a" * 40

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import jobs
 import planted
-from hangbisect.commands import bundle
+from hangbisect.commands.results import bundle
 
 from .verdicts import shown
 from .whole_jobs import Jobs
@@ -65,9 +65,7 @@ def test_no_secret_of_a_job_that_hung_leaves_with_its_bundle_or_its_reports(
     raw = (folder / "run" / "logs" / "train.log").read_text()
     assert all(one.secret in raw for one in secrets if one.place != "file name")
     hidden = [by_value, *(one.secret for one in secrets)]
-    assert (
-        bundle.run([str(folder / "run"), "--output", str(folder / "run.zip"), "--anonymous"]) == 0
-    )
+    assert bundle([str(folder / "run"), "--output", str(folder / "run.zip"), "--anonymous"]) == 0
     with zipfile.ZipFile(folder / "run.zip") as archive:
         inside = {name: archive.read(name) for name in archive.namelist()}
     assert {name for name in inside if "/logs/" in name}

@@ -18,7 +18,7 @@ from typing import Any
 
 import jobs
 import pytest
-from hangbisect.trials import matrix_launch
+from hangbisect.trials import matrix
 from hangbisect.trials.launch import find_verdict
 
 from .slurm_here import Slurm
@@ -61,8 +61,8 @@ def started_by(request: pytest.FixtureRequest, jobs_here: Jobs) -> StartedBy:
     """Start a job by a launcher; srun's is in an allocation."""
 
     def start(name: str, *words: str, nodes: int = 1, ranks: int = 2, **how: Any) -> Job:
-        command, environ = matrix_launch.launcher_command(
-            matrix_launch.find_launcher(name), nodes, ranks, [], ours=True, master_port=free_port()
+        command, environ = matrix.launcher_command(
+            matrix.find_launcher(name), nodes, ranks, [], ours=True, master_port=free_port()
         )
         words_before = list(command)
         if name in ("srun", "sbatch"):
@@ -243,9 +243,7 @@ def test_a_training_step_is_made(
 def run(
     name: str, *words: str, environ: dict[str, str], nodes: int = 1
 ) -> subprocess.CompletedProcess[str]:
-    command, variables = matrix_launch.launcher_command(
-        matrix_launch.find_launcher(name), nodes, 1, words
-    )
+    command, variables = matrix.launcher_command(matrix.find_launcher(name), nodes, 1, words)
     return subprocess.run(
         command,
         env={**jobs.clean_environ(), **variables, **environ},
@@ -337,9 +335,7 @@ def test_sbatch_passes_words_output_and_status_on(slurm: Slurm) -> None:
 
 def test_the_time_in_the_queue_counts_in_no_limit(slurm: Slurm, jobs_here: Jobs) -> None:
     slurm.ask("sbatch", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 8")
-    command, environ = matrix_launch.launcher_command(
-        matrix_launch.find_launcher("sbatch"), 2, 1, [], ours=True
-    )
+    command, environ = matrix.launcher_command(matrix.find_launcher("sbatch"), 2, 1, [], ours=True)
     folder = jobs_here.folder()
     watch = ["--run-dir", str(folder / "run"), "--timeout", "launcher=3", "--stall", "3"]
     outer = [sys.executable, "-m", "hangbisect", "run", *watch, "--", *command]
@@ -365,9 +361,7 @@ def test_sbatch_hears_a_signal_whatever_programs_of_slurm_wait_for(
         program = tmp_path / "bin" / name
         program.write_text(f"#!/bin/sh\n{does}\nexec sleep 1000\n")
         program.chmod(0o755)
-    command, environ = matrix_launch.launcher_command(
-        matrix_launch.find_launcher("sbatch"), 1, 1, ["train.py"]
-    )
+    command, environ = matrix.launcher_command(matrix.find_launcher("sbatch"), 1, 1, ["train.py"])
     environ["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
     running = jobs.Running(command, tmp_path, {**jobs.clean_environ(), **environ})
     job = jobs_here.add(running, tmp_path)

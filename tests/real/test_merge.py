@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.commands import merge
+from hangbisect.commands.results import merge
 from hangbisect.evidence.programs import find_program
 
 from ..conftest import Start
@@ -45,7 +45,7 @@ def stuck(start: Start, tmp_path: Path) -> int:
 
 def merged(capsys: pytest.CaptureFixture[str], file: Path) -> dict[str, Any]:
     capsys.readouterr()
-    assert merge.run(["--json", str(file)]) == 3
+    assert merge(["--json", str(file)]) == 3
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 

@@ -15,7 +15,7 @@ from hangbisect.report.isolation import (
 from hangbisect.report.run_reader.run import RecordedRun, read_run
 from hangbisect.search.cells import RecordedMatrix
 from hangbisect.search.isolation import Isolation
-from hangbisect.trials.isolation_record import IsolationRecord
+from hangbisect.trials.isolation_request import IsolationRecord
 
 from ..trials.simulated_job import Job, hangs_unless, plan
 from .kept.made_up import write_run

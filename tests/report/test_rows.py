@@ -31,7 +31,7 @@ from hangbisect.report.run_reader.run import RecordedRun, read_rank_facts, read_
 from hangbisect.report.terminal import replay_verdict
 from hangbisect.report.verdict_rows import word_recorded_verdict
 from hangbisect.search.isolation import Isolation
-from hangbisect.trials.isolation_record import IsolationRecord
+from hangbisect.trials.isolation_request import IsolationRecord
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hangbisect.base.facts import Trial
-from hangbisect.search.confidence import estimate_starts
 from hangbisect.search.flaky_search import estimate_flaky_starts
+from hangbisect.search.trial_results import estimate_starts
 from hangbisect.trials.isolation_answer import format_expectation, format_flaky_expectation
 from hangbisect.trials.isolation_plan import choose_toggles
 

@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 from hangbisect.base.facts import Result, Setting, Try, Wait
 from hangbisect.report.isolation import answer_lines
-from hangbisect.search.confidence import estimate_starts
 from hangbisect.search.isolation import Count, Isolation
-from hangbisect.toggles.table import TOGGLES, own_toggle
+from hangbisect.search.trial_results import estimate_starts
+from hangbisect.toggles.table import TOGGLES
+from hangbisect.toggles.toggle import own_toggle
 from hangbisect.trials.isolation_plan import Budget, IsolationPlan, choose_toggles
 from hypothesis import given
 from hypothesis import strategies as st

@@ -15,7 +15,7 @@ import pytest
 from hangbisect.base.errors import UsageError
 from hangbisect.base.facts import Trial
 from hangbisect.search.isolation import Isolation
-from hangbisect.trials.isolation_record import IsolationRecord, isolation_json, read_isolation
+from hangbisect.trials.isolation_request import IsolationRecord, isolation_json, read_isolation
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -13,7 +13,7 @@ import pytest
 from hangbisect.base.errors import UsageError
 from hangbisect.toggles.table import TOGGLES
 from hangbisect.trials.launch import Launch
-from hangbisect.trials.matrix_launch import (
+from hangbisect.trials.matrix import (
     MatrixContext,
     cell_mark,
     cell_run_dir,

@@ -16,7 +16,7 @@ from hangbisect.search.cells import list_cells
 from hangbisect.search.scenario import Isolate, OwnToggle, Scenario, Setting, Watch
 from hangbisect.search.scenario_checks import toggles_of_scenario
 from hangbisect.trials import scenario_file
-from hangbisect.trials.matrix_launch import MatrixContext, format_launch, make_launch
+from hangbisect.trials.matrix import MatrixContext, format_launch, make_launch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

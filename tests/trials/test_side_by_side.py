@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hangbisect.base.errors import UsageError
 from hangbisect.search.cells import list_cells
-from hangbisect.trials.matrix_launch import MatrixContext, make_launch
+from hangbisect.trials.matrix import MatrixContext, make_launch
 from hangbisect.trials.resources import MachineShare, share_among_cells
 from hangbisect.trials.scenario_file import load_scenario, locate_value
 

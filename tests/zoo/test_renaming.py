@@ -6,7 +6,7 @@ import ast
 import re
 
 import pytest
-from hangbisect.zoo import case_files, renaming
+from hangbisect.zoo import case_files
 from hangbisect.zoo.case_files import CaseFile
 
 CASES = case_files.load_all_cases()
@@ -49,7 +49,7 @@ def make(given, *, loudly=False):
 
 
 def test_own_names_are_changed_and_others_kept() -> None:
-    text, module = renaming.rename_case(SOURCE, "T1_silence")
+    text, module = case_files.rename_case(SOURCE, "T1_silence")
     assert module != "T1_silence"
     for own in ("wait_here", "Silence", "make", "nested", "given", "WAIT", "waited", "trouble"):
         assert not re.search(rf"\b{own}\b", text), own
@@ -58,7 +58,7 @@ def test_own_names_are_changed_and_others_kept() -> None:
 
 
 def test_what_it_says_is_changed_and_what_a_library_would_say_is_not() -> None:
-    text, _ = renaming.rename_case(SOURCE, "T1_silence")
+    text, _ = case_files.rename_case(SOURCE, "T1_silence")
     assert "gave" not in text
     assert "silence" not in text
     assert "What happened" not in text
@@ -66,7 +66,7 @@ def test_what_it_says_is_changed_and_what_a_library_would_say_is_not() -> None:
 
 
 def test_the_copy_does_the_same() -> None:
-    text, _ = renaming.rename_case("def double(number):\n    return number + number\n", "T1")
+    text, _ = case_files.rename_case("def double(number):\n    return number + number\n", "T1")
     names: dict[str, object] = {}
     exec(text, names)
     (made,) = [value for name, value in names.items() if not name.startswith("__")]
@@ -75,14 +75,14 @@ def test_the_copy_does_the_same() -> None:
 
 
 def test_the_same_case_always_gets_the_same_names() -> None:
-    assert renaming.rename_case(SOURCE, "T1") == renaming.rename_case(SOURCE, "T1")
-    assert renaming.rename_case(SOURCE, "T1") != renaming.rename_case(SOURCE, "T2")
+    assert case_files.rename_case(SOURCE, "T1") == case_files.rename_case(SOURCE, "T1")
+    assert case_files.rename_case(SOURCE, "T1") != case_files.rename_case(SOURCE, "T2")
 
 
 @pytest.mark.parametrize("kept", CASES, ids=lambda kept: kept.case.id)
 def test_every_case_is_a_case_under_other_names(kept: CaseFile) -> None:
-    source, module = renaming.read_renamed(kept.file)
-    case = renaming.load_renamed(source, module, kept.case)
+    source, module = case_files.read_renamed(kept.file)
+    case = case_files.load_renamed(source, module, kept.case)
     assert case.truth == kept.case.truth
     assert set(case.uses) == set(kept.case.uses)
     functions = {n.name for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef)}

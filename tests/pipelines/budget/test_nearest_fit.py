@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.pipelines.budget.advice import (
+from hangbisect.pipelines.budget_advice import (
     divide_over_gpus,
     find_nearest_fit,
     format_budget,
@@ -12,7 +12,7 @@ from hangbisect.pipelines.budget.advice import (
     iterate_plans,
     list_changes,
 )
-from hangbisect.pipelines.budget.budget import (
+from hangbisect.pipelines.memory_budget import (
     Budget,
     FreeMemory,
     HeldMemory,

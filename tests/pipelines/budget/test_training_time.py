@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangbisect.pipelines.budget.advice import estimate_training_time, format_training_time
+from hangbisect.pipelines.budget_advice import estimate_training_time, format_training_time
 
 
 def test_the_first_step_is_left_out_where_there_are_others() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hangbisect.base.errors import UsageError
 from hangbisect.base.place import find_place
-from hangbisect.pipelines.generating.settings_steps import device_size
+from hangbisect.pipelines.shared_steps import device_size
 from hangbisect.rank.arguments import parse_walk_arguments
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.pipelines.generating.forecast import (
+from hangbisect.pipelines.forecast import (
     SLOW_STEP,
     CacheLayer,
     CacheLayout,

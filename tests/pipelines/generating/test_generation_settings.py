@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hangbisect.pipelines.generating.settings_steps import find_ignored_flags
+from hangbisect.pipelines.generation_plan import find_ignored_flags
 
 transformers = pytest.importorskip("transformers")
 

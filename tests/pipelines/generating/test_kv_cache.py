@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hangbisect.pipelines.generating.forecast import CacheLayer, CacheLayout, fit_layer
+from hangbisect.pipelines.forecast import CacheLayer, CacheLayout, fit_layer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,7 +94,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 def test_it_is_what_the_cache_of_a_real_model_takes(kind: str, dtype: str) -> None:
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")
-    from hangbisect.pipelines.generating.forecast import find_cache_layout
+    from hangbisect.pipelines.forecast import find_cache_layout
 
     config = transformers.AutoConfig.for_model(kind, **CONFIGS[kind])
     layout = find_cache_layout(config, getattr(torch, dtype), transformers, torch)

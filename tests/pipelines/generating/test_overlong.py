@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from hangbisect.pipelines.generating.generation_steps import AGAIN, warn_while_slow
+from hangbisect.pipelines.generation import AGAIN, warn_while_slow
 
 LIMIT = 60.0  # seconds for a thread to have its turn, on a busy machine
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangbisect.pipelines.generating.loading_steps import (
+from hangbisect.pipelines.loading_steps import (
     Parameter,
     format_placement,
     locate_parameters,

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from hangbisect.pipelines.generating.loading_plan import (
-    CheckpointFiles,
-    LoadingProgress,
-    forecast_reading,
-)
+from hangbisect.pipelines.generation_plan import CheckpointFiles, LoadingProgress, forecast_reading
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from hangbisect.pipelines import model_steps
-from hangbisect.pipelines.generating.loading_plan import find_checkpoint
+from hangbisect.pipelines.generation_plan import find_checkpoint
 
 transformers = pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")

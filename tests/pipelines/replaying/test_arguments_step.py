@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hangbisect.base.errors import UsageError
 from hangbisect.base.place import find_place
-from hangbisect.pipelines.replaying.preflight import check_contradictions, check_path_kinds
+from hangbisect.pipelines.replay_preflight import check_contradictions, check_path_kinds
 from hangbisect.rank.arguments import parse_walk_arguments
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from hangbisect.pipelines.replaying.module_call import Difference, compare_outputs, walk_tensors
-from hangbisect.pipelines.replaying.module_inputs import find_tokens, pack_samples
+from hangbisect.pipelines.module_call import Difference, compare_outputs, walk_tensors
+from hangbisect.pipelines.module_inputs import find_tokens, pack_samples
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-from hangbisect.captures.capture_file import Record, TensorCopies, encode_file, encode_value
-from hangbisect.captures.capture_folder import INPUTS, file_stem
-from hangbisect.captures.reading import Unreadable
-from hangbisect.pipelines.replaying.module_inputs import (
-    ModuleInput,
-    apply_packing,
-    move_input,
-    read_input,
+from hangbisect.captures.capture_file import (
+    INPUTS,
+    Record,
+    TensorCopies,
+    encode_file,
+    encode_value,
+    file_stem,
 )
+from hangbisect.captures.reading import Unreadable
+from hangbisect.pipelines.module_inputs import ModuleInput, apply_packing, move_input, read_input
 
 IDS = torch.arange(6).view(2, 3)
 MASK = torch.tensor([[1, 1, 0], [1, 1, 1]])

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hangbisect.pipelines.replaying.preflight import IMPOSSIBLE, ReplayFacts
+from hangbisect.pipelines.replay_preflight import IMPOSSIBLE, ReplayFacts
 from hangbisect.pipelines.shared_steps import find_impossible, make_refusal
 
 SOUND = ReplayFacts()

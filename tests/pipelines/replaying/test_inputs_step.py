@@ -10,10 +10,16 @@ import pytest
 import torch
 from hangbisect.base.errors import UsageError
 from hangbisect.base.place import find_place
-from hangbisect.captures.capture_file import Record, TensorCopies, encode_file, encode_value
-from hangbisect.captures.capture_folder import INPUTS, file_stem
+from hangbisect.captures.capture_file import (
+    INPUTS,
+    Record,
+    TensorCopies,
+    encode_file,
+    encode_value,
+    file_stem,
+)
 from hangbisect.captures.reading import CapturedCall
-from hangbisect.pipelines.replaying.inputs_step import ChosenInputs, captured_inputs
+from hangbisect.pipelines.replay_inputs import ChosenInputs, captured_inputs
 from hangbisect.rank.arguments import parse_walk_arguments
 
 

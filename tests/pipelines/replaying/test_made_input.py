@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hangbisect.pipelines.replaying.module_inputs import make_input
+from hangbisect.pipelines.module_inputs import make_input
 from hypothesis import given
 from hypothesis import strategies as st
 

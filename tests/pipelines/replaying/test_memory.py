@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.pipelines.budget.budget import FreeMemory
-from hangbisect.pipelines.replaying.preflight import (
+from hangbisect.pipelines.memory_budget import FreeMemory
+from hangbisect.pipelines.replay_preflight import (
     ModuleMemory,
     ReplayMode,
     estimate_memory,

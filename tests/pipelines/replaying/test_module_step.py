@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from hangbisect.base.errors import UsageError
-from hangbisect.pipelines.replaying.module_steps import describe_module, get_built_module
+from hangbisect.pipelines.module_steps import describe_module, get_built_module
 
 
 def context(made: Any) -> Any:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 from hangbisect.base.errors import UsageError
-from hangbisect.pipelines.replaying.module_call import CallResult, call_module, find_loss
-from hangbisect.pipelines.replaying.module_inputs import ModuleInput
-from hangbisect.pipelines.replaying.module_steps import ReadyModule
+from hangbisect.pipelines.module_call import CallResult, call_module, find_loss
+from hangbisect.pipelines.module_inputs import ModuleInput
+from hangbisect.pipelines.module_steps import ReadyModule
 
 
 class Net(torch.nn.Module):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from hangbisect.captures.reading import Unreadable
-from hangbisect.pipelines.replaying.results import MADE_INPUT, keep_output, load_earlier_output
+from hangbisect.pipelines.replay_inputs import MADE_INPUT, keep_output, load_earlier_output
 
 NET = torch.nn.Linear(3, 2).eval()
 

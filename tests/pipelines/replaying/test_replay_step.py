@@ -15,12 +15,11 @@ import torch
 from hangbisect.base.errors import UsageError
 from hangbisect.base.pipeline import find_pipeline
 from hangbisect.base.place import find_place
-from hangbisect.captures.capture_file import Record, TensorCopies, encode_file, encode_value
-from hangbisect.captures.capture_folder import INPUTS
+from hangbisect.captures.capture_file import INPUTS, Record, TensorCopies, encode_file, encode_value
 from hangbisect.captures.reading import list_files, outputs_beside
-from hangbisect.pipelines.replaying.inputs_step import ChosenInputs
-from hangbisect.pipelines.replaying.module_steps import ReadyModule
-from hangbisect.pipelines.replaying.replay_step import replay
+from hangbisect.pipelines.module_steps import ReadyModule
+from hangbisect.pipelines.replay import replay
+from hangbisect.pipelines.replay_inputs import ChosenInputs
 from hangbisect.rank.arguments import parse_walk_arguments
 
 

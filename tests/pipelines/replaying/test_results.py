@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import pytest
-from hangbisect.pipelines.replaying.results import (
+from hangbisect.pipelines.replay_inputs import (
     Result,
     format_difference,
     format_summary,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hangbisect.pipelines.replaying.module_inputs import (
+from hangbisect.pipelines.module_inputs import (
     TokenPlaces,
     find_tokens,
     pack_samples,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangbisect.pipelines.replaying.inputs_step import assign_ranks, count_forwards, select_share
+from hangbisect.pipelines.replay_inputs import assign_ranks, count_forwards, select_share
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from hangbisect.base.errors import UsageError
-from hangbisect.pipelines.replaying.module_steps import weights
+from hangbisect.pipelines.module_steps import weights
 from safetensors.torch import save_file
 
 

@@ -8,13 +8,8 @@ from typing import Any
 import pytest
 from hangbisect.base.errors import UsageError
 from hangbisect.base.place import find_place
-from hangbisect.pipelines.text_batches import cut_rows
-from hangbisect.pipelines.tuning.configuration import (
-    check_counts,
-    make_plan,
-    memory_size,
-    name_list,
-)
+from hangbisect.pipelines.finetuning_plan import check_counts, make_plan, memory_size, name_list
+from hangbisect.pipelines.shared_steps import cut_rows
 from hangbisect.rank.arguments import parse_walk_arguments
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hangbisect.pipelines.budget.budget import PRECISIONS, TrainingPlan, find_precision
+from hangbisect.pipelines.finetuning_plan import IMPOSSIBLE, TrainingFacts, match_modules
+from hangbisect.pipelines.memory_budget import PRECISIONS, TrainingPlan, find_precision
 from hangbisect.pipelines.shared_steps import find_impossible, make_refusal
-from hangbisect.pipelines.tuning.preflight import IMPOSSIBLE, TrainingFacts, match_modules
 
 LORA = TrainingPlan(find_precision("fp32"), lora_rank=8)
 SOUND = TrainingFacts(

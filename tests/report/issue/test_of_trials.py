@@ -11,7 +11,7 @@ from hangbisect.report.isolation import MOST_TRIAL_ROWS
 from hangbisect.report.issue.page import trials_page
 from hangbisect.report.run_reader.run import read_run
 from hangbisect.search.isolation import Isolation
-from hangbisect.trials.isolation_record import IsolationRecord
+from hangbisect.trials.isolation_request import IsolationRecord
 
 from ...trials.simulated_job import Job, hangs_unless, plan
 from .rendering import OURS, rendered

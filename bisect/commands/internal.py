@@ -1,0 +1,68 @@
+"""Internal commands, which no person starts: a node's monitor, the table of ranks, the reports."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..base.errors import INTERNAL_ERROR, HangbisectError
+
+
+def monitor(argv: Sequence[str]) -> int:
+    """Watch a node until its job is over. Its first rank starts this."""
+    from ..monitor.main import main
+
+    return main(argv[0])
+
+
+def live_table(argv: Sequence[str]) -> int:
+    """Draw the table of ranks on a terminal until stdin ends. A monitor starts this."""
+    from ..report.live import drawer
+
+    start = json.loads(argv[0])
+    drawer.run(start["ranks"], start["launcher"])
+    os._exit(0)  # at once: a monitor waits for it
+
+
+def make_reports(argv: Sequence[str]) -> int:
+    """Make the reports of a run that has just ended, after those of each start of an isolation or a
+    matrix that went wrong. Who watched it starts this.
+    """
+    asked = json.loads(argv[0])
+    sys.path += [path for path in asked["path"] if path and path not in sys.path]
+    ends = threading.Timer(asked["limit"], os._exit, (1,))  # whatever hangs, this process ends
+    ends.daemon = True
+    ends.start()
+
+    from ..report import report_files
+
+    folder = Path(asked["folder"])
+    status = 0
+    folders = report_files.failed_starts(folder) if asked["trials"] else []
+    for one in (*folders, folder):
+        try:
+            report_files.make_reports(one, summary=one == folder)
+        except HangbisectError:  # one without a verdict must not cost the others theirs
+            status = 1
+        except Exception as error:  # nobody reads our stderr, and the verdict has named the file
+            _leave_a_word(one, error)
+            status = INTERNAL_ERROR
+    return status
+
+
+def _leave_a_word(folder: Path, error: Exception) -> None:
+    """Write where it failed in the report's place; not with what values: they may be secrets."""
+    from ..report.issue.markdown import code_block
+
+    frames = traceback.extract_tb(error.__traceback__)
+    where = [f"{os.path.basename(one.filename)}:{one.lineno} {one.name}" for one in frames]
+    told = "The report could not be made; `hangbisect show` prints the verdict. Please tell us:"
+    text = f"{told}\n\n{code_block([type(error).__name__, *where])}\n"
+    with contextlib.suppress(OSError), open(folder / "report.md", "x", encoding="utf-8") as file:
+        file.write(text)

@@ -1,1 +1,0 @@
-"""The steps of the pipeline `generation`, an idea a module."""
