@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..base import events
 from ..base.facts import Ended, JobFacts, MachineFacts, RankFacts, Ranks, Verdict
 from ..base.words import format_ranks
 from ..diagnosis.verdict import OUTCOMES, judge_job_with_graph
@@ -21,7 +22,6 @@ from .clocks import LEAVING_LIMIT
 from .ending import signal_process
 from .missing_ranks import find_silent_ranks
 from .own_process import call_in_thread, describe_shortage
-from .rank_state import describe_contradictions
 from .server import have_all_ended
 from .verdict_output import (
     describe_state,
@@ -32,6 +32,7 @@ from .verdict_output import (
 )
 
 if TYPE_CHECKING:
+    from ..base.rank_state import NodeRanks
     from .clocks import Overdue
     from .job import Job
     from .server import Server
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MACHINE_LIMIT = 0.5  # seconds to see what there is of GPUs and memory after a crash
 LAUNCHER_LIMIT = 5.0  # seconds for a launcher to end the others after a crash
+CONTRADICTIONS_SHOWN = 3
 STRAY_LIMIT = 5.0  # seconds for what a healthy job leaves behind to end by itself
 
 
@@ -76,8 +78,8 @@ async def close_job(
     if verdict.outcome != "ok" and job.failures.count > failed:
         ending = False
     where = str(job.files.path)
-    said = {"outcome": verdict.outcome, "ends": ending, "proof": proof, "run_dir": where}
-    job.note(None, {"t": "verdict", **said})
+    outcome = verdict.outcome
+    job.note(None, events.Verdict(outcome=outcome, ends=ending, proof=proof, run_dir=where))
     published, lines = await _publish(job), list[str]()
     with job.failures.of("print the verdict"):
         state = describe_state(job, verdict, ending, proof)
@@ -196,7 +198,7 @@ def reopen_job(job: Job) -> None:
     ranks = job.verdict.ranks.culprit
     moves = "moves" if len(ranks) == 1 else "move"
     job.say(f"Taken back: {format_ranks(ranks)} {moves} again; watching on")
-    job.note(None, {"t": "taken back"})
+    job.note(None, events.TakenBack())
     job.verdict, job.closing = None, False
 
 
@@ -250,6 +252,13 @@ def _make_job_facts(
         machine=job.machine or MachineFacts(),
         unstarted=job.members.unstarted,
     )
+
+
+def describe_contradictions(members: NodeRanks) -> list[str]:
+    """Return what ranks found contradictory in their variables, a few of them in words."""
+    told = [f"rank {m.rank}: {sentence}" for m in members for sentence in m.contradictions]
+    more = len(told) - CONTRADICTIONS_SHOWN
+    return [*told[:CONTRADICTIONS_SHOWN], *([f"and {more} more such contradictions"] * (more > 0))]
 
 
 def _add_times(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..base.facts import Look, RankFacts
 from ..base.proc import read_stat
+from ..base.rank_state import RankState
 from ..diagnosis.rank_waits import find_waits
 from ..evidence import movement
 from ..evidence.kernel import reason_not_to_pause
@@ -19,7 +20,6 @@ from ..rank.collective_records import RECORDER_THREAD
 from . import clocks
 from .ending import resume_process
 from .rank_classifier import RankClasses, classify_ranks, make_rank_facts, waits_for_another
-from .rank_state import RankState
 
 if TYPE_CHECKING:
     from .job import Job

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ..base.facts import Look, RankFacts, Wait
+from ..base.rank_state import RankState
 from ..diagnosis.blocked_syscalls import SLEEP_CALLS
-from .rank_state import RankState
 
 ON_ANOTHER = ("rank", "absent_rank", "collective", "store")
 _COUNT_DOWN = SLEEP_CALLS | {"futex"}  # calls whose time limit is read as what is left of it

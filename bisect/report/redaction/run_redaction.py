@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from ...base.events import decode, encode
 from ..run_reader.json_shapes import RecordedTrial
 from ..run_reader.run import RecordedRun
 from .pseudonyms import Known
@@ -48,7 +49,8 @@ def _parts(run: RecordedRun) -> Iterator[Any]:
     for one in run.everywhere:
         yield from (one.environment, one.verdict, one.answer)
     for one in run.everywhere:
-        yield from (one.evidence, list(one.events), dict(sorted(one.stacks.items())), one.merged)
+        told = [encode(event) for event in one.events]
+        yield from (one.evidence, told, dict(sorted(one.stacks.items())), one.merged)
 
 
 def _named_texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
@@ -117,7 +119,7 @@ def redact_run(run: RecordedRun, redactor: AnyRedactor) -> RecordedRun:
     return replace(
         run,
         verdict=_redact_verdict(run.verdict, redactor),
-        events=tuple(redactor.json(dict(event)) for event in run.events),
+        events=tuple(decode(redactor.json(encode(event))) for event in run.events),
         evidence=None if run.evidence is None else redactor.json(dict(run.evidence)),
         environment=None if run.environment is None else redactor.json(dict(run.environment)),
         stacks={redactor.name(name): redactor.text(text) for name, text in run.stacks.items()},

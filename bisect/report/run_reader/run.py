@@ -13,6 +13,7 @@ from typing import Any
 from ...base import outcomes
 from ...base.deadline import within
 from ...base.errors import UsageError
+from ...base.events import Event
 from ...base.facts import RankFacts
 from ...base.words import format_bytes
 from ..facts_json import reader_for
@@ -56,9 +57,7 @@ class RecordedRun:
     folder: Path  # as it was named
     kind: str = "run"  # or "isolation", "matrix"
     verdict: Mapping[str, Any] = field(default_factory=dict)  # schema 1, whole; {}: there is none
-    # Every one has "t" (text) and "at" (seconds, monotonic); "wall" (seconds since 1970) and "rank"
-    # are numbers where they are there. By "at".
-    events: tuple[Mapping[str, Any], ...] = ()
+    events: tuple[Event, ...] = ()  # by when they happened
     evidence: Mapping[str, Any] | None = None  # as it is; `read_rank_facts` makes facts of it
     environment: Mapping[str, Any] | None = None  # versions, host, processors, kernel, ranks
     stacks: Mapping[str, str] = field(default_factory=dict)  # by file name, but for merged.txt

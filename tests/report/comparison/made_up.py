@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hangbisect.base.events import decode
 from hangbisect.report.run_reader.run import RecordedRun
 
 STEPS = {3: "logs_directory", 4: "tokenizer", 9: "wandb_logger"}
@@ -73,7 +74,7 @@ def start(
     return RecordedRun(
         Path(folder),
         verdict={**verdict, "world_size": len(ranks)},
-        events=tuple(sorted(events, key=lambda event: float(event["at"]))),
+        events=tuple(map(decode, sorted(events, key=lambda event: float(event["at"])))),
         environment=environment,
     )
 
@@ -108,5 +109,5 @@ def _told(t: str, at: float, **fields: Any) -> dict[str, Any]:
 
 def moved_by(run: RecordedRun, seconds: float) -> RecordedRun:
     """Return the same run, so much later."""
-    events = [{**event, "wall": event["wall"] + seconds} for event in run.events]
+    events = [event.replace(wall=(event.wall or 0.0) + seconds) for event in run.events]
     return replace(run, events=tuple(events))

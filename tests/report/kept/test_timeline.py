@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hangbisect.base.events import decode
 from hangbisect.report.run_reader.run import RecordedRun, read_run
 from hangbisect.report.run_reader.timeline import Row, Timeline, read_timeline
 from hypothesis import given, settings
@@ -19,7 +20,7 @@ OK = {**VERDICT, "outcome": "ok"}
 
 
 def run(events: Iterable[Mapping[str, Any]], verdict: Mapping[str, Any] = OK) -> RecordedRun:
-    return RecordedRun(Path("run"), verdict=verdict, events=tuple(events))
+    return RecordedRun(Path("run"), verdict=verdict, events=tuple(map(decode, events)))
 
 
 def words(row: Row) -> list[str]:
