@@ -351,7 +351,7 @@ class NodeRanks:
         member.stays.close_all(event.at, is_left=True)
 
     def _on_ended(self, member: RankState, event: events.Ended) -> None:
-        # How and when it left is not taken from here: whoever noted this knew it before.
+        # Its status, and that it left, is for the watch to find out (monitor/rank_exits.py).
         member.ended_at = event.at if member.ended_at is None else member.ended_at
         member.stays.close_all(event.at, is_left=True)
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from hangbisect.base.rank_state import (
+    NodeRanks,
     find_missing_ranks,
     find_opening_barriers,
     find_released_ranks,
 )
+from hangbisect.monitor.main import _take_over
 from hypothesis import given
 from hypothesis import strategies as st
 
-from .made_up import hello, say, told
+from .made_up import TABLE, hello, say, told
 
 Said = tuple[int, str, float, dict[str, Any]]
 
@@ -92,6 +95,20 @@ def test_who_comes_after_it_is_done_does_not_wait() -> None:
         (1, "await", 2.0, {"what": "logs directory", "ranks": [0]}),
     )
     assert not members.by_rank[1].waits_for_us
+
+
+def test_who_was_let_go_is_not_held_by_the_monitor_that_goes_on() -> None:
+    asked = {"t": "await", "rank": 1, "at": 1.0, "what": "logs directory", "ranks": [0]}
+    done = {"t": "did", "rank": 0, "at": 2.0, "what": "logs directory"}
+    off = {"t": "barriers off", "why": "one left"}
+    noted = [hello(0), hello(1), asked, done, off, {"t": "await", "rank": 0}, [7]]
+    files = SimpleNamespace(events=lambda: noted)
+    job: Any = SimpleNamespace(files=files, members=NodeRanks(TABLE), lockstep=True, said=[])
+    job.say = job.said.append
+    server: Any = SimpleNamespace(watch=lambda member: None)
+    _take_over(job, server)
+    assert [m.waits_for_us for m in job.members] == [False, False]
+    assert (job.lockstep, job.barrier_opened, len(job.said)) == (False, "one left", 1)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), max_size=30))
