@@ -152,12 +152,12 @@ class NodeRanks:
 
     def apply(self, event: Event) -> None:
         """Take in one event."""
-        if isinstance(event, events.Opened):
+        if event.rank is not None:
+            self._hear(event.rank, event)
+        elif isinstance(event, events.Opened):
             self.opens(event.n, event.at)
         elif isinstance(event, events.Table):
             self.numbers = self.numbers or dict(event.numbers)
-        elif event.rank is not None:
-            self._hear(event.rank, event)
 
     def _hear(self, rank: int, event: Event) -> None:
         if isinstance(event, events.Hello):

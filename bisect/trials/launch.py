@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -290,7 +291,7 @@ def _stays_at(stays: Stays, place: HangPlace, numbers: Mapping[str, int]) -> Ite
     """
     number = numbers.get(place.checkpoint or "")
     told = [stay for stay in stays.all() if stay.kind in ("step", "phase", "own step")]
-    for stay, following in zip(told, [*told[1:], None], strict=True):
+    for stay, following in zip_longest(told, told[1:]):
         if stay.kind == "own step":
             name = stay.checkpoint or stay.name
             is_it, end = (name, stay.phase) == (place.checkpoint, place.phase), stay.end
