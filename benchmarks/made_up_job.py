@@ -25,9 +25,10 @@ from hangbisect.base.facts import (
     Syscall,
     Thread,
 )
+from hangbisect.base.json_codec import to_json
 from hangbisect.diagnosis.verdict import judge_job_with_graph
 from hangbisect.pipelines.startup import PIPELINE
-from hangbisect.report.facts_json import evidence_json, verdict_json
+from hangbisect.report.run_files import make_evidence
 
 LIB = "/opt/venv/lib/python3.11/site-packages"
 ZERO, WALL = 100.0, 1_795_000_000.0
@@ -80,8 +81,8 @@ def write(folder: Path, ranks: int, stacks: int = 2, seed: int = 1) -> None:
     )
     verdict, graph = judge_job_with_graph(job, facts)
     folder.mkdir(parents=True)
-    _json(folder / "verdict.json", verdict_json(verdict))
-    _json(folder / "evidence.json", evidence_json(facts, graph, job.machine))
+    _json(folder / "verdict.json", to_json(verdict))
+    _json(folder / "evidence.json", to_json(make_evidence(facts, graph, job.machine)))
     environment = {str(one.rank): dict(one.environment) for one in facts}
     _json(
         folder / "environment.json",

@@ -157,7 +157,7 @@ def _matrix() -> Iterator[str]:
     file = Path(_ours("commands").__file__).parents[1] / "data" / "matrix.schema.json"
     schema = json.loads(file.read_text(encoding="utf-8"))
     fields = {**schema["properties"]}
-    of_a_cell = schema["$defs"]["cell"]["properties"]
+    of_a_cell = schema["$defs"]["RecordedCell"]["properties"]
     fields |= {f"cells.{name}": field for name, field in of_a_cell.items()}
     rows = [(_code(name), field.get("description", "")) for name, field in fields.items()]
     yield from _table(("field", "what it says"), rows)

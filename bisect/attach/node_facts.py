@@ -18,13 +18,13 @@ from ..base.deadline import aside
 from ..base.environment import relevant
 from ..base.facts import MachineFacts, RankFacts
 from ..base.words import format_ranks
+from ..collect.rank_classes import RankClasses
 from ..diagnosis.causes.known_cause import find_frame
 from ..diagnosis.process_snapshot import merge_looks
 from ..evidence.lock_and_log_files import PrintingRank, read_last_lines, read_printed_lines
 from ..evidence.process import exit_code, family
-from ..monitor.rank_classifier import RankClasses
+from .job_looks import STILL_SPAN, Download, JobLooks
 from .jobs import Job
-from .look_series import STILL_SPAN, Download, LookSeries
 from .processes import ProcessTable
 
 UNKNOWN_PROGRESS, TRAINING_PROGRESS, ENDED_PROGRESS = 0, 1, 2
@@ -86,7 +86,12 @@ async def look_at_job(job: Job, processes: ProcessTable, span: float = STILL_SPA
     def descendants() -> Mapping[int, int]:
         return {**{pid: pid for pid in roots}, **family(roots)}
 
-    series = LookSeries(job, numbers, descendants)
+    environment = {
+        number: relevant(one.environ)
+        for pid, number in numbers.items()
+        if (one := processes.get(pid)) is not None and one.environ
+    }
+    series = JobLooks(job, numbers, descendants, environment)
     settled = await series.take(span)
     if not settled.moving and job.ranks:
         await series.look_deeper(sorted(settled.hung))
@@ -105,10 +110,10 @@ def _number_ranks(job: Job) -> dict[int, int]:
 
 
 async def _make_node_facts(
-    job: Job, processes: ProcessTable, series: LookSeries, settled: RankClasses
+    job: Job, processes: ProcessTable, series: JobLooks, settled: RankClasses
 ) -> NodeFacts:
     host = socket.gethostname()
-    ranks = [_add_place(f, job, processes, host) for f in series.facts()]
+    ranks = [_add_place(f, job, processes, host) for f in series.last_snapshot.ranks]
     ranks = await _add_output([*ranks, *_find_absent_ranks(job, processes, ranks, host)])
     unnumbered = {rank.pid for rank in job.ranks if rank.number is None}
     now = time.monotonic()
@@ -146,7 +151,6 @@ def _add_place(facts: RankFacts, job: Job, processes: ProcessTable, host: str) -
         host=host,
         local_rank=facts.rank if rank is None or rank.local is None else rank.local,
         never_started=one is not None and not one.python and rank is not None,
-        environment=relevant(one.environ) if one is not None and one.environ else {},
         **_describe_end(facts),
     )
 

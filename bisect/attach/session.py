@@ -10,9 +10,10 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
+from ..base.json_codec import to_json
 from ..base.masking import mask_command
 from ..base.words import join_lines, terminal_width
 from ..monitor.child_processes import make_reports
@@ -28,9 +29,9 @@ from .answer import (
     hide_unknown_numbers,
     moving_lines,
 )
+from .job_looks import STILL_SPAN
 from .jobs import FoundJobs, Job
 from .judgement import Judgement, judge_nodes
-from .look_series import STILL_SPAN
 from .node_facts import NodeFacts, look_at_job
 from .processes import ProcessTable
 from .unreadable_stacks import (
@@ -74,7 +75,7 @@ class AttachRequest:
 
 async def print_facts(found: FoundJobs, job: Job, span: float = STILL_SPAN) -> int:
     """Print what this machine tells of a job as JSON, for who asks from elsewhere; return 0."""
-    print(json.dumps(asdict(await look_at_job(job, found.processes, span)), default=str))
+    print(json.dumps(to_json(await look_at_job(job, found.processes, span))))
     return 0
 
 

@@ -385,15 +385,10 @@ def judge_dumps(merged: MergedDumps) -> Verdict:
         ended = "crash"
     job = JobFacts(
         ended=ended,
-        pipeline="",
         command=_UNKNOWN_COMMAND,
-        attempt=0,
         # Where a rank has no number, nobody can say which numbers are not there.
         world_size=merged.world_size if merged.unseen else 0,
         local_ranks=tuple(facts.rank for facts in ranks),
-        table=(),
-        now=0.0,
-        started=0.0,
         package="",
         notes=merged.notes,
     )

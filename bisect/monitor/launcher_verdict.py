@@ -27,12 +27,14 @@ from ..base.stays import SILENT
 from ..base.variables import PACKAGE_VARIABLE, RANK_VARIABLES
 from ..base.version import VERSION
 from ..base.words import format_rate
-from ..diagnosis.verdict import judge_job_with_graph
+from ..collect.look_series import PAUSE, take_good_looks
+from ..diagnosis.snapshot import Snapshot
+from ..diagnosis.verdict import judge_snapshot
 from ..diagnosis.verdict_skeleton import make_verdict_skeleton
 from ..diagnosis.wait_graph import WaitGraph
 from ..evidence import movement
 from ..evidence.descriptors import parse_socket_inode, read_sockets
-from ..evidence.look import Target, runs_python, take_looks
+from ..evidence.look import Target, runs_python
 from ..evidence.machine import read_machine
 from ..evidence.process import family, marked, variables_of, words_of
 from ..rank.watched.reach import find_hosts_flag
@@ -64,7 +66,6 @@ def _socket_inodes(pid: int) -> Iterator[int]:
                     yield inode
 
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FIND_LIMIT = 1.0  # seconds
 # Programs below which nothing of the job runs: they ask others to start it, or wait in a queue.
 _CLIENTS = frozenset(
@@ -75,7 +76,6 @@ _CLIENTS = frozenset(
     ]
 )
 _MPI = ("mpirun", "mpiexec", "orterun", "mpiexec.hydra", "prterun")
-PAUSE = 0.7  # seconds between two looks
 LOOKS = 4
 
 
@@ -134,7 +134,7 @@ class LauncherSnapshot:
             pids = list(self.parents)
         tops = {*self.rank_of, self.launcher}
         targets = [Target(pid, "rank" if pid in tops else "child") for pid in pids]
-        for one in await take_looks(targets):
+        for one in await take_good_looks(targets):
             if one.state:
                 self.looks.setdefault(one.pid, []).append(one)
 
@@ -209,7 +209,7 @@ async def look_from_outside(launcher: int, expects_words: bool, mark: str = "") 
 
 
 # The verdict, and what it rests on.
-LauncherJudgement = tuple[Verdict, JobFacts, list[RankFacts], WaitGraph]
+LauncherJudgement = tuple[Verdict, JobFacts, Snapshot, WaitGraph]
 
 
 async def judge_from_outside(
@@ -228,23 +228,22 @@ async def judge_from_outside(
         ended=ended,
         pipeline=pipeline_of(command) if outside.expects_words else "",
         command=tuple(command),
-        attempt=0,
         world_size=len(ranks),
         local_ranks=tuple(facts.rank for facts in ranks),
         table=tuple(table[:2]),
         now=now,
         started=started,
-        package=_PACKAGE,
         still=still,
         past_deadline=round(now - late_since, 3) if late_since else None,
         to_verdict=round(now - late_since, 3) if late_since else None,
         versions={"hangbisect": VERSION},
         machine=await read_machine(),
     )
-    verdict, graph = judge_job_with_graph(facts, ranks)
+    seen = Snapshot(ranks)
+    verdict, graph = judge_snapshot(facts, seen)
     if not outside.rank_of:
         verdict, facts = _blame_launcher(verdict), replace(facts, world_size=0)
-    return verdict, facts, ranks, graph
+    return verdict, facts, seen, graph
 
 
 def _blame_launcher(verdict: Verdict) -> Verdict:
@@ -262,13 +261,8 @@ def make_unspoken_verdict(
         ended="done" if status == 0 else "crash",
         pipeline=pipeline,
         command=tuple(command),
-        attempt=0,
-        world_size=0,
-        local_ranks=(),
-        table=(),
         now=time.monotonic(),
         started=started,
-        package=_PACKAGE,
         versions={"hangbisect": VERSION},
         notes=(note,),
     )

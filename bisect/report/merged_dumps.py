@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..base.facts import JobFacts, RankFacts, Verdict
+from ..base.json_codec import to_json
 from ..base.words import cut_line, format_count, format_ranks, printable
 from ..diagnosis.frames import format_frame
 from . import verdict_parts
-from .facts_json import verdict_json
 from .stacks import merged_stacks_text as tree
 from .terminal import cause_lines, format_place, short_stack
 from .verdict_parts import chain_lines, label_line
@@ -180,7 +180,7 @@ def merged_json(
     """Return the same as an object. A rank without a number is null in it."""
     whole = {
         "schema": 1,
-        "verdict": verdict_json(verdict),
+        "verdict": to_json(verdict),
         "parted": parted or None,
         "not_seen": list(merged.unseen),
         "ranks": [_rank(known) for known in merged.ranks],
@@ -215,4 +215,4 @@ def _without_unknown(value: Any, names: Mapping[str, str]) -> Any:
     return None if type(value) is int and str(value) in names else value
 
 
-_UNKNOWN_JOB = JobFacts("still", "", (), 0, 0, (), (), 0.0, 0.0, "")
+_UNKNOWN_JOB = JobFacts(ended="still", package="")

@@ -240,7 +240,7 @@ _REPORT_FLAGS = ("--run-dir", "--json", "--plain", "--every-rank")
 
 def find_launch_differences(a: RecordedRun, b: RecordedRun) -> Iterator[Difference]:
     """Yield what differs of command, number of ranks, hosts and launcher."""
-    one, other = (_drop_report_flags(run.verdict.get("command", ())) for run in (a, b))
+    one, other = (_drop_report_flags(run.verdict.command if run.verdict else ()) for run in (a, b))
     if one and other and one != other:
         only_a, only_b = _differing_words(one, other)
         yield Difference("command", "command", " ".join(only_a), " ".join(only_b))

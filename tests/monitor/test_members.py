@@ -8,7 +8,7 @@ from typing import Any
 
 from hangbisect.base.events import Hello, decode
 from hangbisect.base.rank_state import NodeRanks, RankState, find_local_ranks
-from hangbisect.monitor.finalize import describe_contradictions
+from hangbisect.monitor.job_facts import describe_contradictions
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import sys
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 from hangbisect.base.pipeline import find_pipeline
 
-pytest.importorskip("pytorch_lightning")
+# Not imported: each worker reads this file, and that takes seconds.
+if importlib.util.find_spec("pytorch_lightning") is None:
+    pytest.skip("no Lightning", allow_module_level=True)
 
 DEADLINE = 240.0
 PHASES = [phase.name for phase in find_pipeline("startup").table[-1].phases]

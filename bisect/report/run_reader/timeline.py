@@ -7,9 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Any, Literal
+from typing import Literal
 
-from ...base.events import Event, Hello, TakenBack, Verdict
+from ...base import events as told_events
+from ...base.events import Event, Hello, TakenBack
+from ...base.facts import Verdict
 from ...base.rank_state import NodeRanks
 from ...base.stays import Stay, StayKind
 from ...base.words import format_ranks
@@ -151,8 +153,8 @@ def _end(events: Sequence[Event]) -> float:
     """Return when the verdict was made that was not taken back; without one, the last event."""
     verdict = None
     for event in events:
-        if isinstance(event, Verdict | TakenBack):
-            verdict = event.at if isinstance(event, Verdict) else None
+        if isinstance(event, told_events.Verdict | TakenBack):
+            verdict = event.at if isinstance(event, told_events.Verdict) else None
     return events[-1].at if verdict is None else verdict
 
 
@@ -164,38 +166,39 @@ def _titles(run: RecordedRun, nodes: Sequence[NodeRanks]) -> dict[int, str]:
         for members in nodes
         for name, number in members.numbers.items()
     }
-    place = run.verdict.get("checkpoint")
-    if place and place["number"] is not None:
-        titles[place["number"]] = place["title"]
+    place = run.verdict.checkpoint if run.verdict else None
+    if place and place.number is not None:
+        titles[place.number] = place.title
     return titles
 
 
 # ---- what the verdict adds -----------------------------------------------------------------------
 
 
-def _add_verdict(verdict: Mapping[str, Any], rows: dict[int, Row], length: float) -> list[Row]:
+def _add_verdict(verdict: Verdict | None, rows: dict[int, Row], length: float) -> list[Row]:
     """Return the rows with the hang, and with the wait of those that only wait for others."""
-    if verdict.get("outcome") == "hang":
-        ranks = verdict["ranks"]
-        absent = {*ranks["never_started"]} - rows.keys()
+    if verdict and verdict.outcome == "hang":
+        ranks = verdict.ranks
+        hung = {*ranks.culprit, *ranks.stuck}
+        absent = {*ranks.never_started} - rows.keys()
         for number in absent:
             rows[number] = Row(number, "", (_hang_span("never started", None, 0.0, 0),))
-        for number in ({*ranks["culprit"], *ranks["stuck"]} & rows.keys()) - absent:
-            still = verdict["seconds"]["still"] if number in ranks["culprit"] else None
+        for number in (hung & rows.keys()) - absent:
+            still = verdict.seconds.still if number in ranks.culprit else None
             rows[number] = _add_hang(rows[number], verdict, still, length)
-        for number in {*ranks["waiting"]} - {*ranks["culprit"], *ranks["stuck"]}:
+        for number in {*ranks.waiting} - hung:
             if number in rows:
-                rows[number] = _add_wait(rows[number], ranks["culprit"])
+                rows[number] = _add_wait(rows[number], ranks.culprit)
     return [rows[number] for number in sorted(rows)]
 
 
-def _add_hang(row: Row, verdict: Mapping[str, Any], still: float | None, length: float) -> Row:
+def _add_hang(row: Row, verdict: Verdict, still: float | None, length: float) -> Row:
     if row.ended is not None:
         return row
     inside = _open_spans(row)
     since = length - still if still is not None else 0.0
     start = min(max(since, row.last_word or 0.0), length)
-    name = verdict["call"] or (inside[-1].name if inside else "")
+    name = verdict.call or (inside[-1].name if inside else "")
     number = next((span.number for span in reversed(inside) if span.number is not None), None)
     return _add_span(row, _hang_span(name, number, start, len(inside)))
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import json
 import sys
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -68,8 +66,5 @@ def test_a_row_is_a_line(package: Path) -> None:
     assert all(row.lineno == row.end_lineno for row in rows.elts)
 
 
-def test_each_component_is_one_that_a_verdict_may_name() -> None:
-    schema = json.loads((files("hangbisect") / "data" / "verdict.schema.json").read_text("utf-8"))
-    known = schema["properties"]["component"]["anyOf"][0]["enum"]
-    assert {row.component for row in KNOWN_CALLS} <= set(known)
-    assert {row.component for row in parse_steps("a.b:c")} == {""}  # nobody knows
+def test_nobody_knows_the_component_of_a_users_own_step() -> None:
+    assert {row.component for row in parse_steps("a.b:c")} == {""}

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hangbisect.base.events import decode
 from hangbisect.base.facts import Ranks
-from hangbisect.report.facts_json import verdict_from_json
 from hangbisect.report.html.templates import ShownTexts
 from hangbisect.report.html.timeline_picture import (
     MOST_SINGLE_ROWS,
@@ -28,7 +27,8 @@ BARRIER = "barrier after checkpoint 9"
 
 
 def picture(run: RecordedRun) -> TimePicture:
-    found = time_picture(run, verdict_from_json(run.verdict), ShownTexts(plain()))
+    assert run.verdict
+    found = time_picture(run, run.verdict, ShownTexts(plain()))
     assert found is not None
     return found
 
@@ -141,7 +141,8 @@ def test_where_ranks_are_in_many_places_they_are_together_by_how_they_stand() ->
 
 def test_where_no_rank_told_anything_there_is_no_timeline() -> None:
     run = replace(job(8), events=())
-    assert time_picture(run, verdict_from_json(run.verdict), ShownTexts(plain())) is None
+    assert run.verdict
+    assert time_picture(run, run.verdict, ShownTexts(plain())) is None
 
 
 @given(st.floats(0.01, 1e6))

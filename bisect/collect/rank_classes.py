@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ..base.facts import Look, RankFacts, Wait
-from ..base.rank_state import RankState
 from ..diagnosis.blocked_syscalls import SLEEP_CALLS
 
 ON_ANOTHER = ("rank", "absent_rank", "collective", "store")
@@ -23,38 +22,6 @@ class RankClasses:
     busy: frozenset[int]
     waiting: frozenset[int]
     hung: frozenset[int]
-
-
-def make_rank_facts(member: RankState, moved: str = "", busy: bool = False) -> RankFacts:
-    """Return a member as a diagnosis takes it."""
-    return RankFacts(
-        rank=member.rank,
-        local_rank=member.local_rank,
-        pid=member.pid,
-        host=member.host,
-        reached=member.reached,
-        held=member.held_at is not None,
-        phase=member.phase,
-        entered=member.entered,
-        last_line=member.last_line,
-        last_line_at=member.last_line_at,
-        announced=member.announced,
-        output=member.logged,
-        alive=not member.left,
-        left=member.left or member.left_at is not None,
-        status=member.status,
-        error=member.error,
-        traceback=member.traceback,
-        finished=member.finished,
-        awaits=member.awaits,
-        step=member.inside,
-        left_at=member.left_at,
-        environment=dict(member.environment),
-        looks=tuple(member.looks),
-        children=tuple(tuple(looks) for looks in member.children.values()),
-        moved=moved,
-        busy=busy,
-    )
 
 
 def classify_ranks(
