@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import json
 import re
@@ -14,10 +13,10 @@ from typing import Any, get_args
 
 import pytest
 from hangbisect import commands
+from hangbisect.base import events
 from hangbisect.base.command_words import pipeline_of
 from hangbisect.base.place import find_place
 from hangbisect.cli import INTERNAL_ERROR, NOBODY_READS, USAGE
-from hangbisect.monitor.rank_state import NodeRanks
 from hangbisect.rank import arguments
 from hangbisect.rank.exit_proxy import EXIT_STATUS
 from hangbisect.rank.injections import KINDS
@@ -186,23 +185,18 @@ def test_every_field_and_every_outcome_of_an_isolation_is_there(package: Path) -
     assert listed == [*_fields(schema, schema), *get_args(IsolationOutcome)]
 
 
-def _noted(package: Path) -> Iterator[str]:
-    """Yield the kinds of events that the monitor notes itself: `job.note(..., {"t": kind})`."""
-    for file in (package / "monitor").glob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("note"):
-                for argument in node.args:
-                    if isinstance(argument, ast.Dict) and isinstance(
-                        argument.keys[0], ast.Constant
-                    ):
-                        yield ast.literal_eval(argument.values[0])
+def test_every_kind_of_event_has_a_row_with_its_fields() -> None:
+    noted = {name: kind for name, kind in events.KINDS.items() if kind is not events.Watches}
+    rows = re.findall(r"^\| `([^`]+)` \| (.*) \|$", text("reference/events.md"), re.M)
+    assert sorted(name for name, _ in rows) == sorted(noted)
+    for name, row in rows:
+        fields = events.fields_of(noted[name]).keys() - _OF_EVERY_EVENT
+        told = {field for field in fields if f"`{field}`" in row}
+        assert (name, fields - told - _TOLD_OUTSIDE) == (name, set())
 
 
-def test_the_kinds_of_events_are_those_of_the_monitor(package: Path) -> None:
-    said = {name.removeprefix("_on_") for name in dir(NodeRanks) if name.startswith("_on_")}
-    listed = first_cells(text("reference/events.md"))
-    assert len(listed) == len(set(listed))
-    assert set(listed) == {"hello", *said, *_noted(package)}
+_OF_EVERY_EVENT = events.fields_of(events.Event).keys()
+_TOLD_OUTSIDE = {"job", "unseen_in"}  # by monitors alone, and not noted
 
 
 # ---- the pages among themselves ------------------------------------------------------------------

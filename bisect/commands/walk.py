@@ -7,6 +7,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ..base import events
 from ..base.errors import UsageError
 from ..base.place import Place, find_place
 from ..rank.lines import Lines
@@ -84,38 +85,39 @@ def _watched(
     lines.plain = lines.plain or args.plain
     lines.quiet = place.world_size > MANY_RANKS and not args.every_rank
     link = Link(place, make_hello(place), lines.say)
-    lines.told = lambda text: link.tell("line", text=text)
+    lines.told = lambda text: link.tell(events.Line(text=text))
     signals = Signals(place.rank)
     link.connected, link.lost = signals.connect, signals.release
     link.open(monitor, _settings(args, pipeline, place, outcome_pipe))
     collective_log.begin_collective_log(link, place.rank)
-    LogCapture(lambda text: link.mention("logged", text=text)).listen()
+    LogCapture(lambda text: link.mention(events.Logged(text=text))).listen()
     context = Context(args, place, lines, link)
     try:
         walk_pipeline(pipeline.steps, context, lines, link)
     except BaseException as error:
         return _failed(error, place, lines, link)
-    link.tell("exercised", missing=context.not_exercised)
-    link.leaving(0, finished=True)
+    link.tell(events.Exercised(missing=tuple(context.not_exercised)))
+    link.leaving(events.Bye(status=0, finished=True))
     return 0
 
 
 def _failed(error: BaseException, place: Place, lines: Lines, link: Link) -> int:
     """Say how it ended; return the exit status. A KeyboardInterrupt goes on."""
     if isinstance(error, UsageError):
-        link.leaving(2, str(error), usage=True)
+        link.leaving(events.Bye(status=2, error=str(error), usage=True))
         raise error
     if isinstance(error, SystemExit):
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
-        link.leaving(status, "" if status == 0 else f"SystemExit: {error.code}")
+        words = "" if status == 0 else f"SystemExit: {error.code}"
+        link.leaving(events.Bye(status=status, error=words))
         return status
     if isinstance(error, KeyboardInterrupt):
-        link.leaving(130, "KeyboardInterrupt")
+        link.leaving(events.Bye(status=130, error="KeyboardInterrupt"))
         raise error
     from ..rank.watched.rank_output import format_error, format_traceback, summarize_error
 
     text = format_traceback(error)
-    link.leaving(1, summarize_error(error), traceback=text)
+    link.leaving(events.Bye(status=1, error=summarize_error(error), traceback=text))
     lines.say(f"FAILED: {format_error(error)}")
     sys.stderr.write(text)
     return 1

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from .rank_state import NodeRanks, RankState
+from ..base.rank_state import NodeRanks, RankState
 
 if TYPE_CHECKING:
     from ..base.facts import HangPlace, Look

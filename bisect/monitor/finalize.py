@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..base import events
 from ..base.facts import Ended, JobFacts, RankFacts, Ranks, Verdict
 from ..base.json_codec import to_json
 from ..base.words import format_ranks
@@ -75,8 +76,8 @@ async def close_job(
     if verdict.outcome != "ok" and job.failures.count > failed:
         ending = False
     where = str(job.files.path)
-    said = {"outcome": verdict.outcome, "ends": ending, "proof": proof, "run_dir": where}
-    job.note(None, {"t": "verdict", **said})
+    outcome = verdict.outcome
+    job.note(None, events.Verdict(outcome=outcome, ends=ending, proof=proof, run_dir=where))
     published, lines = await _publish(job), list[str]()
     with job.failures.of("print the verdict"):
         state = describe_state(job, verdict, ending, proof)
@@ -193,7 +194,7 @@ def reopen_job(job: Job) -> None:
     ranks = job.verdict.ranks.culprit
     moves = "moves" if len(ranks) == 1 else "move"
     job.say(f"Taken back: {format_ranks(ranks)} {moves} again; watching on")
-    job.note(None, {"t": "taken back"})
+    job.note(None, events.TakenBack())
     job.verdict, job.closing = None, False
 
 

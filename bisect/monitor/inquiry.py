@@ -11,9 +11,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ..base import events
 from ..base.facts import Ended
 from ..base.launcher_env import Ancestor
 from ..base.proc import read_stat
+from ..base.rank_state import RankState
 from ..base.words import format_ranks
 from ..collect.look_series import PAUSE, may_pause
 from ..collect.rank_classes import RankClasses, waits_for_another
@@ -26,7 +28,6 @@ from . import clocks
 from .finalize import close_job
 from .inspection import SPAN, Inspection
 from .rank_exits import find_job_end
-from .rank_state import RankState
 
 if TYPE_CHECKING:
     from .job import Job
@@ -109,7 +110,7 @@ class Inquiry:
     def _announce(self, due: clocks.Overdue) -> None:
         """Say once a step that its clock ran out, and that we look."""
         job, member = self.job, self.job.members.by_rank[due.rank]
-        job.note(member, {"t": "overdue", "clock": due.clock, "since": due.since})
+        job.note(member, events.Overdue(clock=due.clock, since=due.since))
         if member.announced_late == _position_of(member) or due.clock == "known":
             return
         member.announced_late = _position_of(member)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..base.facts import Look, RankFacts
+from ..base.rank_state import RankState
 from ..collect.look_series import LookSeries, may_pause, take_good_looks
 from ..collect.rank_classes import waits_for_another
 from ..evidence import movement
@@ -16,7 +17,6 @@ from ..evidence.successive_looks import PeerRequest, find_peer_request
 from . import clocks
 from .ending import resume_process
 from .job_facts import make_rank_facts
-from .rank_state import RankState
 
 if TYPE_CHECKING:
     from .job import Job

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.checkpoints import Checkpoint, Phase
 from ..base.deadline import aside
+from ..base.events import Event, Message, Said, encode
 from ..base.files import stamp
+from ..base.rank_state import NodeRanks, RankState
 from ..base.startup_table import STARTUP
 from ..base.version import VERSION
 from ..evidence.process import started
@@ -28,7 +30,6 @@ from .child_processes import LiveTable, Reports
 from .clocks import Limits, parse_known_hang
 from .ending import Family
 from .own_process import Failures
-from .rank_state import Message, NodeRanks, RankState
 from .run_folder import RunFolder, name_run
 from .supervisor_link import OUTER_VARIABLE, TRIAL_VARIABLE, SupervisorLinks
 
@@ -208,7 +209,7 @@ class Job:
         elapsed = time.monotonic() - self.started
         for line in text.splitlines():
             self._print(2, f"[{stamp}][+{elapsed:.3f}s][watch][PID:{os.getpid()}] {line}\n")
-        self.note(None, {"t": "said", "text": text})
+        self.note(None, Said(text=text))
 
     def print_answer(self, text: str) -> None:
         """Print the verdict: on stderr for people, on stdout for --json."""
@@ -221,12 +222,11 @@ class Job:
         os.dup2(null, 2)
         os.close(null)
 
-    def note(self, member: RankState | None, event: Message) -> None:
+    def note(self, member: RankState | None, event: Event) -> None:
         """Write an event down."""
-        event = {"at": time.monotonic(), **event}
-        if member is not None:
-            event["rank"] = member.rank
-        self.files.note(event)
+        rank = event.rank if member is None else member.rank
+        event = event.replace(at=event.at or time.monotonic(), rank=rank)
+        self.files.note(encode(event))
         self.outer.tell(event)
 
     def _print(self, fd: int, text: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..base.facts import Ended, JobFacts, MachineFacts, RankFacts
-from .rank_state import RankState, describe_contradictions
+from ..base.rank_state import NodeRanks, RankState
 
 if TYPE_CHECKING:
     from .clocks import Overdue
@@ -74,3 +74,13 @@ def seconds_still(job: Job, now: float, ranks: Iterable[int]) -> float | None:
     """Return for how long nothing of these ranks has moved, None if they are gone."""
     members = [m for m in job.members if m.rank in set(ranks) and not m.left]
     return round(now - max(m.moved_at for m in members), 3) if members else None
+
+
+CONTRADICTIONS_SHOWN = 3
+
+
+def describe_contradictions(members: NodeRanks) -> list[str]:
+    """Return what ranks found contradictory in their variables, a few of them in words."""
+    told = [f"rank {m.rank}: {sentence}" for m in members for sentence in m.contradictions]
+    more = len(told) - CONTRADICTIONS_SHOWN
+    return [*told[:CONTRADICTIONS_SHOWN], *([f"and {more} more such contradictions"] * (more > 0))]

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..base import events
 from ..rank.exit_proxy import EXIT_STATUS
 from .job_progress import JobProgress
 from .supervisor_link import OUTER_VARIABLE, SupervisorSocket
@@ -144,9 +145,9 @@ class LauncherSupervisor:
 
     def hear(self, data: bytes) -> None:
         """Take in a message of a monitor, and pass it on to who started us."""
-        message = json.loads(data)
-        self.heard.take(message)
-        if message.get("t") in ("verdict", "hello", "taken back"):
+        event = events.decode(json.loads(data))
+        self.heard.take(event)
+        if isinstance(event, events.Verdict | events.Hello | events.TakenBack):
             self._wake.set()
         self._pass_on(data)
 

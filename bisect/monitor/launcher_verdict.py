@@ -24,6 +24,7 @@ from ..base.facts import Ended, JobFacts, Look, RankFacts, Ranks, Verdict
 from ..base.launcher_env import number
 from ..base.launchers import BY_NAME, CLIENTS, DIALECTS, find_typed_launcher
 from ..base.proc import read_stat
+from ..base.stays import SILENT
 from ..base.variables import PACKAGE_VARIABLE
 from ..base.version import VERSION
 from ..base.words import format_rate
@@ -39,7 +40,6 @@ from ..evidence.machine import read_machine
 from ..evidence.process import family, marked, variables_of, words_of
 from ..rank.watched.reach import find_hosts_flag
 from ..rank.watched.variables import START_UP
-from .rank_state import SILENT
 from .supervisor_link import OUTER_VARIABLE
 
 # In each task: the port on which its srun listens (slurm's src/srun/libsrun/launch.c).

@@ -4,11 +4,11 @@ and not while ranks wait for the monitor.
 
 from __future__ import annotations
 
+from ..base.rank_state import NodeRanks, RankState, find_missing_ranks
 from ..base.words import format_ranks
 from ..report.live.rank_rows import RankNow, State
 from . import clocks
 from .clocks import Limits
-from .rank_state import NodeRanks, RankState, find_missing_ranks
 
 STILL_SHOWN = 5.0  # seconds without movement that are worth a word
 

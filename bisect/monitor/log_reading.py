@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..base.deadline import aside
+from ..base.events import Message
 from ..base.facts import CollectiveLog, Ended, RankFacts
 from ..evidence import external_tools, flight_recorder
 from ..evidence.job_source import add_conditions, add_handlers
 from ..evidence.lock_and_log_files import PrintingRank, read_printed_lines
 from .job import RankLogs, RecorderAnswer
-from .rank_state import Message
 
 if TYPE_CHECKING:
     from .job import Job

@@ -18,11 +18,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ..base import events
+from ..base.events import Message, decode
+from ..base.rank_state import find_released_ranks
 from ..rank import own_folders
 from .job import Job
 from .leftovers import note_owner
 from .own_process import call_in_thread, prepare_process
-from .rank_state import Message
 from .server import LINE_LIMIT, Server, find_peer_pid
 from .supervisor_link import OUTER_VARIABLE
 
@@ -169,7 +171,7 @@ class Monitor:
                 server.stop_holding("the watch failed")
             with contextlib.suppress(Exception):
                 where = traceback.format_exc()
-                job.note(None, {"t": "failed", "traceback": where})
+                job.note(None, events.Failed(traceback=where))
                 job.say(f"The watch failed, the job goes on without it: {error!r}")
                 if os.environ.get("HANGBISECT_DEBUG"):
                     job.say(where)
@@ -220,21 +222,20 @@ def _note(job: Job, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) ->
 def _introduce(job: Job) -> None:
     """Tell the process around the launcher who watches, and what its ranks will speak of."""
     titles = {c.number: c.title for c in job.table}
-    where = str(job.files.path)
-    known = {"pid": os.getpid(), "run_dir": where, "folder": str(job.folder), "titles": titles}
-    job.outer.tell({"t": "watches", **known})
-    job.note(None, {"t": "table", "numbers": {c.name: c.number for c in job.table}})
+    where, folder = str(job.files.path), str(job.folder)
+    job.outer.tell(events.Watches(pid=os.getpid(), run_dir=where, folder=folder, titles=titles))
+    job.note(None, events.Table(numbers={c.name: c.number for c in job.table}))
 
 
 def _take_over(job: Job, server: Server) -> None:
     """Learn from events.jsonl what the monitor before this one knew."""
-    for event in job.files.events():
-        if event.get("t") == "opened":
-            job.members.opens(int(event["n"]), float(event["at"]))
-        elif event.get("t") == "barriers off":
-            job.lockstep, job.barrier_opened = False, str(event["why"])
-        elif "rank" in event and "t" in event:
-            job.members.apply(int(event["rank"]), event)
+    for event in map(decode, job.files.events()):
+        if isinstance(event, events.BarriersOff):
+            job.lockstep, job.barrier_opened = False, event.why
+        else:
+            job.members.apply(event)
+    for waiting in find_released_ranks(job.members):  # it was let go, or asks us again
+        waiting.awaits = ()
     for member in job.members:
         server.watch(member)
         if member.left and member.left_at is None:
@@ -272,7 +273,7 @@ async def _leave(job: Job, is_last: bool) -> None:
         await job.live.close()
     with job.failures.of("leave"):
         if job.folder.is_dir():
-            job.note(None, {"t": "watch ends"})
+            job.note(None, events.WatchEnds())
             with job.failures.of("copy the run folder"):
                 await job.files.publish(last=True)
             for sentence in job.files.losses() if job.members.by_rank else ():

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..base.deadline import aside
+from ..base.events import Failed
 
 if TYPE_CHECKING:
     from .job import Job
@@ -145,7 +146,7 @@ class Failures:
         job = self._job
         where = "".join(traceback.format_exception(error))
         if self.count <= _MOST_NOTED:
-            job.note(None, {"t": "failed", "part": part, "traceback": where})
+            job.note(None, Failed(part=part, traceback=where))
         short = describe_shortage(error)
         about = f"short of {short}" if short else part
         if about in self._said:

@@ -9,10 +9,11 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from ..base import events
 from ..base.checkpoints import OwnStep
+from ..base.rank_state import RankState
 from ..evidence.process import exit_code
 from . import clocks
-from .rank_state import RankState
 
 if TYPE_CHECKING:
     from ..base.facts import Ended
@@ -35,7 +36,7 @@ def note_end(job: Job, member: RankState) -> None:
         member.status = status
     member.left = True
     member.left_at = member.left_at or time.monotonic()
-    job.note(member, {"t": "ended", "status": member.status})
+    job.note(member, events.Ended(status=member.status))
     job.changed.set()
 
 

@@ -10,16 +10,17 @@ import socket
 import struct
 from typing import TYPE_CHECKING
 
-from ..base.words import format_bytes, format_ranges, format_ranks
-from ..evidence.process import Life, open_life
-from .rank_exits import note_end, note_slow
-from .rank_state import (
-    Message,
+from ..base import events
+from ..base.events import Event, Message, decode
+from ..base.rank_state import (
     RankState,
     find_missing_ranks,
     find_opening_barriers,
     find_released_ranks,
 )
+from ..base.words import format_bytes, format_ranges, format_ranks
+from ..evidence.process import Life, open_life
+from .rank_exits import note_end, note_slow
 
 if TYPE_CHECKING:
     from .job import Job
@@ -51,7 +52,9 @@ class Server:
         try:
             pid = find_peer_pid(writer)
             if message.get("t") == "hello":
-                await self._rank(int(message["rank"]), pid, message, reader, writer)
+                hello = _read_hello(message, pid)
+                self.job.outer.add(str(message.get("outer", "")))
+                await self._rank(hello.rank or 0, hello, reader, writer)
             elif message.get("t") == "signals":
                 await self._signals(int(message["rank"]), reader, writer)
             elif message.get("t") == "recorder":
@@ -59,7 +62,7 @@ class Server:
         except ConnectionError:  # it was ended
             pass
         except (ValueError, KeyError) as error:
-            self.job.note(None, {"t": "garbled", "why": repr(error)})
+            self.job.note(None, events.Garbled(why=repr(error)))
 
     async def next_message(self, reader: asyncio.StreamReader) -> Message | None:
         """Return what is said next, None at the end. What cannot be read is left out, and written
@@ -78,22 +81,18 @@ class Server:
                 why = f"more than {format_bytes(LINE_LIMIT)}"
             except (ValueError, RecursionError) as error:
                 why = repr(error)
-            self.job.note(None, {"t": "garbled", "why": why})
+            self.job.note(None, events.Garbled(why=why))
 
     async def _rank(
         self,
         rank: int,
-        pid: int,
-        hello: Message,
+        hello: events.Hello,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
         job = self.job
-        hello = {**hello, "pid": pid or hello["pid"]}
-        hello.pop("settings", None)
-        job.outer.add(str(hello.pop("outer", "")))
         self._take_in(rank, hello)
-        before = hello.get("instead_of")
+        before = hello.instead_of
         if before is not None and before not in job.members.by_rank:
             self._stop_watching(before)
             job.writers.pop(before, None)
@@ -103,10 +102,11 @@ class Server:
         while (message := await self.next_message(reader)) is not None:
             if job.members.by_rank.get(rank) is not member:
                 continue  # another process is this rank: a launcher spoke for it before
+            event = decode(message)
             with job.failures.of("take in what a rank says"):
-                self._take_in(rank, message)
+                self._take_in(rank, event)
             with job.failures.of("answer a rank"):
-                self._answer(member, message)
+                self._answer(member, event)
         if job.writers.get(rank) is writer:
             del job.writers[rank]
         job.changed.set()
@@ -116,16 +116,16 @@ class Server:
             self.stop_holding(f"rank {rank} went on without the watch")
             job.say(f"Rank {rank} goes on without the watch: going on without barriers")
 
-    def _take_in(self, rank: int, message: Message) -> None:
+    def _take_in(self, rank: int, event: Event) -> None:
         members = self.job.members
         before = members.by_rank.get(rank)
-        if message["t"] in ("reached", "phase", "end") and before is not None:
+        if isinstance(event, events.Reached | events.Phase | events.End) and before is not None:
             note_slow(self.job, before)
-        members.apply(rank, message)
-        self.job.note(members.by_rank.get(rank), message)
-        if message["t"] == "reached" and self.job.settings["sum_up"]:
-            self._sum_up(int(message["n"]))
-        if message["t"] == "bye":
+        members.apply(event.replace(rank=rank))
+        self.job.note(members.by_rank.get(rank), event)
+        if isinstance(event, events.Reached) and self.job.settings["sum_up"]:
+            self._sum_up(event.n)
+        if isinstance(event, events.Bye):
             self.job.changed.set()
 
     def _sum_up(self, number: int) -> None:
@@ -270,23 +270,23 @@ class Server:
     def _tell_where_to_leave_stacks(self, member: RankState) -> None:
         self.job.tell(member.rank, "learn", stacks_file=str(self.job.stacks_file(member.rank)))
 
-    def _answer(self, member: RankState, message: Message) -> None:
-        job, kind = self.job, message["t"]
-        if kind == "arrive":
+    def _answer(self, member: RankState, event: Event) -> None:
+        job = self.job
+        if isinstance(event, events.Arrive):
             if job.lockstep:
                 self.open_barriers()
-            elif message.get("held", True):
+            elif event.held:
                 self._let_go(member)
-        elif kind == "await":
+        elif isinstance(event, events.Await):
             if not member.awaits:
-                self._let_go(member, done=str(message["what"]) in job.members.done)
-        elif kind == "did":
+                self._let_go(member, done=event.what in job.members.done)
+        elif isinstance(event, events.Did):
             for waiting in find_released_ranks(job.members):
                 waiting.awaits = ()
                 self._let_go(waiting)
-        elif kind == "ring":
-            job.logs.open(member.rank, member.pid, int(message["fd"]))
-        elif kind == "bye" and (job.verdict is not None or job.own):
+        elif isinstance(event, events.Ring):
+            job.logs.open(member.rank, member.pid, event.fd)
+        elif isinstance(event, events.Bye) and (job.verdict is not None or job.own):
             job.tell(member.rank, "written")
 
     def open_barriers(self) -> None:
@@ -295,8 +295,9 @@ class Server:
         for number in find_opening_barriers(job.members):
             at = asyncio.get_running_loop().time()
             going = [m for m in job.members if m.held_at is not None and m.held_at <= number]
-            job.members.opens(number, at)
-            job.note(None, {"t": "opened", "n": number, "at": at})
+            opened = events.Opened(n=number, at=at)
+            job.members.apply(opened)
+            job.note(None, opened)
             for member in going:
                 self._let_go(member)
 
@@ -304,7 +305,7 @@ class Server:
         """Open all barriers for good: our barrier is never the cause."""
         job = self.job
         job.lockstep, job.barrier_opened = False, why
-        job.note(None, {"t": "barriers off", "why": why})
+        job.note(None, events.BarriersOff(why=why))
         held = [m for m in job.members if m.held_at is not None]
         for member in job.members:
             job.tell(member.rank, "observe")
@@ -363,6 +364,20 @@ class Server:
         writer = self.job.signal_writers.get(rank)
         if writer is not None and not writer.is_closing():
             writer.write(b"\n")
+
+
+def _read_hello(message: Message, pid: int) -> events.Hello:
+    """Return what a rank says first; `pid` is that of who says it, 0: not known.
+
+    Raises ValueError if it lacks what a rank must say of itself.
+    """
+    hello = decode(message)
+    if not isinstance(hello, events.Hello) or hello.rank is None:
+        raise ValueError("a hello without a rank")
+    hello = hello.replace(pid=pid or hello.pid)
+    if min(hello.world_size, hello.local_world_size, hello.local_rank) < 0 or not hello.pid:
+        raise ValueError("a hello without a place")
+    return hello
 
 
 async def _skip_line(reader: asyncio.StreamReader, seen: int) -> None:

@@ -16,6 +16,16 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..base.events import (
+    Event,
+    Failed,
+    Hello,
+    Message,
+    TakenBack,
+    Verdict,
+    Watches,
+    encode_outer,
+)
 from ..base.variables import OUTER_VARIABLE as OUTER_VARIABLE
 from ..base.variables import STARTER_VARIABLE as STARTER_VARIABLE
 from ..supervisor.watcher_socket import was_interrupted
@@ -24,24 +34,7 @@ from ..supervisor.watcher_socket import was_interrupted
 # them judges what they show together.
 TRIAL_VARIABLE = "HANGBISECT_TRIAL"
 
-_FIELDS_BY_KIND = {  # kinds of events, and the fields of them that are told
-    "hello": ("rank", "pid", "at"),
-    "enter": ("rank", "n", "at"),
-    "phase": ("rank", "n", "name", "at"),
-    "reached": ("rank", "n", "at"),
-    "arrive": ("rank", "n", "held"),
-    "opened": ("n", "at"),
-    "begin": ("rank", "title", "at"),
-    "end": ("rank", "at"),
-    "quiet": ("rank",),
-    "watches": ("pid", "run_dir", "folder", "titles"),
-    "verdict": ("outcome", "ends"),
-    "taken back": (),
-    "failed": (),
-}
-
-
-_MUST_ARRIVE = ("watches", "hello", "verdict", "taken back", "failed")
+_MUST_ARRIVE = (Watches, Hello, Verdict, TakenBack, Failed)
 _MOST_KEPT = 1 << 16  # messages for one that reads none
 _LAST_LIMIT = 2.0  # seconds for it to take the last ones
 
@@ -84,11 +77,11 @@ class SupervisorLink:
             return True
         return (ours.st_dev, ours.st_ino) == (its.st_dev, its.st_ino)
 
-    def send(self, message: Mapping[str, Any]) -> None:
-        """Send a message, after those that had to wait."""
-        data = json.dumps(message).encode()
+    def send(self, event: Event, told: Message) -> None:
+        """Send what is told of an event, after those that had to wait."""
+        data = json.dumps(told).encode()
         is_sent = self.flush() and self._send(data)
-        if not is_sent and message["t"] in _MUST_ARRIVE:
+        if not is_sent and isinstance(event, _MUST_ARRIVE):
             self._unsent.append(data)
 
     def flush(self) -> bool:
@@ -132,7 +125,8 @@ class SupervisorLinks:
         """
         self._job = job
         self._links: dict[str, SupervisorLink] = {}
-        self._told: deque[dict[str, Any]] = deque(maxlen=_MOST_KEPT)  # what a late one must know
+        # What a late one must know.
+        self._told: deque[tuple[Event, Message]] = deque(maxlen=_MOST_KEPT)
         self.add(path)
 
     def add(self, path: str) -> None:
@@ -140,24 +134,23 @@ class SupervisorLinks:
         if not path or path in self._links:
             return
         link = self._links[path] = SupervisorLink(path)
-        for message in self._told:
-            link.send(message)
+        for event, told in self._told:
+            link.send(event, told)
 
-    def tell(self, event: Mapping[str, Any]) -> None:
+    def tell(self, event: Event) -> None:
         """Tell an event, if it is of a kind that matters out there. What failed is told where it
         ended the watch.
         """
-        fields = _FIELDS_BY_KIND.get(str(event.get("t")))
-        if fields is None or "part" in event:
+        told = encode_outer(event)
+        if told is None or (isinstance(event, Failed) and event.part is not None):
             return
-        told = {"t": event["t"], **{name: event[name] for name in fields if name in event}}
         if self._job:
             told["job"] = self._job
-        self._told.append(told)
-        unseen = str(event.get("run_dir", "")) if told["t"] == "verdict" else ""
+        self._told.append((event, told))
+        unseen = event.run_dir if isinstance(event, Verdict) else ""
         for link in self._links.values():
             seen = not unseen or link.sees_our_stderr()
-            link.send(told if seen else {**told, "unseen_in": unseen})
+            link.send(event, told if seen else {**told, "unseen_in": unseen})
 
     def pids(self) -> list[int]:
         """Return the outer processes that are there."""
@@ -261,5 +254,5 @@ class SupervisorSocket:
             self._connections.remove(connection)
             connection.close()
             return
-        with contextlib.suppress(ValueError, KeyError, TypeError):  # cut, or a stranger's
+        with contextlib.suppress(ValueError):  # cut, or a stranger's
             self._hear(data)

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from ..base import events
 from ..base.place import GONE
 from ..diagnosis.snapshot import Snapshot
 from ..evidence.kernel import read_status
@@ -143,11 +144,11 @@ class Watch:
             away = self._suspension.we_were_away(late)
             why = "" if job.is_quiet else self._suspension.why()
             if why and not self._paused:
-                job.note(None, {"t": "paused", "why": why})
+                job.note(None, events.Paused(why=why))
             if away or (self._paused and not why):
                 clocks.restart_clocks(job.members, now)
                 self._stillness.clear()
-                job.note(None, {"t": "goes on"})
+                job.note(None, events.GoesOn())
             self._paused = why
 
     def _is_paused(self) -> bool:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ..base import events
 from ..base.own_errors import is_of_the_job, own_errors_left_out, pass_on
 from ..base.place import FOLDER_VARIABLE
 from .after_import import after_import, wait_no_more
@@ -115,7 +116,7 @@ def begin_collective_log(link: Link, rank: int) -> CollectiveLog | None:
 
     link.connected = connected
     answers.connect(os.environ.get(FOLDER_VARIABLE, ""))
-    link.tell("ring", fd=log.ring.fd)
+    link.tell(events.Ring(fd=log.ring.fd))
     log.install()
     return log
 

@@ -23,6 +23,18 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from ..base.events import (
+    Bye,
+    Enter,
+    Event,
+    Finished,
+    Message,
+    Phase,
+    Quiet,
+    Reached,
+    Ring,
+    encode,
+)
 from ..base.masking import mask_ends
 from ..base.own_errors import own_errors_left_out, pass_on
 from ..base.place import FOLDER_VARIABLE, JOB_VARIABLE, Place, monitor_of
@@ -41,9 +53,8 @@ LONGEST_TEXT = 1 << 20  # characters of one value in a message: the monitor take
 _LONGEST_LINE = 1 << 23  # bytes
 _STOPPED = ("T", "t")  # proc(5) stat
 
-Message = dict[str, Any]
 # Where the rank is, and where its log of collectives is, for a new monitor.
-_STATE = ("ring", "enter", "phase", "reached", "finished", "quiet")
+_STATE = (Ring, Enter, Phase, Reached, Finished, Quiet)
 
 
 class Link:
@@ -67,9 +78,9 @@ class Link:
         self._successions = 0
         self.python: Interpreter | None = None  # for a monitor that we start later; None: our own
         self.ends_quietly = False  # a monitor that is gone before the goodbye is not missed
-        self._goodbye: Message = {"status": 1, "error": "", "finished": False}
+        self._goodbye = Bye(status=1)
         self._left = False
-        self._latest: dict[str, Message] = {}  # what a new monitor must be told again
+        self._latest: dict[type[Event], Event] = {}  # what a new monitor must be told again
         self.connected: Callable[[str], None] = lambda folder: None
         self.lost: Callable[[], None] = lambda: None
 
@@ -92,7 +103,7 @@ class Link:
             found.give(settings)
         os.environ[FOLDER_VARIABLE] = found.folder
         os.environ[JOB_VARIABLE] = self.place.job
-        self._send({"t": "hello", **self._hello})
+        self._send_message(self._introduction())
         self.connected(found.folder)
         atexit.register(self.goodbye)
         os.register_at_fork(after_in_child=self._close_in_child)
@@ -104,19 +115,15 @@ class Link:
             if "run_dir" not in self.welcome and not self.alone:
                 self._give_up(f"the monitor did not answer in {limit:.0f} s")
 
-    def leaving(
-        self, status: int | None, error: str = "", finished: bool = False, **more: Any
-    ) -> None:
-        """Note what the goodbye will say (status None: not known), without secrets; it is said when
-        the interpreter ends.
-        """
-        words = {
-            name: mask_ends(value, MOST_WORDS) if isinstance(value, str) else value
-            for name, value in {"error": error, **more}.items()
-        }
-        self._goodbye = {"status": status, "finished": finished, **words}
-        if finished:
-            self.tell("finished")
+    def leaving(self, goodbye: Bye) -> None:
+        """Note what the goodbye will say, without secrets; it is said when the interpreter ends."""
+        text = goodbye.traceback
+        self._goodbye = goodbye.replace(
+            error=mask_ends(goodbye.error, MOST_WORDS),
+            traceback=None if text is None else mask_ends(text, MOST_WORDS),
+        )
+        if goodbye.finished:
+            self.tell(Finished())
 
     def goodbye(self) -> None:
         """Say goodbye and wait until the monitor has written what it has to write."""
@@ -125,7 +132,7 @@ class Link:
         self._left = True
         for _ in range(2):  # once more if a new monitor had to be started meanwhile
             generation = self._successions
-            self._send({"t": "bye", **self._goodbye})
+            self._send(self._goodbye)
             limit = 0.0 if self._monitor_is_stopped() else GOODBYE_LIMIT
             if self._await("written", limit) or self._successions == generation:
                 break
@@ -143,19 +150,19 @@ class Link:
 
     # ---- talking --------------------------------------------------------------------------
 
-    def tell(self, kind: str, **fields: Any) -> None:
+    def tell(self, event: Event) -> None:
         """Tell the monitor something that needs no answer."""
-        message = {"t": kind, **fields}
-        if kind in _STATE:
-            self._latest[kind] = message
-        self._send(message)
+        event = event.replace(at=time.monotonic())
+        if isinstance(event, _STATE):
+            self._latest[type(event)] = event
+        self._send(event)
 
-    def mention(self, kind: str, **fields: Any) -> None:
+    def mention(self, event: Event) -> None:
         """Tell the monitor something that may get lost, from any thread. Never waits."""
         connection = self._socket
         if connection is None or os.getpid() != self._pid:
             return
-        data = encode_message({"t": kind, "at": time.monotonic(), **fields})
+        data = encode_message(encode(event.replace(at=time.monotonic())))
         if not self._sending.acquire(blocking=False):  # a part of another message may be sent
             return
         try:
@@ -174,11 +181,11 @@ class Link:
         """Heed what the monitor has said meanwhile. Does not wait."""
         self._await("nothing", 0.0)
 
-    def hold(self, kind: str, limit: float | None = None, **fields: Any) -> Message | None:
+    def hold(self, event: Event, limit: float | None = None) -> Message | None:
         """Tell the monitor that we wait, and wait until it lets us go, says nothing any more, or
         `limit` seconds are over. Return what it said, None if it did not let us go.
         """
-        self._send({"t": kind, **fields})
+        self._send(event)
         end = time.monotonic() + (limit or float("inf"))
         while not self.alone and time.monotonic() < end:
             generation = self._successions
@@ -188,19 +195,24 @@ class Link:
             if time.monotonic() >= end:
                 break
             if self._successions != generation:  # a new monitor does not know that we wait
-                self._send({"t": kind, **fields})
+                self._send(event)
             elif not self.alone:
                 self._give_up(f"the monitor has been silent for {SILENCE_LIMIT:.0f} s")
         return None
 
-    def _send(self, message: Message) -> None:
+    def _introduction(self) -> Message:
+        return {**self._hello, "at": time.monotonic()}
+
+    def _send(self, event: Event) -> None:
+        self._send_message(encode(event.replace(at=event.at or time.monotonic())))
+
+    def _send_message(self, message: Message) -> None:
         if os.getpid() != self._pid:
             return
         if self._socket is None:
             if self._is_interrupted:
                 self._give_up("a message to the monitor was interrupted")
             return
-        message.setdefault("at", time.monotonic())
         self._unsent.append(encode_message(message))
         # Whoever sends already, in another thread or below a handler of a signal, sends this too.
         while self._unsent and self._sending.acquire(blocking=False):
@@ -325,8 +337,8 @@ class Link:
         else:
             self._give_up("the monitor is gone, and the next one too")
             return False
-        for message in self._latest.values():
-            self._send(message)
+        for event in self._latest.values():
+            self._send(event)
         self.connected(found.folder)
         if started:
             self._say("The monitor died: this rank started another one")
@@ -349,10 +361,9 @@ class Link:
     def _introduce(self, limit: float) -> bool:
         """Say hello and wait for the welcome: the one that we reached may just be dying."""
         assert self._socket is not None
-        hello = {"t": "hello", "at": time.monotonic(), **self._hello}
         try:
             self._socket.settimeout(min(limit, WELCOME_LIMIT))
-            self._socket.sendall(encode_message(hello))
+            self._socket.sendall(encode_message(self._introduction()))
             self._buffer = self._socket.recv(65536)
             self._socket.setblocking(False)
         except OSError as error:

@@ -16,6 +16,7 @@ from dataclasses import asdict
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ..base.events import Environ, Hello, Message, Pulse, encode
 from ..base.masking import mask_text
 from ..base.place import OUTER_VARIABLE, Place, command_line
 from . import began
@@ -29,23 +30,23 @@ if TYPE_CHECKING:
 MANY_RANKS = 16  # above this the lines of all ranks are not printed
 
 
-def make_hello(place: Place, **more: Any) -> dict[str, Any]:
+def make_hello(place: Place, **more: Any) -> Message:
     """Return the first message of a rank, with what else it has to say of itself."""
     from ..base.environment import relevant
 
-    return {
+    hello = Hello(
         **asdict(place),
         **more,
-        "pid": os.getpid(),
-        "began": began.MONOTONIC,
-        "wall": began.WALL,
-        "error_file": os.environ.get("TORCHELASTIC_ERROR_FILE"),
-        "max_restarts": int(os.environ.get("TORCHELASTIC_MAX_RESTARTS") or 0),
-        "environment": relevant(os.environ),
-        "python": sys.version.split()[0],
-        "executable": sys.executable,
-        "outer": os.environ.get(OUTER_VARIABLE, ""),
-    }
+        pid=os.getpid(),
+        began=began.MONOTONIC,
+        wall=began.WALL,
+        error_file=os.environ.get("TORCHELASTIC_ERROR_FILE"),
+        max_restarts=int(os.environ.get("TORCHELASTIC_MAX_RESTARTS") or 0),
+        environment=relevant(os.environ),
+        python=sys.version.split()[0],
+        executable=sys.executable,
+    )
+    return {**encode(hello), "outer": os.environ.get(OUTER_VARIABLE, "")}
 
 
 def make_watch_settings(
@@ -90,7 +91,7 @@ class Heartbeat:
         now = time.monotonic()
         if now - self._pulsed >= PULSE_EVERY:
             self._pulsed = now
-            self._link.tell("pulse", step=step)
+            self._link.tell(Pulse(step=step))
 
     def environment(self) -> None:
         """Tell what changed in the environment."""
@@ -104,7 +105,7 @@ class Heartbeat:
         now = relevant(everything)
         changed = {name: value for name, value in now.items() if self._environ.get(name) != value}
         if changed:
-            self._link.tell("environ", changed=changed)
+            self._link.tell(Environ(changed=changed))
         self._environ = now
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from ..base import events
 from ..base.checkpoints import Checkpoint
 from ..base.place import Place
 from .injections import Injection
@@ -67,7 +68,7 @@ class Context:
         what a library logs.
         """
         self._lines.aside(text)
-        self._link.mention("logged", text=text)
+        self._link.mention(events.Logged(text=text))
 
     def about_to(self, call: str, detail: str = "", printed: bool = True) -> None:
         """Announce a call that can block, by its dotted public name; not `printed`, to the watch
@@ -86,14 +87,14 @@ class Context:
         imported = importlib.import_module(module)
         seconds = time.monotonic() - began
         version = getattr(imported, "__version__", None)
-        self._link.tell("import", module=module, seconds=seconds, version=version)
+        self._link.tell(events.Import(module=module, seconds=seconds, version=version))
         self.say(f"Imported {module} in {seconds:.2f} s")
         return imported
 
     def _announce(self, call: str) -> None:
         if call != self._call:
             self._call = call
-            self._link.tell("call", call=call)
+            self._link.tell(events.Call(call=call))
 
     def phase(self, name: str) -> None:
         """Announce that a phase of this checkpoint begins."""
@@ -102,7 +103,7 @@ class Context:
         self._phase = name
         phase = next(p for p in self.step.phases if p.name == name)
         self.deadline = self.deadline_of(name, phase.deadline)
-        self._link.tell("phase", n=self.step.number, name=name)
+        self._link.tell(events.Phase(n=self.step.number, name=name))
         self.say(f"Phase {name}")
         self.inject(name)
 
@@ -117,7 +118,7 @@ class Context:
         """
         if self.place.rank == 0:
             yield True
-            self._link.tell("did", what=what)
+            self._link.tell(events.Did(what=what))
             return
         if self._is_on_one_node:
             self._has_done(what)
@@ -133,7 +134,7 @@ class Context:
         mine = self.is_first or not self._has_done(what)
         yield mine
         if mine:
-            self._link.tell("did", what=what)
+            self._link.tell(events.Did(what=what))
 
     @contextlib.contextmanager
     def first_of_node_first(self, what: str) -> Iterator[None]:
@@ -144,7 +145,7 @@ class Context:
             self._has_done(what)
         yield
         if self.is_first:
-            self._link.tell("did", what=what)
+            self._link.tell(events.Did(what=what))
 
     @property
     def is_first(self) -> bool:
@@ -162,18 +163,18 @@ class Context:
         first = "rank 0" if self._is_on_one_node else "the first rank of this node"
         self.say(f"Waiting for {first}: {what}")
         limit = (self.deadline or _NO_DEADLINE) + _AFTER_A_VERDICT
-        told = self._link.hold("await", limit, what=what, ranks=self._first_here())
+        told = self._link.hold(events.Await(what=what, ranks=self._first_here()), limit)
         if told is None and not self._link.alone:
-            self._link.tell("waits_no_more", what=what)
+            self._link.tell(events.WaitsNoMore(what=what))
             self.say(f"Waited {limit:.0f} s for {first}, going on without it: {what}")
         return told is not None and bool(told.get("done", True))
 
-    def _first_here(self) -> list[int]:
+    def _first_here(self) -> tuple[int, ...]:
         """Return the number of the first rank of this node, if this one can know it."""
         place = self.place
         if place.neighbours:
-            return [min(place.neighbours)]
-        return [place.rank - place.local_rank] if place.in_order else []
+            return (min(place.neighbours),)
+        return (place.rank - place.local_rank,) if place.in_order else ()
 
     # ---- for the walk ----------------------------------------------------------------------
 
@@ -182,7 +183,7 @@ class Context:
         self.step = step
         self._phase, self._call = None, ""
         self.deadline = self.deadline_of(step.name, step.deadline)
-        self._link.tell("enter", n=step.number)
+        self._link.tell(events.Enter(n=step.number))
         self._going_on.environment()
 
     def deadline_of(self, name: str, default: float | None) -> float:
@@ -229,11 +230,11 @@ def walk_pipeline(steps: Sequence[Step], context: Context, lines: Lines, link: L
 
 
 def _pass_barrier(number: int, context: Context, link: Link) -> None:
-    link.tell("reached", n=number)
+    link.tell(events.Reached(n=number))
     if context.args.barriers == "lockstep" and link.lockstep:
-        link.hold("arrive", n=number, held=True)
+        link.hold(events.Arrive(n=number, held=True))
     elif context.args.barriers != "off":
-        link.tell("arrive", n=number, held=False)
+        link.tell(events.Arrive(n=number, held=False))
 
 
 def _use_temporary_folder(context: Context, link: Link) -> None:

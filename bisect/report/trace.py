@@ -15,8 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..base.events import Bye, Call, Ended, Hello, Overdue, Pulse, Said, TakenBack
+from ..base.events import Event as Told
 from ..base.words import format_ranks
-from .run_reader.folder_files import is_number, is_rank
+from .run_reader.folder_files import is_rank
 from .run_reader.run import RecordedRun
 from .run_reader.timeline import Row, Span, read_timeline, wall_clock_offset
 
@@ -51,11 +53,7 @@ def _pids(ranks: Sequence[int], told: Iterable[_Moment]) -> dict[int, int]:
     not known, numbers from 1, for 0 is no process to the viewers.
     """
     known = {
-        one.rank: pid
-        for one in told
-        if one.rank is not None
-        and one.kind in ("hello", "look")
-        and is_rank(pid := one.what.get("pid"))
+        one.rank: pid for one in told if one.rank is not None and is_rank(pid := _pid_of(one.what))
     }
     own = [known.get(rank, 0) for rank in ranks]
     is_usable = len(set(own)) == len(own) and min(own, default=0) > 0
@@ -84,31 +82,38 @@ def _other_data(run: RecordedRun) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Moment:
-    """An event, or a look, and when: seconds since the first rank began."""
+    """An event, or a look as evidence.json has it, and when: seconds since the first rank began."""
 
     at: float
     rank: int | None  # None: the watch itself
-    kind: str
-    what: Mapping[str, Any]
+    what: Told | Mapping[str, Any]
+
+
+def _pid_of(what: Told | Mapping[str, Any]) -> object:
+    """Return the process that a rank names, or that was looked at."""
+    if isinstance(what, Told):
+        return what.pid if isinstance(what, Hello) else None
+    return what.get("pid")
 
 
 def _read_moments(run: RecordedRun, began: float | None) -> list[_Moment]:
     """Return all that every node has; `began`: when the first rank did, in seconds since 1970."""
     told = []
     for part in run.everywhere:
-        found = [(one, one.get("rank"), str(one["t"])) for one in part.events]
-        found += [(look, rank, "look") for rank, look in _looks(part)]
-        zero = _first_moment([one for one, _, _ in found])
+        looks = list(_looks(part))
+        zero = _first_moment(part.events, looks)
         if began is not None:
             zero = began - wall_clock_offset(part.events)
-        told += [_Moment(float(one["at"]) - zero, rank, kind, one) for one, rank, kind in found]
+        told += [_Moment(one.at - zero, one.rank, one) for one in part.events]
+        told += [_Moment(float(look["at"]) - zero, rank, look) for rank, look in looks]
     return told
 
 
-def _first_moment(found: Iterable[Mapping[str, Any]]) -> float:
+def _first_moment(told: Sequence[Told], looks: Sequence[tuple[int, Mapping[str, Any]]]) -> float:
     """Return the first moment that a node knows of, on its own clock."""
-    times = [at for one in found for at in (one["at"], one.get("began")) if is_number(at)]
-    return float(min(times, default=0.0))
+    times = [one.at for one in told]
+    times += [one.began for one in told if isinstance(one, Hello) and one.began]
+    return float(min([*times, *(look["at"] for _, look in looks)], default=0.0))
 
 
 def _looks(part: RecordedRun) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -136,21 +141,23 @@ def _moment_events(one: _Moment, pids: Mapping[int, int], watch: int) -> Iterato
     """Yield what becomes of something that was told; most of it is in the slices already."""
     what = one.what
     if one.rank is None:
-        if one.kind in ("said", "taken back"):
-            yield instant_event(watch, STEPS, one.at, str(what.get("text", one.kind)), "watch")
+        if isinstance(what, Said | TakenBack):
+            text = what.text if isinstance(what, Said) else what.kind
+            yield instant_event(watch, STEPS, one.at, text, "watch")
         return
     pid = pids[one.rank]
-    if one.kind == "pulse" and is_number(what.get("step")):
-        yield counter_event(pid, one.at, "training step", what["step"])
-    elif one.kind == "call" and not str(what.get("call", "")).startswith("import "):
-        yield instant_event(pid, CALLS, one.at, str(what.get("call", "")), "call")
-    elif one.kind == "look":
+    if not isinstance(what, Told):
         yield instant_event(pid, LOOKS, one.at, "look", "watch", state=what.get("state"))
-    elif one.kind == "overdue":
-        yield instant_event(pid, LOOKS, one.at, f"the clock ran out: {what.get('clock')}", "watch")
-    elif one.kind in ("bye", "ended"):
-        told = {"status": what.get("status"), "error": what.get("error")}
-        yield instant_event(pid, CALLS, one.at, one.kind, "end", **told)
+    elif isinstance(what, Pulse):
+        yield counter_event(pid, one.at, "training step", what.step)
+    elif isinstance(what, Call) and not what.call.startswith("import "):
+        yield instant_event(pid, CALLS, one.at, what.call, "call")
+    elif isinstance(what, Overdue):
+        yield instant_event(pid, LOOKS, one.at, f"the clock ran out: {what.clock}", "watch")
+    elif isinstance(what, Bye | Ended):
+        error = what.error if isinstance(what, Bye) else None
+        told = {"status": what.status, "error": error}
+        yield instant_event(pid, CALLS, one.at, what.kind, "end", **told)
 
 
 def _verdict(run: RecordedRun, watch: int, at: float) -> list[Event]:

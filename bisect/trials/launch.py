@@ -16,19 +16,22 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from ..base import outcomes
 from ..base.errors import NO_SUCH_PROGRAM, NOT_ALLOWED, CannotStart
+from ..base.events import Event, Hello, Toggle, decode
 from ..base.facts import HangPlace, RankFacts, Verdict
+from ..base.rank_state import NodeRanks, RankState
+from ..base.stays import Stays
 from ..monitor.child_processes import REPORTS_LATER, REPORTS_VARIABLE
 from ..monitor.ending import Family, find_monitors, is_alive
-from ..monitor.job_progress import JobProgress, RankProgress
+from ..monitor.job_progress import JobProgress
 from ..monitor.supervisor_link import OUTER_VARIABLE, STARTER_VARIABLE, TRIAL_VARIABLE
 from ..rank.watch_options import variable_of
 from ..report.run_files import read_evidence, read_verdict
@@ -103,7 +106,7 @@ class RunningLaunch:
                     title=_current_title(one, heard),
                     phase=one.phase,
                     since=one.since,
-                    waits=one.held is not None,
+                    waits=one.held_at is not None,
                 )
                 for one in sorted(heard.ranks.values(), key=lambda one: one.rank)
             ]
@@ -159,11 +162,11 @@ class RunningLaunch:
     def _read(self) -> None:
         with self._link.makefile("rb") as lines:
             for line in lines:
-                with contextlib.suppress(ValueError, KeyError, TypeError):
+                with contextlib.suppress(ValueError, AttributeError):
                     message = json.loads(line)
                     with self._lock:
                         self._mark = message.get("mark", self._mark)
-                        self._heard.take(message)
+                        self._heard.take(decode(message))
 
     def _end(self, status: int) -> LaunchEnd:
         self._reader.join(1.0)
@@ -228,7 +231,7 @@ def run_launch(launch: Launch, stopping: threading.Event | None = None) -> Launc
     return ended
 
 
-def _current_title(one: RankProgress, heard: JobProgress) -> str:
+def _current_title(one: RankState, heard: JobProgress) -> str:
     if one.doing is None:
         return heard.titles.get(one.step, "")
     return one.doing[-1] if one.doing else ""
@@ -264,55 +267,48 @@ def _read_verdicts(run_dir: Path) -> list[tuple[Path, Verdict]]:
 
 def read_reached_toggles(run_dir: Path) -> tuple[list[str], bool]:
     """Return what ranks told of the toggles that a user's own script came to, and if any spoke."""
-    events = [event for folder in _list_folders(run_dir) for event in _read_events(folder)]
-    told = [str(event["name"]) for event in events if event.get("t") == "toggle"]
-    return told, any(event.get("t") == "hello" for event in events)
+    told = [event for folder in _list_folders(run_dir) for event in _read_events(folder)]
+    names = [event.name for event in told if isinstance(event, Toggle)]
+    return names, any(isinstance(event, Hello) for event in told)
 
 
 def seconds_at(run_dir: Path, place: HangPlace) -> float | None:
     """Return how long the slowest rank spent in a step and phase; None if none came through it."""
     longest: float | None = None
     for folder in _list_folders(run_dir):
-        events = list(_read_events(folder))
-        for seconds in (*_stays(events, place), *_own_stays(events, place)):
-            longest = max(longest or 0.0, seconds)
+        ranks = NodeRanks(remembers=True)
+        for event in _read_events(folder):
+            ranks.apply(event)
+        for member in ranks:
+            for seconds in _stays_at(member.stays, place, ranks.numbers):
+                longest = max(longest or 0.0, seconds)
     return longest
 
 
-def _stays(events: Sequence[Mapping[str, Any]], place: HangPlace) -> Iterator[float]:
-    """Yield for each rank how long it was in the step or phase of a pipeline."""
-    tables = [event["numbers"] for event in events if event.get("t") == "table"]
-    number = tables[0].get(place.checkpoint or "") if tables else None
-    since: dict[int, float] = {}
-    for event in events:
-        rank, kind, at = event.get("rank"), event.get("t"), float(event.get("at", 0.0))
-        if rank is None or kind not in ("enter", "phase", "reached"):
-            continue
-        if rank in since:
-            yield at - since.pop(rank)
-        inside = event.get("n") == number and kind != "reached"
-        if inside and (event.get("name") if kind == "phase" else None) == place.phase:
-            since[rank] = at
+def _stays_at(stays: Stays, place: HangPlace, numbers: Mapping[str, int]) -> Iterator[float]:
+    """Yield how long a rank was in the step or phase of a pipeline, before any phase of the step if
+    that is the place; or in the step of a script of the user's own, each time.
+    """
+    number = numbers.get(place.checkpoint or "")
+    told = [stay for stay in stays.all() if stay.kind in ("step", "phase", "own step")]
+    for stay, following in zip_longest(told, told[1:]):
+        if stay.kind == "own step":
+            name = stay.checkpoint or stay.name
+            is_it, end = (name, stay.phase) == (place.checkpoint, place.phase), stay.end
+        else:
+            phase = stay.name if stay.kind == "phase" else None
+            is_it, end = (stay.number, phase) == (number, place.phase), stay.end
+            if stay.kind == "step" and following is not None and following.kind == "phase":
+                end = following.start
+        if is_it and end is not None and not (stay.is_left and end == stay.end):
+            yield end - stay.start
 
 
-def _own_stays(events: Sequence[Mapping[str, Any]], place: HangPlace) -> Iterator[float]:
-    """Yield how long a rank was in the step of a script of the user's own, each time it was."""
-    since: dict[tuple[object, ...], float] = {}
-    for event in events:
-        key = event.get("rank"), event.get("step"), event.get("k")
-        name = event.get("checkpoint") or event.get("step")
-        is_it = (name, event.get("phase")) == (place.checkpoint, place.phase)
-        if event.get("t") == "begin" and is_it:
-            since[key] = float(event["at"])
-        elif event.get("t") == "end" and key in since:
-            yield float(event["at"]) - since.pop(key)
-
-
-def _read_events(folder: Path) -> Iterator[Mapping[str, Any]]:
+def _read_events(folder: Path) -> Iterator[Event]:
     with suppress(OSError), open(folder / "events.jsonl", encoding="utf-8") as lines:
         for line in lines:
             with suppress(ValueError):
-                yield json.loads(line)
+                yield decode(json.loads(line))
 
 
 def _list_folders(run_dir: Path) -> list[Path]:

@@ -18,10 +18,10 @@ from ..base.errors import NO_SUCH_PROGRAM, NOT_ALLOWED, CannotStart, HangbisectE
 from ..base.facts import HangPlace, Setting, Trial, Verdict
 from ..base.masking import mask_text
 from ..base.pipeline import find_walked_pipeline
+from ..base.stays import SCRIPT_RUNNING
 from ..base.words import format_count, format_seconds
 from ..monitor.child_processes import make_reports_now
 from ..monitor.clocks import STEADY
-from ..monitor.rank_state import SCRIPT_RUNNING
 from ..search.cells import DEFAULT_LIMIT
 from ..search.trial_results import (
     crash_place_of,

@@ -23,7 +23,7 @@ from hangbisect.monitor.job_facts import make_job_facts
 
 from ..diagnosis import made_up
 from ..diagnosis.made_up import ALL_REDUCE, SLEEP, look, silent_peer
-from ..monitor.made_up import hello
+from ..monitor.made_up import hello, say
 
 ENVIRON = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500", "WORLD_SIZE": "2"}
 TICK = 0.7
@@ -105,7 +105,7 @@ def watched(folder: Path, series: Series) -> tuple[RankClasses, Verdict]:
         }
     )
     for rank in (0, 1):
-        job.members.apply(rank, hello(rank, environment=ENVIRON, at=series[0][0].at - 90))
+        say(job.members, rank, hello(rank, environment=ENVIRON, at=series[0][0].at - 90))
     members = list(job.members)
     inspection = Inspection(job)
     for looks in series:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from hangbisect.base.events import Message, decode
 from hangbisect.base.facts import Checkpoint, Look, Phase, RankFacts, Sample
-from hangbisect.monitor.rank_state import Message, NodeRanks, RankState
+from hangbisect.base.rank_state import NodeRanks, RankState
 
 PHASES = (
     Phase("process_group", "strategy", 120.0),
@@ -27,15 +28,20 @@ def hello(rank: int, world: int = 2, at: float = 0.0, **fields: Any) -> Message:
     return made | fields
 
 
+def say(members: NodeRanks, rank: int, message: Message) -> None:
+    """A rank says something, as it comes to its monitor."""
+    members.apply(decode({**message, "rank": rank}))
+
+
 def told(*said: tuple[int, str, float, dict[str, Any]], world: int = 2) -> NodeRanks:
     """Return the members once all have said hello at 0 and then what is `said`:
     (rank, kind, at, fields).
     """
     members = NodeRanks(TABLE)
     for rank in range(world):
-        members.apply(rank, hello(rank, world))
+        say(members, rank, hello(rank, world))
     for rank, kind, at, fields in said:
-        members.apply(rank, {"t": kind, "at": at, **fields})
+        say(members, rank, {"t": kind, "at": at, **fields})
     return members
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hangbisect.base.rank_state import NodeRanks
 from hangbisect.monitor.clocks import (
     AFTER_A_VERDICT,
     LEAVING_LIMIT,
@@ -16,11 +17,10 @@ from hangbisect.monitor.clocks import (
     wants_another_look,
     wants_look,
 )
-from hangbisect.monitor.rank_state import NodeRanks
 from hypothesis import given
 from hypothesis import strategies as st
 
-from .made_up import at_step, look, member, told
+from .made_up import at_step, look, member, say, told
 
 OWN = Limits({}, stall=1000.0)
 
@@ -54,15 +54,15 @@ def test_a_timeout_for_all_or_for_one_checkpoint_is_the_deadline() -> None:
 def test_a_step_of_training_that_it_tells_of_is_getting_on_and_a_line_is_not() -> None:
     members = at_step(12, at=10.0)
     assert has_progressed(members.by_rank[0], since=9.0)
-    members.apply(0, {"t": "line", "text": "still here", "at": 20.0})
+    say(members, 0, {"t": "line", "text": "still here", "at": 20.0})
     assert not has_progressed(members.by_rank[0], since=15.0)
-    members.apply(0, {"t": "pulse", "step": 7, "at": 21.0})
+    say(members, 0, {"t": "pulse", "step": 7, "at": 21.0})
     assert has_progressed(members.by_rank[0], since=15.0)
 
 
 def test_in_lockstep_the_clock_begins_when_the_last_rank_left_the_step_before() -> None:
     members = told((0, "reached", 5.0, {"n": 2}), (0, "arrive", 5.0, {"n": 2}))
-    members.apply(1, {"t": "reached", "n": 2, "at": 100.0})
+    say(members, 1, {"t": "reached", "n": 2, "at": 100.0})
     members.opens(2, 100.0)
     assert clock(members, 159.0) is None
     assert clock(members, 160.1) == "late"
@@ -90,7 +90,7 @@ def test_what_stands_still_is_overdue_before_its_deadline() -> None:
 
 def test_a_word_or_a_stir_sets_the_clock_of_stillness_back() -> None:
     members = at_step(3, at=10.0)
-    members.apply(0, {"t": "line", "text": "Imported torch", "at": 25.0})
+    say(members, 0, {"t": "line", "text": "Imported torch", "at": 25.0})
     members.by_rank[1].stirred_at = 25.0
     for rank in (0, 1):
         assert clock(members, 44.9, Limits({}, stall=20.0), rank) is None
@@ -99,7 +99,7 @@ def test_a_word_or_a_stir_sets_the_clock_of_stillness_back() -> None:
 
 def test_a_phase_has_a_deadline_of_its_own_counted_from_its_beginning() -> None:
     members = at_step(4, at=10.0)
-    members.apply(0, {"t": "phase", "name": "first_step", "at": 500.0})
+    say(members, 0, {"t": "phase", "name": "first_step", "at": 500.0})
     assert clock(members, 559.0) is None
     assert clock(members, 560.1) == "late"
 
@@ -107,32 +107,32 @@ def test_a_phase_has_a_deadline_of_its_own_counted_from_its_beginning() -> None:
 def test_a_timeout_for_a_step_is_one_for_each_of_its_phases_but_those_that_are_never_late() -> None:
     members = at_step(4, at=10.0)
     limits = Limits({"training": 7.0})
-    members.apply(0, {"t": "phase", "name": "first_step", "at": 10.0})
+    say(members, 0, {"t": "phase", "name": "first_step", "at": 10.0})
     assert find_deadline(members, members.by_rank[0], limits) == 7.0
-    members.apply(0, {"t": "phase", "name": "steady", "at": 20.0})
+    say(members, 0, {"t": "phase", "name": "steady", "at": 20.0})
     assert find_deadline(members, members.by_rank[0], limits) is None
 
 
 def test_a_training_is_never_late_however_long_it_takes() -> None:
     members = at_step(4, at=0.0)
-    members.apply(0, {"t": "phase", "name": "steady", "at": 0.0})
+    say(members, 0, {"t": "phase", "name": "steady", "at": 0.0})
     for minute in range(600):
-        members.apply(0, {"t": "pulse", "step": minute, "at": minute * 60.0})
+        say(members, 0, {"t": "pulse", "step": minute, "at": minute * 60.0})
         assert clock(members, minute * 60.0 + 59.0, Limits({"": 1.0}, stall=1000.0)) is None
 
 
 def test_a_training_without_a_word_is_looked_at_after_ten_of_its_longest_silences() -> None:
     members = at_step(4, at=0.0)
-    members.apply(0, {"t": "phase", "name": "steady", "at": 0.0})
-    members.apply(0, {"t": "pulse", "step": 1, "at": 30.0})
+    say(members, 0, {"t": "phase", "name": "steady", "at": 0.0})
+    say(members, 0, {"t": "pulse", "step": 1, "at": 30.0})
     assert clock(members, 30.0 + TRAINING_SILENCE + 1) is None
     assert clock(members, 30.0 + 301.0) == "late"
 
 
 def test_a_rank_that_has_finished_has_a_while_to_leave() -> None:
     members = at_step(4, at=0.0)
-    members.apply(0, {"t": "reached", "n": 4, "at": 10.0})
-    members.apply(0, {"t": "finished", "at": 10.0})
+    say(members, 0, {"t": "reached", "n": 4, "at": 10.0})
+    say(members, 0, {"t": "finished", "at": 10.0})
     assert clock(members, 10.0 + LEAVING_LIMIT - 1) is None
     assert clock(members, 10.0 + LEAVING_LIMIT + 1) == "late"
 
@@ -167,7 +167,7 @@ def test_a_timeout_for_the_step_counts_more_than_one_for_all() -> None:
     members = at_step(4, at=10.0)
     limits = Limits({"": 3.0, "training": 60.0})
     assert find_deadline(members, members.by_rank[0], limits) == 60.0
-    members.apply(0, {"t": "phase", "name": "first_step", "at": 10.0})
+    say(members, 0, {"t": "phase", "name": "first_step", "at": 10.0})
     assert find_deadline(members, members.by_rank[0], limits) == 60.0
 
 

@@ -11,9 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hangbisect.base.events import Ended
+from hangbisect.base.rank_state import NodeRanks
 from hangbisect.monitor.clocks import Limits
 from hangbisect.monitor.rank_exits import find_job_end, note_end, note_slow
-from hangbisect.monitor.rank_state import NodeRanks
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -135,7 +136,7 @@ def test_the_status_is_taken_from_the_zombie_that_the_launcher_has_not_reaped(
     note_end(here, members.by_rank[0])
     child.wait()
     assert (members.by_rank[0].left, members.by_rank[0].status) == (True, status)
-    assert here.notes == [{"t": "ended", "status": status}]
+    assert here.notes == [Ended(status=status)]
     assert here.changed.is_set()
 
 

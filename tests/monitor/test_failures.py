@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Any, cast
+from typing import cast
 
 import pytest
+from hangbisect.base.events import Failed
 from hangbisect.monitor.job import Job
 from hangbisect.monitor.own_process import DESCRIPTORS, ENOUGH_FAILURES, Failures, describe_shortage
 
@@ -15,10 +16,10 @@ class Heard:
     """What a job is told by it."""
 
     def __init__(self) -> None:
-        self.noted: list[dict[str, Any]] = []
+        self.noted: list[Failed] = []
         self.said: list[str] = []
 
-    def note(self, member: None, event: dict[str, Any]) -> None:
+    def note(self, member: None, event: Failed) -> None:
         self.noted.append(event)
 
     def say(self, text: str) -> None:
@@ -35,8 +36,8 @@ def test_what_fails_is_noted_each_time_said_once_and_does_not_get_out() -> None:
     for _ in range(3):
         with found.of("look"):
             raise ValueError("no")
-    assert [event["part"] for event in heard.noted] == ["look"] * 3
-    assert "ValueError: no" in heard.noted[0]["traceback"]
+    assert [event.part for event in heard.noted] == ["look"] * 3
+    assert "ValueError: no" in heard.noted[0].traceback
     assert heard.said == [
         "The watch could not look: ValueError('no'). The job goes on; what is left is watched on"
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hangbisect.base.events import decode
 from hangbisect.base.outcomes import BADNESS
 from hangbisect.monitor.job_progress import JobProgress
 from hypothesis import given
@@ -15,7 +16,7 @@ KINDS = ("hello", "enter", "phase", "reached", "arrive", "opened", "verdict")
 def heard(*messages: dict[str, Any]) -> JobProgress:
     found = JobProgress()
     for message in messages:
-        found.take(message)
+        found.take(decode(message))
     return found
 
 
@@ -31,10 +32,10 @@ def test_each_rank_is_where_it_said_last() -> None:
         {"t": "arrive", "rank": 0, "n": 3, "held": True},
         {"t": "phase", "rank": 1, "n": 3, "name": "wrap", "at": 5.0},
     )
-    assert (found.ranks[0].step, found.ranks[0].held) == (4, 3)
+    assert (found.ranks[0].step, found.ranks[0].held_at) == (4, 3)
     assert (found.ranks[1].phase, found.ranks[1].since) == ("wrap", 5.0)
-    found.take({"t": "opened", "n": 3, "at": 6.0})
-    assert (found.ranks[0].held, found.ranks[0].since) == (None, 6.0)
+    found.take(decode({"t": "opened", "n": 3, "at": 6.0}))
+    assert (found.ranks[0].held_at, found.ranks[0].since) == (None, 6.0)
 
 
 def test_of_several_nodes_the_one_that_did_not_end_well_counts() -> None:
@@ -84,5 +85,5 @@ def test_any_order_of_messages_is_taken(said: list[tuple[str, int, int]]) -> Non
     for kind, rank, number in said:
         message: dict[str, Any] = {"t": kind, "rank": rank, "n": number, "at": 1.0, "pid": 9}
         message |= {"name": "wrap", "outcome": "ok", "ends": True}
-        found.take(message)
+        found.take(decode(message))
     assert set(found.ranks) <= {0, 1, 2, 3}

@@ -14,7 +14,7 @@ from hangbisect.monitor.clocks import (
     parse_known_hang,
 )
 
-from .made_up import at_step, look, told
+from .made_up import at_step, look, say, told
 
 KNOWN = KnownHang(HangPlace("wandb_logger", stacks=((("a.py", "wait"), ("b.py", "main")),)), 3.0)
 
@@ -66,9 +66,9 @@ def test_a_look_that_found_no_stack_does_not_hide_the_one_before() -> None:
 def test_past_a_checkpoint_are_all_ranks_or_none(name: str, past: bool) -> None:
     members = at_step(3, at=10.0)
     assert are_ranks_past(members, name) is past
-    members.apply(0, {"t": "reached", "n": 3, "at": 11.0})
+    say(members, 0, {"t": "reached", "n": 3, "at": 11.0})
     assert not are_ranks_past(members, "wandb_logger")
-    members.apply(1, {"t": "reached", "n": 3, "at": 12.0})
+    say(members, 1, {"t": "reached", "n": 3, "at": 12.0})
     assert are_ranks_past(members, "wandb_logger")
 
 
@@ -84,12 +84,12 @@ def test_past_a_phase_is_in_a_later_one_or_past_its_checkpoint() -> None:
     walked = [(rank, "reached", 5.0, {"n": 3}) for rank in (0, 1)]
     members = told(*walked)
     for rank in (0, 1):
-        members.apply(rank, {"t": "enter", "n": 4, "at": 6.0})
-        members.apply(rank, {"t": "phase", "n": 4, "name": "process_group", "at": 7.0})
+        say(members, rank, {"t": "enter", "n": 4, "at": 6.0})
+        say(members, rank, {"t": "phase", "n": 4, "name": "process_group", "at": 7.0})
     assert not are_ranks_past(members, "process_group")
-    members.apply(0, {"t": "phase", "n": 4, "name": "first_step", "at": 8.0})
+    say(members, 0, {"t": "phase", "n": 4, "name": "first_step", "at": 8.0})
     assert not are_ranks_past(members, "process_group")
-    members.apply(1, {"t": "reached", "n": 4, "at": 9.0})
+    say(members, 1, {"t": "reached", "n": 4, "at": 9.0})
     assert are_ranks_past(members, "process_group")
     assert not are_ranks_past(members, "steady")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 
 import pytest
+from hangbisect.base.rank_state import NodeRanks
 from hangbisect.monitor.child_processes import is_table_wanted
 from hangbisect.monitor.clocks import Limits
 from hangbisect.monitor.live_rows import locate_rank
-from hangbisect.monitor.rank_state import NodeRanks
 from hangbisect.report.live.rank_rows import RankNow
 
-from .made_up import at_step, told
+from .made_up import at_step, say, told
 
 SETTINGS = {"plain": False, "json": False, "on_terminal": True}
 TERMINAL = {"TERM": "xterm-256color"}
@@ -84,7 +84,7 @@ def test_who_waits_says_for_whom_and_who_is_gone_is_gone() -> None:
     members = told((0, "reached", 5.0, {"n": 2}), (0, "arrive", 5.5, {"n": 2}))
     waits = now(members)
     assert (waits.state, waits.place, waits.since) == ("waits", "waits for rank 1", 5.5)
-    members.apply(1, {"t": "finished", "at": 6.0})
+    say(members, 1, {"t": "finished", "at": 6.0})
     assert (now(members, 1).state, now(members, 1).place) == ("ends", "ends")
-    members.apply(1, {"t": "bye", "at": 7.0, "status": 0, "finished": True})
+    say(members, 1, {"t": "bye", "at": 7.0, "status": 0, "finished": True})
     assert (now(members, 1).state, now(members, 1).place) == ("left", "has ended")

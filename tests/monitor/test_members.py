@@ -6,25 +6,28 @@ import json
 from dataclasses import asdict, fields
 from typing import Any
 
-from hangbisect.monitor.rank_state import (
-    NodeRanks,
-    RankState,
-    describe_contradictions,
-    find_local_ranks,
-)
+from hangbisect.base.events import Hello, decode
+from hangbisect.base.rank_state import NodeRanks, RankState, find_local_ranks
+from hangbisect.monitor.job_facts import describe_contradictions
 from hypothesis import given
 from hypothesis import strategies as st
 
-from .made_up import TABLE, hello, told
+from .made_up import TABLE, hello, say, told
 
 Event = tuple[int, dict[str, Any]]
 
 
 def known(members: NodeRanks) -> list[dict[str, Any]]:
     """What was folded, without what only the watch adds."""
-    seen = {"places", "looks", "children"}
+    seen = {"places", "looks", "children", "stays"}
     names = [f.name for f in fields(RankState) if f.name not in seen]
     return [{name: getattr(one, name) for name in names} for one in members]
+
+
+def first_word(message: dict[str, Any]) -> Hello:
+    found = decode(message)
+    assert isinstance(found, Hello)
+    return found
 
 
 # ---- what ranks may say -----------------------------------------------------------------------
@@ -64,11 +67,10 @@ def test_the_same_events_read_from_a_file_give_the_same_members(events: list[Eve
     lines = []
     for number, event in events:
         rank = event["rank"] if event["t"] == "hello" else number
-        live.apply(rank, event)
+        say(live, rank, event)
         lines.append(json.dumps({"wall": 1.0, **event, "rank": rank}))
     for line in lines:
-        event = json.loads(line)
-        replayed.apply(int(event["rank"]), event)
+        replayed.apply(decode(json.loads(line)))
     assert known(replayed) == known(live)
     assert replayed.expected == live.expected
     assert replayed.done == live.done
@@ -81,7 +83,7 @@ def test_no_order_of_words_takes_a_checkpoint_back(events: list[Event]) -> None:
     for rank, event in events:
         if event["t"] == "hello":
             continue
-        members.apply(rank, event)
+        say(members, rank, event)
         assert members.by_rank[rank].reached >= before[rank]
         before[rank] = members.by_rank[rank].reached
 
@@ -91,19 +93,19 @@ def test_no_order_of_words_takes_a_checkpoint_back(events: list[Event]) -> None:
 
 def test_a_word_of_a_rank_that_has_not_said_hello_is_left_out() -> None:
     members = NodeRanks(TABLE)
-    members.apply(1, {"t": "reached", "n": 3, "at": 1.0})
+    say(members, 1, {"t": "reached", "n": 3, "at": 1.0})
     assert list(members) == []
 
 
 def test_a_rank_that_greets_a_new_monitor_keeps_what_is_known_of_it() -> None:
     members = told((0, "reached", 5.0, {"n": 3}))
-    members.apply(0, hello(0, at=9.0))
+    say(members, 0, hello(0, at=9.0))
     assert members.by_rank[0].reached == 3
 
 
 def test_another_process_with_the_same_rank_begins_anew() -> None:
     members = told((0, "reached", 5.0, {"n": 3}))
-    members.apply(0, hello(0, at=9.0, pid=4711))
+    say(members, 0, hello(0, at=9.0, pid=4711))
     assert (members.by_rank[0].reached, members.by_rank[0].pid) == (0, 4711)
 
 
@@ -116,9 +118,9 @@ def test_a_new_step_forgets_the_phase_and_the_call_and_the_looks_of_the_last() -
     one = members.by_rank[0]
     one.places.add("seen")
     assert (one.phase, one.announced) == ("first_step", "wandb.init")
-    members.apply(0, {"t": "reached", "n": 4, "at": 4.0})
+    say(members, 0, {"t": "reached", "n": 4, "at": 4.0})
     assert (one.phase, one.announced) == (None, "")
-    members.apply(0, {"t": "enter", "n": 5, "at": 5.0})
+    say(members, 0, {"t": "enter", "n": 5, "at": 5.0})
     assert one.places == set()
 
 
@@ -141,44 +143,45 @@ def test_the_phase_and_the_checkpoint_of_a_member_are_those_of_its_step() -> Non
     assert checkpoint.name == "training"
     assert phase is not None
     assert phase.deadline is None
-    members.apply(0, {"t": "reached", "n": 4, "at": 2.0})
+    say(members, 0, {"t": "reached", "n": 4, "at": 2.0})
     assert members.checkpoint_of(one) is None
 
 
 @given(st.integers(0, 7), st.integers(1, 8), st.integers(0, 100))
 def test_the_ranks_of_a_node_follow_one_another(local: int, size: int, node: int) -> None:
     local %= size
-    place = {"rank": node * size + local, "local_rank": local, "local_world_size": size}
-    assert find_local_ranks(place) == set(range(node * size, (node + 1) * size))
+    place = hello(node * size + local, local_rank=local, local_world_size=size)
+    assert find_local_ranks(first_word(place)) == set(range(node * size, (node + 1) * size))
 
 
 def test_a_nodes_ranks_are_those_that_its_launcher_names() -> None:
-    assert find_local_ranks(hello(2, 4, local_rank=1, neighbours=[0, 2])) == {0, 2}
+    place = hello(2, 4, local_rank=1, neighbours=[0, 2])
+    assert find_local_ranks(first_word(place)) == {0, 2}
 
 
 def test_ranks_that_are_counted_and_not_listed_get_no_numbers() -> None:
     members = NodeRanks(TABLE)
-    members.apply(2, hello(2, 4, local_rank=1, local_world_size=2, in_order=False))
+    say(members, 2, hello(2, 4, local_rank=1, local_world_size=2, in_order=False))
     assert (members.expected, members.unnamed, members.are_here) == ({2}, 1, False)
     assert members.unstarted == "1 of 2 ranks of this node has not started"
-    members.apply(0, hello(0, 4, local_rank=0, local_world_size=2, in_order=False))
+    say(members, 0, hello(0, 4, local_rank=0, local_world_size=2, in_order=False))
     assert (members.expected, members.unstarted, members.are_here) == ({0, 2}, "", True)
 
 
 def test_where_nobody_counts_the_ranks_of_a_node_none_is_missed() -> None:
     members = NodeRanks(TABLE)
-    members.apply(3, hello(3, 4, counted=False, in_order=False))
+    say(members, 3, hello(3, 4, counted=False, in_order=False))
     assert (members.expected, members.size, members.world_size) == ({3}, 1, 4)
 
 
 def test_a_size_that_is_a_typing_error_lists_nobody() -> None:
-    assert find_local_ranks(hello(2, 10**8)) == {2}
+    assert find_local_ranks(first_word(hello(2, 10**8))) == {2}
 
 
 def test_what_ranks_found_contradictory_is_told_for_a_few_of_them() -> None:
     members = NodeRanks(TABLE)
     for number in range(5):
-        members.apply(number, hello(number, 5, contradictions=["RANK=9"]))
+        say(members, number, hello(number, 5, contradictions=["RANK=9"]))
     said = describe_contradictions(members)
     assert said[0] == "rank 0: RANK=9"
     assert said[-1] == "and 2 more such contradictions"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hangbisect.base.events import decode
 from hangbisect.monitor.supervisor_link import SupervisorLinks
 
 HELLO = {"t": "hello", "rank": 0, "pid": 4711, "at": 1.0, "environment": {"TOKEN": "x"}}
@@ -57,8 +58,8 @@ def outers(tmp_path: Path) -> Iterator[list[Outer]]:
 def test_a_verdict_arrives_although_the_socket_was_full(outers: list[Outer]) -> None:
     links = SupervisorLinks(outers[0].path)
     for number in range(20_000):
-        links.tell({"t": "enter", "rank": 0, "n": number, "at": 1.0})
-    links.tell(VERDICT)
+        links.tell(decode({"t": "enter", "rank": 0, "n": number, "at": 1.0}))
+    links.tell(decode(VERDICT))
     assert VERDICT not in (first := outers[0].heard())
     assert len(first) < 20_000
     links.close()
@@ -67,10 +68,10 @@ def test_a_verdict_arrives_although_the_socket_was_full(outers: list[Outer]) -> 
 
 def test_each_outer_process_hears_all_and_a_late_one_what_was_before(outers: list[Outer]) -> None:
     links = SupervisorLinks(outers[0].path)
-    links.tell(HELLO)
+    links.tell(decode(HELLO))
     links.add(outers[1].path)
     links.add(outers[1].path)
-    links.tell(VERDICT)
+    links.tell(decode(VERDICT))
     told = [{"t": "hello", "rank": 0, "pid": 4711, "at": 1.0}, VERDICT]
     assert outers[0].heard() == told
     assert outers[1].heard() == told
@@ -82,8 +83,8 @@ def test_one_that_is_gone_costs_nothing(outers: list[Outer]) -> None:
     links = SupervisorLinks(outers[0].path)
     outers[0].heard()
     outers[0].close()
-    links.tell(HELLO)
-    links.tell(VERDICT)
+    links.tell(decode(HELLO))
+    links.tell(decode(VERDICT))
     links.close()
     assert links.pids() == []
     assert SupervisorLinks("/nowhere/socket").pids() == []
@@ -91,7 +92,7 @@ def test_one_that_is_gone_costs_nothing(outers: list[Outer]) -> None:
 
 def test_a_part_of_the_watch_that_failed_is_not_the_watch(outers: list[Outer]) -> None:
     links = SupervisorLinks(outers[0].path)
-    links.tell({"t": "failed", "part": "look at a rank", "traceback": "..."})
-    links.tell({"t": "failed", "traceback": "..."})
+    links.tell(decode({"t": "failed", "part": "look at a rank", "traceback": "..."}))
+    links.tell(decode({"t": "failed", "traceback": "..."}))
     links.close()
     assert outers[0].heard() == [{"t": "failed"}]

@@ -3,12 +3,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hangbisect.base.rank_state import NodeRanks, RankState
 from hangbisect.base.startup_table import STARTUP, STARTUP_BY_NAME
 from hangbisect.monitor import clocks
 from hangbisect.monitor.clocks import STEADY, Limits, are_ranks_past
-from hangbisect.monitor.rank_state import NodeRanks, RankState
 from hypothesis import given
 from hypothesis import strategies as st
+
+from .made_up import say
 
 LIMITS = Limits({}, 20.0)
 
@@ -18,19 +20,19 @@ def script(ranks: int = 2) -> NodeRanks:
     for rank in range(ranks):
         place = {"local_rank": rank, "local_world_size": ranks, "world_size": ranks, "attempt": 0}
         hello = {"t": "hello", "rank": rank, "pid": 100 + rank, "host": "n1", "began": 0.0}
-        members.apply(rank, {**hello, **place, "at": 1.0})
+        say(members, rank, {**hello, **place, "at": 1.0})
     return members
 
 
 def begin(members: NodeRanks, rank: int, step: str, at: float, **more: Any) -> RankState:
     said = {"t": "begin", "step": step, "k": 1, "depth": 0, "call": f"x.{step}", "at": at}
     of = {"title": step.upper(), "component": "data", "deadline": 60.0, "checkpoint": None}
-    members.apply(rank, {**said, **of, "phase": None, **more})
+    say(members, rank, {**said, **of, "phase": None, **more})
     return members.by_rank[rank]
 
 
 def end(members: NodeRanks, rank: int, step: str, at: float, k: int = 1, **more: Any) -> RankState:
-    members.apply(rank, {"t": "end", "step": step, "k": k, "failed": False, "at": at, **more})
+    say(members, rank, {"t": "end", "step": step, "k": k, "failed": False, "at": at, **more})
     return members.by_rank[rank]
 
 
@@ -134,7 +136,7 @@ def test_who_is_quiet_is_never_overdue() -> None:
     members = script()
     member = begin(members, 0, "a", 5.0, deadline=30.0)
     assert clocks.find_overdue(members, member, LIMITS, 1000.0) is not None
-    members.apply(0, {"t": "quiet", "at": 6.0})
+    say(members, 0, {"t": "quiet", "at": 6.0})
     assert clocks.find_overdue(members, member, LIMITS, 1000.0) is None
 
 
@@ -166,7 +168,7 @@ def test_past_the_first_training_steps_is_who_is_watched_no_more() -> None:
     members = script()
     assert not are_ranks_past(members, STEADY)
     for rank in (0, 1):
-        members.apply(rank, {"t": "quiet", "at": 6.0})
+        say(members, rank, {"t": "quiet", "at": 6.0})
     assert are_ranks_past(members, STEADY)
 
 

@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from hangbisect.base.events import Line
 from hangbisect.base.place import find_place
 from hangbisect.rank import link as links
 from hangbisect.rank.link import LONGEST_TEXT, Link, encode_message
@@ -80,7 +81,7 @@ def tell_much(link: Link, text: str = "x" * 1000) -> int:
     for count in range(100_000):
         if link.alone:
             return count
-        link.tell("line", text=text)
+        link.tell(Line(text=text))
     raise AssertionError("it never gave up")
 
 
@@ -91,7 +92,7 @@ def test_a_monitor_that_takes_nothing_is_left_once_and_for_all(
     tell_much(link)
     assert len(link.said) == 1
     assert link.said[0].startswith("Going on without the watch: the monitor took no message for")
-    link.tell("line", text="x")
+    link.tell(Line(text="x"))
     link.goodbye()
     assert len(link.said) == 1
 
@@ -115,7 +116,7 @@ def test_a_handler_that_raises_in_a_message_is_heard_and_nothing_half_is_sent(li
     with pytest.raises(Late):
         tell_much(link, "x" * 100_000)
     signal.setitimer(signal.ITIMER_REAL, 0)
-    link.tell("line", text="after")
+    link.tell(Line(text="after"))
     assert link.alone
     assert len(link.said) == 1
 
@@ -128,7 +129,7 @@ def test_a_handler_that_tells_in_the_middle_of_a_message_sends_it_whole() -> Non
     is_told: list[bool] = []
 
     def tell(number: int, frame: FrameType | None) -> None:
-        made.tell("line", text="from the handler")
+        made.tell(Line(text="from the handler"))
         is_told.append(True)
 
     signal.signal(signal.SIGALRM, tell)
@@ -143,7 +144,7 @@ def test_a_handler_that_tells_in_the_middle_of_a_message_sends_it_whole() -> Non
         os._exit(0 if lines == ["x" * 2_000_000, "from the handler"] else 1)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.1)
-        made.tell("line", text="x" * 1_000_000 + "x" * 1_000_000)
+        made.tell(Line(text="x" * 1_000_000 + "x" * 1_000_000))
         assert is_told
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     finally:
@@ -165,7 +166,7 @@ def test_descriptors_above_1023_do_not_matter(link: Any) -> None:
         os.close(low)
         link._socket = socket.socket(fileno=high)
         link._socket.setblocking(False)
-        link.tell("line", text="x")
+        link.tell(Line(text="x"))
         link.listen()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hangbisect.base.events import Event, decode
 from hangbisect.base.facts import Cause, Look, Place, RankFacts, Ranks, Seconds, Verdict
 from hangbisect.base.json_codec import to_json
 from hangbisect.report.run_files import Evidence
@@ -40,6 +41,10 @@ def told(t: str, at: float, **fields: Any) -> dict[str, Any]:
     return {"t": t, "at": at, "wall": WALL + at, **fields}
 
 
+def decoded(events: Iterable[Mapping[str, Any]]) -> tuple[Event, ...]:
+    return tuple(map(decode, events))
+
+
 def of_rank(rank: int) -> list[dict[str, Any]]:
     """Return what a rank tells that comes to checkpoint 9 and imports torch on its way."""
     return [
@@ -60,7 +65,7 @@ def hung(ranks: int = 2) -> RecordedRun:
     events.append(told("said", 150.1, text="Rank 1 stands still"))
     events.append(told("verdict", 170.0, outcome="hang", ends=True))
     events.sort(key=lambda event: float(event["at"]))
-    return RecordedRun(Path("run"), verdict=VERDICT, events=tuple(events), evidence=EVIDENCE)
+    return RecordedRun(Path("run"), verdict=VERDICT, events=decoded(events), evidence=EVIDENCE)
 
 
 def check(written: Mapping[str, Any]) -> list[str]:
@@ -137,13 +142,13 @@ def test_ranks_are_processes_and_what_they_did_is_where_it_was() -> None:
 
 
 def test_ranks_of_two_machines_with_the_same_pid_stay_two_processes() -> None:
-    first = [event for event in hung(ranks=1).events if event.get("rank") != 1]
+    first = [event for event in hung(ranks=1).events if event.rank != 1]
     other = [{**event, "pid": 4710} for event in of_rank(1)]  # another machine's pid
     run = RecordedRun(
         Path("run"),
         verdict=VERDICT,
         events=tuple(first),
-        nodes=(RecordedRun(Path("n"), events=tuple(other)),),
+        nodes=(RecordedRun(Path("n"), events=decoded(other)),),
     )
     written = make_trace(run)
     assert check(written) == []
@@ -164,7 +169,8 @@ def test_a_job_that_was_attached_to_has_its_hang_as_well() -> None:
 def test_a_run_of_which_little_is_left_has_a_trace(evidence: Any) -> None:
     assert check(make_trace(RecordedRun(Path("run"), evidence=evidence))) == []
     events = (told("look", 1.0), told("call", 2.0, rank=0), told("pulse", 3.0, rank=0, step="x"))
-    assert check(make_trace(RecordedRun(Path("run"), events=events, evidence=evidence))) == []
+    run = RecordedRun(Path("run"), events=decoded(events), evidence=evidence)
+    assert check(make_trace(run)) == []
 
 
 def test_a_thousand_ranks_are_as_many_processes() -> None:

@@ -78,6 +78,7 @@ def test_the_slowest_rank_tells_how_long_a_step_takes(tmp_path: Path) -> None:
         {"t": "enter", "rank": 0, "n": 12, "at": 6.0},
         {"t": "phase", "rank": 0, "n": 12, "name": "wrap", "at": 7.0},
         {"t": "phase", "rank": 0, "n": 12, "name": "first_batch", "at": 9.5},
+        {"t": "line", "rank": 2, "text": "a rank that came to no step", "at": 9.6},
     )
     assert seconds_at(tmp_path, HangPlace("logs_directory")) == 4.0
     assert seconds_at(tmp_path, HangPlace("training", "wrap")) == 2.5

@@ -15,6 +15,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
+from ...base.events import Bye, Line, Quiet
 from ...base.own_errors import own_errors_left_out, pass_on
 from ...base.place import Place
 from ...base.variables import KEEP_WATCHING_VARIABLE
@@ -140,10 +141,10 @@ class RankOutput:
         # `plain`: the number is not known from anything.
         more = {"own": True, "plain": not is_certain, "instead_of": instead_of}
         self.link = Link(place, make_hello(place, **more), self.lines.say)
-        self.link.leaving(None)
+        self.link.leaving(Bye(status=None))
         self.link.ends_quietly = True
         self.link.python = monitors_python()
-        self.lines.told = lambda text: self.link.tell("line", text=text)
+        self.lines.told = lambda text: self.link.tell(Line(text=text))
         self.log: collective_log.CollectiveLog | None = None
         self._going_on = Heartbeat(self.link)
         self._timer: ptrace_permission.StackTimer | None = None
@@ -196,10 +197,10 @@ class RankOutput:
         words = summarize_error(error)
         if isinstance(error, KeyboardInterrupt):  # no fault of the script's
             self._is_interrupted = True
-            self.link.leaving(INTERRUPTED)
+            self.link.leaving(Bye(status=INTERRUPTED))
             self.lines.say(f"Interrupted: {words}")
             return
-        self.link.leaving(1, words, traceback=format_traceback(error))
+        self.link.leaving(Bye(status=1, error=words, traceback=format_traceback(error)))
         self.lines.say(f"FAILED: {words}")
 
     def _after_goodbye(self) -> None:
@@ -208,7 +209,7 @@ class RankOutput:
 
     def quiet(self) -> None:
         """Past the first training steps: take the log of collectives out."""
-        self.link.tell("quiet")
+        self.link.tell(Quiet())
         self.after_step()
         if self._timer is not None:
             self._timer.forget()

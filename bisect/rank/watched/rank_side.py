@@ -14,6 +14,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ...base.events import Import, Toggle
 from ...base.launcher_env import is_on_one_machine, number
 from ...base.launchers import RANK_VARIABLES
 from ...base.own_errors import own_errors_left_out, pass_on
@@ -144,9 +145,8 @@ class RankSide:
             with own_errors_left_out():
                 version = getattr(module, "__version__", None)
                 seconds = time.monotonic() - at
-                self.voice.link.tell(
-                    "import", module=row.module, seconds=seconds, version=version and str(version)
-                )
+                version = version and str(version)
+                self.voice.link.tell(Import(module=row.module, seconds=seconds, version=version))
 
         self.waiting.append(before)
         before_import(row.module, before, failed)
@@ -211,7 +211,7 @@ class RankSide:
         self.claim(trains)
         if (patches := sys.modules.get(f"{_RANK}.patches")) is not None:
             link = self.voice.link
-            patches.QUEUE.through(lambda name: link.tell("toggle", name=name))
+            patches.QUEUE.through(lambda name: link.tell(Toggle(name=name)))
 
     def claim(self, trains: bool) -> None:
         """Let our children know that this rank is taken."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...base.events import Begin, End, Event
 from ...base.own_errors import own_errors_left_out
 from ...base.startup_table import STARTUP_BY_NAME
 from ..function_patching import exclude_from_compile
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 MOST_LINES = 3  # lines for a step of one name
 MOST_MESSAGES = 50  # messages for it
-Tell = Callable[..., None]
+Tell = Callable[[Event], None]
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Steps:
         self._counts[row.step] = k
         self.changed()
         step = OpenStep(row, k, k <= MOST_LINES)
-        self._tell("begin", **make_step_message(row, k, len(self.open)))
+        self._tell(make_begin(row, k, len(self.open)))
         self.open.append(step)
         if step.said:
             self._say(f"About to {_format_begun(row)}...")
@@ -82,7 +83,7 @@ class Steps:
         """Tell of steps that are open already, for who hears it does not know them."""
         for step in open_before:
             self._counts[step.row.step] = step.k
-            self._tell("begin", **make_step_message(step.row, step.k, len(self.open)))
+            self._tell(make_begin(step.row, step.k, len(self.open)))
             self.open.append(step)
 
     def end(self, step: OpenStep, error: BaseException | None) -> None:
@@ -90,7 +91,7 @@ class Steps:
         if step not in self.open or os.getpid() != self._process:
             return
         del self.open[self.open.index(step) :]
-        self._tell("end", step=step.row.step, k=step.k, failed=error is not None)
+        self._tell(End(step=step.row.step, k=step.k, failed=error is not None))
         if error is not None:
             if step.said:
                 self._say(f"{step.row.call} raised {type(error).__name__}")
@@ -99,21 +100,21 @@ class Steps:
         self.ended(step.row)
 
 
-def make_step_message(row: KnownCall, k: int, depth: int) -> dict[str, Any]:
+def make_begin(row: KnownCall, k: int, depth: int) -> Begin:
     """Return what the monitor is told of a step that begins, the `k`-th of its name, with `depth`
     steps open around it.
     """
-    return {
-        "step": row.step,
-        "k": k,
-        "depth": depth,
-        "call": row.call if row.where else "",
-        "title": row.title,
-        "component": row.component,
-        "deadline": row.deadline,
-        "checkpoint": row.checkpoint,
-        "phase": row.phase,
-    }
+    return Begin(
+        step=row.step,
+        k=k,
+        depth=depth,
+        call=row.call if row.where else "",
+        title=row.title,
+        component=row.component,
+        deadline=row.deadline,
+        checkpoint=row.checkpoint,
+        phase=row.phase,
+    )
 
 
 def format_done(row: KnownCall, k: int) -> str:

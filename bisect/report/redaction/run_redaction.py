@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
+from ...base.events import decode, encode
 from ...base.facts import Verdict
 from ...base.json_codec import fit_json, to_json
 from ..run_reader.run import RecordedRun
@@ -51,7 +52,8 @@ def _parts(run: RecordedRun) -> Iterator[Any]:
     for one in run.everywhere:
         yield from map(to_json, (one.environment, one.verdict, one.answer))
     for one in run.everywhere:
-        yield from (one.evidence, list(one.events), dict(sorted(one.stacks.items())), one.merged)
+        told = [encode(event) for event in one.events]
+        yield from (one.evidence, told, dict(sorted(one.stacks.items())), one.merged)
 
 
 def _named_texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
@@ -120,7 +122,7 @@ def redact_run(run: RecordedRun, redactor: AnyRedactor) -> RecordedRun:
     return replace(
         run,
         verdict=_redact_verdict(run.verdict, redactor),
-        events=tuple(redactor.json(dict(event)) for event in run.events),
+        events=tuple(decode(redactor.json(encode(event))) for event in run.events),
         evidence=None if run.evidence is None else redactor.json(dict(run.evidence)),
         environment=_redact(run.environment, redactor),
         stacks={redactor.name(name): redactor.text(text) for name, text in run.stacks.items()},

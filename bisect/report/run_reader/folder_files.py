@@ -12,11 +12,14 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeVar
 
 from ...base.deadline import within
+from ...base.events import Event, decode
+from ...base.events import is_number as is_number
+from ...base.events import is_rank as is_rank
 from ...base.words import format_bytes
 
 FILE_LIMIT = 5.0  # seconds for one file
@@ -174,7 +177,7 @@ FIRST, LAST = 48 << 20, 16 << 20  # bytes: of a long run the beginning and the e
 LONGEST_EVENT = 1 << 20  # bytes of a line
 
 
-def read_events(files: FolderFiles) -> tuple[dict[str, Any], ...]:
+def read_events(files: FolderFiles) -> tuple[Event, ...]:
     """Return the events by when they happened. What is no event is left out, and counted."""
     found = files.both_ends(EVENTS_FILE, FIRST, LAST)
     if found is None:
@@ -191,14 +194,10 @@ def read_events(files: FolderFiles) -> tuple[dict[str, Any], ...]:
     wrong -= cut_short and bool(events) and events[-1] is None
     if wrong:
         files.say(f"{EVENTS_FILE}: {wrong} of {len(events)} lines are no events")
-    return tuple(sorted(_drop_unreadable(events), key=lambda event: float(event["at"])))
+    return tuple(sorted((e for e in events if e is not None), key=lambda event: event.at))
 
 
-def _drop_unreadable(events: Iterable[dict[str, Any] | None]) -> list[dict[str, Any]]:
-    return [event for event in events if event is not None]
-
-
-def _read_event(line: bytes) -> dict[str, Any] | None:
+def _read_event(line: bytes) -> Event | None:
     if len(line) > LONGEST_EVENT:
         return None
     try:
@@ -209,21 +208,7 @@ def _read_event(line: bytes) -> dict[str, Any] | None:
         return None
     fits = is_number(event.get("at")) and is_number(event.get("wall", 0))
     fits = fits and is_rank(event.get("rank", 0))
-    return event if fits else None
-
-
-def is_number(value: object) -> TypeGuard[float]:
-    """Return whether a value of JSON is a number to reckon with."""
-    return (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and abs(value) < LARGEST_NUMBER
-    )
-
-
-def is_rank(value: object) -> TypeGuard[int]:
-    """Return whether a value of JSON may be a rank's number."""
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 24
+    return decode(event) if fits else None
 
 
 def text_field(data: Mapping[str, Any], name: str) -> str:

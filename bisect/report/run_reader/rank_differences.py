@@ -9,11 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ...base.events import Hello, Import
 from ...base.facts import RankFacts
 from ..run_files import JobEnvironment
-from .folder_files import number_field, text_field
 from .run import RecordedRun
-from .timeline import Event
 
 ByRank = Mapping[int, str]
 
@@ -23,10 +22,10 @@ def hello_fields(run: RecordedRun, names: Sequence[str]) -> dict[str, ByRank]:
     found: dict[str, dict[int, str]] = {}
     for part in run.everywhere:
         for event in part.events:
-            if event["t"] == "hello" and "rank" in event:
+            if isinstance(event, Hello) and event.rank is not None:
                 for name in names:
-                    if word := text_field(event, name):
-                        found.setdefault(name, {})[event["rank"]] = word
+                    if word := getattr(event, name):
+                        found.setdefault(name, {})[event.rank] = word
     return {**found}
 
 
@@ -35,8 +34,8 @@ def initial_variables(run: RecordedRun) -> set[str]:
     names: set[str] = set()
     for part in run.everywhere:
         for event in part.events:
-            if event["t"] == "hello" and isinstance(event.get("environment"), dict):
-                names |= event["environment"].keys()
+            if isinstance(event, Hello):
+                names |= event.environment.keys()
     return names
 
 
@@ -164,24 +163,17 @@ def _is_same_or_own(
 # ---- what is known of each rank ------------------------------------------------------------------
 
 
-def _hellos(run: RecordedRun) -> dict[int, Event]:
+def _hellos(run: RecordedRun) -> dict[int, Hello]:
     """Return the last greeting of each rank."""
     events = [event for part in run.everywhere for event in part.events]
-    return {event["rank"]: event for event in events if event["t"] == "hello" and "rank" in event}
+    hellos = [event for event in events if isinstance(event, Hello)]
+    return {hello.rank: hello for hello in hellos if hello.rank is not None}
 
 
 def _places(run: RecordedRun) -> dict[int, _Place]:
     looked = {one.rank: _Place(one.rank, one.local_rank, -1) for one in _looked_at(run)}
-    told = {
-        rank: _Place(rank, _number_of(one, "local_rank"), _number_of(one, "node"))
-        for rank, one in _hellos(run).items()
-    }
+    told = {rank: _Place(rank, one.local_rank, one.node) for rank, one in _hellos(run).items()}
     return {**looked, **told}
-
-
-def _number_of(one: Event, name: str) -> int:
-    value = number_field(one, name)
-    return -1 if value is None else value
 
 
 def _looked_at(run: RecordedRun) -> list[RankFacts]:
@@ -197,7 +189,7 @@ def _hosts(run: RecordedRun) -> dict[int, str]:
 
 def _ranks_with_events(part: RecordedRun) -> list[int]:
     told = {int(rank) for rank in _environment(part).ranks}
-    return sorted(told | {event["rank"] for event in part.events if "rank" in event})
+    return sorted(told | {event.rank for event in part.events if event.rank is not None})
 
 
 def _versions(run: RecordedRun) -> dict[str, dict[int, str]]:
@@ -208,8 +200,8 @@ def _versions(run: RecordedRun) -> dict[str, dict[int, str]]:
         for name, version in _environment(part).versions.items():
             found.setdefault(name, {}).update(dict.fromkeys(ranks, version))
         for event in part.events:
-            if event["t"] == "import" and "rank" in event and (own := text_field(event, "version")):
-                found.setdefault(text_field(event, "module"), {})[event["rank"]] = own
+            if isinstance(event, Import) and event.rank is not None and event.version:
+                found.setdefault(event.module, {})[event.rank] = event.version
     return found
 
 

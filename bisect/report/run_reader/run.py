@@ -14,6 +14,7 @@ from typing import Any
 from ...base import outcomes
 from ...base.deadline import within
 from ...base.errors import UsageError
+from ...base.events import Event
 from ...base.facts import RankFacts, Verdict
 from ...base.json_codec import fit_json
 from ...base.words import format_bytes, format_count
@@ -51,9 +52,7 @@ class RecordedRun:
     folder: Path  # as it was named
     kind: str = "run"  # or "isolation", "matrix"
     verdict: Verdict | None = None
-    # Every one has "t" (text) and "at" (seconds, monotonic); "wall" (seconds since 1970) and "rank"
-    # are numbers where they are there. By "at".
-    events: tuple[Mapping[str, Any], ...] = ()
+    events: tuple[Event, ...] = ()  # by when they happened
     evidence: Mapping[str, Any] | None = None  # as it is: `facts` is what it says
     environment: JobEnvironment | None = None
     stacks: Mapping[str, str] = field(default_factory=dict)  # by file name, but for merged.txt

@@ -4,21 +4,21 @@ node and of the verdict.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Any, Literal
+from typing import Literal
 
+from ...base import events as told_events
+from ...base.events import Event, Hello, TakenBack
 from ...base.facts import Verdict
+from ...base.rank_state import NodeRanks
 from ...base.startup_table import STARTUP
+from ...base.stays import Stay, StayKind
 from ...base.words import format_ranks
-from .folder_files import is_number, is_rank, number_field, text_field
 from .run import RecordedRun
 
-# "step": of a pipeline, numbered; "own step": of a script of the user's own; "phase": of a step;
-# "import": of a heavy module; "wait": for other ranks; "hang": nothing moved any more, or the rank
-# never started; "training": past the first training steps of a script of the user's own.
-Kind = Literal["step", "own step", "phase", "import", "wait", "hang", "training"]
+Kind = StayKind | Literal["hang"]  # "hang": nothing moved any more, or the rank never started
 
 
 @dataclass(frozen=True)
@@ -45,199 +45,6 @@ class Row:
     last_word: float | None = None  # when it last said anything
 
 
-Event = Mapping[str, Any]
-MOST_OPEN = 100  # steps inside one another
-
-
-@dataclass
-class _Open:
-    kind: Kind
-    name: str
-    title: str
-    number: int | None
-    start: float
-    key: tuple[object, ...] = ()
-
-
-@dataclass
-class _Rank:
-    """One rank while its events are gone through."""
-
-    host: str = ""
-    pid: int | None = None
-    open: list[_Open] = field(default_factory=list)  # the innermost last
-    importing: _Open | None = None  # announced, and not done
-    spans: list[Span] = field(default_factory=list)
-    ended: float | None = None
-    last_word: float | None = None
-
-    def begin(self, one: _Open) -> None:
-        if len(self.open) < MOST_OPEN:
-            self.open.append(one)
-
-    def close(self, at: float, until: Callable[[_Open], bool]) -> None:
-        """End the outermost open span for which `until` is true, and all inside it."""
-        found = next((i for i, one in enumerate(self.open) if until(one)), None)
-        if found is not None:
-            for depth in range(found, len(self.open)):
-                self.spans.append(_span(self.open[depth], at, depth))
-            del self.open[found:]
-
-    def row(self, rank: int) -> Row:
-        spans = [*self.spans, *(_span(one, None, i) for i, one in enumerate(self.open))]
-        if self.importing is not None:
-            spans.append(_span(self.importing, None, len(self.open)))
-        spans.sort(key=lambda span: (span.start, span.depth))
-        return Row(rank, self.host, tuple(spans), self.ended, self.last_word)
-
-
-def _span(one: _Open, end: float | None, depth: int) -> Span:
-    return Span(one.kind, one.name, one.title, one.number, one.start, end, depth)
-
-
-class RowBuilder:
-    """All ranks of one node."""
-
-    def __init__(self, titles: Mapping[int, str], numbers: Mapping[str, int]) -> None:
-        """`titles` of the checkpoints by number, `numbers` by name."""
-        self._titles = titles
-        self._numbers = dict(numbers)
-        self._names = {number: name for name, number in numbers.items()}
-        self._ranks: dict[int, _Rank] = {}
-        self._done: set[str] = set()  # what rank 0 did for the others
-
-    def take(self, event: Event, at: float) -> None:
-        """Take in one event; `at`: when it happened, on the clock of the rows."""
-        if event["t"] == "opened":
-            self._opened(event, at)
-        if "rank" not in event:
-            return
-        if event["t"] == "hello":
-            self._hello(event, at)
-        rank = self._ranks.setdefault(int(event["rank"]), _Rank())
-        if event["t"] not in ("ended", "overdue"):  # the monitor's own words on it
-            rank.last_word = at
-        handler = getattr(self, f"_on_{event['t']}", None)
-        if handler is not None:
-            rank.importing = None  # it says something else by now
-            handler(rank, event, at)
-
-    def rows(self) -> list[Row]:
-        """Return the ranks, by number."""
-        return [self._ranks[rank].row(rank) for rank in sorted(self._ranks)]
-
-    # ---- what happens to all --------------------------------------------------------------------
-
-    def _hello(self, event: Event, at: float) -> None:
-        number, pid = int(event["rank"]), event.get("pid")
-        before = event.get("instead_of")
-        if is_rank(before) and before in self._ranks and self._ranks[before].pid == pid:
-            self._ranks[number] = self._ranks.pop(before)  # it knows better now which rank it is
-        rank = self._ranks.setdefault(number, _Rank())
-        if rank.pid != pid:  # another process is this rank now
-            rank.close(at, lambda _: True)
-            rank.importing = rank.ended = None
-        rank.host, rank.pid = text_field(event, "host"), pid
-
-    def _opened(self, event: Event, at: float) -> None:
-        for rank in self._ranks.values():
-            rank.close(at, lambda one: one.kind == "wait" and one.number == event.get("n"))
-
-    # ---- what a rank says -----------------------------------------------------------------------
-
-    def _on_enter(self, rank: _Rank, event: Event, at: float) -> None:
-        rank.close(at, lambda _: True)
-        number = number_field(event, "n")
-        if number is not None:
-            name = self._names.get(number, "")
-            rank.begin(_Open("step", name, self._titles.get(number, name), number, at))
-
-    def _on_phase(self, rank: _Rank, event: Event, at: float) -> None:
-        rank.close(at, lambda one: one.kind == "phase")
-        name = text_field(event, "name")
-        rank.begin(_Open("phase", name, name.replace("_", " "), number_field(event, "n"), at))
-
-    def _on_call(self, rank: _Rank, event: Event, at: float) -> None:
-        words = text_field(event, "call").split(" ", 1)
-        if words[0] == "import" and len(words) == 2:
-            rank.importing = _Open("import", words[1], f"import {words[1]}", None, at)
-
-    def _on_import(self, rank: _Rank, event: Event, at: float) -> None:
-        took, name = event.get("seconds"), text_field(event, "module")
-        if is_number(took):
-            one = _Open("import", name, f"import {name}", None, at - max(0.0, float(took)))
-            rank.spans.append(_import_span(rank, one, at))
-
-    def _on_reached(self, rank: _Rank, event: Event, at: float) -> None:
-        rank.close(at, lambda one: one.kind in ("step", "phase"))
-
-    def _on_arrive(self, rank: _Rank, event: Event, at: float) -> None:
-        number = number_field(event, "n")
-        if event.get("held", True) and number is not None:
-            name = f"barrier after checkpoint {number}"
-            rank.begin(_Open("wait", name, name, number, at))
-
-    def _on_await(self, rank: _Rank, event: Event, at: float) -> None:
-        what = text_field(event, "what")
-        if what not in self._done:
-            rank.begin(_Open("wait", what, f"for {what}", None, at, (what,)))
-
-    def _on_did(self, rank: _Rank, event: Event, at: float) -> None:
-        what = text_field(event, "what")
-        self._done.add(what)
-        for one in self._ranks.values():
-            one.close(at, lambda span: span.kind == "wait" and span.key == (what,))
-
-    def _on_begin(self, rank: _Rank, event: Event, at: float) -> None:
-        name = text_field(event, "step")
-        title = text_field(event, "title") or name
-        number = self._numbers.get(text_field(event, "checkpoint"))
-        rank.begin(_Open("own step", name, title, number, at, _step_key(event)))
-
-    def _on_end(self, rank: _Rank, event: Event, at: float) -> None:
-        rank.close(at, lambda one: one.kind == "own step" and one.key == _step_key(event))
-
-    def _on_pulse(self, rank: _Rank, event: Event, at: float) -> None:
-        # In a pipeline the phases say as much.
-        if not any(one.kind in ("step", "training") for one in rank.open):
-            rank.begin(_Open("training", "training", "training", None, at))
-
-    _on_quiet = _on_pulse
-
-    def _on_finished(self, rank: _Rank, event: Event, at: float) -> None:
-        rank.close(at, lambda _: True)
-
-    def _on_bye(self, rank: _Rank, event: Event, at: float) -> None:
-        self._on_finished(rank, event, at)
-        rank.ended = at
-
-    def _on_ended(self, rank: _Rank, event: Event, at: float) -> None:
-        self._on_finished(rank, event, at)
-        rank.ended = at if rank.ended is None else rank.ended
-
-
-def _import_span(rank: _Rank, one: _Open, at: float) -> Span:
-    """Return an import as part of what it lies in: told of after the step that it is."""
-    last = rank.spans[-1] if rank.spans else None
-    ended = last.end if last is not None and last.kind == "own step" else None
-    if last is not None and ended is not None and not rank.open and ended > one.start:
-        one.start = max(one.start, last.start)
-        return _span(one, ended, last.depth + 1)
-    one.start = max(one.start, rank.open[-1].start if rank.open else 0.0)
-    return _span(one, at, len(rank.open))
-
-
-def _step_key(event: Event) -> tuple[object, ...]:
-    return (str(event.get("step")), str(event.get("k")))
-
-
-def checkpoint_numbers(events: Iterable[Event]) -> dict[str, int]:
-    """Return the numbers of the checkpoints by name, as the monitor noted them."""
-    tables = [event.get("numbers") for event in events if event["t"] == "table"]
-    first = tables[0] if tables and isinstance(tables[0], dict) else {}
-    return {name: number for name, number in first.items() if is_rank(number)}
-
-
 @dataclass(frozen=True)
 class Timeline:
     """All ranks. Times are seconds since the first of them began."""
@@ -255,29 +62,74 @@ def read_timeline(run: RecordedRun) -> Timeline:
     Each node has a monotonic clock of its own; they are brought together by what each node has for
     the time of day, so between nodes this is as good as those agree.
     """
-    nodes = [part.events for part in run.everywhere if any("rank" in one for one in part.events)]
+    told = [part.events for part in run.everywhere]
+    nodes = [events for events in told if any(one.rank is not None for one in events)]
     if not nodes:
         return Timeline()
     offsets = [wall_clock_offset(events) for events in nodes]
     began = min(_began(events) + offset for events, offset in zip(nodes, offsets, strict=True))
-    ends = [_end(events) + offset for events, offset in zip(nodes, offsets, strict=True)]
-    titles = _titles(run, nodes)
+    ends = [_end(events) for events in nodes]
+    ranks = [_fold(events, end) for events, end in zip(nodes, ends, strict=True)]
+    titles = _titles(run, ranks)
     rows: dict[int, Row] = {}
-    for events, offset, end in zip(nodes, offsets, ends, strict=True):
-        for row in _rows(events, began - offset, end - began, titles):
+    for members, offset in zip(ranks, offsets, strict=True):
+        for row in _rows(members, began - offset, titles):
             rows.setdefault(row.rank, row)
-    length = max(ends) - began
-    told = _add_verdict(run.verdict, rows, length)
-    return Timeline(tuple(told), length, began if any(offsets) else None, titles)
+    length = max(end + offset for end, offset in zip(ends, offsets, strict=True)) - began
+    with_verdict = _add_verdict(run.verdict, rows, length)
+    return Timeline(tuple(with_verdict), length, began if any(offsets) else None, titles)
 
 
-def _rows(events: Sequence[Event], zero: float, end: float, titles: Mapping[int, str]) -> list[Row]:
-    rows = RowBuilder(titles, checkpoint_numbers(events))
+def _fold(events: Sequence[Event], end: float) -> NodeRanks:
+    """Return the ranks as they were at the `end`: what follows a verdict is the end of the job, by
+    us.
+    """
+    members = NodeRanks(remembers=True)
     for event in events:
-        at = float(event["at"]) - zero
-        if at <= end:  # what follows the verdict is the end of the job, by us
-            rows.take(event, max(at, 0.0))
-    return rows.rows()
+        if event.at <= end:
+            members.apply(event)
+    return members
+
+
+def _rows(members: NodeRanks, zero: float, titles: Mapping[int, str]) -> list[Row]:
+    """Return the ranks of a node; `zero` is when the first of all began, on the node's clock."""
+    names = {number: name for name, number in members.numbers.items()}
+
+    def span(stay: Stay) -> Span:
+        name, title, number = _name_stay(stay, names, titles, members.numbers)
+        start, end = max(stay.start - zero, 0.0), _after(stay.end, zero)
+        return Span(stay.kind, name, title, number, start, end, stay.depth)
+
+    return [
+        Row(
+            one.rank,
+            one.host,
+            tuple(map(span, one.stays.all())),
+            _after(one.ended_at, zero),
+            _after(one.spoke, zero),
+        )
+        for one in members
+    ]
+
+
+def _after(at: float | None, zero: float) -> float | None:
+    return None if at is None else max(at - zero, 0.0)
+
+
+def _name_stay(
+    stay: Stay, names: Mapping[int, str], titles: Mapping[int, str], numbers: Mapping[str, int]
+) -> tuple[str, str, int | None]:
+    """Return the name, the title and the checkpoint's number of what a rank was in."""
+    if stay.kind == "step" and stay.number is not None:
+        name = names.get(stay.number, "")
+        return name, titles.get(stay.number, name), stay.number
+    if stay.kind == "own step":
+        return stay.name, stay.title or stay.name, numbers.get(stay.checkpoint or "")
+    if stay.kind == "wait" and stay.number is not None:
+        name = f"barrier after checkpoint {stay.number}"
+        return name, name, stay.number
+    title = {"wait": f"for {stay.name}", "import": f"import {stay.name}"}.get(stay.kind)
+    return stay.name, title or stay.name.replace("_", " "), stay.number
 
 
 # ---- clocks --------------------------------------------------------------------------------------
@@ -287,36 +139,32 @@ def wall_clock_offset(events: Sequence[Event]) -> float:
     """Return what a node's monotonic clock lacks to the seconds since 1970."""
     # A rank's first word carries the rank's own time of day, of when it began.
     between = [
-        float(one["wall"]) - float(one["at"])
-        for one in events
-        if "wall" in one and one["t"] != "hello"
+        one.wall - one.at for one in events if one.wall is not None and not isinstance(one, Hello)
     ]
     return median(between) if between else 0.0
 
 
 def _began(events: Sequence[Event]) -> float:
-    told = [
-        float(one["began"]) for one in events if one["t"] == "hello" and is_number(one.get("began"))
-    ]
-    return min([float(events[0]["at"]), *told])
+    told = [one.began for one in events if isinstance(one, Hello) and one.began]
+    return min([events[0].at, *told])
 
 
 def _end(events: Sequence[Event]) -> float:
     """Return when the verdict was made that was not taken back; without one, the last event."""
     verdict = None
     for event in events:
-        if event["t"] in ("verdict", "taken back"):
-            verdict = float(event["at"]) if event["t"] == "verdict" else None
-    return float(events[-1]["at"]) if verdict is None else verdict
+        if isinstance(event, told_events.Verdict | TakenBack):
+            verdict = event.at if isinstance(event, told_events.Verdict) else None
+    return events[-1].at if verdict is None else verdict
 
 
-def _titles(run: RecordedRun, nodes: Sequence[Sequence[Event]]) -> dict[int, str]:
+def _titles(run: RecordedRun, nodes: Sequence[NodeRanks]) -> dict[int, str]:
     """Return titles by number: the verdict's, ours where the name is the same, else the name."""
     ours = {row.name: row.title for row in STARTUP}
     titles = {
         number: ours.get(name, name)
-        for events in nodes
-        for name, number in checkpoint_numbers(events).items()
+        for members in nodes
+        for name, number in members.numbers.items()
     }
     place = run.verdict.checkpoint if run.verdict else None
     if place and place.number is not None:

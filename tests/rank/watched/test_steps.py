@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import pytest
+from hangbisect.base.events import Event, encode
 from hangbisect.base.startup_table import STARTUP_BY_NAME
 from hangbisect.rank.watched.known_calls import KnownCall
 from hangbisect.rank.watched.steps import MOST_LINES, MOST_MESSAGES, Steps
@@ -23,9 +24,11 @@ class Heard:
     def __init__(self) -> None:
         self.told: list[tuple[str, dict[str, Any]]] = []
         self.said: list[str] = []
-        self.steps = Steps(
-            lambda kind, **fields: self.told.append((kind, fields)), self.said.append
-        )
+        self.steps = Steps(self.hear, self.said.append)
+
+    def hear(self, event: Event) -> None:
+        fields = encode(event)
+        self.told.append((fields.pop("t"), fields))
 
     def do(self, row: KnownCall) -> bool:
         step = self.steps.begin(row)

@@ -37,7 +37,7 @@ def begin():
     os.environ["HANGBISECT_STEER"] = ",".join(sorted({f"{row.toggle}=?" for row in PATCHES}))
     patches.begin_patching(lambda word: None)
     side, log = RankSide(is_helper=False), CollectiveLog()
-    side.steps = Steps(lambda kind, **more: None, lambda text: None)
+    side.steps = Steps(lambda event: None, lambda text: None)
     side.install(KNOWN_CALLS)
     log.install()
     def end():

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hangbisect.base.events import decode
 from hangbisect.base.facts import Cause, Place, Ranks, Seconds, Verdict
 from hangbisect.report.run_files import JobEnvironment
 from hangbisect.report.run_reader.run import RecordedRun
@@ -67,7 +68,7 @@ def start(
     return RecordedRun(
         Path(folder),
         verdict=replace(verdict, world_size=len(ranks)),
-        events=tuple(sorted(events, key=lambda event: float(event["at"]))),
+        events=tuple(map(decode, sorted(events, key=lambda event: float(event["at"])))),
         environment=environment,
     )
 
@@ -102,5 +103,5 @@ def _told(t: str, at: float, **fields: Any) -> dict[str, Any]:
 
 def moved_by(run: RecordedRun, seconds: float) -> RecordedRun:
     """Return the same run, so much later."""
-    events = [{**event, "wall": event["wall"] + seconds} for event in run.events]
+    events = [event.replace(wall=(event.wall or 0.0) + seconds) for event in run.events]
     return replace(run, events=tuple(events))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hangbisect.base.events import decode
 from hangbisect.base.facts import Ranks
 from hangbisect.base.startup_table import STARTUP_BY_NAME
 from hangbisect.report.html.templates import ShownTexts
@@ -83,7 +84,9 @@ def test_phases_are_blocks_in_their_step_and_lines_of_their_own() -> None:
         (10.0, "verdict", {"outcome": "hang"}),
     ]
     (one,) = picture(
-        replace(job(2), events=tuple({"at": at, "t": kind, **more} for at, kind, more in said))
+        replace(
+            job(2), events=tuple(decode({"at": at, "t": kind, **more}) for at, kind, more in said)
+        )
     ).rows
     assert [(block.kind, block.depth) for block in one.blocks][:3] == [
         ("work", 0),

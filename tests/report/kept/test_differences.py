@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hangbisect.base.events import decode
 from hangbisect.report.run_files import JobEnvironment
 from hangbisect.report.run_reader.rank_differences import Difference, find_differences
 from hangbisect.report.run_reader.run import RecordedRun
@@ -17,7 +18,8 @@ def run(variables: Mapping[int, Mapping[str, str]], **more: Any) -> RecordedRun:
     ranks = {str(rank): them for rank, them in variables.items()}
     events = tuple(hello(1.0, rank) for rank in variables)
     environment = JobEnvironment({"torch": "2.4"}, ranks=ranks)
-    return RecordedRun(Path("run"), **{"events": events, "environment": environment, **more})
+    told = tuple(map(decode, more.pop("events", events)))
+    return RecordedRun(Path("run"), events=told, environment=environment, **more)
 
 
 def test_what_is_the_same_on_all_ranks_is_not_named() -> None:
@@ -67,7 +69,7 @@ def test_hosts_pythons_and_versions_are_compared() -> None:
 
 def test_versions_of_other_nodes_are_compared() -> None:
     environment = JobEnvironment({"torch": "2.5"}, ranks={"1": {}})
-    node = RecordedRun(Path("node-1"), events=(hello(1.0, 1),), environment=environment)
+    node = RecordedRun(Path("node-1"), events=(decode(hello(1.0, 1)),), environment=environment)
     found = find_differences(run({0: {}}, nodes=(node,)))
     assert [(one.name, dict(one.values)) for one in found] == [
         ("torch", {"2.4": (0,), "2.5": (1,)})

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from hangbisect.base.errors import UsageError
+from hangbisect.base.events import Said
 from hangbisect.base.json_codec import to_json
 from hangbisect.report.run_reader.run import MOST_BYTES, RecordedRun, read_run
 from hangbisect.search.cells import RecordedMatrix
@@ -35,7 +36,7 @@ def test_what_a_run_wrote_is_there(tmp_path: Path) -> None:
     found = read_run(tmp_path)
     assert to_json(found.verdict) == VERDICT
     assert (found.kind, found.outcome, found.world_size, found.missing) == ("run", "hang", 2, ())
-    assert [one["t"] for one in found.events] == ["hello"]
+    assert [one.kind for one in found.events] == ["hello"]
     assert found.stacks == {"rank-0.txt": "f (x.py:1)\n"}
     assert found.merged == "[0] f\n"
     assert found.environment is not None
@@ -121,7 +122,7 @@ def test_events_are_in_order_and_what_is_none_is_counted(tmp_path: Path) -> None
         file.write(b'[]\n{"t": 1}\n{"t": "x"}\n{"t": "x", "at": true}\n\xff\n')
         file.write(b'{"t": "x", "at": 1, "rank": "0"}\n{"t": "cut sho')
     found = read_run(tmp_path)
-    assert [one["text"] for one in found.events] == ["a", "b"]
+    assert [one.text for one in found.events if isinstance(one, Said)] == ["a", "b"]
     assert found.missing == ("events.jsonl: 6 of 9 lines are no events",)
 
 
@@ -132,7 +133,7 @@ def test_of_a_huge_log_of_events_the_middle_is_left_out(
     monkeypatch.setattr("hangbisect.report.run_reader.folder_files.LAST", 500)
     write_run(tmp_path, events=[event(float(n), "said", text=str(n)) for n in range(100)])
     found = read_run(tmp_path)
-    texts = [int(one["text"]) for one in found.events]
+    texts = [int(one.text) for one in found.events if isinstance(one, Said)]
     assert texts[0] == 0
     assert texts[-1] == 99
     assert 15 < len(texts) < 30
@@ -209,7 +210,7 @@ def test_of_nodes_the_one_with_the_worst_verdict_comes_first(tmp_path: Path) -> 
     found = read_run(tmp_path)
     assert found.verdict
     assert found.verdict.call == "of node 1"
-    assert [node.events[0]["rank"] for node in found.everywhere] == [1, 0]
+    assert [node.events[0].rank for node in found.everywhere] == [1, 0]
 
 
 def test_a_node_without_its_first_folder_is_a_run(tmp_path: Path) -> None:

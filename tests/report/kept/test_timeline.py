@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hangbisect.base.events import decode
 from hangbisect.base.facts import Verdict
 from hangbisect.base.json_codec import from_json
 from hangbisect.report.run_reader.run import RecordedRun, read_run
@@ -22,7 +23,9 @@ OK = {**VERDICT, "outcome": "ok"}
 
 
 def run(events: Iterable[Mapping[str, Any]], verdict: Mapping[str, Any] = OK) -> RecordedRun:
-    return RecordedRun(Path("run"), verdict=from_json(Verdict, verdict), events=tuple(events))
+    return RecordedRun(
+        Path("run"), verdict=from_json(Verdict, verdict), events=tuple(map(decode, events))
+    )
 
 
 def words(row: Row) -> list[str]:

@@ -1,0 +1,473 @@
+"""What is told of a job while it runs, a type for each kind: what ranks tell their monitor, what
+the monitor notes beside it in events.jsonl, and what it tells the process around the launcher.
+
+JSON in between (docs/reference/events.md). `encode` makes it, `decode` reads it: whatever it reads,
+it raises nothing, for a line may be cut short, of another version, or of somebody else.
+
+Not dataclasses: ranks and monitors load this before all else, and forty of those take 10 ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard, dataclass_transform
+
+if TYPE_CHECKING:
+    from typing import Self
+
+Message = dict[str, Any]  # as JSON has it
+LARGEST_NUMBER = 1 << 40  # of what is told: pids, bytes, seconds since 1970
+HIGHEST_RANK = 1 << 24
+_ABSENT: Any = object()  # a value that is not there, or is none of its type
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Return whether a value of JSON is a number to reckon with."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) < LARGEST_NUMBER
+
+
+def is_rank(value: object) -> TypeGuard[int]:
+    """Return whether a value of JSON may be a rank's number."""
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < HIGHEST_RANK
+
+
+Rank = int  # the number of a rank, or of a checkpoint
+_CHECKS: dict[str, Callable[[Any], bool]] = {  # by the words of an annotation
+    "Rank": is_rank,
+    "int": lambda value: is_number(value) and isinstance(value, int),
+    "float": is_number,
+    "str": lambda value: isinstance(value, str),
+    "bool": lambda value: isinstance(value, bool),
+}
+KINDS: dict[str, type[Event]] = {}  # by "t" in JSON
+
+
+class Field:
+    """A field of an event: what reads a value of JSON (_ABSENT if it is none of the type), and the
+    default (_ABSENT: none).
+    """
+
+    __slots__ = ("default", "may_be_none", "reads")
+
+    def __init__(self, hint: str, default: Any) -> None:
+        """`hint` is its annotation."""
+        self.reads = _make_reader(hint.removesuffix(" | None"))
+        self.may_be_none = hint.endswith(" | None")
+        self.default = default
+
+
+def _make_reader(hint: str) -> Callable[[Any], Any]:
+    outer, _, inner = hint.removesuffix("]").partition("[")
+    fits = _CHECKS[inner.rpartition(", ")[2] if outer == "Mapping" else inner[:-5] or outer]
+
+    def read_all(value: Any) -> Any:
+        is_list = isinstance(value, list | tuple) and all(map(fits, value))
+        return tuple(value) if is_list else _ABSENT
+
+    def read_named(value: Any) -> Any:
+        """What does not fit is left out. JSON has numbers as texts where they are names."""
+        if not isinstance(value, dict):
+            return _ABSENT
+        named = {name: one for name, one in value.items() if fits(one)}
+        if inner.startswith("str"):
+            return named
+        return {int(n): one for n, one in named.items() if str(n).isdecimal() and len(str(n)) < 8}
+
+    if outer == "Mapping":
+        return read_named
+    return read_all if inner else lambda value: value if fits(value) else _ABSENT
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class _Typed:
+    """Makes of a class with annotations what a frozen dataclass is, with keywords alone."""
+
+    kind: ClassVar[str] = ""
+    outer: ClassVar[tuple[str, ...] | None] = None
+    _fields: ClassVar[dict[str, Field]]
+
+    def __init_subclass__(cls, kind: str = "", outer: tuple[str, ...] | None = None) -> None:
+        """`kind` is its "t" in JSON; `outer` the fields that are told outside, None: nothing is."""
+        cls.kind, cls.outer = kind, outer
+        if kind:
+            KINDS[kind] = cls  # type: ignore[assignment]  # what has a kind is an Event
+
+    def __init__(self, **values: Any) -> None:
+        known = fields_of(type(self))
+        made = {name: values.get(name, field.default) for name, field in known.items()}
+        wrong = [*(values.keys() - known), *(n for n, value in made.items() if value is _ABSENT)]
+        if wrong:
+            raise TypeError(f"{type(self).__name__}: {', '.join(wrong)}")
+        self.__dict__.update(made)
+
+    def replace(self, **values: Any) -> Self:
+        """Return it with other values of these fields."""
+        return type(self)(**{**self.__dict__, **values})
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is frozen: {name}")
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    __hash__ = None  # type: ignore[assignment]  # some fields are mappings
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{n}={v!r}' for n, v in self.__dict__.items())})"
+
+
+def fields_of(kind: type[_Typed]) -> dict[str, Field]:
+    """Return the fields of a kind of events by name. Made when first asked for: a rank that loads
+    this needs those of few.
+    """
+    known: dict[str, Field] | None = kind.__dict__.get("_fields")
+    if known is None:
+        above = kind.__mro__[1]
+        known = {} if kind is _Typed else dict(fields_of(above))
+        for name, hint in kind.__annotations__.items() if kind is not _Typed else ():
+            known[name] = Field(hint, kind.__dict__.get(name, _ABSENT))
+        kind._fields = known
+    return known
+
+
+class Event(_Typed):
+    """What happened, and when. A field whose default is None is left out where it is that; every
+    other one is always written.
+    """
+
+    at: float = 0.0  # seconds, monotonic, the same for all ranks of a node; 0.0: not stamped yet
+    rank: Rank | None = None  # whose it is, as its monitor knows
+    wall: float | None = None  # seconds since 1970, when it was noted; of `hello` when it began
+
+
+class Unknown(Event):
+    """An event of a kind, or with values, that we do not know: kept as it was said."""
+
+    def __init__(self, said: Mapping[str, Any] = {}, **values: Any) -> None:
+        super().__init__(**values)
+        self.__dict__["said"] = said  # without the fields above
+
+
+# ---- what a rank says ------------------------------------------------------------------------
+
+
+class Hello(Event, kind="hello", outer=("rank", "pid", "at")):
+    """It came to the monitor. Most of it is its place in the job (base/place.py)."""
+
+    pid: int = 0
+    began: float = 0.0  # seconds, monotonic
+    host: str = ""
+    local_rank: Rank = -1
+    world_size: int = -1
+    local_world_size: int = -1
+    node: int = -1
+    attempt: int = 0
+    launcher: str | None
+    launcher_pid: int = 0
+    job: str = ""
+    joined: bool = False
+    neighbours: tuple[Rank, ...] = ()
+    counted: bool = True
+    in_order: bool = True
+    node_name: str = ""
+    master: str | None
+    contradictions: tuple[str, ...] = ()  # sentences
+    impossible: str = ""
+    error_file: str | None
+    max_restarts: int = 0
+    environment: Mapping[str, str] = {}  # secrets masked
+    python: str = ""
+    executable: str = ""
+    own: bool | None = None  # it runs a script of the user's own
+    plain: bool | None = None  # its number is not known from anything
+    instead_of: Rank | None = None  # the rank that it was before it knew better
+
+
+class Enter(Event, kind="enter", outer=("rank", "n", "at")):
+    """A step begins."""
+
+    n: Rank  # of the checkpoint
+
+
+class Ring(Event, kind="ring"):
+    """It has a log of its collectives."""
+
+    fd: int  # as the rank has it
+
+
+class Environ(Event, kind="environ"):
+    """Its environment is another one than at the step before."""
+
+    changed: Mapping[str, str]  # secrets masked
+
+
+class Phase(Event, kind="phase", outer=("rank", "n", "name", "at")):
+    """A phase begins."""
+
+    name: str
+    n: Rank | None  # of the checkpoint
+
+
+class Call(Event, kind="call"):
+    """It is about to make a call that can block, or to import."""
+
+    call: str
+
+
+class Import(Event, kind="import"):
+    """An import is done."""
+
+    module: str
+    seconds: float
+    version: str | None
+
+
+class Line(Event, kind="line"):
+    """It prints a line."""
+
+    text: str
+
+
+class Logged(Event, kind="logged"):
+    """A library of it logged a warning or worse: no sign that the rank moves."""
+
+    text: str
+
+
+class Pulse(Event, kind="pulse"):
+    """Training goes on."""
+
+    step: int
+
+
+class Reached(Event, kind="reached", outer=("rank", "n", "at")):
+    """A checkpoint is reached."""
+
+    n: Rank
+
+
+class Begin(Event, kind="begin", outer=("rank", "step", "k", "title", "at")):
+    """In a script of the user's own: a step begins."""
+
+    step: str
+    k: int  # which time it is, from 1
+    depth: int = 0  # steps around it
+    call: str = ""
+    title: str = ""
+    component: str = ""
+    deadline: float | None  # seconds; None: never late
+    checkpoint: str | None  # of the startup pipeline
+    phase: str | None  # of that
+
+
+class End(Event, kind="end", outer=("rank", "step", "k", "at")):
+    """That step is over."""
+
+    step: str
+    k: int
+    failed: bool = False  # it raised an exception
+
+
+class Toggle(Event, kind="toggle"):
+    """In a script of the user's own: it came to a call that a toggle changes."""
+
+    name: str
+
+
+class Quiet(Event, kind="quiet", outer=("rank",)):
+    """In a script of the user's own: it is past its first training steps."""
+
+
+class Arrive(Event, kind="arrive", outer=("rank", "n", "held")):
+    """It is at the barrier after a checkpoint."""
+
+    n: Rank
+    held: bool = True  # it waits there
+
+
+class Await(Event, kind="await"):
+    """It waits for what another rank does first."""
+
+    what: str
+    ranks: tuple[Rank, ...] = ()  # none: the first of its node, whichever that is
+
+
+class WaitsNoMore(Event, kind="waits_no_more"):
+    """It has waited for that as long as its step may take, and goes on."""
+
+    what: str
+
+
+class Did(Event, kind="did"):
+    """Rank 0, or the first of the node, did what others wait for."""
+
+    what: str
+
+
+class Exercised(Event, kind="exercised"):
+    """At the end: what this run did not try."""
+
+    missing: tuple[str, ...]
+
+
+class Finished(Event, kind="finished"):
+    """It did all it had to do."""
+
+
+class Bye(Event, kind="bye"):
+    """It leaves."""
+
+    status: int | None  # None: not known to the rank itself
+    error: str = ""
+    finished: bool = False
+    traceback: str | None = None
+    usage: bool | None = None  # the command line was wrong, and it has said so itself
+
+
+# ---- what the monitor notes ------------------------------------------------------------------
+
+
+class Table(Event, kind="table"):
+    """It begins to watch."""
+
+    numbers: Mapping[str, Rank]  # of the checkpoints, by name
+
+
+class Opened(Event, kind="opened", outer=("n", "at")):
+    """The barrier after a checkpoint opens."""
+
+    n: Rank
+
+
+class BarriersOff(Event, kind="barriers off"):
+    """There are no barriers from here on."""
+
+    why: str
+
+
+class Overdue(Event, kind="overdue"):
+    """A clock of a rank ran out, and the monitor looks."""
+
+    clock: str
+    since: float | None  # seconds, monotonic
+
+
+class Said(Event, kind="said"):
+    """The monitor prints a line."""
+
+    text: str
+
+
+class Ended(Event, kind="ended"):
+    """A rank's process has ended."""
+
+    status: int | None  # negative for a signal
+
+
+class Verdict(Event, kind="verdict", outer=("outcome", "ends")):
+    """The verdict was made."""
+
+    outcome: str
+    ends: bool = False  # the job is ended for it
+    proof: str = ""
+    run_dir: str = ""
+    # Outside alone:
+    job: str | None = None  # which of several
+    unseen_in: str | None = None  # the run folder, where its monitor prints elsewhere
+
+
+class Paused(Event, kind="paused"):
+    """The launcher, or all ranks, are stopped or frozen: no clock counts."""
+
+    why: str
+
+
+class GoesOn(Event, kind="goes on"):
+    """All clocks begin anew."""
+
+
+class TakenBack(Event, kind="taken back", outer=()):
+    """What was called hung moves again."""
+
+    job: str | None = None  # outside alone: which of several
+
+
+class Garbled(Event, kind="garbled"):
+    """A connection broke, or sent what is no message."""
+
+    why: str
+
+
+class Failed(Event, kind="failed", outer=()):
+    """Something failed in the monitor itself: all of it, if no `part` is named."""
+
+    traceback: str = ""
+    part: str | None = None
+
+
+class WatchEnds(Event, kind="watch ends"):
+    """The monitor leaves."""
+
+
+class Watches(Event, kind="watches", outer=("pid", "run_dir", "folder", "titles")):
+    """A monitor begins to watch. Told outside, and not noted."""
+
+    pid: int
+    run_dir: str
+    folder: str = ""  # of its socket
+    titles: Mapping[Rank, str] = {}  # of the checkpoints, by number
+
+
+# ---- JSON ------------------------------------------------------------------------------------
+
+
+def decode(data: object) -> Event:
+    """Return the event that an object of JSON says. What is missing, or is no value of its field,
+    is the field's default; where there is none, or the kind is not known, it is Unknown.
+    """
+    said: dict[str, Any] = data if isinstance(data, dict) else {}
+    kind = said.get("t")
+    found = KINDS.get(kind) if isinstance(kind, str) else None
+    values = _read_fields(found, said) if found is not None else None
+    if found is not None and values is not None:
+        event = object.__new__(found)
+        event.__dict__.update(values)
+        return event
+    values = _read_fields(Event, said) or {}
+    rest = {name: v for name, v in said.items() if name not in values or values[name] != v}
+    return Unknown(rest, **values)
+
+
+def _read_fields(kind: type[Event], said: Mapping[str, Any]) -> dict[str, Any] | None:
+    values = {}
+    for name, field in fields_of(kind).items():
+        value = said.get(name, _ABSENT)
+        if value is not _ABSENT and not (value is None and field.may_be_none):
+            value = field.reads(value)
+        if value is _ABSENT:
+            value = None if field.may_be_none and field.default is _ABSENT else field.default
+            if value is _ABSENT:
+                return None
+        values[name] = value
+    return values
+
+
+def encode(event: Event) -> dict[str, Any]:
+    """Return an event as JSON has it."""
+    said = dict(event.__dict__["said"]) if isinstance(event, Unknown) else {"t": event.kind}
+    for name, field in fields_of(type(event)).items():
+        value = event.__dict__[name]
+        is_left_out = value is None and field.default is None
+        if not is_left_out and (value or name != "at"):
+            said[name] = value
+    return said
+
+
+def encode_outer(event: Event) -> dict[str, Any] | None:
+    """Return what is told of an event to the process around the launcher, None for nothing."""
+    if event.outer is None:
+        return None
+    told = encode(event)
+    return {name: told[name] for name in ("t", *event.outer) if name in told}
