@@ -10,10 +10,15 @@ Not dataclasses: ranks and monitors load this before all else, and forty of thos
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from typing import Self
+    from typing import Self, TypeGuard, dataclass_transform
+else:  # ranks may be of Python 3.9
+
+    def dataclass_transform(**_):
+        return lambda made: made
+
 
 Message = dict[str, Any]  # as JSON has it
 LARGEST_NUMBER = 1 << 40  # of what is told: pids, bytes, seconds since 1970
@@ -23,7 +28,7 @@ _ABSENT: Any = object()  # a value that is not there, or is none of its type
 
 def is_number(value: object) -> TypeGuard[float]:
     """Return whether a value of JSON is a number to reckon with."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     return abs(value) < LARGEST_NUMBER
 
@@ -63,7 +68,7 @@ def _make_reader(hint: str) -> Callable[[Any], Any]:
     fits = _CHECKS[inner.rpartition(", ")[2] if outer == "Mapping" else inner[:-5] or outer]
 
     def read_all(value: Any) -> Any:
-        is_list = isinstance(value, list | tuple) and all(map(fits, value))
+        is_list = isinstance(value, (list, tuple)) and all(map(fits, value))
         return tuple(value) if is_list else _ABSENT
 
     def read_named(value: Any) -> Any:
