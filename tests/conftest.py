@@ -52,7 +52,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _shared(item: pytest.Function) -> str:
     """Return what a test shares with others, "" for nothing."""
-    if "slurm" in item.fixturenames:
+    params = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    if "slurm" in item.fixturenames or any(one in ("srun", "sbatch") for one in params):
         return "slurm"
     definitions = item._fixtureinfo.name2fixturedefs.values()
     return item.module.__name__ if any(each[-1].scope == "module" for each in definitions) else ""
