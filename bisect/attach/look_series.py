@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..base.deadline import aside
-from ..base.facts import Look, MachineFacts, RankFacts
+from ..base.facts import Look, MachineFacts, RankFacts, RankId
 from ..base.words import format_rate
 from ..diagnosis.rank_waits import find_waits
 from ..evidence import movement
@@ -93,7 +93,7 @@ class LookSeries:
     """The looks at the processes of a job, and what they show together."""
 
     job: Job
-    numbers: Mapping[int, int]  # by the pid of a rank: its number, or a stand-in for it
+    ranks: Mapping[int, RankId]  # by the pid of each
     family: Callable[[], Mapping[int, int]]  # asked before each look: pids, each with its rank's
     looks: dict[int, list[Look]] = field(default_factory=dict)  # by pid, oldest first
     rank_of: dict[int, int] = field(default_factory=dict)  # pid of the rank, by pid
@@ -130,7 +130,7 @@ class LookSeries:
         """Look once at everything."""
         self.rank_of = dict(self.family())
         self.holders = self._holders()
-        targets = [Target(pid, "rank" if pid in self.numbers else "child") for pid in self.rank_of]
+        targets = [Target(pid, "rank" if pid in self.ranks else "child") for pid in self.rank_of]
         targets += [Target(pid, "child") for pid in self.holders]
         looks, seen, about = await asyncio.gather(
             take_looks(targets),
@@ -145,9 +145,9 @@ class LookSeries:
             self.grown.setdefault((file.pid, file.path), []).append(file)
         self.count += 1
 
-    async def look_deeper(self, ranks: Sequence[int]) -> None:
+    async def look_deeper(self, ranks: Sequence[RankId]) -> None:
         """Take the one look that pauses, last, at these ranks, as far as that does no harm."""
-        pids = [pid for pid, number in self.numbers.items() if number in ranks]
+        pids = [pid for pid, rank in self.ranks.items() if rank in ranks]
         chosen = [pid for pid in pids if self._may_pause(pid)][:_MOST_NATIVE_RANKS]
         if not chosen:
             return
@@ -174,14 +174,14 @@ class LookSeries:
             return False
         return any(quiet.get(inode, HEARD_LATELY) < HEARD_LATELY for inode in inodes)
 
-    def _connections(self, ranks: Collection[int]) -> set[int]:
+    def _connections(self, ranks: Collection[RankId]) -> set[int]:
         """Return the connections to others over which these ranks, or what they started, have got
         something: a rank's own where it waits for one, all of its children.
         """
         inside = {s.local for looks in self.looks.values() for s in looks[-1].sockets}
         found: set[int] = set()
-        for pid, number in self.numbers.items():
-            for p, looks in self._of(pid).items() if number in ranks else ():
+        for pid, rank in self.ranks.items():
+            for p, looks in self._of(pid).items() if rank in ranks else ():
                 waited = [one.socket for _, one in movement.find_awaited_descriptors(looks[-1])]
                 for one in waited if p == pid else looks[-1].sockets:
                     if one is not None and one.received and one.peer not in inside:
@@ -243,11 +243,11 @@ class LookSeries:
     def facts(self) -> list[RankFacts]:
         """Return each rank as a diagnosis takes it, without what its environment tells."""
         found = []
-        for pid, number in self.numbers.items():
+        for pid, rank in self.ranks.items():
             moved = self.moved(pid) or self.answers(pid)
             found.append(
                 RankFacts(
-                    rank=number,
+                    rank=rank,
                     pid=pid,
                     looks=tuple(self.looks.get(pid, ())),
                     children=tuple(tuple(seen) for p, seen in self._of(pid).items() if p != pid),
@@ -268,10 +268,10 @@ class LookSeries:
         moves that is more than another place in the code.
         """
         if settled.moving:
-            words = [self.moved(pid) or self.answers(pid) for pid in self.numbers]
+            words = [self.moved(pid) or self.answers(pid) for pid in self.ranks]
             return any(word and "new code" not in word for word in words)
         known = settled.hung | settled.waiting
-        return not settled.busy and known >= set(self.numbers.values())
+        return not settled.busy and known >= set(self.ranks.values())
 
     def _holders(self) -> dict[int, int]:
         return {
@@ -287,7 +287,7 @@ class LookSeries:
         return {
             p: looks
             for p, looks in self.looks.items()
-            if p == pid or (self.rank_of.get(p) == pid and p not in self.numbers)
+            if p == pid or (self.rank_of.get(p) == pid and p not in self.ranks)
         }
 
     def _files_of(self, pid: int) -> list[list[Download]]:

@@ -10,13 +10,14 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..base.masking import mask_command
 from ..base.words import join_lines, terminal_width
 from ..monitor.child_processes import make_reports
 from ..monitor.ending import Family
+from ..report.facts_json import plain_fact
 from ..report.terminal import culprit_stack
 from .answer import (
     AnswerOptions,
@@ -25,7 +26,6 @@ from .answer import (
     describe_state,
     give_answer,
     hang_lines,
-    hide_unknown_numbers,
     moving_lines,
 )
 from .jobs import FoundJobs, Job
@@ -74,7 +74,8 @@ class AttachRequest:
 
 async def print_facts(found: FoundJobs, job: Job, span: float = STILL_SPAN) -> int:
     """Print what this machine tells of a job as JSON, for who asks from elsewhere; return 0."""
-    print(json.dumps(asdict(await look_at_job(job, found.processes, span)), default=str))
+    facts = plain_fact(await look_at_job(job, found.processes, span))
+    print(json.dumps(facts, default=str))
     return 0
 
 
@@ -127,7 +128,7 @@ def _answer_lines(
     state = describe_state(job.pid, job.notebook, job.watched is not None, ends)
     lines = hang_lines(found, where, state, width, job.has_one_command)
     stack = culprit_stack(found.ranks, found.verdict) if width is None else []
-    return [*lines, *unread, *(() if unread else hide_unknown_numbers(stack, found.unnumbered))]
+    return [*lines, *unread, *(() if unread else stack)]
 
 
 def _unread_lines(found: Judgement, node: NodeFacts, processes: ProcessTable) -> list[str]:
@@ -146,7 +147,7 @@ def _unread_lines(found: Judgement, node: NodeFacts, processes: ProcessTable) ->
         lines += unread_lines(facts, why, node.downloads, who)
         environ = (one.environ if one else None) or {}
         told = told or (list_ways(why, own, facts.pid or 0, environ, uid) if why else [])
-    return hide_unknown_numbers([*lines, *way_lines(told)], found.unnumbered)
+    return [*lines, *way_lines(told)]
 
 
 async def _end_job(job: Job, processes: ProcessTable, moves: bool) -> None:

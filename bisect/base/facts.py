@@ -13,6 +13,8 @@ from typing import Literal
 from .checkpoints import Checkpoint as Checkpoint
 from .checkpoints import OwnStep as OwnStep
 from .checkpoints import Phase as Phase
+from .identity import ProcessId as ProcessId
+from .identity import RankId as RankId
 
 Outcome = Literal["ok", "hang", "slow", "crash", "interrupted"]
 Rung = Literal["py-spy", "pystack", "faulthandler", "proc"]
@@ -285,7 +287,7 @@ class MachineFacts:
 class RankFacts:
     """One rank, as the monitor knows it when it asks for a diagnosis."""
 
-    rank: int
+    rank: RankId
     local_rank: int = 0
     pid: int | None = None
     host: str = ""
@@ -302,7 +304,7 @@ class RankFacts:
     error: str = ""  # one line: "ValueError: ...", from its goodbye
     finished: bool = False  # it left after all it had to do
     never_started: bool = False  # no process, or a process that never said hello
-    awaits: tuple[int, ...] = ()  # ranks it told us it waits for (rank 0 makes the folder ...)
+    awaits: tuple[RankId, ...] = ()  # ranks it told us it waits for (rank 0 makes the folder ...)
     looks: tuple[Look, ...] = ()  # of the rank itself, oldest first
     children: tuple[tuple[Look, ...], ...] = ()  # of each descendant, oldest first
     moved: str = ""  # what moved over the looks, "" if nothing
@@ -337,7 +339,7 @@ class JobFacts:
     command: tuple[str, ...]
     attempt: int
     world_size: int
-    local_ranks: tuple[int, ...]  # the ranks of this node, whether they were seen or not
+    local_ranks: tuple[RankId, ...]  # the ranks of this node, whether they were seen or not
     table: tuple[Checkpoint, ...]
     now: float
     started: float  # when the first rank of the job started
@@ -363,13 +365,14 @@ class Wait:
     detail: str
     pid: int | None = None
     process: str | None = None
-    rank: int | None = None  # where the other end is a rank of this job
+    rank: RankId | None = None  # where the other end is a rank of this job
     what: str = ""  # the object itself, by name alone: a path, host:port, "pipe:[3]"
+    host: str = ""  # where process `pid` runs, "" on the machine of whoever waits
 
 
 @dataclass(frozen=True)
 class Where:
-    rank: int
+    rank: RankId
     host: str
     pid: int | None
     gpu: int | None
@@ -404,7 +407,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Candidate:
-    ranks: tuple[int, ...]
+    ranks: tuple[RankId, ...]
     component: str | None
     score: float  # the scores of all candidates make at most 1
 
@@ -430,11 +433,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Ranks:
-    culprit: tuple[int, ...] = ()
-    stuck: tuple[int, ...] = ()
-    waiting: tuple[int, ...] = ()
-    dead: tuple[int, ...] = ()
-    never_started: tuple[int, ...] = ()
+    culprit: tuple[RankId, ...] = ()
+    stuck: tuple[RankId, ...] = ()
+    waiting: tuple[RankId, ...] = ()
+    dead: tuple[RankId, ...] = ()
+    never_started: tuple[RankId, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -450,7 +453,7 @@ class SlowStep:
     checkpoint: int | None
     name: str
     phase: str | None
-    ranks: tuple[int, ...]
+    ranks: tuple[RankId, ...]
     seconds: float
     deadline: float
     moved: str
@@ -482,7 +485,7 @@ class Verdict:
     seconds: Seconds = Seconds(0.0)
     versions: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # sentences: what happened besides, what could not be worked out
-    seen_ranks: tuple[int, ...] = ()  # those that it speaks for: processes of theirs were seen
+    seen_ranks: tuple[RankId, ...] = ()  # those that it speaks for: processes of theirs were seen
     schema: int = 1
 
 

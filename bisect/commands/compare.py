@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ def run(argv: list[str]) -> int:
     """Print what differs; return 0 if nothing does, else 1."""
     args = _arguments(argv)
     from ..report.comparison import compare_runs
+    from ..report.facts_json import plain_fact
     from ..report.redaction import redactor_for
     from ..report.redaction.run_redaction import redact_run
 
@@ -39,7 +40,7 @@ def run(argv: list[str]) -> int:
     named = [replace(one, folder=Path(redactor.text(str(one.folder)))) for one in (a, b)]
     found = compare_runs(*(redact_run(one, redactor) for one in named))
     if args.json:
-        print(json.dumps({"schema": SCHEMA, **asdict(found)}, indent=2, ensure_ascii=False))
+        print(json.dumps({"schema": SCHEMA, **plain_fact(found)}, indent=2, ensure_ascii=False))
     else:
         from ..base.words import terminal_size
         from ..report.comparison import comparison_lines

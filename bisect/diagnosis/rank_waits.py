@@ -16,11 +16,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 from ..base.addresses import host_of, is_loopback, port_of
-from ..base.facts import FileLock, Frame, RankFacts, Socket, Wait, WaitKind
-from .blocking_reason import ProcessContext, find_blocking_reason
+from ..base.facts import Frame, ProcessId, RankFacts, RankId, Socket, Wait, WaitKind
+from .blocking_reason import HeldLock, ProcessContext, find_blocking_reason
 from .library_calls import (
     find_builders,
     find_group_call,
@@ -46,13 +45,13 @@ class RankGroup:
     """Some ranks that others wait for; `order` also has those of which nothing is known."""
 
     hops: tuple[IndexedRank, ...]
-    order: tuple[int, ...]
+    order: tuple[RankId, ...]
 
     def __bool__(self) -> bool:
         return bool(self.hops)
 
     @cached_property
-    def ranks(self) -> frozenset[int]:
+    def ranks(self) -> frozenset[RankId]:
         return frozenset(self.order)
 
     @cached_property
@@ -82,13 +81,13 @@ def _make_rank_group(hops: Iterable[IndexedRank]) -> RankGroup:
 class RankIndex:
     """The ranks of a job by where they are. Those that finished are in none of the parties."""
 
-    def __init__(self, hops: Sequence[IndexedRank], absent: Iterable[int]) -> None:
+    def __init__(self, hops: Sequence[IndexedRank], absent: Iterable[RankId]) -> None:
         """`absent` ranks will never come."""
         self.hops = {hop.facts.rank: hop for hop in hops}
         self.absent = frozenset(absent)
         self._unfinished = [h for h in self.hops.values() if not h.facts.finished]
         self._behind: dict[int, RankGroup] = {}
-        self._with_absent: dict[int, frozenset[int]] = {}
+        self._with_absent: dict[int, frozenset[RankId]] = {}
 
     def others(self, hop: IndexedRank) -> int:
         """Return how many other ranks have not finished."""
@@ -113,7 +112,7 @@ class RankIndex:
         return _make_rank_group(h for h in self._unfinished if h.group == "store")
 
     @cached_property
-    def meeting(self) -> frozenset[int]:
+    def meeting(self) -> frozenset[RankId]:
         """Those that wait for their peers."""
         return frozenset(h.facts.rank for h in self._unfinished if h.group not in ("", "unsure"))
 
@@ -132,12 +131,12 @@ class RankIndex:
             )
         return self._behind[reached]
 
-    def named(self, ranks: Sequence[int]) -> RankGroup:
+    def named(self, ranks: Sequence[RankId]) -> RankGroup:
         """Return these ranks, whether anything is known of them or not."""
         known = [self.hops[r] for r in ranks if r in self.hops]
         return RankGroup(tuple(h for h in known if not h.facts.finished), tuple(ranks))
 
-    def with_absent(self, party: RankGroup) -> frozenset[int]:
+    def with_absent(self, party: RankGroup) -> frozenset[RankId]:
         """Return the ranks of a party and the absent ones, the same object each time."""
         # By identity, which is safe for parties that live as long as the crowd, as these do.
         if id(party) not in self._with_absent:
@@ -158,25 +157,30 @@ _GROUP_HELPER = "_new_process_group_helper"  # its numbers are those in the grou
 class _RendezvousClaim:
     """What a rank goes by."""
 
-    rank: int
+    rank: RankId
     store: tuple[str, str]  # host and port, "" where that is not known
     connected: bool  # to a store there
     serves: bool  # the store there itself
     claims: int | None  # which rank it says that it is
 
 
-def find_rendezvous_mismatch(ranks: Sequence[RankFacts]) -> dict[int, Wait]:
+def find_rendezvous_mismatch(ranks: Sequence[RankFacts]) -> dict[RankId, Wait]:
     """Return which of `ranks`, all of which make the first process group, the others wait for in
     vain, with what each waits for itself.
     """
     if len(ranks) < 2:
         return {}
-    servers = {r.pid for r in ranks} | {look.ppid for r in ranks for look in r.looks[-1:]}
+    servers = {
+        ProcessId(r.host, pid)
+        for r in ranks
+        for pid in (r.pid, *(look.ppid for look in r.looks[-1:]))
+        if pid is not None
+    }
     going = [_read_rendezvous_claim(facts, servers) for facts in ranks]
     return _find_same_number(going) or _find_other_store(going)
 
 
-def _find_same_number(going: Sequence[_RendezvousClaim]) -> dict[int, Wait]:
+def _find_same_number(going: Sequence[_RendezvousClaim]) -> dict[RankId, Wait]:
     counted = Counter(one.claims for one in going if one.claims is not None)
     return {
         one.rank: Wait(
@@ -187,7 +191,7 @@ def _find_same_number(going: Sequence[_RendezvousClaim]) -> dict[int, Wait]:
     }
 
 
-def _find_other_store(going: Sequence[_RendezvousClaim]) -> dict[int, Wait]:
+def _find_other_store(going: Sequence[_RendezvousClaim]) -> dict[RankId, Wait]:
     """Return those without a store, if they look where no other rank found one; where all others
     look at one place, and the store of those that have one is their own, those that have it.
     """
@@ -208,13 +212,13 @@ def _make_rendezvous_wait(one: _RendezvousClaim, words: str) -> Wait:
     return Wait("store", f"{address}, {words}", what=address)
 
 
-def _read_rendezvous_claim(facts: RankFacts, servers: Collection[int | None]) -> _RendezvousClaim:
+def _read_rendezvous_claim(facts: RankFacts, servers: Collection[ProcessId]) -> _RendezvousClaim:
     view = merge_looks(facts.looks)
     told = _read_group_locals(view.frames) if view is not None else {}
     host, port = _find_store_address(told, facts.environment)
     sockets = view.look.sockets if view is not None else ()
     serves = any(s.state == "LISTEN" and port_of(s.local) == port for s in sockets)
-    connected = any(_is_store_connection(s, port, servers) for s in sockets)
+    connected = any(_is_store_connection(s, port, facts.host, servers) for s in sockets)
     claims = told.get("rank") or facts.environment.get("RANK", "")
     return _RendezvousClaim(
         facts.rank,
@@ -225,9 +229,12 @@ def _read_rendezvous_claim(facts: RankFacts, servers: Collection[int | None]) ->
     )
 
 
-def _is_store_connection(socket: Socket, port: str, servers: Collection[int | None]) -> bool:
+def _is_store_connection(
+    socket: Socket, port: str, host: str, servers: Collection[ProcessId]
+) -> bool:
     """Return True for a connection to a store: not one that a stranger serves at the same port."""
-    known = not socket.peer_pids or any(pid in servers for pid in socket.peer_pids)
+    ends = socket.peer_pids
+    known = not ends or any(ProcessId(host, pid) in servers for pid in ends)
     return socket.state == "ESTABLISHED" and port_of(socket.peer) == port and known
 
 
@@ -266,10 +273,10 @@ class RankWait:
     """What one rank waits for, and for which ranks (none: it does not wait for ranks)."""
 
     wait: Wait | None
-    whom: frozenset[int] = frozenset()  # shared between ranks, so a rank may be in its own
+    whom: frozenset[RankId] = frozenset()  # shared between ranks, so a rank may be in its own
     meets: bool = False  # in a collective, or where a process group is made
     beyond: str = ""  # in words, ranks that are not seen: it can only wait for these
-    rank: int = -1
+    rank: RankId = -1
     place: str = ""  # where it waits with others: "collective all_reduce", "our barrier ..."
     hop: Wait | None = None  # what its own process waits for, before it is compared with others
 
@@ -279,17 +286,17 @@ class RankWait:
         return bool(self.beyond)
 
     @property
-    def needs(self) -> frozenset[int]:
+    def needs(self) -> frozenset[RankId]:
         """The other ranks that it waits for."""
         return self.whom - {self.rank} if self.rank in self.whom else self.whom
 
 
 def find_rank_waits(
     ranks: Sequence[RankFacts],
-    absent: Iterable[int] = (),
-    remote: Iterable[int] = (),
+    absent: Iterable[RankId] = (),
+    remote: Iterable[RankId] = (),
     unstarted: str = "",
-) -> dict[int, RankWait]:
+) -> dict[RankId, RankWait]:
     """Return each rank's situation. `absent` ranks will never come; of `remote` ones (on other
     nodes) nothing is known. `unstarted` says how many of this node have not come that have no
     number.
@@ -305,16 +312,15 @@ def find_rank_waits(
     }
 
 
-def _index_rank(
-    facts: RankFacts, everyone: ProcessTable, locks: Sequence[_HeldLock]
-) -> IndexedRank:
+def _index_rank(facts: RankFacts, everyone: ProcessTable, locks: Sequence[HeldLock]) -> IndexedRank:
     if is_gone(facts):
         return IndexedRank(facts, None)
     view = merge_looks(facts.looks)
     if view is None:
         return IndexedRank(facts, Wait("unknown", ""))
     wait = find_blocking_reason(
-        facts.looks, ProcessContext(facts, everyone, _list_locks_of_others(facts, locks))
+        facts.looks,
+        ProcessContext(facts, everyone, [one for one in locks if one.rank != facts.rank]),
     )
     if wait.kind == "futex" and not view.frames:
         return IndexedRank(facts, wait, "unsure")
@@ -333,7 +339,7 @@ def _add_builders(hops: Sequence[IndexedRank]) -> Sequence[IndexedRank]:
     return [_add_builder(hop, building) for hop in hops]
 
 
-def _add_builder(hop: IndexedRank, building: Sequence[int]) -> IndexedRank:
+def _add_builder(hop: IndexedRank, building: Sequence[RankId]) -> IndexedRank:
     others = [rank for rank in building if rank != hop.facts.rank]
     if hop.wait is None or not waits_for_unknown_builder(hop.wait) or len(others) != 1:
         return hop
@@ -351,26 +357,16 @@ def _exclude_lost_ranks(hops: Sequence[IndexedRank]) -> list[IndexedRank]:
     ]
 
 
-class _HeldLock(NamedTuple):
-    rank: int
-    lock: FileLock
-
-
-def _list_held_locks(ranks: Sequence[RankFacts]) -> tuple[_HeldLock, ...]:
+def _list_held_locks(ranks: Sequence[RankFacts]) -> tuple[HeldLock, ...]:
     """Return the lock files that ranks and their children have, one entry a rank and file."""
-    found: dict[tuple[int, int], _HeldLock] = {}
+    found: dict[tuple[RankId, int], HeldLock] = {}
     for facts in ranks:
         for look in [looks[-1] for looks in (facts.looks, *facts.children) if looks]:
             for lock in look.holds:
                 if lock.path.endswith(".lock"):
                     held = replace(lock, holder=look.pid, holder_name=look.name)
-                    found[facts.rank, lock.inode] = _HeldLock(facts.rank, held)
+                    found[facts.rank, lock.inode] = HeldLock(facts.rank, facts.host, held)
     return tuple(found.values())
-
-
-def _list_locks_of_others(facts: RankFacts, locks: Sequence[_HeldLock]) -> tuple[FileLock, ...]:
-    """Return the lock files that other ranks and their children have."""
-    return tuple(held.lock for held in locks if held.rank != facts.rank)
 
 
 def _make_rank_wait(hop: IndexedRank, crowd: RankIndex, beyond: str) -> RankWait:
@@ -466,7 +462,7 @@ def find_wait(facts: RankFacts, all_ranks: Sequence[RankFacts]) -> Wait | None:
     return find_rank_waits(_replace_rank(facts, all_ranks))[facts.rank].wait
 
 
-def find_waits(all_ranks: Sequence[RankFacts]) -> dict[int, Wait | None]:
+def find_waits(all_ranks: Sequence[RankFacts]) -> dict[RankId, Wait | None]:
     """Return `find_wait` of every rank, at the price of one."""
     return {rank: found.wait for rank, found in find_rank_waits(all_ranks).items()}
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..base.facts import Ended, JobFacts, MachineFacts, RankFacts, Ranks, Verdict
+from ..base.facts import Ended, JobFacts, MachineFacts, RankFacts, RankId, Ranks, Verdict
 from ..base.words import format_ranks
 from ..diagnosis.verdict import OUTCOMES, judge_job_with_graph
 from ..diagnosis.verdict_skeleton import make_verdict_skeleton
@@ -265,7 +265,7 @@ def _add_times(
     return replace(facts, still=still, to_verdict=to_verdict), replace(verdict, seconds=seconds)
 
 
-def _seconds_still(job: Job, now: float, ranks: Iterable[int]) -> float | None:
+def _seconds_still(job: Job, now: float, ranks: Iterable[RankId]) -> float | None:
     """Return for how long nothing of these ranks has moved, None if they are gone."""
     members = [m for m in job.members if m.rank in set(ranks) and not m.left]
     return round(now - max(m.moved_at for m in members), 3) if members else None

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..base.facts import Ended
+from ..base.facts import Ended, RankId
 from ..base.launcher_env import Ancestor
 from ..base.proc import read_stat
 from ..base.words import format_ranks
@@ -242,7 +242,7 @@ class Inquiry:
         self.server.stop_holding(why)
         return True
 
-    async def _take_native_look(self, inspection: Inspection, ranks: frozenset[int]) -> None:
+    async def _take_native_look(self, inspection: Inspection, ranks: frozenset[RankId]) -> None:
         """Take the one look that pauses, last: whether anything moves has been judged."""
         if self.job.cannot_look:
             return

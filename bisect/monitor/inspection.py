@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..base.facts import Look, RankFacts
+from ..base.facts import Look, RankFacts, RankId
 from ..base.proc import read_stat
 from ..diagnosis.rank_waits import find_waits
 from ..evidence import movement
@@ -79,7 +79,7 @@ class Inspection:
     async def look(
         self,
         *,
-        native: frozenset[int] = frozenset(),
+        native: frozenset[RankId] = frozenset(),
         limit: float = 3.0,
         judging: bool = True,
     ) -> None:

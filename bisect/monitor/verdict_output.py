@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 from ..base.deadline import aside
 from ..base.files import write_whole
+from ..base.identity import rank_file, write_rank
 from ..base.words import terminal_width
 from ..report.facts_json import verdict_json
 from ..report.verdict_parts import ok_lines
 from .rank_exits import NOT_PROVED, STATES_AFTER
 
 if TYPE_CHECKING:
-    from ..base.facts import JobFacts, Look, RankFacts, Verdict
+    from ..base.facts import JobFacts, Look, RankFacts, RankId, Verdict
     from ..diagnosis.wait_graph import WaitGraph
     from .job import Job
     from .run_folder import RunFolder
@@ -141,11 +142,11 @@ def write_looks(
     files.write_json("evidence.json", evidence_json(ranks, graph, facts.machine))
     for rank in ranks:
         if rank.looks:
-            name = f"stacks/rank-{rank.rank}.txt"
+            name = f"stacks/{rank_file(rank.rank)}.txt"
             files.write(name, stack_text(pick_best_look(rank.looks), rank.rank, "rank"))
         for looks in rank.children:
             one = pick_best_look(looks)
-            name = f"stacks/rank-{rank.rank}-{_plain_file_name(one.name)}-{one.pid}.txt"
+            name = f"stacks/{rank_file(rank.rank)}-{_plain_file_name(one.name)}-{one.pid}.txt"
             files.write(name, stack_text(one, rank.rank, "child"))
     files.write("stacks/merged.txt", merged_stacks_text(ranks))
 
@@ -154,7 +155,7 @@ def write_environment(
     files: RunFolder,
     versions: Mapping[str, str],
     host: str,
-    of_ranks: Mapping[int, Mapping[str, str]],
+    of_ranks: Mapping[RankId, Mapping[str, str]],
 ) -> None:
     """Write what the ranks ran in, and their variables."""
     environment = {
@@ -162,7 +163,7 @@ def write_environment(
         "host": host,
         "processors": os.cpu_count(),
         "kernel": os.uname().release,
-        "ranks": {str(rank): dict(variables) for rank, variables in of_ranks.items()},
+        "ranks": {str(write_rank(rank)): dict(them) for rank, them in of_ranks.items()},
     }
     files.write_json("environment.json", environment)
 

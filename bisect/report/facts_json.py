@@ -7,7 +7,7 @@ thousand ranks: it works out once what a type needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -27,9 +27,10 @@ from ..base.facts import (
     Wait,
     Where,
 )
+from ..base.identity import RankId, UnknownRank, read_rank, write_rank
 
 if TYPE_CHECKING:
-    from ..diagnosis.wait_graph import WaitGraph
+    from ..diagnosis.wait_graph import Node, WaitGraph
 
 
 # The order in which a person reads it.
@@ -40,28 +41,34 @@ _ORDER = (
     *("seen_by", "slow_steps", "barrier_opened", "seconds", "versions", "notes"),
 )
 # Known inside, but not part of schema 1: which rank and object are meant stands in the detail.
-_INSIDE = ("rank", "what")
+_INSIDE = ("rank", "what", "host")
 
 _T = TypeVar("_T")
 
 
 def verdict_json(verdict: Verdict) -> dict[str, Any]:
     """Return `verdict` as the object that verdict.json holds."""
-    plain = asdict(verdict)
+    plain = plain_fact(verdict)
     plain["try"] = plain.pop("try_")
     if plain["waits_for"] is not None:
         plain["waits_for"] = {k: v for k, v in plain["waits_for"].items() if k not in _INSIDE}
-    ordered: dict[str, Any] = _tuples_to_lists({name: plain[name] for name in _ORDER})
-    return ordered
+    return {name: plain[name] for name in _ORDER}
 
 
-def _tuples_to_lists(value: Any) -> Any:
-    """Return `value` with tuples as lists, as JSON would read them back."""
-    if isinstance(value, dict):
-        return {key: _tuples_to_lists(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_tuples_to_lists(item) for item in value]
-    return value
+def plain_fact(value: Any) -> Any:
+    """Return a fact as JSON has it, and would read it back: a rank as of `write_rank`."""
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, UnknownRank):
+        return write_rank(value)
+    if isinstance(value, tuple | list):
+        return [plain_fact(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: plain_fact(item) for key, item in value.items()}
+    return {one.name: plain_fact(getattr(value, one.name)) for one in fields(value)}
+
+
+_PLAIN = (str, int, float, NoneType)
 
 
 def verdict_from_json(data: Mapping[str, Any]) -> Verdict:
@@ -95,7 +102,7 @@ def verdict_from_json(data: Mapping[str, Any]) -> Verdict:
         seconds=_make_fact(Seconds, data["seconds"]),
         versions=dict(data["versions"]),
         notes=tuple(data.get("notes", ())),
-        seen_ranks=tuple(data.get("seen_ranks", ())),
+        seen_ranks=tuple(map(_read_rank, data.get("seen_ranks", ()))),
     )
 
 
@@ -104,7 +111,22 @@ def _make_fact(kind: type[_T], data: Mapping[str, Any]) -> _T:
     unknown = set(data) - names
     if unknown:
         raise ValueError(f"a {kind.__name__} has no {', '.join(sorted(unknown))}")
-    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items()})
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+    for name in names & values.keys():
+        if kind is Ranks or name == "ranks":
+            values[name] = tuple(map(_read_rank, values[name]))
+    if kind is Where:
+        values["rank"] = _read_rank(values["rank"])
+    return kind(**values)
+
+
+def _read_rank(data: Any) -> RankId:
+    if isinstance(data, UnknownRank):
+        return data
+    found = read_rank(data)
+    if found is None:
+        raise TypeError(f"{data!r:.100} is no rank")
+    return found
 
 
 def _make_optional_fact(kind: type[_T], data: Mapping[str, Any] | None) -> _T | None:
@@ -123,7 +145,9 @@ def reader_for(kind: Any) -> Reader:
     if is_dataclass(kind):
         return _of_dataclass(kind)
     if origin in (Union, UnionType):
-        return _or_none(reader_for(next(one for one in inside if one is not NoneType)))
+        first = next(one for one in inside if one is not NoneType)
+        reader = _read_rank if UnknownRank in inside else reader_for(first)
+        return _or_none(reader) if NoneType in inside else reader
     if origin is Literal:
         return _one_of(frozenset(inside))
     if origin is tuple:
@@ -198,10 +222,14 @@ def evidence_json(
 ) -> dict[str, Any]:
     """Return every look at every process, the whole graph of who waits for what, the machine."""
     return {
-        "ranks": [asdict(one) for one in ranks],
+        "ranks": plain_fact(ranks),
         "graph": {
-            "nodes": [asdict(node) for node in graph.nodes.values()],
-            "edges": [asdict(edge) for edge in graph.edges],
+            "nodes": [_plain_node(node) for node in graph.nodes.values()],
+            "edges": plain_fact(graph.edges),
         },
-        "machine": asdict(machine),
+        "machine": plain_fact(machine),
     }
+
+
+def _plain_node(node: Node) -> Any:
+    return {name: value for name, value in plain_fact(node).items() if name != "process"}

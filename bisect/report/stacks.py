@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import takewhile
 
-from ..base.facts import Descriptor, Frame, Look, RankFacts, Syscall, Thread
+from ..base.facts import Descriptor, Frame, Look, RankFacts, RankId, Syscall, Thread
 from ..base.words import (
     cut_line,
     format_count,
@@ -23,14 +23,14 @@ from ..diagnosis.merged_stacks import Branch, StackLines, find_role, is_idle_thr
 from ..diagnosis.process_snapshot import ProcessSnapshot, main_kernel, merge_looks
 
 
-def stack_text(look: Look, rank: int, role: str, host: str = "") -> str:
+def stack_text(look: Look, rank: RankId, role: str, host: str = "") -> str:
     """Return one look at one process as text, ready to attach; `role` is "rank" or what the
     process is to the rank ("child").
     """
     return "\n".join([*_header(look, rank, role, host), "", *_stacks(look), *_logs(look), ""])
 
 
-def _header(look: Look, rank: int, role: str, host: str) -> Iterator[str]:
+def _header(look: Look, rank: RankId, role: str, host: str) -> Iterator[str]:
     who = f"rank {rank}" if role == "rank" else f"{role} of rank {rank}"
     yield " ".join(filter(None, [who, f"on {host}" if host else "", f"pid {look.pid}", look.name]))
     yield f"command: {join_lines(' '.join(look.command)) or 'not readable'}"
@@ -56,9 +56,9 @@ def _header(look: Look, rank: int, role: str, host: str) -> Iterator[str]:
         yield f"missing: {join_lines(sentence)}"
 
 
-def _rank_with_one_look(look: Look, rank: int) -> RankFacts:
+def _rank_with_one_look(look: Look, rank: RankId) -> RankFacts:
     """Return a rank of which nothing but one look is known."""
-    return RankFacts(rank, rank, pid=look.pid, looks=(look,))
+    return RankFacts(rank, pid=look.pid, looks=(look,))
 
 
 def format_syscall(call: Syscall) -> str:
@@ -152,7 +152,7 @@ class _Part:
     """A tree with its title and what is no tree: those without a stack, idle threads."""
 
     def __init__(
-        self, title: str, branches: Sequence[Branch], without: dict[str, list[int]]
+        self, title: str, branches: Sequence[Branch], without: dict[str, list[RankId]]
     ) -> None:
         self._title, self._branches = title, branches
         self._labels = [f"[{format_rank_numbers(branch.ranks)}]" for branch in branches]
@@ -175,9 +175,9 @@ class _Part:
                 yield f"{margin}  --- they part{where} ---"
 
 
-def _main(ranks: Sequence[RankFacts], views: dict[int, ProcessSnapshot]) -> _Part:
-    stacks: list[tuple[int, StackLines]] = []
-    without: dict[str, list[int]] = {}
+def _main(ranks: Sequence[RankFacts], views: dict[RankId, ProcessSnapshot]) -> _Part:
+    stacks: list[tuple[RankId, StackLines]] = []
+    without: dict[str, list[RankId]] = {}
     for facts in ranks:
         view = views.get(facts.rank)
         lines = _frame_lines(view.frames) if view else ()
@@ -206,10 +206,10 @@ def _kernel_state(look: Look) -> str:
     return ", ".join(part for part in (f"state {look.state or '?'}", call, wchan) if part)
 
 
-def _others(views: dict[int, ProcessSnapshot]) -> _Part:
+def _others(views: dict[RankId, ProcessSnapshot]) -> _Part:
     """The threads but the main ones. Idle ones of pools are only counted."""
-    stacks: list[tuple[int, StackLines]] = []
-    idle: dict[int, int] = {}
+    stacks: list[tuple[RankId, StackLines]] = []
+    idle: dict[RankId, int] = {}
     for rank, view in views.items():
         for thread in view.threads:
             if thread == view.main:
@@ -224,8 +224,8 @@ def _others(views: dict[int, ProcessSnapshot]) -> _Part:
 
 def _children(ranks: Sequence[RankFacts]) -> list[_Part]:
     """A tree for each role that children of ranks have, of their main threads."""
-    stacks: dict[str, list[tuple[int, StackLines]]] = {}
-    without: dict[str, dict[str, list[int]]] = {}
+    stacks: dict[str, list[tuple[RankId, StackLines]]] = {}
+    without: dict[str, dict[str, list[RankId]]] = {}
     for facts in ranks:
         for looks in facts.children:
             view = merge_looks(looks)
@@ -254,7 +254,7 @@ def child_role(looks: Sequence[Look]) -> str:
     return find_role(next((look for look in reversed(looks) if look.threads), looks[-1]))
 
 
-def _title(role: str, ranks: Sequence[int]) -> str:
+def _title(role: str, ranks: Sequence[RankId]) -> str:
     children = "1 child" if len(ranks) == 1 else f"{len(ranks)} children"
     return f"{join_lines(role)}: {children} of {format_ranks(ranks)}"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..base.facts import Edge, RankFacts, Verdict
+from ..base.identity import name_rank
 from ..base.words import (
     cut_line,
     format_count,
@@ -153,7 +154,7 @@ def chain_lines(verdict: Verdict, room: int) -> list[str]:
 
 
 def _edges_from_culprit(verdict: Verdict) -> tuple[Edge, ...]:
-    names = [f"rank {rank}" for rank in verdict.ranks.culprit]
+    names = [*map(name_rank, verdict.ranks.culprit)]
     begin = next((i for i, edge in enumerate(verdict.chain) if edge.source in names), None)
     return () if begin is None else verdict.chain[begin:]
 

@@ -25,6 +25,7 @@ from hangbisect.base.facts import (
     Syscall,
     Thread,
 )
+from hangbisect.base.identity import UnknownRank
 from hangbisect.diagnosis.verdict import judge_job, judge_job_with_graph
 from hangbisect.diagnosis.wait_graph import WaitGraph
 from hangbisect.report.facts_json import evidence_json, verdict_from_json, verdict_json
@@ -137,12 +138,13 @@ LOOKS = st.builds(
     missing=st.lists(st.text(max_size=9), max_size=1).map(tuple),
 )
 PHASES = st.none() | st.sampled_from(["setup", "first_batch", "unheard-of"])
+HOSTS = st.sampled_from(["", "n01", "n02"])
 RANKS = st.builds(
     RankFacts,
-    rank=st.integers(0, 7),
+    rank=st.integers(0, 7) | st.builds(UnknownRank, HOSTS, PIDS),
     local_rank=st.integers(0, 7),
     pid=st.none() | PIDS,
-    host=st.sampled_from(["", "n01", "n02"]),
+    host=HOSTS,
     reached=st.integers(0, 14),
     held=st.booleans(),
     phase=PHASES,

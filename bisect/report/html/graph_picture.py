@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...base.facts import Verdict
+from ...base.identity import RankId, name_rank, parse_rank, read_rank
 from ...base.words import format_count, format_ranks
 from ...diagnosis.graph_algorithms import find_components, group_targets
-from ..run_reader.folder_files import list_field, number_field, text_field
+from ..run_reader.folder_files import list_field, text_field
 from ..run_reader.run import RecordedRun
 from .graph_layout import lay_out_graph
 from .templates import ShownTexts
@@ -31,7 +32,7 @@ class GraphNode:
     name: str
     kind: str
     says: str = ""
-    rank: int | None = None
+    rank: RankId | None = None
 
 
 @dataclass(frozen=True)
@@ -141,15 +142,15 @@ def _read_node(data: Mapping[str, Any]) -> GraphNode | None:
         text_field(data, "name"),
         text_field(data, "kind"),
         text_field(data, "says"),
-        number_field(data, "rank"),
+        read_rank(data.get("rank")),
     )
 
 
-def _guess_from_name(name: str) -> tuple[str, str, int | None]:
+def _guess_from_name(name: str) -> tuple[str, str, RankId | None]:
     """Return kind, words and rank of a node of which only the name is known."""
-    word, _, number = name.partition(" ")
-    if word == "rank" and number.isascii() and number.isdigit() and len(number) < 8:
-        return "rank", "", int(number)
+    word, _, who = name.partition(" ")
+    if word == "rank" and (rank := parse_rank(who)) is not None:
+        return "rank", "", rank
     known = word in ("process", "thread", "lock", "file", "device", "collective", "store")
     return (word if known else "other"), "", None
 
@@ -261,8 +262,8 @@ def graph_picture(run: RecordedRun, verdict: Verdict, shown: ShownTexts) -> Grap
     if not waits:
         return None
     part = {
-        **{f"rank {rank}": "waiting" for rank in verdict.ranks.waiting},
-        **{f"rank {rank}": "culprit" for rank in verdict.ranks.culprit},
+        **{name_rank(rank): "waiting" for rank in verdict.ranks.waiting},
+        **{name_rank(rank): "culprit" for rank in verdict.ranks.culprit},
     }
     bound = {wait.source for wait in waits} | {wait.target for wait in waits}
     found = group_nodes([one for one in knots if one.name in bound], waits, part)

@@ -10,7 +10,7 @@ from itertools import islice
 
 from markupsafe import Markup
 
-from ...base.facts import Frame, RankFacts, Verdict
+from ...base.facts import Frame, RankFacts, RankId, Verdict
 from ...base.words import format_count, format_ranks
 from ...diagnosis.frames import format_frame
 from ...diagnosis.merged_stacks import Branch, StackLines, is_idle_thread, merge_stacks
@@ -24,7 +24,7 @@ _MOST_TREES = 20
 _OPEN = 120  # frames; a tree of up to so many is unfolded from the beginning
 _DEEPEST = 24  # forks inside one another; browsers nest no more than 512 elements
 _SYMBOL = 160  # characters of a frame: C++ templates have thousands
-RanksByReason = Mapping[str, Sequence[int]]
+RanksByReason = Mapping[str, Sequence[RankId]]
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,10 @@ def stack_trees(ranks: Sequence[RankFacts], verdict: Verdict, shown: ShownTexts)
 
 
 def _main(
-    ranks: Sequence[RankFacts], views: Mapping[int, ProcessSnapshot], growing: _TreeBuilder
+    ranks: Sequence[RankFacts], views: Mapping[RankId, ProcessSnapshot], growing: _TreeBuilder
 ) -> Tree:
     stacks = []
-    without: dict[str, list[int]] = {}
+    without: dict[str, list[RankId]] = {}
     for one in ranks:
         view = views.get(one.rank)
         if view is not None and view.frames:
@@ -80,9 +80,9 @@ def _main(
     return growing.tree("Main threads", stacks, without, main=True)
 
 
-def _others(views: Mapping[int, ProcessSnapshot], growing: _TreeBuilder) -> Tree:
+def _others(views: Mapping[RankId, ProcessSnapshot], growing: _TreeBuilder) -> Tree:
     stacks = []
-    idle: list[int] = []
+    idle: list[RankId] = []
     for rank, view in views.items():
         for thread in view.threads:
             if thread != view.main and is_idle_thread(thread):
@@ -94,8 +94,8 @@ def _others(views: Mapping[int, ProcessSnapshot], growing: _TreeBuilder) -> Tree
 
 
 def _children(ranks: Sequence[RankFacts], growing: _TreeBuilder) -> Iterator[Tree]:
-    stacks: dict[str, list[tuple[int, Sequence[Frame]]]] = {}
-    without: dict[str, list[int]] = {}
+    stacks: dict[str, list[tuple[RankId, Sequence[Frame]]]] = {}
+    without: dict[str, list[RankId]] = {}
     for one in ranks:
         for looks in one.children:
             view = merge_looks(looks)
@@ -125,7 +125,7 @@ class _TreeBuilder:
     def tree(
         self,
         title: str,
-        stacks: Iterable[tuple[int, Sequence[Frame]]],
+        stacks: Iterable[tuple[RankId, Sequence[Frame]]],
         without: RanksByReason,
         main: bool = False,
     ) -> Tree:
@@ -204,7 +204,7 @@ class Traceback:
 
 def tracebacks(run: RecordedRun, verdict: Verdict) -> tuple[Traceback, ...]:
     """Return the tracebacks of ranks that ended by an error, those of culprits first."""
-    by_text: dict[str, list[int]] = {}
+    by_text: dict[str, list[RankId]] = {}
     for rank in range(run.world_size):
         text = run.stacks.get(f"rank-{rank}.txt", "")
         if text.startswith(_BEGIN):
@@ -215,7 +215,7 @@ def tracebacks(run: RecordedRun, verdict: Verdict) -> tuple[Traceback, ...]:
 
 
 def _make_tracebacks(
-    found: list[tuple[str, list[int]]], culprits: frozenset[int]
+    found: list[tuple[str, list[RankId]]], culprits: frozenset[RankId]
 ) -> Iterator[Traceback]:
     for text, ranks in found:
         lines = text.rstrip("\n").split("\n")

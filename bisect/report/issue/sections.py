@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...base.identity import rank_file, write_rank
 from ...base.words import format_count, format_rank_numbers, format_ranks
 from ..run_reader.folder_files import list_field
 from ..run_reader.rank_differences import Difference, find_differences
@@ -26,7 +27,7 @@ from .markdown import (
 MOST_LINES = 120  # of the stack that matters
 _LINES_OF_OTHERS = 80
 MOST_OTHERS = 24  # blocks
-_FILE = re.compile(r"rank-(\d{1,8})(?:-(.+)-(\d+))?\.txt")
+_FILE = re.compile(r"rank-(\d{1,8}|pid\d{1,10}(?:[+_][\w.]{1,255})?)(?:-(.+)-(\d+))?\.txt")
 _THREAD = re.compile(r"Thread |Current thread ")
 # What no two processes share, and no stack is about.
 _OWN = re.compile(r"\b(pid|Process|Thread|time:) \S+|0x[0-9a-f]+|\(\d+\)")
@@ -107,8 +108,8 @@ def _culprit_file(run: RecordedRun) -> str | None:
     ranks: Mapping[str, Any] = run.verdict.get("ranks", {})
     for role in ("culprit", "dead", "stuck"):
         for rank in ranks.get(role, ()):
-            if f"rank-{rank}.txt" in run.stacks:
-                return f"rank-{rank}.txt"
+            if f"{rank_file(rank)}.txt" in run.stacks:
+                return f"{rank_file(rank)}.txt"
     of_ranks = sorted((n for n in run.stacks if _is_rank(n)), key=_order)
     return of_ranks[0] if of_ranks else None
 
@@ -118,21 +119,25 @@ def _is_rank(name: str) -> bool:
     return found is not None and found[2] is None
 
 
-def _order(name: str) -> tuple[int, int, str]:
+def _order(name: str) -> tuple[int, bool, int, str]:
     found = _FILE.fullmatch(name)
-    return (1, 0, name) if found is None else (int(found[2] is not None), int(found[1]), name)
+    if found is None:
+        return 1, False, 0, name
+    number = int(found[1]) if found[1].isdigit() else None
+    return int(found[2] is not None), number is None, number or 0, name
 
 
 def _title(name: str) -> str:
     found = _FILE.fullmatch(name)
     if found is None:
         return html_code(name)
-    who = f"rank {found[1]}"
+    who = f"rank {found[1]}" if found[1].isdigit() else f"rank ? ({found[1]})"
     return who if found[2] is None else f"{html_code(found[2], 60)} ({found[3]}) of {who}"
 
 
 def _count_files(names: Sequence[str]) -> str:
-    ranks = [int(found[1]) for name in names if (found := _FILE.fullmatch(name)) and not found[2]]
+    files = [found for name in names if (found := _FILE.fullmatch(name)) and not found[2]]
+    ranks = [int(found[1]) for found in files if found[1].isdigit()]
     if len(ranks) == len(names):
         return format_ranks(ranks)
     return f"{len(names)} more"
@@ -235,7 +240,7 @@ def _difference_rows(one: Difference) -> list[list[str]]:
 def environment_sections(run: RecordedRun) -> list[Section]:
     """Return the variables that matter of the rank that it is about, folded."""
     ranks: Any = (run.environment or {}).get("ranks", {})
-    culprits = [str(rank) for rank in run.verdict.get("ranks", {}).get("culprit", ())]
+    culprits = [str(write_rank(rank)) for rank in run.verdict.get("ranks", {}).get("culprit", ())]
     rank = next((one for one in (*culprits, *ranks) if one in ranks), None)
     if rank is None or not ranks[rank]:
         return []

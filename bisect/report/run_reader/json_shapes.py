@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any, get_args
 
 from ...base.facts import Rung, WaitKind
+from ...base.identity import read_rank
 from ...base.outcomes import BADNESS
 
 LONGEST_TEXT = 16_384  # characters of a text in a verdict
@@ -40,6 +41,13 @@ class ByName:
     """An object with any names, whose values have one shape."""
 
     shape: Any
+
+
+class _Rank:
+    """A rank, as `write_rank` has it; it becomes the rank itself."""
+
+
+RANK = _Rank()
 
 
 def decode_json(data: bytes) -> Any:
@@ -85,6 +93,9 @@ def _fit(shape: Any, value: Any, path: str, wrong: list[str]) -> tuple[bool, Any
     """Return whether `value` fits, and what is made of it."""
     if isinstance(shape, Optional):
         return (True, None) if value is None else _or_null(shape, value, path, wrong)
+    if shape is RANK:
+        rank = read_rank(value)
+        return rank is not None, 0 if rank is None else rank
     if isinstance(shape, OneOf):
         fits = isinstance(value, str) and value in shape.words
         return fits, value if fits else shape.words[0]
@@ -151,7 +162,7 @@ def _empty(shape: Any) -> Any:
     return _fit(shape, None, "", [])[1]
 
 
-_RANKS = [int]
+_RANKS = [RANK]
 _KIND = OneOf(("unknown", *get_args(WaitKind)))
 VERDICT_SHAPE: dict[str, Any] = {
     "schema": int,
@@ -160,14 +171,14 @@ VERDICT_SHAPE: dict[str, Any] = {
     "command": [str],
     "attempt": int,
     "world_size": int,
-    "seen_ranks": [int],
+    "seen_ranks": _RANKS,
     "checkpoint": Optional(
         {"number": Optional(int), "name": str, "title": str, "phase": Optional(str)}
     ),
     "ranks": dict.fromkeys(("culprit", "stuck", "waiting", "dead", "never_started"), _RANKS),
     "where": [
         {
-            "rank": int,
+            "rank": RANK,
             "host": str,
             "pid": Optional(int),
             "gpu": Optional(int),

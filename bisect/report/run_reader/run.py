@@ -14,6 +14,7 @@ from ...base import outcomes
 from ...base.deadline import within
 from ...base.errors import UsageError
 from ...base.facts import RankFacts
+from ...base.identity import parse_rank
 from ...base.words import format_bytes
 from ..facts_json import reader_for
 from .folder_files import FolderFiles, list_field, read_events
@@ -202,12 +203,8 @@ def _read_environment(files: FolderFiles) -> Mapping[str, Any] | None:
     found: dict[str, Any] = fit_shape(_ENVIRONMENT, data, "", wrong)
     if wrong:
         files.say(f"environment.json: {len(wrong)} values are of another kind, or were cut")
-    found["ranks"] = {rank: them for rank, them in found["ranks"].items() if _is_number(rank)}
+    found["ranks"] = {n: them for n, them in found["ranks"].items() if parse_rank(n) is not None}
     return found
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 8
 
 
 def _read_stacks(files: FolderFiles) -> dict[str, str]:

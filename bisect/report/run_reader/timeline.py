@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Literal
 
+from ...base.identity import RankId
 from ...base.words import format_ranks
 from ...pipelines.startup import PIPELINE
 from .folder_files import is_number, is_rank, number_field, text_field
@@ -37,7 +38,7 @@ class Span:
 class Row:
     """One rank."""
 
-    rank: int
+    rank: RankId
     host: str
     spans: tuple[Span, ...]  # by start, those around others first
     ended: float | None = None  # when it left, or its process ended; None: not before the verdict
@@ -261,7 +262,7 @@ def read_timeline(run: RecordedRun) -> Timeline:
     began = min(_began(events) + offset for events, offset in zip(nodes, offsets, strict=True))
     ends = [_end(events) + offset for events, offset in zip(nodes, offsets, strict=True)]
     titles = _titles(run, nodes)
-    rows: dict[int, Row] = {}
+    rows: dict[RankId, Row] = {}
     for events, offset, end in zip(nodes, offsets, ends, strict=True):
         for row in _rows(events, began - offset, end - began, titles):
             rows.setdefault(row.rank, row)
@@ -326,7 +327,7 @@ def _titles(run: RecordedRun, nodes: Sequence[Sequence[Event]]) -> dict[int, str
 # ---- what the verdict adds -----------------------------------------------------------------------
 
 
-def _add_verdict(verdict: Mapping[str, Any], rows: dict[int, Row], length: float) -> list[Row]:
+def _add_verdict(verdict: Mapping[str, Any], rows: dict[RankId, Row], length: float) -> list[Row]:
     """Return the rows with the hang, and with the wait of those that only wait for others."""
     if verdict.get("outcome") == "hang":
         ranks = verdict["ranks"]
@@ -357,7 +358,7 @@ def _hang_span(name: str, number: int | None, start: float, depth: int) -> Span:
     return Span("hang", name, name or "nothing moves", number, start, None, depth)
 
 
-def _add_wait(row: Row, culprit: Sequence[int]) -> Row:
+def _add_wait(row: Row, culprit: Sequence[RankId]) -> Row:
     inside = _open_spans(row)
     if row.ended is not None or any(span.kind == "wait" for span in inside):
         return row
