@@ -17,7 +17,8 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..evidence.process import descendants, marked, open_life, read_stat, words_of
+from ..base.proc import read_stat
+from ..evidence.process import descendants, marked, open_life, words_of
 from ..rank.own_folders import bases, is_ours
 from ..supervisor.watcher_socket import is_deserted
 from .ending import find_monitors, signal_process

@@ -351,8 +351,8 @@ class _Orphan:
 
     def is_stopped(self) -> bool:
         """Return whether somebody has stopped it (SIGSTOP)."""
-        fields = group_signals.read_stat_fields(self._pid)
-        return fields[:1] == ["T"] and "".join(fields[19:20]) == self._started
+        found = read_stat(self._pid)
+        return found is not None and found.state == "T" and found.started == self._started
 
 
 def _started(pid: int) -> int:

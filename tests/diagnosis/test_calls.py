@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from hangbisect.base.facts import Frame, Look
 from hangbisect.diagnosis.call_site import find_call, find_component, format_innermost_frame
+from hangbisect.diagnosis.frames import job_frames
 from hangbisect.diagnosis.process_snapshot import merge_looks
 
-from .made_up import ALL_REDUCE, GROUP, RECV, SLEEP, TABLE, WANDB, job, look, rank
+from .made_up import ALL_REDUCE, GROUP, PACKAGE, RECV, SLEEP, TABLE, WANDB, job, look, rank, stack
 
 HUB = look(
     "SyncStream.read SP/httpcore/_backends/sync.py:128",
@@ -131,3 +132,18 @@ def test_what_hangs_on_purpose_belongs_to_its_place_and_not_to_who_called_it() -
     )
     facts = rank(0, injected, reached=11, phase="first_batch")
     assert find_component(merge_looks(facts.looks), facts, job(), TABLE[12]) == "data"
+
+
+@pytest.mark.parametrize(
+    "ours",
+    [
+        "with_both OURS/rank/function_patching.py:274",
+        "record OURS/rank/collective_log.py:90",
+        "Steps.begin OURS/rank/watched/steps.py:120",
+        "changed OURS/rank/patches/changes.py:60",
+        "wait <frozen importlib._bootstrap> hangbisect:3",
+    ],
+)
+def test_a_frame_of_ours_between_a_caller_and_its_library_is_none_of_the_job(ours: str) -> None:
+    frames = stack("wait SP/torch/futures/__init__.py:84", ours, "<module> train.py:7")
+    assert [one.name for one in job_frames(frames, PACKAGE)] == ["wait", "<module>"]

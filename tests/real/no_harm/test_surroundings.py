@@ -131,7 +131,9 @@ def test_two_runs_in_one_run_folder_keep_both_verdicts(beside: Beside) -> None:
     """The second, which is short, takes nothing away from the first."""
     first = "$RUN $PYTHON $PROGRAMS/ends_with.py 5 7 rank"
     second = "$RUN $PYTHON $PROGRAMS/ends_with.py 0.5 8 rank"
-    both = beside(f"{first} & sleep 2; {second}; echo $?; wait $!; echo $?").check()
+    both = beside(
+        f"{first} >one & sleep 2; {second}; echo $?; wait $!; s=$?; cat one; echo $s"
+    ).check()
     assert both.plain.out == "ends\n8\nends\n7\n", both
     verdicts = [path.read_text() for path in both.watched.folder.rglob("verdict.json")]
     assert len(verdicts) == 2, both

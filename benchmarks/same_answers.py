@@ -1,0 +1,318 @@
+"""Whether two installations answer thirty runs in the same way: lines, statuses, files, fields.
+
+Each run is made once with each of two interpreters that have hangbisect. Numbers, hosts, pids and
+folders are taken out, for these differ between any two starts; what is then left of lines, exit
+statuses, names of files and fields of JSON files is compared, and every difference is printed. What
+differs is made once more with both, and only what differs in both rounds counts.
+
+    python benchmarks/same_answers.py BEFORE_PYTHON AFTER_PYTHON [NAME ...] [--keep DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jobs
+
+LIMIT = 300.0  # seconds for one command
+_TORCHRUN = "{python} -m torch.distributed.run --nproc_per_node=2"
+_STARTUP = f"{_TORCHRUN} -m bisect --fast-dev-run 1 --run-dir run"
+_ALONE = "{python} -m bisect --fast-dev-run 1 --run-dir run"
+_RUN = "{hangbisect} run --run-dir run --stall 3 --on-hang end --"
+_QUICK = "--stall 3"
+
+_LOCKED = """
+    import fcntl, sys
+    file = open("held.lock", "a")
+    other = open("held.lock", "a")
+    fcntl.flock(file, fcntl.LOCK_EX)
+    print("takes it again", flush=True)
+    fcntl.flock(other, fcntl.LOCK_EX)
+"""
+_GLOO = """
+    import os, torch, torch.distributed as dist
+    dist.init_process_group("gloo")
+    for step in range(3):
+        if step == 1 and os.environ["RANK"] == "1":
+            open("a fifo")
+        dist.all_reduce(torch.ones(4))
+"""
+_SCRIPTS = {
+    "locked.py": _LOCKED,
+    "gloo.py": _GLOO,
+    "fails.py": "print('begins')\nraise ValueError('no such thing')\n",
+    "three.py": "import sys\nprint('leaves')\nsys.exit(3)\n",
+    "fine.py": "print('all is well')\n",
+    "scenarios.yaml": """
+        title: two settings
+        pipeline: startup
+        arguments: --until tokenizer --stall 3 --inject sleep@tokenizer:rank0
+        launcher: python
+        settings:
+          - name: as it is
+          - name: nobody asks the hub
+            toggles: {hub: offline}
+        """,
+    "dump.txt": """
+        Process 4711: python train.py --rank 0
+        Python v3.11.7 (/usr/bin/python3.11)
+
+        Thread 4711 (idle): "MainThread"
+            read (ssl.py:1166)
+            init (wandb/sdk/wandb_init.py:1536)
+            <module> (train.py:5)
+        """,
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """Commands, one after the other in one folder. The last one may use what the others left."""
+
+    name: str
+    commands: tuple[str, ...]
+
+
+def _runs() -> Iterator[Run]:
+    hang = f"{_STARTUP} {_QUICK} --inject"
+    yield Run("ok", (_STARTUP,))
+    yield Run("ok, one rank, JSON", (f"{_ALONE} --until tokenizer --json",))
+    yield Run("ok, observed", (f"{_STARTUP} --barriers observe --plain",))
+    yield Run("hang, sleep", (f"{hang} sleep@tokenizer:rank1",))
+    yield Run("hang, the GIL", (f"{hang} gil@model:rank0",))
+    yield Run("hang, native", (f"{hang} native@data_module:rank1",))
+    yield Run("hang, stopped", (f"{hang} stop@accelerator:rank1",))
+    yield Run("hang, in a phase", (f"{hang} sleep@setup:rank1",))
+    yield Run("hang, reported", (f"{hang} sleep@model:rank0 --on-hang report --limit 20",))
+    yield Run("slow", (f"{hang} slow@logs_directory:rank0 --timeout logs_directory=2",))
+    yield Run("crash, raised", (f"{_STARTUP} --inject raise@model:rank1",))
+    yield Run("crash, killed", (f"{_STARTUP} --inject kill@model:rank1",))
+    yield Run("left with 0", (f"{_STARTUP} --inject exit@trainer:rank1",))
+    yield Run("own, ok", (f"{_RUN} {{python}} fine.py",))
+    yield Run("own, status 3", (f"{_RUN} {{python}} three.py",))
+    yield Run("own, crash", (f"{_RUN} {{python}} fails.py",))
+    yield Run("own, hang", (f"{_RUN} {{python}} locked.py",))
+    yield Run("own, two ranks", ("mkfifo 'a fifo'", f"{_RUN} {_TORCHRUN} gloo.py"))
+    yield Run(
+        "attach",
+        (
+            "{python} locked.py & pid=$!; sleep 3; "
+            "{hangbisect} attach $pid --run-dir run; status=$?; kill $pid; exit $status",
+        ),
+    )
+    yield Run(
+        "isolate",
+        (
+            "{hangbisect} isolate --run-dir run --only hub,make_logs_dir -- "
+            f"{_TORCHRUN} -m bisect --fast-dev-run 1 --until model --stall 3"
+            " --inject sleep@tokenizer:rank1",
+        ),
+    )
+    yield Run("matrix", ("{hangbisect} matrix scenarios.yaml --run-dir run",))
+    yield Run("merge", ("{hangbisect} merge dump.txt", "{hangbisect} merge --json dump.txt"))
+    left = f"{hang} sleep@tokenizer:rank1"
+    yield Run("show", (f"{left} >/dev/null 2>&1; {{hangbisect}} show run",))
+    yield Run("report", (f"{left} >/dev/null 2>&1; {{hangbisect}} report run",))
+    yield Run("bundle", (f"{left} >/dev/null 2>&1; {{hangbisect}} bundle run -o bundle.zip",))
+    yield Run(
+        "compare",
+        (
+            f"{_ALONE} --until model >/dev/null 2>&1; mv run one",
+            f"{_ALONE} --until model --hub offline >/dev/null 2>&1",
+            "{hangbisect} compare one run",
+        ),
+    )
+    yield Run("toggles", ("{hangbisect} toggles", "{hangbisect} toggles hub"))
+    yield Run("causes", ("{hangbisect} causes", "{hangbisect} causes service-silent"))
+    yield Run(
+        "help",
+        tuple(
+            f"{{hangbisect}} {command} --help"
+            for command in ("", "run", "attach", "isolate", "matrix", "doctor", "show", "merge")
+        ),
+    )
+    yield Run(
+        "bad input",
+        (
+            f"{_ALONE} --inject nothing@model",
+            f"{_ALONE} --until nowhere",
+            "{hangbisect} show nowhere",
+            "{hangbisect} matrix nowhere.yaml",
+            "{hangbisect} merge nowhere.txt",
+            "{hangbisect} run",
+            "{hangbisect} isolate --only nothing -- true",
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one run left, without what differs between any two starts."""
+
+    statuses: tuple[int, ...]
+    lines: frozenset[str]
+    files: frozenset[str]
+    fields: dict[str, str]  # path in a JSON file -> its values
+
+
+def collect(run: Run, python: str, keep: Path | None) -> Answer:
+    """Make a run with an interpreter; return its answer."""
+    with tempfile.TemporaryDirectory(prefix="same-") as base:
+        folder = Path(base)
+        for name, text in _SCRIPTS.items():
+            (folder / name).write_text(textwrap.dedent(text).lstrip("\n"), encoding="utf-8")
+        words = {"python": python, "hangbisect": str(Path(python).with_name("hangbisect"))}
+        statuses, printed = [], []
+        for command in run.commands:
+            status, text = _run(command.format(**words), folder)
+            statuses.append(status)
+            printed.append(text)
+        time.sleep(3)  # reports are made after the end of the ranks
+        neutral = _make_neutral(folder, python)
+        text = "\n".join(printed)
+        lines = {neutral(line) for line in text.splitlines()}
+        files = {
+            neutral(str(path.relative_to(folder)))
+            for path in folder.rglob("*")
+            if path.is_file() and path.name not in _SCRIPTS
+        }
+        fields: dict[str, set[str]] = {}
+        for path in sorted(folder.rglob("*.json")):
+            name = neutral(str(path.relative_to(folder)))
+            for field, value in _walk(json.loads(path.read_text(encoding="utf-8"))):
+                fields.setdefault(f"{name}: {field}", set()).add(neutral(value))
+        if keep is not None:
+            shutil.copytree(
+                folder,
+                keep,
+                dirs_exist_ok=True,
+                ignore_dangling_symlinks=True,
+                ignore=lambda _, names: [n for n in names if n == "a fifo"],
+            )
+            (keep / "transcript.txt").write_text(text, encoding="utf-8")
+    values = {field: " | ".join(sorted(found)) for field, found in fields.items()}
+    return Answer(tuple(statuses), frozenset(lines), frozenset(files), values)
+
+
+def _run(command: str, folder: Path) -> tuple[int, str]:
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env={**jobs.clean_environ(), "HOME": str(folder), "COLUMNS": "100", "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=LIMIT,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def _make_neutral(folder: Path, python: str) -> Callable[[str], str]:
+    prefix = re.escape(str(Path(python).parent.parent))
+    checkout = re.escape(str(Path(python).parent.parent.parent))
+    taken_out = [
+        (re.compile(re.escape(str(folder))), "FOLDER"),
+        (re.compile(prefix), "ENV"),
+        (re.compile(checkout), "CHECKOUT"),
+        (re.compile(rf"\b{re.escape(socket.gethostname())}\b"), "HOST"),
+        (re.compile(r"\b[0-9a-f]{6,40}\b"), "HEX"),
+        (re.compile(r"\b\d{4}-\d\d-\d\d[T ][\d:.]+(?:Z|\+\d\d:\d\d)?"), "TIME"),
+        (re.compile(r"\d+(?:\.\d+)?"), "0"),
+        (re.compile(r"(?:0, )+0\b"), "0"),
+        (re.compile(r"\s+"), " "),
+    ]
+
+    def neutral(text: str) -> str:
+        for pattern, word in taken_out:
+            text = pattern.sub(word, text)
+        return text.strip()
+
+    return neutral
+
+
+def _walk(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every leaf of a JSON value with its path; members of a list share one."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _walk(inner, f"{path}.{key if not str(key).isdigit() else 0}")
+    elif isinstance(value, list):
+        yield f"{path}[]", "list"
+        for inner in value:
+            yield from _walk(inner, f"{path}[]")
+    else:
+        yield path, "number" if isinstance(value, int | float) else str(value)
+
+
+def differences(before: Answer, after: Answer) -> list[str]:
+    """Return what differs, a line each."""
+    found = []
+    if before.statuses != after.statuses:
+        found.append(f"status {before.statuses} -> {after.statuses}")
+    for what, old, new in (
+        ("line", before.lines, after.lines),
+        ("file", before.files, after.files),
+        ("field", frozenset(before.fields), frozenset(after.fields)),
+    ):
+        found += [f"- {what} {one}" for one in sorted(old - new)]
+        found += [f"+ {what} {one}" for one in sorted(new - old)]
+    for field in sorted(set(before.fields) & set(after.fields)):
+        if before.fields[field] != after.fields[field]:
+            found.append(f"value {field}: {before.fields[field]} -> {after.fields[field]}")
+    return found
+
+
+def main() -> int:
+    """Print what differs in each run; return 1 if anything does."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("before")
+    parser.add_argument("after")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep transcripts and run folders")
+    options = parser.parse_args()
+    jobs.heed_signals()
+    count = differing = 0
+    for run in _runs():
+        if options.names and run.name not in options.names:
+            continue
+        count += 1
+        left: set[str] | None = None
+        for turn in range(2):
+            answers = [
+                collect(run, os.path.abspath(python), _place(options.keep, run.name, side, turn))
+                for side, python in (("before", options.before), ("after", options.after))
+            ]
+            now = set(differences(*answers))
+            left = now if left is None else left & now
+            if not left:
+                break
+        differing += bool(left)
+        print(f"{run.name:22} {'the same' if not left else f'{len(left)} differences'}", flush=True)
+        for line in sorted(left or ()):
+            print(f"    {line[:400]}", flush=True)
+    print(f"{count - differing} of {count} runs are answered in the same way")
+    return int(differing > 0)
+
+
+def _place(keep: Path | None, name: str, side: str, turn: int) -> Path | None:
+    return keep / name.replace(", ", "-").replace(" ", "-") / f"{side}-{turn}" if keep else None
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
