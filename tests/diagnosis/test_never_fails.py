@@ -25,7 +25,7 @@ from hangbisect.base.facts import (
     Syscall,
     Thread,
 )
-from hangbisect.base.identity import UnknownRank
+from hangbisect.base.identity import RankId, UnknownRank, name_rank
 from hangbisect.diagnosis.verdict import judge_job, judge_job_with_graph
 from hangbisect.diagnosis.wait_graph import WaitGraph
 from hangbisect.report.facts_json import evidence_json, verdict_from_json, verdict_json
@@ -223,13 +223,13 @@ def test_whoever_waits_or_is_held_is_not_blamed(facts: JobFacts, ranks: list[Ran
         assert found.culprit == ()
 
 
-def _waits_for(graph: WaitGraph, rank: int) -> set[int]:
+def _waits_for(graph: WaitGraph, rank: RankId) -> set[RankId]:
     """The ranks that `rank` waits for, over whatever lies between; brute force."""
-    passed, ahead = {f"rank {rank}"}, [f"rank {rank}"]
+    passed, ahead = {name_rank(rank)}, [name_rank(rank)]
     while ahead:
         name = ahead.pop()
         node = graph.nodes.get(name)
-        owner = [] if node is None or node.rank is None else [f"rank {node.rank}"]
+        owner = [] if node is None or node.rank is None else [name_rank(node.rank)]
         on = [
             target for (source, target), link in graph.links.items() if source == name and link.firm
         ]
