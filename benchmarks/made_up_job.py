@@ -150,8 +150,8 @@ def _events(facts: list[RankFacts], culprit: int, random: Random) -> Iterator[di
     numbers = {row.name: row.number for row in PIPELINE.table}
     yield {"t": "table", "at": ZERO, "numbers": numbers}
     began = {one.rank: ZERO + random.uniform(0.5, 2.0) for one in facts}
-    for one in facts:
-        hello = {"local_rank": one.local_rank, "node": one.rank // 8, "host": one.host}
+    for at, one in enumerate(facts):
+        hello = {"local_rank": one.local_rank, "node": at // 8, "host": one.host}
         yield {"t": "hello", "at": began[one.rank], "rank": one.rank, "pid": one.pid, **hello}
     opened = max(began.values())
     for number, took in TOOK.items():
