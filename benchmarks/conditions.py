@@ -131,7 +131,7 @@ def answers_later(here: Path) -> Iterator[Taken]:
     with _freezable(here) as (freeze, thaw):
 
         def wait_and_freeze(running: Running) -> None:
-            until(lambda: "CHECKPOINT 4" in running.said(), 60, running.process)
+            until(lambda: ": Tokenizer loaded" in running.said(), 60, running.process)
             freeze()
 
         logs = ["--logs-path", str(here / "logs")]

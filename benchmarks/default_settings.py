@@ -1,10 +1,10 @@
 """A hang at default settings: when it is called, and how soon everything is gone.
 
-Rank 1 hangs at checkpoint 9; no --timeout is given. Three figures of each kind of hang: seconds
+Rank 1 hangs at a checkpoint; no --timeout is given. Three figures of each kind of hang: seconds
 from the last movement to the verdict on disk (30 at most), from the moment that a clock ran out
 (5 at most), and from the verdict until no process of the job is left (2 at most).
 
-    python benchmarks/default_settings.py [--kinds sleep,stop,gil,socket] [--checkpoint 9]
+    python benchmarks/default_settings.py [--kinds sleep,stop,gil,socket] [--checkpoint NAME]
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def main() -> int:
     """Let them hang; return 1 if a limit is exceeded or a verdict is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kinds", default=KINDS)
-    parser.add_argument("--checkpoint", type=int, default=9)
+    parser.add_argument("--checkpoint", default="wandb_logger")
     options = parser.parse_args()
-    widths = (8, 8, 11, 5, 22, 16, 17, 0)
+    widths = (8, 8, 11, 17, 22, 16, 17, 0)
     head = ("kind", "outcome", "culprit", "at", "last movement-verdict", "clock-verdict")
     print(wide((*head, "verdict-all gone", "result"), widths))
     worst, right = [0.0, 0.0, 0.0], True
@@ -61,13 +61,13 @@ def main() -> int:
             verdict = ended.verdict
             clock = float(verdict["seconds"]["to_verdict"] or 0.0)
             took = [at - last_movement(ended.run_dir, 1), clock, gone - at]
-        number = (verdict["checkpoint"] or {}).get("number")
-        good = (verdict["outcome"], verdict["ranks"]["culprit"], number, ended.clean) == (
+        name = (verdict["checkpoint"] or {}).get("name")
+        good = (verdict["outcome"], verdict["ranks"]["culprit"], name, ended.clean) == (
             "hang", [1], options.checkpoint, True
         )  # fmt: skip
         right = right and good
         worst = [max(pair) for pair in zip(worst, took, strict=True)]
-        row = (kind, verdict["outcome"], str(verdict["ranks"]["culprit"]), number, *took)
+        row = (kind, verdict["outcome"], str(verdict["ranks"]["culprit"]), name, *took)
         print(wide((*row, "right" if good else "wrong"), widths), flush=True)
     print(
         f"called {worst[0]:.1f} s after the last movement at worst (limit {CALLED:.0f}), "

@@ -35,7 +35,7 @@ from hangbisect.report.stacks import merged_stacks_text
 T = TypeVar("T")
 LIB = "/opt/venv/lib/python3.11/site-packages"
 TABLE = tuple(
-    Checkpoint(n, name, name.capitalize(), component, 60.0)
+    Checkpoint(name, name.capitalize(), component, 60.0, number=n)
     for n, (name, component) in enumerate(
         [
             *(("launch", "launcher"), ("script", "interpreter"), ("tokenizer", "hub")),

@@ -20,7 +20,14 @@ from jobs import Ended, Running, folder, heed_signals, start, until, wide
 
 LIMIT = 2.0  # seconds from the signal until nothing is left
 HEALTHY_SPAN = 8.0  # seconds over which a healthy run is interrupted
-HANGING = ["sleep@9:rank1", "gil@9:rank1", "stop@9:rank1", "stop@9", "child@12:rank0", "spin@4"]
+HANGING = [
+    "sleep@wandb_logger:rank1",
+    "gil@wandb_logger:rank1",
+    "stop@wandb_logger:rank1",
+    "stop@wandb_logger",
+    "child@training:rank0",
+    "spin@tokenizer",
+]
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,7 @@ def wrong(case: Case, ended: Ended, gone: Gone, spoke: bool) -> str:
     A job in which no rank spoke yet has no verdict, and one that was over already may be ok.
     """
     outcome = ended.verdict.get("outcome")
-    over = not case.inject and ended.out.count("CHECKPOINT 12") == max(case.ranks, 1)
+    over = not case.inject and ended.out.count(": Training finished") == max(case.ranks, 1)
     if gone.all > LIMIT:
         return "too long"
     if spoke and outcome != "interrupted" and not (over and outcome == "ok"):
@@ -91,7 +98,7 @@ def cases(moments: int, seed: int) -> Iterator[Case]:
         yield Case(both[number % 2], 0, "", after)
     for inject in HANGING:
         yield from (Case(which, 2, inject, draw.uniform(0.2, 2.0)) for which in both)
-    for inject in ("gil@9", "stop@9"):
+    for inject in ("gil@wandb_logger", "stop@wandb_logger"):
         yield from (Case(which, 0, inject, draw.uniform(0.2, 2.0)) for which in both)
 
 
@@ -117,7 +124,7 @@ def main() -> int:
                 ranks=case.ranks,
             )
             since = case.interrupt(running)
-            spoke = "CHECKPOINT 1" in running.said()
+            spoke = ": Script started" in running.said()
             gone = wait_until_gone(running, case.ranks, since)
             ended = running.end(1)
         result = wrong(case, ended, gone, spoke)

@@ -25,14 +25,24 @@ from hangbisect.base.facts import (
     Syscall,
     Thread,
 )
+from hangbisect.base.json_codec import to_json
+from hangbisect.base.startup_table import STARTUP
 from hangbisect.diagnosis.verdict import judge_job_with_graph
-from hangbisect.pipelines.startup import PIPELINE
-from hangbisect.report.facts_json import evidence_json, verdict_json
+from hangbisect.report.run_files import make_evidence
 
 LIB = "/opt/venv/lib/python3.11/site-packages"
 ZERO, WALL = 100.0, 1_795_000_000.0
-IMPORTS = {4: ("torch", "transformers"), 5: ("transformers.models.llama",), 9: ("wandb",)}
-TOOK = {1: 0.1, 2: 0.1, 3: 0.4, 4: 6.0, 5: 14.0, 6: 2.0, 7: 0.6, 8: 0.2, 9: 4.0}  # seconds
+NUMBERS = {row.name: row.number for row in STARTUP}
+HANGS_AT = NUMBERS["wandb_logger"]
+IMPORTS = {
+    "tokenizer": ("torch", "transformers"),
+    "model": ("transformers.models.llama",),
+    "wandb_logger": ("wandb",),
+}
+TOOK = {  # seconds
+    **{"script": 0.1, "arguments": 0.1, "logs_directory": 0.4, "tokenizer": 6.0, "model": 14.0},
+    **{"lightning_module": 2.0, "data_module": 0.6, "accelerator": 0.2, "wandb_logger": 4.0},
+}
 OUTER = (
     *(
         Frame(f"_Loop{n}.advance", f"{LIB}/pytorch_lightning/loops/loop_{n}.py", 100 + n)
@@ -70,7 +80,7 @@ def write(folder: Path, ranks: int, stacks: int = 2, seed: int = 1) -> None:
         attempt=0,
         world_size=ranks,
         local_ranks=tuple(range(ranks)),
-        table=PIPELINE.table,
+        table=STARTUP,
         now=ZERO + 95.0,
         started=ZERO,
         package=f"{LIB}/hangbisect",
@@ -80,8 +90,8 @@ def write(folder: Path, ranks: int, stacks: int = 2, seed: int = 1) -> None:
     )
     verdict, graph = judge_job_with_graph(job, facts)
     folder.mkdir(parents=True)
-    _json(folder / "verdict.json", verdict_json(verdict))
-    _json(folder / "evidence.json", evidence_json(facts, graph, job.machine))
+    _json(folder / "verdict.json", to_json(verdict))
+    _json(folder / "evidence.json", to_json(make_evidence(facts, graph, job.machine)))
     environment = {str(one.rank): dict(one.environment) for one in facts}
     _json(
         folder / "environment.json",
@@ -109,7 +119,7 @@ def _rank(number: int, culprit: int, stacks: int) -> RankFacts:
         number % 8,
         pid,
         host,
-        reached=8 if number == culprit else 9,
+        reached=HANGS_AT - (number == culprit),
         held=number != culprit,
         entered=ZERO + 30,
         last_line="wandb: Currently logged in as: ada" if number == culprit else "",
@@ -147,24 +157,24 @@ def _look(pid: int, at: float, frames: tuple[Frame, ...], call: str) -> Look:
 
 
 def _events(facts: list[RankFacts], culprit: int, random: Random) -> Iterator[dict[str, Any]]:
-    numbers = {row.name: row.number for row in PIPELINE.table}
-    yield {"t": "table", "at": ZERO, "numbers": numbers}
+    yield {"t": "table", "at": ZERO, "numbers": NUMBERS}
     began = {one.rank: ZERO + random.uniform(0.5, 2.0) for one in facts}
-    for at, one in enumerate(facts):
-        hello = {"local_rank": one.local_rank, "node": at // 8, "host": one.host}
+    for place, one in enumerate(facts):
+        hello = {"local_rank": one.local_rank, "node": place // 8, "host": one.host}
         yield {"t": "hello", "at": began[one.rank], "rank": one.rank, "pid": one.pid, **hello}
     opened = max(began.values())
-    for number, took in TOOK.items():
+    for name, took in TOOK.items():
+        number = NUMBERS[name]
         arrived = []
         for one in facts:
             at = opened + random.uniform(0.0, 0.01)
             yield {"t": "enter", "at": at, "rank": one.rank, "n": number}
-            if number == 9 and one.rank == culprit:
+            if number == HANGS_AT and one.rank == culprit:
                 continue
-            for name in IMPORTS.get(number, ()):
+            for module in IMPORTS.get(name, ()):
                 seconds = took * random.uniform(0.3, 0.5)
                 at += seconds
-                yield {"t": "import", "at": at, "rank": one.rank, "module": name} | {
+                yield {"t": "import", "at": at, "rank": one.rank, "module": module} | {
                     "seconds": seconds,
                     "version": "1.0",
                 }
@@ -173,6 +183,6 @@ def _events(facts: list[RankFacts], culprit: int, random: Random) -> Iterator[di
             yield {"t": "arrive", "at": at, "rank": one.rank, "n": number, "held": True}
             arrived.append(at)
         opened = max(arrived) + 0.001
-        if number < 9:
+        if number < HANGS_AT:
             yield {"t": "opened", "at": opened, "n": number}
     yield {"t": "verdict", "at": ZERO + 95.0, "outcome": "hang", "ends": True}

@@ -36,8 +36,8 @@ CONDITIONS: dict[str, Callable[[Path], AbstractContextManager[conditions.Taken]]
     "stdout never read": conditions.reader,
 }
 JOBS = {
-    "hang": ["--inject", "sleep@9:rank1", "--timeout", "3"],
-    "gil": ["--inject", "gil@9:rank1", "--timeout", "3"],
+    "hang": ["--inject", "sleep@wandb_logger:rank1", "--timeout", "3"],
+    "gil": ["--inject", "gil@wandb_logger:rank1", "--timeout", "3"],
     "ok": [],
 }
 SAID = re.compile(
@@ -63,8 +63,8 @@ def wrong(job: str, ended: Ended, verdict: dict[str, Any], where: str) -> str:
         return f"outcome {outcome}"
     if outcome == "hang" and verdict["ranks"]["culprit"] != [1]:
         return f"culprit {verdict['ranks']['culprit']}"
-    if outcome == "hang" and verdict["checkpoint"]["number"] != 9:
-        return f"checkpoint {verdict['checkpoint']['number']}"
+    if outcome == "hang" and verdict["checkpoint"]["name"] != "wandb_logger":
+        return f"checkpoint {verdict['checkpoint']['name']}"
     if (ended.status == 0) != (job == "ok"):
         return f"status {ended.status}"
     files = [file for file in ended.left_files if f"/{'/'.join(where.split('/')[:2])}" not in file]

@@ -18,21 +18,21 @@ from jobs import Ended, busy, folder, start, wide
 
 MIX = [
     "",
-    "--inject slow@4:rank1 --timeout 3",
-    "--inject trickle@9:rank0 --timeout 3",
+    "--inject slow@tokenizer:rank1 --timeout 3",
+    "--inject trickle@wandb_logger:rank0 --timeout 3",
     "--num-workers 1",
-    "--inject slow@9 --timeout 3",
+    "--inject slow@wandb_logger --timeout 3",
     "--wandb off",
-    "--inject trickle@4:rank1 --timeout 5",
-    "--inject slow@12:rank0 --timeout 3",
+    "--inject trickle@tokenizer:rank1 --timeout 5",
+    "--inject slow@training:rank0 --timeout 3",
     "--wandb offline --num-workers 1",
-    "--inject trickle@12:rank1 --timeout 3",
-    "--inject slow@7:rank1 --timeout 2",
+    "--inject trickle@training:rank1 --timeout 3",
+    "--inject slow@data_module:rank1 --timeout 2",
     "--timeout 2",
-    "--inject trickle@9 --timeout 3 --stall 4",
+    "--inject trickle@wandb_logger --timeout 3 --stall 4",
     "--inject slow@first_batch:rank1 --timeout 3",
     "--stall 5",
-    "--inject slow@4:rank0 --inject trickle@9:rank1 --timeout 3",
+    "--inject slow@tokenizer:rank0 --inject trickle@wandb_logger:rank1 --timeout 3",
 ]
 
 

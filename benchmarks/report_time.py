@@ -25,12 +25,12 @@ from hangbisect.base.facts import (
     Thread,
     Verdict,
 )
+from hangbisect.base.json_codec import to_json
+from hangbisect.base.startup_table import STARTUP
 from hangbisect.base.words import format_bytes
 from hangbisect.diagnosis.wait_graph import WaitGraph
 from hangbisect.monitor.run_folder import RunFolder
 from hangbisect.monitor.verdict_output import write_looks
-from hangbisect.pipelines.startup import PIPELINE
-from hangbisect.report.facts_json import verdict_json
 from hangbisect.report.issue.markdown import count_characters
 from hangbisect.report.report_files import make_reports
 
@@ -66,7 +66,13 @@ def write(folder: Path, world: int, looks: int) -> None:
     """Write a run folder with what a monitor writes in it."""
     files = RunFolder(folder, folder)
     ranks = [rank(number, looks) for number in range(world)]
-    job = JobFacts("still", "startup", (), 0, world, (), PIPELINE.table, 0.0, 0.0, "/ours")
+    job = JobFacts(
+        ended="still",
+        pipeline="startup",
+        world_size=world,
+        table=STARTUP,
+        package="/ours",
+    )
     write_looks(files, job, WaitGraph((), (), ()), ranks)
     verdict = Verdict(
         outcome="hang",
@@ -78,7 +84,7 @@ def write(folder: Path, world: int, looks: int) -> None:
         ranks=Ranks((0,), (0,), tuple(range(1, world))),
         call="wandb.init",
     )
-    files.write_json("verdict.json", verdict_json(verdict))
+    files.write_json("verdict.json", to_json(verdict))
     variables = {"MASTER_ADDR": "n000", "NCCL_DEBUG": "INFO", "OMP_NUM_THREADS": "8"}
     environment = {"versions": {"torch": "2.4"}, "ranks": {str(r): variables for r in range(world)}}
     files.write_json("environment.json", environment)
@@ -88,7 +94,7 @@ def write(folder: Path, world: int, looks: int) -> None:
 
 def events(world: int) -> list[dict[str, Any]]:
     """Return what `world` ranks tell on their way to the step that hangs."""
-    numbers = {row.name: row.number for row in PIPELINE.table}
+    numbers = {row.name: row.number for row in STARTUP}
     told: list[dict[str, Any]] = [{"at": 0.0, "t": "table", "numbers": numbers}]
     for number in range(world):
         place = {"host": f"n{number // 8:03}", "pid": 4000 + number, "local_rank": number % 8}

@@ -1,9 +1,9 @@
-"""Every kind of --inject at checkpoints 4, 9 and 12, on rank 0, on rank 1 and on all ranks.
+"""Every kind of --inject at three checkpoints, on rank 0, on rank 1 and on all ranks.
 
 Each is a real job under torchrun that really hangs (or does not). The verdict must name the right
 outcome, ranks and checkpoint, and nothing may be left behind. With 4 ranks: one stuck, and three.
 
-    python benchmarks/sweep_injections.py [--kinds sleep,gil] [--checkpoints 4,9,12] [--timeout 3]
+    python benchmarks/sweep_injections.py [--kinds sleep,gil] [--checkpoints NAMES] [--timeout 3]
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Case:
     """One job: a kind at a checkpoint on some ranks of a world."""
 
     kind: str
-    checkpoint: int
+    checkpoint: str
     ranks: tuple[int, ...]
     world: int
 
@@ -67,14 +67,14 @@ class Case:
             culprit = self.ranks
         if culprit != self.ranks:
             return f"culprit {culprit}"
-        if verdict["checkpoint"]["number"] != self.checkpoint:
-            return f"checkpoint {verdict['checkpoint']['number']}"
+        if verdict["checkpoint"]["name"] != self.checkpoint:
+            return f"checkpoint {verdict['checkpoint']['name']}"
         if self.outcome == "hang" and not (verdict["call"] or self.kind == "exit"):
             return "no call"
         return ""
 
 
-def cases(kinds: list[str], checkpoints: list[int]) -> Iterator[Case]:
+def cases(kinds: list[str], checkpoints: list[str]) -> Iterator[Case]:
     """Yield all cases."""
     of_two: tuple[tuple[int, ...], ...] = ((0,), (1,), (0, 1))
     of_four: tuple[tuple[int, ...], ...] = ((2,), (0,), (0, 1, 3), (1, 2, 3))
@@ -91,15 +91,15 @@ def main() -> int:
     """Run the cases; return 1 if any answer was wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kinds", default=",".join(KINDS))
-    parser.add_argument("--checkpoints", default="4,9,12")
+    parser.add_argument("--checkpoints", default="tokenizer,wandb_logger,training")
     parser.add_argument("--timeout", default="3")
     parser.add_argument("--only-two-ranks", action="store_true")
     options = parser.parse_args()
-    checkpoints = [int(n) for n in options.checkpoints.split(",")]
+    checkpoints = options.checkpoints.split(",")
     right = total = 0
     slowest = 0.0
     print(
-        f"{'kind':8} {'at':>2} {'ranks':9} {'of':>2} {'outcome':8} {'waits for':12} "
+        f"{'kind':8} {'at':16} {'ranks':9} {'of':>2} {'outcome':8} {'waits for':12} "
         f"{'call':40} {'s':>5} {'after clock':>11}  result"
     )
     for case in cases(options.kinds.split(","), checkpoints):
@@ -116,7 +116,7 @@ def main() -> int:
             slowest = max(slowest, after)
         waits = (ended.verdict.get("waits_for") or {}).get("kind", "-")
         print(
-            f"{case.kind:8} {case.checkpoint:2} {','.join(map(str, case.ranks)):9} {case.world:2} "
+            f"{case.kind:8} {case.checkpoint:16} {','.join(map(str, case.ranks)):9} {case.world:2} "
             f"{ended.verdict.get('outcome', '-'):8} {waits:12} "
             f"{(ended.verdict.get('call') or '-')[:40]:40} {ended.seconds:5.1f} "
             f"{after if after is not None else '-':>11}  {wrong or 'right'}",

@@ -1,4 +1,4 @@
-"""Write the parts of docs/reference/ that come from the code, between their markers.
+"""Write the parts of docs/reference/ and README.md that come from the code, between their markers.
 
     python docs/make_reference.py
 
@@ -24,12 +24,15 @@ _FURTHER = (
     "finetuning",
     "replay",
 )  # pipelines beside startup: each has a page of its own
-PAGES = tuple(
-    DOCS / "reference" / name
-    for name in (
-        *("command-line.md", "toggles.md", "scenario-files.md", "matrix.md", "doctor.md"),
-        *("steps.md", *(f"{pipeline}.md" for pipeline in _FURTHER)),
-    )
+PAGES = (
+    DOCS.parent / "README.md",
+    *(
+        DOCS / "reference" / f"{name}.md"
+        for name in (
+            *("command-line", "toggles", "scenario-files", "matrix", "doctor", "steps"),
+            *_FURTHER,
+        )
+    ),
 )
 _PART = re.compile(
     r"(<!-- made from the code: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL
@@ -110,6 +113,15 @@ def _checkpoints(pipeline: str = "startup") -> Iterator[str]:
     yield from _table(("number", "name", "title", "component", "deadline"), rows)
 
 
+def _shortly() -> Iterator[str]:
+    """Yield a table of the checkpoints that ranks reach, for README.md."""
+    rows = [
+        (str(row.number), row.title + " (prime suspect)" * row.suspect, _code(row.name))
+        for row in _ours("base.startup_table").STARTUP[1:]
+    ]
+    yield from _table(("n", "checkpoint", "name"), rows)
+
+
 def _flags(pipeline: str = "startup") -> Iterator[str]:
     words = _ours("report.toggles")
     rows = [
@@ -157,7 +169,7 @@ def _matrix() -> Iterator[str]:
     file = Path(_ours("commands").__file__).parents[1] / "data" / "matrix.schema.json"
     schema = json.loads(file.read_text(encoding="utf-8"))
     fields = {**schema["properties"]}
-    of_a_cell = schema["$defs"]["cell"]["properties"]
+    of_a_cell = schema["$defs"]["RecordedCell"]["properties"]
     fields |= {f"cells.{name}": field for name, field in of_a_cell.items()}
     rows = [(_code(name), field.get("description", "")) for name, field in fields.items()]
     yield from _table(("field", "what it says"), rows)
@@ -191,6 +203,7 @@ def _steps() -> Iterator[str]:
 PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "options": _options,
     "checkpoints": _checkpoints,
+    "checkpoints-shortly": _shortly,
     "flags": _flags,
     "toggles": _toggles,
     "applied": _applied,

@@ -36,7 +36,26 @@ os.environ["HANGBISECT_REPORTS"] = "later"
 
 # How long an example takes tells how busy the machine is, and nothing else.
 settings.register_profile("ours", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# For the daily round: pytest --hypothesis-profile=quick.
+settings.register_profile("quick", settings.get_profile("ours"), max_examples=20)
 settings.load_profile("ours")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Side by side (pytest-xdist), tests that share a Slurm, or what was made for all of their
+    module, are run by one worker: it is made once.
+    """
+    for item in items:
+        if isinstance(item, pytest.Function) and (group := _shared(item)):
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _shared(item: pytest.Function) -> str:
+    """Return what a test shares with others, "" for nothing."""
+    if "slurm" in item.fixturenames:
+        return "slurm"
+    definitions = item._fixtureinfo.name2fixturedefs.values()
+    return item.module.__name__ if any(each[-1].scope == "module" for each in definitions) else ""
 
 
 @pytest.fixture(scope="session")

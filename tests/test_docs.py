@@ -10,17 +10,18 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hangbisect import commands
-from hangbisect.base.launchers import pipeline_of
+from hangbisect.base.command_words import pipeline_of
 from hangbisect.base.place import find_place
 from hangbisect.cli import INTERNAL_ERROR, NOBODY_READS, USAGE
 from hangbisect.monitor.rank_state import NodeRanks
 from hangbisect.rank import arguments
 from hangbisect.rank.exit_proxy import EXIT_STATUS
 from hangbisect.rank.injections import KINDS
+from hangbisect.search.isolation import IsolationOutcome
 from hangbisect.toggles.table import TOGGLES
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -36,14 +37,23 @@ def first_cells(page: str) -> list[str]:
     return re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
 
 
-@pytest.fixture(scope="module")
-def maker() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_reference", DOCS / "make_reference.py")
+def program(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def maker() -> ModuleType:
+    return program("make_reference")
+
+
+def test_schemas_are_what_the_types_say() -> None:
+    for path, made in program("make_schemas").made():
+        assert path.read_text(encoding="utf-8") == made, "run: python docs/make_schemas.py"
 
 
 def test_what_is_made_from_the_code_is_up_to_date(maker: Any) -> None:
@@ -133,17 +143,20 @@ def test_a_command_in_the_pages_is_one_that_we_take(page: str, command: str) -> 
 # ---- formats -------------------------------------------------------------------------------------
 
 
-def _fields(schema: dict[str, Any], above: str = "") -> Iterator[str]:
-    """Yield every field of a schema, `a.b` for field b of object a, or of the objects in list a."""
-    for option in (schema, *schema.get("anyOf", ()), schema.get("items", {})):
-        for name, field in option.get("properties", {}).items():
+def _fields(schema: Any, part: Any, above: str = "") -> Iterator[str]:
+    """Yield every field of a part of a schema, `a.b` for field b of object a, or of the objects in
+    list a.
+    """
+    for option in (part, *part.get("anyOf", ()), part.get("items", {})):
+        named = schema["$defs"].get(option.get("$ref", "").rpartition("/")[2], option)
+        for name, field in named.get("properties", {}).items():
             yield above + name
-            yield from _fields(field, f"{above}{name}.")
+            yield from _fields(schema, field, f"{above}{name}.")
 
 
 def _values(schema: Any) -> Iterator[str]:
     if isinstance(schema, dict):
-        yield from schema.get("enum", ())
+        yield from filter(None, schema.get("enum", ()))
         for below in schema.values():
             yield from _values(below)
     elif isinstance(schema, list):
@@ -151,22 +164,26 @@ def _values(schema: Any) -> Iterator[str]:
             yield from _values(below)
 
 
-@pytest.fixture(scope="module")
-def schema(package: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(
-        (package / "data" / "verdict.schema.json").read_text("utf-8")
-    )
-    return found
+def _schema(package: Path, name: str) -> Any:
+    return json.loads((package / "data" / f"{name}.schema.json").read_text("utf-8"))
 
 
-def test_the_fields_of_a_verdict_are_those_of_the_schema(schema: dict[str, Any]) -> None:
+def test_the_fields_of_a_verdict_are_those_of_the_schema(package: Path) -> None:
     fields_table = text("reference/verdict.md").partition("\n## ")[0]
-    assert first_cells(fields_table) == list(_fields(schema))
+    schema = _schema(package, "verdict")
+    assert first_cells(fields_table) == list(_fields(schema, schema))
 
 
-def test_every_value_that_a_verdict_may_have_is_there(schema: dict[str, Any]) -> None:
+def test_every_value_that_a_verdict_may_have_is_there(package: Path) -> None:
     page = text("reference/verdict.md")
-    assert [value for value in _values(schema) if f"`{value}`" not in page] == []
+    values = _values(_schema(package, "verdict"))
+    assert [value for value in values if f"`{value}`" not in page] == []
+
+
+def test_every_field_and_every_outcome_of_an_isolation_is_there(package: Path) -> None:
+    schema = _schema(package, "isolation")
+    listed = first_cells(text("reference/isolation.md"))
+    assert listed == [*_fields(schema, schema), *get_args(IsolationOutcome)]
 
 
 def _noted(package: Path) -> Iterator[str]:

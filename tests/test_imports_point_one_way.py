@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ import pytest
 # Bottom first. A part imports from its own and from those before it, in functions too.
 LAYERS = (
     *("base", "toggles", "captures", "rank", "supervisor", "pipelines", "evidence", "diagnosis"),
-    *("search", "saved_log", "dumps", "report", "monitor", "trials", "attach", "doctor", "zoo"),
-    *("commands", "cli"),
+    *("collect", "search", "saved_log", "dumps", "report", "monitor", "trials", "attach"),
+    *("doctor", "zoo", "commands", "cli"),
 )
 HEAVY_PARTS = ("monitor", "evidence", "diagnosis", "report")
 SIGNAL_SENDERS = {"kill", "killpg", "pidfd_send_signal", "pthread_kill", "terminate", "send_signal"}
@@ -47,11 +48,16 @@ def sources(package: Path) -> dict[str, ast.Module]:
     }
 
 
-def imported(file: str, tree: ast.Module, deep: bool = True) -> Iterator[tuple[int, str]]:
-    """Yield line and name of all that a module imports: ours as `.rank.lines`, others as `os`.
+@cache
+def imported(file: str, tree: ast.Module, deep: bool = True) -> tuple[tuple[int, str], ...]:
+    """Return line and name of all that a module imports: ours as `.rank.lines`, others as `os`.
 
     `deep`: also inside functions; imports for type checkers alone are never counted.
     """
+    return tuple(_imported(file, tree, deep))
+
+
+def _imported(file: str, tree: ast.Module, deep: bool) -> Iterator[tuple[int, str]]:
     package = Path(file).parent.parts
     for node in _walk(tree, deep):
         if isinstance(node, ast.Import):

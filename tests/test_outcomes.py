@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
 import pytest
+from hangbisect.base.facts import Outcome, Ranks, Seconds, Verdict
 from hangbisect.base.outcomes import is_part, of_all, shown
 
 
-def verdict(outcome: str, culprit: list[int], total: float = 9.0, **more: Any) -> dict[str, Any]:
-    ranks = {"culprit": culprit}
-    return {
-        "outcome": outcome, "attempt": 0, "ranks": ranks, "seconds": {"total": total}, **more
-    }  # fmt: skip
+def verdict(outcome: Outcome, *culprit: int, total: float = 9.0, **more: Any) -> Verdict:
+    seconds = Seconds(total)
+    return Verdict(outcome, "", (), 0, 4, None, Ranks(culprit), seconds=seconds, **more)
 
 
-FINE = verdict("ok", [], seen_ranks=[0, 1])
-ALSO_FINE = verdict("ok", [], seen_ranks=[2, 3])
-WAITS = verdict("hang", [], 5.0)
-BLAMES = verdict("hang", [9], 8.0)
-BLAMES_LATER = verdict("hang", [4], 30.0)
-CRASHED = verdict("crash", [2], 1.0)
+FINE = verdict("ok", seen_ranks=(0, 1))
+ALSO_FINE = verdict("ok", seen_ranks=(2, 3))
+WAITS = verdict("hang", total=5.0)
+BLAMES = verdict("hang", 9, total=8.0)
+BLAMES_LATER = verdict("hang", 4, total=30.0)
+CRASHED = verdict("crash", 2, total=1.0)
 
 
 @pytest.mark.parametrize("found", [*permutations([FINE, WAITS, BLAMES, BLAMES_LATER, CRASHED])])
 def test_the_worst_is_shown_that_names_a_culprit_and_came_first(
-    found: tuple[dict[str, Any], ...],
+    found: tuple[Verdict, ...],
 ) -> None:
     assert found[shown(found)] is BLAMES
 
 
 def test_only_the_last_attempt_counts() -> None:
-    again = verdict("ok", [], attempt=1, seen_ranks=[0])
-    assert of_all([BLAMES, {**again, "attempt": 1}, CRASHED]) == again
+    again = replace(FINE, attempt=1)
+    assert of_all([BLAMES, again, CRASHED]) == again
 
 
 def test_all_nodes_that_are_well_speak_together_for_their_ranks() -> None:
-    assert of_all([FINE, ALSO_FINE])["seen_ranks"] == [0, 1, 2, 3]
+    assert of_all([FINE, ALSO_FINE]).seen_ranks == (0, 1, 2, 3)
     assert of_all([FINE, WAITS]) == WAITS
 
 

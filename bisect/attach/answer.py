@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ..base.facts import RankFacts, RankId
 from ..base.files import stamp
+from ..base.json_codec import to_json
 from ..base.words import (
     cut_line,
     format_count,
@@ -24,7 +25,6 @@ from ..base.words import (
 )
 from ..monitor.run_folder import RunFolder
 from ..monitor.verdict_output import write_environment, write_looks
-from ..report.facts_json import verdict_json
 from ..report.terminal import short_stack, verdict_lines
 from ..report.verdict_parts import label_line, line_below
 from .judgement import Judgement
@@ -153,7 +153,7 @@ async def write_run_files(
     host = next((r.host for r in found.ranks if r.host), "")
     of_ranks = {r.rank: r.environment for r in found.ranks}
     write_environment(files, found.facts.versions, host, of_ranks)
-    files.write_json("verdict.json", verdict_json(found.verdict))
+    files.write_json("verdict.json", to_json(found.verdict))
     if merged:
         files.write("stacks/without-stacks.txt", "\n".join([*merged, ""]))
     await files.publish(first=True)
@@ -198,7 +198,7 @@ async def give_answer(
         for sentence in said:
             print(sentence, file=sys.stderr, flush=True)
     if wanted.as_object:
-        print(json.dumps(verdict_json(found.verdict), ensure_ascii=False), flush=True)
+        print(json.dumps(to_json(found.verdict), ensure_ascii=False), flush=True)
     else:
         print("\n".join(words(where)), flush=True)
     return HANG_STATUS if found.verdict.outcome == "hang" else MOVES_STATUS, where

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from ..base.deadline import aside
 from ..base.facts import Sample
+from ..base.launchers import RANK_VARIABLES
 from ..base.words import format_seconds, join_lines
 from ..evidence import movement
 from ..evidence.process import family, sample
@@ -47,8 +48,8 @@ def no_job_lines(found: FoundJobs) -> list[str]:
         else ""
     )
     return [
-        "No job runs here that can be seen: no process has a rank in its environment (RANK, "
-        "SLURM_PROCID, OMPI_COMM_WORLD_RANK, PMI_RANK), none of Lightning's or multiprocessing's "
+        "No job runs here that can be seen: no process has a rank in its environment "
+        f"({', '.join(RANK_VARIABLES)}), none of Lightning's or multiprocessing's "
         f"ranks, no launcher, and no Python that has loaded torch.{others}"
     ]
 

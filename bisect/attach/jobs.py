@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from ..base.deadline import within
 from ..base.errors import UsageError
+from ..base.launchers import BY_PROGRAM, DIALECTS, SRUN
 from ..base.place import FOLDER_VARIABLE
 from ..base.proc import LARGEST
 from .processes import (
@@ -133,7 +134,7 @@ def format_command(words: Sequence[str]) -> tuple[str, ...]:
     if not words:
         return ()
     script = os.path.basename(words[1]) if len(words) > 1 else ""
-    rest = words[1:] if script in STARTERS else words
+    rest = words[1:] if script in BY_PROGRAM else words
     return (os.path.basename(rest[0]), *rest[1:])
 
 
@@ -176,11 +177,10 @@ def _run_names(processes: ProcessTable, rank: Rank) -> tuple[tuple[str, ...], ..
 
 def _run_names_in(environ: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
     names: list[tuple[str, ...]] = []
-    run = environ.get("TORCHELASTIC_RUN_ID", "")
-    if run and run != _TORCHRUNS_DEFAULT:
-        names.append(("run", run))
-    if environ.get("SLURM_JOB_ID") and environ.get("SLURM_STEP_ID"):
-        names.append(("slurm", environ["SLURM_JOB_ID"], environ["SLURM_STEP_ID"]))
+    for dialect, words in DIALECTS.items():
+        told = [environ.get(name, "") for name in words.job]
+        if told and all(told) and told != [_TORCHRUNS_DEFAULT]:
+            names.append((dialect, *told))
     if environ.get("MASTER_ADDR") and environ.get("MASTER_PORT"):
         names.append(("master", environ["MASTER_ADDR"], environ["MASTER_PORT"]))
     return tuple(names)
@@ -244,13 +244,14 @@ def _is_whole(processes: ProcessTable, ranks: Sequence[Rank], world: int) -> boo
     if world <= len(ranks):
         return True
     environ = processes[ranks[0].pid].environ or {}
-    if environ.get("GROUP_WORLD_SIZE"):
-        return environ["GROUP_WORLD_SIZE"] == "1"
-    if environ.get("SLURM_NNODES") and ranks[0].dialect == "srun":
-        return environ["SLURM_NNODES"] == "1"
-    if environ.get("LOCAL_WORLD_SIZE") or environ.get("OMPI_COMM_WORLD_LOCAL_SIZE"):
-        local = environ.get("LOCAL_WORLD_SIZE") or environ.get("OMPI_COMM_WORLD_LOCAL_SIZE")
-        return local == str(world)
+    torchruns = DIALECTS["torchrun"]
+    own = DIALECTS.get(ranks[0].dialect, torchruns)
+    for name in (*torchruns.nodes, *own.nodes):
+        if environ.get(name):
+            return environ[name] == "1"
+    for name in (torchruns.local_world_size, own.local_world_size):
+        if environ.get(name):
+            return environ[name] == str(world)
     return (environ.get("MASTER_ADDR") or ranks[0].master).startswith(_LOOPBACK)
 
 
@@ -314,7 +315,6 @@ def _job_of_launcher(processes: ProcessTable, one: Process) -> Job:
 
 _MAPS_LIMIT = 0.2  # seconds for the list of what a process has mapped
 _TORCH_LIBRARY = b"libtorch"
-_SLURM_PROGRAMS = ("srun", "sbatch", "salloc")
 
 
 @dataclass(frozen=True)
@@ -429,7 +429,7 @@ def _no_such_process(pid: int) -> UsageError:
 def _no_python(one: Process) -> UsageError:
     user = "" if one.uid == os.geteuid() else f", of user {one.uid}"
     help = "`hangbisect` alone lists the jobs that run here."
-    if one.name in _SLURM_PROGRAMS:
+    if one.name in SRUN.clients:
         help = "Its ranks are below slurmstepd, on each node: hangbisect attach --slurm JOBID"
     return UsageError(
         f"{one.pid} ({one.name}{user}) runs no Python, nor does anything that it started", help

@@ -7,7 +7,6 @@ or needs more memory for what it makes. What neither tells stays open.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -23,6 +22,7 @@ from ..base.facts import (
     Ranks,
     Verdict,
 )
+from ..base.files import PACKAGE
 from ..base.identity import ProcessId, UnknownRank
 from ..base.version import VERSION
 from ..base.words import format_bytes
@@ -33,7 +33,6 @@ from ..diagnosis.wait_graph import WaitGraph
 from ..dumps.checkpoint_in_stack import place_of_call
 from .node_facts import NodeFacts
 
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUSY_IS_HUNG = 60.0  # seconds in the same few places that make a rank that computes one that hangs
 
 
@@ -66,17 +65,13 @@ def judge_nodes(
     span = min(node.span for node in nodes)
     facts = JobFacts(
         ended=_choose_end(ranks, moving, busy, span),
-        pipeline="",
         command=first.command,
         attempt=_find_attempt(ranks),
         world_size=max([*(node.world for node in nodes), len(ranks)]),
         local_ranks=tuple(r.rank for r in ranks),
-        table=(),
         now=now,
         started=now - max(node.age for node in nodes),
-        package=PACKAGE,
         still=None if moving else round(span, 3),
-        to_verdict=None,
         versions={"hangbisect": VERSION},
         notes=(*notes, *_note_unknown(ranks), *_note_nodes(nodes)),
         machine=_choose_machine(nodes),

@@ -18,14 +18,15 @@ from ..base.deadline import aside
 from ..base.environment import relevant
 from ..base.facts import MachineFacts, RankFacts, RankId
 from ..base.identity import UnknownRank
+from ..base.launchers import find_launcher
 from ..base.words import format_ranks
+from ..collect.rank_classes import RankClasses
 from ..diagnosis.causes.known_cause import find_frame
 from ..diagnosis.process_snapshot import merge_looks
 from ..evidence.lock_and_log_files import PrintingRank, read_last_lines, read_printed_lines
 from ..evidence.process import exit_code, family
-from ..monitor.rank_classifier import RankClasses
+from .job_looks import STILL_SPAN, Download, JobLooks
 from .jobs import Job
-from .look_series import STILL_SPAN, Download, LookSeries
 from .processes import ProcessTable
 
 UNKNOWN_PROGRESS, TRAINING_PROGRESS, ENDED_PROGRESS = 0, 1, 2
@@ -48,9 +49,6 @@ def find_progress(facts: RankFacts) -> int:
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _OUTPUT_LIMIT = 0.5  # seconds for what ranks printed: it may lie on a disk that does not answer
-_LAUNCHER_THAT_ENDS_ALL = (
-    "torchrun"  # its agent lets the others go on only where a rank ended with status 0
-)
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,12 @@ async def look_at_job(job: Job, processes: ProcessTable, span: float = STILL_SPA
     def descendants() -> Mapping[int, int]:
         return {**{pid: pid for pid in roots}, **family(roots)}
 
-    series = LookSeries(job, ranks, descendants)
+    environment = {
+        rank: relevant(one.environ)
+        for pid, rank in ranks.items()
+        if (one := processes.get(pid)) is not None and one.environ
+    }
+    series = JobLooks(job, ranks, descendants, environment)
     settled = await series.take(span)
     if not settled.moving and job.ranks:
         await series.look_deeper(sorted(settled.hung))
@@ -102,10 +105,10 @@ def _identify_ranks(job: Job, host: str) -> dict[int, RankId]:
 
 
 async def _make_node_facts(
-    job: Job, processes: ProcessTable, series: LookSeries, settled: RankClasses
+    job: Job, processes: ProcessTable, series: JobLooks, settled: RankClasses
 ) -> NodeFacts:
     host = socket.gethostname()
-    ranks = [_add_place(f, job, processes, host) for f in series.facts()]
+    ranks = [_add_place(f, job, processes, host) for f in series.last_snapshot.ranks]
     ranks = await _add_output([*ranks, *_find_absent_ranks(job, processes, ranks, host)])
     now = time.monotonic()
     started = time.clock_gettime(time.CLOCK_BOOTTIME) - job.started / _TICKS
@@ -142,7 +145,6 @@ def _add_place(facts: RankFacts, job: Job, processes: ProcessTable, host: str) -
         host=host,
         local_rank=number if rank is None or rank.local is None else rank.local,
         never_started=one is not None and not one.python and rank is not None,
-        environment=relevant(one.environ) if one is not None and one.environ else {},
         **_describe_end(facts),
     )
 
@@ -170,7 +172,7 @@ def _find_absent_ranks(
     zombie = zombies[0] if len(zombies) == len(missing) == 1 else None
     status = exit_code(zombie) if zombie is not None else None
     agents = {one.launcher for p in parents if (one := processes.get(p or 0)) is not None}
-    if status is None and _LAUNCHER_THAT_ENDS_ALL in agents:
+    if status is None and any(find_launcher(name).ends_all for name in agents):
         status = 0
     return [_make_absent_rank(number, status, zombie, host) for number in missing]
 

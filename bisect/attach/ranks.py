@@ -12,11 +12,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..base import launcher_env
-from ..base.launcher_env import DIALECTS, Ancestor
+from ..base.launcher_env import Ancestor
+from ..base.launchers import DIALECTS, LAUNCHERS
 from .processes import Process, ProcessTable, processes_above
 
 # Launchers that are a part of the job: slurmstepd belongs to Slurm, srun's ranks are below it.
-STARTERS = frozenset(launcher_env.LAUNCHERS.values()) - {"srun"}
+STARTERS = frozenset(one.name for one in LAUNCHERS if not one.clients)
 _LIGHTNING = "LOCAL_RANK"
 _WORLD = "WORLD_SIZE"
 
@@ -30,7 +31,7 @@ class Rank:
     local: int | None = None
     world: int | None = None
     launcher: int | None = None  # the process that started it
-    dialect: str = ""  # whose variables tell it: a key of launcher_env.DIALECTS, or "lightning"
+    dialect: str = ""  # whose variables tell it: a key of launchers.DIALECTS, or "lightning"
     by: str = (
         ""  # how its number is known: "environment", "launch", "stack"; "alone": it is no other
     )
@@ -91,7 +92,7 @@ def _find_claim(processes: ProcessTable, one: Process, is_shell: bool) -> tuple[
     line = processes_above(processes, one.pid)
     ancestors = [Ancestor(a.environ or {}, a.words) for a in line] if len(named) > 1 else []
     dialect = launcher_env.starter(environ, named, ancestors)
-    number = launcher_env.number(environ, DIALECTS[dialect][0]) if dialect else None
+    number = launcher_env.number(environ, DIALECTS[dialect].rank) if dialect else None
     return None if dialect is None or number is None else (dialect, number)
 
 
@@ -153,9 +154,9 @@ def _make_rank(one: Process, claim: tuple[str, int], processes: ProcessTable) ->
     return Rank(
         pid=one.pid,
         number=number,
-        local=launcher_env.number(environ, names[1]),
-        world=launcher_env.number(environ, names[2]),
-        launcher=_find_launcher(processes, one, names[0]),
+        local=launcher_env.number(environ, names.local_rank),
+        world=launcher_env.number(environ, names.world_size),
+        launcher=_find_launcher(processes, one, names.rank),
         dialect=dialect,
         by="environment",
     )

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..base.json_codec import to_json
 from ..base.masking import mask_command
 from ..base.words import join_lines, terminal_width
 from ..monitor.child_processes import make_reports
 from ..monitor.ending import Family
-from ..report.facts_json import plain_fact
 from ..report.terminal import culprit_stack
 from .answer import (
     AnswerOptions,
@@ -28,9 +28,9 @@ from .answer import (
     hang_lines,
     moving_lines,
 )
+from .job_looks import STILL_SPAN
 from .jobs import FoundJobs, Job
 from .judgement import Judgement, judge_nodes
-from .look_series import STILL_SPAN
 from .node_facts import NodeFacts, look_at_job
 from .processes import ProcessTable
 from .unreadable_stacks import (
@@ -74,8 +74,7 @@ class AttachRequest:
 
 async def print_facts(found: FoundJobs, job: Job, span: float = STILL_SPAN) -> int:
     """Print what this machine tells of a job as JSON, for who asks from elsewhere; return 0."""
-    facts = plain_fact(await look_at_job(job, found.processes, span))
-    print(json.dumps(facts, default=str))
+    print(json.dumps(to_json(await look_at_job(job, found.processes, span))))
     return 0
 
 

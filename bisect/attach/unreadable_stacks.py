@@ -14,7 +14,7 @@ from ..base.words import format_bytes
 from ..evidence.process_memory import read_trace_permission
 from ..report.stacks import format_syscall
 from ..report.verdict_parts import label_line, line_below
-from .look_series import Download
+from .job_looks import Download
 
 
 @dataclass(frozen=True)

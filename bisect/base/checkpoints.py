@@ -16,15 +16,15 @@ class Phase:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A row of a pipeline's table."""
+    """A row of a pipeline's table. Its number is its place there: the launcher's row is 0."""
 
-    number: int
     name: str
     title: str
     component: str
     deadline: float
     suspect: bool = False
     phases: tuple[Phase, ...] = ()
+    number: int = 0
 
     @property
     def shown(self) -> int | None:
@@ -72,3 +72,6 @@ class OwnStep(Checkpoint):
     def never_late(self) -> bool:
         """No deadline is its own."""
         return self.without_deadline
+
+
+LAUNCHER = Checkpoint("launcher", "Ranks started", "launcher", 120)

@@ -11,24 +11,22 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from .launchers import DIALECTS
 from .masking import mask
 
+_OF_LAUNCHERS = {
+    family: tuple(n for words in DIALECTS.values() if words.family == family for n in words.shown)
+    for family in dict.fromkeys(words.family for words in DIALECTS.values())
+}
 # A name in the family, or the beginning of one (with *). Proxies are read in both cases.
 FAMILIES = (
-    (
-        "launcher",
-        (
-            *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK"),
-            *("MASTER_*", "OMP_NUM_THREADS"),
-        ),
-    ),
+    ("launcher", _OF_LAUNCHERS.pop("launcher")),
     ("torch", ("TORCH*", "PYTORCH*")),
     ("GPU", ("CUDA_VISIBLE_DEVICES", "CUDA_*", "NVIDIA_VISIBLE_DEVICES", "HIP_*", "ROCR_*")),
     ("network", ("NCCL_*", "RCCL_*", "GLOO_*", "FI_*", "UCX_*")),
     ("W&B", ("WANDB_*",)),
     ("Hugging Face", ("HF_*", "HUGGINGFACE_*", "TRANSFORMERS_*", "TOKENIZERS_PARALLELISM")),
-    ("Slurm", ("SLURM_*",)),
-    ("MPI", ("OMPI_COMM_WORLD_*", "PMI_*")),
+    *_OF_LAUNCHERS.items(),
     ("Kubernetes", ("KUBERNETES_*",)),
     (
         "proxy",

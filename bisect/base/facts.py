@@ -1,5 +1,8 @@
 """What the parts of the tool tell one another: frozen, typed, without behaviour.
 
+What stands in verdict.json and isolation.json has its fields' comments in the schemas too, as
+descriptions (docs/make_schemas.py).
+
 Unless a field says otherwise, times are seconds, sizes are bytes, and `at` is a reading of the
 machine's monotonic clock (CLOCK_MONOTONIC, the same in every process of one machine).
 """
@@ -8,13 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 from .checkpoints import Checkpoint as Checkpoint
 from .checkpoints import OwnStep as OwnStep
 from .checkpoints import Phase as Phase
+from .files import PACKAGE
 from .identity import ProcessId as ProcessId
 from .identity import RankId as RankId
+
+# What a schema says beside the type, as its keywords.
+Natural = Annotated[int, ("minimum", 0)]
+Ordinal = Annotated[int, ("minimum", 1)]
+Duration = Annotated[float, ("minimum", 0)]
+Share = Annotated[float, ("minimum", 0), ("maximum", 1)]
+RankSet = Annotated[tuple[RankId, ...], ("uniqueItems", True)]
+Component = Annotated[str, "one that a table of steps names"]
+INSIDE = {"json": False}  # metadata of a field that no file has
 
 Outcome = Literal["ok", "hang", "slow", "crash", "interrupted"]
 Rung = Literal["py-spy", "pystack", "faulthandler", "proc"]
@@ -330,20 +343,20 @@ Ended = Literal[
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JobFacts:
-    """The job, as the monitor knows it when it asks for a diagnosis."""
+    """The job, as far as who collects knows it when it asks for a diagnosis."""
 
     ended: Ended
-    pipeline: str
-    command: tuple[str, ...]
-    attempt: int
-    world_size: int
-    local_ranks: tuple[RankId, ...]  # the ranks of this node, whether they were seen or not
-    table: tuple[Checkpoint, ...]
-    now: float
-    started: float  # when the first rank of the job started
-    package: str  # the folder of our own code: its frames are the harness, not the job
+    pipeline: str = ""
+    command: tuple[str, ...] = ()
+    attempt: int = 0
+    world_size: int = 0
+    local_ranks: tuple[RankId, ...] = ()  # the ranks of this node, whether they were seen or not
+    table: tuple[Checkpoint, ...] = ()
+    now: float = 0.0
+    started: float = 0.0  # when the first rank of the job started
+    package: str = PACKAGE  # the folder of our own code: its frames are the harness, not the job
     still: float | None = None
     past_deadline: float | None = None
     to_verdict: float | None = None
@@ -363,21 +376,24 @@ class Wait:
 
     kind: WaitKind
     detail: str
-    pid: int | None = None
+    pid: Natural | None = None
     process: str | None = None
-    rank: RankId | None = None  # where the other end is a rank of this job
-    what: str = ""  # the object itself, by name alone: a path, host:port, "pipe:[3]"
-    host: str = ""  # where process `pid` runs, "" on the machine of whoever waits
+    # Where the other end is a rank of this job; and the object itself, by name alone: a path,
+    # host:port, "pipe:[3]". Both stand in the detail too.
+    rank: RankId | None = field(default=None, metadata=INSIDE)
+    what: str = field(default="", metadata=INSIDE)
+    # Where process `pid` runs, "" on the machine of whoever waits.
+    host: str = field(default="", metadata=INSIDE)
 
 
 @dataclass(frozen=True)
 class Where:
     rank: RankId
     host: str
-    pid: int | None
-    gpu: int | None
+    pid: Natural | None
+    gpu: Natural | None
     last_line: str
-    last_line_age: float | None
+    last_line_age: Duration | None
 
 
 @dataclass(frozen=True)
@@ -387,7 +403,7 @@ class Cause:
     id: str
     title: str
     why: str
-    confidence: float
+    confidence: Share
     matched: tuple[str, ...] = ()  # the facts that speak for it
     avoid: tuple[str, ...] = ()  # what to change, in words or as commands, the best first
 
@@ -407,9 +423,9 @@ class Edge:
 
 @dataclass(frozen=True)
 class Candidate:
-    ranks: tuple[RankId, ...]
-    component: str | None
-    score: float  # the scores of all candidates make at most 1
+    ranks: RankSet
+    component: Component | None
+    score: Share  # the scores of all candidates make at most 1
 
 
 @dataclass(frozen=True)
@@ -425,7 +441,7 @@ class Place:
     its step corresponds to, or the step itself: that has no number.
     """
 
-    number: int | None
+    number: Natural | None
     name: str
     title: str
     phase: str | None = None
@@ -433,29 +449,29 @@ class Place:
 
 @dataclass(frozen=True)
 class Ranks:
-    culprit: tuple[RankId, ...] = ()
-    stuck: tuple[RankId, ...] = ()
-    waiting: tuple[RankId, ...] = ()
-    dead: tuple[RankId, ...] = ()
-    never_started: tuple[RankId, ...] = ()
+    culprit: RankSet = ()  # whose fault it is
+    stuck: RankSet = ()  # those that do not move by themselves
+    waiting: RankSet = ()  # those that only wait for others
+    dead: RankSet = ()
+    never_started: RankSet = ()
 
 
 @dataclass(frozen=True)
 class Seconds:
-    total: float
-    still: float | None = None
-    past_deadline: float | None = None
-    to_verdict: float | None = None
+    total: Duration
+    still: Duration | None = None
+    past_deadline: Duration | None = None
+    to_verdict: Duration | None = None
 
 
 @dataclass(frozen=True)
 class SlowStep:
-    checkpoint: int | None
+    checkpoint: Natural | None
     name: str
     phase: str | None
-    ranks: tuple[RankId, ...]
-    seconds: float
-    deadline: float
+    ranks: RankSet
+    seconds: Duration
+    deadline: Duration
     moved: str
 
 
@@ -466,12 +482,13 @@ class Verdict:
     outcome: Outcome
     pipeline: str
     command: tuple[str, ...]
-    attempt: int
-    world_size: int
-    checkpoint: Place | None
+    attempt: Natural
+    world_size: Natural
+    checkpoint: Place | None  # the first one that not every rank reached; null when ok
     ranks: Ranks
+    seen_ranks: tuple[RankId, ...] = ()  # whom it speaks for: a node for those of its own
     where: tuple[Where, ...] = ()
-    component: str | None = None
+    component: Component | None = None
     call: str | None = None
     frame: str | None = None
     waits_for: Wait | None = None
@@ -485,8 +502,7 @@ class Verdict:
     seconds: Seconds = Seconds(0.0)
     versions: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # sentences: what happened besides, what could not be worked out
-    seen_ranks: tuple[RankId, ...] = ()  # those that it speaks for: processes of theirs were seen
-    schema: int = 1
+    schema: Literal[1] = 1
 
 
 # ---- what is known of a trial ------------------------------------------------------------------
@@ -518,14 +534,14 @@ class HangPlace:
 class Trial:
     """One launch under one setting of the toggles, and what came of it."""
 
-    number: int  # from 1
+    number: Ordinal  # from 1
     setting: Setting
     result: Result
     outcome: Outcome | None  # of its verdict; None: there is none
-    seconds: float
+    seconds: Duration
     command: tuple[str, ...]
     environment: Mapping[str, str]  # set beside the user's own
     run_dir: str
     why: str = ""  # "hang at checkpoint 9 in wandb.init, rank 0", "crash: ValueError: ..."
     place: HangPlace | None = None  # where it hung
-    at_place: float | None = None  # seconds that its slowest rank spent at the place in question
+    at_place: Duration | None = None  # seconds that its slowest rank spent at the place in question

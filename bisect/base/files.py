@@ -6,6 +6,8 @@ import contextlib
 import os
 import time
 
+# Our own folder, as ranks spell it, links and all: they start what watches them by this path.
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LONGEST = 100  # bytes of its name, in that of the file aside
 
 

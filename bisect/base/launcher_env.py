@@ -1,10 +1,8 @@
 """What launchers say of a process in its environment: which of them started it, and where they
 contradict one another. Pure.
 
-Launchers tell it in different variables: torchrun and DeepSpeed set RANK (torch.distributed.run's
-documentation), Open MPI OMPI_COMM_WORLD_* (ompi_info), Slurm SLURM_PROCID in every task of a step
-(man srun), MPICH and Intel MPI PMI_*. All of them are inherited, so a process may have those of
-several: torchrun in a task of Slurm's, mpirun in a batch script, or RANK exported by hand.
+All variables of launchers.py are inherited, so a process may have those of several: torchrun in a
+task of Slurm's, mpirun in a batch script, or RANK exported by hand.
 """
 
 from __future__ import annotations
@@ -14,44 +12,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-# launcher's dialect: (rank, local rank, world size, local world size, node)
-DIALECTS = {
-    "torchrun": ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK"),
-    "mpirun": (
-        "OMPI_COMM_WORLD_RANK",
-        "OMPI_COMM_WORLD_LOCAL_RANK",
-        "OMPI_COMM_WORLD_SIZE",
-        "OMPI_COMM_WORLD_LOCAL_SIZE",
-        "",  # OMPI_COMM_WORLD_NODE_RANK is the process's number on its node
-    ),
-    "srun": (
-        "SLURM_PROCID",
-        "SLURM_LOCALID",
-        "SLURM_NTASKS",
-        "SLURM_NTASKS_PER_NODE",
-        "SLURM_NODEID",
-    ),
-    "pmi": ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE", "MPI_LOCALNRANKS", "PMI_NODE"),
-}
-# By what the process that started the ranks is called.
-LAUNCHERS = {
-    "torchrun": "torchrun",
-    "deepspeed": "deepspeed",
-    "accelerate": "accelerate",
-    "accelerate-launch": "accelerate",
-    "accelerate.commands.launch": "accelerate",
-    "mpirun": "mpirun",
-    "mpiexec": "mpirun",
-    "orterun": "mpirun",
-    "orted": "mpirun",
-    "prterun": "mpirun",
-    "prted": "mpirun",
-    "slurmstepd": "srun",
-    "torch.distributed.run": "torchrun",
-    "torch.distributed.launch": "launch",
-    "deepspeed.launcher.launch": "deepspeed",
-}
-_SPEAKS = {"mpirun": "mpirun", "srun": "srun"}  # all others set RANK
+from .launchers import BY_NAME, BY_STARTER, DIALECTS
+
 # Lightning ignores Slurm under these job names too: an interactive shell has the variables of a
 # step without being one (lightning SLURMEnvironment).
 INTERACTIVE = {"bash", "interactive"}
@@ -61,7 +23,7 @@ _WITH_VALUE = ("-X", "-W")  # options of Python's own that a word follows
 # DeepSpeed's names, beside torchrun's RANK and LOCAL_RANK (deepspeed/launcher/launch.py).
 _DEEPSPEED_SIZE, _DEEPSPEED_NODE = "LOCAL_SIZE", "CROSS_RANK"
 _LOOPBACK = re.compile(r"localhost|127\.[\d.]+|::1|\[::1\]|")
-_OF_A_TASK = ("rank", "local rank", "number of ranks")  # the first three of a dialect
+_OF_A_TASK = ("rank", "local rank", "number of ranks")  # as Variables begin
 
 
 @dataclass(frozen=True)
@@ -74,7 +36,8 @@ class Ancestor:
     @property
     def launcher(self) -> str | None:
         """The launcher that it is, None for any other program."""
-        return LAUNCHERS.get(self._program)
+        found = BY_STARTER.get(self._program)
+        return found.name if found is not None else None
 
     @property
     def _program(self) -> str:
@@ -113,7 +76,7 @@ def claimed(environ: Mapping[str, str], task_is_shell: bool) -> list[str]:
 
     `task_is_shell`: the task of Slurm's that this process belongs to is a person's shell.
     """
-    named = [name for name, words in DIALECTS.items() if number(environ, words[0]) is not None]
+    named = [name for name, words in DIALECTS.items() if number(environ, words.rank) is not None]
     if task_is_shell and environ.get("SLURM_JOB_NAME") in INTERACTIVE and "srun" in named:
         named.remove("srun")
     return named
@@ -132,7 +95,7 @@ def starter(
     if len(named) < 2:
         return named[0] if named else None
     for ancestor in ancestors:
-        if ancestor.launcher and (known := _SPEAKS.get(ancestor.launcher, "torchrun")) in named:
+        if ancestor.launcher and (known := BY_NAME[ancestor.launcher].dialect) in named:
             return known
     depths = {name: _depth(environ, name, ancestors) for name in named}
     if "torchrun" in named:
@@ -146,7 +109,7 @@ def starter(
 
 def _depth(environ: Mapping[str, str], name: str, ancestors: Sequence[Ancestor]) -> int:
     """Return how far above us the process is that set a dialect's rank: 0 is the parent."""
-    variable = DIALECTS[name][0]
+    variable = DIALECTS[name].rank
     for depth, ancestor in enumerate(ancestors):
         if ancestor.environ.get(variable) != environ.get(variable):
             return depth
@@ -161,18 +124,16 @@ def _preference(environ: Mapping[str, str], name: str) -> int:
     """Of two that were set at once mpirun's is the inner one, for Slurm starts its helpers; PMI is
     Slurm's own where both say the same, and then says less.
     """
-    if name == "pmi":
-        same = all(
-            number(environ, DIALECTS["pmi"][at]) == number(environ, DIALECTS["srun"][at])
-            for at in (0, 2)
-        )
-        return 3 if same else 1
-    return {"mpirun": 0, "srun": 2}[name]
+    launcher, srun, words = BY_NAME[name], DIALECTS["srun"], DIALECTS[name]
+    pairs = ((words.rank, srun.rank), (words.world_size, srun.world_size))
+    if launcher.is_said_by_srun and all(number(environ, a) == number(environ, b) for a, b in pairs):
+        return 2
+    return int(launcher.is_around)
 
 
 def local_size(environ: Mapping[str, str], dialect: str) -> int | None:
     """Return how many ranks this node has, None where nobody says so."""
-    said = number(environ, DIALECTS[dialect][3])
+    said = number(environ, DIALECTS[dialect].local_world_size)
     if dialect == "torchrun" and said is None and _DEEPSPEED_NODE in environ:
         return number(environ, _DEEPSPEED_SIZE)
     if dialect != "srun":
@@ -187,7 +148,7 @@ def local_size(environ: Mapping[str, str], dialect: str) -> int | None:
 
 def node(environ: Mapping[str, str], dialect: str) -> int | None:
     """Return the number that the launcher gives this node, None where it gives none: Open MPI."""
-    said = number(environ, DIALECTS[dialect][4])
+    said = number(environ, DIALECTS[dialect].node)
     return number(environ, _DEEPSPEED_NODE) if said is None and dialect == "torchrun" else said
 
 
@@ -239,7 +200,7 @@ def impossible(environ: Mapping[str, str], dialect: str | None) -> str:
     """
     if dialect is None:
         return ""
-    mine, local, _ = DIALECTS[dialect][:3]
+    mine, local = DIALECTS[dialect].rank, DIALECTS[dialect].local_rank
     rank, within = number(environ, mine), number(environ, local)
     if rank is not None and within is not None and within > rank:
         return (
@@ -262,7 +223,11 @@ def contradictions(
         found.append(_no_step(environ))
     others = [] if dialect == "torchrun" else ["torchrun"]
     # One task alone is what starts mpirun, or helps it.
-    if dialect in ("mpirun", "pmi") and "srun" in named and environ.get("SLURM_NTASKS") != "1":
+    if (
+        dialect not in ("torchrun", "srun")
+        and "srun" in named
+        and environ.get("SLURM_NTASKS") != "1"
+    ):
         others.append("srun")
     for other in others:
         found += [
@@ -277,7 +242,7 @@ def _differs(environ: Mapping[str, str], what: str, dialect: str, mine: str, the
     true, other = number(environ, mine), number(environ, theirs)
     if true is None or other is None or true == other:
         return ""
-    who = {"pmi": "mpiexec"}.get(dialect, dialect)
+    who = BY_NAME[dialect].word or dialect
     return (
         f"{theirs}={other} and {mine}={true} contradict each other: {who} started this process, "
         f"so its {what} is {true}"
@@ -285,7 +250,7 @@ def _differs(environ: Mapping[str, str], what: str, dialect: str, mine: str, the
 
 
 def _outside(environ: Mapping[str, str], dialect: str) -> str:
-    mine, _, size = DIALECTS[dialect][:3]
+    mine, size = DIALECTS[dialect].rank, DIALECTS[dialect].world_size
     rank, world = number(environ, mine), number(environ, size)
     if rank is None or world is None or rank < world:
         return ""

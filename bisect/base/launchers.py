@@ -1,321 +1,239 @@
-"""The words of a command: the program in it, its launcher, and the flags of either."""
+"""The table of launchers: what each is called, what it sets in its ranks, and how it behaves.
+
+Every Python below a watched command reads this before it knows whether it is a rank: imports are
+few. What the variables of a process mean is in launcher_env.py, what the words of a command mean in
+command_words.py.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
-OURS = ("bisect", "hangbisect")
-# Modules that start another program.
-_LAUNCHERS = (
-    "torch.distributed.run",
-    "torch.distributed.launch",
-    "accelerate.commands.launch",
-    "accelerate.commands.accelerate_cli",
-    "deepspeed.launcher.runner",
-)
-# Options without a value that may stand right before a program.
-_SWITCHES = (
-    *("-u", "-P", "-I", "-s", "-E", "-O", "-B", "-S", "-x", "--"),
-    *("--standalone", "--no_python", "--no-python", "--use_env", "--use-env", "--oversubscribe"),
-    *("--allow-run-as-root", "--exclusive", "--overlap", "--pty", "--unbuffered", "--label"),
-    *("--multi_gpu", "--cpu", "--wait"),
-)
+from typing import NamedTuple
 
 
-def own_words_of_ours(command: Sequence[str]) -> int | None:
-    """Return the index at which the arguments of a pipeline of ours begin, None without one."""
-    at = program(command)
-    if at is None or _name(command[at]) not in OURS:
-        return None
-    following = command[at + 1 : at + 2]
-    # `hangbisect run -- ...` and other commands walk nothing.
-    walks = not following or following[0][:1] == "-" or following[0] == "walk"
-    return at + 1 if walks else None
-
-
-def own_words(command: Sequence[str]) -> int:
-    """Return the index at which the program's own arguments begin, as far as one can tell."""
-    at = program(command)
-    return min(1, len(command)) if at is None else at + 1
-
-
-def program(command: Sequence[str]) -> int | None:
-    """Return the index of the word that names the program: a script, a module, or ours."""
-    for at, word in enumerate(command):
-        if _names_a_module(command, at):
-            if word not in _LAUNCHERS:
-                return at
-        elif _ends_in(word, ".py") or (_name(word) in OURS and not _is_a_value(command, at)):
-            return at
-    # A shell script is the program only where it starts no other one: launchers/mine.sh train.py.
-    shell = (at for at, word in enumerate(command) if _ends_in(word, ".sh", ".bash"))
-    return next(shell, None)
-
-
-def _ends_in(word: str, *endings: str) -> bool:
-    return word.endswith(endings) and not word.startswith("-")
-
-
-def _names_a_module(command: Sequence[str], at: int) -> bool:
-    return at > 0 and command[at - 1] in ("-m", "--module")
-
-
-def _is_a_value(command: Sequence[str], at: int) -> bool:
-    """Return whether a word belongs to the option before it: `srun --job-name bisect`."""
-    before = command[at - 1] if at else ""
-    takes_one = before.startswith("--") or (before.startswith("-") and len(before) == 2)
-    return takes_one and "=" not in before and before not in _SWITCHES
-
-
-def _name(word: str) -> str:
-    return word.rstrip("/").rpartition("/")[2]
-
-
-ENV = "--env"
-PIPELINE, FIRST_PIPELINE = "--pipeline", "startup"
-
-
-def given(command: Sequence[str], flag: str) -> str | None:
-    """Return what a flag is set to, in either spelling, None if it is not there.
-
-    Of several the last one counts.
-    """
-    value = None
-    for word, following in zip(command, [*command[1:], ""], strict=False):
-        name, equals, rest = word.partition("=")
-        if name in _spellings(flag):
-            value = rest if equals else following
-    return value
-
-
-def pipeline_of(command: Sequence[str]) -> str:
-    """Return the name of the pipeline of ours that a command walks, whether there is one or not."""
-    return given(command, PIPELINE) or FIRST_PIPELINE
-
-
-def without(command: tuple[str, ...], flag: str, value: str = "") -> tuple[str, ...]:
-    """Return a command without a flag of ours and its value, in either spelling.
-
-    With a `value` only where the flag's value begins with it.
-    """
-    begin = own_words_of_ours(command) or 0
-    kept, at = list(command[:begin]), begin
-    while at < len(command):
-        name, equals, rest = command[at].partition("=")
-        words = 1 if equals else 2
-        given_value = rest if equals else "".join(command[at + 1 : at + 2])
-        if name in _spellings(flag) and given_value.startswith(value):
-            at += words
-        else:
-            kept.append(command[at])
-            at += 1
-    return tuple(kept)
-
-
-def variables_given(command: Sequence[str]) -> dict[str, str]:
-    """Return what --env sets, inside each rank, by name."""
-    words = command[own_words_of_ours(command) or 0 :]
-    found = {}
-    for word, following in zip(words, [*words[1:], ""], strict=False):
-        name, equals, rest = word.partition("=")
-        variable, sign, value = (rest if equals else following).partition("=")
-        if name == ENV and sign:
-            found[variable] = value
-    return found
-
-
-def _spellings(flag: str) -> tuple[str, str]:
-    return flag, "--" + flag[2:].replace("-", "_")
-
-
-VARIABLE, NODES = "NPROC_PER_NODE", "NNODES"  # what an executable in launchers/ is told
-FOLDER = "launchers"
-PORTS = ("PET_MASTER_PORT", "MASTER_PORT")  # torchrun reads the first, others the second
-
-
-@dataclass(frozen=True)
-class Launcher:
-    """A known launcher: its names, and its flags for ranks, for nodes, and for the port that ranks
-    meet at, which may stand after the name of a host.
+class Variables(NamedTuple):
+    """What a launcher sets in each rank: torchrun and DeepSpeed RANK (torch.distributed.run's
+    documentation), Open MPI OMPI_COMM_WORLD_* (ompi_info), Slurm SLURM_PROCID in every task of a
+    step (man srun), MPICH and Intel MPI PMI_*. "" and () stand for what it does not set.
     """
 
-    names: tuple[str, ...]
-    ranks: tuple[str, ...]
-    nodes: tuple[str, ...]
-    default: int | None = None  # ranks where nothing says how many
+    rank: str
+    local_rank: str
+    world_size: str
+    local_world_size: str
+    node: str = ""
+    nodes: tuple[str, ...] = ()  # how many there are; of several the first that is set
+    job: tuple[str, ...] = ()  # what tells its job from others
+    alone: tuple[str, ...] = ()  # nothing else sets these
+    step_size: str = ""  # how many ranks it started itself, whatever WORLD_SIZE says
+    prefixes: tuple[str, ...] = ()  # how the names of all its variables begin
+    family: str = "launcher"  # where the environment block shows them
+    shown: tuple[str, ...] = ()  # which it shows: a name, or the beginning of some (with *)
+    varying: str = ""  # a pattern: those that differ between ranks, or between two starts
+
+
+class Launcher(NamedTuple):
+    """A launcher. What a person types is a program, or a module behind `python -m`."""
+
+    name: str  # what a rank says that started it
+    programs: tuple[str, ...]  # what a person types
+    helpers: tuple[str, ...] = ()  # programs that start the ranks for it
+    others: tuple[str, ...] = ()  # Python programs of it that are neither, and no ranks
+    # Programs below which no rank runs: they ask others to start it, or wait in a queue.
+    clients: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()  # parts of the paths of its files, in stacks
+    word: str = ""  # what sentences call it, where that is not its name
+    variables: Variables | None = None  # None: those of the launcher in `speaks`
+    speaks: str = ""
+    # How it behaves.
+    is_around: bool = False  # it starts other launchers' helpers too: they are the inner ones
+    is_said_by_srun: bool = False  # srun sets its variables too
+    is_on_each_node: bool = False  # it is started once a node, and starts that node's ranks
+    ends_all: bool = False  # it lets the others go on only where a rank ended with status 0
+    # What suspends its job stops the ranks, and not what started them.
+    stops_ranks_alone: bool = False
+    gives_terminals: bool = False  # to its ranks, whatever its own output is
+    sets_threads: bool = False  # OMP_NUM_THREADS to 1, for several ranks
+    # Flags.
+    ranks: tuple[str, ...] = ()
+    default_ranks: int | None = None  # where nothing says how many
+    nodes: tuple[str, ...] = ()
     allocation: str = ""  # the variable that says how many nodes, where no flag does
-    ports: tuple[str, ...] = ()
+    ports: tuple[str, ...] = ()  # where ranks meet, perhaps after the name of a host
     default_port: int | None = None  # None: a free one, or whatever a variable says
+    hosts: tuple[str, ...] = ()  # other machines
+    passing: str = ""  # passes a variable to these, where none is passed without it
+    switches: tuple[str, ...] = ()  # without a value; they may stand right before a program
+
+    @property
+    def dialect(self) -> str:
+        """The launcher whose variables it sets."""
+        return self.speaks or self.name
 
 
-LAUNCHERS = (
-    Launcher(
-        ("torchrun", "torch.distributed.run", "torch.distributed.launch"),
-        ("--nproc_per_node", "--nproc-per-node"),
-        ("--nnodes",),
-        1,
-        ports=("--master_port", "--master-port", "--rdzv_endpoint", "--rdzv-endpoint"),
+_MPI_HOSTS = ("-H", "-host", "--host", "-hostfile", "--hostfile", "-machinefile", "--machinefile")
+_TORCHRUN = Launcher(
+    "torchrun",
+    ("torchrun", "torch.distributed.run"),
+    others=("torch.distributed.launcher",),
+    files=("torch/distributed/run.py",),
+    variables=Variables(
+        *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK"),
+        nodes=("GROUP_WORLD_SIZE",),
+        job=("TORCHELASTIC_RUN_ID",),
+        alone=("TORCHELASTIC_RUN_ID",),
+        prefixes=("RANK", "LOCAL_", "WORLD_", "GROUP_", "NODE_", "MASTER_", "TORCH"),
+        shown=(
+            *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK"),
+            *("MASTER_*", "OMP_NUM_THREADS"),
+        ),
+        varying=r"TORCHELASTIC_(?:RUN_ID|ERROR_FILE)|(?:LOCAL_|GROUP_|ROLE_|NODE_|CROSS_)?RANK"
+        r"|(?:LOCAL_|ROLE_|GROUP_)?WORLD_SIZE",
     ),
-    Launcher(("srun",), ("-n", "--ntasks"), ("-N", "--nodes"), allocation="SLURM_NNODES"),
-    Launcher(("mpirun", "mpiexec", "orterun"), ("-n", "-np", "--np", "--n"), ()),
+    is_on_each_node=True,
+    ends_all=True,
+    sets_threads=True,
+    ranks=("--nproc_per_node", "--nproc-per-node"),
+    default_ranks=1,
+    nodes=("--nnodes",),
+    ports=("--master_port", "--master-port", "--rdzv_endpoint", "--rdzv-endpoint"),
+    switches=("--standalone", "--no_python", "--no-python", "--use_env", "--use-env"),
+)
+LAUNCHERS = (
+    _TORCHRUN,
+    _TORCHRUN._replace(
+        name="launch",
+        programs=("torch.distributed.launch",),
+        variables=None,
+        speaks="torchrun",
+        ends_all=False,
+    ),
     Launcher(
+        "deepspeed",
         ("deepspeed", "deepspeed.launcher.runner"),
-        ("--num_gpus",),
-        ("--num_nodes",),
+        helpers=("deepspeed.launcher.launch",),
+        others=("deepspeed.launcher.launcher_helper", "ds", "dsr"),
+        files=("deepspeed/launcher/",),
+        speaks="torchrun",
+        is_on_each_node=True,
+        ranks=("--num_gpus",),
+        nodes=("--num_nodes",),
         ports=("--master_port",),
         default_port=29500,
     ),
     Launcher(
-        ("accelerate", "accelerate.commands.launch", "accelerate.commands.accelerate_cli"),
-        ("--num_processes",),
-        ("--num_machines",),
+        "accelerate",
+        (
+            *("accelerate", "accelerate-launch"),
+            *("accelerate.commands.launch", "accelerate.commands.accelerate_cli"),
+        ),
+        files=("accelerate/commands/",),
+        speaks="torchrun",
+        is_on_each_node=True,
+        ranks=("--num_processes",),
+        nodes=("--num_machines",),
         ports=("--main_process_port", "--main-process-port"),
         default_port=29500,
+        switches=("--multi_gpu", "--cpu"),
+    ),
+    Launcher(
+        "srun",
+        ("srun",),
+        helpers=("slurmstepd",),
+        clients=("srun", "sbatch", "salloc"),
+        variables=Variables(
+            *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"),
+            node="SLURM_NODEID",
+            nodes=("SLURM_STEP_NUM_NODES", "SLURM_NNODES"),
+            job=("SLURM_JOB_ID", "SLURM_STEP_ID"),
+            alone=("SLURM_STEP_ID",),
+            step_size="SLURM_STEP_NUM_TASKS",
+            prefixes=("SLURM_",),
+            family="Slurm",
+            shown=("SLURM_*",),
+            varying=r"SLURM_(?:JOB_?ID|STEP_?ID|STEPID|PROCID|LOCALID|NODEID|TASK_PID|GTIDS|NTASKS"
+            r"|NPROCS|STEP_NUM_TASKS|STEP_LAUNCHER_PORT|SRUN_COMM_PORT|SRUN_COMM_HOST"
+            r"|LAUNCH_NODE_IPADDR|JOB_(?:START|END)_TIME)",
+        ),
+        is_around=True,
+        stops_ranks_alone=True,  # slurmstepd goes on (scontrol(1), suspend)
+        ranks=("-n", "--ntasks"),
+        nodes=("-N", "--nodes"),
+        allocation="SLURM_NNODES",
+        switches=("--exclusive", "--overlap", "--pty", "--unbuffered", "--label", "--wait"),
+    ),
+    Launcher(
+        "mpirun",
+        ("mpirun", "mpiexec", "orterun", "prterun"),
+        helpers=("orted", "prted"),
+        variables=Variables(
+            *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
+            "OMPI_COMM_WORLD_LOCAL_SIZE",  # OMPI_COMM_WORLD_NODE_RANK is no number of a node
+            alone=("OMPI_COMM_WORLD_RANK",),
+            step_size="OMPI_COMM_WORLD_SIZE",
+            prefixes=("OMPI_", "PMIX_"),
+            family="MPI",
+            shown=("OMPI_COMM_WORLD_*",),
+            varying=r"OMPI_COMM_WORLD_.*|PMIX_.*",
+        ),
+        stops_ranks_alone=True,  # it hands the order on (mpirun(1), signal propagation)
+        gives_terminals=True,
+        ranks=("-n", "-np", "--np", "--n"),
+        hosts=_MPI_HOSTS,
+        passing="-x",
+        switches=("--oversubscribe", "--allow-run-as-root"),
+    ),
+    Launcher(
+        "pmi",  # MPICH and Intel MPI
+        ("mpiexec.hydra",),
+        word="mpiexec",
+        variables=Variables(
+            *("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE", "MPI_LOCALNRANKS", "PMI_NODE"),
+            alone=("PMI_RANK",),
+            prefixes=("PMI_", "MPI_LOCAL", "HYDRA_"),
+            family="MPI",
+            shown=("PMI_*",),
+            varying=r"PMI_(?:RANK|SIZE|FD)",
+        ),
+        is_said_by_srun=True,
+        ranks=("-n", "-np"),
+        hosts=_MPI_HOSTS,
     ),
 )
-_OURS = Launcher((), ("--devices",), (), 1)  # without a launcher Lightning starts the ranks
+
+BY_NAME = {one.name: one for one in LAUNCHERS}
+TORCHRUN, SRUN = BY_NAME["torchrun"], BY_NAME["srun"]
+DIALECTS = {one.name: one.variables for one in LAUNCHERS if one.variables is not None}
+RANK_VARIABLES = tuple(words.rank for words in DIALECTS.values())
+# By what a person types, and by what the process is called that started the ranks.
+BY_PROGRAM = {program: one for one in LAUNCHERS for program in one.programs}
+BY_STARTER = {
+    program: one
+    for one in LAUNCHERS
+    for program in (*one.programs, *one.helpers)
+    if program not in one.clients
+}
+CLIENTS = frozenset(program for one in LAUNCHERS for program in one.clients)
+# What no process has that a launcher did not start; a shell may be a task of srun's.
+ALONE = tuple(name for words in DIALECTS.values() for name in words.alone)
+ALONE_BUT_SRUNS = tuple(name for name in ALONE if name not in DIALECTS["srun"].alone)
+# Python programs that start ranks, and are none: those of the table, and some that set nothing.
+NO_RANKS = frozenset(
+    [
+        *(*BY_PROGRAM, *BY_STARTER),
+        *(program for one in LAUNCHERS for program in one.others),
+        *("torchx", "torchx.apps", "fabric", "lightning_fabric.cli", "ray", "horovodrun"),
+    ]
+)
+_UNKNOWN = Launcher("", ())
 
 
-def ranks(command: Sequence[str], environ: Mapping[str, str]) -> int | None:
-    """Return how many ranks a command starts, None where that cannot be told."""
-    if _by_variable(command, environ):
-        return _number(environ.get(VARIABLE, "1"))
-    found = _launcher(command)
-    if found is None:
-        return None
-    launcher, at, end = found
-    span = _span(command, launcher.ranks, at, end)
-    return launcher.default if span is None else _number(span[2])
+def find_launcher(name: str | None) -> Launcher:
+    """Return the launcher of a name; for any other one of which nothing is known."""
+    return BY_NAME.get(name or "", _UNKNOWN)
 
 
-def port(command: Sequence[str], environ: Mapping[str, str]) -> int | None:
-    """Return the port that ranks meet at, None where nothing names it."""
-    found = _launcher(command)
-    flags = [flag for launcher in LAUNCHERS for flag in launcher.ports]
-    span = _span(command, flags, 0, len(command))
-    named = span[2] if span else next((environ[n] for n in PORTS if environ.get(n)), "")
-    if not named and found is not None:
-        return found[0].default_port
-    number = _number(named.rpartition(":")[2])
-    return number if number and number < 1 << 16 else None
-
-
-def why_not(command: Sequence[str], environ: Mapping[str, str]) -> str:
-    """Return why the number of ranks cannot be changed, "" if it can."""
-    if not _by_variable(command, environ) and _launcher(command) is None:
-        return "no launcher that is known starts it"
-    return several_nodes(command, environ)
-
-
-def several_nodes(command: Sequence[str], environ: Mapping[str, str]) -> str:
-    """Return what says that a command starts several nodes, "" if nothing does."""
-    words, nodes = _nodes(command, environ)
-    return "" if nodes in ("", "1", "1:1") else f"{words}: it starts several nodes"
-
-
-def _nodes(command: Sequence[str], environ: Mapping[str, str]) -> tuple[str, str]:
-    """Return the words that say how many nodes it starts, and how many; ("", "") if none do."""
-    variable = NODES
-    if not _by_variable(command, environ):
-        found = _launcher(command)
-        if found is None:
-            return "", ""
-        launcher, at, end = found
-        span = _span(command, launcher.nodes, at, end)
-        if span is not None:
-            return " ".join(command[span[0] : span[0] + span[1]]), span[2]
-        variable = launcher.allocation
-    return f"{variable}={environ.get(variable, '')}", environ.get(variable, "")
-
-
-def with_ranks(
-    command: Sequence[str], count: str, environ: Mapping[str, str]
-) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the command with so many ranks, and what is to be set in its environment.
-
-    Only where why_not() finds no reason against it.
+def find_typed_launcher(program: str) -> Launcher:
+    """Return the launcher that a program or module is, by which a person starts it; for any other
+    one of which nothing is known.
     """
-    if _by_variable(command, environ):
-        return tuple(command), {VARIABLE: count}
-    found = _launcher(command)
-    if found is None:
-        return tuple(command), {}
-    launcher, at, end = found
-    span = _span(command, launcher.ranks, at, end)
-    if span is None:
-        return (*command[:at], launcher.ranks[0], count, *command[at:]), {}
-    first, words, _ = span
-    word, flag = command[first], _flag(command[first], launcher.ranks)
-    if words == 2:
-        return (*command[: first + 1], count, *command[first + 2 :]), {}
-    sign = "=" if word.startswith(f"{flag}=") else ""
-    return (*command[:first], f"{flag}{sign}{count}", *command[first + 1 :]), {}
-
-
-def by_torchrun(command: Sequence[str]) -> bool:
-    """Return whether torchrun, or what it replaced, starts the ranks."""
-    found = _launcher(command)
-    return found is not None and found[0] is LAUNCHERS[0]
-
-
-def _by_variable(command: Sequence[str], environ: Mapping[str, str]) -> bool:
-    """Return whether an executable of the folder launchers/ starts it."""
-    if any(word.split("/")[-2:-1] == [FOLDER] for word in command[: _program_or_end(command)]):
-        return True
-    return VARIABLE in environ and _launcher(command) is None
-
-
-def _launcher(command: Sequence[str]) -> tuple[Launcher, int, int] | None:
-    """Return the launcher, and the span of its own words."""
-    for at, word in enumerate(command[: _program_or_end(command)]):
-        name = word.rpartition("/")[2]
-        for launcher in LAUNCHERS:
-            if name in launcher.names:
-                first = at + (2 if [*command[at + 1 : at + 2]] == ["launch"] else 1)
-                return launcher, first, _end_of_options(command, first)
-    ours = own_words_of_ours(command)
-    return None if ours is None else (_OURS, ours, len(command))
-
-
-def _end_of_options(command: Sequence[str], at: int) -> int:
-    """Return where the program that a launcher starts begins: an interpreter, a script, -m."""
-    end = _program_or_end(command)
-    for index in range(at, end):
-        word = command[index]
-        if word in ("-m", "--module") or word.rpartition("/")[2].startswith("python"):
-            return index
-    return end
-
-
-def _program_or_end(command: Sequence[str]) -> int:
-    at = program(command)
-    return len(command) if at is None else at
-
-
-def _span(
-    command: Sequence[str], flags: Sequence[str], at: int, end: int
-) -> tuple[int, int, str] | None:
-    """Return where a flag first stands, how many words it takes, and its value."""
-    for index in range(at, end):
-        flag = _flag(command[index], flags)
-        rest = command[index][len(flag) :] if flag else ""
-        if rest:
-            return index, 1, rest.removeprefix("=")
-        if flag and index + 1 < end:
-            return index, 2, command[index + 1]
-    return None
-
-
-def _flag(word: str, flags: Sequence[str]) -> str | None:
-    """Return the flag that a word is: `--ntasks`, `--ntasks=4`, `-n`, `-n4`."""
-    for flag in flags:
-        if word == flag or word.startswith(f"{flag}="):
-            return flag
-        if len(flag) == 2 and word.startswith(flag) and word[2:].isdigit():
-            return flag
-    return None
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() else None
+    return BY_PROGRAM.get(program, _UNKNOWN)

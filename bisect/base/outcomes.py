@@ -6,8 +6,12 @@ The same in all that read a run folder: a matrix, a search, `show` and the repor
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .facts import Verdict
 
 BADNESS = (
     "ok",
@@ -25,29 +29,27 @@ def is_part(name: str) -> bool:
     return _PART.fullmatch(name) is not None
 
 
-def shown(verdicts: Sequence[Mapping[str, Any]]) -> int:
-    """Return which of `verdicts` (as verdict.json has them) is to be shown: of the last attempt's
-    the worst, of those one that names a culprit, of those the earliest after its start.
+def shown(verdicts: Sequence[Verdict]) -> int:
+    """Return which of `verdicts` is to be shown: of the last attempt's the worst, of those one that
+    names a culprit, of those the earliest after its start.
     """
-    last = max(verdict["attempt"] for verdict in verdicts)
+    last = max(verdict.attempt for verdict in verdicts)
 
     def order(number: int) -> tuple[bool, int, bool, float]:
         verdict = verdicts[number]
-        names_one = bool((verdict.get("ranks") or {}).get("culprit"))
-        seconds = float((verdict.get("seconds") or {}).get("total") or 0.0)
-        badness = BADNESS.index(verdict["outcome"])
-        return verdict["attempt"] == last, badness, names_one, -seconds
+        badness = BADNESS.index(verdict.outcome)
+        names_one = bool(verdict.ranks.culprit)
+        return verdict.attempt == last, badness, names_one, -verdict.seconds.total
 
     return max(range(len(verdicts)), key=order)
 
 
-def of_all(verdicts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def of_all(verdicts: Sequence[Verdict]) -> Verdict:
     """Return the verdict that is shown; where all parts of an attempt ended well it speaks for the
     ranks of them all.
     """
     chosen = verdicts[shown(verdicts)]
-    if chosen["outcome"] != "ok":
-        return dict(chosen)
-    same = [one for one in verdicts if one["attempt"] == chosen["attempt"]]
-    seen = sorted({rank for one in same for rank in one.get("seen_ranks", ())})
-    return {**chosen, **({"seen_ranks": seen} if seen else {})}
+    if chosen.outcome != "ok":
+        return chosen
+    same = [one for one in verdicts if one.attempt == chosen.attempt]
+    return replace(chosen, seen_ranks=tuple(sorted({r for one in same for r in one.seen_ranks})))

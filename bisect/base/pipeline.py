@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
-from .checkpoints import Checkpoint
+from .checkpoints import LAUNCHER, Checkpoint
+from .command_words import pipeline_of
 from .errors import UsageError, nearest
-from .launchers import pipeline_of
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,11 @@ class Step:
 class Pipeline:
     """Steps in the order of their checkpoints, numbered from 1.
 
-    `launcher` is checkpoint 0: no step of a rank, but a row of the table that verdicts speak of.
     `aliases` are other names of steps, for the command line. Past the checkpoint or phase
     `shows_itself` a start has shown that it works.
     """
 
     name: str
-    launcher: Checkpoint
     steps: tuple[Step, ...]
     add_arguments: Callable[[argparse.ArgumentParser], None]
     shows_itself: str
@@ -50,10 +48,18 @@ class Pipeline:
     # Functions of the user's own that --use takes beside steps: a step itself calls them.
     called: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Number the checkpoints by their place."""
+        numbered = (
+            replace(step, checkpoint=replace(step.checkpoint, number=number))
+            for number, step in enumerate(self.steps, 1)
+        )
+        object.__setattr__(self, "steps", tuple(numbered))
+
     @property
     def table(self) -> tuple[Checkpoint, ...]:
-        """All checkpoints, with number 0."""
-        return (self.launcher, *(step.checkpoint for step in self.steps))
+        """All checkpoints, with the launcher's: no step of a rank, but verdicts speak of it."""
+        return (LAUNCHER, *(step.checkpoint for step in self.steps))
 
     @property
     def skippable(self) -> tuple[str, ...]:

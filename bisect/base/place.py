@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from . import launcher_env
-from .launcher_env import DIALECTS, Ancestor
+from .launcher_env import Ancestor
+from .launchers import BY_PROGRAM, DIALECTS
 from .own_errors import pass_on
 from .proc import read_stat
 from .variables import OUTER_VARIABLE as OUTER_VARIABLE
@@ -23,10 +24,6 @@ GONE = -1  # in place of a launcher's pid; 0 is one in another pid namespace
 FOLDER_VARIABLE = "HANGBISECT_FOLDER"
 JOB_VARIABLE = "HANGBISECT_JOB"
 
-_TYPED = {
-    *("torchrun", "deepspeed", "accelerate", "mpirun", "srun"),
-    *("torch.distributed.run", "torch.distributed.launch"),
-}
 _DEEPEST = 20  # ancestors that are asked
 _LAUNCHERS_DEEP = 2
 _STATE_LOOKS, _BETWEEN_LOOKS = 5, 0.02  # seconds
@@ -68,20 +65,19 @@ def find_place(environ: Mapping[str, str] = os.environ) -> Place:
         rank = local_rank = _number(environ, "LOCAL_RANK", 0)
         world = local_world = _number(environ, "WORLD_SIZE", 1)
     else:
-        rank = _number(environ, names[0], 0)
-        world = _number(environ, names[2], 1)
-        local_rank = _number(environ, names[1], rank)
+        rank = _number(environ, names.rank, 0)
+        world = _number(environ, names.world_size, 1)
+        local_rank = _number(environ, names.local_rank, rank)
         local_world = (launcher_env.local_size(environ, dialect) if dialect else None) or world
     counted = dialect is None or joined or _is_counted(environ, dialect, world)
     attempt = _number(environ, "TORCHELASTIC_RESTART_COUNT", 0)
     node = launcher_env.node(environ, dialect) if dialect else 0
     is_part = world > local_world or not counted
     name = _node_name(node) if is_part and dialect else ""
-    pid, started = _launcher(names[0] if dialect else None, environ)
+    pid, started = _launcher(names.rank if dialect else None, environ)
     identity = (
         os.getuid(),
-        environ.get("TORCHELASTIC_RUN_ID") or environ.get("SLURM_JOB_ID"),
-        environ.get("SLURM_STEP_ID"),
+        *(environ.get(name) for words in DIALECTS.values() for name in words.job),
         environ.get("MASTER_ADDR"),
         environ.get("MASTER_PORT"),
         node if node is not None else name,
@@ -158,7 +154,7 @@ def command_line(place: Place, own: Sequence[str]) -> list[str]:
         srun = ["srun", f"--nodes={nodes}", f"--ntasks={place.world_size}"]
         words = [os.path.basename(word) for word in own[:1]] + [*own[1:]]
         words = [*(srun if place.neighbours else ()), *words]
-    if len(words) > 1 and os.path.basename(words[1]) in _TYPED:
+    if len(words) > 1 and os.path.basename(words[1]) in BY_PROGRAM:
         words = words[1:]
     return [os.path.basename(words[0]), *words[1:]] if words else []
 
@@ -169,7 +165,7 @@ def _typed(pid: int) -> list[str]:
     """
     for _ in range(_LAUNCHERS_DEEP):
         words = _command_of(pid)
-        if any(os.path.basename(word) in _TYPED for word in words[:4]):
+        if any(os.path.basename(word) in BY_PROGRAM for word in words[:4]):
             return words
         pid = parent_of(pid)
     return []
@@ -264,7 +260,7 @@ def _launcher_name(dialect: str | None, pid: int) -> str | None:
 
 def _is_launcher(pid: int) -> bool:
     """Return whether a launcher runs as `pid` (1 in a container), or a rank's own shell."""
-    named = any(os.path.basename(word) in _TYPED for word in _command_of(pid)[:4])
+    named = any(os.path.basename(word) in BY_PROGRAM for word in _command_of(pid)[:4])
     return named or any(word.startswith(b"RANK=") for word in _environ_of(pid))
 
 

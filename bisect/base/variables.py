@@ -17,8 +17,6 @@ STEADY_VARIABLE = "HANGBISECT_STEADY"
 KEEP_WATCHING_VARIABLE = "HANGBISECT_KEEP_WATCHING"
 STEP_VARIABLE = "HANGBISECT_STEP"
 CAPTURE_VARIABLE = "HANGBISECT_CAPTURE"
-# The variables by which launchers number ranks (launcher_env.py).
-RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK")
 # The packages of the table of known calls (rank/watched/known_calls.py) that are not Python's own.
 PACKAGES = (
     *("accelerate", "datasets", "deepspeed", "huggingface_hub", "lightning", "lightning_fabric"),

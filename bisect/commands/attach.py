@@ -62,8 +62,8 @@ def _parser() -> Parser:
 
 async def _attach(args: argparse.Namespace) -> int:
     from ..attach.job_list import choice_lines, no_job_lines
+    from ..attach.job_looks import STILL_SPAN
     from ..attach.jobs import find_jobs
-    from ..attach.look_series import STILL_SPAN
     from ..attach.session import AttachRequest, attach_to_job, print_facts
 
     pids = [*args.pids, *args.pid]

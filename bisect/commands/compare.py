@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from ..base.argument_types import Parser
 from ..base.errors import UsageError
+from ..base.json_codec import to_json
 
 if TYPE_CHECKING:
     from ..report.run_reader.run import RecordedRun
@@ -30,7 +31,6 @@ def run(argv: list[str]) -> int:
     """Print what differs; return 0 if nothing does, else 1."""
     args = _arguments(argv)
     from ..report.comparison import compare_runs
-    from ..report.facts_json import plain_fact
     from ..report.redaction import redactor_for
     from ..report.redaction.run_redaction import redact_run
 
@@ -40,7 +40,7 @@ def run(argv: list[str]) -> int:
     named = [replace(one, folder=Path(redactor.text(str(one.folder)))) for one in (a, b)]
     found = compare_runs(*(redact_run(one, redactor) for one in named))
     if args.json:
-        print(json.dumps({"schema": SCHEMA, **plain_fact(found)}, indent=2, ensure_ascii=False))
+        print(json.dumps({"schema": SCHEMA, **to_json(found)}, indent=2, ensure_ascii=False))
     else:
         from ..base.words import terminal_size
         from ..report.comparison import comparison_lines

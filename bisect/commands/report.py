@@ -97,7 +97,7 @@ def _reports(args: argparse.Namespace) -> int:
 
 def _trials(args: argparse.Namespace) -> int:
     from ..base.words import terminal_width
-    from ..report.isolation import list_trials
+    from ..report.isolation import list_rows
     from ..report.run_reader.run import read_run
 
     found = read_run(args.log)
@@ -106,7 +106,7 @@ def _trials(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(found.answer, indent=2, ensure_ascii=False))
     else:
-        print("\n".join(list_trials(found, terminal_width())))
+        print("\n".join(list_rows(found, terminal_width())))
     return 0
 
 

@@ -19,9 +19,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..base.argument_types import Parser, around_dashes, count, dashes_missing
+from ..base.command_words import own_words_of_ours
 from ..base.errors import UsageError
 from ..base.files import stamp
-from ..base.launchers import own_words_of_ours
 from ..base.variables import FRONT_VARIABLE, OUTER_VARIABLE, STARTER_VARIABLE
 
 if TYPE_CHECKING:
@@ -217,12 +217,13 @@ def _around(
 ) -> SupervisedCommand:
     from pathlib import Path
 
-    from ..base.pipeline import find_pipeline, find_walked_pipeline
+    from ..base.pipeline import find_walked_pipeline
+    from ..base.startup_table import STARTUP
     from ..monitor.launcher_supervisor import SupervisedCommand
 
     ours = _is_ours(command)
     limits: dict[str, float] = dict(args.timeout)
-    table = (find_walked_pipeline(command) if ours else find_pipeline("startup")).table
+    table = find_walked_pipeline(command).table if ours else STARTUP
     return SupervisedCommand(
         command=tuple(command),
         run_dir=Path(run_dir),

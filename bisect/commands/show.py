@@ -27,6 +27,7 @@ def run(argv: list[str]) -> int:
     if args.folder is None:
         raise UsageError("show needs a run folder", "hangbisect show runs/20261120T174812-a1")
 
+    from ..base.json_codec import to_json
     from ..base.words import replace_unprintable, terminal_width
     from ..report.isolation import replay_answer
     from ..report.run_reader.run import read_run
@@ -36,10 +37,12 @@ def run(argv: list[str]) -> int:
         print(f"hangbisect: {replace_unprintable(sentence)}", file=sys.stderr)
     if found.kind == "run" and not found.verdict:
         raise UsageError(f"{args.folder} has no verdict that can be read")
+    if args.json and not (found.verdict or found.answer):
+        raise UsageError(f"{args.folder} has no {found.kind}.json that can be read whole")
     if args.json:
-        whole = found.verdict if found.kind == "run" else found.answer
+        whole = to_json(found.verdict or found.answer)
         print(json.dumps(whole, indent=2, ensure_ascii=False))
-    elif found.kind == "run":
+    elif found.verdict:
         from ..report.run_reader.run import read_rank_facts
         from ..report.terminal import replay_verdict
 

@@ -11,8 +11,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..base.facts import Checkpoint, JobFacts, RankFacts, RankId, Ranks
+from .indexed_ranks import is_gone
 from .log_divergence import find_mismatched_ranks
-from .rank_waits import RankWait, claimed_world_size, find_rank_waits, is_gone
+from .process_snapshot import ProcessSnapshot, merge_looks
+from .rank_waits import RankWait, claimed_world_size
+from .snapshot import Snapshot
 from .wait_graph import WaitGraph
 
 Progress = tuple[int, int]  # checkpoints finished, phases begun
@@ -23,9 +26,13 @@ class Case:
     """What there is to judge."""
 
     job: JobFacts
-    ranks: tuple[RankFacts, ...]  # every rank of this node, those never seen included, in order
+    snapshot: Snapshot  # every rank of this node, those never seen included, in order
     absent: tuple[RankId, ...]  # ranks that a process group counts on and that nobody started
     found: dict[RankId, RankWait]
+
+    @property
+    def ranks(self) -> tuple[RankFacts, ...]:
+        return self.snapshot.ranks
 
     @cached_property
     def by_rank(self) -> dict[RankId, RankFacts]:
@@ -33,6 +40,10 @@ class Case:
 
     def facts(self, rank: RankId) -> RankFacts | None:
         return self.by_rank.get(rank)
+
+    def view(self, facts: RankFacts) -> ProcessSnapshot | None:
+        """Return a rank as its looks show it together, also one that is gone."""
+        return self.found[facts.rank].view or merge_looks(facts.looks)
 
     def step(self, facts: RankFacts) -> Checkpoint | None:
         """Return the checkpoint that a rank is on its way to."""
@@ -49,12 +60,13 @@ class Case:
         ) + 1 if facts.phase in names else 0
 
 
-def make_case(job: JobFacts, ranks: Sequence[RankFacts]) -> Case:
+def make_case(job: JobFacts, seen: Snapshot) -> Case:
     """Return the case of a job that ended, or that is called hung."""
-    known = {r.rank: r for r in ranks}
+    known = {r.rank: r for r in seen.ranks}
     for rank in job.local_ranks:
         known.setdefault(rank, _make_unseen_rank(rank))
     everyone = _reopen_if_all_finished(tuple(known[rank] for rank in sorted(known)))
+    snapshot = seen.update(everyone)
     claimed = claimed_world_size(everyone)
     alone = any(r.environment.get("GROUP_WORLD_SIZE") == "1" for r in everyone)
     first = 0 if alone else job.world_size
@@ -63,14 +75,14 @@ def make_case(job: JobFacts, ranks: Sequence[RankFacts]) -> Case:
     missing = missing[sum(not isinstance(rank, int) for rank in known) :]
     absent = tuple(r for r in missing if first <= r < claimed)
     remote = tuple(r for r in missing if not first <= r < claimed)
-    found = find_rank_waits(everyone, absent, remote, job.unstarted)
+    found = snapshot.compare_ranks(absent, remote, job.unstarted)
     lonely = [r for r, s in found.items() if s.wait and s.wait.kind == "absent_rank" and s.meets]
     if not absent and not remote and not job.unstarted and lonely and len(everyone) == 1:
         # A process group of one waits for nobody: at least one more rank was counted on.
         lonely_rank = everyone[0].rank
         absent = (0 if isinstance(lonely_rank, int) and lonely_rank > 0 else 1,)
-        found = find_rank_waits(everyone, absent, remote)
-    return Case(job, everyone, absent, found)
+        found = snapshot.compare_ranks(absent, remote)
+    return Case(job, snapshot, absent, found)
 
 
 def _reopen_if_all_finished(ranks: tuple[RankFacts, ...]) -> tuple[RankFacts, ...]:

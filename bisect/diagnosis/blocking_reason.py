@@ -143,6 +143,13 @@ def find_blocking_reason(looks: Sequence[Look], around: ProcessContext, depth: i
     view = merge_looks(looks)
     if view is None:
         return Wait("unknown", "")
+    return find_blocking_reason_in(view, looks, around, depth)
+
+
+def find_blocking_reason_in(
+    view: ProcessSnapshot, looks: Sequence[Look], around: ProcessContext, depth: int = 0
+) -> Wait:
+    """Return the same, where it is known what the looks show together."""
     family = find_descendants(around.facts, view.look.pid)
     wait = (
         _find_halt(view)

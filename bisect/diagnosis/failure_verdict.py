@@ -26,8 +26,7 @@ from .call_site import (
 from .causes.catalogue import find_known_cause, find_likeliest_cause
 from .causes.known_cause import Scene
 from .graph_builder import build_wait_graph
-from .process_snapshot import merge_looks
-from .rank_waits import is_gone
+from .indexed_ranks import is_gone
 from .verdict_skeleton import make_verdict_skeleton
 from .wait_graph import WaitGraph
 
@@ -94,7 +93,7 @@ def _find_rank_component(case: Case, rank: RankId) -> str | None:
     facts = case.facts(rank)
     if facts is None:
         return None
-    return find_component(merge_looks(facts.looks), facts, case.job, case.step(facts))
+    return find_component(case.view(facts), facts, case.job, case.step(facts))
 
 
 _LAST_VALUES = ("off",)  # gives the component up: only after everything else
@@ -163,7 +162,7 @@ def _locate_hang(case: Case, outcome: Outcome, graph: WaitGraph) -> Verdict:
     culprit = first_culprit(case, people)
     place, checkpoint = find_place(case, culprit)
     subject = choose_shown_rank(case, people)
-    view = merge_looks(subject.looks) if subject else None
+    view = case.view(subject) if subject else None
     call = subject.announced if subject else ""
     if view is not None:
         call = find_call(view, job, call)

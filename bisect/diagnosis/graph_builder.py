@@ -24,14 +24,14 @@ from .blame import Case
 from .blocked_syscalls import CHILD_WAIT_CALLS, format_traffic
 from .blocking_reason import ProcessContext, find_blocking_reason_of_child
 from .frames import format_frame
+from .indexed_ranks import is_gone
 from .process_snapshot import (
     ProcessSnapshot,
     ProcessTable,
-    build_process_table,
     main_kernel,
     merge_looks,
 )
-from .rank_waits import RankWait, is_gone
+from .rank_waits import RankWait
 from .wait_graph import Link, Node, NodeKind, WaitGraph
 
 
@@ -194,9 +194,8 @@ class ProcessEdges:
         self._drawn: set[ProcessId] = set()
         self._ahead: list[ProcessId] = []  # children that somebody waits for
 
-    def of_rank(self, facts: RankFacts, wait: Wait) -> None:
+    def of_rank(self, facts: RankFacts, view: ProcessSnapshot | None, wait: Wait) -> None:
         """Draw what a rank's own process waits for."""
-        view = merge_looks(facts.looks)
         if view is not None:
             name = name_rank(facts.rank)
             self._draw(_Process(name, facts, facts.looks, view, own=True), wait)
@@ -321,7 +320,7 @@ class _RankEdges:
         self._drawing = GraphBuilder(case.ranks)
         self._named = frozenset(case.by_rank) | frozenset(case.absent)
         self._meetings: dict[Meeting, str] = {}
-        self._hands = ProcessEdges(self._drawing, case.ranks, build_process_table(case.ranks))
+        self._hands = ProcessEdges(self._drawing, case.ranks, case.snapshot.indexed.processes)
 
     def graph(self) -> WaitGraph:
         case, draw = self._case, self._drawing
@@ -347,7 +346,7 @@ class _RankEdges:
                 said = f"it said that it waits for {name_rank(rank)}"
                 self._drawing.link(name, name_rank(rank), found.wait.kind, said)
         else:
-            self._hands.of_rank(facts, found.hop or found.wait)
+            self._hands.of_rank(facts, found.view, found.hop or found.wait)
 
     def _meets(self, name: str, facts: RankFacts, found: RankWait) -> None:
         """A place where ranks meet lies between those that are there and those that are not."""

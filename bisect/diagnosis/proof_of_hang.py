@@ -13,7 +13,8 @@ from itertools import takewhile
 
 from ..base.facts import Look, RankFacts, Verdict
 from .blocked_syscalls import POLL_CALLS
-from .rank_waits import find_rank_waits, is_gone
+from .indexed_ranks import is_gone
+from .snapshot import Snapshot
 from .wait_graph import WaitGraph
 
 _SURE = 0.6  # confidence of a cause
@@ -49,15 +50,15 @@ _LOOP_FILES = ("/selectors.py", "/asyncio/", "/uvloop/", "/socketserver.py")
 _LOOPS = frozenset(["run_forever", "_run_once", "run", "run_until_complete", "serve_forever"])
 
 
-def find_proof_of_hang(verdict: Verdict, ranks: Sequence[RankFacts], graph: WaitGraph) -> str:
+def find_proof_of_hang(verdict: Verdict, snapshot: Snapshot, graph: WaitGraph) -> str:
     """Return in words what proves the hang of `verdict`, "" if nothing does."""
     if verdict.outcome != "hang":
         return ""
     return (
         _missing_peer(verdict)
-        or _named_by_cause(verdict, ranks)
+        or _named_by_cause(verdict, snapshot)
         or _ring(verdict, graph)
-        or _waits_for_itself(verdict, ranks)
+        or _waits_for_itself(verdict, snapshot.ranks)
         or ""
     )
 
@@ -119,19 +120,19 @@ def _missing_peer(verdict: Verdict) -> str:
     return ""
 
 
-def _named_by_cause(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
+def _named_by_cause(verdict: Verdict, snapshot: Snapshot) -> str:
     cause = verdict.cause
     if cause is None or cause.confidence < _SURE:
         return ""
-    if cause.id in _OUT_OF_STEP and all_wait_for_peers(ranks):
+    if cause.id in _OUT_OF_STEP and all_wait_for_peers(snapshot):
         return "all ranks wait in collectives that do not go together"
     return next((words for words, ids in _PROVING.items() if cause.id in ids), "")
 
 
-def all_wait_for_peers(ranks: Sequence[RankFacts]) -> bool:
+def all_wait_for_peers(snapshot: Snapshot) -> bool:
     """Return whether each living rank that is not done waits for its peers: nobody else comes."""
-    found = find_rank_waits(ranks)
-    rest = [r for r in ranks if not is_gone(r) and not r.finished]
+    found = snapshot.compare_ranks()
+    rest = [r for r in snapshot.ranks if not is_gone(r) and not r.finished]
     return bool(rest) and all(found[r.rank].meets for r in rest)
 
 

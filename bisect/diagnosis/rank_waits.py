@@ -14,30 +14,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ..base.addresses import host_of, is_loopback, port_of
 from ..base.facts import Frame, ProcessId, RankFacts, RankId, Socket, Wait, WaitKind
-from .blocking_reason import HeldLock, ProcessContext, find_blocking_reason
-from .library_calls import (
-    find_builders,
-    find_group_call,
-    find_group_wait,
-    waits_for_unknown_builder,
-)
-from .process_snapshot import ProcessTable, build_process_table, merge_looks
-
-
-@dataclass(frozen=True)
-class IndexedRank:
-    """One rank before it is compared with the others."""
-
-    facts: RankFacts
-    wait: Wait | None
-    # construction, collective, store; unsure: asleep in a futex, and no stack to tell why
-    group: str = ""
-    call: str = ""
+from ..base.launchers import DIALECTS
+from .indexed_ranks import IndexedRank, IndexedRanks, is_gone
+from .process_snapshot import ProcessSnapshot
 
 
 @dataclass(frozen=True)
@@ -144,13 +128,8 @@ class RankIndex:
         return self._with_absent[id(party)]
 
 
-def is_gone(facts: RankFacts) -> bool:
-    """Return True for a rank that left, or has no process."""
-    return facts.left or not facts.alive or (facts.pid is None and not facts.looks)
-
-
-_RENDEZVOUS_FILES = ("torch/distributed/rendezvous.py", "torch/distributed/distributed_c10d.py")
-_GROUP_HELPER = "_new_process_group_helper"  # its numbers are those in the group that is made
+RENDEZVOUS_FILES = ("torch/distributed/rendezvous.py", "torch/distributed/distributed_c10d.py")
+GROUP_HELPER = "_new_process_group_helper"  # its numbers are those in the group that is made
 
 
 @dataclass(frozen=True)
@@ -164,19 +143,19 @@ class _RendezvousClaim:
     claims: int | None  # which rank it says that it is
 
 
-def find_rendezvous_mismatch(ranks: Sequence[RankFacts]) -> dict[RankId, Wait]:
-    """Return which of `ranks`, all of which make the first process group, the others wait for in
-    vain, with what each waits for itself.
+def find_rendezvous_mismatch(hops: Sequence[IndexedRank]) -> dict[RankId, Wait]:
+    """Return which of these ranks, all of which make the first process group, the others wait for
+    in vain, with what each waits for itself.
     """
-    if len(ranks) < 2:
+    if len(hops) < 2:
         return {}
     servers = {
-        ProcessId(r.host, pid)
-        for r in ranks
-        for pid in (r.pid, *(look.ppid for look in r.looks[-1:]))
+        ProcessId(hop.facts.host, pid)
+        for hop in hops
+        for pid in (hop.facts.pid, *(look.ppid for look in hop.facts.looks[-1:]))
         if pid is not None
     }
-    going = [_read_rendezvous_claim(facts, servers) for facts in ranks]
+    going = [_read_rendezvous_claim(hop, servers) for hop in hops]
     return _find_same_number(going) or _find_other_store(going)
 
 
@@ -212,8 +191,8 @@ def _make_rendezvous_wait(one: _RendezvousClaim, words: str) -> Wait:
     return Wait("store", f"{address}, {words}", what=address)
 
 
-def _read_rendezvous_claim(facts: RankFacts, servers: Collection[ProcessId]) -> _RendezvousClaim:
-    view = merge_looks(facts.looks)
+def _read_rendezvous_claim(hop: IndexedRank, servers: Collection[ProcessId]) -> _RendezvousClaim:
+    facts, view = hop.facts, hop.view
     told = _read_group_locals(view.frames) if view is not None else {}
     host, port = _find_store_address(told, facts.environment)
     sockets = view.look.sockets if view is not None else ()
@@ -255,15 +234,14 @@ def _read_group_locals(frames: Sequence[Frame]) -> dict[str, str]:
     """Return what torch's own frames say of the group that is made, the innermost first."""
     found: dict[str, str] = {}
     for frame in frames:
-        if frame.file.endswith(_RENDEZVOUS_FILES) and frame.name != _GROUP_HELPER:
+        if frame.file.endswith(RENDEZVOUS_FILES) and frame.name != GROUP_HELPER:
             for name, value in frame.locals:
                 found.setdefault(name, value.strip("'\""))
     return found
 
 
 _FIRST_GROUP = "init_process_group"  # the call that makes it
-# Variables of each rank by which srun and mpirun count the ranks.
-_STEP_SIZE_VARIABLES = {"SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"}
+_STEP_SIZES = {words.step_size for words in DIALECTS.values() if words.step_size}
 _OTHER_NODES = "ranks of other nodes, which this watch does not see"
 _LARGEST_WORLD = 1 << 16  # a WORLD_SIZE beyond this is a typing error
 
@@ -279,6 +257,7 @@ class RankWait:
     rank: RankId = -1
     place: str = ""  # where it waits with others: "collective all_reduce", "our barrier ..."
     hop: Wait | None = None  # what its own process waits for, before it is compared with others
+    view: ProcessSnapshot | None = field(default=None, compare=False, repr=False)
 
     @property
     def away(self) -> bool:
@@ -292,81 +271,32 @@ class RankWait:
 
 
 def find_rank_waits(
-    ranks: Sequence[RankFacts],
+    indexed: IndexedRanks,
     absent: Iterable[RankId] = (),
     remote: Iterable[RankId] = (),
     unstarted: str = "",
 ) -> dict[RankId, RankWait]:
-    """Return each rank's situation. `absent` ranks will never come; of `remote` ones (on other
-    nodes) nothing is known. `unstarted` says how many of this node have not come that have no
-    number.
+    """Return what each rank waits for, compared with all others. `absent` ranks will never come; of
+    `remote` ones (on other nodes) nothing is known. `unstarted` says how many of this node have not
+    come that have no number.
     """
-    everyone = build_process_table(ranks)
-    locks = _list_held_locks(ranks)
-    hops = _add_builders([_index_rank(facts, everyone, locks) for facts in ranks])
-    crowd = RankIndex(_exclude_lost_ranks(hops), absent)
+    crowd = RankIndex(_exclude_lost_ranks(indexed.ranks), absent)
     beyond = unstarted or (_OTHER_NODES if any(True for _ in remote) else "")
     return {
-        rank: replace(_make_rank_wait(hop, crowd, beyond), rank=rank, hop=hop.wait)
+        rank: replace(_make_rank_wait(hop, crowd, beyond), rank=rank, hop=hop.wait, view=hop.view)
         for rank, hop in crowd.hops.items()
     }
-
-
-def _index_rank(facts: RankFacts, everyone: ProcessTable, locks: Sequence[HeldLock]) -> IndexedRank:
-    if is_gone(facts):
-        return IndexedRank(facts, None)
-    view = merge_looks(facts.looks)
-    if view is None:
-        return IndexedRank(facts, Wait("unknown", ""))
-    wait = find_blocking_reason(
-        facts.looks,
-        ProcessContext(facts, everyone, [one for one in locks if one.rank != facts.rank]),
-    )
-    if wait.kind == "futex" and not view.frames:
-        return IndexedRank(facts, wait, "unsure")
-    if wait.kind not in ("collective", "store"):
-        return IndexedRank(facts, wait)
-    return IndexedRank(facts, wait, find_group_wait(view) or "store", find_group_call(view))
-
-
-def _add_builders(hops: Sequence[IndexedRank]) -> Sequence[IndexedRank]:
-    """Return `hops`; the lock of a build is that of the only other rank that builds, also where no
-    look shows who has it.
-    """
-    if not any(waits_for_unknown_builder(hop.wait) for hop in hops):
-        return hops
-    building = find_builders(hop.facts for hop in hops)
-    return [_add_builder(hop, building) for hop in hops]
-
-
-def _add_builder(hop: IndexedRank, building: Sequence[RankId]) -> IndexedRank:
-    others = [rank for rank in building if rank != hop.facts.rank]
-    if hop.wait is None or not waits_for_unknown_builder(hop.wait) or len(others) != 1:
-        return hop
-    return replace(hop, wait=replace(hop.wait, rank=others[0]))
 
 
 def _exclude_lost_ranks(hops: Sequence[IndexedRank]) -> list[IndexedRank]:
     """Return `hops`; ranks that make the group where the others never find them are not there."""
     lost = find_rendezvous_mismatch(
-        [h.facts for h in hops if h.group == "construction" and h.call == _FIRST_GROUP]
+        [h for h in hops if h.group == "construction" and h.call == _FIRST_GROUP]
     )
     return [
         replace(h, group="", call="", wait=wait) if (wait := lost.get(h.facts.rank)) else h
         for h in hops
     ]
-
-
-def _list_held_locks(ranks: Sequence[RankFacts]) -> tuple[HeldLock, ...]:
-    """Return the lock files that ranks and their children have, one entry a rank and file."""
-    found: dict[tuple[RankId, int], HeldLock] = {}
-    for facts in ranks:
-        for look in [looks[-1] for looks in (facts.looks, *facts.children) if looks]:
-            for lock in look.holds:
-                if lock.path.endswith(".lock"):
-                    held = replace(lock, holder=look.pid, holder_name=look.name)
-                    found[facts.rank, lock.inode] = HeldLock(facts.rank, facts.host, held)
-    return tuple(found.values())
 
 
 def _make_rank_wait(hop: IndexedRank, crowd: RankIndex, beyond: str) -> RankWait:
@@ -446,27 +376,7 @@ def claimed_world_size(ranks: Sequence[RankFacts]) -> int:
     sizes = [
         facts.environment.get("WORLD_SIZE", "")
         for facts in ranks
-        if "TORCHELASTIC_RUN_ID" in facts.environment
-        or not _STEP_SIZE_VARIABLES & facts.environment.keys()
+        if "TORCHELASTIC_RUN_ID" in facts.environment or not _STEP_SIZES & facts.environment.keys()
     ]
     numbers = [int(s) for s in sizes if s.isascii() and s.isdecimal() and len(s) < 7]
     return max((n for n in numbers if n <= _LARGEST_WORLD), default=0)
-
-
-def find_wait(facts: RankFacts, all_ranks: Sequence[RankFacts]) -> Wait | None:
-    """Return what `facts` waits for, given the others; None for a rank that is gone.
-
-    A kind of rank, absent_rank, collective or store, or a `rank` that is set, means that it is
-    not stuck by itself.
-    """
-    return find_rank_waits(_replace_rank(facts, all_ranks))[facts.rank].wait
-
-
-def find_waits(all_ranks: Sequence[RankFacts]) -> dict[RankId, Wait | None]:
-    """Return `find_wait` of every rank, at the price of one."""
-    return {rank: found.wait for rank, found in find_rank_waits(all_ranks).items()}
-
-
-def _replace_rank(facts: RankFacts, all_ranks: Sequence[RankFacts]) -> list[RankFacts]:
-    others = [one for one in all_ranks if one.rank != facts.rank]
-    return [*others, facts]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..base.facts import Ended, JobFacts, Outcome, RankFacts, Ranks, Verdict
+from .snapshot import Snapshot
 from .verdict_skeleton import make_verdict_skeleton
 from .wait_graph import WaitGraph
 
@@ -28,11 +29,16 @@ def judge_job(job: JobFacts, ranks: Sequence[RankFacts]) -> Verdict:
 
 def judge_job_with_graph(job: JobFacts, ranks: Sequence[RankFacts]) -> tuple[Verdict, WaitGraph]:
     """Return the verdict, and the graph that it rests on (empty if the job ended well)."""
+    return judge_snapshot(job, Snapshot(ranks))
+
+
+def judge_snapshot(job: JobFacts, snapshot: Snapshot) -> tuple[Verdict, WaitGraph]:
+    """Return the same of a job whose ranks were settled before, by the same looks."""
     outcome = OUTCOMES[job.ended]
     if outcome == "ok":
-        return make_verdict_skeleton(job, ranks, outcome, Ranks()), WaitGraph((), (), ())
+        return make_verdict_skeleton(job, snapshot.ranks, outcome, Ranks()), WaitGraph((), (), ())
     # Not at the top: nearly all jobs end well, and their ranks would wait for these imports.
     from .blame import make_case
     from .failure_verdict import explain_case
 
-    return explain_case(make_case(job, ranks), outcome)
+    return explain_case(make_case(job, snapshot), outcome)

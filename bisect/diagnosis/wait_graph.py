@@ -9,12 +9,12 @@ At fault are the sinks of this graph, the least advanced first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
-from ..base.facts import Edge, ProcessId, RankId
+from ..base.facts import INSIDE, Edge, ProcessId, RankId
 from ..base.identity import name_rank
 from .graph_algorithms import (
     Standing,
@@ -52,7 +52,8 @@ class Node:
     # A process that waits for nothing of the job: whoever waits for it waits for nobody else, and
     # its rank answers for it, wherever that is itself.
     ends: bool = False
-    process: ProcessId | None = None  # of a process, who it is
+    # Of a process, who it is.
+    process: ProcessId | None = field(default=None, compare=False, metadata=INSIDE)
 
 
 @dataclass(frozen=True)

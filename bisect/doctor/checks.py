@@ -13,13 +13,12 @@ from typing import Any, Generic, Literal, TypeVar
 
 from ..base.deadline import aside
 from ..base.launcher_env import Ancestor
+from ..base.launchers import ALONE, DIALECTS
 from ..base.place import Place
 
 Level = Literal["problem", "warning", "unknown", "ok"]
 LEVELS: tuple[Level, ...] = ("problem", "warning", "unknown", "ok")  # the worst first
 F = TypeVar("F")
-# What launchers alone set.
-_LAUNCHER_VARIABLES = ("TORCHELASTIC_RUN_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_STEP_ID")
 
 
 @dataclass(frozen=True)
@@ -68,13 +67,8 @@ class Setting:
     @property
     def nodes(self) -> int:
         """How many nodes the job has, or the allocation that it is about to be started in."""
-        for name in (
-            "GROUP_WORLD_SIZE",
-            "SLURM_STEP_NUM_NODES",
-            "SLURM_NNODES",
-            "PET_NNODES",
-            "NNODES",
-        ):
+        told = [name for words in DIALECTS.values() for name in words.nodes]
+        for name in (*told, "PET_NNODES", "NNODES"):
             text = self.environ.get(name, "")
             if text.isascii() and text.isdigit() and 0 < int(text) < 10**6:
                 return int(text)
@@ -85,9 +79,7 @@ class Setting:
     @property
     def is_launched(self) -> bool:
         """A launcher started this process, and not a shell in which its variables were exported."""
-        return self.launcher is not None or any(
-            name in self.environ for name in _LAUNCHER_VARIABLES
-        )
+        return self.launcher is not None or any(name in self.environ for name in ALONE)
 
     @property
     def launcher(self) -> str | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ..base.addresses import port_of
 from ..base.launcher_env import Ancestor
+from ..base.launchers import ALONE_BUT_SRUNS
 from ..base.proc import list_pids, read_stat
 from ..evidence.descriptors import parse_socket_inode, read_links, read_sockets
 from ..evidence.lock_and_log_files import read_kernel_locks
@@ -17,7 +18,7 @@ from .checks import Check, Family, Finding, Setting, ok, problem, warning
 from .processes import Process, process, variables_of, words_of
 
 # Every launcher, and Lightning, sets one of these in each rank; children inherit them.
-_MARKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "TORCHELASTIC_RUN_ID")
+_MARKS = ("LOCAL_RANK", *ALONE_BUT_SRUNS)
 # Helpers of ranks that mostly come without them: W&B's core, Python's own children.
 _HELPERS = re.compile(r"wandb-core|multiprocessing\.(?:spawn|forkserver|resource_tracker)")
 _GPU = re.compile(r"/dev/(?:nvidia(\d+)|kfd)")

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any
 
 from ..base.deadline import aside
+from ..base.launchers import DIALECTS
 from ..base.words import format_count, format_seconds
 from .checks import Check, Family, Finding, Setting, ok, problem, run_in_threads, unknown
 from .interfaces import address_for_peers
@@ -89,7 +90,8 @@ def meet_nodes(setting: Setting) -> Meeting:
 def greeting(setting: Setting) -> Line:
     """Return what who listens says first: that it is a doctor of this job."""
     environ, place = setting.environ, setting.place
-    names = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "MASTER_ADDR", "MASTER_PORT")
+    of_job = [name for words in DIALECTS.values() for name in words.job]
+    names = (*of_job, "MASTER_ADDR", "MASTER_PORT")
     identity = [environ.get(name, "") for name in names] + [str(place.world_size)]
     return {"doctor": hashlib.sha256("\0".join(identity).encode()).hexdigest()[:16]}
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 from ..base.facts import Frame, Place
+from ..base.startup_table import STARTUP_BY_NAME
 from ..diagnosis.frames import unqualified_name
-from ..pipelines.startup import PIPELINE
 from ..rank.watched.known_calls import KNOWN_CALLS, KnownCall
 
 _LIGHTNING = r"(?:pytorch_lightning|lightning/pytorch)"
@@ -97,5 +97,5 @@ def _of_row(row: KnownCall) -> Place:
 
 
 def _place(name: str, phase: str | None) -> Place:
-    row = next(c for c in PIPELINE.table if c.name == name)
+    row = STARTUP_BY_NAME[name]
     return Place(row.number, row.name, row.title, phase)

@@ -29,6 +29,7 @@ from ..base.facts import (
 )
 from ..base.identity import UnknownRank
 from ..base.launcher_env import Ancestor
+from ..base.launchers import LAUNCHERS
 from ..base.rank_of_file import by_names
 from ..diagnosis.frames import frame_owner, unqualified_name
 from ..diagnosis.library_calls import find_group_call, find_group_wait
@@ -48,7 +49,7 @@ _FATAL_SIGNALS = {
     "Floating point exception": signal.SIGFPE,
     "Illegal instruction": signal.SIGILL,
 }
-_LAUNCHER_FILES = ("torch/distributed/run.py", "accelerate/commands/", "deepspeed/launcher/")
+_LAUNCHER_FILES = tuple(part for one in LAUNCHERS for part in one.files)
 
 
 @dataclass(frozen=True)
@@ -380,15 +381,10 @@ def judge_dumps(merged: MergedDumps) -> Verdict:
         ended = "crash"
     job = JobFacts(
         ended=ended,
-        pipeline="",
         command=_UNKNOWN_COMMAND,
-        attempt=0,
         # Where a rank has no number, nobody can say which numbers are not there.
         world_size=merged.world_size if merged.unseen else 0,
         local_ranks=tuple(facts.rank for facts in ranks),
-        table=(),
-        now=0.0,
-        started=0.0,
         package="",
         notes=merged.notes,
     )

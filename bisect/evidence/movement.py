@@ -365,12 +365,12 @@ def _is_mostly_running(looks: Sequence[Look]) -> bool:
 def is_busy(
     looks: Sequence[Look],
     children: Sequence[Sequence[Look]] = (),
-    seen: Collection[CodePlace] = (),
+    moved: str = "",
 ) -> bool:
-    """Return True if CPU is burnt over all the looks, and nothing moved: honest work, or a spin."""
-    return bool(describe_computing(looks, children)) and not describe_movement(
-        looks, children, seen
-    )
+    """Return True if CPU is burnt over all the looks, and nothing `moved` (`describe_movement`):
+    honest work, or a spin.
+    """
+    return not moved and bool(describe_computing(looks, children))
 
 
 def compare_samples(before: Sample, after: Sample) -> str:

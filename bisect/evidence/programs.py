@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable
 
 from ..base.deadline import aside, run, within
+from ..base.launchers import SRUN
 from .process import words_of
 
 
@@ -26,7 +27,6 @@ def find_program(name: str = "py-spy") -> str | None:
 
 
 QUEUE_LIMIT = 5.0  # seconds for squeue to answer
-_QUEUING = ("srun", "salloc", "sbatch")
 
 
 async def is_queued(pids: Iterable[int]) -> bool:
@@ -52,4 +52,4 @@ def _may_queue(pid: int) -> bool:
         words = within(0.2, words_of, pid)[:3]
     except TimeoutError:
         return False
-    return any(os.path.basename(word) in _QUEUING for word in words)
+    return any(os.path.basename(word) in SRUN.clients for word in words)

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..base.facts import Ended, JobFacts, MachineFacts, RankFacts, RankId, Ranks, Verdict
+from ..base.facts import Ended, JobFacts, RankFacts, Ranks, Verdict
+from ..base.json_codec import to_json
 from ..base.words import format_ranks
-from ..diagnosis.verdict import OUTCOMES, judge_job_with_graph
+from ..diagnosis.snapshot import Snapshot
+from ..diagnosis.verdict import OUTCOMES, judge_snapshot
 from ..diagnosis.verdict_skeleton import make_verdict_skeleton
 from ..diagnosis.wait_graph import WaitGraph
-from ..report.facts_json import verdict_json
 from . import clocks
 from .clocks import LEAVING_LIMIT
 from .ending import signal_process
+from .job_facts import make_job_facts, seconds_still
 from .missing_ranks import find_silent_ranks
 from .own_process import call_in_thread, describe_shortage
-from .rank_state import describe_contradictions
 from .server import have_all_ended
 from .verdict_output import (
     describe_state,
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from .job import Job
     from .server import Server
 
-# As ranks spell it, links and all: they start us by this path.
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MACHINE_LIMIT = 0.5  # seconds to see what there is of GPUs and memory after a crash
 LAUNCHER_LIMIT = 5.0  # seconds for a launcher to end the others after a crash
 STRAY_LIMIT = 5.0  # seconds for what a healthy job leaves behind to end by itself
@@ -47,7 +45,7 @@ async def close_job(
     job: Job,
     server: Server,
     ended: Ended,
-    ranks: Sequence[RankFacts],
+    seen: Snapshot,
     due: Overdue | None = None,
 ) -> None:
     """Judge, write, print, publish; then end the job, or leave it, as --on-hang says.
@@ -56,12 +54,13 @@ async def close_job(
     """
     job.closing, failed = True, job.failures.count
     since = time.monotonic() if due is None else due.since
-    ranks = await _add_all_evidence(job, ranks, ended)
-    facts, graph = _make_job_facts(job, ended, ranks, due), WaitGraph((), (), ())
+    seen = seen.update(await _add_all_evidence(job, seen.ranks, ended))
+    ranks = seen.ranks
+    facts, graph = make_job_facts(job, ended, due), WaitGraph((), (), ())
     verdict = make_verdict_skeleton(facts, ranks, OUTCOMES[ended], Ranks())
     with job.failures.of("find out why"):
-        verdict, graph = judge_job_with_graph(facts, ranks)
-    proof = _find_proof(job, verdict, ended, ranks, graph)
+        verdict, graph = judge_snapshot(facts, seen)
+    proof = _find_proof(job, verdict, ended, seen, graph)
     if _sees_too_little(job, ended, proof):
         _look_again_later(job)
         return
@@ -71,7 +70,7 @@ async def close_job(
     facts, verdict = _add_times(job, facts, verdict, since)
     job.verdict = verdict
     with job.failures.of("write the verdict"):
-        job.files.write_json("verdict.json", verdict_json(verdict))
+        job.files.write_json("verdict.json", to_json(verdict))
     ending = does_verdict_end_job(job, verdict, ended, proof, _is_step_over(job, due))
     if verdict.outcome != "ok" and job.failures.count > failed:
         ending = False
@@ -153,9 +152,7 @@ def _look_again_later(job: Job) -> None:
         member.look_again_at = time.monotonic() + job.limits.stall
 
 
-def _find_proof(
-    job: Job, verdict: Verdict, ended: Ended, ranks: Sequence[RankFacts], graph: WaitGraph
-) -> str:
+def _find_proof(job: Job, verdict: Verdict, ended: Ended, seen: Snapshot, graph: WaitGraph) -> str:
     """Return in words what proves that the job cannot go on by itself, "" if nothing does."""
     if verdict.outcome not in ("hang", "crash"):
         return ""
@@ -165,9 +162,9 @@ def _find_proof(
     )
 
     with job.failures.of("look for a proof"):
-        if ended == "crash" and job.own and all_wait_for_peers(ranks):
+        if ended == "crash" and job.own and all_wait_for_peers(seen):
             return "a rank has failed, and all others wait for their peers"
-        return find_proof_of_hang(verdict, ranks, graph)
+        return find_proof_of_hang(verdict, seen, graph)
     return ""
 
 
@@ -226,32 +223,6 @@ def does_verdict_end_job(
     return ended != "interrupted" and (bool(proof) or is_late or is_step_over)
 
 
-def _make_job_facts(
-    job: Job, ended: Ended, ranks: Sequence[RankFacts], due: Overdue | None
-) -> JobFacts:
-    now = time.monotonic()
-    return JobFacts(
-        ended=ended,
-        pipeline=str(job.settings["pipeline"]),
-        command=tuple(job.settings["command"]),
-        attempt=job.attempt,
-        world_size=job.members.world_size,
-        local_ranks=tuple(sorted(job.members.expected)),
-        table=job.table,
-        now=now,
-        started=job.started,
-        package=PACKAGE,
-        still=_seconds_still(job, now, [m.rank for m in job.members if not m.waits_for_us]),
-        past_deadline=round(now - due.since, 3) if due and due.clock == "late" else None,
-        slow_steps=tuple(job.slow_steps.values()),
-        barrier_opened=job.barrier_opened,
-        versions=job.versions(),
-        notes=(*job.notes, *describe_contradictions(job.members)),
-        machine=job.machine or MachineFacts(),
-        unstarted=job.members.unstarted,
-    )
-
-
 def _add_times(
     job: Job, facts: JobFacts, verdict: Verdict, since: float
 ) -> tuple[JobFacts, Verdict]:
@@ -259,16 +230,10 @@ def _add_times(
     the verdict was on disk.
     """
     now, culprits = time.monotonic(), verdict.ranks.culprit
-    still = _seconds_still(job, now, culprits) if culprits else facts.still
+    still = seconds_still(job, now, culprits) if culprits else facts.still
     to_verdict = round(now - since, 3)
     seconds = replace(verdict.seconds, still=still, to_verdict=to_verdict)
     return replace(facts, still=still, to_verdict=to_verdict), replace(verdict, seconds=seconds)
-
-
-def _seconds_still(job: Job, now: float, ranks: Iterable[RankId]) -> float | None:
-    """Return for how long nothing of these ranks has moved, None if they are gone."""
-    members = [m for m in job.members if m.rank in set(ranks) and not m.left]
-    return round(now - max(m.moved_at for m in members), 3) if members else None
 
 
 # ---- ending --------------------------------------------------------------------------------------

@@ -15,16 +15,16 @@ from ..base.facts import Ended, RankId
 from ..base.launcher_env import Ancestor
 from ..base.proc import read_stat
 from ..base.words import format_ranks
+from ..collect.look_series import PAUSE, may_pause
+from ..collect.rank_classes import RankClasses, waits_for_another
 from ..diagnosis.proof_of_hang import describe_listening, describe_waiting_for_work
-from ..diagnosis.rank_waits import find_wait
 from ..evidence.look import Target, runs_python, take_looks
 from ..evidence.machine import read_machine
 from ..evidence.process import words_of
 from ..report.terminal import slow_line
 from . import clocks
 from .finalize import close_job
-from .inspection import PAUSE, SPAN, Inspection, may_pause
-from .rank_classifier import RankClasses, waits_for_another
+from .inspection import SPAN, Inspection
 from .rank_exits import find_job_end
 from .rank_state import RankState
 
@@ -92,15 +92,15 @@ class Inquiry:
                 return
             due = [d for d in due if _position_of(job.members.by_rank[d.rank]) == steps[d.rank]]
             ranks = {d.rank for d in due}
-            if not due or self._is_clear(inspection, sorted(ranks)):
-                settled = inspection.settled()
+            settled = inspection.settled()
+            if not due or self._is_clear(inspection, settled, sorted(ranks)):
                 if again or not settled.hung & ranks or not settled.moving & ranks:
                     break
                 # One hangs and another has just moved: it may be on its way into the same hang.
                 inspection, again = Inspection(job), True
             await asyncio.sleep(PAUSE)
         if due:
-            await self._decide(inspection, due)
+            await self._decide(inspection, settled, due)
 
     async def _look_at_machine(self, inspection: Inspection) -> None:
         if inspection.count == 0:
@@ -119,11 +119,10 @@ class Inquiry:
         what = "is late" if due.clock == "late" else "stands still"
         job.say(f"Rank {member.rank} {what} at {where}: looking")
 
-    def _is_clear(self, inspection: Inspection, ranks: Sequence[int]) -> bool:
+    def _is_clear(self, inspection: Inspection, settled: RankClasses, ranks: Sequence[int]) -> bool:
         """Return whether the looks suffice to say of each rank whether it moves or hangs."""
         if inspection.count < 2:
             return False
-        settled = inspection.settled()
         if all(rank in settled.moving for rank in ranks):
             return True
         return inspection.span >= SPAN and all(
@@ -154,10 +153,11 @@ class Inquiry:
         allowed = clocks.find_deadline(members, member, limits)
         return clocks.required_stillness(allowed, limits, member.longest_pause)
 
-    async def _decide(self, inspection: Inspection, due: Sequence[clocks.Overdue]) -> None:
+    async def _decide(
+        self, inspection: Inspection, settled: RankClasses, due: Sequence[clocks.Overdue]
+    ) -> None:
         """Call what hangs hung; let what moves, computes or waits go on."""
         job, now = self.job, time.monotonic()
-        settled = inspection.settled()
         ended: Ended | None = None
         first = due[0]
         for one in due:
@@ -190,7 +190,7 @@ class Inquiry:
                 self._go_on(inspection, member, moved)
                 inspection.remember_places()
                 return
-            await close_job(job, self.server, ended, inspection.facts(), due=first)
+            await close_job(job, self.server, ended, inspection.snapshot(), due=first)
 
     async def _is_waiting_for_work(self, inspection: Inspection) -> bool:
         """Return whether the ranks of a script of the user's own only wait for requests, and have
@@ -232,8 +232,7 @@ class Inquiry:
         """Open our barrier if the rank in question waits for one that it holds."""
         job = self.job
         held = [m.rank for m in job.members if m.held_at is not None]
-        facts = inspection.facts()
-        wait = find_wait(next(f for f in facts if f.rank == member.rank), facts)
+        wait = inspection.snapshot().waits[member.rank]
         if not held or wait is None or not waits_for_another(wait, member.rank):
             return False
         what = wait.detail or wait.kind

@@ -2,49 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..base.facts import Look, RankFacts, RankId
-from ..base.proc import read_stat
-from ..diagnosis.rank_waits import find_waits
+from ..collect.look_series import LookSeries, may_pause, take_good_looks
+from ..collect.rank_classes import waits_for_another
 from ..evidence import movement
-from ..evidence.kernel import reason_not_to_pause
-from ..evidence.look import Target, take_looks
-from ..evidence.successive_looks import PeerRequest, complete_look, find_peer_request
-from ..rank.collective_records import RECORDER_THREAD
+from ..evidence.look import Target
+from ..evidence.successive_looks import PeerRequest, find_peer_request
 from . import clocks
 from .ending import resume_process
-from .rank_classifier import RankClasses, classify_ranks, make_rank_facts, waits_for_another
+from .job_facts import make_rank_facts
 from .rank_state import RankState
 
 if TYPE_CHECKING:
     from .job import Job
 
-PAUSE = 0.7  # seconds between two looks
 SPAN = 2.0  # seconds that looks must span before a rank is called hung
 GOES_ON = "does one step after the other"
-KEPT = 8  # looks kept of each process
-
-
-def may_pause(looks: Sequence[Look]) -> bool:
-    """Return whether a pausing look would leave what a process waits for as it is."""
-    if not looks or looks[-1].state not in ("S", "R") or looks[-1].frozen:
-        return False
-    return not reason_not_to_pause(looks[-1].kernel)
-
-
-def is_paused_by_a_look(one: Look) -> bool:
-    """Return whether what was seen is a process in the middle of another look, of ours or of a
-    person's: for a moment its tracer is py-spy. That is no debugger, and says nothing.
-    """
-    if one.state != "t" or not one.traced_by:
-        return False
-    tracer = read_stat(one.traced_by)
-    return tracer is None or tracer.comm.startswith("py-spy")
+KEPT = 9  # looks kept of each process
 
 
 def note_spins(members: Sequence[RankState]) -> None:
@@ -54,17 +33,16 @@ def note_spins(members: Sequence[RankState]) -> None:
             member.places |= movement.collect_functions(member.looks)
 
 
-class Inspection:
+class Inspection(LookSeries):
     """Looks at all ranks of this node and their descendants, and what they show together."""
 
     def __init__(self, job: Job, members: Sequence[RankState] | None = None) -> None:
         """Look at `members`, all if None. Of earlier looks in the same step the last is kept:
         what comes only now and then shows in no short series.
         """
+        super().__init__(KEPT, clocks.IN_DOUBT * job.limits.stall)
         self.job = job
         self.members = list(job.members) if members is None else list(members)
-        self.began = time.monotonic()
-        self.count = 0
         self.moved: dict[int, str] = {}
         self.busy: dict[int, bool] = {}
         for member in self.members:
@@ -97,19 +75,28 @@ class Inspection:
         paused = [t for m, t in targets if m.rank in native and self._may_pause(m, t)]
         calm = [t for _, t in targets if t not in paused]
         async with job.looking:
-            looks, natives = await asyncio.gather(
-                take_looks(calm, limit=limit),
-                take_looks(paused, native=True, limit=limit, resume=resume_process),
-            )
-        by_pid = {one.pid: one for one in [*looks, *natives]}
-        for member, target in targets:
-            if target.pid in by_pid and not is_paused_by_a_look(by_pid[target.pid]):
-                self._keep(member, by_pid[target.pid])
-        self.count += 1
+            looks = await take_good_looks(calm, paused, limit=limit, resume=resume_process)
+        found = {one.pid: one for one in looks}  # one rank may have started another
+        self.add((m, found[target.pid]) for m, target in targets if target.pid in found)
         if judging:
-            for member in members:
-                self._judge(member)
-            self._count_answers(members)
+            self.judge(members)
+
+    def add(self, looks: Iterable[tuple[RankState, Look]]) -> None:
+        """Keep what one look found, each with its rank."""
+        for member, one in looks:
+            # Our own sockets are no evidence: a rank's link to us is always silent when it hangs.
+            ours = str(self.job.folder)
+            sockets = tuple(s for s in one.sockets if ours not in s.local and ours not in s.peer)
+            of_rank = one.pid == member.pid
+            before = member.looks if of_rank else member.children.setdefault(one.pid, [])
+            self.keep(before, replace(one, sockets=sockets))
+        self.count += 1
+
+    def judge(self, members: Sequence[RankState]) -> None:
+        """Note who has moved."""
+        for member in members:
+            self._judge(member)
+        self._count_answers(members)
 
     def facts(self) -> list[RankFacts]:
         """Return every rank as a diagnosis takes it."""
@@ -118,12 +105,10 @@ class Inspection:
             for m in self.job.members
         ]
 
-    def settled(self) -> RankClasses:
-        """Return who moves, waits and hangs, as far as these looks tell."""
-        facts, now = self.facts(), time.monotonic()
-        limits = self.job.limits
-        had_time = {m.rank for m in self.job.members if clocks.has_used_its_time(m, limits, now)}
-        return classify_ranks(facts, find_waits(facts), had_time, clocks.IN_DOUBT * limits.stall)
+    def had_time(self) -> set[int]:
+        """Return the ranks that have used the time of their step."""
+        limits, now = self.job.limits, time.monotonic()
+        return {m.rank for m in self.job.members if clocks.has_used_its_time(m, limits, now)}
 
     def _target(self, member: RankState) -> Target:
         stacks = str(self.job.stacks_file(member.rank)) if self.job.cannot_look else None
@@ -133,29 +118,11 @@ class Inspection:
         """Return whether a process of a rank that may be paused may be so itself."""
         return target.pid == member.pid or may_pause(member.children.get(target.pid, ()))
 
-    def _keep(self, member: RankState, one: Look) -> None:
-        # Our own sockets are no evidence: a rank's link to us is always silent when it hangs. Nor
-        # is the thread that waits there for us to ask.
-        ours = str(self.job.folder)
-        sockets = tuple(s for s in one.sockets if ours not in s.local and ours not in s.peer)
-        ours_too = {t.os_id for t in one.threads if t.name == RECORDER_THREAD}
-        one = replace(
-            one,
-            sockets=sockets,
-            threads=tuple(t for t in one.threads if t.os_id not in ours_too),
-            kernel=tuple(k for k in one.kernel if k.tid not in ours_too),
-        )
-        looks = member.looks if one.pid == member.pid else member.children.setdefault(one.pid, [])
-        if looks:
-            one = complete_look(looks[-1], one)
-            looks[-1] = replace(looks[-1], logs=())  # the newest tails are enough
-        looks.append(one)
-        del looks[1:-KEPT]  # the first shows what moved since long ago
-
     def _judge(self, member: RankState) -> None:
         children, seen = list(member.children.values()), member.places | self._known_places(member)
-        self.moved[member.rank] = movement.describe_movement(member.looks, children, seen)
-        self.busy[member.rank] = movement.is_busy(member.looks, children, seen)
+        moved = movement.describe_movement(member.looks, children, seen)
+        self.moved[member.rank] = moved
+        self.busy[member.rank] = movement.is_busy(member.looks, children, moved)
         # Each step that it tells of makes earlier looks void, and with them what moved.
         if not self.moved[member.rank] and clocks.has_progressed(member, self.began):
             self.moved[member.rank] = GOES_ON
@@ -186,7 +153,7 @@ class Inspection:
             if not self.moved[m.rank]
             and (found := find_peer_request(m.looks, list(m.children.values()), ours)) is not None
         }
-        waits = find_waits(self.facts()) if asks else {}
+        waits = self.snapshot().waits if asks else {}
         for member in members:
             found = asks.get(member.rank)
             if found is not None and not waits_for_another(waits[member.rank], member.rank):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ..base.checkpoints import Checkpoint, Phase
 from ..base.deadline import aside
 from ..base.files import stamp
-from ..base.pipeline import find_pipeline
+from ..base.startup_table import STARTUP
 from ..base.version import VERSION
 from ..evidence.process import started
 from ..rank import own_folders
@@ -124,9 +124,7 @@ class Job:
         self.place: Message = settings["place"]
         self.own = bool(settings.get("own"))  # ranks run a script of the user's own
         self.table = (
-            find_pipeline("startup").table
-            if self.own
-            else tuple(_parse_checkpoint(row) for row in settings["table"])
+            STARTUP if self.own else tuple(_parse_checkpoint(row) for row in settings["table"])
         )
         self.limits = Limits(
             settings["timeout"],

@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ..base.facts import Sample
+from ..base.launchers import find_launcher
 from ..base.proc import read_stat
 from ..evidence.kernel import find_frozen_group
 from ..evidence.movement import compare_samples
@@ -57,9 +58,6 @@ class Stillness:
         return self._last_stir if lately else 0.0
 
 
-# What suspends a job stops these launchers' ranks and not what started them: slurmstepd goes on
-# (scontrol(1), suspend), and mpirun hands the order on (mpirun(1), signal propagation).
-RANKS_ALONE_STOP = ("srun", "mpirun")
 OWN_PAUSE = 5.0  # seconds that our own loop may be late before we were not running ourselves
 _MACHINE_PAUSE = (
     1.0  # seconds that the machine may seem to have slept: two clocks are read in a row
@@ -89,7 +87,7 @@ class Suspension:
         launcher = int(job.place["launcher_pid"])
         above = [*job.outer.pids(), *([launcher] if launcher > 1 else [])]
         states = {pid: found.state for pid in (*ranks, *above) if (found := read_stat(pid))}
-        tells = job.place["launcher"] not in RANKS_ALONE_STOP
+        tells = not find_launcher(job.place["launcher"]).stops_ranks_alone
         return explain_suspension(states, ranks, above, tells) or (
             self.why_frozen() if self._is_frozen else ""
         )

@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..base.deadline import within
+from ..base.json_codec import to_json
 from ..base.words import terminal_width
 from ..rank.lines import write_within
 from ..rank.own_folders import holds_nothing
-from ..report.facts_json import verdict_json
 from ..report.terminal import culprit_stack, verdict_lines
 from .rank_exits import STATES_AFTER
 from .run_folder import RunFolder, name_run
 from .verdict_output import write_looks
 
 if TYPE_CHECKING:
-    from ..base.facts import JobFacts, RankFacts, Verdict
+    from ..base.facts import JobFacts, Verdict
+    from ..diagnosis.snapshot import Snapshot
     from ..diagnosis.wait_graph import WaitGraph
     from .launcher_supervisor import SupervisedCommand
 
@@ -36,7 +36,7 @@ async def report_from_outside(
     folder: str,
     verdict: Verdict,
     facts: JobFacts,
-    ranks: Sequence[RankFacts],
+    seen: Snapshot,
     graph: WaitGraph,
     is_to_end: bool,
 ) -> str:
@@ -44,19 +44,19 @@ async def report_from_outside(
     where the files are, "" if they are nowhere.
     """
     files = _make_run_folder(around, folder)
-    write_looks(files, facts, graph, ranks)
-    files.write_json("verdict.json", verdict_json(verdict))
+    write_looks(files, facts, graph, seen.ranks)
+    files.write_json("verdict.json", to_json(verdict))
     where = await _publish(files)
     if around.answers:
-        _write_text(1, json.dumps(verdict_json(verdict), ensure_ascii=False))
+        _write_text(1, json.dumps(to_json(verdict), ensure_ascii=False))
         return where
     width = terminal_width(2)
     goes_on = "hold" if around.on_hang == "hold" else "report"
     state = STATES_AFTER["end" if is_to_end else goes_on].format(
-        pids=", ".join(f"{one.pid} (rank {one.rank})" for one in ranks)
+        pids=", ".join(f"{one.pid} (rank {one.rank})" for one in seen.ranks)
     )
-    lines = verdict_lines(verdict, facts, ranks, run_dir=where, state=state, width=width)
-    stack = culprit_stack(ranks, verdict) if width is None else []
+    lines = verdict_lines(verdict, facts, seen.ranks, run_dir=where, state=state, width=width)
+    stack = culprit_stack(seen.ranks, verdict) if width is None else []
     _write_text(2, "\n".join([*lines, *stack]))
     return where
 
@@ -75,7 +75,7 @@ def has_verdict(around: SupervisedCommand) -> bool:
 async def write_from_outside(around: SupervisedCommand, folder: str, verdict: Verdict) -> str:
     """Write a verdict that there is nothing to be said of; see report_from_outside()."""
     files = _make_run_folder(around, folder)
-    files.write_json("verdict.json", verdict_json(verdict))
+    files.write_json("verdict.json", to_json(verdict))
     return await _publish(files)
 
 
@@ -105,11 +105,13 @@ def print_verdict_as_json(folder: Path) -> None:
 
 def print_verdict_again(folder: Path) -> None:
     """Print the verdict of a monitor whose own words go elsewhere, if it can be read."""
+    from ..report.run_files import read_verdict
     from ..report.terminal import replay_verdict
 
-    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+    with suppress(OSError, ValueError):
         data = json.loads((folder / "verdict.json").read_text(encoding="utf-8"))
-        _write_text(2, "\n".join(replay_verdict(data, str(folder), terminal_width(2))))
+        if (verdict := read_verdict(data)[0]) is not None:
+            _write_text(2, "\n".join(replay_verdict(verdict, str(folder), terminal_width(2))))
 
 
 def print_line(text: str) -> None:

@@ -281,12 +281,12 @@ class LauncherSupervisor:
         judged = await judge_from_outside(
             outside, ended, around.command, around.table, at.began, at.looked - at.stirred, since
         )
-        verdict, _, ranks, graph = judged
-        if ended == "still" and describe_waiting_for_work(ranks):
+        verdict, _, seen, graph = judged
+        if ended == "still" and describe_waiting_for_work(seen.ranks):
             return
         # A start of a search is made to be ended: only of the user's own job a proof is asked.
         is_tried = around.expects_words or around.starter is not None
-        is_sure = is_tried or is_limit or bool(find_proof_of_hang(verdict, ranks, graph))
+        is_sure = is_tried or is_limit or bool(find_proof_of_hang(verdict, seen, graph))
         await self._close(outside, judged, around.on_hang == "end" and is_sure)
 
     async def _close(
@@ -399,7 +399,7 @@ class LauncherSupervisor:
     async def _write_unspoken(self, status: int | None) -> None:
         from dataclasses import replace
 
-        from ..base.launchers import pipeline_of
+        from ..base.command_words import pipeline_of
         from .launcher_report import has_verdict, write_from_outside
         from .launcher_verdict import make_unspoken_verdict
 

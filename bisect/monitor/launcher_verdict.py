@@ -18,20 +18,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..base.checkpoints import Checkpoint
+from ..base.command_words import pipeline_of
 from ..base.deadline import within
 from ..base.facts import Ended, JobFacts, Look, RankFacts, Ranks, Verdict
-from ..base.launcher_env import DIALECTS, number
-from ..base.launchers import pipeline_of
+from ..base.launcher_env import number
+from ..base.launchers import BY_NAME, CLIENTS, DIALECTS, find_typed_launcher
 from ..base.proc import read_stat
-from ..base.variables import PACKAGE_VARIABLE, RANK_VARIABLES
+from ..base.variables import PACKAGE_VARIABLE
 from ..base.version import VERSION
 from ..base.words import format_rate
-from ..diagnosis.verdict import judge_job_with_graph
+from ..collect.look_series import PAUSE, take_good_looks
+from ..diagnosis.snapshot import Snapshot
+from ..diagnosis.verdict import judge_snapshot
 from ..diagnosis.verdict_skeleton import make_verdict_skeleton
 from ..diagnosis.wait_graph import WaitGraph
 from ..evidence import movement
 from ..evidence.descriptors import parse_socket_inode, read_sockets
-from ..evidence.look import Target, runs_python, take_looks
+from ..evidence.look import Target, runs_python
 from ..evidence.machine import read_machine
 from ..evidence.process import family, marked, variables_of, words_of
 from ..rank.watched.reach import find_hosts_flag
@@ -64,18 +67,15 @@ def _socket_inodes(pid: int) -> Iterator[int]:
                     yield inode
 
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FIND_LIMIT = 1.0  # seconds
 # Programs below which nothing of the job runs: they ask others to start it, or wait in a queue.
 _CLIENTS = frozenset(
     [
-        *("srun", "sbatch", "salloc", "bsub", "qsub", "qrsh", "qlogin", "flux", "condor_submit"),
+        *(*CLIENTS, "bsub", "qsub", "qrsh", "qlogin", "flux", "condor_submit"),
         *("ssh", "pdsh", "clush", "mosh", "rsh", "kubectl", "oc", "gcloud", "az", "aws"),
         *("docker", "podman", "nerdctl", "enroot", "ray", "sky", "torchx", "jsrun", "aprun"),
     ]
 )
-_MPI = ("mpirun", "mpiexec", "orterun", "mpiexec.hydra", "prterun")
-PAUSE = 0.7  # seconds between two looks
 LOOKS = 4
 
 
@@ -134,7 +134,7 @@ class LauncherSnapshot:
             pids = list(self.parents)
         tops = {*self.rank_of, self.launcher}
         targets = [Target(pid, "rank" if pid in tops else "child") for pid in pids]
-        for one in await take_looks(targets):
+        for one in await take_good_looks(targets):
             if one.state:
                 self.looks.setdefault(one.pid, []).append(one)
 
@@ -209,7 +209,7 @@ async def look_from_outside(launcher: int, expects_words: bool, mark: str = "") 
 
 
 # The verdict, and what it rests on.
-LauncherJudgement = tuple[Verdict, JobFacts, list[RankFacts], WaitGraph]
+LauncherJudgement = tuple[Verdict, JobFacts, Snapshot, WaitGraph]
 
 
 async def judge_from_outside(
@@ -228,23 +228,22 @@ async def judge_from_outside(
         ended=ended,
         pipeline=pipeline_of(command) if outside.expects_words else "",
         command=tuple(command),
-        attempt=0,
         world_size=len(ranks),
         local_ranks=tuple(facts.rank for facts in ranks),
         table=tuple(table[:2]),
         now=now,
         started=started,
-        package=_PACKAGE,
         still=still,
         past_deadline=round(now - late_since, 3) if late_since else None,
         to_verdict=round(now - late_since, 3) if late_since else None,
         versions={"hangbisect": VERSION},
         machine=await read_machine(),
     )
-    verdict, graph = judge_job_with_graph(facts, ranks)
+    seen = Snapshot(ranks)
+    verdict, graph = judge_snapshot(facts, seen)
     if not outside.rank_of:
         verdict, facts = _blame_launcher(verdict), replace(facts, world_size=0)
-    return verdict, facts, ranks, graph
+    return verdict, facts, seen, graph
 
 
 def _blame_launcher(verdict: Verdict) -> Verdict:
@@ -262,13 +261,8 @@ def make_unspoken_verdict(
         ended="done" if status == 0 else "crash",
         pipeline=pipeline,
         command=tuple(command),
-        attempt=0,
-        world_size=0,
-        local_ranks=(),
-        table=(),
         now=time.monotonic(),
         started=started,
-        package=_PACKAGE,
         versions={"hangbisect": VERSION},
         notes=(note,),
     )
@@ -283,18 +277,20 @@ def _is_client(pid: int) -> bool:
     first = [os.path.basename(word) for word in words[:3]]
     if any(word in _CLIENTS for word in first):
         return True
-    return any(word in _MPI for word in first) and bool(find_hosts_flag(words[1:]))
+    return any(find_hosts_flag(find_typed_launcher(word), words[1:]) for word in first)
 
 
 def _find_rank(environ: Mapping[str, str]) -> int | None:
     """Return the rank that a process's environment names."""
-    numbers = (number(environ, variable) for variable in RANK_VARIABLES)
+    # Those of a task of srun's last: it may have started mpirun, which starts the ranks.
+    inner_first = sorted(DIALECTS, key=lambda name: BY_NAME[name].is_around)
+    numbers = (number(environ, DIALECTS[name].rank) for name in inner_first)
     return next((rank for rank in numbers if rank is not None), None)
 
 
 def _find_world_size(environ: Mapping[str, str]) -> int:
     """Return the number of ranks that a rank's environment names, 0 for none."""
-    return max((number(environ, names[2]) or 0 for names in DIALECTS.values()), default=0)
+    return max((number(environ, names.world_size) or 0 for names in DIALECTS.values()), default=0)
 
 
 def _is_shut_out(environ: Mapping[str, str]) -> bool:

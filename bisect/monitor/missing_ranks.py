@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
 from ..base.deadline import within
-from ..base.launcher_env import DIALECTS, number
+from ..base.launcher_env import number
+from ..base.launchers import DIALECTS
 from ..base.proc import read_stat
 from ..evidence.process import family, variables_of, words_of
 from .job_activity import Stillness
@@ -133,7 +134,7 @@ async def _gather_facts(job: Job, absent: list[int], pids: dict[int, list[int]])
 def _pick_rank_variable(job: Job) -> str:
     """Return the variable by which the launcher tells ranks apart: others may be there as well."""
     dialect = job.place["launcher"]
-    return DIALECTS[dialect if dialect in DIALECTS else "torchrun"][0]
+    return DIALECTS[dialect if dialect in DIALECTS else "torchrun"].rank
 
 
 def _find_below_launcher(

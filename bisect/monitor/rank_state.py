@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..base.checkpoints import Checkpoint, OwnStep
+from ..base.startup_table import STARTUP_BY_NAME
 
 if TYPE_CHECKING:
     from ..base.checkpoints import Phase
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
 
 
 SCRIPT_RUNNING = "script"  # the name of what is between two steps
-# The step of one that has told of none.
-SILENT = OwnStep(1, SCRIPT_RUNNING, "Script", "", 0.0, without_deadline=True)
-SCRIPT = 1  # the row of the table that a rank has reached with its first word
+SCRIPT = STARTUP_BY_NAME["script"].number  # that a rank has reached with its first word
+SILENT = OwnStep(SCRIPT_RUNNING, "Script", "", 0.0, number=SCRIPT, without_deadline=True)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class OwnSteps:
             known = [one.step for one in member.open if one.step.startup is not None]
             return known[-1] if known else member.open[-1].step
         after = f"Script after {member.last_step}" if member.last_step else "Script"
-        return OwnStep(member.step, SCRIPT_RUNNING, after, "", 0.0, without_deadline=True)
+        return OwnStep(SCRIPT_RUNNING, after, "", 0.0, number=member.step, without_deadline=True)
 
     def _moved(self, member: RankState, entered: float) -> None:
         member.entered, member.phase = entered, None

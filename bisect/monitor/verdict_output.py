@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from ..base.deadline import aside
 from ..base.files import write_whole
 from ..base.identity import rank_file, write_rank
+from ..base.json_codec import to_json
 from ..base.words import terminal_width
-from ..report.facts_json import verdict_json
 from ..report.verdict_parts import ok_lines
 from .rank_exits import NOT_PROVED, STATES_AFTER
 
@@ -53,7 +53,7 @@ def print_verdict(
     if any(m.usage for m in job.members):
         return lines
     if job.settings["json"]:
-        job.print_answer(json.dumps(verdict_json(verdict), ensure_ascii=False))
+        job.print_answer(json.dumps(to_json(verdict), ensure_ascii=False))
     else:
         job.print_answer("\n".join([*lines, *stack]))
     return lines
@@ -136,10 +136,10 @@ def write_looks(
     files: RunFolder, facts: JobFacts, graph: WaitGraph, ranks: Sequence[RankFacts]
 ) -> None:
     """Write all looks, and the stacks of each process as text."""
-    from ..report.facts_json import evidence_json
+    from ..report.run_files import make_evidence
     from ..report.stacks import merged_stacks_text, stack_text
 
-    files.write_json("evidence.json", evidence_json(ranks, graph, facts.machine))
+    files.write_json("evidence.json", to_json(make_evidence(ranks, graph, facts.machine)))
     for rank in ranks:
         if rank.looks:
             name = f"stacks/{rank_file(rank.rank)}.txt"
@@ -158,14 +158,16 @@ def write_environment(
     of_ranks: Mapping[RankId, Mapping[str, str]],
 ) -> None:
     """Write what the ranks ran in, and their variables."""
-    environment = {
-        "versions": versions,
-        "host": host,
-        "processors": os.cpu_count(),
-        "kernel": os.uname().release,
-        "ranks": {str(write_rank(rank)): dict(them) for rank, them in of_ranks.items()},
-    }
-    files.write_json("environment.json", environment)
+    from ..report.run_files import JobEnvironment
+
+    environment = JobEnvironment(
+        versions=versions,
+        host=host,
+        processors=os.cpu_count(),
+        kernel=os.uname().release,
+        ranks={str(write_rank(rank)): variables for rank, variables in of_ranks.items()},
+    )
+    files.write_json("environment.json", to_json(environment))
 
 
 def pick_best_look(looks: Sequence[Look]) -> Look:

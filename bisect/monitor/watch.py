@@ -20,15 +20,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ..base.place import GONE
+from ..diagnosis.snapshot import Snapshot
 from ..evidence.kernel import read_status
 from ..evidence.process import open_life
 from . import clocks
 from .clocks import are_ranks_past
 from .finalize import close_job, reopen_job
 from .job_activity import Stillness, Suspension
+from .job_facts import make_rank_facts
 from .missing_ranks import MissingRanks
 from .own_process import DESCRIPTORS, call_in_thread
-from .rank_classifier import make_rank_facts
 from .rank_exits import find_job_end, find_signal_target, was_asked_to_end
 from .server import INTERRUPTING, Server, have_all_ended
 
@@ -43,7 +44,7 @@ _NEEDED_FOR_A_HANG = (
     *("monitor.inquiry", "monitor.inspection", "monitor.log_reading"),
     *("evidence.look", "evidence.machine", "evidence.ring_reader"),
     *("diagnosis.blame", "diagnosis.failure_verdict", "diagnosis.causes.catalogue"),
-    *("report.terminal", "report.facts_json", "report.stacks"),
+    *("report.terminal", "report.run_files", "report.stacks"),
 )
 
 
@@ -171,7 +172,7 @@ class Watch:
         if ended == "done":
             if job.verdict is not None:
                 reopen_job(job)  # it has got on since the last look
-            await close_job(job, self.server, "done", [make_rank_facts(m) for m in job.members])
+            await close_job(job, self.server, "done", Snapshot(map(make_rank_facts, job.members)))
         elif ended in ("crash", "left", "interrupted"):
             await self._some_left(ended)
         elif job.verdict is not None and job.own:
@@ -241,14 +242,14 @@ class Watch:
             await inspection.look()
             never_came = await absent
             if not self._is_paused():
-                await close_job(job, self.server, "late", [*inspection.facts(), *never_came])
+                seen = inspection.snapshot()
+                await close_job(job, self.server, "late", seen.update([*seen.ranks, *never_came]))
 
     async def _end_past(self, name: str) -> None:
         """Every rank is past what the run was to show: what comes after it is not waited for."""
         self.job.notes.append(f"ended on purpose: every rank was past {name}")
-        await close_job(
-            self.job, self.server, "past", [make_rank_facts(m) for m in self.job.members]
-        )
+        seen = Snapshot(map(make_rank_facts, self.job.members))
+        await close_job(self.job, self.server, "past", seen)
 
     # ---- ends --------------------------------------------------------------------------------
 
@@ -302,7 +303,8 @@ class Watch:
             ended = "crash"  # a launcher signals the others only when one has failed
         if ended == "done":
             return
-        from .inspection import PAUSE, Inspection
+        from ..collect.look_series import PAUSE
+        from .inspection import Inspection
 
         inspection = Inspection(self.job)
         await inspection.look(limit=LAST_LOOK)
@@ -313,7 +315,7 @@ class Watch:
             if settled.moving | settled.busy or find_job_end(self.job) != ended:
                 inspection.remember_places()
                 return
-        await close_job(self.job, self.server, ended, inspection.facts())
+        await close_job(self.job, self.server, ended, inspection.snapshot())
 
     def _others_may_follow(self) -> bool:
         """Return whether ranks that do not wait may leave as well, as the last one did lately."""
@@ -324,7 +326,8 @@ class Watch:
         return lately and free and not self._interrupted()
 
     async def _last_look(self, ended: Ended) -> None:
-        from .inspection import PAUSE, SPAN, Inspection
+        from ..collect.look_series import PAUSE
+        from .inspection import SPAN, Inspection
 
         inspection = Inspection(self.job)
         await inspection.look(limit=LAST_LOOK, judging=ended != "interrupted")
@@ -334,7 +337,7 @@ class Watch:
                 await inspection.look(limit=LAST_LOOK)
             settled = inspection.settled()
             ended = "limit" if settled.moving | settled.busy else "late"
-        await close_job(self.job, self.server, ended, inspection.facts())
+        await close_job(self.job, self.server, ended, inspection.snapshot())
 
     async def _take_back(self, now: float) -> None:
         """After --on-hang report or hold: if the culprit moves again, the verdict is void.

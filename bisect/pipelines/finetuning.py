@@ -90,39 +90,38 @@ _PHASES = (
 
 PIPELINE = Pipeline(
     name="finetuning",
-    launcher=Checkpoint(0, "launcher", "Ranks started", "launcher", 120),
     steps=(
-        Step(Checkpoint(1, "script", "Script started", "interpreter", 30), shared_steps.script),
-        Step(Checkpoint(2, "arguments", "Args parsed", "arguments", 30), configuration.arguments),
+        Step(Checkpoint("script", "Script started", "interpreter", 30), shared_steps.script),
+        Step(Checkpoint("arguments", "Args parsed", "arguments", 30), configuration.arguments),
         Step(
-            Checkpoint(3, "configuration", "Configuration read", "hub", 300),
+            Checkpoint("configuration", "Configuration read", "hub", 300),
             configuration.configuration,
         ),
         Step(
-            Checkpoint(4, "preflight", "Preflight passed", "model", 120),
+            Checkpoint("preflight", "Preflight passed", "model", 120),
             preflight.preflight,
             skippable=True,
         ),
         Step(
-            Checkpoint(5, "memory_budget", "Memory budget made", "memory", 600),
+            Checkpoint("memory_budget", "Memory budget made", "memory", 600),
             preflight.memory_budget,
             skippable=True,
         ),
-        Step(Checkpoint(6, "tokenizer", "Tokenizer loaded", "hub", 300), small_steps.tokenizer),
-        Step(Checkpoint(7, "model", "Model on its device", "model", 900), training_steps.model),
-        Step(Checkpoint(8, "lora", "LoRA ready", "lora", 120), training_steps.lora),
+        Step(Checkpoint("tokenizer", "Tokenizer loaded", "hub", 300), small_steps.tokenizer),
+        Step(Checkpoint("model", "Model on its device", "model", 900), training_steps.model),
+        Step(Checkpoint("lora", "LoRA ready", "lora", 120), training_steps.lora),
         Step(
-            Checkpoint(9, "gradient_checkpointing", "Gradient checkpointing set", "model", 60),
+            Checkpoint("gradient_checkpointing", "Gradient checkpointing set", "model", 60),
             training_steps.gradient_checkpointing,
         ),
-        Step(Checkpoint(10, "data", "Data ready", "data", 300), data_steps.data),
-        Step(Checkpoint(11, "trainer", "Trainer ready", "trainer", 180), training_steps.trainer),
+        Step(Checkpoint("data", "Data ready", "data", 300), data_steps.data),
+        Step(Checkpoint("trainer", "Trainer ready", "trainer", 180), training_steps.trainer),
         Step(
-            Checkpoint(12, "training", "Training finished", "fit", 600, phases=_PHASES),
+            Checkpoint("training", "Training finished", "fit", 600, phases=_PHASES),
             training_steps.training,
         ),
         Step(
-            Checkpoint(13, "checkpoint", "Checkpoint written", "checkpoint", 300),
+            Checkpoint("checkpoint", "Checkpoint written", "checkpoint", 300),
             training_steps.checkpoint,
         ),
     ),

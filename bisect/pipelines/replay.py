@@ -83,33 +83,32 @@ _PHASES = (
 
 PIPELINE = Pipeline(
     name="replay",
-    launcher=Checkpoint(0, "launcher", "Ranks started", "launcher", 120),
     steps=(
-        Step(Checkpoint(1, "script", "Script started", "interpreter", 30), shared_steps.script),
-        Step(Checkpoint(2, "arguments", "Args parsed", "arguments", 30), preflight.arguments),
+        Step(Checkpoint("script", "Script started", "interpreter", 30), shared_steps.script),
+        Step(Checkpoint("arguments", "Args parsed", "arguments", 30), preflight.arguments),
         Step(
-            Checkpoint(3, "inputs", "Captured inputs listed", "capture", 120),
+            Checkpoint("inputs", "Captured inputs listed", "capture", 120),
             inputs_step.captured_inputs,
         ),
         Step(
-            Checkpoint(4, "preflight", "Preflight passed", "module", 120),
+            Checkpoint("preflight", "Preflight passed", "module", 120),
             preflight.preflight,
             skippable=True,
         ),
         Step(
-            Checkpoint(5, "memory_budget", "Memory budget made", "memory", 300),
+            Checkpoint("memory_budget", "Memory budget made", "memory", 300),
             preflight.memory_budget,
             skippable=True,
         ),
-        Step(Checkpoint(6, "module", "Module built", "module", 900), module_steps.module),
+        Step(Checkpoint("module", "Module built", "module", 900), module_steps.module),
         Step(
-            Checkpoint(7, "distributed", "Process group ready", "strategy", 300),
+            Checkpoint("distributed", "Process group ready", "strategy", 300),
             module_steps.distributed,
         ),
-        Step(Checkpoint(8, "weights", "Weights loaded", "module", 900), module_steps.weights),
-        Step(Checkpoint(9, "ready", "Module ready", "module", 600), module_steps.ready),
+        Step(Checkpoint("weights", "Weights loaded", "module", 900), module_steps.weights),
+        Step(Checkpoint("ready", "Module ready", "module", 600), module_steps.ready),
         Step(
-            Checkpoint(10, "replay", "Inputs replayed", "module", 900, phases=_PHASES),
+            Checkpoint("replay", "Inputs replayed", "module", 900, phases=_PHASES),
             replay_step.replay,
         ),
     ),

@@ -1,34 +1,26 @@
 """The main pipeline: everything that happens until a language model trains, step by step.
 
-This file is the table. Each step is a function in one of the modules beside it.
+Its table is base/startup_table.py. Each step is a function in one of the modules beside this one.
 """
 
 from __future__ import annotations
 
 import argparse
 
-from ..base.checkpoints import Checkpoint, Phase
 from ..base.pipeline import Pipeline, Step
+from ..base.startup_table import STARTUP
 from ..toggles.table import toggles_of
 from . import data_steps, model_steps, shared_steps, trainer_steps, wandb_start
-from .trainer_steps import memory_callback
 
-# Deadlines in seconds: half a minute for what is local, minutes for what downloads, loads or
-# compiles. W&B's is below its own time limit (init_timeout, 90 s), so that we see it waiting.
-_PHASES = (
-    Phase("launch", "fit", 60),
-    Phase("process_group", "strategy", 120),
-    Phase("prepare_data", "data", 600),
-    Phase("setup", "data", 300),
-    Phase("wrap", "strategy", 120),
-    Phase("first_batch", "data", 120),
-    Phase("first_backward", "fit", 300),
-    Phase("first_step", "fit", 120),
-    Phase("steady", "fit", None),
-    Phase("teardown", "fit", 120),
+# What is done before each checkpoint is a function of its name.
+_RUNS = (
+    *(shared_steps.script, shared_steps.arguments, shared_steps.logs_directory),
+    *(model_steps.tokenizer, model_steps.model, model_steps.lightning_module),
+    *(data_steps.data_module, data_steps.accelerator, wandb_start.wandb_logger),
+    *(trainer_steps.memory_callback, trainer_steps.trainer, trainer_steps.training),
 )
-
-_TRAINING = Checkpoint(12, "training", "Training finished", "fit", 600, phases=_PHASES)
+_SKIPPABLE = ("logs_directory", "wandb_logger", "memory_callback")
+_GIVEN_UP = {"memory_callback": ("callbacks", "none")}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,47 +47,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_toggles(group, toggles_of("startup"))
 
 
-def _step(number: int, name: str, title: str, component: str, deadline: float) -> Checkpoint:
-    suspect = name in ("wandb_logger", "trainer")
-    return Checkpoint(number, name, title, component, deadline, suspect=suspect)
+def _make_steps() -> tuple[Step, ...]:
+    runs = {run.__name__: run for run in _RUNS}
+    return tuple(
+        Step(row, runs[row.name], row.name in _SKIPPABLE, _GIVEN_UP.get(row.name))
+        for row in STARTUP[1:]
+    )
 
 
 PIPELINE = Pipeline(
     name="startup",
-    launcher=_step(0, "launcher", "Ranks started", "launcher", 120),
-    steps=(
-        Step(_step(1, "script", "Script started", "interpreter", 30), shared_steps.script),
-        Step(_step(2, "arguments", "Args parsed", "arguments", 30), shared_steps.arguments),
-        Step(
-            _step(3, "logs_directory", "Logs directory ready", "filesystem", 30),
-            shared_steps.logs_directory,
-            skippable=True,
-        ),
-        Step(_step(4, "tokenizer", "Tokenizer loaded", "hub", 300), model_steps.tokenizer),
-        Step(_step(5, "model", "Model created", "model", 900), model_steps.model),
-        Step(
-            _step(6, "lightning_module", "LLMModule ready", "lightning", 120),
-            model_steps.lightning_module,
-        ),
-        Step(_step(7, "data_module", "DataModule ready", "data", 60), data_steps.data_module),
-        Step(
-            _step(8, "accelerator", "Accelerator configured", "accelerator", 60),
-            data_steps.accelerator,
-        ),
-        Step(
-            _step(9, "wandb_logger", "WandbLogger ready", "wandb", 60),
-            wandb_start.wandb_logger,
-            skippable=True,
-        ),
-        Step(
-            _step(10, "memory_callback", "MemoryLoggingCallback ready", "callbacks", 30),
-            memory_callback,
-            skippable=True,
-            given_up=("callbacks", "none"),
-        ),
-        Step(_step(11, "trainer", "Trainer ready", "trainer", 60), trainer_steps.trainer),
-        Step(_TRAINING, trainer_steps.training),
-    ),
+    steps=_make_steps(),
     add_arguments=add_arguments,
     shows_itself="first_step",
     aliases=(("callbacks", "memory_callback"), ("logger", "wandb_logger")),

@@ -8,6 +8,7 @@ import select
 import time
 from collections.abc import Callable
 
+from ..base.launchers import find_launcher
 from ..base.masking import mask_ends
 from ..base.own_errors import pass_on
 from ..base.place import Place
@@ -121,7 +122,7 @@ def _is_terminal(fd: int, place: Place) -> bool:
     own, so what counts there is where it prints itself.
     """
     try:
-        if place.launcher == "mpirun" and os.isatty(fd):
+        if find_launcher(place.launcher).gives_terminals and os.isatty(fd):
             theirs = os.readlink(f"/proc/{place.launcher_pid}/fd/{fd}")
             return theirs.startswith(("/dev/pts/", "/dev/tty"))
         return os.isatty(fd)

@@ -229,7 +229,7 @@ def _fill_bundle(
         "run": name,
         "kind": run.kind,
         "outcome": run.outcome or None,
-        "versions": redactor.json(dict(run.verdict.get("versions", {}))),
+        "versions": redactor.json(dict(run.verdict.versions) if run.verdict else {}),
         "redaction": _count_redactions(inside, redactor),
         "files": [_manifest_entry(one) for one in inside],
         "left_out": [

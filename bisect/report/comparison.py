@@ -4,9 +4,9 @@ the most telling difference first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
+from ..base.facts import Verdict
 from ..base.words import cut_line, format_count, format_ranks, format_seconds, join_lines
 from .run_differences import (
     NOISE_SECONDS,
@@ -56,31 +56,29 @@ def compare_runs(a: RecordedRun, b: RecordedRun) -> Comparison:
 
 
 def _describe_start(run: RecordedRun, times: Timeline) -> Start:
-    told = run.verdict.get("seconds", {}).get("total")
+    verdict = run.verdict
     return Start(
         folder=str(run.folder),
         outcome=run.outcome,
-        what=_describe_end(run.verdict),
-        cause=(run.verdict.get("cause") or {}).get("title", ""),
+        what=_describe_end(verdict),
+        cause=verdict.cause.title if verdict and verdict.cause else "",
         world_size=run.world_size or len(times.rows),
-        seconds=told if told is not None else (times.length if times.rows else None),
+        seconds=verdict.seconds.total if verdict else (times.length if times.rows else None),
     )
 
 
-def _describe_end(verdict: Mapping[str, Any]) -> str:
+def _describe_end(verdict: Verdict | None) -> str:
     """Return how it went: "hang at 9 WandbLogger ready: rank 1 in wandb.init"."""
     if not verdict:
         return "no verdict"
-    place = verdict["checkpoint"]
-    shown = (
-        [str(place[key]) for key in ("number", "title") if place[key] is not None] if place else []
-    )
-    at = f" at {' '.join(shown)}" if shown else ""
-    phase = f" ({place['phase'].replace('_', ' ')})" if place and place["phase"] else ""
-    culprit = verdict["ranks"]["culprit"]
+    place, culprit = verdict.checkpoint, verdict.ranks.culprit
+    at = phase = ""
+    if place:
+        at = f" at {'' if place.number is None else f'{place.number} '}{place.title}"
+        phase = f" ({place.phase.replace('_', ' ')})" if place.phase else ""
     who = f": {format_ranks(culprit)}" if culprit else ""
-    call = f" in {verdict['call']}" if who and verdict["call"] else ""
-    return f"{verdict['outcome']}{at}{phase}{who}{call}"
+    call = f" in {verdict.call}" if who and verdict.call else ""
+    return f"{verdict.outcome}{at}{phase}{who}{call}"
 
 
 LEAST_LINES = 12  # shown however small the terminal is

@@ -22,12 +22,11 @@ from ..base.words import (
 from ..search.confidence import interval
 from ..search.isolation import Count, Isolation, ObservedHang, format_setting
 from ..toggles.command_toggles import UNREACHED
-from .facts_json import reader_for
 from .verdict_parts import LABEL, label_line
 
 if TYPE_CHECKING:
-    from .run_reader.json_shapes import RecordedTrial
     from .run_reader.run import RecordedRun
+    from .run_reader.trials import RecordedTrial
 
 
 MOST_TRIAL_ROWS = 8  # of the table of trials, on a terminal
@@ -289,36 +288,23 @@ _MOST_NAME = 60  # characters of a setting
 
 def replay_answer(run: RecordedRun, folder: str, width: int | None = None) -> list[str]:
     """Return the lines of the answer, as at its end; as much of it as can be read."""
-    found = read_isolation(run)
-    if found is not None:
-        return answer_lines(found, folder=folder, width=width)
+    if isinstance(run.answer, Isolation):
+        return answer_lines(run.answer, folder=folder, width=width)
     results = [trial.result or "not run" for trial in run.trials]
     counts = ", ".join(f"{results.count(one)} {one}" for one in dict.fromkeys(results))
-    title = run.answer.get("title") or run.answer.get("scenario")
-    head = f"{run.kind}  {join_lines(title)}  " if isinstance(title, str) else f"{run.kind}  "
+    title = run.answer.title or run.answer.scenario if run.answer else ""
+    head = "  ".join(filter(None, (run.kind, join_lines(title))))
     return [
-        cut_line(f"{head}{format_count(len(results), 'start')}: {counts}", width),
-        *list_trials(run, width),
+        cut_line(f"{head}  {format_count(len(results), 'start')}: {counts}", width),
+        *list_rows(run, width),
     ]
 
 
-def list_trials(run: RecordedRun, width: int | None = None) -> list[str]:
+def list_rows(run: RecordedRun, width: int | None = None) -> list[str]:
     """Return a head and a row for each trial, all of them."""
-    found = read_isolation(run)
-    if found is not None:
-        return [cut_line(printable(line), width) for line in table_lines(found)]
-    return [cut_line(printable(line), width) for line in _list_cells(run.trials)]
-
-
-def read_isolation(run: RecordedRun) -> Isolation | None:
-    """Return what isolation.json was written from; None if it does not hold that."""
-    if run.kind != "isolation":
-        return None
-    try:
-        found: Isolation = reader_for(Isolation)(run.answer)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return found
+    answer = run.answer
+    lines = table_lines(answer) if isinstance(answer, Isolation) else _list_cells(run.trials)
+    return [cut_line(printable(line), width) for line in lines]
 
 
 def _list_cells(trials: Sequence[RecordedTrial]) -> list[str]:

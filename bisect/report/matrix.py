@@ -7,11 +7,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TextIO
+from dataclasses import dataclass, replace
+from typing import TextIO
 
 from ..base.columns import Column, fitted, in_columns, styled
 from ..base.masking import mask, mask_command
+from ..base.version import VERSION
 from ..base.words import (
     cut_line,
     format_count,
@@ -27,7 +28,10 @@ from ..search.cells import (
     CellOutcome,
     CellRun,
     CellState,
+    MatrixStatus,
     RankPosition,
+    RecordedCell,
+    RecordedMatrix,
     matrix_exit_status,
 )
 
@@ -55,7 +59,7 @@ class MatrixResult:
     interrupted: bool = False
 
     @property
-    def status(self) -> int:
+    def status(self) -> MatrixStatus:
         """The exit status."""
         results = [ran.result for ran in self.ran]
         return matrix_exit_status([*results, "interrupted"] if self.interrupted else results)
@@ -126,53 +130,40 @@ def summarise_matrix(told: MatrixResult) -> str:
 # ---- for programs --------------------------------------------------------------------------------
 
 
-def matrix_json(told: MatrixResult, version: str) -> dict[str, Any]:
-    """Return the object that matrix.json holds, secrets masked."""
+def record_matrix(told: MatrixResult) -> RecordedMatrix:
+    """Return what matrix.json holds, secrets masked."""
     ran = {one.number: one for one in told.ran}
-    return {
-        "schema": 1,
-        "scenario": told.scenario,
-        "title": told.title,
-        "started_in": told.started_in,
-        "started": told.started,
-        "seconds": round(told.seconds, 3),
-        "jobs": told.jobs,
-        "status": told.status,
-        "complete": len(told.ran) == len(told.cells) and not told.interrupted,
-        "cells": [_cell(cell, ran.get(cell.number)) for cell in told.cells],
-        "versions": {"hangbisect": version},
-    }
+    return RecordedMatrix(
+        scenario=told.scenario,
+        title=told.title,
+        started_in=told.started_in,
+        started=told.started,
+        seconds=round(told.seconds, 3),
+        jobs=told.jobs,
+        status=told.status,
+        complete=len(told.ran) == len(told.cells) and not told.interrupted,
+        cells=tuple(_record_cell(cell, ran.get(cell.number)) for cell in told.cells),
+        versions={"hangbisect": VERSION},
+    )
 
 
-def _cell(cell: Cell, ran: CellRun | None) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "number": cell.number,
-        "name": cell.name,
-        "setting": dict(cell.setting),
-        "launcher": cell.launcher,
-        "nodes": cell.nodes,
-        "ranks": cell.ranks,
-        "result": None,
-        "where": "",
-        "cause": None,
-        "seconds": None,
-        "command": [],
-        "environment": {},
-        "run_dir": None,
-        "mark": None,
-    }
+def _record_cell(cell: Cell, ran: CellRun | None) -> RecordedCell:
+    found = RecordedCell(
+        cell.number, cell.name, cell.setting, cell.launcher, cell.nodes, cell.ranks
+    )
     if ran is None:
-        return facts
-    return facts | {
-        "result": ran.result,
-        "where": printable(ran.where),
-        "cause": ran.cause,
-        "seconds": ran.seconds,
-        "command": mask_command(ran.command),
-        "environment": {name: mask(name, value) for name, value in ran.environment.items()},
-        "run_dir": ran.run_dir or None,
-        "mark": ran.mark,
-    }
+        return found
+    return replace(
+        found,
+        result=ran.result,
+        where=printable(ran.where),
+        cause=ran.cause,
+        seconds=ran.seconds,
+        command=tuple(mask_command(ran.command)),
+        environment={name: mask(name, value) for name, value in ran.environment.items()},
+        run_dir=ran.run_dir or None,
+        mark=ran.mark,
+    )
 
 
 def _message(ran: CellRun) -> str:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.facts import JobFacts, RankFacts, Verdict
 from ..base.identity import RankId
+from ..base.json_codec import to_json
 from ..base.words import cut_line, format_count, format_ranks, printable
 from ..diagnosis.frames import format_frame
 from . import verdict_parts
-from .facts_json import verdict_json
 from .stacks import merged_stacks_text as tree
 from .terminal import cause_lines, format_place, short_stack
 from .verdict_parts import chain_lines, label_line
@@ -167,7 +167,7 @@ def merged_json(
     """Return the same as an object. A rank without a number is null in it."""
     return {
         "schema": 1,
-        "verdict": verdict_json(verdict),
+        "verdict": to_json(verdict),
         "parted": parted or None,
         "not_seen": list(merged.unseen),
         "ranks": [_rank(known) for known in merged.ranks],
@@ -190,4 +190,4 @@ def _rank(known: DumpedRank) -> dict[str, Any]:
     }
 
 
-_UNKNOWN_JOB = JobFacts("still", "", (), 0, 0, (), (), 0.0, 0.0, "")
+_UNKNOWN_JOB = JobFacts(ended="still", package="")

@@ -18,8 +18,8 @@ from ..base.errors import HangbisectError
 from .issue.markdown import STEP_SUMMARY, Masked
 from .redaction import redactor_for
 from .redaction.run_redaction import AnyRedactor, NoRedaction, redact_run
-from .run_reader.json_shapes import FAILED_RESULTS, trials_with_reports
 from .run_reader.run import RecordedRun, read_run
+from .run_reader.trials import FAILED_RESULTS, trials_with_reports
 
 NAMES = ("report.md", "report.html", "trace.json")
 

@@ -12,6 +12,7 @@ from difflib import SequenceMatcher
 from typing import Any, Literal
 
 from ..base.identity import RankId
+from ..base.launchers import DIALECTS
 from ..base.masking import MASK
 from .run_reader.rank_differences import (
     ByRank,
@@ -109,12 +110,12 @@ NOISE_SHARE = 0.5  # of the longer one
 
 # Other names of the job, or of this start of it; what each rank is, is a line of its own.
 _OF_A_START = re.compile(
-    r"HANGBISECT_.*|TORCHELASTIC_(?:RUN_ID|ERROR_FILE)|WANDB_(?:RUN_ID|SERVICE|SWEEP_ID)"
-    r"|(?:LOCAL_|GROUP_|ROLE_|NODE_|CROSS_)?RANK|(?:LOCAL_|ROLE_|GROUP_)?WORLD_SIZE"
-    r"|OMPI_COMM_WORLD_.*|PMI_(?:RANK|SIZE|FD)|PMIX_.*"
-    r"|SLURM_(?:JOB_?ID|STEP_?ID|STEPID|PROCID|LOCALID|NODEID|TASK_PID|GTIDS|NTASKS|NPROCS"
-    r"|STEP_NUM_TASKS|STEP_LAUNCHER_PORT|SRUN_COMM_PORT|SRUN_COMM_HOST|LAUNCH_NODE_IPADDR"
-    r"|JOB_(?:START|END)_TIME)"
+    "|".join(
+        [
+            r"HANGBISECT_.*|WANDB_(?:RUN_ID|SERVICE|SWEEP_ID)",
+            *(words.varying for words in DIALECTS.values() if words.varying),
+        ]
+    )
 )
 # Names that are drawn by lot: UUIDs, and folders of one start.
 _DRAWN = re.compile(
@@ -241,7 +242,7 @@ _REPORT_FLAGS = ("--run-dir", "--json", "--plain", "--every-rank")
 
 def find_launch_differences(a: RecordedRun, b: RecordedRun) -> Iterator[Difference]:
     """Yield what differs of command, number of ranks, hosts and launcher."""
-    one, other = (_drop_report_flags(run.verdict.get("command", ())) for run in (a, b))
+    one, other = (_drop_report_flags(run.verdict.command if run.verdict else ()) for run in (a, b))
     if one and other and one != other:
         only_a, only_b = _differing_words(one, other)
         yield Difference("command", "command", " ".join(only_a), " ".join(only_b))

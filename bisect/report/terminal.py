@@ -4,13 +4,11 @@ made, and again when it is read from verdict.json.
 
 from __future__ import annotations
 
-import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from ..base.facts import Cause, Checkpoint, Frame, JobFacts, Place, RankFacts, Verdict
+from ..base.facts import Cause, Checkpoint, Frame, JobFacts, Place, RankFacts, RankId, Verdict
 from ..base.masking import mask_lines, mask_text
 from ..base.words import (
     cause_page,
@@ -27,7 +25,6 @@ from ..search.confidence import estimate_starts
 from ..toggles.command_toggles import find_usable_toggles
 from ..toggles.table import TOGGLES
 from . import verdict_parts
-from .facts_json import verdict_from_json
 from .stacks import stack_text
 from .verdict_parts import chain_lines, label_line, ok_lines
 
@@ -206,7 +203,7 @@ def _advice(verdict: Verdict) -> str:
 
 
 def slow_line(
-    table: Sequence[Checkpoint], ranks: Sequence[RankFacts], rank: int, moved: str, now: float
+    table: Sequence[Checkpoint], ranks: Sequence[RankFacts], rank: RankId, moved: str, now: float
 ) -> str:
     """Return one line for a rank that is late but moves: what moves, and who waits meanwhile."""
     facts = next((r for r in ranks if r.rank == rank), None)
@@ -239,21 +236,17 @@ def culprit_stack(ranks: Sequence[RankFacts], verdict: Verdict, limit: int = 40)
 
 
 _UNKNOWN_COMMAND = ("python",)  # in place of a command that nobody knows
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def replay_verdict(
-    data: Mapping[str, Any],
+    verdict: Verdict,
     folder: str,
     width: int | None = None,
     ranks: Sequence[RankFacts] = (),
 ) -> list[str]:
-    """Return the lines of the verdict in `data` (of a verdict.json in `folder`): the same as when
-    it was made if `ranks` are those that it was made of, else as far as the verdict holds them.
-
-    Raises KeyError, TypeError, ValueError or AttributeError if it is no verdict of schema 1.
+    """Return the lines of a verdict that was read in `folder`: the same as when it was made if
+    `ranks` are those that it was made of, else as far as the verdict holds them.
     """
-    verdict = verdict_from_json(data)
     if verdict.outcome == "ok":
         return ok_lines(verdict, (), "", folder, width, own=True)
     lines = replay_lines(verdict, folder, width, ranks)
@@ -285,11 +278,6 @@ def job_of_verdict(verdict: Verdict) -> JobFacts:
         command=verdict.command,
         attempt=verdict.attempt,
         world_size=verdict.world_size,
-        local_ranks=(),
-        table=(),
-        now=0.0,
-        started=0.0,
-        package=_PACKAGE,
         still=verdict.seconds.still,
     )
 

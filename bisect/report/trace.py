@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..base.identity import RankId, read_rank
+from ..base.identity import RankId
 from ..base.words import format_ranks
-from .run_reader.folder_files import is_number, is_rank, list_field
+from .run_reader.folder_files import is_number, is_rank
 from .run_reader.run import RecordedRun
 from .run_reader.timeline import Row, Span, read_timeline, wall_clock_offset
 
@@ -78,9 +78,9 @@ def _names(rank: RankId, at: int, pid: int, host: str) -> Iterator[Event]:
 def _other_data(run: RecordedRun) -> dict[str, Any]:
     return {
         "outcome": run.outcome,
-        "command": " ".join(map(str, run.verdict.get("command", ()))),
+        "command": " ".join(run.verdict.command) if run.verdict else "",
         "world_size": run.world_size,
-        "versions": dict(run.verdict.get("versions", {})),
+        "versions": dict(run.verdict.versions) if run.verdict else {},
         "missing": list(run.missing),
     }
 
@@ -118,22 +118,20 @@ def _first_moment(found: Iterable[Mapping[str, Any]]) -> float:
 
 
 def _looks(part: RecordedRun) -> Iterator[tuple[RankId, Mapping[str, Any]]]:
-    for one in list_field(part.evidence, "ranks"):
-        rank = read_rank(one.get("rank"))
-        for look in list_field(one, "looks") if rank is not None else ():
-            if rank is not None and is_number(look.get("at")):
-                yield rank, look
+    for one in part.facts.ranks:
+        for look in one.looks:
+            yield one.rank, {"at": look.at, "state": look.state}
 
 
 def _rows_from_verdict(run: RecordedRun) -> tuple[Row, ...]:
     """Return what ranks were found at that never told of a step: the job was attached to."""
     if not run.verdict:
         return ()
-    ranks, call = run.verdict["ranks"], run.verdict["call"] or "nothing moves"
+    ranks, call = run.verdict.ranks, run.verdict.call or "nothing moves"
     hang = Span("hang", call, call, None, 0.0, None, 0)
     wait = Span("wait", "others", "for others", None, 0.0, None, 0)
-    hung = {*ranks["culprit"], *ranks["stuck"]}
-    found = dict.fromkeys(ranks["waiting"], wait) | dict.fromkeys(hung, hang)
+    hung = {*ranks.culprit, *ranks.stuck}
+    found = dict.fromkeys(ranks.waiting, wait) | dict.fromkeys(hung, hang)
     return tuple(Row(rank, "", (found[rank],)) for rank in sorted(found))
 
 
@@ -164,9 +162,9 @@ def _moment_events(one: _Moment, pids: Mapping[RankId, int], watch: int) -> Iter
 def _verdict(run: RecordedRun, watch: int, at: float) -> list[Event]:
     if not run.verdict:
         return []
-    culprit, cause = run.verdict["ranks"]["culprit"], run.verdict["cause"]
+    culprit, cause = run.verdict.ranks.culprit, run.verdict.cause
     name = run.outcome + (f" of {format_ranks(culprit)}" if culprit else "")
-    told = {"call": run.verdict["call"], "cause": cause["title"] if cause else None}
+    told = {"call": run.verdict.call, "cause": cause.title if cause else None}
     return [instant_event(watch, STEPS, at, name, "verdict", **told)]
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
+
+from ..base.facts import Duration, Ordinal, Verdict
 
 if TYPE_CHECKING:
     from .scenario import Scenario
@@ -110,13 +112,14 @@ def _base_cell(scenario: Scenario) -> Cell:
 # "killed": what started or watched it was ended from outside, so nobody judged it. "not started":
 # there was nothing to watch. "interrupted": the matrix was.
 CellOutcome = Literal["ok", "slow", "hang", "crash", "killed", "not started", "interrupted"]
+MatrixStatus = Literal[0, 3, 4, 5, 130]
 
 # A cell that ended in one of these has been judged: nobody needs to run it again.
 JUDGED = ("ok", "slow", "hang", "crash")
 # One that ended in another way ended at any time: how long others take it does not tell.
 TO_THEIR_END = ("ok", "slow", "hang")
 SIGNALLED = 128  # what a shell adds to the number of the signal that ended a process
-EXIT_STATUS: Mapping[CellOutcome, int] = {
+EXIT_STATUS: Mapping[CellOutcome, MatrixStatus] = {
     "ok": 0,
     "slow": 4,
     "not started": 5,
@@ -145,6 +148,44 @@ class CellRun:
 
 
 @dataclass(frozen=True)
+class RecordedCell:
+    """A cell in matrix.json."""
+
+    number: Ordinal  # from 1; the folder's name begins with it
+    name: str  # as the scenario names it
+    setting: Mapping[str, str]  # values by toggle
+    launcher: str | None = None  # name or path; null: it is in the command
+    nodes: Ordinal = 1  # for the launcher
+    ranks: Ordinal = 1  # on each node, for the launcher
+    result: CellOutcome | None = None  # null: not run
+    where: str = ""  # where it hung or crashed, or why it was not judged
+    cause: str | None = None  # id of a known cause, docs/causes/
+    seconds: Duration | None = None  # that it took
+    command: tuple[str, ...] = ()  # what was started, secrets masked
+    # what was set beside the user's own, secrets masked
+    environment: Mapping[str, str] = field(default_factory=dict)
+    run_dir: str | None = None  # its run folder
+    mark: str | None = None  # the same for the same cell when resumed
+
+
+@dataclass(frozen=True)
+class RecordedMatrix:
+    """What matrix.json holds."""
+
+    scenario: str  # its file, or the name of one of ours
+    title: str  # what it examines, in a line
+    started_in: str  # the folder in which cells are started
+    started: str  # UTC, ISO 8601
+    seconds: Duration  # since the last start of the matrix
+    jobs: Ordinal  # cells side by side
+    status: MatrixStatus  # exit status, as far as it is known
+    complete: bool  # every cell was run
+    cells: tuple[RecordedCell, ...]  # in the order of the scenario
+    versions: Mapping[str, str] = field(default_factory=dict)  # of what ran it
+    schema: Literal[1] = 1  # 1
+
+
+@dataclass(frozen=True)
 class RankPosition:
     """Where a rank is, for a live table."""
 
@@ -166,11 +207,11 @@ class CellState:
     seconds: float | None = None  # since it was started; None: it waits, or has ended
 
 
-def judge_cell(verdict: Mapping[str, Any] | None, status: int | None, stopped: bool) -> CellOutcome:
+def judge_cell(verdict: Verdict | None, status: int | None, stopped: bool) -> CellOutcome:
     """Return the result of a cell. `status` is that of `hangbisect run`, None if it was killed;
     `stopped`: we ended it.
     """
-    outcome = verdict["outcome"] if verdict else None
+    outcome = verdict.outcome if verdict else None
     if stopped:
         return "interrupted"
     if status is None or outcome == "interrupted" or (outcome is None and status > SIGNALLED):
@@ -189,7 +230,7 @@ def why_unjudged(came: CellOutcome, status: int | None, trouble: str) -> str:
     return f"its launcher was ended from outside{by}"
 
 
-def matrix_exit_status(results: Iterable[CellOutcome]) -> int:
+def matrix_exit_status(results: Iterable[CellOutcome]) -> MatrixStatus:
     """Return the exit status of a matrix: of the worst cell."""
     worst = {"ok": 0, "slow": 1, "not started": 2, "killed": 3, "crash": 4, "hang": 5}
     order = {**worst, "interrupted": 6}

@@ -4,39 +4,36 @@ result of a trial.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from ..base.facts import HangPlace, Look, Result
+from ..base.facts import HangPlace, Look, RankFacts, RankId, Result, Verdict
 from ..base.words import format_ranks
 
 Stack = tuple[tuple[str, str], ...]  # (file, function), innermost first
 
 
-def hang_place_of(verdict: Mapping[str, Any], evidence: Mapping[str, Any]) -> HangPlace:
-    """Return where a run hung, from its verdict.json and evidence.json."""
-    where = verdict.get("checkpoint") or {}
-    ranks = verdict.get("ranks") or {}
-    stuck = {*ranks.get("culprit", ()), *ranks.get("stuck", ())}
+def hang_place_of(verdict: Verdict, ranks: Iterable[RankFacts]) -> HangPlace:
+    """Return where a run hung, by its verdict and what was seen of its ranks."""
+    where = verdict.checkpoint
+    stuck = {*verdict.ranks.culprit, *verdict.ranks.stuck}
     return HangPlace(
-        checkpoint=where.get("name"),
-        phase=where.get("phase"),
-        call=verdict.get("call"),
-        component=verdict.get("component"),
-        stacks=tuple(dict.fromkeys(_stacks_in(evidence.get("ranks", ()), stuck))),
+        checkpoint=where.name if where else None,
+        phase=where.phase if where else None,
+        call=verdict.call,
+        component=verdict.component,
+        stacks=tuple(dict.fromkeys(_stacks_in(ranks, stuck))),
     )
 
 
-def crash_place_of(verdict: Mapping[str, Any], evidence: Mapping[str, Any]) -> HangPlace:
-    """Return where a run crashed, and by what kind of error, from the same two files."""
-    where = verdict.get("checkpoint") or {}
-    culprits = (verdict.get("ranks") or {}).get("culprit", ())
-    errors = [one["error"] for one in evidence.get("ranks", ()) if one["rank"] in culprits]
+def crash_place_of(verdict: Verdict, ranks: Iterable[RankFacts]) -> HangPlace:
+    """Return where a run crashed, and by what kind of error, by the same."""
+    where = verdict.checkpoint
+    errors = [one.error for one in ranks if one.rank in verdict.ranks.culprit]
     kind = next((error.partition(":")[0].strip() for error in errors if error), "")
     return HangPlace(
-        checkpoint=where.get("name"),
-        phase=where.get("phase"),
-        component=verdict.get("component"),
+        checkpoint=where.name if where else None,
+        phase=where.phase if where else None,
+        component=verdict.component,
         crash=kind or "an exit",
     )
 
@@ -73,21 +70,11 @@ def main_stack(look: Look) -> Stack:
     return tuple((f.file, _without_class(f.name)) for f in main.frames if not f.native)
 
 
-def _stacks_in(ranks: Iterable[Mapping[str, Any]], stuck: set[int]) -> Iterable[Stack]:
+def _stacks_in(ranks: Iterable[RankFacts], stuck: set[RankId]) -> Iterable[Stack]:
     for facts in ranks:
-        if facts["rank"] not in stuck:
-            continue
-        for look in reversed(facts["looks"]):
-            threads = look["threads"]
-            main = next((t for t in threads if t["os_id"] == look["pid"]), None)
-            main = main or next(iter(threads), None)
-            if main is not None and main["frames"]:
-                yield tuple(
-                    (f["file"], _without_class(f["name"]))
-                    for f in main["frames"]
-                    if not f["native"]
-                )
-                break
+        if facts.rank in stuck:
+            looks = [look for look in facts.looks if look.main and look.main.frames]
+            yield from (main_stack(look) for look in looks[-1:])
 
 
 def _without_class(name: str) -> str:
@@ -96,7 +83,7 @@ def _without_class(name: str) -> str:
 
 
 def judge_trial(
-    verdict: Mapping[str, Any] | None, place: HangPlace | None, known: HangPlace | None
+    verdict: Verdict | None, place: HangPlace | None, known: HangPlace | None
 ) -> Result:
     """Return the result of a run that hung at `place` (None: it did not), or crashed there where a
     crash is in question; `known` is the one in question (None: any is).
@@ -104,17 +91,14 @@ def judge_trial(
     Only the same hang counts as one, and only a run that went well as a pass: another crash, a hang
     elsewhere or a run that was interrupted says nothing about it.
     """
-    outcome = verdict["outcome"] if verdict else None
-    if outcome == "ok":
+    if verdict and verdict.outcome == "ok":
         return "pass"
     return (
         "hang" if place is not None and (known is None or is_same_place(known, place)) else "other"
     )
 
 
-def describe_ending(
-    verdict: Mapping[str, Any] | None, trouble: str, *, with_outcome: bool = True
-) -> str:
+def describe_ending(verdict: Verdict | None, trouble: str, *, with_outcome: bool = True) -> str:
     """Return in a line how a run ended: "hang at checkpoint 9 in wandb.init, rank 0".
 
     `trouble` is what is known of one that could not be judged, or of a crash, in a sentence.
@@ -122,20 +106,19 @@ def describe_ending(
     """
     if verdict is None:
         return f"not judged: {trouble}" if trouble else "not judged"
-    outcome = str(verdict["outcome"])
+    outcome = verdict.outcome
     if outcome == "ok":
-        past = [note for note in verdict.get("notes", ()) if note.startswith("ended on purpose")]
+        past = [note for note in verdict.notes if note.startswith("ended on purpose")]
         return past[0].partition(": ")[2].replace("every rank was ", "") if past else "to its end"
-    parts = [outcome]
-    if where := verdict.get("checkpoint"):
-        numbered = where["number"] is not None
-        parts.append(f"at checkpoint {where['number']}" if numbered else f"at {where['name']}")
-        parts += [f"({where['phase']})"] if where.get("phase") else []
-    parts += [f"in {verdict['call']}"] if verdict.get("call") else []
+    parts: list[str] = [outcome]
+    if where := verdict.checkpoint:
+        numbered = where.number is not None
+        parts.append(f"at checkpoint {where.number}" if numbered else f"at {where.name}")
+        parts += [f"({where.phase})"] if where.phase else []
+    parts += [f"in {verdict.call}"] if verdict.call else []
     text = " ".join(parts)
-    if culprit := verdict["ranks"]["culprit"]:
+    if culprit := verdict.ranks.culprit:
         text += f", {format_ranks(culprit)}"
-    cause = verdict.get("cause")
-    if outcome == "crash" and (cause or trouble):
-        text += f": {cause['title'] if cause else trouble}"
+    if outcome == "crash" and (verdict.cause or trouble):
+        text += f": {verdict.cause.title if verdict.cause else trouble}"
     return text if with_outcome else text.removeprefix(outcome).lstrip(" ,:")

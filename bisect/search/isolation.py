@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from ..base.facts import HangPlace, Setting, Trial
+from ..base.facts import Duration, HangPlace, Natural, RankId, Setting, Share, Trial, Verdict
 from ..toggles.toggle import Toggle
 
 # "isolated": one change makes it go away, and that was confirmed. "hangs_all_safe": no remedy of
@@ -34,9 +34,9 @@ class ToggleChange:
 class Count:
     """How the starts under one setting ended."""
 
-    starts: int
-    hangs: int  # the hang in question
-    others: int = 0  # neither that hang nor past it
+    starts: Natural
+    hangs: Natural  # the hang in question
+    others: Natural = 0  # neither that hang nor past it
 
     @property
     def passes(self) -> int:
@@ -51,7 +51,7 @@ class ObservedHang:
     place: HangPlace
     number: int | None  # of the checkpoint
     title: str  # of the checkpoint, "" if unknown
-    culprit: tuple[int, ...]
+    culprit: tuple[RankId, ...]
     cause: str | None  # id in the catalogue of causes
     cause_title: str
     component: str | None
@@ -68,15 +68,15 @@ class Isolation:
     outcome: IsolationOutcome
     command: tuple[str, ...]  # as the user runs it
     trials: tuple[Trial, ...]
-    seconds: float  # that all starts took together
+    seconds: Duration  # that all starts took together
     seen: ObservedHang | None = None  # None: nothing hung
     changes: tuple[ToggleChange, ...] = ()  # what makes it go away
     paste: str = ""  # the command with these changes, ready to paste
     with_it: Count | None = None  # when the answer was confirmed
     without: Count | None = None
-    p_value: float | None = None  # of as large a difference, were there none
-    confidence: float = 0.95
-    confirm: int = 3
+    p_value: Share | None = None  # of as large a difference, were there none
+    confidence: Annotated[float, ("exclusiveMinimum", 0), ("exclusiveMaximum", 1)] = 0.95
+    confirm: Natural = 3
     flaky: bool = False  # hangs come and go
     companions: tuple[str, ...] = ()  # changes without which it fails in another way
     not_it: tuple[str, ...] = ()  # "strategy=ddp": still hangs with it
@@ -86,12 +86,17 @@ class Isolation:
     why: str = ""  # a sentence, where it is not isolated
     next: str = ""  # the next step, as a sentence or a command
     options: Mapping[str, object] = field(default_factory=dict)  # as asked, for who resumes
-    schema: int = 1
+    schema: Literal[1] = 1
 
     @property
     def of_a_crash(self) -> bool:
         """Whether what avoids a crash was looked for, and no hang."""
         return bool(self.options.get("crash"))
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether the command is not known as it was, for it held a secret."""
+        return bool(self.options.get("masked"))
 
 
 def format_setting(setting: Setting) -> str:
@@ -109,24 +114,23 @@ _HOSTS = {
 _IN_A_CACHE = ("/.cache/", "/huggingface/", "/torch_extensions/", "/.triton/", "/triton/")
 
 
-def read_observed_hang(verdict: Mapping[str, Any], place: HangPlace) -> ObservedHang:
-    """Return what a verdict (verdict.json) says of the hang at `place`."""
-    checkpoint = verdict.get("checkpoint") or {}
-    cause = verdict.get("cause") or {}
-    waits_for = verdict.get("waits_for") or {}
-    tries = [one["toggle"] for one in verdict.get("try", ())]
+def observe_hang(verdict: Verdict | None, place: HangPlace) -> ObservedHang:
+    """Return what a verdict says of the hang at `place`; None: it could not be read."""
+    if verdict is None:
+        return ObservedHang(place, None, "", (), None, "", None, ())
+    checkpoint, cause, wait = verdict.checkpoint, verdict.cause, verdict.waits_for
     return ObservedHang(
         place=place,
-        number=checkpoint.get("number"),
-        title=checkpoint.get("title", ""),
-        culprit=tuple((verdict.get("ranks") or {}).get("culprit", ())),
-        cause=cause.get("id"),
-        cause_title=cause.get("title", ""),
-        component=verdict.get("component"),
-        tries=tuple(dict.fromkeys(tries)),
-        waits_for=waits_for.get("kind") or "",
-        detail=waits_for.get("detail") or "",
-        world_size=verdict.get("world_size"),
+        number=checkpoint.number if checkpoint else None,
+        title=checkpoint.title if checkpoint else "",
+        culprit=verdict.ranks.culprit,
+        cause=cause.id if cause else None,
+        cause_title=cause.title if cause else "",
+        component=verdict.component,
+        tries=tuple(dict.fromkeys(one.toggle for one in verdict.try_)),
+        waits_for=wait.kind if wait else "",
+        detail=wait.detail if wait else "",
+        world_size=verdict.world_size,
     )
 
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
-from ..base.launchers import FIRST_PIPELINE
+from ..base.command_words import FIRST_PIPELINE
 from ..base.pipeline import PIPELINES
 
 

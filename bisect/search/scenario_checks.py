@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..base.command_words import PIPELINE
 from ..base.errors import UsageError, nearest
-from ..base.launchers import PIPELINE
 from ..base.pipeline import PIPELINES, known_names, names_of
 from ..toggles.command_toggles import apply_setting, is_ours
 from ..toggles.table import TOGGLES

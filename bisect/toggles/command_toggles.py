@@ -14,9 +14,9 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..base import launchers
+from ..base import command_words
+from ..base.command_words import ENV, given, own_words_of_ours, variables_given, without
 from ..base.errors import UsageError, nearest
-from ..base.launchers import ENV, given, own_words_of_ours, variables_given, without
 from ..base.steering import ASKED, IN_CODE, VARIABLE, read, written
 from ..base.steering import VARIABLE as STEER
 from ..base.steering import read as steered_in
@@ -78,7 +78,7 @@ def apply_setting(
         if wrong:
             raise UsageError(f"{entry.name}={value} cannot be applied: {wrong}")
         if entry.launcher:
-            words, more = launchers.with_ranks(words, value, environ)
+            words, more = command_words.with_ranks(words, value, environ)
             environment.update(more)
             continue
         if ours and entry.flag:
@@ -183,9 +183,9 @@ def _why_useless(
     if entry.accepts == "host" and not proxies.are_set(environ):
         return "no proxy is set"
     if entry.launcher:
-        return launchers.why_not(command, environ)
+        return command_words.why_not(command, environ)
     if entry.one_node:
-        return launchers.several_nodes(command, environ)
+        return command_words.several_nodes(command, environ)
     return ""
 
 
@@ -210,13 +210,13 @@ def value_as_run(
     entry: Toggle, command: tuple[str, ...], environ: Mapping[str, str], ours: bool
 ) -> str | None:
     if entry.launcher:
-        count = launchers.ranks(command, environ)
+        count = command_words.ranks(command, environ)
         return None if count is None else str(count)
     if entry.accepts == "host":
         return entry.values[0] if values.are_set(environ) else entry.values[-1]
     if entry.own:
         return toggle.as_run(entry, command, environ)
-    in_environment = _value_in_environment(entry, environ) or _value_by_torchrun(entry, command)
+    in_environment = _value_in_environment(entry, environ) or _value_by_launcher(entry, command)
     if not (ours and entry.flag):
         # What a flag is by default says nothing of a script that has no such flag.
         steered = read(environ.get(VARIABLE, "")).get(entry.name, ASKED)
@@ -231,11 +231,11 @@ def value_as_run(
     return current
 
 
-def _value_by_torchrun(entry: Toggle, command: tuple[str, ...]) -> str | None:
+def _value_by_launcher(entry: Toggle, command: tuple[str, ...]) -> str | None:
     """Return "1" for OMP_NUM_THREADS, which torchrun sets where nobody has, for several ranks."""
-    if entry.variable != "OMP_NUM_THREADS" or not launchers.by_torchrun(command):
+    if entry.variable != "OMP_NUM_THREADS" or not command_words.sets_threads(command):
         return None
-    return None if launchers.ranks(command, {}) == 1 else "1"
+    return None if command_words.ranks(command, {}) == 1 else "1"
 
 
 def _value_in_environment(entry: Toggle, environ: Mapping[str, str]) -> str | None:

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ..base.command_words import own_words
 from ..base.errors import UsageError
-from ..base.launchers import own_words
 
 AS_SET = "as-set"  # the value that leaves everything as the user has it
 ANY = "*"  # in `in_code`: whatever value, which VALUE stands for

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..base import launchers
+from ..base import command_words
+from ..base.command_words import given, pipeline_of
 from ..base.errors import nearest
-from ..base.launchers import given, pipeline_of
 from .toggle import HOST, Toggle
 
 
@@ -53,7 +53,7 @@ def why_not(
     if ours and (unread := why_unread(entry, command)):
         return unread
     if entry.launcher:
-        return launchers.why_not(tuple(command), environ)
+        return command_words.why_not(tuple(command), environ)
     if ours and entry.flag:
         return ""
     has_words = any(known == value for known, _ in entry.words)

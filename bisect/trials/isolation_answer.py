@@ -8,8 +8,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ..base.command_words import given, ranks
 from ..base.facts import Setting, Trial
-from ..base.launchers import given, ranks
 from ..base.words import format_count, format_seconds
 from ..search.confidence import clean_starts, estimate_starts
 from ..search.flaky_search import estimate_flaky_starts

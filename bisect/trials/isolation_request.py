@@ -14,15 +14,17 @@ from typing import Any
 from ..base.errors import UsageError
 from ..base.facts import Trial
 from ..base.files import stamp
+from ..base.json_codec import from_json
 from ..base.masking import mask_command
 from ..base.pipeline import check_timeouts
 from ..search.cells import DEFAULT_LIMIT
 from ..search.confidence import CONFIRM
+from ..search.isolation import Isolation
 from ..toggles.command_toggles import is_ours
 from ..toggles.table import TOGGLES
 from ..toggles.toggle import Toggle
 from .isolation_plan import Budget, IsolationPlan, check_plan
-from .isolation_record import ISOLATION_FILE, RecordedIsolation, dataclass_from_json, read_isolation
+from .isolation_record import ISOLATION_FILE, read_isolation
 from .resources import visible_devices
 
 # Options that nobody gives: the folder of the command, what a scenario file said when it began, and
@@ -141,7 +143,7 @@ def _resume_command(folder: Path, request: IsolationRequest) -> str:
     return shlex.join(words)
 
 
-def _resume_request(request: IsolationRequest, recorded: RecordedIsolation) -> IsolationRequest:
+def _resume_request(request: IsolationRequest, recorded: Isolation) -> IsolationRequest:
     """Return what was asked for when it began; what is said now has the last word."""
     if request.file:
         raise UsageError("--resume goes on with what was begun: it takes no file beside it")
@@ -168,11 +170,11 @@ def _resume_request(request: IsolationRequest, recorded: RecordedIsolation) -> I
     return replace(request, file=was.file, **_unsaid_wishes(request, asdict(was)))
 
 
-def _original_request(recorded: RecordedIsolation, request: IsolationRequest) -> IsolationRequest:
+def _original_request(recorded: Isolation, request: IsolationRequest) -> IsolationRequest:
     """Return what was asked for when it began. Raises UsageError for what nobody can ask for."""
     own = (STARTED_IN, MARK, MASKED)
     try:
-        was = dataclass_from_json(
+        was = from_json(
             IsolationRequest, {n: value for n, value in recorded.options.items() if n not in own}
         )
         for name in ("limit", "confidence", "max_trials", "max_time"):

@@ -10,12 +10,11 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
-from typing import Any
 
 from ..base.errors import UsageError
-from ..base.facts import Result, Setting, Trial
+from ..base.facts import Result, Setting, Trial, Verdict
 from ..base.words import terminal_width, wrap_line
 from ..monitor.child_processes import make_reports_now
 from ..report.isolation import answer_lines, trial_line
@@ -27,7 +26,7 @@ from ..search.isolation import (
     host_in_question,
     is_cache_lock,
     likely_toggles,
-    read_observed_hang,
+    observe_hang,
 )
 from ..search.protocol import Choice, SearchResult
 from ..search.search import confirm_known_change, search
@@ -54,7 +53,7 @@ from .isolation_plan import (
 )
 from .isolation_record import IsolationRecord, isolation_json
 from .isolation_request import IsolationJob, IsolationRequest, make_job
-from .launch import check_program, read_reached_toggles, read_verdict, stopping_by_signals
+from .launch import check_program, find_verdict, read_reached_toggles, stopping_by_signals
 from .trial import Question
 
 ISOLATED, NO_HANG, HANGS, FAILS, INTERRUPTED = 0, 1, 3, 5, 130
@@ -123,8 +122,8 @@ def _record_writer(record: IsolationRecord) -> Callable[[Isolation], None]:
     return keep
 
 
-def _verdict_of(trial: Trial) -> Mapping[str, Any]:
-    return read_verdict(Path(trial.run_dir)) or {}
+def _verdict_of(trial: Trial) -> Verdict | None:
+    return find_verdict(Path(trial.run_dir))
 
 
 def _reached_by(trial: Trial) -> ReachedToggles:
@@ -200,7 +199,7 @@ class IsolationSearch:
         *,
         tell: Callable[[str], None],
         keep: Callable[[Isolation], None],
-        verdict_of: Callable[[Trial], Mapping[str, Any]],
+        verdict_of: Callable[[Trial], Verdict | None],
         may_go_on: Callable[[Sequence[str]], bool],
         reached_by: Callable[[Trial], ReachedToggles | None] = lambda trial: None,
         recorded: Sequence[Trial] = (),
@@ -267,7 +266,7 @@ class IsolationSearch:
     def _learn_from(self, trial: Trial) -> None:
         """Take over what the first hang's verdict says."""
         if trial.place is not None:
-            self._seen = read_observed_hang(self._verdict_of(trial), trial.place)
+            self._seen = observe_hang(self._verdict_of(trial), trial.place)
             self._choose()
 
     def _learn_what_it_reaches(self, trial: Trial) -> None:

@@ -25,12 +25,13 @@ from typing import Any
 
 from ..base import outcomes
 from ..base.errors import NO_SUCH_PROGRAM, NOT_ALLOWED, CannotStart
-from ..base.facts import HangPlace
+from ..base.facts import HangPlace, RankFacts, Verdict
 from ..monitor.child_processes import REPORTS_LATER, REPORTS_VARIABLE
 from ..monitor.ending import Family, find_monitors, is_alive
 from ..monitor.job_progress import JobProgress, RankProgress
 from ..monitor.supervisor_link import OUTER_VARIABLE, STARTER_VARIABLE, TRIAL_VARIABLE
 from ..rank.watch_options import variable_of
+from ..report.run_files import read_evidence, read_verdict
 from ..search.cells import RankPosition
 
 OUTPUT = "output.txt"  # in the run folder: what the launch printed
@@ -59,7 +60,7 @@ class LaunchEnd:
 
     status: int | None  # exit status of `hangbisect run`; None: it was killed from outside
     seconds: float
-    verdict: Mapping[str, Any] | None  # verdict.json; None: there is none
+    verdict: Verdict | None  # None: there is none
     trouble: str = ""  # a sentence where it could not be started, or nobody could judge it
 
 
@@ -171,8 +172,8 @@ class RunningLaunch:
         if status < 0:
             trouble = f"`hangbisect run` was killed from outside (signal {-status})"
             self._end_orphans()
-        verdict = read_verdict(self.launch.run_dir)
-        unspoken = verdict is None or (verdict["outcome"] == "crash" and not verdict["where"])
+        verdict = find_verdict(self.launch.run_dir)
+        unspoken = verdict is None or (verdict.outcome == "crash" and not verdict.where)
         if unspoken and not trouble:
             trouble = self._last_words()
         seconds = time.monotonic() - self.began
@@ -184,7 +185,7 @@ class RunningLaunch:
         self._link.close()
         seconds = time.monotonic() - self.began
         trouble = f"`hangbisect run` (pid {self._process.pid}) could not be ended, and is left"
-        self._ended = LaunchEnd(None, seconds, read_verdict(self.launch.run_dir), trouble)
+        self._ended = LaunchEnd(None, seconds, find_verdict(self.launch.run_dir), trouble)
         return self._ended
 
     def _end_orphans(self) -> None:
@@ -233,7 +234,7 @@ def _current_title(one: RankProgress, heard: JobProgress) -> str:
     return one.doing[-1] if one.doing else ""
 
 
-def read_verdict(run_dir: Path) -> dict[str, Any] | None:
+def find_verdict(run_dir: Path) -> Verdict | None:
     """Return the verdict of a run, of several (a node each, an attempt each) the one to be shown
     (outcomes.py). None where there is none that can be read.
     """
@@ -241,21 +242,23 @@ def read_verdict(run_dir: Path) -> dict[str, Any] | None:
     return outcomes.of_all([verdict for _, verdict in found]) if found else None
 
 
-def read_evidence(run_dir: Path) -> dict[str, Any]:
-    """Return evidence.json of a run, that of the verdict that is shown if it has one; {} where
-    there is none.
+def find_rank_facts(run_dir: Path) -> tuple[RankFacts, ...]:
+    """Return what was seen of the ranks of a run: on the node whose verdict is shown, if that has
+    evidence; () where there is none.
     """
     found = _read_verdicts(run_dir)
     folders = [folder for folder, _ in found]
     if found:
         folders.insert(0, folders[outcomes.shown([verdict for _, verdict in found])])
     every = (*folders, *_list_folders(run_dir))
-    return next((e for folder in every if (e := _read_json(folder, "evidence.json"))), {})
+    told = next((e for folder in every if (e := _read_json(folder, "evidence.json"))), {})
+    return read_evidence(told).ranks
 
 
-def _read_verdicts(run_dir: Path) -> list[tuple[Path, dict[str, Any]]]:
+def _read_verdicts(run_dir: Path) -> list[tuple[Path, Verdict]]:
     """Return each folder of a run that has a verdict, with that."""
-    found = [(folder, _read_json(folder, "verdict.json")) for folder in _list_folders(run_dir)]
+    folders = _list_folders(run_dir)
+    found = [(one, read_verdict(_read_json(one, "verdict.json"))[0]) for one in folders]
     return [(folder, verdict) for folder, verdict in found if verdict]
 
 
@@ -324,9 +327,9 @@ def _list_folders(run_dir: Path) -> list[Path]:
     return found
 
 
-def _read_json(folder: Path, name: str) -> dict[str, Any] | None:
+def _read_json(folder: Path, name: str) -> object:
     with suppress(OSError, ValueError):
-        found: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
+        found: object = json.loads((folder / name).read_text(encoding="utf-8"))
         return found
     return None
 

@@ -166,9 +166,9 @@ class Matrix:
             why = why_unjudged(came, ended.status, ended.trouble)
             return self._told(cell, came, why, start, ended.seconds)
         where = describe_ending(ended.verdict, ended.trouble, with_outcome=False)
-        cause = (ended.verdict or {}).get("cause") or {}
+        cause = ended.verdict.cause if ended.verdict else None
         ran = self._told(cell, came, where, start, ended.seconds)
-        return replace(ran, cause=cause.get("id"))
+        return replace(ran, cause=cause.id if cause else None)
 
     def _told(
         self,

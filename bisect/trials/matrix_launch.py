@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from ..base.command_words import FIRST_PIPELINE, PIPELINE, PORTS
 from ..base.errors import UsageError, nearest
-from ..base.launchers import FIRST_PIPELINE, PIPELINE, PORTS
 from ..search.cells import ALONE, Cell
 from ..toggles.command_toggles import apply_setting
 from ..toggles.toggle import Toggle

@@ -13,19 +13,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..base.errors import UsageError
 from ..base.files import stamp, write_whole
-from ..base.version import VERSION
+from ..base.json_codec import from_json, to_json
 from ..base.words import terminal_width
 from ..monitor.child_processes import REPORT_FILE, make_reports_now
 from ..report.matrix import (
     LiveLines,
     LiveTable,
     MatrixResult,
-    matrix_json,
     matrix_junit,
+    record_matrix,
     result_table,
     summarise_matrix,
 )
@@ -36,6 +36,7 @@ from ..search.cells import (
     Cell,
     CellRun,
     CellState,
+    RecordedMatrix,
     estimate_seconds_left,
     list_cells,
 )
@@ -138,7 +139,7 @@ def _resume_matrix(asked: MatrixRequest, folder: Path) -> tuple[str, Mapping[str
             f"{folder} is a matrix of commands that are started in {there}, not in {here}",
             f"cd {shlex.quote(str(there))} && {_resume_command(folder.absolute())}",
         )
-    return asked.file or known.scenario, known.done, folder
+    return asked.file or known.scenario, cells_done(known), folder
 
 
 def _resume_command(folder: Path) -> str:
@@ -232,7 +233,7 @@ def _choose_view(plain: bool) -> MatrixView:
 
 def _print_answer(told: MatrixResult, asked: MatrixRequest, record: MatrixRecord) -> int:
     if asked.json:
-        print(json.dumps(matrix_json(told, VERSION), indent=1))
+        print(json.dumps(to_json(record_matrix(told)), indent=1))
     else:
         terminal = sys.stdout.isatty() and not asked.plain
         colours = terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
@@ -286,7 +287,7 @@ class MatrixRecord:
 
     def write(self, told: MatrixResult) -> None:
         """Write what is known. A disk that is full must not end the cells that run."""
-        text = json.dumps(matrix_json(told, VERSION), indent=1, ensure_ascii=False) + "\n"
+        text = json.dumps(to_json(record_matrix(told)), indent=1, ensure_ascii=False) + "\n"
         self._write(MATRIX_FILE, text)
 
     def write_junit(self, told: MatrixResult) -> None:
@@ -300,50 +301,38 @@ class MatrixRecord:
             self.trouble = f"{self.folder / name} cannot be written: {error.strerror}"
 
 
-@dataclass(frozen=True)
-class RecordedMatrix:
-    """What a matrix that was interrupted left."""
-
-    scenario: str  # its file, or the name of one of ours
-    started_in: str
-    done: Mapping[str, CellRun]  # by mark
-
-
 def read_matrix(folder: Path) -> RecordedMatrix:
-    """Return what is recorded in a folder. Raises UsageError if no matrix can be gone on with.
-
-    Done is what was judged: a cell that was killed, interrupted or never started is run again.
-    """
+    """Return what is recorded in a folder. Raises UsageError if no matrix can be gone on with."""
     file = folder / MATRIX_FILE
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-        texts = (data["scenario"], data["started_in"])
-        done = {
-            cell["mark"]: _read_cell_run(cell) for cell in data["cells"] if cell["result"] in JUDGED
-        }
+        return from_json(RecordedMatrix, json.loads(file.read_text(encoding="utf-8")))
     except OSError as error:
         raise UsageError(
             f"there is no matrix to go on with in {folder}: {MATRIX_FILE}: {error.strerror}",
             "--resume names the run folder of a matrix.",
         ) from None
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise UsageError(f"{file} is no record of a matrix") from None
-    if not all(isinstance(text, str) for text in texts):
-        raise UsageError(f"{file} is no record of a matrix")
-    return RecordedMatrix(*texts, done)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{file} is no record of a matrix: {error}") from None
 
 
-def _read_cell_run(cell: dict[str, Any]) -> CellRun:
-    return CellRun(
-        number=int(cell["number"]),
-        name=str(cell["name"]),
-        setting={str(name): str(value) for name, value in cell["setting"].items()},
-        result=cell["result"],
-        where=str(cell["where"]),
-        seconds=float(cell["seconds"]),
-        command=tuple(str(word) for word in cell["command"]),
-        environment={str(name): str(value) for name, value in cell["environment"].items()},
-        run_dir=str(cell["run_dir"] or ""),
-        mark=str(cell["mark"]),
-        cause=cell["cause"],
-    )
+def cells_done(record: RecordedMatrix) -> dict[str, CellRun]:
+    """Return by mark the cells that were judged: one that was killed, interrupted or never started
+    is run again.
+    """
+    return {
+        one.mark: CellRun(
+            number=one.number,
+            name=one.name,
+            setting=one.setting,
+            result=one.result,
+            where=one.where,
+            seconds=one.seconds or 0.0,
+            command=one.command,
+            environment=one.environment,
+            run_dir=one.run_dir or "",
+            mark=one.mark,
+            cause=one.cause,
+        )
+        for one in record.cells
+        if one.result in JUDGED and one.mark is not None
+    }

@@ -19,10 +19,10 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..base import launchers
+from ..base import command_words
+from ..base.command_words import PORTS
 from ..base.errors import UsageError
 from ..base.facts import MachineFacts
-from ..base.launchers import PORTS
 from ..base.words import format_bytes, format_count
 from ..evidence.machine import read_machine
 from ..search.cells import Cell
@@ -161,7 +161,7 @@ def wait_until_free(
     `environment` has all variables that it got. Return what is still not after `limit` seconds, in
     words; "" if all is.
     """
-    port = launchers.port(command, environment)
+    port = command_words.port(command, environment)
     until = time.monotonic() + limit
     while True:
         taken = _find_taken(before, port, environment)

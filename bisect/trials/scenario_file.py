@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..base.command_words import PIPELINE
 from ..base.errors import HangbisectError, UsageError, nearest
-from ..base.launchers import PIPELINE
 from ..base.pipeline import PIPELINES
 from ..base.place import find_place
 from ..base.words import format_bytes

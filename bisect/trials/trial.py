@@ -13,10 +13,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..base.errors import NO_SUCH_PROGRAM, NOT_ALLOWED, CannotStart, HangbisectError, UsageError
-from ..base.facts import HangPlace, Setting, Trial
+from ..base.facts import HangPlace, Setting, Trial, Verdict
 from ..base.masking import mask_text
 from ..base.pipeline import find_walked_pipeline
 from ..base.words import format_count, format_seconds
@@ -28,7 +27,7 @@ from ..search.confidence import interval
 from ..search.hang_place import crash_place_of, describe_ending, hang_place_of, judge_trial
 from ..toggles.command_toggles import AppliedSetting, is_ours
 from ..toggles.table import TOGGLES, showing_races
-from .launch import Launch, read_evidence, run_launch, seconds_at, stopping_by_signals
+from .launch import Launch, find_rank_facts, run_launch, seconds_at, stopping_by_signals
 from .resources import free_now, wait_until_free
 
 KNOWN_HANG = "known-hang.json"
@@ -91,7 +90,7 @@ def try_setting(
         number=number,
         setting=dict(setting),
         result=judge_trial(verdict, hung, known),
-        outcome=verdict["outcome"] if verdict else None,
+        outcome=verdict.outcome if verdict else None,
         seconds=round(ended.seconds, 3),
         command=applied.command,
         environment=dict(applied.environment),
@@ -146,13 +145,11 @@ def _early_ends(question: Question, folder: Path, ours: bool) -> dict[str, str]:
     return ends
 
 
-def _find_place(
-    verdict: Mapping[str, Any] | None, asked: Question, folder: Path
-) -> HangPlace | None:
+def _find_place(verdict: Verdict | None, asked: Question, folder: Path) -> HangPlace | None:
     """Return where it hung, or crashed if that is asked about; None if it did neither."""
-    if verdict is None or verdict["outcome"] != ("crash" if asked.crash else "hang"):
+    if verdict is None or verdict.outcome != ("crash" if asked.crash else "hang"):
         return None
-    return (crash_place_of if asked.crash else hang_place_of)(verdict, read_evidence(folder))
+    return (crash_place_of if asked.crash else hang_place_of)(verdict, find_rank_facts(folder))
 
 
 HUNG, UNJUDGED, INTERRUPTED, CONFIDENCE = 3, 5, 130, 0.95

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ..base.facts import RankId, Verdict, Wait
+from ..base.json_codec import to_json
 from ..base.words import format_ranges, format_ranks
 from .case import Case, Truth
 from .case_files import CaseFile
@@ -54,10 +56,10 @@ def is_control(case: Case) -> bool:
     return case.truth.outcome in ("ok", "crash")
 
 
-def compare_verdict(case: Case, verdict: Mapping[str, Any], seconds: float = 0.0) -> Answer:
-    """Return what is right of `verdict`, the object of verdict.json ({}: there was none)."""
+def compare_verdict(case: Case, verdict: Verdict | None, seconds: float = 0.0) -> Answer:
+    """Return what is right of `verdict` (None: there was none)."""
     truth = case.truth
-    if not verdict:
+    if verdict is None:
         return Answer(
             case.id,
             case.title,
@@ -67,8 +69,7 @@ def compare_verdict(case: Case, verdict: Mapping[str, Any], seconds: float = 0.0
             cause=_compare_cause(truth, None),
             seconds=seconds,
         )
-    culprit = tuple(verdict["ranks"]["culprit"])
-    cause = verdict.get("cause") or {}
+    culprit, cause = verdict.ranks.culprit, verdict.cause
     wrong = _find_wrong(truth, verdict)
     return Answer(
         case.id,
@@ -77,64 +78,64 @@ def compare_verdict(case: Case, verdict: Mapping[str, Any], seconds: float = 0.0
         wrong=wrong,
         among_first=not wrong or _is_among_first(truth, verdict),
         component=_compare_component(truth, verdict),
-        cause=_compare_cause(truth, cause.get("id")),
+        cause=_compare_cause(truth, cause.id if cause else None),
         said={
-            "outcome": verdict["outcome"],
+            "outcome": verdict.outcome,
             "culprit": list(culprit),
-            "checkpoint": (verdict["checkpoint"] or {}).get("name"),
-            "component": verdict["component"],
-            "call": verdict["call"],
-            "waits_for": verdict["waits_for"],
-            "cause": cause.get("id"),
+            "checkpoint": verdict.checkpoint.name if verdict.checkpoint else None,
+            "component": verdict.component,
+            "call": verdict.call,
+            "waits_for": to_json(verdict.waits_for),
+            "cause": cause.id if cause else None,
         },
-        confidence=cause.get("confidence"),
+        confidence=cause.confidence if cause else None,
         blamed=tuple(rank for rank in culprit if rank in truth.waiting),
-        to_verdict=(verdict.get("seconds") or {}).get("to_verdict"),
+        to_verdict=verdict.seconds.to_verdict,
         seconds=seconds,
     )
 
 
-def _find_wrong(truth: Truth, verdict: Mapping[str, Any]) -> tuple[str, ...]:
-    if verdict["outcome"] != truth.outcome:
-        return (f"outcome {verdict['outcome']}",)
+def _find_wrong(truth: Truth, verdict: Verdict) -> tuple[str, ...]:
+    if verdict.outcome != truth.outcome:
+        return (f"outcome {verdict.outcome}",)
     if truth.outcome == "ok":
-        listed = [step["phase"] or step["name"] for step in verdict["slow_steps"]]
-        listed += [step["name"] for step in verdict["slow_steps"]]
+        listed = [step.phase or step.name for step in verdict.slow_steps]
+        listed += [step.name for step in verdict.slow_steps]
         return () if truth.slow in (None, *listed) else (f"slow steps {listed or 'none'}",)
     wrong = []
-    culprit = set(verdict["ranks"]["culprit"])
+    culprit = set(verdict.ranks.culprit)
     if truth.outcome == "crash":
         right = bool(culprit) and culprit <= set(truth.culprit) if truth.culprit else True
     else:
         right = culprit == set(truth.culprit)
     if not right:
         wrong.append(f"culprit {_format_culprits(culprit)}")
-    checkpoint = (verdict["checkpoint"] or {}).get("name")
+    checkpoint = verdict.checkpoint.name if verdict.checkpoint else None
     if truth.checkpoint and checkpoint != truth.checkpoint:
         wrong.append(f"checkpoint {checkpoint}")
-    return (*wrong, *_find_wrong_wait(truth, verdict["waits_for"] or {}))
+    return (*wrong, *_find_wrong_wait(truth, verdict.waits_for))
 
 
-def _find_wrong_wait(truth: Truth, wait: Mapping[str, Any]) -> tuple[str, ...]:
-    kind = wait.get("kind", "nothing")
+def _find_wrong_wait(truth: Truth, wait: Wait | None) -> tuple[str, ...]:
+    kind = wait.kind if wait else "nothing"
     if truth.waits_for and kind not in truth.waits_for:
         return (f"waits for {kind}",)
-    told = f"{wait.get('process') or ''} {wait.get('detail') or ''}"
+    told = f"{wait.process or ''} {wait.detail}" if wait else ""
     return () if re.search(truth.detail, told) else (f"detail {told.strip()!r}",)
 
 
-def _is_among_first(truth: Truth, verdict: Mapping[str, Any]) -> bool:
+def _is_among_first(truth: Truth, verdict: Verdict) -> bool:
     return any(
-        set(one["ranks"]) == set(truth.culprit)
-        and (not truth.component or one["component"] in truth.component)
-        for one in verdict["candidates"][:FIRST_CANDIDATES]
+        set(one.ranks) == set(truth.culprit)
+        and (not truth.component or one.component in truth.component)
+        for one in verdict.candidates[:FIRST_CANDIDATES]
     )
 
 
-def _compare_component(truth: Truth, verdict: Mapping[str, Any]) -> Right:
+def _compare_component(truth: Truth, verdict: Verdict) -> Right:
     if not truth.component:
         return ""
-    return "right" if verdict["component"] in truth.component else "wrong"
+    return "right" if verdict.component in truth.component else "wrong"
 
 
 def _compare_cause(truth: Truth, said: str | None) -> Right:
@@ -146,7 +147,7 @@ def _compare_cause(truth: Truth, said: str | None) -> Right:
     return "right" if said in truth.cause else "wrong"
 
 
-def _format_culprits(ranks: set[int]) -> str:
+def _format_culprits(ranks: set[RankId]) -> str:
     return format_ranges(ranks) or "none"
 
 

@@ -15,9 +15,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from ..base.facts import Verdict
+from ..base.launchers import DIALECTS
 from ..monitor.child_processes import REPORTS_LATER, REPORTS_VARIABLE
+from ..report.run_files import read_verdict
 from . import keeper
 from .case import Case, Place, Stage
 
@@ -29,8 +31,8 @@ stopping = threading.Event()  # set: whatever runs in other threads is to end no
 Ask = Callable[[str], list[str]]  # of the keeper
 _PACKAGE = Path(__file__).resolve().parents[1]
 _NOT_OURS = (  # what a launcher, an account or a cluster of the user's would mix into a case
-    *("RANK", "LOCAL_", "WORLD_", "GROUP_", "MASTER_", "NODE_", "TORCH", "HANGBISECT_"),
-    *("WANDB_", "HF_", "HUGGING", "TRANSFORMERS_", "TOKENIZERS_", "SLURM_", "OMPI_", "PMI_"),
+    *(name for words in DIALECTS.values() for name in words.prefixes),
+    *("HANGBISECT_", "WANDB_", "HF_", "HUGGING", "TRANSFORMERS_", "TOKENIZERS_"),
     *("GLOO_", "NCCL_", "KUBERNETES_", "XDG_", "OMP_"),
 )
 
@@ -41,7 +43,7 @@ class CaseRun:
 
     status: int  # of the launcher; TIMED_OUT
     seconds: float
-    verdict: dict[str, Any]  # {}: there is none
+    verdict: Verdict | None
     output: str
     left: tuple[str, ...] = ()  # command lines of processes that it left behind
 
@@ -72,7 +74,7 @@ def run_case(
         output = (folder / "output").read_text(errors="replace")
         if keep:
             _copy_run(place.folder / "run", folder / "output", keep)
-        return CaseRun(status, seconds, _read_verdict(folder), output, tuple(left))
+        return CaseRun(status, seconds, _find_verdict(folder), output, tuple(left))
 
 
 def case_command(case: Case, module: str, stage: Stage, also: Sequence[str] = ()) -> list[str]:
@@ -160,13 +162,12 @@ def _make_folder(mark: str) -> Iterator[tuple[Path, Ask]]:
         # Popen's end of the block closes its input, and waits.
 
 
-def _read_verdict(folder: Path) -> dict[str, Any]:
+def _find_verdict(folder: Path) -> Verdict | None:
     """Return the verdict: from the run folder, or where it went when that could not be had."""
     for file in [folder / "job" / "run" / "verdict.json", *folder.glob("[xt]/**/verdict.json")]:
         with contextlib.suppress(OSError, ValueError):
-            found: dict[str, Any] = json.loads(file.read_text())
-            return found
-    return {}
+            return read_verdict(json.loads(file.read_text()))[0]
+    return None
 
 
 def _copy_run(run: Path, output: Path, keep: Path) -> None:

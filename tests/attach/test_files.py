@@ -37,7 +37,8 @@ def test_a_rank_without_a_number_is_its_process_in_all_files_and_reports(tmp_pat
 
     run = read_run(tmp_path / "run")
     assert run.missing == ()
-    assert run.verdict["ranks"]["culprit"] == [hidden]
+    assert run.verdict is not None
+    assert run.verdict.ranks.culprit == (hidden,)
     assert [one.rank for one in read_rank_facts(run)] == [0, hidden]
 
     page = run_page(run)
@@ -57,4 +58,7 @@ def test_a_rank_without_a_number_stays_the_same_where_its_host_is_masked(tmp_pat
     asyncio.run(write_run_files(judge_nodes([node(*ranks)], now=102.0), tmp_path / "run"))
     run = read_run(tmp_path / "run")
     masked = redact_run(run, redactor_for(run, anonymous=True))
-    assert [one.rank for one in read_rank_facts(masked)][1:] == masked.verdict["ranks"]["culprit"]
+    assert masked.verdict is not None
+    (shown,) = masked.verdict.ranks.culprit
+    assert shown != UnknownRank("n01", 101)
+    assert [one.rank for one in read_rank_facts(masked)][1:] == [shown]

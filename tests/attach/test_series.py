@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hangbisect.attach.job_looks import Download, JobLooks
 from hangbisect.attach.jobs import Job
-from hangbisect.attach.look_series import Download, LookSeries
 from hangbisect.attach.ranks import Rank
 from hangbisect.base.facts import FileLock, Frame, Look, Sample
 
@@ -15,9 +15,9 @@ JOB = Job((Rank(100, 0), Rank(101, 1)), (99,), ("torchrun", "train.py"), 2)
 PAUSE = 0.7
 
 
-def series(*looks: Look) -> LookSeries:
+def series(*looks: Look) -> JobLooks:
     """A series of a job whose ranks have the pids 100 and 101."""
-    made = LookSeries(JOB, {100: 0, 101: 1}, dict)
+    made = JobLooks(JOB, {100: 0, 101: 1}, dict)
     made.rank_of = {100: 100, 101: 101}
     for one in looks:
         made.looks.setdefault(one.pid, []).append(one)

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hangbisect.attach.judgement import PACKAGE, is_spinning, judge_nodes
+from hangbisect.attach.judgement import is_spinning, judge_nodes
 from hangbisect.base.facts import Frame, RankFacts
+from hangbisect.base.files import PACKAGE
 
 from .test_words import BARRIER, SLEEP, look, node, rank
 

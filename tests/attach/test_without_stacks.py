@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.attach.look_series import Download
+from hangbisect.attach.job_looks import Download
 from hangbisect.attach.unreadable_stacks import find_reason, is_unread, unread_lines
 from hangbisect.base.facts import FileLock, Kernel, Look, RankFacts, Socket, Syscall
 

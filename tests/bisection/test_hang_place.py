@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
-from hangbisect.base.facts import Frame, HangPlace, Look, RankFacts, Thread
+from hangbisect.base.facts import Frame, HangPlace, Look, Place, RankFacts, Ranks, Thread, Verdict
 from hangbisect.search.hang_place import (
     crash_place_of,
     hang_place_of,
@@ -13,6 +13,7 @@ from hangbisect.search.hang_place import (
     shows_known_hang,
 )
 
+BARE = Verdict("hang", "startup", (), 0, 2, None, Ranks())
 WAITS = (("threading.py", "wait"), ("wandb_init.py", "init"))
 READS = (("ssl.py", "read"), ("client.py", "get"))
 HERE = HangPlace("wandb_logger", None, "wandb.init", "wandb", (WAITS,))
@@ -33,17 +34,18 @@ def test_the_place_of_a_hang_is_that_of_its_verdict_with_the_stacks_of_those_tha
         RankFacts(0, looks=(look(*READS),)),
         RankFacts(1, looks=(look(*WAITS), look(*WAITS, native="futex"))),
     ]
-    verdict = {
-        "checkpoint": {"number": 9, "name": "wandb_logger", "title": "", "phase": None},
-        "ranks": {"culprit": [1], "stuck": [1], "waiting": [0]},
-        "call": "wandb.init",
-        "component": "wandb",
-    }
-    assert hang_place_of(verdict, {"ranks": [asdict(one) for one in ranks]}) == HERE
+    verdict = replace(
+        BARE,
+        checkpoint=Place(9, "wandb_logger", ""),
+        ranks=Ranks(culprit=(1,), stuck=(1,), waiting=(0,)),
+        call="wandb.init",
+        component="wandb",
+    )
+    assert hang_place_of(verdict, ranks) == HERE
 
 
 def test_a_run_without_a_place_or_evidence_has_an_empty_one() -> None:
-    assert hang_place_of({"checkpoint": None, "ranks": {}, "call": None}, {}) == HangPlace(None)
+    assert hang_place_of(BARE, ()) == HangPlace(None)
 
 
 def test_the_same_call_in_the_same_step_is_the_same_hang_whatever_its_stack() -> None:
@@ -77,16 +79,13 @@ def test_a_stack_is_pythons_alone_and_without_classes() -> None:
 
 
 def test_a_crash_is_known_by_its_step_and_the_kind_of_its_error() -> None:
-    verdict = {
-        "checkpoint": {"number": 12, "name": "training", "title": "", "phase": "first_backward"},
-        "ranks": {"culprit": [1]},
-        "component": "fit",
-    }
+    where = Place(12, "training", "", "first_backward")
+    verdict = replace(BARE, checkpoint=where, ranks=Ranks(culprit=(1,)), component="fit")
     ranks = [
         RankFacts(0, error="RuntimeError: Connection closed by peer"),
         RankFacts(1, error="ValueError: 3 of 8 (train.py:12)"),
     ]
-    place = crash_place_of(verdict, {"ranks": [asdict(one) for one in ranks]})
+    place = crash_place_of(verdict, ranks)
     assert place == HangPlace("training", "first_backward", component="fit", crash="ValueError")
     assert is_same_place(place, replace(place, component=None))
     assert not is_same_place(place, replace(place, crash="RuntimeError"))
@@ -95,4 +94,4 @@ def test_a_crash_is_known_by_its_step_and_the_kind_of_its_error() -> None:
 
 
 def test_a_crash_without_a_word_is_an_exit() -> None:
-    assert crash_place_of({}, {}).crash == "an exit"
+    assert crash_place_of(BARE, ()).crash == "an exit"

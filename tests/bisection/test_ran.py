@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
+from hangbisect.base.facts import Outcome, Ranks, Verdict
 from hangbisect.search.cells import (
     JUDGED,
     CellOutcome,
@@ -19,9 +20,14 @@ from hypothesis import strategies as st
 SECONDS = st.floats(0, 1e4)
 
 
+def verdict(outcome: Outcome) -> Verdict:
+    return Verdict(outcome, "startup", (), 0, 2, None, Ranks())
+
+
 @pytest.mark.parametrize("outcome", JUDGED)
-def test_a_cell_that_was_judged_came_to_its_verdict_whatever_its_status(outcome: str) -> None:
-    assert all(judge_cell({"outcome": outcome}, status, False) == outcome for status in (0, 1, 3))
+def test_a_cell_that_was_judged_came_to_its_verdict_whatever_its_status(outcome: Outcome) -> None:
+    ended = verdict(outcome)
+    assert all(judge_cell(ended, status, False) == outcome for status in (0, 1, 3))
 
 
 @pytest.mark.parametrize(
@@ -36,11 +42,11 @@ def test_a_cell_that_was_judged_came_to_its_verdict_whatever_its_status(outcome:
     ],
 )
 def test_a_cell_that_nobody_judged_was_killed_or_never_started(
-    outcome: str | None, status: int | None, came: str
+    outcome: Outcome | None, status: int | None, came: str
 ) -> None:
-    verdict = {"outcome": outcome} if outcome else None
-    assert judge_cell(verdict, status, False) == came
-    assert judge_cell(verdict, status, True) == "interrupted"
+    ended = verdict(outcome) if outcome else None
+    assert judge_cell(ended, status, False) == came
+    assert judge_cell(ended, status, True) == "interrupted"
 
 
 def test_why_it_was_not_judged_names_the_signal_where_there_was_one() -> None:

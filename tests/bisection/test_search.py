@@ -15,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_hangs import Hang, any_hang, crashing_hang, monotone_hang, smaller_that_passes
 
+from ..examples import examples
+
 SEEDS = st.integers(0, 2**32)
 GUESSES = st.lists(st.integers(0, 40), max_size=8)
 WANDB = Choice("wandb", ("rank0", "offline", "off"))
@@ -57,7 +59,7 @@ def searched(hang: Hang, guesses: Sequence[int] = ()) -> SearchResult:
     return search(hang.choices, lambda setting, _: hang.result(setting), likely=likely, confirm=0)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(seed=SEEDS, guesses=GUESSES)
 def test_where_no_safer_value_brings_it_about_few_trials_find_the_smallest_change(
     seed: int, guesses: list[int]
@@ -71,7 +73,7 @@ def test_where_no_safer_value_brings_it_about_few_trials_find_the_smallest_chang
     assert trials(found) <= 2 * size * log2(toggles) + 2 * size + 4
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(seed=SEEDS, guesses=GUESSES)
 def test_where_settings_crash_the_change_is_the_smallest_and_no_crash_accuses(
     seed: int, guesses: list[int]
@@ -89,7 +91,7 @@ def test_where_settings_crash_the_change_is_the_smallest_and_no_crash_accuses(
     assert not set(found.harmful) & set(found.change)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(seed=SEEDS)
 def test_where_safer_values_may_bring_it_about_no_part_of_the_change_passes(seed: int) -> None:
     hang = any_hang(Random(seed), most=12)
@@ -100,7 +102,7 @@ def test_where_safer_values_may_bring_it_about_no_part_of_the_change_passes(seed
         assert smaller_that_passes(hang, found.change) is None
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(seed=SEEDS)
 def test_each_value_is_walked_back_to_the_least_that_passes(seed: int) -> None:
     hang = monotone_hang(Random(seed), most=12, levels=4)
@@ -118,7 +120,7 @@ def parts(names: range) -> Iterator[frozenset[int]]:
         yield from map(frozenset, combinations(names, size))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(toggles=st.integers(1, 4), seed=SEEDS, result=st.sampled_from(["hang", "other", None]))
 def test_of_results_without_any_rule_the_change_is_still_the_smallest(
     toggles: int, seed: int, result: Result | None
@@ -320,7 +322,7 @@ def test_what_was_found_stands_where_the_search_ends_among_the_probes(more: int)
     assert part.described == whole.described[: {0: 0, 1: 0, 2: 1, 3: 2}[more]]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(seed=SEEDS, limit=st.integers(0, 30))
 def test_a_search_that_is_ended_goes_on_where_it_was(seed: int, limit: int) -> None:
     hang = crashing_hang(Random(seed), most=12)

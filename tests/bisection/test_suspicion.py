@@ -11,7 +11,7 @@ from hangbisect.search.isolation import (
     host_in_question,
     is_cache_lock,
     likely_toggles,
-    read_observed_hang,
+    observe_hang,
 )
 from hangbisect.toggles.table import TOGGLES
 
@@ -28,8 +28,8 @@ def test_what_the_verdict_says_to_try_comes_before_the_rest_of_the_component() -
     assert "unheard_of" not in names
 
 
-def test_a_verdict_without_most_of_its_fields_is_read() -> None:
-    seen = read_observed_hang({}, HangPlace(None))
+def test_a_verdict_that_cannot_be_read_tells_nothing() -> None:
+    seen = observe_hang(None, HangPlace(None))
     assert (seen.number, seen.culprit, seen.tries, seen.cause) == (None, (), (), None)
     assert likely_toggles(TOGGLES, seen) == ()
 

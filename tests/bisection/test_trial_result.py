@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import HangPlace
+from hangbisect.base.facts import HangPlace, Outcome, Place, Ranks, Verdict
 from hangbisect.search.hang_place import describe_ending, judge_trial
 
 PLACE = HangPlace("wandb_logger", None, "wandb.init", "wandb")
 OTHER = HangPlace("trainer", None, "socket.recv", "trainer")
 
 
-def verdict(outcome: str, **fields: Any) -> dict[str, Any]:
-    plain: dict[str, Any] = {"checkpoint": None, "call": None, "cause": None, "notes": []}
-    return {"outcome": outcome, "ranks": {"culprit": []}, **plain, **fields}
+def verdict(outcome: Outcome, **fields: Any) -> Verdict:
+    return replace(Verdict(outcome, "startup", (), 0, 4, None, Ranks()), **fields)
 
 
 def test_a_run_that_ends_well_passes() -> None:
@@ -28,18 +28,18 @@ def test_only_the_hang_in_question_is_a_hang() -> None:
 
 
 @pytest.mark.parametrize("outcome", ["crash", "slow", "interrupted"])
-def test_whatever_else_happens_accuses_nobody(outcome: str) -> None:
+def test_whatever_else_happens_accuses_nobody(outcome: Outcome) -> None:
     assert judge_trial(verdict(outcome), None, PLACE) == "other"
     assert judge_trial(None, None, PLACE) == "other"
 
 
 def test_how_a_run_ended_is_told_in_a_line() -> None:
-    where = {"number": 12, "name": "training", "title": "", "phase": "wrap"}
-    hung = verdict("hang", checkpoint=where, call="all_reduce", ranks={"culprit": [1, 3]})
+    where = Place(12, "training", "", "wrap")
+    hung = verdict("hang", checkpoint=where, call="all_reduce", ranks=Ranks((1, 3)))
     assert describe_ending(hung, "") == "hang at checkpoint 12 (wrap) in all_reduce, ranks 1,3"
     assert describe_ending(None, "no such launcher") == "not judged: no such launcher"
     assert describe_ending(verdict("ok"), "") == "to its end"
-    past = verdict("ok", notes=["ended on purpose: every rank was past wandb_logger"])
+    past = verdict("ok", notes=("ended on purpose: every rank was past wandb_logger",))
     assert describe_ending(past, "") == "past wandb_logger"
     assert describe_ending(verdict("crash"), "out of memory") == "crash: out of memory"
     assert (

@@ -35,8 +35,8 @@ _PHASES = (
     Phase("first_step", "fit", 60),
 )
 TABLE = (
-    *(Checkpoint(n, c, c.title(), c, 30) for n, c in enumerate(_ROWS)),
-    Checkpoint(12, "training", "Training finished", "fit", 600, phases=_PHASES),
+    *(Checkpoint(c, c.title(), c, 30, number=n) for n, c in enumerate(_ROWS)),
+    Checkpoint("training", "Training finished", "fit", 600, phases=_PHASES, number=12),
 )
 
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import Look, RankFacts, Socket, Verdict
+from hangbisect.base.facts import Look, RankFacts, RankId, Socket, Verdict, Wait
+from hangbisect.diagnosis.indexed_ranks import index_ranks
 from hangbisect.diagnosis.rank_waits import find_rendezvous_mismatch
 from hangbisect.diagnosis.verdict import judge_job_with_graph
 
@@ -20,6 +21,10 @@ TRIES = look(
     call="clock_nanosleep",
     ppid=AGENT,
 )
+
+
+def mismatch(ranks: list[RankFacts]) -> dict[RankId, Wait]:
+    return find_rendezvous_mismatch(index_ranks(ranks).ranks)
 
 
 def connected(port: str, server: int = AGENT) -> Look:
@@ -74,9 +79,9 @@ def test_who_talks_to_a_stranger_at_its_port_has_no_store() -> None:
 
 def test_another_name_of_the_same_place_is_none() -> None:
     ranks = [at(n, connected("29500"), "29500", MASTER_ADDR=f"n{n}") for n in range(3)]
-    assert find_rendezvous_mismatch(ranks) == {}
+    assert mismatch(ranks) == {}
     slow = [at(0, serving("29500"), "29500"), at(1, TRIES, "29500", MASTER_ADDR="127.0.0.1")]
-    assert find_rendezvous_mismatch(slow) == {}
+    assert mismatch(slow) == {}
 
 
 def test_who_cannot_connect_before_rank_0_serves_only_waits() -> None:
@@ -103,9 +108,9 @@ def test_what_torch_was_given_counts_before_the_variables() -> None:
         return replace(one, threads=(replace(main, frames=frames),))
 
     ranks = [at(n, told(connected("29500"), rank=str(n)), "29500", RANK="0") for n in range(2)]
-    assert find_rendezvous_mismatch(ranks) == {}
+    assert mismatch(ranks) == {}
     by_address = told(TRIES, init_method='"tcp://10.0.0.9:1"')
     ranks = [at(0, connected("29500"), "29500"), at(1, by_address, "29500")]
-    assert find_rendezvous_mismatch(ranks)[1].what == "10.0.0.9:1"
+    assert mismatch(ranks)[1].what == "10.0.0.9:1"
     by_file = told(TRIES, init_method='"file:///tmp/x"')
-    assert find_rendezvous_mismatch([at(0, connected("29500"), "29500"), at(1, by_file, "1")]) == {}
+    assert mismatch([at(0, connected("29500"), "29500"), at(1, by_file, "1")]) == {}

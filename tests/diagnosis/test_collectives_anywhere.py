@@ -10,6 +10,7 @@ from hangbisect.diagnosis.log_divergence import find_mismatch, find_mismatched_r
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from ..examples import examples
 from .logs import Call, hangs, ran, rank
 
 KINDS = ("all_reduce", "barrier", "broadcast")
@@ -17,7 +18,7 @@ NEW = "train.py:99 another"
 # Most programs hang once they are changed, but not all; and the machine may be busy.
 ANY = settings(
     deadline=None,
-    max_examples=100,
+    max_examples=examples(100),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import pytest
 from hangbisect.base.facts import FileLock, Look, RankFacts, Wait
 from hangbisect.base.library_functions import BUILD_LOCK
-from hangbisect.diagnosis.rank_waits import find_wait
+from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.evidence import lock_and_log_files
 from hangbisect.evidence.frame_locals import keep_locals
 from hangbisect.evidence.movement import describe_movement
@@ -93,7 +93,7 @@ polls_that_tell = pytest.mark.parametrize(
 def waits(one: Look, *others: RankFacts) -> Wait:
     """Return what rank 0 with this look waits for, beside other ranks."""
     facts = rank(0, one)
-    found = find_wait(facts, [facts, *others])
+    found = Snapshot([facts, *others]).waits[0]
     assert found is not None
     return found
 

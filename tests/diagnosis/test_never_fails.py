@@ -26,15 +26,17 @@ from hangbisect.base.facts import (
     Thread,
 )
 from hangbisect.base.identity import RankId, UnknownRank, name_rank
+from hangbisect.base.json_codec import from_json, to_json
 from hangbisect.diagnosis.verdict import judge_job, judge_job_with_graph
 from hangbisect.diagnosis.wait_graph import WaitGraph
-from hangbisect.report.facts_json import evidence_json, verdict_from_json, verdict_json
+from hangbisect.report.run_files import make_evidence, read_evidence
 from hangbisect.report.stacks import merged_stacks_text, stack_text
 from hangbisect.report.terminal import culprit_stack, slow_line, verdict_lines
 from hangbisect.report.verdict_parts import ok_lines
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ..examples import examples
 from .made_up import TABLE, job
 
 SCHEMA = json.loads(
@@ -183,18 +185,19 @@ MANY = st.lists(RANKS, max_size=4, unique_by=lambda facts: facts.rank)
 
 
 @pytest.mark.timeout(600)
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))
 @given(JOBS, MANY, st.none() | st.integers(1, 200))
 def test_every_verdict_can_be_made_written_and_read(
     facts: JobFacts, ranks: list[RankFacts], width: int | None
 ) -> None:
     verdict, graph = judge_job_with_graph(facts, ranks)
-    assert json.dumps(evidence_json(ranks, graph, facts.machine))
+    evidence = make_evidence(ranks, graph, facts.machine)
+    assert read_evidence(json.loads(json.dumps(to_json(evidence)))) == evidence
     assert [note for note in verdict.notes if "could not be looked for" in note] == []
 
-    data = json.loads(json.dumps(verdict_json(verdict), allow_nan=False))
+    data = json.loads(json.dumps(to_json(verdict), allow_nan=False))
     jsonschema.validate(data, SCHEMA, jsonschema.Draft202012Validator)
-    assert verdict_json(verdict_from_json(data)) == data
+    assert to_json(from_json(type(verdict), data)) == data
 
     if verdict.outcome == "ok":
         lines = ok_lines(verdict, ["W&B online"], "4 Tokenizer loaded 3.4 s", "runs/x", width)
@@ -211,7 +214,7 @@ def test_every_verdict_can_be_made_written_and_read(
 
 
 @pytest.mark.timeout(600)
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))
 @given(JOBS, MANY)
 def test_whoever_waits_or_is_held_is_not_blamed(facts: JobFacts, ranks: list[RankFacts]) -> None:
     found = judge_job(facts, ranks).ranks
@@ -241,7 +244,7 @@ def _waits_for(graph: WaitGraph, rank: RankId) -> set[RankId]:
 
 
 @pytest.mark.timeout(600)
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))
 @given(JOBS, MANY)
 def test_whoever_is_blamed_waits_for_nobody_but_its_own_ring(
     facts: JobFacts, ranks: list[RankFacts]
@@ -256,7 +259,7 @@ def test_whoever_is_blamed_waits_for_nobody_but_its_own_ring(
 
 
 @pytest.mark.timeout(600)
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck))
 @given(JOBS, MANY)
 def test_candidates_and_the_chain_are_what_they_promise(
     facts: JobFacts, ranks: list[RankFacts]

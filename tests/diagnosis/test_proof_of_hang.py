@@ -10,6 +10,7 @@ from hangbisect.diagnosis.proof_of_hang import (
     describe_waiting_for_work,
     find_proof_of_hang,
 )
+from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_job_with_graph
 
 from .made_up import ALL_REDUCE, RECV, SLEEP, gone, job, look, rank
@@ -27,7 +28,7 @@ EVENT_LOOP = look(
 
 def proof(*ranks: RankFacts, **more: object) -> str:
     verdict, graph = judge_job_with_graph(job("still", world=len(ranks), **more), ranks)
-    return find_proof_of_hang(verdict, ranks, graph)
+    return find_proof_of_hang(verdict, Snapshot(ranks), graph)
 
 
 def test_a_rank_that_has_ended_and_is_waited_for_proves_it() -> None:
@@ -40,7 +41,7 @@ def test_a_rank_that_was_never_started_proves_it_only_after_a_while() -> None:
     for now, proved in ((30.0, False), (120.0, True)):
         verdict, graph = judge_job_with_graph(replace(absent, now=now), ranks)
         assert verdict.ranks.never_started == (1,)
-        assert bool(find_proof_of_hang(verdict, ranks, graph)) is proved
+        assert bool(find_proof_of_hang(verdict, Snapshot(ranks), graph)) is proved
 
 
 def test_a_stopped_rank_proves_it() -> None:

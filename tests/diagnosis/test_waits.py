@@ -5,21 +5,31 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.facts import Descriptor, FileLock, Frame, Look, RankFacts, Socket, Thread, Wait
-from hangbisect.diagnosis.rank_waits import find_wait, find_waits
+from hangbisect.base.facts import (
+    Descriptor,
+    FileLock,
+    Frame,
+    Look,
+    RankFacts,
+    RankId,
+    Socket,
+    Thread,
+    Wait,
+)
+from hangbisect.diagnosis.snapshot import Snapshot
 
 from .made_up import GROUP, RECV, SLEEP, WANDB, gone, held, look, rank, silent_peer, wandb_core
 
 
 def waits(*looks: Look, **more: object) -> Wait:
     facts = rank(0, *looks, **more)  # type: ignore[arg-type]  # fields of RankFacts
-    found = find_wait(facts, [facts])
+    found = Snapshot([facts]).waits[0]
     assert found is not None
     return found
 
 
 def test_a_rank_that_is_gone_waits_for_nothing() -> None:
-    assert find_wait(gone(0, 0), [gone(0, 0)]) is None
+    assert Snapshot([gone(0, 0)]).waits[0] is None
 
 
 def test_a_rank_that_no_look_found_waits_for_something_unknown() -> None:
@@ -28,19 +38,18 @@ def test_a_rank_that_no_look_found_waits_for_something_unknown() -> None:
 
 def test_held_waiting_and_meeting_ranks_wait_for_the_one_that_is_missing() -> None:
     ranks = [held(0), rank(1, GROUP), rank(2, SLEEP), rank(3, SLEEP, awaits=(2,))]
-    assert [(wait.kind, wait.rank) for r in ranks if (wait := find_wait(r, ranks))] == [
+    assert [(wait.kind, wait.rank) for wait in Snapshot(ranks).waits.values() if wait] == [
         ("rank", 2),
         ("rank", 2),
         ("sleep", None),
         ("rank", 2),
     ]
-    assert find_waits(ranks) == {r.rank: find_wait(r, ranks) for r in ranks}
 
 
 def test_a_group_that_waits_for_a_rank_without_a_process_says_that_it_never_came() -> None:
     missing = rank(1, pid=None, alive=False, never_started=True)
     facts = rank(0, GROUP)
-    found = find_wait(facts, [facts, missing])
+    found = Snapshot([facts, missing]).waits[0]
     assert found is not None
     assert (found.kind, found.rank) == ("absent_rank", 1)
 
@@ -52,7 +61,7 @@ def test_a_connection_that_is_not_made_is_what_a_rendezvous_waits_for() -> None:
         descriptors=(silent_peer("10.255.255.1:29500", "SYN_SENT"),),
     )
     ranks = [rank(0, GROUP), rank(1, connecting)]
-    found = find_wait(ranks[1], ranks)
+    found = Snapshot(ranks).waits[1]
     assert found is not None
     assert (found.kind, found.detail) == ("socket", "10.255.255.1:29500 SYN_SENT")
 
@@ -82,8 +91,8 @@ def test_the_lock_of_a_build_is_the_builders_where_no_look_shows_who_has_it() ->
     compiler = look(pid=901, ppid=101, name="cc1plus", state="R")
     left = FileLock("/build/lock", 1, None, waiting=False)
 
-    def waits_for(*ranks: RankFacts) -> int | None:
-        found = find_wait(ranks[0], ranks)
+    def waits_for(*ranks: RankFacts) -> RankId | None:
+        found = Snapshot(ranks).waits[0]
         assert found is not None
         assert found.kind == "lock"
         return found.rank
@@ -121,7 +130,7 @@ def test_a_polled_lock_of_another_rank_is_the_one_at_the_path_in_its_frames() ->
         (("/triton/x.lock",), None),
     ):
         ranks = [rank(0, polls), rank(1, has(*paths))]
-        found = find_wait(ranks[0], ranks)
+        found = Snapshot(ranks).waits[0]
         assert found is not None
         assert (found.kind, found.rank) == ("lock", expected)
 

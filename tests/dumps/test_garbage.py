@@ -15,6 +15,8 @@ from hangbisect.report.merged_dumps import merged_json, merged_lines
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ..examples import examples
+
 FILES = sorted((Path(__file__).parent / "real_dumps").iterdir())
 REAL = {file.name: file.read_bytes() for file in FILES}
 _WORDS = [
@@ -45,7 +47,7 @@ def said(found: Contents) -> None:
 
 
 @given(st.lists(st.sampled_from(_WORDS), max_size=30), st.sampled_from(["\n", "\n\n", ""]))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_lines_of_dumps_in_any_order(lines: list[str], between: str) -> None:
     said(read_data(between.join(lines).encode(), "x"))
 
@@ -58,7 +60,7 @@ def test_any_bytes(data: bytes) -> None:
 
 
 @given(st.sampled_from(sorted(REAL)), st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_real_dumps_cut_off_anywhere(name: str, data: st.DataObject) -> None:
     whole = REAL[name]
     end = data.draw(st.integers(0, len(whole)))

@@ -23,6 +23,8 @@ from hangbisect.evidence.look import PartialLook, SharedTables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ..examples import examples
+
 ME = os.getpid()
 _number = st.integers(-(2**70), 2**70).map(str)
 _word = _number | st.sampled_from(
@@ -64,7 +66,9 @@ def proc_holding(contents: list[str | int], patch: pytest.MonkeyPatch) -> Iterat
 
 @given(st.lists(_content, min_size=1, max_size=12))
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_a_reading_of_garbage_ends(
     monkeypatch: pytest.MonkeyPatch, contents: list[str | int]

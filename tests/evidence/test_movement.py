@@ -310,7 +310,8 @@ def test_moved_says_something_about_any_looks(
     ]
     text = describe_movement(looks, [looks])
     assert isinstance(text, str)
-    assert not (is_busy(looks) and text and describe_movement(looks))
+    moved = describe_movement(looks)
+    assert not (moved and is_busy(looks, moved=moved))
     assert (
         describe_movement([*looks, *looks[-1:]], seen=collect_places(looks)).count("new code") == 0
     )

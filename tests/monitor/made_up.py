@@ -13,10 +13,10 @@ PHASES = (
     Phase("steady", "fit", None),
 )
 TABLE = (
-    Checkpoint(1, "script", "Script started", "interpreter", 30.0),
-    Checkpoint(2, "arguments", "Args parsed", "arguments", 30.0),
-    Checkpoint(3, "wandb_logger", "WandbLogger ready", "wandb", 60.0),
-    Checkpoint(4, "training", "Training finished", "fit", 600.0, phases=PHASES),
+    Checkpoint("script", "Script started", "interpreter", 30.0, number=1),
+    Checkpoint("arguments", "Args parsed", "arguments", 30.0, number=2),
+    Checkpoint("wandb_logger", "WandbLogger ready", "wandb", 60.0, number=3),
+    Checkpoint("training", "Training finished", "fit", 600.0, phases=PHASES, number=4),
 )
 
 

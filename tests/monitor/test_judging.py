@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangbisect.base.facts import FileLock, Kernel, Look, RankFacts, RankId, Syscall, Wait, WaitKind
-from hangbisect.monitor.rank_classifier import (
+from hangbisect.collect.rank_classes import (
     RankClasses,
     classify_ranks,
-    make_rank_facts,
     may_wait_for_another,
     waits_for_another,
 )
+from hangbisect.monitor.job_facts import make_rank_facts
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hangbisect.base.pipeline import find_pipeline
+from hangbisect.base.startup_table import STARTUP, STARTUP_BY_NAME
 from hangbisect.monitor import clocks
 from hangbisect.monitor.clocks import STEADY, Limits, are_ranks_past
 from hangbisect.monitor.rank_state import NodeRanks, RankState
@@ -14,7 +14,7 @@ LIMITS = Limits({}, 20.0)
 
 
 def script(ranks: int = 2) -> NodeRanks:
-    members = NodeRanks(find_pipeline("startup").table, own=True)
+    members = NodeRanks(STARTUP, own=True)
     for rank in range(ranks):
         place = {"local_rank": rank, "local_world_size": ranks, "world_size": ranks, "attempt": 0}
         hello = {"t": "hello", "rank": rank, "pid": 100 + rank, "host": "n1", "began": 0.0}
@@ -42,12 +42,14 @@ def inside(member: RankState) -> tuple[int | None, str, str | None]:
 def test_a_step_that_corresponds_to_a_checkpoint_is_told_by_its_number() -> None:
     members = script()
     one = begin(members, 0, "wandb_init", 5.0, checkpoint="wandb_logger")
-    assert inside(one) == (9, "wandb_logger", None)
+    row = STARTUP_BY_NAME["wandb_logger"]
+    assert inside(one) == (row.number, "wandb_logger", None)
     assert one.inside is not None
-    assert one.inside.words == "checkpoint 9 WandbLogger ready"
+    assert one.inside.words == f"checkpoint {row.number} WandbLogger ready"
     assert one.announced == "x.wandb_init"
     two = begin(members, 1, "init_process_group", 5.0, checkpoint="training", phase="process_group")
-    assert inside(two) == (12, "training", "process_group")
+    number = STARTUP_BY_NAME["training"].number
+    assert inside(two) == (number, "training", "process_group")
 
 
 def test_a_step_of_no_checkpoint_has_its_own_name_and_no_number() -> None:
@@ -61,7 +63,7 @@ def test_inside_a_checkpoint_it_is_told_by_that_and_late_by_its_own_deadline() -
     members = script()
     begin(members, 0, "tokenizer", 5.0, checkpoint="tokenizer", deadline=300.0)
     one = begin(members, 0, "hub_download", 6.0, deadline=30.0)
-    assert inside(one) == (4, "tokenizer", None)
+    assert inside(one) == (STARTUP_BY_NAME["tokenizer"].number, "tokenizer", None)
     assert clocks.find_deadline(members, one, LIMITS) == 30.0
     assert one.announced == "x.hub_download"
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import warnings
 from typing import Any
 
 import pytest
+from hangbisect.base.pipeline import find_pipeline
 
-pytest.importorskip("pytorch_lightning")
-torch: Any = pytest.importorskip("torch")
-
-from hangbisect.base.pipeline import find_pipeline  # noqa: E402  (after the skip)
-
+# Imported in a test alone: each worker reads this file, and Lightning takes seconds.
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("pytorch_lightning") is None, reason="no Lightning"
+)
 PHASES = [phase.name for phase in find_pipeline("startup").table[-1].phases]
 
 
@@ -40,6 +41,7 @@ class Voice:
 def trained(voice: Voice, world_size: int, tmp_path: object, seen: list[tuple[str, str]]) -> None:
     """Train two steps; `seen` gets (hook, phase announced by then)."""
     import pytorch_lightning as pl
+    import torch
     from hangbisect.pipelines.fit_phases import announce_phases
     from hangbisect.pipelines.lightning_modules import LLMModule
 

@@ -10,6 +10,7 @@ import pytest
 from hangbisect.base.errors import UsageError
 from hangbisect.base.pipeline import find_pipeline
 from hangbisect.base.place import Place
+from hangbisect.base.startup_table import STARTUP_BY_NAME
 from hangbisect.rank.arguments import parse_walk_arguments
 from hangbisect.toggles.table import TOGGLES
 from hypothesis import given
@@ -84,7 +85,9 @@ def test_lists_become_names_and_values() -> None:
 
 
 def test_injections_are_looked_up_in_the_table() -> None:
-    first, second = parsed("--inject", "sleep@9:rank1", "--inject", "stop@first_batch").inject
+    number = STARTUP_BY_NAME["wandb_logger"].number
+    where = f"sleep@{number}:rank1"
+    first, second = parsed("--inject", where, "--inject", "stop@first_batch").inject
     assert (first.kind, first.place, first.rank) == ("sleep", "wandb_logger", 1)
     assert (second.place, second.rank) == ("first_batch", None)
 

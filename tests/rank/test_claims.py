@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import pytest
 from hangbisect.base.launcher_env import (
-    DIALECTS,
     Ancestor,
     claimed,
     contradictions,
@@ -17,6 +16,8 @@ from hangbisect.base.launcher_env import (
     number,
     starter,
 )
+from hangbisect.base.launchers import BY_NAME, DIALECTS, LAUNCHERS, find_launcher
+from hangbisect.monitor.launcher_verdict import _find_rank
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -259,6 +260,10 @@ def test_numbers_of_which_there_can_be_no_rank(variables: dict[str, str], said: 
         ("slurmstepd: [7.0]", "srun"),
         ("mpiexec -n 2 python train.py", "mpirun"),
         ("/bin/sh /opt/impi/bin/mpirun -n 2 python train.py", "mpirun"),
+        ("mpiexec.hydra -n 2 python train.py", "pmi"),
+        ("python -m deepspeed.launcher.runner train.py", "deepspeed"),
+        ("python -m accelerate.commands.accelerate_cli launch train.py", "accelerate"),
+        ("srun -n 2 python train.py", None),  # the ranks are below slurmstepd
         # They start a launcher, which is a process of its own.
         ("timeout 600 torchrun train.py", None),
         ("sh ./start.sh deepspeed train.py", None),
@@ -274,3 +279,20 @@ def test_a_launcher_is_what_runs_and_no_word_of_its_command(
     command: str, launcher: str | None
 ) -> None:
     assert Ancestor({}, tuple(command.split())).launcher == launcher
+
+
+def test_each_launcher_of_the_table_is_told_from_the_others() -> None:
+    named = [program for one in LAUNCHERS for program in (*one.programs, *one.helpers)]
+    assert len(set(named)) == len(named)
+    assert len(BY_NAME) == len(LAUNCHERS)
+    assert all((one.variables is None) == bool(one.speaks) for one in LAUNCHERS)
+    assert {one.dialect for one in LAUNCHERS} == DIALECTS.keys()
+    assert len({words.rank for words in DIALECTS.values()}) == len(DIALECTS)
+    nobody = find_launcher(None)
+    assert (nobody.programs, nobody.gives_terminals) == ((), False)
+
+
+def test_seen_from_outside_mpiruns_number_counts_before_that_of_the_task_it_runs_in() -> None:
+    assert _find_rank({"SLURM_PROCID": "0", "OMPI_COMM_WORLD_RANK": "3"}) == 3
+    assert _find_rank({"SLURM_PROCID": "2", "OMPI_COMM_WORLD_RANK": ""}) == 2
+    assert _find_rank({}) is None

@@ -19,10 +19,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 DEADLINE = 60.0
+PHASES = (Phase("first_batch", "data", 9.0),)
 TABLE = (
-    Checkpoint(0, "launcher", "Ranks started", "launcher", 60.0),
-    Checkpoint(9, "wandb_logger", "WandbLogger ready", "wandb", 60.0, True),
-    Checkpoint(12, "training", "Done", "fit", 60.0, phases=(Phase("first_batch", "data", 9.0),)),
+    Checkpoint("launcher", "Ranks started", "launcher", 60.0),
+    Checkpoint("wandb_logger", "WandbLogger ready", "wandb", 60.0, True, number=9),
+    Checkpoint(
+        "training", "Done", "fit", 60.0, phases=(Phase("first_batch", "data", 9.0),), number=12
+    ),
 )
 RANK = """
 import runpy, sys, time

@@ -12,23 +12,6 @@ from .slurm_here import Slurm
 from .whole_jobs import Jobs
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Side by side (pytest-xdist), tests that share a Slurm, or a job of their module, are run by
-    one worker: it is started once.
-    """
-    for item in items:
-        if isinstance(item, pytest.Function) and (group := _shared(item)):
-            item.add_marker(pytest.mark.xdist_group(group))
-
-
-def _shared(item: pytest.Function) -> str:
-    """Return what a test shares with others, "" for nothing."""
-    if "slurm" in item.fixturenames:
-        return "slurm"
-    definitions = item._fixtureinfo.name2fixturedefs.values()
-    return item.module.__name__ if any(each[-1].scope == "module" for each in definitions) else ""
-
-
 @pytest.fixture
 def jobs_here() -> Iterator[Jobs]:
     """Start jobs that end with the test."""

@@ -19,7 +19,7 @@ from hangbisect.evidence.ring_reader import read_ring
 from hangbisect.rank.collective_records import open_ring
 from jobs import Ended
 
-from .verdicts import check
+from .verdicts import REACHED, check
 from .whole_jobs import Jobs
 
 DEADLINE = 120.0
@@ -177,10 +177,10 @@ def test_a_barrier_of_one_rank_is_blamed_on_it_though_it_waits_elsewhere_by_then
         *("--use", "memory_callback=extra_barrier:make"),
         folder=folder,
     )
-    job.until("CHECKPOINT 3")
+    job.until(REACHED["logs_directory"])
     job.monitor().kill()
     ended = job.end()
-    check(ended, "hang", culprit=[0], checkpoint=12)
+    check(ended, "hang", culprit=[0], checkpoint="training")
     assert "This monitor goes on for one that died" in ended.err
     assert ended.verdict["ranks"]["waiting"] == [1]
     ranks = ranks_of(ended)
@@ -206,7 +206,7 @@ def test_a_rank_that_cannot_answer_has_its_ring_read_all_the_same(
         *("--fast-dev-run", "1", "--wandb", "off", "--timeout", "first_backward=3"),
         *("--stall", "5", "--inject", f"{kind}@first_backward:rank1"),
     )
-    check(ended, "hang", culprit=[1], checkpoint=12)
+    check(ended, "hang", culprit=[1], checkpoint="training")
     ranks = ranks_of(ended)
     assert [log["source"] for log in ranks[1]["collectives"]] == ["ring"]
     assert "ddp" in [one["kind"] for one in ranks[1]["collectives"][0]["operations"]]

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 from hangbisect.base.facts import Look, Syscall
+from hangbisect.collect.look_series import may_pause
 from hangbisect.evidence import look as looking
 from hangbisect.evidence import machine, programs, stacks
 from hangbisect.evidence import process as sample
 from hangbisect.evidence.look import Target, take_looks
-from hangbisect.monitor.inspection import may_pause
 from hangbisect.zoo.case_files import find_missing
 
 DEADLINE = 60.0

@@ -168,10 +168,10 @@ def test_a_loop_is_busy_once_its_places_are_known(start: Start) -> None:
     end = time.monotonic() + DEADLINE
     while time.monotonic() < end:
         seen = looks(pid, 4, 0.3, settle=0)
-        if is_busy(seen, seen=known):
+        if is_busy(seen, moved=describe_movement(seen, seen=known)):
             break
         known |= collect_places(seen)
-    assert is_busy(seen, seen=known)
+    assert is_busy(seen, moved=describe_movement(seen, seen=known))
 
 
 def test_new_code_moves(start: Start) -> None:

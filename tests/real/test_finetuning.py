@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -16,7 +17,9 @@ from hangbisect.base.pipeline import find_pipeline
 
 from ..transcripts import block, is_printed
 
-pytest.importorskip("peft")
+# Not imported: each worker reads this file, and that takes seconds.
+if importlib.util.find_spec("peft") is None:
+    pytest.skip("no peft", allow_module_level=True)
 
 DEADLINE = 280.0
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -16,8 +17,9 @@ from hangbisect.zoo.parts import servers
 
 from ..transcripts import DOCS, plain
 
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
+# Not imported: each worker reads this file, and that takes seconds.
+if not all(importlib.util.find_spec(name) for name in ("transformers", "accelerate")):
+    pytest.skip("no transformers, or no accelerate", allow_module_level=True)
 
 DEADLINE = 300.0  # seconds, on a busy machine
 LOOP = """

@@ -19,10 +19,10 @@ from typing import Any
 import jobs
 import pytest
 from hangbisect.trials import matrix_launch
-from hangbisect.trials.launch import read_verdict
+from hangbisect.trials.launch import find_verdict
 
 from .slurm_here import Slurm
-from .verdicts import check, shown
+from .verdicts import AT, check, shown
 from .whole_jobs import DEADLINE, Job, Jobs
 
 SHORT = ("--until", "logs_directory")
@@ -118,9 +118,9 @@ def test_a_hang_is_located_and_the_launcher_fails(launcher: str, started_by: Sta
     ended = started_by(
         launcher, *HANGS, f"socket@logs_directory:rank{culprit}", ranks=culprit + 1
     ).end()
-    check(ended, "hang", culprit=[culprit], checkpoint=3)
+    check(ended, "hang", culprit=[culprit], checkpoint="logs_directory")
     assert ended.status != 0
-    assert "HANG  checkpoint 3" in ended.err + ended.out, shown(ended)
+    assert f"HANG  {AT['logs_directory']}" in ended.err + ended.out, shown(ended)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -161,9 +161,9 @@ def test_each_node_speaks_for_its_own_ranks_and_writes_its_own_verdict(
     assert ended.verdict["ranks"]["culprit"] == []
     assert ended.verdict["seen_ranks"] == [0, 1]
     assert ended.status != 0
-    told = read_verdict(ended.run_dir)
+    told = find_verdict(ended.run_dir)
     assert told is not None
-    assert (told["outcome"], told["ranks"]["culprit"]) == ("hang", [3])
+    assert (told.outcome, told.ranks.culprit) == ("hang", (3,))
     other = json.loads((ended.run_dir / "node-1" / "verdict.json").read_text())
     assert (other["outcome"], other["ranks"]["culprit"]) == ("hang", [3])
     assert other["ranks"]["waiting"] == [2]

@@ -315,8 +315,8 @@ def slurm_hosts(
 
 def worst(run_dir: Path) -> dict[str, Any]:
     """Return the verdict that is shown of a run folder."""
-    from hangbisect.trials.launch import read_verdict
+    from hangbisect.base.json_codec import to_json
+    from hangbisect.trials.launch import find_verdict
 
-    found = read_verdict(run_dir)
-    assert found is not None
+    found: dict[str, Any] = to_json(find_verdict(run_dir))
     return found

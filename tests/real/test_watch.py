@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from hangbisect.base.startup_table import STARTUP_BY_NAME
 from jobs import Ended
 
-from .verdicts import check
+from .verdicts import REACHED, check
 from .whole_jobs import Jobs
 
 FAST = ("--fast-dev-run", "1", "--wandb", "off")
@@ -19,28 +20,28 @@ def test_a_healthy_job_is_ok_on_every_rank_and_leaves_nothing(jobs_here: Jobs) -
     assert ended.status == 0
     for rank in (0, 1):
         said = [line for line in ended.out.splitlines() if f"[R{rank}/2]" in line]
-        assert any("CHECKPOINT 12: Training finished" in line for line in said)
+        assert any(REACHED["training"] in line for line in said)
     assert "OK  startup, 2 ranks" in ended.err
     assert "not exercised: W&B online" in ended.err
 
 
 # kind, checkpoint, ranks (None: all), what the first culprit waits for
 HANGS = [
-    ("sleep", 3, 1, "sleep"),
-    ("gil", 3, 0, "gil sleep"),
-    ("native", 4, None, "sleep kernel unknown itself"),
-    ("stop", 3, None, "stopped"),
-    ("stop", 4, 1, "stopped"),
-    ("socket", 3, 0, "socket"),
-    ("flock", 3, 1, "lock"),
-    ("fifo", 3, None, "pipe file"),
-    ("child", 4, 0, "process"),
+    ("sleep", "logs_directory", 1, "sleep"),
+    ("gil", "logs_directory", 0, "gil sleep"),
+    ("native", "tokenizer", None, "sleep kernel unknown itself"),
+    ("stop", "logs_directory", None, "stopped"),
+    ("stop", "tokenizer", 1, "stopped"),
+    ("socket", "logs_directory", 0, "socket"),
+    ("flock", "logs_directory", 1, "lock"),
+    ("fifo", "logs_directory", None, "pipe file"),
+    ("child", "tokenizer", 0, "process"),
 ]
 
 
 @pytest.mark.parametrize(("kind", "checkpoint", "rank", "kinds"), HANGS)
 def test_a_hang_is_found_with_its_rank_checkpoint_call_and_wait(
-    kind: str, checkpoint: int, rank: int | None, kinds: str, jobs_here: Jobs
+    kind: str, checkpoint: str, rank: int | None, kinds: str, jobs_here: Jobs
 ) -> None:
     place = f"{kind}@{checkpoint}" + ("" if rank is None else f":rank{rank}")
     ended = jobs_here.run("--timeout", "2", "--inject", place)
@@ -64,8 +65,10 @@ def has_its_stacks(ended: Ended, ranks: list[int]) -> None:
 
 
 def test_a_rank_that_spins_is_hung_once_the_slow_limit_is_over(jobs_here: Jobs) -> None:
-    ended = jobs_here.run("--timeout", "2", "--slow-limit", "8", "--inject", "spin@3:rank1")
-    check(ended, "hang", culprit=[1], checkpoint=3)
+    ended = jobs_here.run(
+        "--timeout", "2", "--slow-limit", "8", "--inject", "spin@logs_directory:rank1"
+    )
+    check(ended, "hang", culprit=[1], checkpoint="logs_directory")
     assert ended.verdict["waits_for"]["kind"] == "itself"
     assert "SLOW" in ended.err
 
@@ -73,21 +76,17 @@ def test_a_rank_that_spins_is_hung_once_the_slow_limit_is_over(jobs_here: Jobs) 
 @pytest.mark.parametrize(
     ("place", "checkpoint", "culprit"),
     [
-        ("socket@9:rank0", 9, [0]),
-        ("child@12", 12, [0, 1]),
-        ("fifo@12:rank0", 12, [0]),
+        ("socket@wandb_logger:rank0", "wandb_logger", [0]),
+        ("child@training", "training", [0, 1]),
+        ("fifo@training:rank0", "training", [0]),
     ],
 )
 def test_a_hang_among_the_real_libraries_is_found(
-    place: str, checkpoint: int, culprit: list[int], jobs_here: Jobs
+    place: str, checkpoint: str, culprit: list[int], jobs_here: Jobs
 ) -> None:
-    ended = jobs_here.run(*FAST, "--timeout", f"{checkpoint_name(checkpoint)}=3", "--inject", place)
+    ended = jobs_here.run(*FAST, "--timeout", f"{checkpoint}=3", "--inject", place)
     check(ended, "hang", culprit=culprit, checkpoint=checkpoint)
     assert ended.verdict["ranks"]["waiting"] == sorted({0, 1} - set(culprit))
-
-
-def checkpoint_name(number: int) -> str:
-    return {9: "wandb_logger", 12: "training"}[number]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +100,7 @@ def test_a_rank_that_waits_for_another_in_the_process_group_is_not_blamed(
     place: str, phase: str, culprit: int, jobs_here: Jobs
 ) -> None:
     ended = jobs_here.run(*FAST, "--timeout", "training=4", "--inject", place)
-    check(ended, "hang", culprit=[culprit], checkpoint=12)
+    check(ended, "hang", culprit=[culprit], checkpoint="training")
     assert ended.verdict["checkpoint"]["phase"] == phase
     assert ended.verdict["ranks"]["stuck"] == [culprit]
     assert ended.verdict["ranks"]["waiting"] == [1 - culprit]
@@ -111,13 +110,13 @@ def test_a_rank_that_waits_for_another_in_the_process_group_is_not_blamed(
 def test_of_four_ranks_those_that_are_stuck_are_found_be_it_one_or_three(
     stuck: list[int], jobs_here: Jobs
 ) -> None:
-    places = [word for rank in stuck for word in ("--inject", f"sleep@3:rank{rank}")]
+    places = [word for rank in stuck for word in ("--inject", f"sleep@logs_directory:rank{rank}")]
     ended = jobs_here.run("--timeout", "3", *places, ranks=4)
-    check(ended, "hang", culprit=stuck, checkpoint=3)
+    check(ended, "hang", culprit=stuck, checkpoint="logs_directory")
     assert ended.verdict["ranks"]["waiting"] == sorted({0, 1, 2, 3} - set(stuck))
 
 
-@pytest.mark.parametrize("place", ["slow@3:rank0", "trickle@4:rank1"])
+@pytest.mark.parametrize("place", ["slow@logs_directory:rank0", "trickle@tokenizer:rank1"])
 def test_what_is_slow_but_moves_goes_on(place: str, jobs_here: Jobs) -> None:
     ended = jobs_here.run("--timeout", "3", "--until", "tokenizer", "--inject", place)
     check(ended, "ok")
@@ -127,14 +126,15 @@ def test_what_is_slow_but_moves_goes_on(place: str, jobs_here: Jobs) -> None:
 
 
 def test_what_stands_still_is_found_without_any_deadline(jobs_here: Jobs) -> None:
-    ended = jobs_here.run("--stall", "5", "--inject", "socket@3:rank1")
-    check(ended, "hang", culprit=[1], checkpoint=3)
+    ended = jobs_here.run("--stall", "5", "--inject", "socket@logs_directory:rank1")
+    check(ended, "hang", culprit=[1], checkpoint="logs_directory")
     assert ended.verdict["seconds"]["past_deadline"] is None
     assert ended.verdict["seconds"]["still"] >= 5.0
-    assert "Rank 1 stands still at checkpoint 3: looking" in ended.err
+    number = STARTUP_BY_NAME["logs_directory"].number
+    assert f"Rank 1 stands still at checkpoint {number}: looking" in ended.err
 
 
 def test_a_job_that_moves_past_its_limit_is_slow(jobs_here: Jobs) -> None:
     limits = ("--limit", "5", "--timeout", "60", "--stall", "60")
-    ended = jobs_here.run(*limits, "--inject", "slow@3:rank1")
-    check(ended, "slow", culprit=[1], checkpoint=3)
+    ended = jobs_here.run(*limits, "--inject", "slow@logs_directory:rank1")
+    check(ended, "slow", culprit=[1], checkpoint="logs_directory")

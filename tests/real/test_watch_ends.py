@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .verdicts import check, shown
+from .verdicts import REACHED, check, shown
 from .whole_jobs import DEADLINE, Job, Jobs
 
 INSIDE = "Injecting"  # said by a rank that is about to do what was asked for
@@ -25,8 +25,8 @@ TORCHRUN = [str(SCRIPTS / "torchrun"), "--standalone", "--nproc_per_node=2"]
 def test_a_rank_that_leaves_early_with_status_0_is_the_cause_of_a_hang(
     rank: int, jobs_here: Jobs
 ) -> None:
-    ended = jobs_here.run("--inject", f"exit@3:rank{rank}")
-    check(ended, "hang", culprit=[rank], checkpoint=3)
+    ended = jobs_here.run("--inject", f"exit@logs_directory:rank{rank}")
+    check(ended, "hang", culprit=[rank], checkpoint="logs_directory")
     assert ended.verdict["ranks"]["dead"] == [rank]
     assert ended.verdict["ranks"]["waiting"] == [1 - rank]
     assert "left early, with status 0" in ended.err
@@ -34,8 +34,8 @@ def test_a_rank_that_leaves_early_with_status_0_is_the_cause_of_a_hang(
 
 
 def test_ranks_that_all_leave_early_have_crashed(jobs_here: Jobs) -> None:
-    ended = jobs_here.run("--inject", "exit@3")
-    check(ended, "crash", checkpoint=3)
+    ended = jobs_here.run("--inject", "exit@logs_directory")
+    check(ended, "crash", checkpoint="logs_directory")
     assert ended.verdict["ranks"]["dead"] == [0, 1]
 
 
@@ -45,48 +45,55 @@ def test_a_rank_that_leaves_without_a_word_is_found_too(jobs_here: Jobs) -> None
         "import os\ndef leave(given):\n    given.context.place.rank and os._exit(0)\n"
     )
     ended = jobs_here.run("--use", "logs_directory=mine:leave", folder=folder)
-    check(ended, "hang", culprit=[1], checkpoint=3)
+    check(ended, "hang", culprit=[1], checkpoint="logs_directory")
     assert ended.verdict["ranks"]["dead"] == [1]
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_an_exception_is_a_crash_and_named(rank: int, jobs_here: Jobs) -> None:
-    ended = jobs_here.run("--inject", f"raise@3:rank{rank}")
-    check(ended, "crash", culprit=[rank], checkpoint=3)
+    ended = jobs_here.run("--inject", f"raise@logs_directory:rank{rank}")
+    check(ended, "crash", culprit=[rank], checkpoint="logs_directory")
     assert "RuntimeError: raised on purpose" in ended.err
     assert rank in ended.verdict["ranks"]["dead"]
 
 
 def test_a_fatal_signal_is_a_crash_and_named(jobs_here: Jobs) -> None:
-    ended = jobs_here.run("--inject", "kill@3:rank1")
-    check(ended, "crash", culprit=[1], checkpoint=3)
+    ended = jobs_here.run("--inject", "kill@logs_directory:rank1")
+    check(ended, "crash", culprit=[1], checkpoint="logs_directory")
     assert "signal 9" in ended.err
 
 
 def test_a_rank_killed_while_it_waits_for_another_is_the_one_that_crashed(jobs_here: Jobs) -> None:
-    job = jobs_here.start("--inject", "sleep@3:rank0")
-    job.until(INSIDE, "[R1/2][LR1]", "CHECKPOINT 3")
+    job = jobs_here.start("--inject", "sleep@logs_directory:rank0")
+    job.until(INSIDE, "[R1/2][LR1]", REACHED["logs_directory"])
     job.rank(1).kill()
-    check(job.end(), "crash", culprit=[1], checkpoint=3)
+    check(job.end(), "crash", culprit=[1], checkpoint="logs_directory")
 
 
 # ---- the launcher and the monitor -------------------------------------------------------------
 
 
 def test_the_ranks_of_a_killed_launcher_are_ended(jobs_here: Jobs) -> None:
-    job = jobs_here.start("--inject", "socket@3:rank1")
-    job.until(INSIDE, "CHECKPOINT 3")
+    job = jobs_here.start("--inject", "socket@logs_directory:rank1")
+    job.until(INSIDE, REACHED["logs_directory"])
     job.running.process.kill()
     ended = job.end()
-    check(ended, "interrupted", checkpoint=3)
+    check(ended, "interrupted", checkpoint="logs_directory")
     assert "The launcher is gone" in ended.err
 
 
 def test_a_killed_monitor_has_a_successor_and_the_job_goes_on(jobs_here: Jobs) -> None:
     job = jobs_here.start(
-        *("--until", "tokenizer", "--timeout", "logs_directory=4", "--inject", "slow@3:rank1")
+        *(
+            "--until",
+            "tokenizer",
+            "--timeout",
+            "logs_directory=4",
+            "--inject",
+            "slow@logs_directory:rank1",
+        )
     )
-    job.until(INSIDE, "CHECKPOINT 3")
+    job.until(INSIDE, REACHED["logs_directory"])
     job.monitor().kill()
     ended = job.end()
     check(ended, "ok")
@@ -95,19 +102,19 @@ def test_a_killed_monitor_has_a_successor_and_the_job_goes_on(jobs_here: Jobs) -
 
 
 def test_the_successor_of_a_killed_monitor_finds_the_hang(jobs_here: Jobs) -> None:
-    job = jobs_here.start("--timeout", "5", "--inject", "sleep@3:rank1")
-    job.until(INSIDE, "CHECKPOINT 3")
+    job = jobs_here.start("--timeout", "5", "--inject", "sleep@logs_directory:rank1")
+    job.until(INSIDE, REACHED["logs_directory"])
     job.monitor().kill()
     ended = job.end()
-    check(ended, "hang", culprit=[1], checkpoint=3)
+    check(ended, "hang", culprit=[1], checkpoint="logs_directory")
     assert "This monitor goes on for one that died" in ended.err
 
 
 def test_a_job_whose_monitors_all_die_goes_on_without(jobs_here: Jobs) -> None:
     job = jobs_here.start(
-        *("--until", "logs_directory", "--timeout", "4", "--inject", "slow@3:rank1")
+        *("--until", "logs_directory", "--timeout", "4", "--inject", "slow@logs_directory:rank1")
     )
-    job.until(INSIDE, "CHECKPOINT 3")
+    job.until(INSIDE, REACHED["logs_directory"])
     job.monitor().kill()
     job.until("started another one")
     job.monitor().kill()
@@ -119,9 +126,9 @@ def test_a_job_whose_monitors_all_die_goes_on_without(jobs_here: Jobs) -> None:
 
 def test_a_stopped_monitor_does_not_hold_the_ranks_for_ever(jobs_here: Jobs) -> None:
     job = jobs_here.start(
-        *("--until", "logs_directory", "--timeout", "2", "--inject", "slow@3:rank1")
+        *("--until", "logs_directory", "--timeout", "2", "--inject", "slow@logs_directory:rank1")
     )
-    job.until(INSIDE, "CHECKPOINT 3")
+    job.until(INSIDE, REACHED["logs_directory"])
     monitor = job.monitor()
     monitor.suspend()
     assert job.running.process.wait(DEADLINE) == 0
@@ -141,10 +148,10 @@ def test_an_interrupted_job_says_who_was_waited_for_and_leaves_nothing(
     number: signal.Signals, kind: str, jobs_here: Jobs
 ) -> None:
     job = jobs_here.start("--inject", f"{kind}@3:rank1")
-    job.until(INSIDE, "CHECKPOINT 3")
+    job.until(INSIDE, REACHED["logs_directory"])
     os.killpg(job.running.process.pid, number)
     ended = job.end()
-    check(ended, "interrupted", checkpoint=3)
+    check(ended, "interrupted", checkpoint="logs_directory")
     assert ended.verdict["ranks"]["waiting"] == [0], shown(ended)
     assert 0 not in ended.verdict["ranks"]["culprit"]
     assert "INTERRUPTED" in ended.err
@@ -189,7 +196,7 @@ def test_a_rank_that_never_starts_is_missed_and_named(jobs_here: Jobs) -> None:
     folder = jobs_here.folder()
     job = starts_late(jobs_here, folder, "if [ $RANK = 1 ]; then sleep 3600; fi")
     ended = job.end()
-    check(ended, "hang", culprit=[1], checkpoint=1)
+    check(ended, "hang", culprit=[1], checkpoint="script")
     assert ended.verdict["ranks"]["never_started"] == [1]
     assert ended.verdict["ranks"]["waiting"] == [0]
     assert "never started" in ended.err
@@ -221,20 +228,22 @@ def test_a_rank_that_starts_later_than_the_others_is_waited_for(jobs_here: Jobs)
 
 def test_a_hang_that_is_ended_is_not_started_again(jobs_here: Jobs) -> None:
     launcher = [*TORCHRUN, "--max-restarts=1"]
-    ended = jobs_here.run("--timeout", "2", "--inject", "sleep@3:rank1", launcher=launcher)
-    check(ended, "hang", culprit=[1], checkpoint=3)
+    ended = jobs_here.run(
+        "--timeout", "2", "--inject", "sleep@logs_directory:rank1", launcher=launcher
+    )
+    check(ended, "hang", culprit=[1], checkpoint="logs_directory")
     assert ended.verdict["attempt"] == 0
-    assert ended.out.count("CHECKPOINT 1: Script started") == 2
+    assert ended.out.count(REACHED["script"]) == 2
 
 
 def test_a_crash_is_started_again_by_a_launcher_that_may(jobs_here: Jobs) -> None:
     launcher = [*TORCHRUN, "--max-restarts=1"]
-    ended = jobs_here.run("--inject", "raise@3:rank1", launcher=launcher)
-    check(ended, "crash", culprit=[1], checkpoint=3)
+    ended = jobs_here.run("--inject", "raise@logs_directory:rank1", launcher=launcher)
+    check(ended, "crash", culprit=[1], checkpoint="logs_directory")
     second = json.loads((ended.run_dir / "attempt-1" / "verdict.json").read_text())
     assert (ended.verdict["attempt"], second["attempt"]) == (0, 1)
     assert (second["outcome"], second["ranks"]["culprit"]) == ("crash", [1])
-    assert ended.out.count("CHECKPOINT 1: Script started") == 4
+    assert ended.out.count(REACHED["script"]) == 4
 
 
 # ---- without a launcher -----------------------------------------------------------------------
@@ -244,12 +253,12 @@ def test_a_crash_is_started_again_by_a_launcher_that_may(jobs_here: Jobs) -> Non
     ("words", "status"),
     [
         (("--until", "logs_directory"), 0),
-        (("--timeout", "2", "--inject", "sleep@3"), 3),
-        (("--timeout", "2", "--inject", "stop@3"), 3),
-        (("--limit", "4", "--timeout", "60", "--inject", "slow@3"), 4),
-        (("--inject", "raise@3"), 5),
-        (("--inject", "kill@3"), 5),
-        (("--inject", "exit@3"), 5),
+        (("--timeout", "2", "--inject", "sleep@logs_directory"), 3),
+        (("--timeout", "2", "--inject", "stop@logs_directory"), 3),
+        (("--limit", "4", "--timeout", "60", "--inject", "slow@logs_directory"), 4),
+        (("--inject", "raise@logs_directory"), 5),
+        (("--inject", "kill@logs_directory"), 5),
+        (("--inject", "exit@logs_directory"), 5),
         (("--until", "nowhere"), 2),
         (("--data", "no-such-file"), 2),
     ],
@@ -271,7 +280,7 @@ def test_an_interrupted_lone_rank_ends_with_status_130(
     job.until(INSIDE)
     os.killpg(job.running.process.pid, number)
     ended = job.end()
-    check(ended, "interrupted", checkpoint=3)
+    check(ended, "interrupted", checkpoint="logs_directory")
     assert ended.status == 130
 
 
@@ -281,5 +290,5 @@ def test_a_lone_rank_is_started_again_by_lightning_and_its_hang_is_found(jobs_he
         *("--inject", "sleep@first_backward:rank1"),
         ranks=0,
     )
-    check(ended, "hang", culprit=[1], checkpoint=12)
+    check(ended, "hang", culprit=[1], checkpoint="training")
     assert ended.status == 3

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from jobs import Ended
 
-from .verdicts import check, schema, shown
+from .verdicts import AT, REACHED, check, schema, shown
 from .whole_jobs import Jobs
 
 SCRIPTS = Path(sys.executable).parent
@@ -28,12 +28,12 @@ INSIDE = "Injecting"
 def test_a_report_is_taken_back_when_the_rank_moves_again(jobs_here: Jobs) -> None:
     job = jobs_here.start(
         *("--on-hang", "report", "--until", "logs_directory"),
-        *("--timeout", "4", "--inject", "slow@3:rank1"),
+        *("--timeout", "4", "--inject", "slow@logs_directory:rank1"),
     )
     job.until(INSIDE)
     rank = job.rank(1)
     rank.suspend()
-    said = job.until("HANG  checkpoint 3", "still running, still watched")
+    said = job.until(f"HANG  {AT['logs_directory']}", "still running, still watched")
     assert "culprit   rank 1" in said
     rank.resume()
     job.until("Taken back: rank 1 moves again")
@@ -45,30 +45,34 @@ def test_a_report_is_taken_back_when_the_rank_moves_again(jobs_here: Jobs) -> No
 def test_a_report_is_taken_back_though_the_rank_says_nothing_itself(jobs_here: Jobs) -> None:
     job = jobs_here.start(
         *("--on-hang", "report", "--until", "logs_directory"),
-        *("--timeout", "30", "--stall", "4", "--inject", "slow@3:rank1"),
+        *("--timeout", "30", "--stall", "4", "--inject", "slow@logs_directory:rank1"),
     )
     job.until(INSIDE)
     rank = job.rank(1)
     rank.suspend()
-    job.until("HANG  checkpoint 3", "still running, still watched")
+    job.until(f"HANG  {AT['logs_directory']}", "still running, still watched")
     rank.resume()
     said = job.until("Taken back: rank 1 moves again")
-    assert not any("[R1/2]" in line and "CHECKPOINT 3" in line for line in said.splitlines())
+    assert not any(
+        "[R1/2]" in line and REACHED["logs_directory"] in line for line in said.splitlines()
+    )
 
 
 def test_a_report_on_a_spin_stands_although_the_spin_goes_on(jobs_here: Jobs) -> None:
     job = jobs_here.start(
         *("--on-hang", "report", "--timeout", "2", "--slow-limit", "2"),
-        *("--inject", "spin@3:rank1"),
+        *("--inject", "spin@logs_directory:rank1"),
     )
-    job.until("HANG  checkpoint 3", "still running, still watched")
+    job.until(f"HANG  {AT['logs_directory']}", "still running, still watched")
     time.sleep(8)
     assert "Taken back" not in job.said()
 
 
 def test_a_held_job_stays_as_it_is_until_somebody_ends_it(jobs_here: Jobs) -> None:
-    job = jobs_here.start("--on-hang", "hold", "--timeout", "2", "--inject", "stop@3:rank1")
-    said = job.until("HANG  checkpoint 3", "held for you:")
+    job = jobs_here.start(
+        "--on-hang", "hold", "--timeout", "2", "--inject", "stop@logs_directory:rank1"
+    )
+    said = job.until(f"HANG  {AT['logs_directory']}", "held for you:")
     ranks = [job.rank(number) for number in (0, 1)]
     assert all(f"{rank.pid} (rank {number})" in said for number, rank in enumerate(ranks))
     assert ranks[0].status() != psutil.STATUS_ZOMBIE
@@ -89,11 +93,11 @@ def test_a_held_job_stays_as_it_is_until_somebody_ends_it(jobs_here: Jobs) -> No
 def test_the_watch_is_the_same_without_barriers(barriers: str, jobs_here: Jobs) -> None:
     ended = jobs_here.run(
         *("--barriers", barriers, "--until", "tokenizer"),
-        *("--timeout", "logs_directory=2", "--inject", "sleep@3:rank1"),
+        *("--timeout", "logs_directory=2", "--inject", "sleep@logs_directory:rank1"),
     )
-    check(ended, "hang", culprit=[1], checkpoint=3)
+    check(ended, "hang", culprit=[1], checkpoint="logs_directory")
     assert "[R0/2][LR0]" in next(
-        line for line in ended.out.splitlines() if "CHECKPOINT 4: Tokenizer loaded" in line
+        line for line in ended.out.splitlines() if REACHED["tokenizer"] in line
     )
 
 
@@ -130,22 +134,24 @@ def test_a_barrier_of_ours_is_never_the_cause_but_opens(jobs_here: Jobs) -> None
 
 
 def test_with_json_stdout_holds_one_document_and_nothing_else(jobs_here: Jobs) -> None:
-    ended = jobs_here.run("--json", "--timeout", "2", "--inject", "sleep@3:rank1")
-    check(ended, "hang", culprit=[1], checkpoint=3)
+    ended = jobs_here.run("--json", "--timeout", "2", "--inject", "sleep@logs_directory:rank1")
+    check(ended, "hang", culprit=[1], checkpoint="logs_directory")
     assert json.loads(ended.out) == ended.verdict
-    assert "CHECKPOINT 2: Args parsed" in ended.err
+    assert REACHED["arguments"] in ended.err
 
 
 def test_the_launchers_last_words_carry_the_verdict(jobs_here: Jobs) -> None:
-    ended = jobs_here.run("--timeout", "2", "--inject", "sleep@3:rank1")
+    ended = jobs_here.run("--timeout", "2", "--inject", "sleep@logs_directory:rank1")
     root_cause = ended.err.rpartition("Root Cause")[2]
     assert "rank      : 1 (local_rank: 1)" in root_cause
-    assert "HANG  checkpoint 3 Logs directory ready" in root_cause
+    assert f"HANG  {AT['logs_directory']}" in root_cause
 
 
 def test_a_verdict_is_no_longer_than_promised(jobs_here: Jobs) -> None:
-    ended = jobs_here.run("--plain", "--timeout", "2", "--inject", "socket@3:rank1")
-    verdict, report, _ = ended.err[ended.err.index("HANG  checkpoint 3") :].partition("report  ")
+    ended = jobs_here.run("--plain", "--timeout", "2", "--inject", "socket@logs_directory:rank1")
+    verdict, report, _ = ended.err[ended.err.index(f"HANG  {AT['logs_directory']}") :].partition(
+        "report  "
+    )
     lines = [*verdict.splitlines(), report]
     assert report
     assert len(lines) <= 15
@@ -180,13 +186,15 @@ def test_more_than_16_ranks_say_one_line_a_checkpoint(jobs_here: Jobs) -> None:
     check(ended, "ok")
     summed_up = [line for line in ended.err.splitlines() if "CHECKPOINT" in line]
     assert len(summed_up) == 3
-    assert "CHECKPOINT 3: Logs directory ready  ranks 0-16, +" in summed_up[-1]
+    assert f"{REACHED['logs_directory']}  ranks 0-16, +" in summed_up[-1]
     assert "CHECKPOINT" not in ended.out
 
 
 def test_no_secret_of_the_environment_is_printed_or_written(jobs_here: Jobs) -> None:
     secrets = {"WANDB_API_KEY": "0123456789abcdef" * 2 + "5ec2e7e5", "HF_TOKEN": "hf_5ec2e7T0ken"}
-    ended = jobs_here.run("--timeout", "2", "--inject", "sleep@3:rank1", environ=secrets)
+    ended = jobs_here.run(
+        "--timeout", "2", "--inject", "sleep@logs_directory:rank1", environ=secrets
+    )
     check(ended, "hang", culprit=[1])
     for secret in secrets.values():
         assert told_in(ended, secret) == []
@@ -207,7 +215,7 @@ def test_a_secret_on_the_command_line_is_not_written_where_it_will_be_shown(
     jobs_here: Jobs,
 ) -> None:
     secret = "hf_0ther5ec2e7"
-    hang = ("--timeout", "2", "--inject", "sleep@3:rank1")
+    hang = ("--timeout", "2", "--inject", "sleep@logs_directory:rank1")
     ended = jobs_here.run(*hang, "--env", f"HF_TOKEN={secret}")
     check(ended, "hang", culprit=[1])
     assert told_in(ended, secret) == []
@@ -230,7 +238,7 @@ def test_without_py_spy_rank_checkpoint_and_call_are_still_named(jobs_here: Jobs
         way=("-m", "hangbisect"),
         environ={"PATH": "/usr/bin:/bin"},
     )
-    check(ended, "hang", culprit=[1], checkpoint=6)
+    check(ended, "hang", culprit=[1], checkpoint="lightning_module")
     assert "No stacks by py-spy: py-spy is not installed" in ended.err
     assert ended.verdict["seen_by"] == "faulthandler"
     assert ended.verdict["call"] == "time.sleep"
@@ -243,7 +251,7 @@ def test_where_the_run_folder_cannot_be_another_one_is_used(inside: str, jobs_he
     wanted = folder / inside
     ended = jobs_here.run(
         *("--run-dir", str(wanted), "--logs-path", str(folder / "logs")),
-        *("--timeout", "2", "--inject", "sleep@3:rank1"),
+        *("--timeout", "2", "--inject", "sleep@logs_directory:rank1"),
         folder=folder,
     )
     assert f"The run folder cannot be used ({wanted}" in ended.err
@@ -262,8 +270,8 @@ def test_with_streams_that_torchrun_takes_the_verdict_is_the_same(
     folder = jobs_here.folder()
     launcher = [*TORCHRUN, switch, "3", "--log-dir", str(folder / "streams")]
     ended = jobs_here.run(
-        "--timeout", "2", "--inject", "sleep@3:rank1", launcher=launcher, folder=folder
+        "--timeout", "2", "--inject", "sleep@logs_directory:rank1", launcher=launcher, folder=folder
     )
-    check(ended, "hang", culprit=[1], checkpoint=3)
+    check(ended, "hang", culprit=[1], checkpoint="logs_directory")
     streams = [path.read_text() for path in (folder / "streams").rglob("std*.log")]
-    assert sum("HANG  checkpoint 3" in text for text in streams) == 1
+    assert sum(f"HANG  {AT['logs_directory']}" in text for text in streams) == 1

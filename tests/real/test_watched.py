@@ -10,6 +10,7 @@ import script_shelf
 from compared_starts import compared
 from script_shelf import Script
 
+from .verdicts import REACHED
 from .watched_scripts import ended, told, written
 
 PUT_BACK = """
@@ -114,7 +115,7 @@ def test_lightning_starts_its_other_ranks_and_each_is_known(tmp_path: Path) -> N
         steps = begun(tmp_path, rank)
         wanted = ["lightning_module", "data_module", "trainer", "fit", "setup_environment"]
         assert [step for step in steps if step in wanted] == wanted
-    assert "CHECKPOINT 11: Trainer ready" in done.err
+    assert REACHED["trainer"] in done.err
     groups = [event for event in told(tmp_path, "begin") if event["step"] == "process_group"]
     assert [event["depth"] for event in groups] == [2, 2]  # inside fit and setup_environment
 

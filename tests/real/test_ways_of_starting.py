@@ -23,6 +23,8 @@ from pathlib import Path
 
 import pytest
 
+from .verdicts import REACHED
+
 DEADLINE = 240.0
 PROBE = Path(__file__).with_name("starting_probe.py")
 PTH = "hangbisect-minus-m.pth"
@@ -177,7 +179,7 @@ def test_each_way_reaches_us(
 ) -> None:
     run = ("--until", "arguments", "--run-dir", tmp_path / "run")
     output = output_of(start(*way.command, *run, cwd=way.folder, env=environ))
-    assert "CHECKPOINT 2: Args parsed" in output
+    assert REACHED["arguments"] in output
 
 
 def torchrun(made: Interpreter, *words: object) -> list[object]:
@@ -187,7 +189,7 @@ def torchrun(made: Interpreter, *words: object) -> list[object]:
 
 def both_ranks_came(output: str) -> bool:
     return all(
-        any(f"[R{rank}/2]" in line and "CHECKPOINT 2:" in line for line in output.splitlines())
+        any(f"[R{rank}/2]" in line and REACHED["arguments"] in line for line in output.splitlines())
         for rank in range(2)
     )
 
@@ -298,7 +300,7 @@ def test_workers_of_the_data_loader_start(
     job = ("--fast-dev-run", "1", "--num-workers", "1", "--worker-start", method, "--wandb", "off")
     run = ("--run-dir", tmp_path / "run")
     output = output_of(start(*main_way.command, *job, *run, cwd=main_way.folder, env=environ))
-    assert "CHECKPOINT 12:" in output
+    assert REACHED["training"] in output
     assert verdict_of(tmp_path / "run")["outcome"] == "ok"
 
 

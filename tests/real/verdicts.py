@@ -8,9 +8,13 @@ from functools import cache
 from typing import Any
 
 import jsonschema
+from hangbisect.base.startup_table import STARTUP
 from jobs import Ended
 
 MOST_LINES = 15
+# By the name of a checkpoint: how lines and verdicts call it.
+REACHED = {row.name: f"CHECKPOINT {row.number}: {row.title}" for row in STARTUP}
+AT = {row.name: row.words for row in STARTUP}
 
 
 def check(
@@ -18,7 +22,7 @@ def check(
     outcome: str,
     *,
     culprit: list[int] | None = None,
-    checkpoint: int | None = None,
+    checkpoint: str | None = None,
 ) -> None:
     """Assert that the job ended with this verdict, in the form that is promised, and cleanly."""
     verdict = ended.verdict
@@ -28,7 +32,7 @@ def check(
     if culprit is not None:
         assert verdict["ranks"]["culprit"] == culprit, shown(ended)
     if checkpoint is not None:
-        assert verdict["checkpoint"]["number"] == checkpoint, shown(ended)
+        assert verdict["checkpoint"]["name"] == checkpoint, shown(ended)
     if outcome == "ok":
         assert verdict["checkpoint"] is None
     assert ended.left_processes == [], shown(ended)

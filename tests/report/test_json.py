@@ -11,7 +11,7 @@ import hangbisect.base.facts as facts_module
 import jsonschema
 import pytest
 from hangbisect.base.facts import Candidate, Cause, Edge, Ranks, Verdict, Wait
-from hangbisect.report.facts_json import verdict_from_json, verdict_json
+from hangbisect.base.json_codec import Misfit, from_json, to_json
 
 BARE = Verdict(
     outcome="hang",
@@ -36,7 +36,7 @@ def test_the_schema_is_one() -> None:
 
 
 def test_what_is_not_known_is_null_or_empty() -> None:
-    data = verdict_json(BARE)
+    data = to_json(BARE)
     assert valid(data)
     nulls = {name for name, value in data.items() if value is None}
     assert nulls == {
@@ -62,17 +62,17 @@ def test_a_whole_verdict_is_read_as_it_was_written() -> None:
         seen_by="pystack",
         notes=("the launcher is gone",),
     )
-    data = verdict_json(verdict)
+    data = to_json(verdict)
     assert valid(data)
-    assert verdict_from_json(data) == verdict
+    assert from_json(Verdict, data) == verdict
     assert data["chain"][0]["evidence"] == "ESTABLISHED"
     assert data["cause"]["avoid"] == ["do it"]
 
 
 def test_an_older_file_is_read_too() -> None:
-    old = {k: v for k, v in verdict_json(BARE).items() if k not in ("chain", "notes")}
+    old = {k: v for k, v in to_json(BARE).items() if k not in ("chain", "notes")}
     assert valid(old)
-    assert verdict_from_json(old) == BARE
+    assert from_json(Verdict, old) == BARE
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_an_older_file_is_read_too() -> None:
     ],
 )
 def test_the_schema_is_strict(name: str, value: object) -> None:
-    assert not valid({**verdict_json(BARE), name: value})
+    assert not valid({**to_json(BARE), name: value})
 
 
 def test_another_schema_is_not_read() -> None:
-    with pytest.raises(ValueError, match="schema 2"):
-        verdict_from_json({**verdict_json(BARE), "schema": 2})
+    with pytest.raises(Misfit, match="schema: 1 was expected, found 2"):
+        from_json(Verdict, {**to_json(BARE), "schema": 2})

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from hangbisect.base.errors import HangbisectError, UsageError
+from hangbisect.base.json_codec import to_json
 from hangbisect.report.report_files import (
     NAMES,
     add_to_step_summary,
@@ -15,6 +16,7 @@ from hangbisect.report.report_files import (
     make_reports,
     reports_json,
 )
+from hangbisect.search.cells import RecordedMatrix
 
 from .kept.made_up import VERDICT, event, hello, write_run
 
@@ -118,7 +120,8 @@ def test_of_an_isolation_its_answer_its_starts_and_the_hang_are_told(tmp_path: P
 def test_of_a_matrix_every_cell_is_a_row(tmp_path: Path) -> None:
     cell = {**TRIAL, "name": "offline", "where": "in wandb.init", "run_dir": "m/01"}
     cells = [cell, {**cell, "number": 2, "name": "online", "result": None, "seconds": None}]
-    write_run(tmp_path, None, matrix={"schema": 1, "title": "mine", "cells": cells})
+    whole = to_json(RecordedMatrix("mine.yaml", "mine", "/", "", 24.0, 1, 3, False, ()))
+    write_run(tmp_path, None, matrix={**whole, "cells": cells})
     make_reports(tmp_path)
     text = (tmp_path / "report.md").read_text()
     assert "matrix  mine  2 starts: 1 hang, 1 not run" in text

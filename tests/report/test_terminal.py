@@ -28,7 +28,7 @@ from hangbisect.base.facts import (
 from hangbisect.report.terminal import MOST_LINES, culprit_stack, slow_line, verdict_lines
 from hangbisect.report.verdict_parts import ok_lines
 
-TABLE = (Checkpoint(9, "wandb_logger", "WandbLogger ready", "wandb", 60),)
+TABLE = (Checkpoint("wandb_logger", "WandbLogger ready", "wandb", 60, number=9),)
 FRAMES = (
     Frame("Condition.wait", "/usr/lib/python3.11/threading.py", 327),
     Frame("init", "/v/site-packages/wandb/sdk/wandb_init.py", 1536),

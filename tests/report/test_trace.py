@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hangbisect.base.facts import Cause, Look, Place, RankFacts, Ranks, Seconds, Verdict
+from hangbisect.base.json_codec import to_json
+from hangbisect.report.run_files import Evidence
 from hangbisect.report.run_reader.run import RecordedRun
 from hangbisect.report.run_reader.timeline import Row, Span
 from hangbisect.report.trace import make_trace, slice_events
@@ -16,18 +19,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 WALL = 1_795_338_000.0  # what the machine's clock shows at 0 of its monotonic one
-VERDICT = {
-    "outcome": "hang",
-    "command": ["torchrun", "train.py"],
-    "world_size": 2,
-    "ranks": {"culprit": [1], "stuck": [1], "waiting": [0], "dead": [], "never_started": []},
-    "call": "wandb.init",
-    "cause": {"title": "the server never answers"},
-    "checkpoint": {"number": 9, "name": "wandb_logger", "title": "WandbLogger ready"},
-    "seconds": {"still": 20.0},
-    "versions": {"torch": "2.13.0"},
-}
-EVIDENCE = {"ranks": [{"rank": 1, "pid": 4711, "looks": [{"at": 160.0, "state": "S"}]}]}
+VERDICT = Verdict(
+    outcome="hang",
+    pipeline="startup",
+    command=("torchrun", "train.py"),
+    attempt=0,
+    world_size=2,
+    ranks=Ranks(culprit=(1,), stuck=(1,), waiting=(0,)),
+    call="wandb.init",
+    cause=Cause("service-silent", "the server never answers", "", 0.9),
+    checkpoint=Place(9, "wandb_logger", "WandbLogger ready"),
+    seconds=Seconds(70.0, still=20.0),
+    versions={"torch": "2.13.0"},
+)
+LOOK = Look(160.0, 4711, 1, "python", (), 60.0, "S", "py-spy")
+EVIDENCE = to_json(Evidence((RankFacts(1, pid=4711, looks=(LOOK,)),)))
 
 
 def told(t: str, at: float, **fields: Any) -> dict[str, Any]:

@@ -7,7 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hangbisect.base.facts import HangPlace, Result, Setting, Trial
+from hangbisect.base.facts import (
+    Cause,
+    HangPlace,
+    Place,
+    Ranks,
+    Result,
+    Setting,
+    Trial,
+    Try,
+    Verdict,
+    Wait,
+)
 from hangbisect.search.isolation import Isolation
 from hangbisect.toggles.command_toggles import ReachedToggles
 from hangbisect.trials.isolation_plan import IsolationPlan, StartRequest
@@ -17,15 +28,19 @@ COMMAND = ("torchrun", "--nproc_per_node=2", "-m", "bisect", "--num-workers", "2
 PLACE = HangPlace(
     "wandb_logger", call="wandb.init", component="wandb", stacks=((("w.py", "init"),),)
 )
-VERDICT: Mapping[str, Any] = {
-    "checkpoint": {"number": 9, "name": "wandb_logger", "title": "WandbLogger ready"},
-    "ranks": {"culprit": [0]},
-    "component": "wandb",
-    "cause": {"id": "service-silent", "title": "W&B's server accepts and never answers"},
-    "waits_for": {"kind": "socket", "detail": "127.0.0.1:80"},
-    "try": [{"toggle": "wandb", "value": "offline", "command": ""}],
-    "world_size": 2,
-}
+VERDICT = Verdict(
+    outcome="hang",
+    pipeline="startup",
+    command=COMMAND,
+    attempt=0,
+    world_size=2,
+    checkpoint=Place(9, "wandb_logger", "WandbLogger ready"),
+    ranks=Ranks(culprit=(0,)),
+    component="wandb",
+    cause=Cause("service-silent", "W&B's server accepts and never answers", "", 0.9),
+    waits_for=Wait("socket", "127.0.0.1:80"),
+    try_=(Try("wandb", "offline", ""),),
+)
 
 Behaves = Callable[[Setting, int], Result]
 
@@ -39,7 +54,7 @@ class Job:
         self.kept: list[Isolation] = []
         self.said: list[str] = []
         self.questions: list[Sequence[str]] = []
-        self.verdict: Mapping[str, Any] = VERDICT
+        self.verdict = VERDICT
         self.reached: ReachedToggles | None = None  # what a script of the user's own comes to
         self.agrees = True
         self.stopping = threading.Event()

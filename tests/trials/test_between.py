@@ -6,7 +6,7 @@ import socket
 import threading
 
 import pytest
-from hangbisect.base.launchers import port as port_of
+from hangbisect.base.command_words import port as port_of
 from hangbisect.trials.resources import FreeResources, free_now, missing_resources, wait_until_free
 
 TORCHRUN = ("torchrun", "--nproc_per_node=2")

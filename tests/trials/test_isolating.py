@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
-from hangbisect.base.facts import Result, Setting
+from hangbisect.base.facts import Result, Setting, Try, Wait
 from hangbisect.report.isolation import answer_lines
 from hangbisect.search.confidence import estimate_starts
 from hangbisect.search.isolation import Count, Isolation
@@ -57,7 +58,7 @@ def test_what_the_verdict_says_to_try_is_tried_first() -> None:
 def test_any_remedy_is_found_without_a_hint(name: str) -> None:
     toggle = next(t for t in choose_toggles(plan()).remedies if t.name == name)
     job = Job(hangs_unless({name: toggle.values[1:]}))
-    job.verdict = {**job.verdict, "component": None, "try": []}
+    job.verdict = replace(job.verdict, component=None, try_=())
     isolation = job.isolate(plan())
     assert found(isolation) == {name: toggle.values[1]}
     assert len(isolation.trials) <= estimate_starts(choose_toggles(plan()).remedies, 3).most
@@ -180,11 +181,8 @@ def test_an_interrupted_isolation_goes_on_and_repeats_no_start(after: int) -> No
 
 def test_a_lock_in_a_cache_is_answered_with_caches_of_its_own() -> None:
     job = Job(hangs_unless({"caches": ("own",)}))
-    job.verdict = {
-        **job.verdict,
-        "waits_for": {"kind": "lock", "detail": "/home/a/.cache/huggingface/hub/.locks/x.lock"},
-        "component": "hub",
-    }
+    lock = Wait("lock", "/home/a/.cache/huggingface/hub/.locks/x.lock")
+    job.verdict = replace(job.verdict, waits_for=lock, component="hub")
     isolation = job.isolate(plan())
     assert isolation.outcome == "isolated"
     assert found(isolation) == {"caches": "own"}
@@ -194,14 +192,14 @@ def test_a_lock_in_a_cache_is_answered_with_caches_of_its_own() -> None:
 
 def test_a_lock_that_is_elsewhere_leaves_each_start_with_caches_of_its_own() -> None:
     job = Job(hangs_unless(WANDB))
-    job.verdict = {**job.verdict, **LOCK}
+    job.verdict = replace(job.verdict, waits_for=LOCK)
     isolation = job.isolate(plan())
     assert found(isolation) == {"wandb": "offline"}
     assert all(ask.setting.get("caches") == "own" for ask in job.asked[1:])
     assert "caches" not in isolation.paste
 
 
-LOCK = {"waits_for": {"kind": "lock", "detail": "/home/a/.triton/cache/x.lock"}}
+LOCK = Wait("lock", "/home/a/.triton/cache/x.lock")
 
 
 @pytest.mark.parametrize("last", ["confirm", "crash", "budget"])
@@ -212,7 +210,7 @@ def test_own_caches_are_not_called_proven_where_nothing_confirmed_it(last: str) 
         return hangs_unless({"caches": ("own",)})(setting, number)
 
     job = Job(behaves)
-    job.verdict = {**job.verdict, **LOCK}
+    job.verdict = replace(job.verdict, waits_for=LOCK)
     made = plan(confirm=0) if last == "confirm" else plan()
     if last == "budget":
         made = plan(budget=Budget(starts=3))
@@ -328,7 +326,7 @@ def test_the_host_of_a_hang_that_comes_and_goes_is_the_one_that_is_excepted() ->
         return "hang" if number % 3 == 0 and not safe else "pass"
 
     job = Job(behaves)
-    job.verdict = {**job.verdict, "try": [{"toggle": "proxy"}]}
+    job.verdict = replace(job.verdict, try_=(Try("proxy", "off", ""),))
     isolation = job.isolate(plan(environ={"HTTPS_PROXY": "http://proxy:80"}, flaky=True))
     assert found(isolation) == {"proxy": "excepted:api.wandb.ai"}
 
@@ -338,7 +336,7 @@ def test_a_lock_in_a_cache_that_comes_and_goes_is_answered_with_caches_of_its_ow
         return "hang" if number % 3 == 0 and setting.get("caches") != "own" else "pass"
 
     job = Job(behaves)
-    job.verdict = {**job.verdict, **LOCK}
+    job.verdict = replace(job.verdict, waits_for=LOCK)
     isolation = job.isolate(plan(flaky=True))
     assert isolation.outcome == "isolated"
     assert found(isolation) == {"caches": "own"}
@@ -426,7 +424,7 @@ def test_a_toggle_of_ones_own_comes_before_those_of_the_table() -> None:
     own = plan(command=("torchrun", "train.py"), ours=False, table=(*TOGGLES, mine))
     assert choose_toggles(own).remedies[0].name == "cache"
     job = Job(hangs_unless({"cache": ("none",)}))
-    job.verdict = {**job.verdict, "component": None, "try": []}
+    job.verdict = replace(job.verdict, component=None, try_=())
     isolation = job.isolate(own)
     assert "cache" in job.asked[2].setting  # the first half
     assert (isolation.changes[0].before, isolation.changes[0].value) == ("with", "none")

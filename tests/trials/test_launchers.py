@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,11 +14,14 @@ from hangbisect.trials import matrix_launch
 from hypothesis import given
 from hypothesis import strategies as st
 
-SHIPPED = ["accelerate", "deepspeed", "launch", "mpirun", "python", "sbatch", "srun", "torchrun"]
+FOLDER = Path(__file__).resolve().parents[2] / "launchers"
+SHIPPED = sorted(file.name for file in FOLDER.iterdir() if not file.suffix)
 
 
 def test_those_that_ship_are_found_by_name() -> None:
     assert matrix_launch.launcher_names() == SHIPPED
+    rows = re.findall(r"^\| `(\w+)` \|", (FOLDER / "README.md").read_text(), re.MULTILINE)
+    assert sorted(rows) == SHIPPED
     for name in SHIPPED:
         found = matrix_launch.find_launcher(name)
         assert found.is_absolute()

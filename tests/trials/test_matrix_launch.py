@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import subprocess
@@ -100,11 +99,11 @@ def test_a_pasted_line_says_to_a_shell_what_the_launch_says(
     # In the place of ourselves: a program that prints what it is given.
     head, _, rest = line.partition(" run --timeout")
     variables = head.partition(" && ")[2].removesuffix(shlex.join(own_program()))
-    shows = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
-    words = [sys.executable, "-c", shows]
+    words = ["sh", "-c", r"""printf '%s\0' "$@" .; env -0""", "sh"]
     script = f'{variables} "$@" run --timeout{rest}'
     ran = subprocess.run(["sh", "-c", script, "sh", *words], capture_output=True, timeout=60)
-    argv, environ = json.loads(ran.stdout)
-    assert argv[:5] == ["run", "--timeout", "60", "--timeout", "wandb_logger=9"]
-    assert argv[-3:] == ["--", "python", word]
-    assert {name: environ[name] for name in environment} == environment
+    argv, _, environ = os.fsdecode(ran.stdout).rpartition("\0.\0")
+    assert argv.split("\0")[:5] == ["run", "--timeout", "60", "--timeout", "wandb_logger=9"]
+    assert argv.split("\0")[-3:] == ["--", "python", word]
+    shown = dict(line.split("=", 1) for line in environ.split("\0") if line)
+    assert {name: shown[name] for name in environment} == environment

@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from hangbisect.base.errors import UsageError
-from hangbisect.trials.matrix_session import MatrixRecord, read_matrix
+from hangbisect.trials.matrix_session import MatrixRecord, cells_done, read_matrix
 
 from .made_up_matrix import TOLD, ran
 
@@ -18,8 +18,9 @@ def test_what_was_judged_is_found_again_and_all_else_is_not(tmp_path: Path) -> N
     MatrixRecord(tmp_path).write(TOLD)
     known = read_matrix(tmp_path)
     assert (known.scenario, known.started_in) == (TOLD.scenario, TOLD.started_in)
-    assert sorted(known.done) == ["mark1", "mark2"]
-    found = known.done["mark2"]
+    done = cells_done(known)
+    assert sorted(done) == ["mark1", "mark2"]
+    found = done["mark2"]
     assert (found.result, found.where, found.seconds) == ("hang", TOLD.ran[1].where, 12.5)
 
 

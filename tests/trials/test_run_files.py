@@ -6,12 +6,19 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hangbisect.base.facts import HangPlace
-from hangbisect.trials.launch import read_evidence, read_reached_toggles, read_verdict, seconds_at
+from hangbisect.base.facts import HangPlace, Outcome, RankFacts, Ranks, Verdict
+from hangbisect.base.json_codec import to_json
+from hangbisect.trials.launch import find_rank_facts, find_verdict, read_reached_toggles, seconds_at
 
 
-def verdict(outcome: str, attempt: int = 0) -> str:
-    return json.dumps({"outcome": outcome, "attempt": attempt})
+def verdict(outcome: Outcome, attempt: int = 0) -> str:
+    return json.dumps(to_json(Verdict(outcome, "startup", (), attempt, 2, None, Ranks())))
+
+
+def found_in(folder: Path) -> tuple[str, int]:
+    found = find_verdict(folder)
+    assert found
+    return found.outcome, found.attempt
 
 
 def events(folder: Path, *said: dict[str, Any]) -> None:
@@ -19,12 +26,12 @@ def events(folder: Path, *said: dict[str, Any]) -> None:
 
 
 def test_the_verdict_of_a_run_is_read_if_it_has_one(tmp_path: Path) -> None:
-    assert read_verdict(tmp_path) is None
-    assert read_verdict(tmp_path / "nothing here") is None
+    assert find_verdict(tmp_path) is None
+    assert find_verdict(tmp_path / "nothing here") is None
     (tmp_path / "verdict.json").write_text("{cut off")
-    assert read_verdict(tmp_path) is None
+    assert find_verdict(tmp_path) is None
     (tmp_path / "verdict.json").write_text(verdict("ok"))
-    assert read_verdict(tmp_path) == {"outcome": "ok", "attempt": 0}
+    assert found_in(tmp_path) == ("ok", 0)
 
 
 def test_of_several_nodes_the_one_that_hangs_counts_and_of_several_attempts_the_last(
@@ -37,10 +44,10 @@ def test_of_several_nodes_the_one_that_hangs_counts_and_of_several_attempts_the_
     }.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "verdict.json").write_text(text)
-    assert read_verdict(tmp_path) == {"outcome": "hang", "attempt": 0}
+    assert found_in(tmp_path) == ("hang", 0)
     (tmp_path / "attempt-1").mkdir()
     (tmp_path / "attempt-1" / "verdict.json").write_text(verdict("ok", 1))
-    assert read_verdict(tmp_path) == {"outcome": "ok", "attempt": 1}
+    assert found_in(tmp_path) == ("ok", 1)
 
 
 def test_an_attempt_of_another_node_counts(tmp_path: Path) -> None:
@@ -50,14 +57,14 @@ def test_an_attempt_of_another_node_counts(tmp_path: Path) -> None:
     last = tmp_path / "node-n02.cluster" / "attempt-1"
     last.mkdir(parents=True)
     (last / "verdict.json").write_text(verdict("hang", 1))
-    (last / "evidence.json").write_text('{"of": "node 1"}')
-    (tmp_path / "evidence.json").write_text('{"of": "node 0"}')
-    assert read_verdict(tmp_path) == {"outcome": "hang", "attempt": 1}
-    assert read_evidence(tmp_path) == {"of": "node 1"}
+    (last / "evidence.json").write_text('{"ranks": [{"rank": 1}]}')
+    (tmp_path / "evidence.json").write_text('{"ranks": [{"rank": 0}]}')
+    assert found_in(tmp_path) == ("hang", 1)
+    assert find_rank_facts(tmp_path) == (RankFacts(1),)
 
 
 def test_evidence_is_empty_where_there_is_none(tmp_path: Path) -> None:
-    assert read_evidence(tmp_path) == {}
+    assert find_rank_facts(tmp_path) == ()
 
 
 def test_the_slowest_rank_tells_how_long_a_step_takes(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from hangbisect.trials.matrix_launch import MatrixContext, format_launch, make_l
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ..examples import examples
+
 OURS = {
     name: (scenario_file.scenario_folder() / f"{name}.yaml").read_text()
     for name in scenario_file.scenario_names()
@@ -286,7 +288,7 @@ def test_any_text_gets_one_clear_answer(text: str) -> None:
     one_clear_answer(text)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6))
 def test_any_value_at_any_key_gets_one_clear_answer(value: dict[str, Any]) -> None:
     one_clear_answer(yaml.safe_dump(value, allow_unicode=True))
@@ -322,7 +324,7 @@ def _mutated(text: str, draw: random.Random) -> str:
     return "\n".join(lines)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.sampled_from(sorted(OURS)), st.integers(0, 2**32))
 def test_a_slightly_wrong_file_gets_one_clear_answer(name: str, seed: int) -> None:
     one_clear_answer(_mutated(OURS[name], random.Random(seed)))

@@ -6,6 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hangbisect.base.facts import (
+    Candidate,
+    Cause,
+    Place,
+    Ranks,
+    Seconds,
+    SlowStep,
+    Verdict,
+    Wait,
+)
 from hangbisect.zoo.case import Case, Truth
 from hangbisect.zoo.comparison import Answer, compare_verdict, format_shares
 
@@ -25,20 +35,25 @@ def case(truth: Truth = TRUTH) -> Case:
     return Case(id="T1", title="made up", cluster="C3", reports=(), truth=truth)
 
 
-def verdict(**changed: Any) -> dict[str, Any]:
-    said: dict[str, Any] = {
-        "outcome": "hang",
-        "checkpoint": {"number": 9, "name": "wandb_logger", "title": "", "phase": None},
-        "ranks": {"culprit": [1], "stuck": [1], "waiting": [0], "dead": [], "never_started": []},
-        "component": "wandb",
-        "call": "wandb.init",
-        "waits_for": {"kind": "process", "detail": "", "pid": 7, "process": "wandb-core"},
-        "cause": {"id": "service-silent", "confidence": 0.9},
-        "candidates": [{"ranks": [1], "component": "wandb", "score": 0.9}],
-        "slow_steps": [],
-        "seconds": {"total": 30.0, "to_verdict": 4.5},
-    }
-    return said | changed
+SAID = Verdict(
+    outcome="hang",
+    pipeline="startup",
+    command=(),
+    attempt=0,
+    world_size=2,
+    checkpoint=Place(9, "wandb_logger", ""),
+    ranks=Ranks(culprit=(1,), stuck=(1,), waiting=(0,)),
+    component="wandb",
+    call="wandb.init",
+    waits_for=Wait("process", "", 7, "wandb-core"),
+    cause=Cause("service-silent", "", "", 0.9),
+    candidates=(Candidate((1,), "wandb", 0.9),),
+    seconds=Seconds(30.0, to_verdict=4.5),
+)
+
+
+def verdict(**changed: Any) -> Verdict:
+    return replace(SAID, **changed)
 
 
 def test_an_answer_that_is_right_in_all_is_good() -> None:
@@ -52,13 +67,13 @@ def test_an_answer_that_is_right_in_all_is_good() -> None:
     ("changed", "wrong"),
     [
         ({"outcome": "crash"}, "outcome crash"),
-        ({"ranks": {"culprit": [0, 1]}}, "culprit 0-1"),
-        ({"ranks": {"culprit": []}}, "culprit none"),
-        ({"checkpoint": {"name": "trainer"}}, "checkpoint trainer"),
+        ({"ranks": Ranks((0, 1))}, "culprit 0-1"),
+        ({"ranks": Ranks()}, "culprit none"),
+        ({"checkpoint": Place(5, "trainer", "")}, "checkpoint trainer"),
         ({"checkpoint": None}, "checkpoint None"),
-        ({"waits_for": {"kind": "sleep", "detail": ""}}, "waits for sleep"),
+        ({"waits_for": Wait("sleep", "")}, "waits for sleep"),
         ({"waits_for": None}, "waits for nothing"),
-        ({"waits_for": {"kind": "socket", "detail": "a:1"}}, "detail 'a:1'"),
+        ({"waits_for": Wait("socket", "a:1")}, "detail 'a:1'"),
     ],
 )
 def test_what_is_wrong_is_named(changed: dict[str, Any], wrong: str) -> None:
@@ -68,23 +83,21 @@ def test_what_is_wrong_is_named(changed: dict[str, Any], wrong: str) -> None:
 
 
 def test_no_verdict_is_wrong() -> None:
-    answer = compare_verdict(case(), {})
+    answer = compare_verdict(case(), None)
     assert not answer.located
     assert not answer.among_first
 
 
 def test_a_waiting_rank_that_is_accused_is_counted() -> None:
-    assert compare_verdict(case(), verdict(ranks={"culprit": [0, 1]})).blamed == (0,)
+    assert compare_verdict(case(), verdict(ranks=Ranks((0, 1)))).blamed == (0,)
 
 
 def test_a_wrong_answer_may_still_be_among_the_candidates() -> None:
-    right = {"ranks": [1], "component": "wandb", "score": 0.4}
-    other = {"ranks": [0], "component": "fit", "score": 0.5}
-    wrong = {"ranks": {"culprit": [0]}}
-    assert compare_verdict(case(), verdict(**wrong, candidates=[other, other, right])).among_first
-    assert not compare_verdict(
-        case(), verdict(**wrong, candidates=[other] * 3 + [right])
-    ).among_first
+    right, other = Candidate((1,), "wandb", 0.4), Candidate((0,), "fit", 0.5)
+    third = verdict(ranks=Ranks((0,)), candidates=(other, other, right))
+    assert compare_verdict(case(), third).among_first
+    fourth = replace(third, candidates=(other, other, other, right))
+    assert not compare_verdict(case(), fourth).among_first
 
 
 def test_a_cause_that_is_not_known_is_not_wrong() -> None:
@@ -94,7 +107,7 @@ def test_a_cause_that_is_not_known_is_not_wrong() -> None:
 
 
 def test_a_wrong_cause_is_wrong() -> None:
-    answer = compare_verdict(case(), verdict(cause={"id": "other", "confidence": 0.85}))
+    answer = compare_verdict(case(), verdict(cause=Cause("other", "", "", 0.85)))
     assert answer.cause == "wrong"
     assert not answer.good
     assert "wrong above 0.8: 1" in format_shares([answer])
@@ -109,20 +122,20 @@ def test_unknown_can_be_the_right_cause() -> None:
 def test_of_a_crash_some_of_the_ranks_may_be_named() -> None:
     truth = Truth(outcome="crash", culprit=(0, 1))
     assert compare_verdict(case(truth), verdict(outcome="crash")).good
-    assert not compare_verdict(case(truth), verdict(outcome="crash", ranks={"culprit": []})).good
+    assert not compare_verdict(case(truth), verdict(outcome="crash", ranks=Ranks())).good
 
 
 def test_a_slow_step_must_be_listed() -> None:
     truth = Truth(outcome="ok", slow="model")
-    step = {"name": "model", "phase": None}
-    assert compare_verdict(case(truth), verdict(outcome="ok", slow_steps=[step])).good
+    step = SlowStep(7, "model", None, (0,), 70.0, 60.0, "")
+    assert compare_verdict(case(truth), verdict(outcome="ok", slow_steps=(step,))).good
     assert not compare_verdict(case(truth), verdict(outcome="ok")).good
 
 
 def test_the_shares_of_what_was_run() -> None:
     answers = [
         compare_verdict(case(), verdict()),
-        compare_verdict(case(), verdict(ranks={"culprit": [0]}, candidates=[], cause=None)),
+        compare_verdict(case(), verdict(ranks=Ranks((0,)), candidates=(), cause=None)),
         compare_verdict(case(Truth(outcome="ok")), verdict()),
         compare_verdict(case(Truth(outcome="ok")), verdict(outcome="ok")),
         Answer("T2", "", control=False, skipped="needs root"),

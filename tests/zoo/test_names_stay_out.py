@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,8 +33,13 @@ def texts(folder: Path) -> Iterator[tuple[str, str]]:
                 yield f"{file.name}:{node.lineno}", node.value
 
 
-def own_names() -> Iterator[str]:
-    """Yield what only the zoo's cases are called, and the injections' functions."""
+@cache
+def own_names() -> tuple[str, ...]:
+    """Return what only the zoo's cases are called, and the injections' functions."""
+    return tuple(sorted(set(_own_names())))
+
+
+def _own_names() -> Iterator[str]:
     for kept in case_files.load_all_cases():
         yield kept.file.stem
         yield kept.case.title
@@ -57,8 +63,7 @@ def _is_own(name: str) -> bool:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_no_matcher_knows_a_name_of_the_zoo(part: str, package: Path) -> None:
-    names = sorted(set(own_names()))
-    any_of_them = re.compile(rf"(?<![\w])(?:{'|'.join(map(re.escape, names))})(?![\w])")
+    any_of_them = re.compile(rf"(?<![\w])(?:{'|'.join(map(re.escape, own_names()))})(?![\w])")
     found = [(where, text) for where, text in texts(package / part) if any_of_them.search(text)]
     # diagnosis/frames.py knows where our own injections are, to call them the user's code.
     assert [f for f in found if f[1] != "rank/injections.py"] == []

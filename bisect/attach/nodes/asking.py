@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from ...base.deadline import Ran, aside, run
 from ...base.errors import HangbisectError, UsageError
+from ...base.json_codec import Misfit, from_json
 from ...evidence.programs import find_program
-from ...report.facts_json import reader_for
 from ..node_facts import NodeFacts
 
 
@@ -129,13 +129,14 @@ def parse_facts(printed: bytes) -> NodeFacts:
             continue
         try:
             data = json.loads(line)
-            if isinstance(data, dict) and "ranks" in data:
-                found: NodeFacts = reader_for(NodeFacts)(data)
-                return found
         except (ValueError, RecursionError):
             continue  # the end of something else
-        except (TypeError, KeyError) as error:
-            raise ValueError(f"its facts are of another version of hangbisect ({error})") from None
+        if isinstance(data, dict) and "ranks" in data:
+            try:
+                return from_json(NodeFacts, data)
+            except Misfit as error:
+                told = f"its facts are of another version of hangbisect ({error})"
+                raise ValueError(told) from None
     raise ValueError("it printed no facts")
 
 

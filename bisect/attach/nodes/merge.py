@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ...base.facts import RankId
 from ...base.identity import UnknownRank
+from ...base.launchers import SRUN, find_typed_launcher
 from ...base.words import terminal_width
 from ...monitor.child_processes import make_reports
 from ...report.terminal import culprit_stack
@@ -54,8 +55,6 @@ def _drop_double_ranks(node: NodeFacts, seen: dict[RankId, str]) -> NodeFacts:
     )
 
 
-_SLURM_PROGRAMS = ("srun", "sbatch", "salloc")
-_LAUNCHERS_PER_NODE = ("torchrun", "accelerate", "deepspeed")  # launchers that start a node's ranks
 _CAUSES_OF_ABSENCE = ("other-node-missing", "rank-never-started")
 
 
@@ -119,9 +118,9 @@ def _command_with_srun(node: NodeFacts, nodes: int) -> tuple[str, ...]:
     """
     words = node.command
     name = os.path.basename(words[0]) if words else ""
-    if not words or name in _SLURM_PROGRAMS:
+    if not words or name in SRUN.clients:
         return words
-    tasks = nodes if name in _LAUNCHERS_PER_NODE else max(node.world, nodes)
+    tasks = nodes if find_typed_launcher(name).is_on_each_node else max(node.world, nodes)
     return ("srun", f"--nodes={nodes}", f"--ntasks={tasks}", *words)
 
 

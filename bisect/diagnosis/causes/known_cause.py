@@ -29,10 +29,11 @@ from ...base.library_functions import Role, find_role
 from ..blocked_syscalls import find_socket_by_inode
 from ..collective_mismatch import Mismatch
 from ..frames import frame_owner, job_frames, unqualified_name
+from ..indexed_ranks import is_gone
 from ..library_calls import GroupWait, find_group_wait
 from ..log_divergence import find_mismatch
 from ..process_snapshot import ProcessSnapshot, merge_looks
-from ..rank_waits import RankWait, is_gone
+from ..rank_waits import GROUP_HELPER, RENDEZVOUS_FILES, RankWait
 from ..wait_graph import WaitGraph
 
 
@@ -72,7 +73,15 @@ class Scene:
     @cached_property
     def views(self) -> Mapping[RankId, ProcessSnapshot]:
         """Each living rank, by number, as its looks show it together."""
-        return {r.rank: view for r in self.living if (view := merge_looks(r.looks)) is not None}
+        found = {r.rank: self.situations[r.rank].view for r in self.living}
+        return {rank: view for rank, view in found.items() if view is not None}
+
+    @cached_property
+    def group_values(self) -> Mapping[RankId, Mapping[str, int]]:
+        """Rank and world size with which each living rank makes its group, from locals of torch's
+        frames: Lightning passes them without any variable.
+        """
+        return {rank: _read_group_values(view.frames) for rank, view in self.views.items()}
 
     @cached_property
     def view(self) -> ProcessSnapshot | None:
@@ -303,6 +312,26 @@ class Scene:
     def users_frame(self, frames: Iterable[Frame]) -> Frame | None:
         """Return the innermost of `frames` that is the job's own code, of no library."""
         return next((f for f in frames if frame_owner(f, self.job.package) == "user"), None)
+
+
+def number(text: str) -> int | None:
+    """Return a sane whole number, None for any other text."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 7 else None
+
+
+def _read_group_values(frames: Iterable[Frame]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    renamed = {"group_rank": "rank", "group_size": "world_size"}
+    for frame in frames:
+        if not frame.file.endswith(RENDEZVOUS_FILES):
+            continue
+        helper = unqualified_name(frame.name) == GROUP_HELPER
+        for name, value in frame.locals:
+            if not helper or name in renamed:
+                name, size = renamed.get(name, name), number(value)
+                if name in ("rank", "world_size") and size is not None:
+                    found.setdefault(name, size)
+    return found
 
 
 def find_frame(frames: tuple[Frame, ...], file: str, function: str = r".*") -> Frame | None:

@@ -2,47 +2,18 @@
 
 from __future__ import annotations
 
-import re
-
 from ...base.addresses import is_loopback
-from ...base.facts import RankFacts
+from ...base.launcher_env import INTERACTIVE
+from ...base.launchers import ALONE_BUT_SRUNS
 from ...base.words import format_ranks
-from ..frames import unqualified_name
 from ..rank_waits import claimed_world_size
-from .known_cause import Found, KnownCause, Scene, also, need, unless
+from .known_cause import Found, KnownCause, Scene, also, need, number, unless
 from .signs import format_waiting_ranks, makes_a_group
-
-_INTERACTIVE = ("bash", "interactive")  # job names under which Lightning ignores Slurm
-_LAUNCHERS = ("TORCHELASTIC_RUN_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-
-
-def number(text: str) -> int | None:
-    """Return a sane whole number, None for any other text."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 7 else None
-
-
-def group_values(scene: Scene, facts: RankFacts) -> dict[str, int]:
-    """Return rank and world size with which a rank makes its group, from locals of torch's frames:
-    Lightning passes them without any variable.
-    """
-    view = scene.views.get(facts.rank)
-    found: dict[str, int] = {}
-    for frame in view.frames if view else ():
-        if not re.search(r"torch/distributed/(?:rendezvous|distributed_c10d)\.py$", frame.file):
-            continue
-        renamed = {"group_rank": "rank", "group_size": "world_size"}
-        for name, value in frame.locals:
-            size = number(value)
-            if unqualified_name(frame.name) != "_new_process_group_helper" or name in renamed:
-                name = renamed.get(name, name)
-                if name in ("rank", "world_size") and size is not None:
-                    found.setdefault(name, size)
-    return found
 
 
 def _counted_on(scene: Scene) -> int:
     """Return the largest world that a rank counts on."""
-    sizes = [group_values(scene, r).get("world_size", 0) for r in scene.living]
+    sizes = [values.get("world_size", 0) for values in scene.group_values.values()]
     return max([claimed_world_size(scene.ranks), *sizes], default=0)
 
 
@@ -86,7 +57,7 @@ def _alone(scene: Scene) -> Found | None:
 def _variables_of_a_launcher(scene: Scene) -> Found | None:
     """LOCAL_RANK or NODE_RANK is set, and no launcher set it."""
     environment = scene.environment
-    if any(name in environment for name in _LAUNCHERS):
+    if any(name in environment for name in ALONE_BUT_SRUNS):
         return None
     address = environment.get("MASTER_ADDR", "")
     if "RANK" in environment and address and not is_loopback(address):
@@ -106,7 +77,7 @@ def _task_of_slurm(scene: Scene) -> Found | None:
     environment = scene.environment
     tasks = number(environment.get("SLURM_NTASKS", "")) or 0
     name = environment.get("SLURM_JOB_NAME", "")
-    if tasks < 2 or name in _INTERACTIVE or any(v in environment for v in _LAUNCHERS):
+    if tasks < 2 or name in INTERACTIVE or any(v in environment for v in ALONE_BUT_SRUNS):
         return None
     if number(environment.get("SLURM_STEP_NUM_TASKS", "")) == tasks:
         return None  # srun did start them

@@ -4,6 +4,7 @@ it; actors and engines of Ray and vLLM that wait for a place.
 
 from __future__ import annotations
 
+from ...base.launchers import DIALECTS
 from ..frames import format_frame
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import find_native_frame, frame_in, native_name
@@ -12,7 +13,9 @@ _PROBES = r"(?:pytorch_lightning|lightning_fabric|lightning/\w+)/\S*environments
 _MPI4PY = r"mpi4py/\S*\.(?:py|pyx|so)|/mpi4py/\S+"
 _MPI = r"^(?:P?MPI_(?:Init\w*|Finalize)|(?:ompi|orte|opal|pmix|prte)_\w+|PMIx?_\w+|MPI[DR]\w*_\w+)"
 _MPI_LIBRARY = r"/lib(?:mpi|mpich|open-rte|open-pal|pmix|prrte)[^/]*\.so|/mpi4py/MPI[^/]*\.so"
-_STARTED_BY_MPI = ("OMPI_COMM_WORLD_", "PMI_", "PMIX_", "MPI_LOCALRANKID", "HYDRA_")
+_STARTED_BY_MPI = tuple(
+    name for words in DIALECTS.values() if words.family == "MPI" for name in words.prefixes
+)
 
 
 def _probes_for_mpi(scene: Scene) -> Found | None:

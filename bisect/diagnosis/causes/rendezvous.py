@@ -7,8 +7,7 @@ from collections import Counter
 
 from ...base.addresses import is_loopback, port_of
 from ...base.facts import RankFacts
-from .known_cause import Found, KnownCause, Scene, also, need, unless
-from .membership import group_values, number
+from .known_cause import Found, KnownCause, Scene, also, need, number, unless
 from .network import no_answer_from_the_master
 from .signs import makes_a_group, meets_its_peers
 
@@ -33,7 +32,7 @@ def _rank_it_claims(scene: Scene, facts: RankFacts) -> int | None:
     """Return the rank with which a process makes its group; what it was told by a variable counts
     only where its frames do not say.
     """
-    inside = group_values(scene, facts).get("rank")
+    inside = scene.group_values.get(facts.rank, {}).get("rank")
     return number(facts.environment.get("RANK", "")) if inside is None else inside
 
 

@@ -6,7 +6,6 @@ from ...base.identity import RankId
 from ...base.words import format_ranks
 from ..frames import format_frame, frame_owner
 from .known_cause import Found, KnownCause, Scene, also, need, unless
-from .membership import group_values
 from .signs import ended_with, format_waiting_ranks, makes_a_group
 
 _LIGHTNING = r"(?:pytorch_lightning|lightning/pytorch)"
@@ -54,7 +53,8 @@ def _no_strategy_named(scene: Scene) -> Found | None:
 
 def _worlds_differ(scene: Scene) -> Found | None:
     """Ranks make groups of different sizes, or some train alone."""
-    sizes = {r.rank: group_values(scene, r).get("world_size") for r in scene.living}
+    groups = scene.group_values
+    sizes = {r.rank: groups.get(r.rank, {}).get("world_size") for r in scene.living}
     alone = scene.ranks_in(rf"{_LIGHTNING}/strategies/single_\w+\.py")
     told = {size for size in sizes.values() if size is not None}
     if len(told) > 1:

@@ -5,15 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-# Modules and console scripts that start ranks, and are none: those of launcher_env.py, and more.
-LAUNCHERS = {
-    *("torchrun", "deepspeed", "accelerate", "mpirun", "orted", "prterun", "prted", "slurmstepd"),
-    *("torch.distributed.run", "torch.distributed.launch", "deepspeed.launcher.launch"),
-    *("accelerate.commands.launch", "accelerate.commands.accelerate_cli", "accelerate-launch"),
-    *("deepspeed.launcher.runner", "deepspeed.launcher.launcher_helper", "ds", "dsr"),
-    *("torch.distributed.launcher", "torchx", "torchx.apps", "fabric", "lightning_fabric.cli"),
-    *("mpiexec", "orterun", "ray", "horovodrun"),
-}
+from ...base.launchers import NO_RANKS
+
 _OURS = {"bisect", "hangbisect", "bisect.__main__", "hangbisect.__main__"}
 
 
@@ -45,7 +38,7 @@ def words_of_start() -> list[str]:
 
 def is_launcher(what: str) -> bool:
     """Return whether a program starts ranks and is none."""
-    return os.path.basename(what) in LAUNCHERS
+    return os.path.basename(what) in NO_RANKS
 
 
 def is_ours(what: str, package: str) -> bool:

@@ -14,7 +14,8 @@ from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ...base.launcher_env import DIALECTS, is_on_one_machine, number
+from ...base.launcher_env import is_on_one_machine, number
+from ...base.launchers import RANK_VARIABLES
 from ...base.own_errors import own_errors_left_out, pass_on
 from ...base.place import (
     FOLDER_VARIABLE,
@@ -374,7 +375,7 @@ def _find_parent() -> int:
 
 def _find_role() -> tuple[Place, Role]:
     """Return where this process stands, and what it is."""
-    launched = any(number(os.environ, names[0]) is not None for names in DIALECTS.values())
+    launched = any(number(os.environ, name) is not None for name in RANK_VARIABLES)
     joined = bool(os.environ.get(FOLDER_VARIABLE) and os.environ.get(JOB_VARIABLE))
     ours = {FOLDER_VARIABLE, JOB_VARIABLE} if launched else set()
     place = find_place({name: value for name, value in os.environ.items() if name not in ours})

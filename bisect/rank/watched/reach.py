@@ -10,6 +10,8 @@ import shutil
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
+from ...base.launchers import SRUN, Launcher, find_typed_launcher
+
 # Programs that start what follows elsewhere, with other variables than their own.
 _ELSEWHERE = {
     **dict.fromkeys(("docker", "podman", "nerdctl"), "a container has variables of its own"),
@@ -25,9 +27,6 @@ _WITH_FLAGS = {
     **dict.fromkeys(("su", "runuser"), ("-", "-l", "--login")),
     "env": ("-", "-i", "--ignore-environment"),
 }
-_MPI = ("mpirun", "mpiexec", "orterun")
-_HOSTS = ("-H", "-host", "--host", "-hostfile", "--hostfile", "-machinefile", "--machinefile")
-_SLURM = ("srun", "sbatch", "salloc")
 _PYTHON = ("python", "python3")
 _SETS_PATH = re.compile(r"(?:^|[\s;&|(])PYTHONPATH=")  # also in what a shell is given by -c
 _KEEPS_PATH = re.compile(r"PYTHONPATH=\S*\$\{?PYTHONPATH")
@@ -44,10 +43,12 @@ def why_unreached(command: Sequence[str], environ: Mapping[str, str] = os.enviro
         name, words = os.path.basename(word), command[at + 1 :]
         if said := _explain_elsewhere(name, words) or _explain_slurm(name, word, words, environ):
             return said
-        if name in _MPI and (flag := find_hosts_flag(words)):
+        launcher = find_typed_launcher(name)
+        if launcher.passing and (flag := find_hosts_flag(launcher, words)):
             return (
-                f"{name} {flag}: on another machine it sets only variables that -x names. Put "
-                "`-m bisect watch` there in front of the script: python -m bisect watch train.py."
+                f"{name} {flag}: on another machine it sets only variables that {launcher.passing} "
+                "names. Put `-m bisect watch` there in front of the script: python -m bisect watch "
+                "train.py."
             )
         if name.startswith(_PYTHON) and (letter := _find_closing_flag(words)):
             return (
@@ -89,16 +90,16 @@ def _explain_elsewhere(name: str, words: Sequence[str]) -> str:
     )
 
 
-def find_hosts_flag(words: Sequence[str]) -> str:
-    """Return the flag by which other machines are named, "" without one."""
+def find_hosts_flag(launcher: Launcher, words: Sequence[str]) -> str:
+    """Return the flag of a launcher by which other machines are named, "" without one."""
     for at, word in enumerate(words):
-        if word in _HOSTS and not "".join(words[at + 1 : at + 2]).startswith("localhost"):
+        if word in launcher.hosts and not "".join(words[at + 1 : at + 2]).startswith("localhost"):
             return word
     return ""
 
 
 def _explain_slurm(name: str, path: str, words: Sequence[str], environ: Mapping[str, str]) -> str:
-    exports = _exports(words) if name in _SLURM else None
+    exports = _exports(words) if name in SRUN.clients else None
     if exports is not None:
         return (
             f"--export={exports} keeps variables from {name}'s tasks. Put `hangbisect run --` in "

@@ -12,13 +12,13 @@ from .. import began as began  # it reads the clock: before any other import
 import os
 import sys
 
+from ...base.launchers import RANK_VARIABLES
 from ...base.steering import VARIABLE as STEER_VARIABLE
 from ...base.variables import (
     CAPTURE_VARIABLE,
     CLAIM_VARIABLE,
     PACKAGE_VARIABLE,
     PACKAGES,
-    RANK_VARIABLES,
     STEP_VARIABLE,
 )
 from ..after_import import before_import

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...base.own_errors import own_errors_left_out
+from ...base.startup_table import STARTUP_BY_NAME
 from ..function_patching import exclude_from_compile
 from .known_calls import FIRST_STEP, KnownCall
 
@@ -25,18 +26,6 @@ if TYPE_CHECKING:
 
 MOST_LINES = 3  # lines for a step of one name
 MOST_MESSAGES = 50  # messages for it
-# Numbers and titles of the checkpoints of the startup pipeline that steps correspond to.
-CHECKPOINTS = {
-    "arguments": (2, "Args parsed"),
-    "tokenizer": (4, "Tokenizer loaded"),
-    "model": (5, "Model created"),
-    "lightning_module": (6, "LLMModule ready"),
-    "data_module": (7, "DataModule ready"),
-    "accelerator": (8, "Accelerator configured"),
-    "wandb_logger": (9, "WandbLogger ready"),
-    "trainer": (11, "Trainer ready"),
-    "training": (12, "Training finished"),
-}
 Tell = Callable[..., None]
 
 
@@ -131,8 +120,8 @@ def format_done(row: KnownCall, k: int) -> str:
     """Return the line that says that a step is done."""
     name, title = row.step, row.title
     if row.checkpoint and not row.phase:
-        number, title = CHECKPOINTS[row.checkpoint]
-        name = str(number)
+        corresponding = STARTUP_BY_NAME[row.checkpoint]
+        name, title = str(corresponding.number), corresponding.title
     return f"CHECKPOINT {name}: {title}" + (f" (no. {k})" if k > 1 else "")
 
 

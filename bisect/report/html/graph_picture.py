@@ -1,5 +1,4 @@
-"""The wait-for graph as a picture: who waits for whom and on what, those that wait on top. It is
-read from evidence.json, of whatever shape that is.
+"""The wait-for graph as a picture: who waits for whom and on what, those that wait on top.
 
 Nodes that wait for the same and are waited for by the same are one: a thousand ranks that wait
 for one are one box.
@@ -9,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from ...base.facts import Verdict
-from ...base.identity import RankId, name_rank, parse_rank, read_rank
+from ...base.facts import Edge, Verdict
+from ...base.identity import name_rank, parse_rank
 from ...base.words import format_count, format_ranks
 from ...diagnosis.graph_algorithms import find_components, group_targets
-from ..run_reader.folder_files import list_field, text_field
+from ...diagnosis.wait_graph import Node, NodeKind
 from ..run_reader.run import RecordedRun
 from .graph_layout import lay_out_graph
 from .templates import ShownTexts
@@ -25,42 +23,22 @@ _FEW = 3  # fewer that are alike stay apart
 _RING = 12  # nodes of a ring that is drawn whole
 
 
-@dataclass(frozen=True)
-class GraphNode:
-    """One node of the graph as evidence.json has it."""
-
-    name: str
-    kind: str
-    says: str = ""
-    rank: RankId | None = None
-
-
-@dataclass(frozen=True)
-class GraphEdge:
-    """One edge of it."""
-
-    source: str
-    target: str
-    kind: str
-    evidence: str
-
-
 def group_nodes(
-    knots: Sequence[GraphNode], waits: Sequence[GraphEdge], marks: Mapping[str, Hashable]
-) -> list[list[GraphNode]]:
+    knots: Sequence[Node], waits: Sequence[Edge], marks: Mapping[str, Hashable]
+) -> list[list[Node]]:
     """Return the nodes by what they are, what they wait for and who waits for them, in the order
     of the first of each group. `marks`: what tells a node from others besides (a culprit). Those
     that wait for one another in a small ring stay apart: the ring is what matters.
     """
     ring = _rings(waits)
-    found: dict[int, list[GraphNode]] = {}
+    found: dict[int, list[Node]] = {}
     colour = _colours(knots, waits, marks)
     for one in knots:
         found.setdefault(colour[one.name], []).append(one)
     return [part for group in found.values() for part in _keep_rings_apart(group, ring)]
 
 
-def _keep_rings_apart(group: list[GraphNode], ring: Mapping[str, int]) -> Iterator[list[GraphNode]]:
+def _keep_rings_apart(group: list[Node], ring: Mapping[str, int]) -> Iterator[list[Node]]:
     rings = [ring[one.name] for one in group if one.name in ring]
     if len(group) < _FEW or len(set(rings)) < len(rings):
         yield from ([one] for one in group)
@@ -68,7 +46,7 @@ def _keep_rings_apart(group: list[GraphNode], ring: Mapping[str, int]) -> Iterat
         yield group
 
 
-def _rings(waits: Sequence[GraphEdge]) -> dict[str, int]:
+def _rings(waits: Sequence[Edge]) -> dict[str, int]:
     """Return a number for each node of a small ring: the same one for those of one ring."""
     parts = find_components(group_targets((wait.source, wait.target) for wait in waits))
     rings = [part for part in parts if 1 < len(part) <= _RING]
@@ -76,7 +54,7 @@ def _rings(waits: Sequence[GraphEdge]) -> dict[str, int]:
 
 
 def _colours(
-    knots: Sequence[GraphNode], waits: Sequence[GraphEdge], marks: Mapping[str, Hashable]
+    knots: Sequence[Node], waits: Sequence[Edge], marks: Mapping[str, Hashable]
 ) -> dict[str, int]:
     """Return a number for each node: the same one for those that are alike (colour refinement)."""
     colour = _number_by_key({one.name: (one.kind, marks.get(one.name)) for one in knots})
@@ -101,58 +79,48 @@ def _number_by_key(keys: Mapping[str, Hashable]) -> dict[str, int]:
     return {name: numbers.setdefault(key, len(numbers)) for name, key in keys.items()}
 
 
-def read_graph(run: RecordedRun, verdict: Verdict) -> tuple[list[GraphNode], list[GraphEdge]]:
+def read_graph(run: RecordedRun, verdict: Verdict) -> tuple[list[Node], list[Edge]]:
     """Return nodes and edges of all nodes of the cluster; without evidence those of the chain that
     the verdict has. Every edge has both its ends.
     """
-    knots: dict[str, GraphNode] = {}
-    waits: dict[tuple[str, str], GraphEdge] = {}
+    knots: dict[str, Node] = {}
+    waits: dict[tuple[str, str], Edge] = {}
     for part in run.everywhere:
-        graph = (part.evidence or {}).get("graph")
-        for one in list_field(graph, "nodes"):
-            if knot := _read_node(one):
-                knots.setdefault(knot.name, knot)
-        for one in list_field(graph, "edges"):
-            wait = GraphEdge(
-                *(text_field(one, name) for name in ("source", "target", "kind", "evidence"))
-            )
+        graph = part.facts.graph
+        for one in graph.nodes:
+            knots.setdefault(one.name, one)
+        for wait in graph.edges:
             waits.setdefault((wait.source, wait.target), wait)
     if not waits:
         for edge in verdict.chain:
-            wait = GraphEdge(edge.source, edge.target, edge.kind, edge.evidence)
-            waits[edge.source, edge.target] = wait
+            waits[edge.source, edge.target] = edge
     for ends in waits:
         for name in ends:
-            knots.setdefault(name, GraphNode(name, *_guess_from_name(name)))
+            knots.setdefault(name, _node_of_name(name))
     return list(knots.values()), [
         wait for wait in waits.values() if not _is_at_meeting(wait, knots, waits)
     ]
 
 
 def _is_at_meeting(
-    wait: GraphEdge, knots: Mapping[str, GraphNode], waits: Mapping[tuple[str, str], GraphEdge]
+    wait: Edge, knots: Mapping[str, Node], waits: Mapping[tuple[str, str], Edge]
 ) -> bool:
     """Return True if a meeting waits for a rank that is at the same meeting: it is not that."""
     meets = knots[wait.source].kind in ("collective", "store", "barrier")
     return meets and (wait.target, wait.source) in waits
 
 
-def _read_node(data: Mapping[str, Any]) -> GraphNode | None:
-    return GraphNode(
-        text_field(data, "name"),
-        text_field(data, "kind"),
-        text_field(data, "says"),
-        read_rank(data.get("rank")),
-    )
+_NAMED: tuple[NodeKind, ...] = (
+    *("process", "thread", "lock", "file", "device", "collective", "store"),
+)
 
 
-def _guess_from_name(name: str) -> tuple[str, str, RankId | None]:
-    """Return kind, words and rank of a node of which only the name is known."""
+def _node_of_name(name: str) -> Node:
+    """Return a node of which only the name is known."""
     word, _, who = name.partition(" ")
     if word == "rank" and (rank := parse_rank(who)) is not None:
-        return "rank", "", rank
-    known = word in ("process", "thread", "lock", "file", "device", "collective", "store")
-    return (word if known else "other"), "", None
+        return Node(name, "rank", rank=rank)
+    return Node(name, next((kind for kind in _NAMED if kind == word), "other"))
 
 
 _COUNTABLE = ("thread", "lock", "pipe", "peer", "file", "device", "store", "collective")
@@ -161,7 +129,7 @@ _COUNTABLE = ("thread", "lock", "pipe", "peer", "file", "device", "store", "coll
 class NodeGroup:
     """A group of nodes in words."""
 
-    def __init__(self, group: Sequence[GraphNode], shown: ShownTexts) -> None:
+    def __init__(self, group: Sequence[Node], shown: ShownTexts) -> None:
         first = group[0]
         ranks = [one.rank for one in group if one.rank is not None]
         self.kind = first.kind
@@ -190,7 +158,7 @@ def _noun(kind: str) -> str:
 
 
 def edge_sentence(
-    source: NodeGroup, target: NodeGroup, waits: Sequence[GraphEdge], shown: ShownTexts
+    source: NodeGroup, target: NodeGroup, waits: Sequence[Edge], shown: ShownTexts
 ) -> str:
     """Return that one waits for the other, with the evidence."""
     evidence = list(dict.fromkeys(shown.text(wait.evidence) for wait in waits if wait.evidence))
@@ -269,7 +237,7 @@ def graph_picture(run: RecordedRun, verdict: Verdict, shown: ShownTexts) -> Grap
     found = group_nodes([one for one in knots if one.name in bound], waits, part)
     found, left_out = _nearest(found, waits, part)
     first = {one.name: group[0].name for group in found for one in group}
-    drawn: dict[tuple[str, str], list[GraphEdge]] = {}
+    drawn: dict[tuple[str, str], list[Edge]] = {}
     for wait in waits:
         if wait.source in first and wait.target in first:
             drawn.setdefault((first[wait.source], first[wait.target]), []).append(wait)
@@ -278,8 +246,8 @@ def graph_picture(run: RecordedRun, verdict: Verdict, shown: ShownTexts) -> Grap
 
 
 def _nearest(
-    found: list[list[GraphNode]], waits: Sequence[GraphEdge], part: Mapping[str, str]
-) -> tuple[list[list[GraphNode]], int]:
+    found: list[list[Node]], waits: Sequence[Edge], part: Mapping[str, str]
+) -> tuple[list[list[Node]], int]:
     """Return at most MOST of the groups, those nearest to a culprit, and how many nodes are left
     out.
     """
@@ -304,7 +272,7 @@ def _nearest(
 
 def _picture(
     named: Mapping[str, NodeGroup],
-    drawn: Mapping[tuple[str, str], list[GraphEdge]],
+    drawn: Mapping[tuple[str, str], list[Edge]],
     part: Mapping[str, str],
     left_out: int,
     shown: ShownTexts,

@@ -5,14 +5,14 @@ as lines, of an isolation or a matrix whatever lies in its file.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...base.facts import Cause, Outcome, RankFacts, Ranks, Verdict
 from ...base.words import cause_page, format_count, format_seconds
-from ..facts_json import verdict_from_json
-from ..run_reader.folder_files import list_field, text_field
+from ...search.cells import RecordedMatrix
+from ...search.isolation import Count, Isolation, IsolationOutcome, ToggleChange
 from ..run_reader.rank_differences import find_differences
 from ..run_reader.run import RecordedRun, read_rank_facts
 from ..terminal import replay_lines
@@ -48,7 +48,7 @@ def _trials_parts(run: RecordedRun, shown: ShownTexts, reported: bool) -> dict[s
 
 
 def _run_parts(run: RecordedRun, shown: ShownTexts) -> dict[str, Any]:
-    verdict = verdict_from_json(run.verdict) if run.verdict else _NO_VERDICT
+    verdict = run.verdict or _NO_VERDICT
     ranks = read_rank_facts(run)
     told = verdict_answer(verdict, ranks, run.folder.name) if run.verdict else NO_ANSWER
     return {
@@ -192,7 +192,7 @@ def _facts(verdict: Verdict, ranks: Sequence[RankFacts], folder: str) -> list[Fa
     ]
 
 
-_ISOLATION_OUTCOMES = {
+_ISOLATION_OUTCOMES: dict[IsolationOutcome, tuple[str, str]] = {
     "isolated": ("Isolated", "a change that makes the hang go away"),
     "hangs_all_safe": ("Hangs even with all safe", "no remedy avoids it"),
     "no_hang": ("No hang", "no start hung"),
@@ -203,58 +203,56 @@ _ISOLATION_OUTCOMES = {
 
 def trials_answer(run: RecordedRun) -> Answer:
     """Return the answer of an isolation, or of a matrix."""
-    return _isolation_answer(run) if run.kind == "isolation" else _matrix_answer(run)
+    if isinstance(run.answer, Isolation):
+        return _isolation_answer(run.answer)
+    if run.kind == "isolation":
+        size = format_count(len(run.trials), "start")
+        return Answer("unknown", "Isolation", "without an answer", size, "")
+    return _matrix_answer(run, run.answer)
 
 
-def _isolation_answer(run: RecordedRun) -> Answer:
-    said = run.answer
-    outcome = text_field(said, "outcome")
-    word, title = _ISOLATION_OUTCOMES.get(outcome, ("Isolation", "without an answer"))
-    changes = [
-        f"{text_field(c, 'toggle')}={text_field(c, 'value')}" for c in list_field(said, "changes")
-    ]
-    if outcome == "isolated" and changes:
+def _isolation_answer(said: Isolation) -> Answer:
+    word, title = _ISOLATION_OUTCOMES[said.outcome]
+    if said.outcome == "isolated" and said.changes:
+        changes = [f"{change.toggle}={change.value}" for change in said.changes]
         title = f"it does not hang with {' and '.join(changes)}"
     facts = [
-        *_fact("Why", text_field(said, "why")),
-        *_fact("Change", *(_change(change) for change in list_field(said, "changes"))),
-        *_fact("Use", text_field(said, "paste")),
-        *_fact("With it", _count(said.get("with_it"))),
-        *_fact("Without", _count(said.get("without"))),
-        *_fact("Chance", _chance(said.get("p_value"))),
-        *_fact("Not it", *_texts(said.get("not_it"))),
-        *_fact("Next", text_field(said, "next")),
+        *_fact("Why", said.why),
+        *_fact("Change", *map(_change, said.changes)),
+        *_fact("Use", said.paste),
+        *_fact("With it", _count(said.with_it)),
+        *_fact("Without", _count(said.without)),
+        *_fact("Chance", _chance(said.p_value)),
+        *_fact("Not it", *said.not_it),
+        *_fact("Next", said.next),
     ]
     return Answer(
-        outcome="ok" if outcome == "no_hang" else outcome.replace("_", "-") or "unknown",
+        outcome="ok" if said.outcome == "no_hang" else said.outcome.replace("_", "-"),
         word=word,
         title=title,
-        size=_trials_size(run, "start"),
-        command=shlex.join(_texts(said.get("command"))),
+        size=_trials_size(len(said.trials), "start", said.seconds),
+        command=shlex.join(said.command),
         facts=tuple(facts),
     )
 
 
-def _matrix_answer(run: RecordedRun) -> Answer:
+def _matrix_answer(run: RecordedRun, said: RecordedMatrix | None) -> Answer:
     results = [trial.result or "not run" for trial in run.trials]
     counts = [f"{results.count(result)} {result}" for result in dict.fromkeys(results)]
-    scenario, title = text_field(run.answer, "scenario"), text_field(run.answer, "title")
-    facts = [*_fact("Examines", title), *_fact("Scenario", scenario)]
+    facts = [*_fact("Examines", said.title), *_fact("Scenario", said.scenario)] if said else []
     return Answer(
         outcome="hang" if "hang" in results else "ok" if set(results) <= {"ok"} else "crash",
         word="Matrix",
         title=", ".join(counts) or "no cells",
-        size=_trials_size(run, "cell"),
+        size=_trials_size(len(run.trials), "cell", said.seconds if said else None),
         command="",
         facts=tuple(facts),
     )
 
 
-def _trials_size(run: RecordedRun, what: str) -> str:
-    took = run.answer.get("seconds")
-    known = isinstance(took, int | float) and 0 <= took < 1e9
-    parts = [format_count(len(run.trials), what), format_seconds(float(took or 0)) if known else ""]
-    return ", ".join(filter(None, parts))
+def _trials_size(count: int, what: str, seconds: float | None) -> str:
+    took = "" if seconds is None else f", {format_seconds(seconds)}"
+    return f"{format_count(count, what)}{took}"
 
 
 def _fact(label: str, *lines: str) -> Iterator[Fact]:
@@ -263,24 +261,17 @@ def _fact(label: str, *lines: str) -> Iterator[Fact]:
         yield Fact(label, told)
 
 
-def _change(change: Mapping[str, Any]) -> str:
-    before, value = text_field(change, "before"), text_field(change, "value")
-    costs = text_field(change, "cost")
-    told = f"{text_field(change, 'toggle')}: {f'{before} -> ' if before else ''}{value}"
-    return f"{told} (costs: {costs})" if costs else told
+def _change(change: ToggleChange) -> str:
+    before = f"{change.before} -> " if change.before else ""
+    told = f"{change.toggle}: {before}{change.value}"
+    return f"{told} (costs: {change.cost})" if change.cost else told
 
 
-def _count(found: Any) -> str:
-    if not isinstance(found, dict) or not isinstance(found.get("starts"), int):
+def _count(found: Count | None) -> str:
+    return f"{found.hangs} hangs in {format_count(found.starts, 'start')}" if found else ""
+
+
+def _chance(p_value: float | None) -> str:
+    if p_value is None:
         return ""
-    return f"{found.get('hangs', 0)!s:.9} hangs in {format_count(found['starts'], 'start')}"
-
-
-def _chance(p_value: Any) -> str:
-    if not isinstance(p_value, int | float):
-        return ""
-    return f"p = {float(p_value):.2g}, of as large a difference, were there none"
-
-
-def _texts(values: Any) -> list[str]:
-    return [one for one in values if isinstance(one, str)] if isinstance(values, list) else []
+    return f"p = {p_value:.2g}, of as large a difference, were there none"

@@ -14,9 +14,9 @@ from ...base.words import format_count, format_rank_numbers, format_ranks, forma
 from ...diagnosis.frames import format_frame
 from ...diagnosis.merged_stacks import find_role
 from ...diagnosis.process_snapshot import main_kernel
-from ..run_reader.json_shapes import TRIALS_FOLDER, RecordedTrial, trials_with_reports
 from ..run_reader.rank_differences import Difference, Topic
 from ..run_reader.run import RecordedRun
+from ..run_reader.trials import TRIALS_FOLDER, RecordedTrial, trials_with_reports
 from ..stacks import format_syscall
 from .templates import ShownTexts
 

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from ...base.facts import JobFacts, RankFacts, RankId
+from ...base.facts import JobFacts, RankFacts, RankId, Verdict
 from ...base.words import format_count, format_rank_numbers, format_ranks, format_seconds
-from ..facts_json import verdict_from_json
-from ..isolation import MOST_TRIAL_ROWS, list_trials, read_isolation, replay_answer, unused_lines
+from ...search.isolation import Isolation
+from ..isolation import MOST_TRIAL_ROWS, list_rows, replay_answer, unused_lines
 from ..run_reader.run import RecordedRun, read_rank_facts
 from ..run_reader.timeline import Row, Span, Timeline, read_timeline
 from ..terminal import job_of_verdict, replay_verdict, short_stack
@@ -55,7 +54,7 @@ def run_sections(run: RecordedRun) -> list[Section]:
     found = [Section(_headline(run.verdict), NEVER_CUT, ""), *_answer_sections(run, ranks)]
     found += _titled_section("Checkpoints", checkpoint_table(read_timeline(run)), 85)
     if run.verdict and run.outcome != "ok":
-        told = places_table(run.verdict, ranks, job_of_verdict(verdict_from_json(run.verdict)))
+        told = places_table(run.verdict, ranks, job_of_verdict(run.verdict))
         found += _titled_section("Where the ranks were", told, 80)
     found += culprit_stack_sections(run)
     found += stack_tree_sections(run)
@@ -75,18 +74,18 @@ def assemble_page(found: Sequence[Section], masked: Masked, most: int = MOST_CHA
     return f"{text}{said}\n\n{foot}\n"
 
 
-def _headline(verdict: Mapping[str, Any]) -> str:
+def _headline(verdict: Verdict | None) -> str:
     """Return the title: "HANG at checkpoint 9 WandbLogger ready: rank 1 in wandb.init"."""
     if not verdict:
         return "## A run without a verdict"
-    place, blamed = verdict["checkpoint"], verdict["ranks"]["culprit"]
-    title = f"## {verdict['outcome'].upper()}"
+    place, blamed = verdict.checkpoint, verdict.ranks.culprit
+    title = f"## {verdict.outcome.upper()}"
     if place is not None:
-        number = "" if place["number"] is None else f"checkpoint {place['number']} "
-        title += f" at {number}{inline_code(place['title'], 80)}"
+        number = "" if place.number is None else f"checkpoint {place.number} "
+        title += f" at {number}{inline_code(place.title, 80)}"
     if blamed:
         title += f": {format_ranks(blamed)}"
-        title += f" in {inline_code(verdict['call'], 120)}" if verdict["call"] else ""
+        title += f" in {inline_code(verdict.call, 120)}" if verdict.call else ""
     return title
 
 
@@ -94,9 +93,9 @@ def _answer_sections(run: RecordedRun, ranks: Sequence[RankFacts]) -> list[Secti
     if not run.verdict:
         return []
     lines = replay_verdict(run.verdict, "", None, ranks)
-    cause = (run.verdict["cause"] or {}).get("why", "")
+    cause = run.verdict.cause.why if run.verdict.cause else ""
     found = [Section(code_block(lines), NEVER_CUT, "")]
-    notes = [f"- {inline_code(note)}" for note in run.verdict["notes"][:20]]
+    notes = [f"- {inline_code(note)}" for note in run.verdict.notes[:20]]
     if cause:
         found.append(Section(f"Why: {inline_code(cause, 2000)}", 95, "why"))
     return found + ([Section("\n".join(notes), 50, "notes")] if notes else [])
@@ -134,7 +133,7 @@ def trials_page(
     if len(lines) > _MOST_ANSWER_LINES or (
         run.kind == "isolation" and len(run.trials) > MOST_TRIAL_ROWS
     ):
-        text = details_block("All starts", code_block(list_trials(run)))
+        text = details_block("All starts", code_block(list_rows(run)))
         found.append(Section(text, 65, "the table of all starts"))
     found += _unused_sections(run)
     if hang is not None:
@@ -145,8 +144,8 @@ def trials_page(
 
 def _unused_sections(run: RecordedRun) -> list[Section]:
     """Return why toggles were not tried, folded."""
-    isolation = read_isolation(run)
-    if isolation is None or not isolation.unused:
+    isolation = run.answer
+    if not isinstance(isolation, Isolation) or not isolation.unused:
         return []
     title = f"{format_count(len(isolation.unused), 'toggle')} not tried, and why"
     text = details_block(title, code_block(unused_lines(isolation.unused)))
@@ -266,7 +265,7 @@ MOST_PLACES = 16
 _MOST_HOSTS = 3
 
 
-def places_table(verdict: Mapping[str, Any], ranks: Sequence[RankFacts], job: JobFacts) -> str:
+def places_table(verdict: Verdict, ranks: Sequence[RankFacts], job: JobFacts) -> str:
     """Return the table, "" where nobody was looked at."""
     groups: dict[tuple[str, str], list[RankFacts]] = {}
     for one in ranks:
@@ -293,9 +292,9 @@ _ROLES = {
 }
 
 
-def _role(verdict: Mapping[str, Any], one: RankFacts) -> str:
-    found = verdict.get("ranks", {})
-    return next((words for name, words in _ROLES.items() if one.rank in found.get(name, ())), "")
+def _role(verdict: Verdict, one: RankFacts) -> str:
+    roles = (words for name, words in _ROLES.items() if one.rank in getattr(verdict.ranks, name))
+    return next(roles, "")
 
 
 def _order(role: str, them: Sequence[RankFacts]) -> tuple[int, RankId]:

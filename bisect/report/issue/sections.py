@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from ...base.facts import Ranks
 from ...base.identity import rank_file, write_rank
 from ...base.words import format_count, format_rank_numbers, format_ranks
-from ..run_reader.folder_files import list_field
+from ..run_files import JobEnvironment
 from ..run_reader.rank_differences import Difference, find_differences
 from ..run_reader.run import RecordedRun
 from .markdown import (
@@ -73,7 +73,8 @@ def other_stack_sections(run: RecordedRun) -> list[Section]:
     for name in sorted(run.stacks, key=_order):
         if name != matters and _FILE.fullmatch(name):
             alike.setdefault(_kind(run.stacks[name]), []).append(name)
-    awaited = (run.verdict.get("waits_for") or {}).get("pid")
+    wait = run.verdict.waits_for if run.verdict else None
+    awaited = wait.pid if wait else None
     groups = sorted(alike.values(), key=lambda names: not _is_of(names[0], awaited))
     sections = [_group_section(run, names, awaited) for names in groups[:MOST_OTHERS]]
     left = groups[MOST_OTHERS:]
@@ -105,11 +106,10 @@ def _group_section(run: RecordedRun, names: Sequence[str], awaited: object) -> S
 
 def _culprit_file(run: RecordedRun) -> str | None:
     """Return the file of the rank that it is about: a culprit's, else one that is stuck or dead."""
-    ranks: Mapping[str, Any] = run.verdict.get("ranks", {})
-    for role in ("culprit", "dead", "stuck"):
-        for rank in ranks.get(role, ()):
-            if f"{rank_file(rank)}.txt" in run.stacks:
-                return f"{rank_file(rank)}.txt"
+    ranks = run.verdict.ranks if run.verdict else Ranks()
+    for rank in (*ranks.culprit, *ranks.dead, *ranks.stuck):
+        if f"{rank_file(rank)}.txt" in run.stacks:
+            return f"{rank_file(rank)}.txt"
     of_ranks = sorted((n for n in run.stacks if _is_rank(n)), key=_order)
     return of_ranks[0] if of_ranks else None
 
@@ -182,30 +182,31 @@ _MOST_VARIABLES = 150
 
 def version_sections(run: RecordedRun) -> list[Section]:
     """Return versions, and what machine it was."""
-    found = {**(run.environment or {}).get("versions", {}), **run.verdict.get("versions", {})}
+    found = {**_environment(run).versions, **(run.verdict.versions if run.verdict else {})}
     told = [inline_code(f"{name} {version}", 100) for name, version in list(found.items())[:60]]
     told += _machine(run)
     return [Section(f"### Versions\n\n{', '.join(told)}", 86, "versions")] if told else []
 
 
+def _environment(run: RecordedRun) -> JobEnvironment:
+    return run.environment or JobEnvironment()
+
+
 def _machine(run: RecordedRun) -> list[str]:
-    environment: Any = run.environment or {}
-    told = [
-        inline_code(f"Linux {kernel}", 100) for kernel in (environment.get("kernel"),) if kernel
-    ]
-    if environment.get("processors"):
-        told.append(format_count(environment["processors"], "core"))
+    environment = _environment(run)
+    told = [inline_code(f"Linux {environment.kernel}", 100)] if environment.kernel else []
+    if environment.processors:
+        told.append(format_count(environment.processors, "core"))
     if run.world_size:
         told.append(format_count(run.world_size, "rank"))
-    machine = (run.evidence or {}).get("machine")
-    names = [str(gpu.get("name")) for gpu in list_field(machine, "gpus")]
+    names = [gpu.name for gpu in run.facts.machine.gpus]
     told += [f"{names.count(name)} × {inline_code(name, 60)}" for name in dict.fromkeys(names[:64])]  # noqa: RUF001  # a sign that is read at once
     return told
 
 
 def difference_sections(run: RecordedRun) -> list[Section]:
     """Return what differs between ranks."""
-    if run.world_size < 2 and len((run.environment or {}).get("ranks", {})) < 2:
+    if run.world_size < 2 and len(_environment(run).ranks) < 2:
         return []
     found = find_differences(run)
     title = "### What differs between the ranks"
@@ -239,8 +240,9 @@ def _difference_rows(one: Difference) -> list[list[str]]:
 
 def environment_sections(run: RecordedRun) -> list[Section]:
     """Return the variables that matter of the rank that it is about, folded."""
-    ranks: Any = (run.environment or {}).get("ranks", {})
-    culprits = [str(write_rank(rank)) for rank in run.verdict.get("ranks", {}).get("culprit", ())]
+    ranks = _environment(run).ranks
+    culprit = run.verdict.ranks.culprit if run.verdict else ()
+    culprits = [str(write_rank(rank)) for rank in culprit]
     rank = next((one for one in (*culprits, *ranks) if one in ranks), None)
     if rank is None or not ranks[rank]:
         return []
@@ -279,13 +281,13 @@ def _escape(character: str) -> str:
 
 def reproduce_sections(run: RecordedRun) -> list[Section]:
     """Return the command, and what to start to see it again and to find what it comes from."""
-    words = list(run.verdict.get("command", ()))
+    words = run.verdict.command if run.verdict else ()
     if not words:
         return []
     line = quote_command(words)
     parts = ["### How to reproduce", code_block([line], "sh")]
     if run.outcome == "hang":
-        again = line if words[:1] == ["hangbisect"] else f"hangbisect run -- {line}"
+        again = line if words[:1] == ("hangbisect",) else f"hangbisect run -- {line}"
         parts += ["Watched, and searched for what it comes from:"]
         parts += [code_block([again, f"hangbisect isolate -- {line}"], "sh")]
     return [Section("\n\n".join(parts), 88, "how to reproduce")]

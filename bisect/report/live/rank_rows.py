@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
+from ...base.json_codec import from_json, to_json
 from ...base.words import format_rank_numbers
 
 State = Literal["works", "trains", "waits", "ends", "left"]
@@ -52,13 +53,12 @@ class RankTable:
 
     def as_json(self) -> str:
         """Return it on one line."""
-        return json.dumps(asdict(self), ensure_ascii=False)
+        return json.dumps(to_json(self), ensure_ascii=False)
 
 
 def table_from_json(line: str) -> RankTable:
-    """Return what as_json() wrote. Raises ValueError, KeyError or TypeError for anything else."""
-    data: dict[str, Any] = json.loads(line)
-    return RankTable(**{**data, "rows": tuple(Row(**row) for row in data["rows"])})
+    """Return what as_json() wrote. Raises ValueError for anything else."""
+    return from_json(RankTable, json.loads(line))
 
 
 def group_ranks(ranks: Iterable[RankNow]) -> tuple[Row, ...]:

@@ -8,11 +8,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, unquote
 
-from ...base.identity import UnknownRank
 from ...base.secret_rules.finding import spans_lines, told_secrets_in
 from ...base.secret_rules.names import Says, kind_by_name, says
 from ...base.secret_rules.shapes import is_hexadecimal_key, shapes_in
@@ -218,8 +216,6 @@ class Redactor:
         """
         if value is None or isinstance(value, bool | float):
             return value
-        if isinstance(value, UnknownRank):
-            return replace(value, host=self.text(value.host))
         if isinstance(value, str):
             return self.value(name, value) if name else self.text(value)
         if isinstance(value, dict):

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from ..run_reader.json_shapes import RecordedTrial
+from ...base.facts import Verdict
+from ...base.json_codec import fit_json, to_json
 from ..run_reader.run import RecordedRun
+from ..run_reader.trials import RecordedTrial
 from .pseudonyms import Known
 from .redactor import Redactor
 
+_T = TypeVar("_T")
 _HOMES = ("HOME",)
 _USERS = ("USER", "LOGNAME", "USERNAME", "SUDO_USER", "SLURM_JOB_USER")
 _HOSTS = ("host", "neighbours", "HOSTNAME", "SLURMD_NODENAME", "SLURM_SUBMIT_HOST", "MASTER_ADDR")
@@ -46,7 +49,7 @@ def find_names(objects: Iterable[Any]) -> Known:
 
 def _parts(run: RecordedRun) -> Iterator[Any]:
     for one in run.everywhere:
-        yield from (one.environment, one.verdict, one.answer)
+        yield from map(to_json, (one.environment, one.verdict, one.answer))
     for one in run.everywhere:
         yield from (one.evidence, list(one.events), dict(sorted(one.stacks.items())), one.merged)
 
@@ -119,22 +122,27 @@ def redact_run(run: RecordedRun, redactor: AnyRedactor) -> RecordedRun:
         verdict=_redact_verdict(run.verdict, redactor),
         events=tuple(redactor.json(dict(event)) for event in run.events),
         evidence=None if run.evidence is None else redactor.json(dict(run.evidence)),
-        environment=None if run.environment is None else redactor.json(dict(run.environment)),
+        environment=_redact(run.environment, redactor),
         stacks={redactor.name(name): redactor.text(text) for name, text in run.stacks.items()},
         merged=redactor.text(run.merged),
         nodes=tuple(redact_run(node, redactor) for node in run.nodes),
         trials=tuple(_redact_trial(trial, redactor) for trial in run.trials),
-        answer=redactor.json(dict(run.answer)),
+        answer=_redact(run.answer, redactor),
         missing=tuple(redactor.text(sentence) for sentence in run.missing),
     )
 
 
-def _redact_verdict(verdict: Mapping[str, Any], redactor: AnyRedactor) -> dict[str, Any]:
-    found: dict[str, Any] = redactor.json(dict(verdict))
-    if verdict:
-        # A flag before a word tells what the word is.
-        found["command"] = redactor.command(list(verdict["command"]))
-    return found
+def _redact(held: _T, redactor: AnyRedactor) -> _T:
+    """Return what a file holds (None: there is none), every text redacted."""
+    return held if held is None else fit_json(type(held), redactor.json(to_json(held)))[0]
+
+
+def _redact_verdict(verdict: Verdict | None, redactor: AnyRedactor) -> Verdict | None:
+    found = _redact(verdict, redactor)
+    if found is None or verdict is None:
+        return None
+    # A flag before a word tells what the word is.
+    return replace(found, command=tuple(redactor.command(verdict.command)))
 
 
 def _redact_trial(trial: RecordedTrial, redactor: AnyRedactor) -> RecordedTrial:

@@ -6,7 +6,10 @@ fields of its JSON objects.
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,9 +18,10 @@ from typing import Any, TypeGuard, TypeVar
 
 from ...base.deadline import within
 from ...base.words import format_bytes
-from .json_shapes import LARGEST_NUMBER, decode_json
 
 FILE_LIMIT = 5.0  # seconds for one file
+LARGEST_NUMBER = 1 << 40  # of events: pids, ranks, bytes
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # of an escape, which need not have its other half
 T = TypeVar("T")
 
 
@@ -132,6 +136,39 @@ def _read_ends(path: Path, first: int, last: int) -> tuple[bytes, int]:
         return data, found.st_size
 
 
+def decode_json(data: bytes) -> Any:
+    """Return what JSON in UTF-8 says, without numbers that are none and halves of characters.
+
+    Raises ValueError if it is no JSON, or nested too deep.
+    """
+    text = data.decode("utf-8", "replace")
+    try:
+        found = json.loads(text, parse_constant=lambda _: None, parse_float=_finite)
+        return change_texts(found, _replace_surrogates) if _SURROGATE.search(text) else found
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def _finite(text: str) -> float | None:
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+def _replace_surrogates(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def change_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """Return what JSON says with each text of it changed, names too."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [change_texts(one, change) for one in value]
+    if isinstance(value, dict):
+        return {change(name): change_texts(one, change) for name, one in value.items()}
+    return value
+
+
 EVENTS_FILE = "events.jsonl"
 FIRST, LAST = 48 << 20, 16 << 20  # bytes: of a long run the beginning and the end
 LONGEST_EVENT = 1 << 20  # bytes of a line
@@ -199,9 +236,3 @@ def number_field(data: Mapping[str, Any], name: str) -> int | None:
     """Return a field that is a small whole number, None if it is none."""
     value = data.get(name)
     return value if is_rank(value) else None
-
-
-def list_field(data: object, name: str) -> list[Mapping[str, Any]]:
-    """Return the objects of a field that is a list, none if it is none, or `data` no object."""
-    found = data.get(name) if isinstance(data, Mapping) else None
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

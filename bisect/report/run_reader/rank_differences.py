@@ -7,10 +7,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from ...base.identity import RankId, parse_rank, read_rank
-from .folder_files import is_rank, list_field, number_field, text_field
+from ...base.facts import RankFacts
+from ...base.identity import RankId, parse_rank
+from ..run_files import JobEnvironment
+from .folder_files import number_field, text_field
 from .run import RecordedRun
 from .timeline import Event
 
@@ -51,7 +53,7 @@ def rank_variables(run: RecordedRun) -> dict[str, ByRank]:
     found: dict[str, dict[RankId, str]] = {}
     every: list[RankId] = []
     for part in run.everywhere:
-        for word, own in (part.environment or {}).get("ranks", {}).items():
+        for word, own in _environment(part).ranks.items():
             rank = _read_rank(word)
             every.append(rank)
             for name, value in own.items():
@@ -63,7 +65,7 @@ def rank_versions(run: RecordedRun) -> dict[str, ByRank]:
     """Return the versions of libraries, by the ranks of the node that has them."""
     found: dict[str, dict[RankId, str]] = {}
     for part in run.everywhere:
-        for name, version in (part.environment or {}).get("versions", {}).items():
+        for name, version in _environment(part).versions.items():
             found.setdefault(name, {}).update(dict.fromkeys(_ranks_with_variables(part), version))
     found.pop("python", None)  # as the ranks say it
     return {**found}
@@ -73,8 +75,9 @@ def rank_machines(run: RecordedRun) -> dict[str, ByRank]:
     """Return what is known of the machines, by the ranks that run there."""
     found: dict[str, dict[RankId, str]] = {}
     for part in run.everywhere:
-        for name in ("kernel", "processors"):
-            if value := (part.environment or {}).get(name):
+        told = _environment(part)
+        for name, value in (("kernel", told.kernel), ("processors", told.processors)):
+            if value:
                 found.setdefault(name, {}).update(
                     dict.fromkeys(_ranks_with_variables(part), str(value))
                 )
@@ -83,7 +86,11 @@ def rank_machines(run: RecordedRun) -> dict[str, ByRank]:
 
 def _ranks_with_variables(part: RecordedRun) -> list[RankId]:
     """Return the ranks of a node; 0 where none is known."""
-    return [*map(_read_rank, (part.environment or {}).get("ranks", {}))] or [0]
+    return [*map(_read_rank, _environment(part).ranks)] or [0]
+
+
+def _environment(part: RecordedRun) -> JobEnvironment:
+    return part.environment or JobEnvironment()
 
 
 Topic = Literal["environment", "versions", "python", "host", "gpu"]
@@ -173,35 +180,32 @@ def _hellos(run: RecordedRun) -> dict[int, Event]:
 
 
 def _places(run: RecordedRun) -> dict[RankId, _Place]:
-    return {
+    looked = {one.rank: _Place(one.rank, one.local_rank, -1) for one in _looked_at(run)}
+    told: dict[RankId, _Place] = {
         rank: _Place(rank, _number_of(one, "local_rank"), _number_of(one, "node"))
-        for one in (*_looked_at(run), *_hellos(run).values())
-        if (rank := read_rank(one.get("rank"))) is not None
+        for rank, one in _hellos(run).items()
     }
+    return {**looked, **told}
 
 
-def _number_of(one: Mapping[str, Any], name: str) -> int:
+def _number_of(one: Event, name: str) -> int:
     value = number_field(one, name)
     return -1 if value is None else value
 
 
-def _looked_at(run: RecordedRun) -> list[Mapping[str, Any]]:
-    """Return the ranks of evidence.json."""
-    return [one for part in run.everywhere for one in list_field(part.evidence, "ranks")]
+def _looked_at(run: RecordedRun) -> list[RankFacts]:
+    """Return the ranks that were looked at."""
+    return [one for part in run.everywhere for one in part.facts.ranks]
 
 
 def _hosts(run: RecordedRun) -> dict[RankId, str]:
-    looked = {
-        rank: text_field(one, "host")
-        for one in _looked_at(run)
-        if (rank := read_rank(one.get("rank"))) is not None
-    }
+    looked = {one.rank: one.host for one in _looked_at(run)}
     told = {**looked, **hello_fields(run, ("host",)).get("host", {})}
     return {rank: host for rank, host in told.items() if host}
 
 
 def _ranks_with_events(part: RecordedRun) -> list[RankId]:
-    told = {*map(_read_rank, (part.environment or {}).get("ranks", {}))}
+    told = {*map(_read_rank, _environment(part).ranks)}
     return sorted(told | {event["rank"] for event in part.events if "rank" in event})
 
 
@@ -210,7 +214,7 @@ def _versions(run: RecordedRun) -> dict[str, dict[RankId, str]]:
     found: dict[str, dict[RankId, str]] = {}
     for part in run.everywhere:
         ranks = _ranks_with_events(part)
-        for name, version in (part.environment or {}).get("versions", {}).items():
+        for name, version in _environment(part).versions.items():
             found.setdefault(name, {}).update(dict.fromkeys(ranks, version))
         for event in part.events:
             if event["t"] == "import" and "rank" in event and (own := text_field(event, "version")):
@@ -222,17 +226,8 @@ def _gpus(run: RecordedRun) -> dict[RankId, str]:
     """Return the kind of GPU that each rank computes on, as far as NVML told."""
     found: dict[RankId, str] = {}
     for part in run.everywhere:
-        kinds = dict(_gpu_by_pid(part))
-        for one in list_field(part.evidence, "ranks"):
-            rank, pid = read_rank(one.get("rank")), one.get("pid")
-            if rank is not None and is_rank(pid) and kinds.get(pid):
-                found[rank] = kinds[pid]
+        kinds = {pid: gpu.name for gpu in part.facts.machine.gpus for pid in gpu.pids}
+        for one in part.facts.ranks:
+            if one.pid is not None and kinds.get(one.pid):
+                found[one.rank] = kinds[one.pid]
     return found
-
-
-def _gpu_by_pid(part: RecordedRun) -> Iterable[tuple[int, str]]:
-    for gpu in list_field((part.evidence or {}).get("machine"), "gpus"):
-        pids = gpu.get("pids")
-        for pid in pids if isinstance(pids, list) else ():
-            if is_rank(pid):
-                yield pid, text_field(gpu, "name")

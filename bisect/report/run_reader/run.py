@@ -7,26 +7,22 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ...base import outcomes
 from ...base.deadline import within
 from ...base.errors import UsageError
-from ...base.facts import RankFacts
+from ...base.facts import RankFacts, Verdict
 from ...base.identity import parse_rank
-from ...base.words import format_bytes
-from ..facts_json import reader_for
-from .folder_files import FolderFiles, list_field, read_events
-from .json_shapes import (
-    ANSWER_FILES,
-    ByName,
-    RecordedTrial,
-    decode_json,
-    fit_shape,
-    fit_trials,
-    fit_verdict,
-)
+from ...base.json_codec import fit_json
+from ...base.words import format_bytes, format_count
+from ...search.cells import RecordedMatrix
+from ...search.isolation import Isolation
+from ..run_files import Evidence, JobEnvironment, read_evidence, read_verdict
+from .folder_files import FolderFiles, change_texts, decode_json, read_events
+from .trials import RecordedTrial, list_trials
 
 READ_LIMIT = 30.0  # seconds for all of it
 _MIB = 1 << 20
@@ -41,12 +37,11 @@ MOST_BYTES = {  # bytes
 }
 MOST_STACKS = 8192
 MOST_NODES = 1024
-_ENVIRONMENT = {
-    "versions": ByName(str),
-    "host": str,
-    "processors": int,
-    "kernel": str,
-    "ranks": ByName(ByName(str)),
+LONGEST_TEXT = 16_384  # characters of a text in a file that is no evidence
+_CUT = " ... (cut)"
+_ANSWERS: Mapping[str, type[Isolation | RecordedMatrix]] = {
+    "isolation": Isolation,
+    "matrix": RecordedMatrix,
 }
 
 
@@ -56,29 +51,34 @@ class RecordedRun:
 
     folder: Path  # as it was named
     kind: str = "run"  # or "isolation", "matrix"
-    verdict: Mapping[str, Any] = field(default_factory=dict)  # schema 1, whole; {}: there is none
+    verdict: Verdict | None = None
     # Every one has "t" (text) and "at" (seconds, monotonic); "wall" (seconds since 1970) and "rank"
     # are numbers where they are there. By "at".
     events: tuple[Mapping[str, Any], ...] = ()
-    evidence: Mapping[str, Any] | None = None  # as it is; `read_rank_facts` makes facts of it
-    environment: Mapping[str, Any] | None = None  # versions, host, processors, kernel, ranks
+    evidence: Mapping[str, Any] | None = None  # as it is: `facts` is what it says
+    environment: JobEnvironment | None = None
     stacks: Mapping[str, str] = field(default_factory=dict)  # by file name, but for merged.txt
     merged: str = ""  # stacks/merged.txt
     nodes: tuple[RecordedRun, ...] = ()  # the same of the other nodes
     trials: tuple[RecordedTrial, ...] = ()
-    answer: Mapping[str, Any] = field(default_factory=dict)  # isolation.json or matrix.json
+    answer: Isolation | RecordedMatrix | None = None  # None too if it cannot be read whole
     attempt: int = 0
     missing: tuple[str, ...] = ()  # sentences: what could not be read, or only in part
 
     @property
     def outcome(self) -> str:
         """Return the verdict's outcome, "" without one."""
-        return str(self.verdict.get("outcome", ""))
+        return self.verdict.outcome if self.verdict else ""
 
     @property
     def world_size(self) -> int:
         """Return how many ranks the job has, as far as that is known."""
-        return int(self.verdict.get("world_size", 0))
+        return self.verdict.world_size if self.verdict else 0
+
+    @cached_property
+    def facts(self) -> Evidence:
+        """What the evidence says."""
+        return read_evidence(self.evidence or {})
 
     @property
     def everywhere(self) -> tuple[RecordedRun, ...]:
@@ -129,15 +129,15 @@ def _join_parts(folder: Path, parts: Sequence[RecordedRun]) -> RecordedRun:
     earlier = sum(one.attempt < last for one in parts)
     if earlier:
         told.append(f"this is attempt {last}; of earlier ones {earlier} folders were left out")
-    verdict = outcomes.of_all(verdicts) if verdicts else {}
+    verdict = outcomes.of_all(verdicts) if verdicts else None
     return replace(first, folder=folder, verdict=verdict, nodes=tuple(others), missing=tuple(told))
 
 
 def _shown_first(parts: Sequence[RecordedRun]) -> list[RecordedRun]:
-    having = [one for one in parts if one.verdict]
+    having = [(one, one.verdict) for one in parts if one.verdict]
     if not having:
         return [*parts]
-    chosen = having[outcomes.shown([one.verdict for one in having])]
+    chosen, _ = having[outcomes.shown([verdict for _, verdict in having])]
     return [chosen, *(one for one in parts if one is not chosen)]
 
 
@@ -160,15 +160,23 @@ def _read_parts(folder: Path, until: float, named: str = "", attempt: int = 0) -
 def _read_folder(folder: Path, until: float, named: str) -> RecordedRun:
     missing: list[str] = []
     files = FolderFiles(folder, until, missing, named)
-    for kind, name in ANSWER_FILES.items():
-        answer = _read_json(files, name)
-        if isinstance(answer, dict):
-            trials = fit_trials(kind, answer, missing)
+    for kind, of_kind in _ANSWERS.items():
+        told = _read_json(files, f"{kind}.json", LONGEST_TEXT)
+        if isinstance(told, dict):
+            answer, wrong = fit_json(of_kind, told)
+            if wrong:
+                files.say(f"{kind}.json: {wrong}")
             return RecordedRun(
-                folder, kind=kind, trials=trials, answer=answer, missing=tuple(missing)
+                folder,
+                kind=kind,
+                trials=list_trials(answer),
+                answer=None if wrong else answer,
+                missing=tuple(missing),
             )
-    data = _read_json(files, "verdict.json")
-    verdict = {} if data is None else fit_verdict(data, missing)
+    data = _read_json(files, "verdict.json", LONGEST_TEXT)
+    verdict, wrong = (None, "") if data is None else read_verdict(data)
+    if wrong:
+        files.say(wrong)
     evidence = _read_json(files, "evidence.json")
     stacks = _read_stacks(files)
     return RecordedRun(
@@ -183,28 +191,49 @@ def _read_folder(folder: Path, until: float, named: str) -> RecordedRun:
     )
 
 
-def _read_json(files: FolderFiles, name: str) -> Any:
-    """Return what a file holds; None if there is none, or it is no JSON."""
+def _read_json(files: FolderFiles, name: str, longest: int | None = None) -> Any:
+    """Return what a file holds, texts of it cut to `longest` characters; None if there is none, or
+    it is no JSON.
+    """
     data = files.whole(name, MOST_BYTES[name])
     if data is None:
         return None
     try:
-        return decode_json(data)
+        found = decode_json(data)
     except ValueError as error:
         files.say(f"{name} is no JSON: {str(error)[:200]}")
-    return None
+        return None
+    if longest is None or len(data) <= longest:
+        return found
+    cut, found = _cut_texts(found, longest)
+    if cut:
+        files.say(f"{name}: {format_count(cut, 'text')} cut after {longest:,} characters")
+    return found
 
 
-def _read_environment(files: FolderFiles) -> Mapping[str, Any] | None:
-    data = _read_json(files, "environment.json")
+def _cut_texts(data: Any, longest: int) -> tuple[int, Any]:
+    """Return how many texts are longer, and the same without what they have more."""
+    cut: list[str] = []
+
+    def shorten(text: str) -> str:
+        if len(text) <= longest:
+            return text
+        cut.append(text)
+        return text[:longest] + _CUT
+
+    found = change_texts(data, shorten)
+    return len(cut), found
+
+
+def _read_environment(files: FolderFiles) -> JobEnvironment | None:
+    data = _read_json(files, "environment.json", LONGEST_TEXT)
     if data is None:
         return None
-    wrong: list[str] = []
-    found: dict[str, Any] = fit_shape(_ENVIRONMENT, data, "", wrong)
+    found, wrong = fit_json(JobEnvironment, data)
     if wrong:
-        files.say(f"environment.json: {len(wrong)} values are of another kind, or were cut")
-    found["ranks"] = {n: them for n, them in found["ranks"].items() if parse_rank(n) is not None}
-    return found
+        files.say(f"environment.json: {wrong}")
+    ranks = {name: them for name, them in found.ranks.items() if parse_rank(name) is not None}
+    return replace(found, ranks=ranks)
 
 
 def _read_stacks(files: FolderFiles) -> dict[str, str]:
@@ -226,14 +255,9 @@ def read_rank_facts(run: RecordedRun) -> tuple[RankFacts, ...]:
     """Return what was known of each rank of all nodes when the verdict was made, by rank; without
     those of which the file says what cannot be.
     """
-    told = [data for part in run.everywhere for data in list_field(part.evidence, "ranks")]
-    found = [one for data in told if (one := _read_facts(data))]
+    found = [
+        replace(one, looks=tuple(sorted(one.looks, key=lambda look: look.at)))
+        for part in run.everywhere
+        for one in part.facts.ranks
+    ]
     return tuple(sorted(found, key=lambda one: one.rank))
-
-
-def _read_facts(data: Any) -> RankFacts | None:
-    try:
-        found: RankFacts = reader_for(RankFacts)(data)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return replace(found, looks=tuple(sorted(found.looks, key=lambda look: look.at)))

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Literal
 
+from ...base.facts import Verdict
 from ...base.identity import RankId
+from ...base.startup_table import STARTUP
 from ...base.words import format_ranks
-from ...pipelines.startup import PIPELINE
 from .folder_files import is_number, is_rank, number_field, text_field
 from .run import RecordedRun
 
@@ -312,44 +313,45 @@ def _end(events: Sequence[Event]) -> float:
 
 def _titles(run: RecordedRun, nodes: Sequence[Sequence[Event]]) -> dict[int, str]:
     """Return titles by number: the verdict's, ours where the name is the same, else the name."""
-    ours = {row.name: row.title for row in PIPELINE.table}
+    ours = {row.name: row.title for row in STARTUP}
     titles = {
         number: ours.get(name, name)
         for events in nodes
         for name, number in checkpoint_numbers(events).items()
     }
-    place = run.verdict.get("checkpoint")
-    if place and place["number"] is not None:
-        titles[place["number"]] = place["title"]
+    place = run.verdict.checkpoint if run.verdict else None
+    if place and place.number is not None:
+        titles[place.number] = place.title
     return titles
 
 
 # ---- what the verdict adds -----------------------------------------------------------------------
 
 
-def _add_verdict(verdict: Mapping[str, Any], rows: dict[RankId, Row], length: float) -> list[Row]:
+def _add_verdict(verdict: Verdict | None, rows: dict[RankId, Row], length: float) -> list[Row]:
     """Return the rows with the hang, and with the wait of those that only wait for others."""
-    if verdict.get("outcome") == "hang":
-        ranks = verdict["ranks"]
-        absent = {*ranks["never_started"]} - rows.keys()
+    if verdict and verdict.outcome == "hang":
+        ranks = verdict.ranks
+        hung = {*ranks.culprit, *ranks.stuck}
+        absent = {*ranks.never_started} - rows.keys()
         for number in absent:
             rows[number] = Row(number, "", (_hang_span("never started", None, 0.0, 0),))
-        for number in ({*ranks["culprit"], *ranks["stuck"]} & rows.keys()) - absent:
-            still = verdict["seconds"]["still"] if number in ranks["culprit"] else None
+        for number in (hung & rows.keys()) - absent:
+            still = verdict.seconds.still if number in ranks.culprit else None
             rows[number] = _add_hang(rows[number], verdict, still, length)
-        for number in {*ranks["waiting"]} - {*ranks["culprit"], *ranks["stuck"]}:
+        for number in {*ranks.waiting} - hung:
             if number in rows:
-                rows[number] = _add_wait(rows[number], ranks["culprit"])
+                rows[number] = _add_wait(rows[number], ranks.culprit)
     return [rows[number] for number in sorted(rows)]
 
 
-def _add_hang(row: Row, verdict: Mapping[str, Any], still: float | None, length: float) -> Row:
+def _add_hang(row: Row, verdict: Verdict, still: float | None, length: float) -> Row:
     if row.ended is not None:
         return row
     inside = _open_spans(row)
     since = length - still if still is not None else 0.0
     start = min(max(since, row.last_word or 0.0), length)
-    name = verdict["call"] or (inside[-1].name if inside else "")
+    name = verdict.call or (inside[-1].name if inside else "")
     number = next((span.number for span in reversed(inside) if span.number is not None), None)
     return _add_span(row, _hang_span(name, number, start, len(inside)))
 

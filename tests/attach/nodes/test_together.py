@@ -21,14 +21,11 @@ from hangbisect.base.facts import (
     Sample,
     Syscall,
     Thread,
+    Verdict,
 )
 from hangbisect.base.identity import UnknownRank
-from hangbisect.report.facts_json import (
-    evidence_json,
-    reader_for,
-    verdict_from_json,
-    verdict_json,
-)
+from hangbisect.base.json_codec import from_json, to_json
+from hangbisect.report.run_files import Evidence, make_evidence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -166,8 +163,8 @@ def test_no_number_is_said_that_is_nobodys(nodes: tuple[NodeFacts, NodeFacts]) -
     own = {r.pid for node in nodes for r in node.ranks}
     own |= {one[-1].pid for node in nodes for r in node.ranks for one in r.children}
     numbers = {r.rank for node in nodes for r in node.ranks if isinstance(r.rank, int)}
-    verdict = verdict_json(found.verdict)
-    evidence = evidence_json(found.ranks, found.graph, found.facts.machine)
+    verdict = to_json(found.verdict)
+    evidence = to_json(make_evidence(found.ranks, found.graph, found.facts.machine))
     lines = [*hang_lines(found, "", "", None), *moving_lines(found)]
     texts = [*lines, json.dumps([verdict, [one["rank"] for one in evidence["ranks"]]])]
     texts += [json.dumps(evidence["graph"])]
@@ -177,6 +174,6 @@ def test_no_number_is_said_that_is_nobodys(nodes: tuple[NodeFacts, NodeFacts]) -
     missing = range(found.verdict.world_size)
     assert all(r in missing or r in numbers for r in named if isinstance(r, int))
     assert not re.search(r"(?:rank |\D)-\d{4,}", "\n".join(lines))
-    assert verdict_from_json(json.loads(json.dumps(verdict))).ranks == found.verdict.ranks
-    read = [reader_for(RankFacts)(one) for one in json.loads(json.dumps(evidence["ranks"]))]
-    assert tuple(read) == found.ranks
+    read = from_json(Verdict, json.loads(json.dumps(verdict)))
+    assert read.ranks == found.verdict.ranks
+    assert from_json(Evidence, json.loads(json.dumps(evidence))).ranks == found.ranks

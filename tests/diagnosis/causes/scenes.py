@@ -10,7 +10,8 @@ from hangbisect.base.facts import Cause, Descriptor, JobFacts, Look, MachineFact
 from hangbisect.diagnosis.blame import make_case
 from hangbisect.diagnosis.causes.catalogue import match_causes
 from hangbisect.diagnosis.causes.known_cause import Scene
-from hangbisect.diagnosis.verdict import judge_job_with_graph
+from hangbisect.diagnosis.snapshot import Snapshot
+from hangbisect.diagnosis.verdict import judge_snapshot
 
 from ..made_up import ALL_REDUCE, gone, job, rank
 
@@ -43,8 +44,9 @@ MAKES_STORE = (
 def scene_of(facts: Facts) -> Scene:
     """Return the scene as a verdict on `facts` makes it."""
     about, ranks = facts
-    case = make_case(about, ranks)
-    verdict, graph = judge_job_with_graph(about, ranks)
+    snapshot = Snapshot(ranks)
+    case = make_case(about, snapshot)
+    verdict, graph = judge_snapshot(about, snapshot)
     return Scene(case.job, case.ranks, verdict, case.found, graph)
 
 

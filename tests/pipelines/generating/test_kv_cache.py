@@ -88,6 +88,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.xdist_group("caches")  # one worker imports the models
 @pytest.mark.parametrize("kind", CONFIGS)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_it_is_what_the_cache_of_a_real_model_takes(kind: str, dtype: str) -> None:

@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import pytest
+from hangbisect.base.startup_table import STARTUP_BY_NAME
 from hangbisect.rank.watched.known_calls import KnownCall
 from hangbisect.rank.watched.steps import MOST_LINES, MOST_MESSAGES, Steps
 
@@ -47,7 +48,8 @@ def test_a_step_is_told_and_said_before_and_after(heard: Heard) -> None:
         **{"component": "model", "deadline": 60, "checkpoint": "model", "phase": None},
     }
     assert result == {"step": "model", "k": 1, "failed": False}
-    assert heard.said == ["About to call lib.load...", "CHECKPOINT 5: Model created"]
+    done = f"CHECKPOINT {STARTUP_BY_NAME['model'].number}: Model created"
+    assert heard.said == ["About to call lib.load...", done]
 
 
 def test_what_corresponds_to_no_checkpoint_goes_by_its_name(heard: Heard) -> None:

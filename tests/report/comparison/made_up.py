@@ -7,35 +7,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hangbisect.base.facts import Cause, Place, Ranks, Seconds, Verdict
+from hangbisect.report.run_files import JobEnvironment
 from hangbisect.report.run_reader.run import RecordedRun
 
 STEPS = {3: "logs_directory", 4: "tokenizer", 9: "wandb_logger"}
-VERDICT: dict[str, Any] = {
-    "schema": 1,
-    "outcome": "ok",
-    "pipeline": "startup",
-    "command": ["torchrun", "--nproc_per_node=2", "-m", "bisect"],
-    "attempt": 0,
-    "world_size": 2,
-    "checkpoint": None,
-    "ranks": {"culprit": [], "stuck": [], "waiting": [], "dead": [], "never_started": []},
-    "call": None,
-    "cause": None,
-    "seconds": {"total": 20.0, "still": None, "past_deadline": None, "to_verdict": None},
-}
-HANG = {
-    **VERDICT,
-    "outcome": "hang",
-    "checkpoint": {
-        "number": 9,
-        "name": "wandb_logger",
-        "title": "WandbLogger ready",
-        "phase": None,
-    },
-    "ranks": {**VERDICT["ranks"], "culprit": [1], "stuck": [1]},
-    "call": "wandb.init",
-    "cause": {"title": "the server never answers"},
-}
+VERDICT = Verdict(
+    outcome="ok",
+    pipeline="startup",
+    command=("torchrun", "--nproc_per_node=2", "-m", "bisect"),
+    attempt=0,
+    world_size=2,
+    checkpoint=None,
+    ranks=Ranks(),
+    seconds=Seconds(20.0),
+)
+HANG = replace(
+    VERDICT,
+    outcome="hang",
+    checkpoint=Place(9, "wandb_logger", "WandbLogger ready"),
+    ranks=Ranks(culprit=(1,), stuck=(1,)),
+    call="wandb.init",
+    cause=Cause("service-silent", "the server never answers", "", 0.9),
+)
 VERSIONS = {"hangbisect": "0.1.0", "torch": "2.13.0"}
 
 
@@ -46,7 +40,7 @@ def start(
     of_rank_1: Mapping[str, str] = {},
     versions: Mapping[str, str] = VERSIONS,
     imports: Mapping[int, float] = {},
-    verdict: Mapping[str, Any] = VERDICT,
+    verdict: Verdict = VERDICT,
     host: str = "n01",
     folder: str = "run",
     began: float = 100.0,
@@ -58,21 +52,21 @@ def start(
     events = [event for rank in ranks for event in _of(rank, took, imports, host, began)]
     events.append(_told("table", began, numbers={name: n for n, name in STEPS.items()}))
     last = max(float(event["at"]) for event in events)
-    events.append(_told("verdict", last + 30.0, outcome=verdict["outcome"], ends=True))
+    events.append(_told("verdict", last + 30.0, outcome=verdict.outcome, ends=True))
     both = {"MASTER_PORT": "41000", "TORCHELASTIC_RUN_ID": f"run-{began}", **variables}
-    environment = {
-        "versions": {**versions, "python": "3.11.7"},
-        "host": host,
-        "processors": 8,
-        "kernel": "6.18",
-        "ranks": {
+    environment = JobEnvironment(
+        versions={**versions, "python": "3.11.7"},
+        host=host,
+        processors=8,
+        kernel="6.18",
+        ranks={
             str(rank): {**both, "RANK": str(rank), **(of_rank_1 if rank == 1 else {})}
             for rank in ranks
         },
-    }
+    )
     return RecordedRun(
         Path(folder),
-        verdict={**verdict, "world_size": len(ranks)},
+        verdict=replace(verdict, world_size=len(ranks)),
         events=tuple(sorted(events, key=lambda event: float(event["at"]))),
         environment=environment,
     )

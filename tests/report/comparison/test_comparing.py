@@ -149,7 +149,9 @@ def test_of_a_command_only_what_differs_is_told() -> None:
         "x",
     ]
     other = [*command[:5], "logger", "--run-dir", "y", "--json"]
-    a, b = (start({3: (0.1,)}, verdict={**VERDICT, "command": one}) for one in (command, other))
+    a, b = (
+        start({3: (0.1,)}, verdict=replace(VERDICT, command=tuple(one))) for one in (command, other)
+    )
     assert settings(compare_runs(a, b)) == [
         ("command", "command", "--wandb offline", "--wandb logger")
     ]
@@ -196,12 +198,12 @@ def test_nodes_are_compared_by_the_ranks_that_run_there() -> None:
         whole = start({3: (0.1,) * 4})
         parts = []
         for host, ranks in (("n01", ("0", "1")), ("n02", ("2", "3"))):
-            known = whole.environment or {}
-            mine = {rank: known["ranks"][rank] for rank in ranks}
+            assert whole.environment
+            mine = {rank: whole.environment.ranks[rank] for rank in ranks}
             events = tuple(e for e in whole.events if str(e.get("rank", ranks[0])) in ranks)
-            here = {**known, "host": host, "ranks": mine}
+            here = replace(whole.environment, host=host, ranks=mine)
             if host == "n02":
-                here["kernel"] = kernel
+                here = replace(here, kernel=kernel)
             parts.append(replace(whole, events=events, environment=here))
         return replace(parts[0], nodes=(parts[1],))
 

@@ -12,7 +12,10 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 import made_up_job
+from hangbisect.base.facts import Verdict
+from hangbisect.base.json_codec import from_json, to_json
 from hangbisect.report.redaction import Redactor
+from hangbisect.report.run_files import JobEnvironment
 from hangbisect.report.run_reader.run import RecordedRun, read_run
 from tinyhtml5.parser import HTMLParser
 
@@ -45,10 +48,11 @@ def with_texts(run: RecordedRun, change: Callable[[str], str]) -> RecordedRun:
 
     return replace(
         run,
-        verdict=changed(run.verdict),
+        verdict=run.verdict and from_json(Verdict, changed(to_json(run.verdict))),
         events=changed(run.events),
         evidence=changed(run.evidence),
-        environment=changed(run.environment),
+        environment=run.environment
+        and from_json(JobEnvironment, changed(to_json(run.environment))),
         missing=(*run.missing, change("missing")),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -11,12 +12,18 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 import pytest
+from hangbisect.base.facts import Outcome
+from hangbisect.base.startup_table import STARTUP_BY_NAME
 from hangbisect.report.html.page import html_page
-from hangbisect.report.run_reader.json_shapes import RecordedTrial
-from hangbisect.report.run_reader.run import RecordedRun
+from hangbisect.report.run_files import JobEnvironment
+from hangbisect.report.run_reader.run import RecordedRun, read_run
+from hangbisect.report.run_reader.trials import RecordedTrial
+from hangbisect.search.cells import RecordedMatrix
+from hangbisect.search.isolation import Isolation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ...examples import examples
 from .made_up import by_class, job, parsed, plain, text_of, with_a_child, with_texts
 
 PARTS = [
@@ -100,8 +107,9 @@ def test_a_page_is_valid_and_has_all_parts(ranks: int) -> None:
     root = page(job(ranks, 3))
     assert [text_of(one).strip() for one in root.iter("h2")] == PARTS
     assert outside(root) == []
+    number = STARTUP_BY_NAME["wandb_logger"].number
     assert text_of(next(root.iter("h1"))).split() == (
-        ["Hang", "at", "checkpoint", "9,", "WandbLogger", "ready"]
+        ["Hang", "at", "checkpoint", f"{number},", "WandbLogger", "ready"]
     )
 
 
@@ -152,7 +160,7 @@ def test_what_a_run_holds_is_shown_as_text(attack: str) -> None:
             assert any(shown in text_of(one) for one in by_class(root, part)), part
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(HOSTILE, st.booleans())
 def test_no_text_makes_an_element(text: str, alone: bool) -> None:
     run = with_texts(job(2), (lambda _: text) if alone else (lambda old: old + text))
@@ -163,7 +171,8 @@ def test_no_text_makes_an_element(text: str, alone: bool) -> None:
 
 def test_a_line_of_a_megabyte_is_cut_and_its_length_is_told() -> None:
     run = job(2)
-    verdict = {**run.verdict, "notes": ["<i>" + "x" * (1 << 20)]}
+    assert run.verdict
+    verdict = replace(run.verdict, notes=("<i>" + "x" * (1 << 20),))
     made = html_page(replace(run, verdict=verdict), plain())
     assert len(made) < len(html_page(run, plain())) + 2000
     assert "1,048,579 characters" in made
@@ -173,14 +182,15 @@ def test_nothing_of_a_run_is_needed() -> None:
     empty = RecordedRun(Path("run"))
     assert "nobody wrote one" in text_of(page(empty))
     verdict = job(2).verdict
-    for part in (RecordedRun(Path("run"), verdict=verdict), replace(job(2), verdict={})):
+    for part in (RecordedRun(Path("run"), verdict=verdict), replace(job(2), verdict=None)):
         assert [text_of(one).strip() for one in page(part).iter("h2")] == PARTS
 
 
 @pytest.mark.parametrize("outcome", ["ok", "hang", "slow", "crash", "interrupted"])
-def test_every_outcome_has_its_page(outcome: str) -> None:
+def test_every_outcome_has_its_page(outcome: Outcome) -> None:
     run = job(2)
-    root = page(replace(run, verdict={**run.verdict, "outcome": outcome}))
+    assert run.verdict
+    root = page(replace(run, verdict=replace(run.verdict, outcome=outcome)))
     assert text_of(next(by_class(root, "outcome"))).lower() == outcome
 
 
@@ -204,7 +214,7 @@ def test_a_secret_planted_in_any_field_is_not_in_the_page() -> None:
 def test_the_value_of_a_variable_with_a_secret_name_is_a_mark_that_still_differs() -> None:
     run = job(2)
     ranks = {"0": {"WANDB_API_KEY": "correct-horse-1"}, "1": {"WANDB_API_KEY": "battery-staple"}}
-    environment = {**(run.environment or {}), "ranks": ranks}
+    environment = replace(run.environment or JobEnvironment(), ranks=ranks)
     made = html_page(replace(run, environment=environment), plain())
     assert "WANDB_API_KEY" in made
     assert "correct-horse-1" not in made
@@ -219,7 +229,7 @@ def test_the_value_of_a_variable_with_a_secret_name_is_a_mark_that_still_differs
 
 def trials(
     *links: str,
-    answer: dict[str, Any] | None = None,
+    answer: Isolation | RecordedMatrix | None = None,
     kind: str = "isolation",
     result: str = "hang",
 ) -> RecordedRun:
@@ -227,7 +237,7 @@ def trials(
         RecordedTrial(at, f"wandb={link}", {"wandb": link}, result, "in wandb.init", 12.0, link)
         for at, link in enumerate(links, 1)
     )
-    return RecordedRun(Path("iso"), kind=kind, trials=rows, answer=answer or {})
+    return RecordedRun(Path("iso"), kind=kind, trials=rows, answer=answer)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +246,7 @@ def trials(
 def test_each_start_leads_to_its_own_report_or_to_what_there_is_of_it(
     result: str, leads: str
 ) -> None:
-    answer = {"outcome": "not_isolated", "why": "it varies"}
+    answer = Isolation("not_isolated", ("train.py",), (), 0.0, why="it varies")
     root = page(trials("trial-01", "", answer=answer, result=result))
     links = [one.get("href") for one in root.iter("a") if one.get("class") is None]
     assert links == [leads]
@@ -266,10 +276,17 @@ def test_the_name_of_a_folder_is_no_address(attack: str) -> None:
         {"outcome": 7, "changes": "x", "command": [1], "with_it": [], "p_value": "x"},
         {"outcome": "isolated", "changes": [{}, 3], "with_it": {"starts": 3, "hangs": None}},
         {"outcome": "isolated", "seconds": float("nan"), "changes": [{"toggle": "wandb"}]},
+        {"scenario": 3, "title": "x", "cells": [{"number": 1, "name": "a"}]},
     ],
 )
 @pytest.mark.parametrize("kind", ["isolation", "matrix"])
 def test_whatever_lies_in_the_file_of_an_isolation_there_is_a_page(
-    answer: dict[str, Any], kind: str
+    answer: dict[str, Any], kind: str, tmp_path: Path
 ) -> None:
-    assert outside(page(trials("a", answer=answer, kind=kind))) == []
+    (tmp_path / f"{kind}.json").write_text(json.dumps(answer))
+    assert outside(page(read_run(tmp_path))) == []
+
+
+def test_a_matrix_says_what_it_examines() -> None:
+    matrix = RecordedMatrix("mine.yaml", "all loggers", "/", "", 3.0, 1, 3, True, ())
+    assert "all loggers" in text_of(page(trials("a", answer=matrix, kind="matrix")))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hangbisect.base.facts import Ranks
-from hangbisect.report.facts_json import verdict_from_json
+from hangbisect.base.startup_table import STARTUP_BY_NAME
 from hangbisect.report.html.templates import ShownTexts
 from hangbisect.report.html.timeline_picture import (
     MOST_SINGLE_ROWS,
@@ -24,10 +24,15 @@ from hypothesis import strategies as st
 from .made_up import job, plain
 
 BARRIER = "barrier after checkpoint 9"
+TOKENIZER, MODEL = (
+    f"{STARTUP_BY_NAME[name].number} {STARTUP_BY_NAME[name].title}"
+    for name in ("tokenizer", "model")
+)
 
 
 def picture(run: RecordedRun) -> TimePicture:
-    found = time_picture(run, verdict_from_json(run.verdict), ShownTexts(plain()))
+    assert run.verdict
+    found = time_picture(run, run.verdict, ShownTexts(plain()))
     assert found is not None
     return found
 
@@ -52,10 +57,10 @@ def test_each_of_a_few_ranks_has_a_row_and_the_culprit_is_first() -> None:
 def test_a_block_is_a_checkpoint_with_its_imports_inside() -> None:
     first = picture(job(8)).rows[0]
     assert [b.name for b in first.blocks if b.kind == "work"][3:5] == [
-        "4 Tokenizer loaded",
-        "5 Model created",
+        TOKENIZER,
+        MODEL,
     ]
-    step = next(b for b in first.blocks if b.name == "4 Tokenizer loaded")
+    step = next(b for b in first.blocks if b.name == TOKENIZER)
     torch = next(b for b in first.blocks if b.name == "import torch")
     assert step.x <= torch.x
     assert torch.x + torch.width <= step.x + step.width + 0.2
@@ -98,7 +103,7 @@ def test_many_ranks_are_a_row_that_unfolds_to_each_of_them() -> None:
     many = found.rows[1]
     assert [line.rank for line in many.lines] == [r for r in range(64) if r != 21]
     assert many.host == "8 hosts"
-    model = next(step for step in many.steps if step.name == "5 Model created")
+    model = next(step for step in many.steps if step.name == MODEL)
     assert " to " in model.worked
     assert model.imports.startswith("transformers.models.llama ")
 
@@ -138,7 +143,8 @@ def test_where_ranks_are_in_many_places_they_are_together_by_how_they_stand() ->
 
 def test_where_no_rank_told_anything_there_is_no_timeline() -> None:
     run = replace(job(8), events=())
-    assert time_picture(run, verdict_from_json(run.verdict), ShownTexts(plain())) is None
+    assert run.verdict
+    assert time_picture(run, run.verdict, ShownTexts(plain())) is None
 
 
 @given(st.floats(0.01, 1e6))

@@ -15,11 +15,12 @@ from hangbisect.monitor.run_folder import RunFolder
 from hangbisect.monitor.verdict_output import write_looks
 from hangbisect.report.issue.markdown import MOST_CHARACTERS, Masked, count_characters
 from hangbisect.report.issue.page import run_page
-from hangbisect.report.run_reader.json_shapes import fit_verdict
+from hangbisect.report.run_files import read_verdict
 from hangbisect.report.run_reader.run import RecordedRun, read_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ...examples import examples
 from ..kept.made_up import VERDICT, event, hello, write_run
 from .rendering import OURS, rendered
 
@@ -268,10 +269,9 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(sorted(VERDICT)), JSON, max_size=4))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_no_verdict_breaks_the_page(changed: dict[str, Any]) -> None:
-    missing: list[str] = []
-    verdict = fit_verdict({**VERDICT, **changed}, missing)
-    text = run_page(RecordedRun(Path("run"), verdict=verdict, missing=tuple(missing)))
+    verdict, wrong = read_verdict({**VERDICT, **changed})
+    text = run_page(RecordedRun(Path("run"), verdict=verdict, missing=(wrong,)))
     assert {*rendered(text).tags} <= OURS
     assert count_characters(text) <= MOST_CHARACTERS

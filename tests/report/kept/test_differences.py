@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hangbisect.report.run_files import JobEnvironment
 from hangbisect.report.run_reader.rank_differences import Difference, find_differences
 from hangbisect.report.run_reader.run import RecordedRun
 
@@ -15,7 +16,7 @@ from .made_up import event, hello
 def run(variables: Mapping[int, Mapping[str, str]], **more: Any) -> RecordedRun:
     ranks = {str(rank): them for rank, them in variables.items()}
     events = tuple(hello(1.0, rank) for rank in variables)
-    environment = {"versions": {"torch": "2.4"}, "ranks": ranks}
+    environment = JobEnvironment({"torch": "2.4"}, ranks=ranks)
     return RecordedRun(Path("run"), **{"events": events, "environment": environment, **more})
 
 
@@ -65,7 +66,7 @@ def test_hosts_pythons_and_versions_are_compared() -> None:
 
 
 def test_versions_of_other_nodes_are_compared() -> None:
-    environment = {"versions": {"torch": "2.5"}, "ranks": {"1": {}}}
+    environment = JobEnvironment({"torch": "2.5"}, ranks={"1": {}})
     node = RecordedRun(Path("node-1"), events=(hello(1.0, 1),), environment=environment)
     found = find_differences(run({0: {}}, nodes=(node,)))
     assert [(one.name, dict(one.values)) for one in found] == [
@@ -74,7 +75,9 @@ def test_versions_of_other_nodes_are_compared() -> None:
 
 
 def test_kinds_of_gpus_are_compared() -> None:
-    gpus = [{"name": "H100", "pids": [100]}, {"name": "A100", "pids": [101]}, {"pids": 3}, None]
+    cards = enumerate([("H100", [100]), ("A100", [101])])
+    gpus: list[object] = [{"index": n, "name": name, "pids": pids} for n, (name, pids) in cards]
+    gpus += [{"index": 2, "pids": 3}, None]
     ranks = [{"rank": 0, "pid": 100}, {"rank": 1, "pid": 101}, {"rank": "2"}, 7]
     evidence = {"ranks": ranks, "machine": {"gpus": gpus}}
     (one,) = find_differences(run({}, evidence=evidence))

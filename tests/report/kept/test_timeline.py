@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hangbisect.base.facts import Verdict
+from hangbisect.base.json_codec import from_json
 from hangbisect.report.run_reader.run import RecordedRun, read_run
 from hangbisect.report.run_reader.timeline import Row, Timeline, read_timeline
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ...examples import examples
 from .made_up import EPOCH, VERDICT, event, hello, write_run
 
 TABLE = {"script": 1, "wandb_logger": 9, "training": 12}
@@ -19,7 +22,7 @@ OK = {**VERDICT, "outcome": "ok"}
 
 
 def run(events: Iterable[Mapping[str, Any]], verdict: Mapping[str, Any] = OK) -> RecordedRun:
-    return RecordedRun(Path("run"), verdict=verdict, events=tuple(events))
+    return RecordedRun(Path("run"), verdict=from_json(Verdict, verdict), events=tuple(events))
 
 
 def words(row: Row) -> list[str]:
@@ -217,7 +220,7 @@ EVENTS = st.lists(
 
 
 @given(EVENTS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_whatever_is_told_spans_lie_in_one_another(events: Sequence[dict[str, Any]]) -> None:
     found = read_timeline(run(sorted(events, key=lambda one: one["at"]), VERDICT))
     for row in found.rows:

@@ -24,6 +24,8 @@ from hangbisect.report.live.rank_rows import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ...examples import examples
+
 STATES: tuple[State, ...] = ("works", "trains", "waits", "ends", "left")
 
 
@@ -121,7 +123,7 @@ def test_a_terminal_that_is_too_small_has_no_table() -> None:
     assert rows_that_fit(80, 24) == 8
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(1, 24), st.integers(1, 8), st.integers(0, 30), st.data())
 def test_what_stands_there_scrolls_up_and_nothing_is_lost(
     lines_before: int, height: int, lines_after: int, data: st.DataObject

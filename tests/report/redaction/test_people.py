@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hangbisect.base.facts import Ranks, Verdict, Where
 from hangbisect.report.redaction import Known, Redactor, redactor_for
+from hangbisect.report.run_files import JobEnvironment
 from hangbisect.report.run_reader.run import RecordedRun
 
 KNOWN_FOLDER = Path("run")
@@ -76,10 +78,11 @@ def test_a_host_that_is_met_later_is_replaced_in_what_was_harmless_before() -> N
 
 
 def test_a_run_names_its_own_hosts_and_users() -> None:
+    where = tuple(Where(rank, host, 7, None, "", 1.0) for rank, host in ((0, "n03"), (1, "n04")))
     run = RecordedRun(
         folder=KNOWN_FOLDER,
-        verdict={"where": [{"rank": 0, "host": "n03"}, {"rank": 1, "host": "n04"}]},
-        environment={"host": "n03", "ranks": {"0": {"USER": "ada", "HOME": "/data/ada"}}},
+        verdict=Verdict("hang", "startup", (), 0, 2, None, Ranks(), where=where),
+        environment=JobEnvironment(host="n03", ranks={"0": {"USER": "ada", "HOME": "/data/ada"}}),
     )
     redactor = redactor_for(run, anonymous=True)
     assert redactor.text("n04: /data/ada/x, n03: ada") == "host-2: /home/user-1/x, host-1: user-1"
@@ -89,7 +92,7 @@ def test_marks_agree_whenever_a_run_is_redacted() -> None:
     one, two = "Kx2-one-7Zq8", "Kx2-two-7Zq8"
     run = RecordedRun(
         folder=KNOWN_FOLDER,
-        environment={"ranks": {"0": {"API_KEY": one}, "1": {"API_KEY": two}}},
+        environment=JobEnvironment(ranks={"0": {"API_KEY": one}, "1": {"API_KEY": two}}),
         stacks={"rank-0.txt": f"key = '{two}'"},
     )
     first, second = redactor_for(run), redactor_for(run)

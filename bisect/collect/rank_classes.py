@@ -8,7 +8,6 @@ from itertools import pairwise
 
 from ..base.facts import Look, RankFacts, RankId, Wait
 from ..diagnosis.blocked_syscalls import SLEEP_CALLS
-from .rank_state import RankState
 
 ON_ANOTHER = ("rank", "absent_rank", "collective", "store")
 _COUNT_DOWN = SLEEP_CALLS | {"futex"}  # calls whose time limit is read as what is left of it
@@ -23,38 +22,6 @@ class RankClasses:
     busy: frozenset[RankId]
     waiting: frozenset[RankId]
     hung: frozenset[RankId]
-
-
-def make_rank_facts(member: RankState, moved: str = "", busy: bool = False) -> RankFacts:
-    """Return a member as a diagnosis takes it."""
-    return RankFacts(
-        rank=member.rank,
-        local_rank=member.local_rank,
-        pid=member.pid,
-        host=member.host,
-        reached=member.reached,
-        held=member.held_at is not None,
-        phase=member.phase,
-        entered=member.entered,
-        last_line=member.last_line,
-        last_line_at=member.last_line_at,
-        announced=member.announced,
-        output=member.logged,
-        alive=not member.left,
-        left=member.left or member.left_at is not None,
-        status=member.status,
-        error=member.error,
-        traceback=member.traceback,
-        finished=member.finished,
-        awaits=member.awaits,
-        step=member.inside,
-        left_at=member.left_at,
-        environment=dict(member.environment),
-        looks=tuple(member.looks),
-        children=tuple(tuple(looks) for looks in member.children.values()),
-        moved=moved,
-        busy=busy,
-    )
 
 
 def classify_ranks(

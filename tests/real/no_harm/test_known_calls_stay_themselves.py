@@ -179,6 +179,7 @@ def _look(calls: list[str], how: str, folder: Path) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
+@pytest.mark.timeout(2 * LIMIT + 30)
 @pytest.mark.parametrize("which", ["installed", "made"])
 def test_a_known_call_is_the_same_without_us_while_it_is_watched_and_after(
     which: str, tmp_path: Path

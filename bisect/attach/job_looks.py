@@ -8,20 +8,19 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 from ..base.deadline import aside
 from ..base.facts import Look, MachineFacts, RankFacts, RankId
 from ..base.words import format_rate
-from ..diagnosis.rank_waits import find_waits
+from ..collect.look_series import PAUSE, LookSeries, may_pause, take_good_looks
+from ..collect.rank_classes import RankClasses
 from ..evidence import movement
 from ..evidence.descriptors import read_links, read_quiet_times
-from ..evidence.look import Target, take_looks
+from ..evidence.look import Target
 from ..evidence.machine import read_machine
-from ..evidence.successive_looks import complete_look, find_peer_request
+from ..evidence.successive_looks import find_peer_request
 from ..monitor.ending import resume_process
-from ..monitor.inspection import may_pause
-from ..monitor.rank_classifier import RankClasses, classify_ranks
 from .jobs import Job
 
 DOWNLOAD_ENDINGS = (
@@ -77,7 +76,6 @@ def _read_downloads(pids: list[int], found: list[Download]) -> None:
             found.append(Download(time.monotonic(), pid, path, size))
 
 
-PAUSE_BETWEEN_LOOKS = 0.7  # seconds between two looks
 STILL_SPAN = 2.1  # seconds over which nothing may have moved before a job is called hung
 PATIENCE = 10.0  # seconds that are waited until it is clear: it computes, or is about to wake
 LEAST_LOOKS = 3  # looks
@@ -88,21 +86,30 @@ _MOST_NATIVE_RANKS = 2  # ranks that a look with native frames pauses
 _NATIVE_LOOK_LIMIT = 1.0
 
 
-@dataclass
-class LookSeries:
+class JobLooks(LookSeries):
     """The looks at the processes of a job, and what they show together."""
 
-    job: Job
-    ranks: Mapping[int, RankId]  # by the pid of each
-    family: Callable[[], Mapping[int, int]]  # asked before each look: pids, each with its rank's
-    looks: dict[int, list[Look]] = field(default_factory=dict)  # by pid, oldest first
-    rank_of: dict[int, int] = field(default_factory=dict)  # pid of the rank, by pid
-    # Processes of others that have a lock which a rank waits for, each with that rank's pid.
-    holders: dict[int, int] = field(default_factory=dict)
-    grown: dict[tuple[int, str], list[Download]] = field(default_factory=dict)
-    machine: MachineFacts = field(default_factory=MachineFacts)
-    began: float = field(default_factory=time.monotonic)
-    count: int = 0
+    def __init__(
+        self,
+        job: Job,
+        ranks: Mapping[int, RankId],
+        family: Callable[[], Mapping[int, int]],
+        environment: Mapping[RankId, Mapping[str, str]] | None = None,
+    ) -> None:
+        """`ranks` has each rank by its pid; `family` is asked before each look for pids, each with
+        its rank's; `environment` has what matters of each rank's.
+        """
+        super().__init__(MOST_LOOKS, PATIENCE)
+        self.job = job
+        self.ranks = ranks
+        self.looks: dict[int, list[Look]] = {}  # by pid, oldest first
+        self.rank_of: dict[int, int] = {}  # pid of the rank, by pid
+        # Processes of others that have a lock which a rank waits for, each with that rank's pid.
+        self.holders: dict[int, int] = {}
+        self.grown: dict[tuple[int, str], list[Download]] = {}
+        self.machine = MachineFacts()
+        self._family = family
+        self._environment = environment or {}
 
     @property
     def span(self) -> float:
@@ -114,52 +121,53 @@ class LookSeries:
         """Look until it is clear who moves: for `span` seconds, and for up to PATIENCE more where
         that does not tell. Return the ranks by what they do.
         """
-        end = self.began + max(span + 2 * PAUSE_BETWEEN_LOOKS, PATIENCE)
+        end = self.began + max(span + 2 * PAUSE, PATIENCE)
         while True:
             await self.look()
             settled = self.settled()
-            if time.monotonic() + PAUSE_BETWEEN_LOOKS > end:
+            if time.monotonic() + PAUSE > end:
                 return settled
             enough = min(span, STILL_SPAN) if settled.moving else span
             clear = self.count >= LEAST_LOOKS and self.span >= enough and self.is_clear(settled)
             if clear and not await self._was_heard_lately(settled):
                 return settled
-            await asyncio.sleep(PAUSE_BETWEEN_LOOKS)
+            await asyncio.sleep(PAUSE)
 
     async def look(self) -> None:
         """Look once at everything."""
-        self.rank_of = dict(self.family())
+        self.rank_of = dict(self._family())
         self.holders = self._holders()
         targets = [Target(pid, "rank" if pid in self.ranks else "child") for pid in self.rank_of]
         targets += [Target(pid, "child") for pid in self.holders]
         looks, seen, about = await asyncio.gather(
-            take_looks(targets),
+            take_good_looks(targets),
             find_downloads(list(self.rank_of)),
             read_machine() if self.count == 0 else _look_at_no_machine(),
         )
         self.machine = about or self.machine
-        for one in looks:
-            if one.state:
-                self._keep(one)
+        self.add(looks)
         for file in seen:
             self.grown.setdefault((file.pid, file.path), []).append(file)
+
+    def add(self, looks: Iterable[Look]) -> None:
+        """Keep what one look found."""
+        for one in looks:
+            if one.state:
+                self.keep(self.looks.setdefault(one.pid, []), one)
         self.count += 1
 
     async def look_deeper(self, ranks: Sequence[RankId]) -> None:
-        """Take the one look that pauses, last, at these ranks, as far as that does no harm."""
+        """Take the one look that pauses, last, at these ranks, as far as that does no harm, and
+        have it in the last snapshot.
+        """
         pids = [pid for pid, rank in self.ranks.items() if rank in ranks]
         chosen = [pid for pid in pids if self._may_pause(pid)][:_MOST_NATIVE_RANKS]
         if not chosen:
             return
-        paused = await take_looks(
-            [Target(pid, "rank") for pid in chosen],
-            native=True,
-            limit=_NATIVE_LOOK_LIMIT,
-            resume=resume_process,
-        )
-        for one in paused:
-            if one.state and one.threads:
-                self._keep(one)
+        targets = [Target(pid, "rank") for pid in chosen]
+        looks = await take_good_looks([], targets, limit=_NATIVE_LOOK_LIMIT, resume=resume_process)
+        self.add(one for one in looks if one.threads)
+        self.snapshot()
 
     async def _was_heard_lately(self, settled: RankClasses) -> bool:
         """Return whether something came not long ago from outside the job to a rank that seems to
@@ -192,14 +200,6 @@ class LookSeries:
         looks = self.looks.get(pid, [])
         return may_pause(looks) and bool(looks[-1].threads)
 
-    def _keep(self, one: Look) -> None:
-        looks = self.looks.setdefault(one.pid, [])
-        if looks:
-            one = complete_look(looks[-1], one)
-            looks[-1] = replace(looks[-1], logs=())  # the newest tails are enough
-        looks.append(one)
-        del looks[1 : -(MOST_LOOKS - 1)]
-
     # ---- what they show -------------------------------------------------------------------------
 
     def moved(self, pid: int, span: float = STILL_SPAN) -> str:
@@ -226,49 +226,36 @@ class LookSeries:
         does = movement.describe_movement(recent, [], known) or movement.describe_computing(recent)
         return f"waits for a lock of {looks[0].name} ({pid}), which {does}" if does else ""
 
-    def busy(self, pid: int) -> bool:
-        """Return whether a rank that has not moved burns CPU in the same few places."""
-        own = dict(self._of(pid))
-        looks = own.pop(pid, [])
-        return bool(movement.describe_computing(looks, list(own.values())))
-
-    def answers(self, pid: int) -> str:
-        """Return in words that somebody outside the job answers a rank, "" if nobody does."""
-        own = dict(self._of(pid))
-        looks = own.pop(pid, [])
-        ours = {*self.rank_of, *self.job.pids}
-        found = find_peer_request(looks, list(own.values()), ours)
-        return found.text if found is not None and found.answered else ""
-
     def facts(self) -> list[RankFacts]:
-        """Return each rank as a diagnosis takes it, without what its environment tells."""
-        found = []
-        for pid, rank in self.ranks.items():
-            moved = self.moved(pid) or self.answers(pid)
-            found.append(
-                RankFacts(
-                    rank=rank,
-                    pid=pid,
-                    looks=tuple(self.looks.get(pid, ())),
-                    children=tuple(tuple(seen) for p, seen in self._of(pid).items() if p != pid),
-                    moved=moved,
-                    busy=not moved and self.busy(pid),
-                )
-            )
-        return found
+        """Return each rank as a diagnosis takes it, without where it is."""
+        return [self._facts(rank, pid) for pid, rank in self.ranks.items()]
 
-    def settled(self) -> RankClasses:
-        """Return the ranks by what they do, as far as these looks tell."""
-        facts = self.facts()
-        had_time = [f.rank for f in facts] if self.span >= PATIENCE else ()
-        return classify_ranks(facts, find_waits(facts), had_time, PATIENCE)
+    def _facts(self, rank: RankId, pid: int) -> RankFacts:
+        family = self._of(pid)
+        looks = family.pop(pid, [])
+        children = tuple(tuple(seen) for seen in family.values())
+        asks = find_peer_request(looks, children, {*self.rank_of, *self.job.pids})
+        moved = self.moved(pid) or (asks.text if asks is not None and asks.answered else "")
+        return RankFacts(
+            rank=rank,
+            pid=pid,
+            environment=dict(self._environment.get(rank, {})),
+            looks=tuple(looks),
+            children=children,
+            moved=moved,
+            busy=movement.is_busy(looks, children, moved),
+        )
+
+    def had_time(self) -> Collection[RankId]:
+        """Return all ranks, once they were looked at for long."""
+        return set(self.ranks.values()) if self.span >= PATIENCE else ()
 
     def is_clear(self, settled: RankClasses) -> bool:
-        """Return whether more looks would tell no more: every rank hangs or waits, or something
-        moves that is more than another place in the code.
+        """Return whether more looks would tell no more than what was `settled` by these: every rank
+        hangs or waits, or something moves that is more than another place in the code.
         """
         if settled.moving:
-            words = [self.moved(pid) or self.answers(pid) for pid in self.ranks]
+            words = (facts.moved for facts in self.last_snapshot.ranks)
             return any(word and "new code" not in word for word in words)
         known = settled.hung | settled.waiting
         return not settled.busy and known >= set(self.ranks.values())
@@ -308,7 +295,7 @@ def _looks_since(looks: list[Look], span: float) -> list[Look]:
 
 
 def _describe_growth(file: list[Download], span: float) -> str:
-    recent = [one for one in file if one.at >= file[-1].at - span - PAUSE_BETWEEN_LOOKS]
+    recent = [one for one in file if one.at >= file[-1].at - span - PAUSE]
     if len(recent) < 2 or recent[-1].size <= recent[0].size:
         return ""
     grown = format_rate(recent[-1].size - recent[0].size, recent[-1].at - recent[0].at)

@@ -1,0 +1,136 @@
+"""Each rank by itself, as its own looks show it: why its process is blocked, before it is compared
+with the others (rank_waits.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..base.facts import RankFacts, RankId, Wait
+from .blocking_reason import HeldLock, ProcessContext, find_blocking_reason_in
+from .library_calls import (
+    find_builders,
+    find_group_call,
+    find_group_wait,
+    waits_for_unknown_builder,
+)
+from .process_snapshot import (
+    ProcessSnapshot,
+    ProcessTable,
+    build_process_table,
+    merge_looks,
+)
+
+
+@dataclass(frozen=True)
+class IndexedRank:
+    """One rank before it is compared with the others."""
+
+    facts: RankFacts
+    wait: Wait | None
+    view: ProcessSnapshot | None = None  # None for one that is gone, or that no look found
+    # construction, collective, store; unsure: asleep in a futex, and no stack to tell why
+    group: str = ""
+    call: str = ""
+
+
+def is_gone(facts: RankFacts) -> bool:
+    """Return True for a rank that left, or has no process."""
+    return facts.left or not facts.alive or (facts.pid is None and not facts.looks)
+
+
+@dataclass(frozen=True)
+class IndexedRanks:
+    """Each rank by itself, as its looks show it, and the processes of all."""
+
+    processes: ProcessTable
+    ranks: tuple[IndexedRank, ...]
+
+    def renew(self, ranks: Sequence[RankFacts]) -> IndexedRanks | None:
+        """Return these of `ranks` where their looks show the same; None where that is not so:
+        then all is to be worked out anew.
+        """
+        known = {hop.facts.rank: hop for hop in self.ranks}
+        seen = [facts for facts in ranks if facts.rank in known or not _has_no_process(facts)]
+        if {facts.rank for facts in seen} != known.keys() or not all(
+            _shows_the_same(facts, known[facts.rank].facts) for facts in seen
+        ):
+            return None
+        hops = (
+            replace(known[facts.rank], facts=facts)
+            if facts.rank in known
+            else IndexedRank(facts, None)
+            for facts in ranks
+        )
+        return IndexedRanks(self.processes, tuple(hops))
+
+
+def _has_no_process(facts: RankFacts) -> bool:
+    return facts.pid is None and not (facts.looks or facts.children)
+
+
+def _shows_the_same(facts: RankFacts, before: RankFacts) -> bool:
+    """Return whether all is the same of a rank on which what is known of it rests."""
+    return (
+        (facts.host, facts.pid) == (before.host, before.pid)
+        and (facts.alive, facts.left) == (before.alive, before.left)
+        and facts.environment == before.environment
+        and facts.looks == before.looks
+        and facts.children == before.children
+    )
+
+
+def index_ranks(ranks: Sequence[RankFacts]) -> IndexedRanks:
+    """Return what the looks at each rank show by themselves."""
+    everyone = build_process_table(ranks)
+    locks = _list_held_locks(ranks)
+    hops = _add_builders([_index_rank(facts, everyone, locks) for facts in ranks])
+    return IndexedRanks(everyone, tuple(hops))
+
+
+def _index_rank(facts: RankFacts, everyone: ProcessTable, locks: Sequence[HeldLock]) -> IndexedRank:
+    if is_gone(facts):
+        return IndexedRank(facts, None)
+    view = merge_looks(facts.looks)
+    if view is None:
+        return IndexedRank(facts, Wait("unknown", ""))
+    wait = find_blocking_reason_in(
+        view,
+        facts.looks,
+        ProcessContext(facts, everyone, [one for one in locks if one.rank != facts.rank]),
+    )
+    if wait.kind == "futex" and not view.frames:
+        return IndexedRank(facts, wait, view, "unsure")
+    if wait.kind not in ("collective", "store"):
+        return IndexedRank(facts, wait, view)
+    return IndexedRank(facts, wait, view, find_group_wait(view) or "store", find_group_call(view))
+
+
+def _add_builders(hops: Sequence[IndexedRank]) -> Sequence[IndexedRank]:
+    """Return `hops`; the lock of a build is that of the only other rank that builds, also where no
+    look shows who has it.
+    """
+    if not any(waits_for_unknown_builder(hop.wait) for hop in hops):
+        return hops
+    building = find_builders(hop.facts for hop in hops)
+    return [_add_builder(hop, building) for hop in hops]
+
+
+def _add_builder(hop: IndexedRank, building: Sequence[RankId]) -> IndexedRank:
+    others = [rank for rank in building if rank != hop.facts.rank]
+    if hop.wait is None or not waits_for_unknown_builder(hop.wait) or len(others) != 1:
+        return hop
+    return replace(hop, wait=replace(hop.wait, rank=others[0]))
+
+
+def _list_held_locks(ranks: Sequence[RankFacts]) -> tuple[HeldLock, ...]:
+    """Return the lock files that ranks and their children have, one entry a rank and file."""
+    found: dict[tuple[RankId, int], HeldLock] = {}
+    for facts in ranks:
+        for look in [looks[-1] for looks in (facts.looks, *facts.children) if looks]:
+            for lock in look.holds:
+                if lock.path.endswith(".lock"):
+                    held = replace(lock, holder=look.pid, holder_name=look.name)
+                    found[facts.rank, lock.inode] = HeldLock(facts.rank, facts.host, held)
+    return tuple(found.values())

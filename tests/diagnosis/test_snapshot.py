@@ -1,0 +1,62 @@
+"""What a look shows is worked out once: a snapshot is taken over as long as no look is new."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hangbisect.base.facts import RankFacts
+from hangbisect.diagnosis.snapshot import Snapshot
+from hangbisect.diagnosis.verdict import judge_job_with_graph, judge_snapshot
+
+from .made_up import ALL_REDUCE, RECV, SLEEP, gone, job, rank
+
+RANKS = [rank(0, ALL_REDUCE), rank(1, RECV)]
+
+
+def settled(*ranks: RankFacts) -> Snapshot:
+    """A snapshot of which is known already what each rank waits for."""
+    made = Snapshot(ranks)
+    assert made.waits.keys() == {one.rank for one in ranks}
+    return made
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        RANKS,
+        [replace(one, moved="reads 3 MiB/s", last_line="Loading", reached=9) for one in RANKS],
+        [*RANKS, rank(2, pid=None, alive=False, never_started=True)],
+    ],
+    ids=["the same", "told more", "one that was never started"],
+)
+def test_what_ranks_tell_later_leaves_what_their_looks_show(later: list[RankFacts]) -> None:
+    before = settled(*RANKS)
+    after = before.update(later)
+    assert after.indexed.processes is before.indexed.processes
+    assert [hop.facts for hop in after.indexed.ranks] == later
+    assert after.waits == Snapshot(later).waits
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        [RANKS[0], rank(1, SLEEP)],
+        [RANKS[0], replace(RANKS[1], looks=(*RANKS[1].looks, *RANKS[1].looks))],
+        [RANKS[0], gone(1, -9)],
+        [RANKS[0], replace(RANKS[1], environment={"MASTER_PORT": "443"})],
+        [RANKS[0], replace(RANKS[1], children=((replace(SLEEP, pid=300),),))],
+        [*RANKS, rank(2, SLEEP)],
+        RANKS[:1],
+    ],
+    ids=["another", "one look more", "left", "told a port", "a child", "a new rank", "one less"],
+)
+def test_any_new_look_has_all_ranks_compared_anew(later: list[RankFacts]) -> None:
+    after = settled(*RANKS).update(later)
+    assert after.waits == Snapshot(later).waits
+    assert [hop.facts for hop in after.indexed.ranks] == later
+
+
+def test_a_verdict_is_the_same_whether_the_ranks_were_settled_before_or_not() -> None:
+    facts = job("still", world=2)
+    assert judge_snapshot(facts, settled(*RANKS))[0] == judge_job_with_graph(facts, RANKS)[0]
