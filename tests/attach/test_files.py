@@ -43,7 +43,7 @@ def test_a_rank_without_a_number_is_its_process_in_all_files_and_reports(tmp_pat
 
     page = run_page(run)
     assert "rank ? in " in page.splitlines()[0]
-    assert "### The stack of rank ? (pid101+n01)" in page
+    assert "### The stack of rank ? (pid 101 on n01)" in page
     trace = make_trace(run)
     names = [e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "process_name"]
     assert names[:2] == ["rank 0", "rank ?"]
