@@ -159,8 +159,8 @@ def _look(pid: int, at: float, frames: tuple[Frame, ...], call: str) -> Look:
 def _events(facts: list[RankFacts], culprit: int, random: Random) -> Iterator[dict[str, Any]]:
     yield {"t": "table", "at": ZERO, "numbers": NUMBERS}
     began = {one.rank: ZERO + random.uniform(0.5, 2.0) for one in facts}
-    for one in facts:
-        hello = {"local_rank": one.local_rank, "node": one.rank // 8, "host": one.host}
+    for place, one in enumerate(facts):
+        hello = {"local_rank": one.local_rank, "node": place // 8, "host": one.host}
         yield {"t": "hello", "at": began[one.rank], "rank": one.rank, "pid": one.pid, **hello}
     opened = max(began.values())
     for name, took in TOOK.items():

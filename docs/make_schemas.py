@@ -31,6 +31,14 @@ FILES = {
 }
 # Files of the same schema that an older version wrote have all fields but these.
 _LATER = ("Verdict.seen_ranks", "Verdict.chain", "Verdict.notes", "Cause.avoid")
+# A rank, as `write_rank` writes it.
+_RANK = {
+    "description": "its number; where nobody could read that, its process",
+    "anyOf": [
+        {"type": "integer", "minimum": 0},
+        {"type": "string", "pattern": r"^\? \(pid [0-9]+( on [^\n]+)?\)$"},
+    ],
+}
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _FIELD = re.compile(r"    (?P<name>\w+): [^#]*(?:# (?P<says>.*))?")
 _COMMENT = re.compile(r"    # (.*)")
@@ -73,6 +81,10 @@ def _schema_of(kind: Any, objects: dict[str, Schema]) -> Schema:
             objects[kind.__name__] = {}  # its place, before those of what it holds
             objects[kind.__name__] = _object_schema(kind, objects)
         return {"$ref": f"#/$defs/{kind.__name__}"}
+    if _ours("base.identity").UnknownRank in inside:
+        objects["Rank"] = _RANK
+        rank = {"$ref": "#/$defs/Rank"}
+        return _or_null(rank) if NoneType in inside else rank
     if origin in (Union, UnionType):
         (only,) = (one for one in inside if one is not NoneType)
         return _or_null(_schema_of(only, objects))

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import pytest
-from hangbisect.base.facts import INSIDE
+from hangbisect.base.facts import INSIDE, RankId
+from hangbisect.base.identity import UnknownRank
 from hangbisect.base.json_codec import Misfit, fit_json, from_json, to_json
 
 
@@ -77,6 +78,30 @@ def test_what_fits_is_kept_beside_what_does_not() -> None:
     assert wrong.endswith("and 5 more")
     assert fit_json(Whole, to_json(WHOLE)) == (WHOLE, "")
     assert fit_json(Whole, None)[0] == Whole("", ())
+
+
+@dataclass(frozen=True)
+class Named:
+    rank: RankId
+    other: RankId | None = None
+    more: tuple[RankId, ...] = ()
+
+
+def test_a_rank_is_its_number_or_its_process() -> None:
+    named = Named(UnknownRank("n2", 712), 3, (0, UnknownRank("", 7)))
+    written = {"rank": "? (pid 712 on n2)", "other": 3, "more": [0, "? (pid 7)"]}
+    assert to_json(named) == written
+    assert from_json(Named, written) == named
+    assert from_json(Named, {"rank": 1, "other": None}) == Named(1)
+
+
+def test_what_is_no_rank_is_left_out() -> None:
+    found, wrong = fit_json(Named, {"rank": "x", "other": True, "more": ["?", 2]})
+    assert found == Named(0, None, (2,))
+    assert wrong == (
+        "rank: a rank was expected, found 'x'; other: a rank was expected, found true; more[0]: a "
+        "rank was expected, found '?'"
+    )
 
 
 @pytest.mark.parametrize("value", [True, 1 << 64, 0.5, "1", None, [], {}])

@@ -6,20 +6,18 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..base.facts import RankFacts
+from ..base.facts import RankFacts, RankId
 from ..base.files import stamp
 from ..base.json_codec import to_json
 from ..base.words import (
     cut_line,
     format_count,
-    format_ranges,
     format_ranks,
     format_seconds,
     printable,
@@ -31,7 +29,6 @@ from ..report.verdict_rows import short_stack, word_verdict
 from .judgement import Judgement
 
 _MOST_OTHER_STACKS = 3  # of further ranks at fault
-_RANK_NUMBERS = re.compile(r"\b(ranks?) (\d+(?:[-,]\d+)*)")
 
 
 def hang_lines(
@@ -48,13 +45,13 @@ def hang_lines(
     if found.verdict.outcome == "slow":
         rows[:0] = make_rows("busy", _describe_busy_ranks(found))
     lines = format_answer(replace(answer, rows=tuple(rows)))
-    return [cut_line(line, width) for line in hide_unknown_numbers(lines, found.unnumbered)]
+    return [cut_line(line, width) for line in lines]
 
 
 def _describe_other_stacks(found: Judgement) -> tuple[str, ...]:
     """Return where the other ranks at fault are, if not where the first one is."""
     blamed = [r for r in found.ranks if r.rank in found.verdict.ranks.culprit]
-    ranks_at: dict[str, list[int]] = {}
+    ranks_at: dict[str, list[RankId]] = {}
     for one in blamed:
         ranks_at.setdefault(short_stack(one, found.facts), []).append(one.rank)
     others = [(where, ranks) for where, ranks in list(ranks_at.items())[1:] if where]
@@ -86,34 +83,13 @@ def moving_lines(found: Judgement, width: int | None = None) -> list[str]:
         f"; {format_ranks(waiting)} {'waits' if len(waiting) == 1 else 'wait'}" if waiting else ""
     )
     lines = [text, *(_quiet_line(found, r) for r in found.ranks if r.rank in found.quiet)]
-    return [
-        cut_line(printable(line), width) for line in hide_unknown_numbers(lines, found.unnumbered)
-    ]
+    return [cut_line(printable(line), width) for line in lines]
 
 
 def _quiet_line(found: Judgement, facts: RankFacts) -> str:
     stack = short_stack(facts, found.facts)
     where = f": {stack}" if stack else ""
     return f"        rank {facts.rank} has not moved meanwhile{where}"
-
-
-def hide_unknown_numbers(lines: Sequence[str], unnumbered: Collection[int]) -> list[str]:
-    """Return lines in which ranks that nobody knows the numbers of are `?`."""
-    if not unnumbered:
-        return list(lines)
-
-    def named(match: re.Match[str]) -> str:
-        numbers = {n for run in match[2].split(",") for n in _parse_range(run)}
-        known = sorted(numbers - set(unnumbered))
-        parts = [format_ranges(known)] if known else []
-        return f"{match[1]} {','.join([*parts, '?'] if len(known) < len(numbers) else parts)}"
-
-    return [_RANK_NUMBERS.sub(named, line) for line in lines]
-
-
-def _parse_range(text: str) -> range:
-    first, _, last = text.partition("-")
-    return range(int(first), int(last or first) + 1)
 
 
 def describe_state(pid: int, notebook: int | None, watched: bool, ends: bool = False) -> str:

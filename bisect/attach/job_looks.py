@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..base.deadline import aside
-from ..base.facts import Look, MachineFacts, RankFacts
+from ..base.facts import Look, MachineFacts, RankFacts, RankId
 from ..base.words import format_rate
 from ..collect.look_series import PAUSE, LookSeries, may_pause, take_good_looks
 from ..collect.rank_classes import RankClasses
@@ -92,17 +92,16 @@ class JobLooks(LookSeries):
     def __init__(
         self,
         job: Job,
-        numbers: Mapping[int, int],
+        ranks: Mapping[int, RankId],
         family: Callable[[], Mapping[int, int]],
-        environment: Mapping[int, Mapping[str, str]] | None = None,
+        environment: Mapping[RankId, Mapping[str, str]] | None = None,
     ) -> None:
-        """`numbers` has the number of each rank, or a stand-in for it, by its pid; `family` is
-        asked before each look for pids, each with its rank's; `environment` has what matters of
-        each rank's, by its number.
+        """`ranks` has each rank by its pid; `family` is asked before each look for pids, each with
+        its rank's; `environment` has what matters of each rank's.
         """
         super().__init__(MOST_LOOKS, PATIENCE)
         self.job = job
-        self.numbers = numbers
+        self.ranks = ranks
         self.looks: dict[int, list[Look]] = {}  # by pid, oldest first
         self.rank_of: dict[int, int] = {}  # pid of the rank, by pid
         # Processes of others that have a lock which a rank waits for, each with that rank's pid.
@@ -138,7 +137,7 @@ class JobLooks(LookSeries):
         """Look once at everything."""
         self.rank_of = dict(self._family())
         self.holders = self._holders()
-        targets = [Target(pid, "rank" if pid in self.numbers else "child") for pid in self.rank_of]
+        targets = [Target(pid, "rank" if pid in self.ranks else "child") for pid in self.rank_of]
         targets += [Target(pid, "child") for pid in self.holders]
         looks, seen, about = await asyncio.gather(
             take_good_looks(targets),
@@ -157,11 +156,11 @@ class JobLooks(LookSeries):
                 self.keep(self.looks.setdefault(one.pid, []), one)
         self.count += 1
 
-    async def look_deeper(self, ranks: Sequence[int]) -> None:
+    async def look_deeper(self, ranks: Sequence[RankId]) -> None:
         """Take the one look that pauses, last, at these ranks, as far as that does no harm, and
         have it in the last snapshot.
         """
-        pids = [pid for pid, number in self.numbers.items() if number in ranks]
+        pids = [pid for pid, rank in self.ranks.items() if rank in ranks]
         chosen = [pid for pid in pids if self._may_pause(pid)][:_MOST_NATIVE_RANKS]
         if not chosen:
             return
@@ -183,14 +182,14 @@ class JobLooks(LookSeries):
             return False
         return any(quiet.get(inode, HEARD_LATELY) < HEARD_LATELY for inode in inodes)
 
-    def _connections(self, ranks: Collection[int]) -> set[int]:
+    def _connections(self, ranks: Collection[RankId]) -> set[int]:
         """Return the connections to others over which these ranks, or what they started, have got
         something: a rank's own where it waits for one, all of its children.
         """
         inside = {s.local for looks in self.looks.values() for s in looks[-1].sockets}
         found: set[int] = set()
-        for pid, number in self.numbers.items():
-            for p, looks in self._of(pid).items() if number in ranks else ():
+        for pid, rank in self.ranks.items():
+            for p, looks in self._of(pid).items() if rank in ranks else ():
                 waited = [one.socket for _, one in movement.find_awaited_descriptors(looks[-1])]
                 for one in waited if p == pid else looks[-1].sockets:
                     if one is not None and one.received and one.peer not in inside:
@@ -229,27 +228,27 @@ class JobLooks(LookSeries):
 
     def facts(self) -> list[RankFacts]:
         """Return each rank as a diagnosis takes it, without where it is."""
-        return [self._facts(number, pid) for pid, number in self.numbers.items()]
+        return [self._facts(rank, pid) for pid, rank in self.ranks.items()]
 
-    def _facts(self, number: int, pid: int) -> RankFacts:
+    def _facts(self, rank: RankId, pid: int) -> RankFacts:
         family = self._of(pid)
         looks = family.pop(pid, [])
         children = tuple(tuple(seen) for seen in family.values())
         asks = find_peer_request(looks, children, {*self.rank_of, *self.job.pids})
         moved = self.moved(pid) or (asks.text if asks is not None and asks.answered else "")
         return RankFacts(
-            rank=number,
+            rank=rank,
             pid=pid,
-            environment=dict(self._environment.get(number, {})),
+            environment=dict(self._environment.get(rank, {})),
             looks=tuple(looks),
             children=children,
             moved=moved,
             busy=movement.is_busy(looks, children, moved),
         )
 
-    def had_time(self) -> Collection[int]:
+    def had_time(self) -> Collection[RankId]:
         """Return all ranks, once they were looked at for long."""
-        return set(self.numbers.values()) if self.span >= PATIENCE else ()
+        return set(self.ranks.values()) if self.span >= PATIENCE else ()
 
     def is_clear(self, settled: RankClasses) -> bool:
         """Return whether more looks would tell no more than what was `settled` by these: every rank
@@ -259,7 +258,7 @@ class JobLooks(LookSeries):
             words = (facts.moved for facts in self.last_snapshot.ranks)
             return any(word and "new code" not in word for word in words)
         known = settled.hung | settled.waiting
-        return not settled.busy and known >= set(self.numbers.values())
+        return not settled.busy and known >= set(self.ranks.values())
 
     def _holders(self) -> dict[int, int]:
         return {
@@ -275,7 +274,7 @@ class JobLooks(LookSeries):
         return {
             p: looks
             for p, looks in self.looks.items()
-            if p == pid or (self.rank_of.get(p) == pid and p not in self.numbers)
+            if p == pid or (self.rank_of.get(p) == pid and p not in self.ranks)
         }
 
     def _files_of(self, pid: int) -> list[list[Download]]:

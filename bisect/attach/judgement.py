@@ -18,10 +18,12 @@ from ..base.facts import (
     MachineFacts,
     Place,
     RankFacts,
+    RankId,
     Ranks,
     Verdict,
 )
 from ..base.files import PACKAGE
+from ..base.identity import ProcessId, UnknownRank
 from ..base.version import VERSION
 from ..base.words import format_bytes
 from ..diagnosis.frames import frame_owner
@@ -44,9 +46,8 @@ class Judgement:
     facts: JobFacts
     ranks: tuple[RankFacts, ...]
     graph: WaitGraph
-    moving: tuple[int, ...] = ()
-    quiet: tuple[int, ...] = ()
-    unnumbered: tuple[int, ...] = ()
+    moving: tuple[RankId, ...] = ()
+    quiet: tuple[RankId, ...] = ()
 
 
 def judge_nodes(
@@ -72,7 +73,7 @@ def judge_nodes(
         started=now - max(node.age for node in nodes),
         still=None if moving else round(span, 3),
         versions={"hangbisect": VERSION},
-        notes=(*notes, *_note_unnumbered(nodes), *_note_nodes(nodes)),
+        notes=(*notes, *_note_unknown(ranks), *_note_nodes(nodes)),
         machine=_choose_machine(nodes),
     )
     verdict, graph = judge_job_with_graph(facts, ranks)
@@ -85,9 +86,8 @@ def judge_nodes(
             verdict = replace(verdict, outcome="slow")
     if first.launcher is not None:
         verdict, facts = _blame_launcher(verdict), replace(facts, world_size=0)
-    unnumbered = tuple(r for node in nodes for r in node.unnumbered)
     quiet = tuple(sorted(r for node in nodes for r in node.quiet))
-    return Judgement(verdict, facts, tuple(ranks), graph, moving, quiet, unnumbered)
+    return Judgement(verdict, facts, tuple(ranks), graph, moving, quiet)
 
 
 def _find_checkpoint(verdict: Verdict, ranks: Sequence[RankFacts]) -> Place | None:
@@ -115,20 +115,20 @@ def _drop_guess(verdict: Verdict) -> Verdict:
     )
 
 
-def describe_moves(ranks: Sequence[RankFacts], moving: Sequence[int]) -> list[str]:
+def describe_moves(ranks: Sequence[RankFacts], moving: Sequence[RankId]) -> list[str]:
     """Return what moves, a sentence a rank."""
     return [f"moving: rank {r.rank} {r.moved}" for r in ranks if r.rank in moving and r.moved]
 
 
 def _choose_end(
-    ranks: Sequence[RankFacts], moving: Sequence[int], busy: Sequence[int], span: float
+    ranks: Sequence[RankFacts], moving: Sequence[RankId], busy: Sequence[RankId], span: float
 ) -> Ended:
     if moving:
         return "past"  # nothing is to be said of who hangs
     return "busy" if busy else "still"
 
 
-def _may_be_at_work(ranks: Sequence[RankFacts], busy: Sequence[int], span: float) -> bool:
+def _may_be_at_work(ranks: Sequence[RankFacts], busy: Sequence[RankId], span: float) -> bool:
     """Return whether a job may be at work: too short a look to call it a loop without end, unless
     it is plainly one.
     """
@@ -151,16 +151,13 @@ def _find_attempt(ranks: Sequence[RankFacts]) -> int:
     return max((int(c) for c in counts if c.isascii() and c.isdecimal()), default=0)
 
 
-def _note_unnumbered(nodes: Sequence[NodeFacts]) -> list[str]:
-    unknown = [
-        str(facts.pid) for node in nodes for facts in node.ranks if facts.rank in node.unnumbered
-    ]
+def _note_unknown(ranks: Sequence[RankFacts]) -> list[str]:
+    unknown = [r for r in ranks if isinstance(r.rank, UnknownRank)]
     if not unknown:
         return []
-    return [
-        f"which ranks the processes {', '.join(unknown)} are could not be read: their numbers here "
-        "are ours"
-    ]
+    alone = len({r.host for r in ranks}) == 1
+    pids = ", ".join(str(r.pid if alone else ProcessId(r.host, r.pid or 0)) for r in unknown)
+    return [f"which ranks the processes {pids} are could not be read"]
 
 
 def _note_nodes(nodes: Sequence[NodeFacts]) -> list[str]:

@@ -16,7 +16,8 @@ from typing import Any
 
 from ..base.deadline import aside
 from ..base.environment import relevant
-from ..base.facts import MachineFacts, RankFacts
+from ..base.facts import MachineFacts, RankFacts, RankId
+from ..base.identity import UnknownRank
 from ..base.launchers import find_launcher
 from ..base.words import format_ranks
 from ..collect.rank_classes import RankClasses
@@ -62,11 +63,10 @@ class NodeFacts:
     at: float  # when the last look was taken
     span: float  # seconds from the first look to the last
     ranks: tuple[RankFacts, ...]
-    unnumbered: tuple[int, ...] = ()  # stand-ins for ranks whose numbers are not known
     launcher: int | None = None  # where no rank has started: the launcher stands in for rank 0
-    moving: tuple[int, ...] = ()
-    busy: tuple[int, ...] = ()
-    quiet: tuple[int, ...] = ()  # nothing of them moved, and they wait for no other rank
+    moving: tuple[RankId, ...] = ()
+    busy: tuple[RankId, ...] = ()
+    quiet: tuple[RankId, ...] = ()  # nothing of them moved, and they wait for no other rank
     watched: str | None = None
     notebook: int | None = None
     machine: MachineFacts = field(default_factory=MachineFacts)
@@ -78,33 +78,30 @@ async def look_at_job(job: Job, processes: ProcessTable, span: float = STILL_SPA
     """Look at a job until it is clear whether it moves, and return what was seen. Where it hangs,
     the last look is at native frames as well, which pauses two ranks at most for 20 to 400 ms.
     """
-    numbers = _number_ranks(job)
-    roots = list(numbers)
+    ranks = _identify_ranks(job, socket.gethostname())
+    roots = list(ranks)
 
     def descendants() -> Mapping[int, int]:
         return {**{pid: pid for pid in roots}, **family(roots)}
 
     environment = {
-        number: relevant(one.environ)
-        for pid, number in numbers.items()
+        rank: relevant(one.environ)
+        for pid, rank in ranks.items()
         if (one := processes.get(pid)) is not None and one.environ
     }
-    series = JobLooks(job, numbers, descendants, environment)
+    series = JobLooks(job, ranks, descendants, environment)
     settled = await series.take(span)
     if not settled.moving and job.ranks:
         await series.look_deeper(sorted(settled.hung))
     return await _make_node_facts(job, processes, series, settled)
 
 
-def _number_ranks(job: Job) -> dict[int, int]:
-    """Return the number of each rank by its pid; stand-ins, behind all others, for the unknown."""
-    known = {rank.pid: rank.number for rank in job.ranks if rank.number is not None}
-    unknown = [rank.pid for rank in job.ranks if rank.number is None]
+def _identify_ranks(job: Job, host: str) -> dict[int, RankId]:
+    """Return who each rank is by its pid, those that have a number first."""
     if not job.ranks:
         return {job.launchers[0]: 0}
-    free = iter(sorted(set(range(max(job.world, len(job.ranks)))) - set(known.values())))
-    beyond = iter(range(1 << 20, 1 << 21))
-    return {**known, **{pid: next(free, next(beyond)) for pid in unknown}}
+    found: dict[int, RankId] = {r.pid: r.number for r in job.ranks if r.number is not None}
+    return found | {r.pid: UnknownRank(host, r.pid) for r in job.ranks if r.number is None}
 
 
 async def _make_node_facts(
@@ -113,7 +110,6 @@ async def _make_node_facts(
     host = socket.gethostname()
     ranks = [_add_place(f, job, processes, host) for f in series.last_snapshot.ranks]
     ranks = await _add_output([*ranks, *_find_absent_ranks(job, processes, ranks, host)])
-    unnumbered = {rank.pid for rank in job.ranks if rank.number is None}
     now = time.monotonic()
     started = time.clock_gettime(time.CLOCK_BOOTTIME) - job.started / _TICKS
     return NodeFacts(
@@ -125,7 +121,6 @@ async def _make_node_facts(
         at=now,
         span=series.span,
         ranks=tuple(sorted(ranks, key=lambda facts: facts.rank)),
-        unnumbered=tuple(f.rank for f in ranks if f.pid in unnumbered),
         launcher=None if job.ranks else job.launchers[0],
         moving=tuple(sorted(settled.moving)),
         busy=tuple(sorted(settled.busy)),
@@ -143,11 +138,12 @@ async def _make_node_facts(
 def _add_place(facts: RankFacts, job: Job, processes: ProcessTable, host: str) -> RankFacts:
     """Return a rank with what is known of it besides its looks."""
     rank = next((r for r in job.ranks if r.pid == facts.pid), None)
+    number = facts.rank if isinstance(facts.rank, int) else 0
     one = processes.get(facts.pid or 0)
     return replace(
         facts,
         host=host,
-        local_rank=facts.rank if rank is None or rank.local is None else rank.local,
+        local_rank=number if rank is None or rank.local is None else rank.local,
         never_started=one is not None and not one.python and rank is not None,
         **_describe_end(facts),
     )
@@ -169,7 +165,8 @@ def _find_absent_ranks(
     """
     if not job.whole or not job.ranks or any(rank.number is None for rank in job.ranks):
         return []
-    missing = sorted(set(range(job.world)) - {facts.rank for facts in ranks})
+    there = {facts.rank for facts in ranks}
+    missing = [number for number in range(job.world) if number not in there]
     parents = {rank.launcher for rank in job.ranks}
     zombies = [p for p, one in processes.items() if one.state == "Z" and one.ppid in parents]
     zombie = zombies[0] if len(zombies) == len(missing) == 1 else None
@@ -199,7 +196,7 @@ def _make_absent_rank(number: int, status: int | None, pid: int | None, host: st
 async def _add_output(ranks: list[RankFacts]) -> list[RankFacts]:
     """Return the ranks with the last line that each printed, where it goes to a file of its own."""
 
-    def read() -> dict[int, tuple[str, float | None]]:
+    def read() -> dict[RankId, tuple[str, float | None]]:
         pids = {facts.rank: facts.pid for facts in ranks if facts.looks}
         printers = [PrintingRank(rank, pid) for rank, pid in pids.items()]
         return {

@@ -26,7 +26,6 @@ from .answer import (
     describe_state,
     give_answer,
     hang_lines,
-    hide_unknown_numbers,
     moving_lines,
 )
 from .job_looks import STILL_SPAN
@@ -128,7 +127,7 @@ def _answer_lines(
     state = describe_state(job.pid, job.notebook, job.watched is not None, ends)
     lines = hang_lines(found, where, state, width, job.has_one_command)
     stack = culprit_stack(found.ranks, found.verdict, found.graph) if width is None else []
-    return [*lines, *unread, *(() if unread else hide_unknown_numbers(stack, found.unnumbered))]
+    return [*lines, *unread, *(() if unread else stack)]
 
 
 def _unread_lines(found: Judgement, node: NodeFacts, processes: ProcessTable) -> list[str]:
@@ -147,7 +146,7 @@ def _unread_lines(found: Judgement, node: NodeFacts, processes: ProcessTable) ->
         lines += unread_lines(facts, why, node.downloads, who)
         environ = (one.environ if one else None) or {}
         told = told or (list_ways(why, own, facts.pid or 0, environ, uid) if why else [])
-    return hide_unknown_numbers([*lines, *way_lines(told)], found.unnumbered)
+    return [*lines, *way_lines(told)]
 
 
 async def _end_job(job: Job, processes: ProcessTable, moves: bool) -> None:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..base.facts import Look, RankFacts, Socket
+from ..base.facts import Look, RankFacts, RankId, Socket
 from ..base.words import format_bytes
 from ..evidence.process_memory import read_trace_permission
 from ..report.rows import format_rows, make_rows
@@ -102,7 +102,7 @@ def is_unread(facts: RankFacts) -> bool:
     return bool(facts.looks) and not any(look.threads for look in facts.looks)
 
 
-def find_unread_ranks(ranks: Iterable[RankFacts], culprit: Collection[int]) -> list[RankFacts]:
+def find_unread_ranks(ranks: Iterable[RankFacts], culprit: Collection[RankId]) -> list[RankFacts]:
     """Return the ranks of which it is to be told what there is without a stack, those to blame
     first.
     """

@@ -17,13 +17,15 @@ from .checkpoints import Checkpoint as Checkpoint
 from .checkpoints import OwnStep as OwnStep
 from .checkpoints import Phase as Phase
 from .files import PACKAGE
+from .identity import ProcessId as ProcessId
+from .identity import RankId as RankId
 
 # What a schema says beside the type, as its keywords.
 Natural = Annotated[int, ("minimum", 0)]
 Ordinal = Annotated[int, ("minimum", 1)]
 Duration = Annotated[float, ("minimum", 0)]
 Share = Annotated[float, ("minimum", 0), ("maximum", 1)]
-RankSet = Annotated[tuple[Natural, ...], ("uniqueItems", True)]
+RankSet = Annotated[tuple[RankId, ...], ("uniqueItems", True)]
 Component = Annotated[str, "one that a table of steps names"]
 INSIDE = {"json": False}  # metadata of a field that no file has
 
@@ -298,7 +300,7 @@ class MachineFacts:
 class RankFacts:
     """One rank, as the monitor knows it when it asks for a diagnosis."""
 
-    rank: int
+    rank: RankId
     local_rank: int = 0
     pid: int | None = None
     host: str = ""
@@ -315,7 +317,7 @@ class RankFacts:
     error: str = ""  # one line: "ValueError: ...", from its goodbye
     finished: bool = False  # it left after all it had to do
     never_started: bool = False  # no process, or a process that never said hello
-    awaits: tuple[int, ...] = ()  # ranks it told us it waits for (rank 0 makes the folder ...)
+    awaits: tuple[RankId, ...] = ()  # ranks it told us it waits for (rank 0 makes the folder ...)
     looks: tuple[Look, ...] = ()  # of the rank itself, oldest first
     children: tuple[tuple[Look, ...], ...] = ()  # of each descendant, oldest first
     moved: str = ""  # what moved over the looks, "" if nothing
@@ -350,7 +352,7 @@ class JobFacts:
     command: tuple[str, ...] = ()
     attempt: int = 0
     world_size: int = 0
-    local_ranks: tuple[int, ...] = ()  # the ranks of this node, whether they were seen or not
+    local_ranks: tuple[RankId, ...] = ()  # the ranks of this node, whether they were seen or not
     table: tuple[Checkpoint, ...] = ()
     now: float = 0.0
     started: float = 0.0  # when the first rank of the job started
@@ -378,13 +380,15 @@ class Wait:
     process: str | None = None
     # Where the other end is a rank of this job; and the object itself, by name alone: a path,
     # host:port, "pipe:[3]". Both stand in the detail too.
-    rank: int | None = field(default=None, metadata=INSIDE)
+    rank: RankId | None = field(default=None, metadata=INSIDE)
     what: str = field(default="", metadata=INSIDE)
+    # Where process `pid` runs, "" on the machine of whoever waits.
+    host: str = field(default="", metadata=INSIDE)
 
 
 @dataclass(frozen=True)
 class Where:
-    rank: Natural
+    rank: RankId
     host: str
     pid: Natural | None
     gpu: Natural | None
@@ -482,7 +486,7 @@ class Verdict:
     world_size: Natural
     checkpoint: Place | None  # the first one that not every rank reached; null when ok
     ranks: Ranks
-    seen_ranks: tuple[Natural, ...] = ()  # whom it speaks for: a node for those of its own
+    seen_ranks: tuple[RankId, ...] = ()  # whom it speaks for: a node for those of its own
     where: tuple[Where, ...] = ()
     component: Component | None = None
     call: str | None = None

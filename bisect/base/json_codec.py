@@ -2,8 +2,9 @@
 type alone (docs/make_schemas.py makes the schemas from the same types).
 
 A dataclass is an object, a tuple a list, a Mapping an object with any names, a Literal one of its
-words. A name that Python has taken ends in "_" in the type alone (`try_`). What a type does not
-know is passed over: a newer version wrote it. What is not there has its default.
+words, a rank what `write_rank` makes of it. A name that Python has taken ends in "_" in the type
+alone (`try_`). What a type does not know is passed over: a newer version wrote it. What is not
+there has its default.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from .identity import RankId, UnknownRank, read_rank, write_rank
 
 _LARGEST = 1 << 64  # no number of ours is as large, and none that is no number
 _PLAIN = {str: "a text", bool: "true or false"}
@@ -49,6 +52,8 @@ def to_json(value: Any) -> Any:
     """Return `value` as JSON would read it back: objects, lists and plain values."""
     if value is None or isinstance(value, (str, int, float)):
         return value
+    if isinstance(value, UnknownRank):
+        return write_rank(value)
     if is_dataclass(value):
         names = json_names(type(value))  # type: ignore[arg-type]  # every type is hashable
         return {key: to_json(getattr(value, name)) for name, key in names}
@@ -91,8 +96,9 @@ def _reader_for(kind: Any) -> Reader:
     if is_dataclass(kind):
         return _of_dataclass(kind)
     if origin in (Union, UnionType):
-        read = _reader_for(next(one for one in inside if one is not NoneType))
-        return lambda data: None if data is None else read(data)
+        first = next(one for one in inside if one is not NoneType)
+        read = _rank if UnknownRank in inside else _reader_for(first)
+        return (lambda data: None if data is None else read(data)) if NoneType in inside else read
     if origin is Literal:
         return _one_of(inside)
     if origin is tuple:
@@ -206,6 +212,13 @@ def _number(kind: type) -> Reader:
     return read
 
 
+def _rank(data: Any) -> RankId:
+    found = read_rank(data)
+    if found is None:
+        raise _misfit("a rank", data)
+    return found
+
+
 def _plain(kind: type) -> Reader:
     def read(data: Any) -> Any:
         if type(data) is not kind:
@@ -230,5 +243,5 @@ def _empty(kind: Any) -> Any:
     if origin is Literal:
         return inside[-1]  # the word that says least stands last
     if origin in (Union, UnionType) or kind is object:
-        return None
+        return 0 if UnknownRank in inside and NoneType not in inside else None
     return (origin or kind)() if origin is not Mapping else {}

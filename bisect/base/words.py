@@ -5,49 +5,56 @@ from __future__ import annotations
 import os
 import re
 import textwrap
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .facts import Wait, WaitKind
+    from .identity import RankId
 
 
 CAUSE_PAGES = "docs/causes"  # in the repository
 
 
-def format_ranges(ranks: Iterable[int]) -> str:
-    """Return ranks in the shortest form: "0-6,9"."""
+def format_ranges(ranks: Iterable[RankId]) -> str:
+    """Return ranks in the shortest form: "0-6,9"; those whose number nobody knows last: "0-6,?"."""
+    return ",".join(_count_runs(set(ranks)))
+
+
+def _count_runs(ranks: Collection[RankId]) -> dict[str, int]:
+    """Return how many ranks each part of `format_ranges` is."""
     runs: list[list[int]] = []
-    for rank in sorted(set(ranks)):
+    for rank in sorted(one for one in ranks if isinstance(one, int)):
         if runs and rank == runs[-1][1] + 1:
             runs[-1][1] = rank
         else:
             runs.append([rank, rank])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+    unknown = Counter(str(one) for one in sorted(r for r in ranks if not isinstance(r, int)))
+    return {str(a) if a == b else f"{a}-{b}": b - a + 1 for a, b in runs} | unknown
 
 
-def format_rank_numbers(ranks: Iterable[int], most: int = 8) -> str:
+def format_rank_numbers(ranks: Iterable[RankId], most: int = 8) -> str:
     """Return ranks as `format_ranges` does, or "0-1022 step 2"; of more than `most` runs the first:
     "0-2,5,... and 12 more".
     """
-    numbers = sorted(set(ranks))
-    text = format_ranges(numbers)
-    runs = text.split(",")
+    every = set(ranks)
+    runs = _count_runs(every)
     if len(runs) <= most:
-        return text
-    first, step = numbers[0], numbers[1] - numbers[0]
-    if numbers == list(range(first, numbers[-1] + 1, step)):
-        return f"{first}-{numbers[-1]} step {step}"
-    told = sum(int(run.rpartition("-")[2]) - int(run.partition("-")[0]) + 1 for run in runs[:most])
-    return f"{','.join(runs[:most])},... and {len(numbers) - told} more"
+        return ",".join(runs)
+    numbers = sorted(rank for rank in every if isinstance(rank, int))
+    if len(numbers) == len(every):
+        first, step = numbers[0], numbers[1] - numbers[0]
+        if numbers == list(range(first, numbers[-1] + 1, step)):
+            return f"{first}-{numbers[-1]} step {step}"
+    told = list(runs)[:most]
+    return f"{','.join(told)},... and {len(every) - sum(runs[run] for run in told)} more"
 
 
-def format_ranks(ranks: Iterable[int]) -> str:
+def format_ranks(ranks: Iterable[RankId]) -> str:
     """Return "rank 3" or "ranks 0-6,9"; "" for none."""
-    numbers = sorted(set(ranks))
-    if not numbers:
-        return ""
-    return f"rank{'s' if len(numbers) > 1 else ''} {format_rank_numbers(numbers)}"
+    every = set(ranks)
+    return f"rank{'s' if len(every) > 1 else ''} {format_rank_numbers(every)}" if every else ""
 
 
 def format_seconds(value: float) -> str:

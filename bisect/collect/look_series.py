@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from ..base.facts import Look, RankFacts
+from ..base.facts import Look, RankFacts, RankId
 from ..base.proc import read_stat
 from ..diagnosis.snapshot import Snapshot
 from ..evidence.kernel import reason_not_to_pause
@@ -39,7 +39,7 @@ class LookSeries(ABC):
         """Return each rank as it is now, with its looks and what they say of its movement."""
 
     @abstractmethod
-    def had_time(self) -> Collection[int]:
+    def had_time(self) -> Collection[RankId]:
         """Return the ranks that have waited so long that others must not only burn CPU."""
 
     def snapshot(self) -> Snapshot:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ..base.facts import Look, RankFacts, Wait
+from ..base.facts import Look, RankFacts, RankId, Wait
 from ..diagnosis.blocked_syscalls import SLEEP_CALLS
 
 ON_ANOTHER = ("rank", "absent_rank", "collective", "store")
@@ -18,16 +18,16 @@ _TICK = 0.05  # seconds by which two such readings may differ
 class RankClasses:
     """Ranks by what they do: they move, burn CPU in the same places, wait for others, or hang."""
 
-    moving: frozenset[int]
-    busy: frozenset[int]
-    waiting: frozenset[int]
-    hung: frozenset[int]
+    moving: frozenset[RankId]
+    busy: frozenset[RankId]
+    waiting: frozenset[RankId]
+    hung: frozenset[RankId]
 
 
 def classify_ranks(
     ranks: Sequence[RankFacts],
-    waits: Mapping[int, Wait | None],
-    had_time: Collection[int] = (),
+    waits: Mapping[RankId, Wait | None],
+    had_time: Collection[RankId] = (),
     soon: float = 0.0,
 ) -> RankClasses:
     """Sort the ranks. A rank that waits for another hangs only if no other rank moves; so does one
@@ -53,7 +53,7 @@ def classify_ranks(
     )
 
 
-def waits_for_another(wait: Wait | None, rank: int) -> bool:
+def waits_for_another(wait: Wait | None, rank: RankId) -> bool:
     """Return whether a wait is for another rank of the job."""
     if wait is None:
         return False

@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,6 +114,7 @@ def _has_reports(folder: str) -> bool:
 def compare(argv: list[str]) -> int:
     """Print what differs; return 0 if nothing does, else 1."""
     args = _compared_folders(argv)
+    from ..base.json_codec import to_json
     from ..report.comparison import compare_runs
     from ..report.redaction import redactor_for
     from ..report.redaction.run_redaction import redact_run
@@ -124,7 +125,7 @@ def compare(argv: list[str]) -> int:
     named = [replace(one, folder=Path(redactor.text(str(one.folder)))) for one in (a, b)]
     found = compare_runs(*(redact_run(one, redactor) for one in named))
     if args.json:
-        print(json.dumps({"schema": SCHEMA, **asdict(found)}, indent=2, ensure_ascii=False))
+        print(json.dumps({"schema": SCHEMA, **to_json(found)}, indent=2, ensure_ascii=False))
     else:
         from ..base.words import terminal_size
         from ..report.comparison import comparison_lines

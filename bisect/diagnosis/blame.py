@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ..base.facts import Checkpoint, JobFacts, RankFacts, Ranks
+from ..base.facts import Checkpoint, JobFacts, RankFacts, RankId, Ranks
 from .indexed_ranks import is_gone
 from .log_divergence import find_mismatched_ranks
 from .process_snapshot import ProcessSnapshot, merge_looks
@@ -27,18 +27,18 @@ class Case:
 
     job: JobFacts
     snapshot: Snapshot  # every rank of this node, those never seen included, in order
-    absent: tuple[int, ...]  # ranks that a process group counts on and that nobody started
-    found: dict[int, RankWait]
+    absent: tuple[RankId, ...]  # ranks that a process group counts on and that nobody started
+    found: dict[RankId, RankWait]
 
     @property
     def ranks(self) -> tuple[RankFacts, ...]:
         return self.snapshot.ranks
 
     @cached_property
-    def by_rank(self) -> dict[int, RankFacts]:
+    def by_rank(self) -> dict[RankId, RankFacts]:
         return {facts.rank: facts for facts in self.ranks}
 
-    def facts(self, rank: int) -> RankFacts | None:
+    def facts(self, rank: RankId) -> RankFacts | None:
         return self.by_rank.get(rank)
 
     def view(self, facts: RankFacts) -> ProcessSnapshot | None:
@@ -70,14 +70,17 @@ def make_case(job: JobFacts, seen: Snapshot) -> Case:
     claimed = claimed_world_size(everyone)
     alone = any(r.environment.get("GROUP_WORLD_SIZE") == "1" for r in everyone)
     first = 0 if alone else job.world_size
-    absent = tuple(r for r in range(first, claimed) if r not in known)
-    counted_on = frozenset(absent)
-    remote = tuple(r for r in range(job.world_size) if r not in known and r not in counted_on)
+    missing = sorted({*range(first, claimed), *range(job.world_size)} - known.keys())
+    # Some of these are the ranks whose number nobody knows; which ones, nobody can say.
+    missing = missing[sum(not isinstance(rank, int) for rank in known) :]
+    absent = tuple(r for r in missing if first <= r < claimed)
+    remote = tuple(r for r in missing if not first <= r < claimed)
     found = snapshot.compare_ranks(absent, remote, job.unstarted)
     lonely = [r for r, s in found.items() if s.wait and s.wait.kind == "absent_rank" and s.meets]
     if not absent and not remote and not job.unstarted and lonely and len(everyone) == 1:
         # A process group of one waits for nobody: at least one more rank was counted on.
-        absent = (1 if everyone[0].rank == 0 else 0,)
+        lonely_rank = everyone[0].rank
+        absent = (0 if isinstance(lonely_rank, int) and lonely_rank > 0 else 1,)
         found = snapshot.compare_ranks(absent, remote)
     return Case(job, snapshot, absent, found)
 
@@ -91,8 +94,8 @@ def _reopen_if_all_finished(ranks: tuple[RankFacts, ...]) -> tuple[RankFacts, ..
     return tuple(facts if is_gone(facts) else replace(facts, finished=False) for facts in ranks)
 
 
-def _make_unseen_rank(rank: int) -> RankFacts:
-    return RankFacts(rank, rank, reached=-1, alive=False, never_started=True)
+def _make_unseen_rank(rank: RankId) -> RankFacts:
+    return RankFacts(rank, reached=-1, alive=False, never_started=True)
 
 
 def reached_checkpoint(facts: RankFacts) -> int:
@@ -114,7 +117,7 @@ _FOLLOWING_ERRORS = re.compile(
 )
 
 
-def find_first_to_fail(ranks: Sequence[RankFacts]) -> tuple[int, ...]:
+def find_first_to_fail(ranks: Sequence[RankFacts]) -> tuple[RankId, ...]:
     """Return the ranks that ended by themselves; not those that a launcher ended afterwards, nor
     those that failed because a peer was gone.
     """
@@ -153,7 +156,7 @@ def classify_ranks(case: Case, graph: WaitGraph) -> Ranks:
     culprit = _find_culprits(case, graph)
     living = [r for r in case.ranks if not is_gone(r)]
     waiting = {r.rank for r in living if _waits_for_others(case, graph, r)} - set(culprit)
-    stuck: set[int] = set()
+    stuck: set[RankId] = set()
     if case.job.ended != "limit":
         # Where nobody looked for long, one look cannot tell slow from hung.
         enough = 1 if case.job.ended in ("late", "still", "busy") else 2
@@ -181,7 +184,7 @@ def _waits_for_others(case: Case, graph: WaitGraph, facts: RankFacts) -> bool:
     return facts.held or bool(facts.awaits) or others or found.away
 
 
-def _find_culprits(case: Case, graph: WaitGraph) -> tuple[int, ...]:
+def _find_culprits(case: Case, graph: WaitGraph) -> tuple[RankId, ...]:
     """Return the ranks whose fault it is, none if that cannot be told."""
     job = case.job
     if job.ended == "crash":
@@ -201,7 +204,7 @@ def _find_culprits(case: Case, graph: WaitGraph) -> tuple[int, ...]:
     )
 
 
-def _find_mismatched_candidates(case: Case, candidates: Sequence[int]) -> tuple[int, ...]:
+def _find_mismatched_candidates(case: Case, candidates: Sequence[RankId]) -> tuple[RankId, ...]:
     """Return those of ranks that all wait in collectives whose calls do not go with the others'."""
     if len(candidates) < 2 or not all(r in case.found and case.found[r].meets for r in candidates):
         return ()
@@ -213,20 +216,22 @@ def unfinished_ranks(case: Case) -> list[RankFacts]:
     return [r for r in case.ranks if not r.finished]
 
 
-def find_least_advanced(ranks: Iterable[int], progress: Mapping[int, Progress]) -> tuple[int, ...]:
+def find_least_advanced(
+    ranks: Iterable[RankId], progress: Mapping[RankId, Progress]
+) -> tuple[RankId, ...]:
     """Return those of `ranks` that came least far, in order."""
     candidates = sorted(ranks)
     least = min((progress[rank] for rank in candidates), default=None)
     return tuple(rank for rank in candidates if progress[rank] == least)
 
 
-def progress_by_rank(case: Case) -> dict[int, Progress]:
+def progress_by_rank(case: Case) -> dict[RankId, Progress]:
     """Return how far each rank came that had more to do, those that nobody started included."""
     found = {r.rank: case.progress(r) for r in unfinished_ranks(case)}
     return found | dict.fromkeys(case.absent, (-1, 0))
 
 
-def _may_be_blamed(case: Case, graph: WaitGraph, rank: int) -> bool:
+def _may_be_blamed(case: Case, graph: WaitGraph, rank: RankId) -> bool:
     facts = case.facts(rank)
     if facts is None:  # absent
         return True

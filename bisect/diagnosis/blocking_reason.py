@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ..base.facts import FileLock, Frame, Look, RankFacts, Thread, Wait
+from ..base.facts import FileLock, Frame, Look, ProcessId, RankFacts, RankId, Thread, Wait
 from ..base.library_functions import BUILD_LOCK
 from ..base.lock_polls import (
     compile_path_pattern,
@@ -115,12 +115,21 @@ _GPU_CALL = re.compile(r"(?:cuda|hip|hsa)[A-Z]\w*|cu[A-Z]\w*|cudart::")
 
 
 @dataclass(frozen=True)
+class HeldLock:
+    """A lock file that a rank, or a child of it, has."""
+
+    rank: RankId
+    host: str  # where its holder runs
+    lock: FileLock
+
+
+@dataclass(frozen=True)
 class ProcessContext:
     """What there is to know around one process."""
 
     facts: RankFacts
     people: ProcessTable = field(default_factory=ProcessTable)
-    held_by_others: Sequence[FileLock] = ()  # the lock files that other ranks have
+    held_by_others: Sequence[HeldLock] = ()  # the lock files that other ranks have
 
     @property
     def store_port(self) -> str:
@@ -222,8 +231,9 @@ def _first_path(view: ProcessSnapshot) -> str:
     return next((d.path for d in (view.call.descriptors if view.call else ())), "")
 
 
-def _make_lock_wait(lock: FileLock) -> Wait:
-    return Wait("lock", lock.path, lock.holder, lock.holder_name or None, what=lock.path)
+def _make_lock_wait(lock: FileLock, host: str = "") -> Wait:
+    name = lock.holder_name or None
+    return Wait("lock", lock.path, lock.holder, name, what=lock.path, host=host)
 
 
 def _find_polled_lock(view: ProcessSnapshot, looks: Sequence[Look], around: ProcessContext) -> Wait:
@@ -231,10 +241,10 @@ def _find_polled_lock(view: ProcessSnapshot, looks: Sequence[Look], around: Proc
     path = find_told_lock_path(view.frames)
     # A poller may have the file open for an instant only: any look may have caught it.
     caught = [lock for look in reversed(looks) for lock in look.locks]
-    held = sorted(caught, key=lambda lock: lock.holder is None)
-    held = held or _choose_polled_locks(path, around.held_by_others)
-    if held:
-        return _make_lock_wait(held[0])
+    if caught:
+        return _make_lock_wait(min(caught, key=lambda lock: lock.holder is None))
+    if held := _choose_polled_locks(path, around.held_by_others):
+        return _make_lock_wait(held[0].lock, held[0].host)
     kind = describe_polled_lock(view.frames)
     # Two files may look the same where a part is masked; whose build it is, is found by its words.
     if not path or MASK in path or kind == BUILD_LOCK:
@@ -242,14 +252,14 @@ def _find_polled_lock(view: ProcessSnapshot, looks: Sequence[Look], around: Proc
     return Wait("lock", path, what=path)
 
 
-def _choose_polled_locks(path: str, held: Sequence[FileLock]) -> list[FileLock]:
+def _choose_polled_locks(path: str, held: Sequence[HeldLock]) -> list[HeldLock]:
     """Return those of the locks that others have which a poller may want: the one at `path`, part
     of which may be masked; where that is not known, the only one there is.
     """
     if not path:
-        return list(held) if len({lock.inode for lock in held}) == 1 else []
+        return list(held) if len({one.lock.inode for one in held}) == 1 else []
     wanted = compile_path_pattern(path)
-    return [lock for lock in held if wanted.fullmatch(lock.path)]
+    return [one for one in held if wanted.fullmatch(one.lock.path)]
 
 
 def _find_peer_wait(view: ProcessSnapshot) -> Wait | None:
@@ -377,10 +387,11 @@ def _complete_wait(
     """Return `wait` with the name and rank of the process, and what a child itself waits for."""
     if wait.pid is None:
         return wait
-    names = {looks[-1].pid: looks[-1].name for looks in family}
-    process = wait.process or names.get(wait.pid) or around.people.names.get(wait.pid) or None
-    rank = around.people.other_rank(wait.pid, around.facts.rank)
-    wait = replace(wait, process=process, rank=rank)
+    process = ProcessId(wait.host or around.facts.host, wait.pid)
+    names = {ProcessId(around.facts.host, looks[-1].pid): looks[-1].name for looks in family}
+    name = wait.process or names.get(process) or around.people.names.get(process) or None
+    rank = around.people.other_rank(process, around.facts.rank)
+    wait = replace(wait, process=name, rank=rank)
     if wait.kind != "process" or depth >= _DEPTH:
         return wait
     looks = next((lks for lks in family if lks[-1].pid == wait.pid), None)
@@ -392,9 +403,9 @@ def _complete_wait(
     return replace(wait, detail=_joined(kind, next_hop.detail) or wait.detail)
 
 
-def find_reason_in_look(look: Look, rank: int) -> Wait:
+def find_reason_in_look(look: Look, rank: RankId) -> Wait:
     """Return what a process waits for as far as one look at it tells; `rank`: whose it is."""
-    alone = RankFacts(rank, rank, pid=look.pid, looks=(look,))
+    alone = RankFacts(rank, pid=look.pid, looks=(look,))
     return find_blocking_reason([look], ProcessContext(alone))
 
 

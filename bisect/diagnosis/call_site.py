@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..base.facts import Checkpoint, Frame, JobFacts, Place, RankFacts, Ranks, Wait, Where
+from ..base.facts import Checkpoint, Frame, JobFacts, Place, RankFacts, RankId, Ranks, Wait, Where
 from .blame import Case, reached_checkpoint
 from .frames import (
     dotted_name,
@@ -259,7 +259,7 @@ def find_culprit_wait(case: Case, ranks: Ranks, graph: WaitGraph) -> Wait | None
     return next((w for r in waiting if (w := case.found[r].wait) is not None), None)
 
 
-def find_wait_of_culprit(case: Case, rank: int, graph: WaitGraph) -> Wait | None:
+def find_wait_of_culprit(case: Case, rank: RankId, graph: WaitGraph) -> Wait | None:
     """Return what a culprit waits for; of one that is to blame for a process of its own, that
     process.
     """
@@ -270,11 +270,11 @@ def find_wait_of_culprit(case: Case, rank: int, graph: WaitGraph) -> Wait | None
     return _make_wait_for_own_process(graph, rank) if waits_itself else found.wait
 
 
-def _make_wait_for_own_process(graph: WaitGraph, rank: int) -> Wait:
+def _make_wait_for_own_process(graph: WaitGraph, rank: RankId) -> Wait:
     """Return the process that others wait for and that `rank` answers for, as what it waits for."""
     process = graph.answering[rank]
     about = next((edge for edge in graph.edges if edge.source == process.name), None)
     detail = f"{about.kind}: {about.evidence}" if about else ""
-    return Wait(
-        "process", detail, int(process.name.split()[1]), process.says.partition(",")[0] or None
-    )
+    assert process.process is not None
+    name = process.says.partition(",")[0] or None
+    return Wait("process", detail, process.process.pid, name, host=process.process.host)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..base.facts import Collective, CollectiveLog, RankFacts
+from ..base.facts import Collective, CollectiveLog, RankFacts, RankId
 from ..base.words import format_ranks
 
 LogSource = Literal["ring", "torch", "flight recorder"]
@@ -25,7 +25,7 @@ DEFAULT_GROUP = "0"
 class Stream:
     """The operations of one group on one rank, oldest first; `since` numbers were not kept."""
 
-    rank: int
+    rank: RankId
     operations: tuple[Collective, ...]
     since: int = 0
 
@@ -36,7 +36,7 @@ class LoggedGroup:
 
     name: str
     source: LogSource
-    members: tuple[int, ...]  # as far as they are known
+    members: tuple[RankId, ...]  # as far as they are known
     streams: tuple[Stream, ...]  # of the members that have a log, by rank
 
 
@@ -55,8 +55,10 @@ def _find_log(facts: RankFacts, source: LogSource) -> CollectiveLog | None:
     return next((log for log in facts.collectives if log.source == source), None)
 
 
-def _make_group(name: str, source: LogSource, logs: Mapping[int, CollectiveLog]) -> LoggedGroup:
-    known = [set(log.groups[name]) for log in logs.values() if log.groups.get(name)]
+def _make_group(name: str, source: LogSource, logs: Mapping[RankId, CollectiveLog]) -> LoggedGroup:
+    known: list[set[RankId]] = [
+        set(log.groups[name]) for log in logs.values() if log.groups.get(name)
+    ]
     members = set.union(*known) if known else set()
     if not members:  # the recorder of gloo does not tell
         there = {r for r, log in logs.items() if any(o.group == name for o in log.operations)}
@@ -79,7 +81,7 @@ def _backward_counts(logs: object) -> bool:
     )
 
 
-def _make_stream(rank: int, log: CollectiveLog, name: str, marks: bool) -> Stream:
+def _make_stream(rank: RankId, log: CollectiveLog, name: str, marks: bool) -> Stream:
     own = [o for o in log.operations if o.group == name and o.kind not in TO_ONE_PEER]
     since = own[0].number - 1 if own else 0
     if marks:
@@ -176,7 +178,7 @@ def _format_condition(one: Collective) -> str:
     return f", below `{one.condition}`" if one.condition else ""
 
 
-def _s(ranks: Sequence[int]) -> str:
+def _s(ranks: Sequence[RankId]) -> str:
     return "s" if len(ranks) == 1 else ""
 
 
@@ -198,11 +200,11 @@ class Mismatch:
     kind: MismatchKind
     group: str
     number: int  # of the operation in question
-    ranks: tuple[int, ...]  # the culprits
+    ranks: tuple[RankId, ...]  # the culprits
     operation: Collective  # the call in question: the extra one, the one that was left out ...
-    sites: Mapping[int, str]  # where each rank is at that place; "" where it is nowhere
+    sites: Mapping[RankId, str]  # where each rank is at that place; "" where it is nowhere
     sentence: str
-    others: tuple[int, ...] = ()  # the ranks that they were compared with
+    others: tuple[RankId, ...] = ()  # the ranks that they were compared with
     paired: Collective | None = None  # what the others did in its place
     source: str = "ring"
 
@@ -237,8 +239,8 @@ def add_sentence(found: Mismatch) -> Mismatch:
 def make_mismatch(
     group: LoggedGroup,
     found: Difference,
-    mine: Sequence[int],
-    theirs: Sequence[int],
+    mine: Sequence[RankId],
+    theirs: Sequence[RankId],
 ) -> Mismatch:
     """Return the mismatch that a difference is: `mine` are the ranks that part from `theirs`.
 
@@ -266,11 +268,11 @@ def make_mismatch(
     return add_sentence(made)
 
 
-_Judgement = tuple[MismatchKind, tuple[int, ...], Collective, Collective | None]
+_Judgement = tuple[MismatchKind, tuple[RankId, ...], Collective, Collective | None]
 
 
 def _judge_difference(
-    found: Difference, mine: tuple[int, ...], theirs: tuple[int, ...]
+    found: Difference, mine: tuple[RankId, ...], theirs: tuple[RankId, ...]
 ) -> _Judgement:
     a, b, few = found.mine, found.theirs, len(mine) < len(theirs)
     one = b if found.kind == "skipped" else a or b

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from ..base.facts import Candidate, Cause, Outcome, Ranks, Try, Verdict
+from ..base.facts import Candidate, Cause, Outcome, RankId, Ranks, Try, Verdict
 from ..toggles.command_toggles import apply_setting, format_command, values_as_run
 from ..toggles.table import TOGGLES
 from ..toggles.toggle import Toggle, as_read, matters, safer, why_not
@@ -66,10 +66,10 @@ def find_candidates(
 
 def _group_suspects(
     case: Case, graph: WaitGraph, ranks: Ranks
-) -> Iterator[tuple[float, tuple[int, ...]]]:
+) -> Iterator[tuple[float, tuple[RankId, ...]]]:
     """Yield ranks by how suspect they are, then by how far they came."""
     far = progress_by_rank(case)
-    passed: set[int] = set()
+    passed: set[RankId] = set()
     sinks = [
         r
         for r in graph.standing.sinks
@@ -86,11 +86,11 @@ def _group_suspects(
             yield weight, tuple(group)
 
 
-def _sort_by_progress(ranks: Iterable[int], far: dict[int, tuple[int, int]]) -> list[int]:
+def _sort_by_progress(ranks: Iterable[RankId], far: dict[RankId, tuple[int, int]]) -> list[RankId]:
     return sorted(ranks, key=lambda rank: (far[rank], rank))
 
 
-def _find_rank_component(case: Case, rank: int) -> str | None:
+def _find_rank_component(case: Case, rank: RankId) -> str | None:
     facts = case.facts(rank)
     if facts is None:
         return None

@@ -7,7 +7,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ..base.facts import Edge, Kernel, Look, RankFacts, Thread, Wait, WaitKind
+from ..base.facts import (
+    Edge,
+    Kernel,
+    Look,
+    ProcessId,
+    RankFacts,
+    RankId,
+    Thread,
+    Wait,
+    WaitKind,
+)
+from ..base.identity import name_rank
 from ..base.words import AWAITED
 from .blame import Case
 from .blocked_syscalls import CHILD_WAIT_CALLS, format_traffic
@@ -27,15 +38,27 @@ from .wait_graph import Link, Node, NodeKind, ProcessKey, WaitGraph
 class GraphBuilder:
     """Nodes and edges so far. A second edge between the same nodes is ignored."""
 
-    def __init__(self) -> None:
+    def __init__(self, ranks: Sequence[RankFacts]) -> None:
+        """`ranks`: of the job; where several machines have some, nodes of one are called so."""
+        self._several = len({facts.host for facts in ranks if facts.looks}) > 1
         self.nodes: dict[str, Node] = {}
         self._links: dict[tuple[str, str], Link] = {}
         self.waits: dict[ProcessKey, Wait] = {}
 
-    def node(self, name: str, kind: NodeKind, says: str = "", rank: int | None = None) -> str:
+    def node(self, name: str, kind: NodeKind, says: str = "", rank: RankId | None = None) -> str:
         """Add a node; return its name."""
         self.nodes.setdefault(name, Node(name, kind, says, rank))
         return name
+
+    def process(self, process: ProcessId, says: str, rank: RankId | None) -> str:
+        """Add the node of a process; return its name."""
+        name = self.name_on(process.host, f"process {process.pid}")
+        self.nodes.setdefault(name, Node(name, "process", says, rank, process=process))
+        return name
+
+    def name_on(self, host: str, name: str) -> str:
+        """Return the name of what is one machine's own: "process 4711", "process 4711 on n2"."""
+        return f"{name} on {host}" if self._several and host else name
 
     def ends(self, name: str) -> None:
         """Note that a process waits for nothing of the job (`Node.ends`)."""
@@ -54,7 +77,7 @@ class GraphBuilder:
         link = Link(Edge(source, target, kind, evidence), firm, hard)
         self._links.setdefault((source, target), link)
 
-    def graph(self, blamable: Iterable[int]) -> WaitGraph:
+    def graph(self, blamable: Iterable[RankId]) -> WaitGraph:
         """Return what was drawn; `blamable` as of `WaitGraph`."""
         return WaitGraph(self.nodes.values(), self._links.values(), blamable, self.waits)
 
@@ -105,7 +128,8 @@ class ThreadEdges:
         look = self._look
         known = next((t for t in look.threads if t.os_id == tid), None)
         says = f"{known.name or 'a thread'} of {self._name}" if known else f"of {self._name}"
-        name = self._drawing.node(f"thread {tid}", "thread", says, self._facts.rank)
+        called = self._drawing.name_on(self._facts.host, f"thread {tid}")
+        name = self._drawing.node(called, "thread", says, self._facts.rank)
         kernel = next((k for k in look.kernel if k.tid == tid), None)
         if tid not in self._drawn and kernel is not None:
             self._drawn.add(tid)
@@ -160,33 +184,39 @@ class ProcessEdges:
         self, drawing: GraphBuilder, ranks: Sequence[RankFacts], everyone: ProcessTable
     ) -> None:
         self._drawing, self._people = drawing, everyone
-        self._ranks = {r.pid: r.rank for r in ranks if r.pid is not None}
+        self._ranks = {ProcessId(r.host, r.pid): r.rank for r in ranks if r.pid is not None}
         self._children = {
-            looks[-1].pid: (facts, looks) for facts in ranks for looks in facts.children if looks
+            ProcessId(facts.host, looks[-1].pid): (facts, looks)
+            for facts in ranks
+            for looks in facts.children
+            if looks
         }
         self._held = _find_lock_holders(ranks)
-        self._drawn: set[int] = set()
-        self._ahead: list[int] = []  # children that somebody waits for
+        self._drawn: set[ProcessId] = set()
+        self._ahead: list[ProcessId] = []  # children that somebody waits for
 
     def of_rank(self, facts: RankFacts, view: ProcessSnapshot | None, wait: Wait) -> None:
         """Draw what a rank's own process waits for."""
         if view is not None:
-            self._draw(_Process(f"rank {facts.rank}", facts, facts.looks, view, own=True), wait)
+            name = name_rank(facts.rank)
+            self._draw(_Process(name, facts, facts.looks, view, own=True), wait)
 
     def follow(self) -> None:
         """Draw what those wait for that were reached."""
         while self._ahead:
-            pid = self._ahead.pop()
-            facts, looks = self._children[pid]
+            process = self._ahead.pop()
+            facts, looks = self._children[process]
             view = merge_looks(looks)
-            if pid not in self._drawn and view is not None:
-                self._drawn.add(pid)
+            if process not in self._drawn and view is not None:
+                self._drawn.add(process)
                 wait = find_blocking_reason_of_child(looks, ProcessContext(facts, self._people))
-                self._drawing.waits[facts.rank, pid] = wait
-                outside = wait.kind == "socket" and wait.pid not in self._people.rank_of
+                self._drawing.waits[facts.rank, process.pid] = wait
+                other = _find_awaited_process(wait, facts)
+                outside = wait.kind == "socket" and other not in self._people.rank_of
+                name = self._drawing.name_on(process.host, f"process {process.pid}")
                 if outside or wait.kind in _WAITS_FOR_NO_PROCESS:
-                    self._drawing.ends(f"process {pid}")
-                self._draw(_Process(f"process {pid}", facts, looks, view, own=False), wait)
+                    self._drawing.ends(name)
+                self._draw(_Process(name, facts, looks, view, own=False), wait)
 
     def _draw(self, process: _Process, wait: Wait) -> None:
         view, draw = process.view, self._drawing
@@ -201,10 +231,11 @@ class ProcessEdges:
             draw.link(process.name, nobody, wait.kind, wait.detail or _format_process_place(view))
 
     def _child(self, process: _Process, wait: Wait) -> None:
-        if wait.pid is None:
+        awaited = _find_awaited_process(wait, process.facts)
+        if awaited is None:
             child = self._drawing.node(f"a child of {process.name}", "process")
         else:
-            child = self._someone(wait.pid, wait.process or "")
+            child = self._someone(awaited, wait.process or "")
         # The end of a child, or only what it has to say?
         hard = process.view.call_name in CHILD_WAIT_CALLS
         self._drawing.link(
@@ -214,13 +245,16 @@ class ProcessEdges:
     def _thing(self, process: _Process, wait: Wait) -> None:
         """Draw the edge to a thing, and from there to whoever has it or is behind it."""
         kind, word = _THING_NODES[wait.kind]
-        thing = self._drawing.node(f"{word} {wait.what or wait.detail or kind}".strip(), kind)
-        pid = wait.pid
-        if pid is None and kind == "lock":
-            pid = self._held.get(wait.what)
+        called = f"{word} {wait.what or wait.detail or kind}".strip()
+        if kind in ("pipe", "device"):
+            called = self._drawing.name_on(process.facts.host, called)
+        thing = self._drawing.node(called, kind)
+        other = _find_awaited_process(wait, process.facts)
+        if other is None and kind == "lock":
+            other = self._held.get(wait.what)
         # A reader may be idle; a writer, and who wants a lock, waits for whoever is behind it.
         writes = kind == "pipe" and process.view.call_name in _WRITE_CALLS
-        hard = pid is not None and (kind == "lock" or writes)
+        hard = other is not None and (kind == "lock" or writes)
         shows = ""
         if kind in ("peer", "store"):
             shows = format_traffic(process.looks, wait, process.facts.environment)
@@ -229,22 +263,27 @@ class ProcessEdges:
         self._drawing.link(
             process.name, thing, wait.kind, shows or _format_process_place(process.view), firm, hard
         )
-        if pid is not None:
-            name = wait.process or self._people.names.get(pid, "")
-            called = f"{name} ({pid})" if name else f"process {pid}"
+        if other is not None:
+            name = wait.process or self._people.names.get(other, "")
+            called = f"{name} ({other.pid})" if name else f"process {other.pid}"
             has = "has it" if kind == "lock" else "is at its other end"
-            who = self._someone(pid, name)
+            who = self._someone(other, name)
             self._drawing.link(thing, who, wait.kind, f"{called} {has}", hard=hard)
 
-    def _someone(self, pid: int, name: str) -> str:
+    def _someone(self, process: ProcessId, name: str) -> str:
         """Return the node of a process; one of the job's own is followed further."""
-        if pid in self._ranks:
-            return f"rank {self._ranks[pid]}"
-        rank = self._people.rank_of.get(pid)
-        says = ", ".join(filter(None, [name, f"of rank {rank}" if rank is not None else ""]))
-        if pid in self._children:
-            self._ahead.append(pid)
-        return self._drawing.node(f"process {pid}", "process", says, rank)
+        if process in self._ranks:
+            return name_rank(self._ranks[process])
+        rank = self._people.rank_of.get(process)
+        says = ", ".join(filter(None, [name, f"of {name_rank(rank)}" if rank is not None else ""]))
+        if process in self._children:
+            self._ahead.append(process)
+        return self._drawing.process(process, says, rank)
+
+
+def _find_awaited_process(wait: Wait, facts: RankFacts) -> ProcessId | None:
+    """Return the process that a rank, or a child of it, waits for, as far as it is known."""
+    return None if wait.pid is None else ProcessId(wait.host or facts.host, wait.pid)
 
 
 def _format_process_place(view: ProcessSnapshot) -> str:
@@ -253,10 +292,10 @@ def _format_process_place(view: ProcessSnapshot) -> str:
     return " in ".join(part for part in (view.call_name or view.wchan, frame) if part)
 
 
-def _find_lock_holders(ranks: Sequence[RankFacts]) -> dict[str, int]:
+def _find_lock_holders(ranks: Sequence[RankFacts]) -> dict[str, ProcessId]:
     """Return which process of the job has a lock, by the file's path."""
     return {
-        lock.path: looks[-1].pid
+        lock.path: ProcessId(facts.host, looks[-1].pid)
         for facts in ranks
         for looks in (facts.looks, *facts.children)
         if looks
@@ -265,7 +304,7 @@ def _find_lock_holders(ranks: Sequence[RankFacts]) -> dict[str, int]:
     }
 
 
-Meeting = tuple[str, frozenset[int]]
+Meeting = tuple[str, frozenset[RankId]]
 
 
 def build_wait_graph(case: Case) -> WaitGraph:
@@ -280,7 +319,7 @@ class _RankEdges:
 
     def __init__(self, case: Case) -> None:
         self._case = case
-        self._drawing = GraphBuilder()
+        self._drawing = GraphBuilder(case.ranks)
         self._named = frozenset(case.by_rank) | frozenset(case.absent)
         self._meetings: dict[Meeting, str] = {}
         self._hands = ProcessEdges(self._drawing, case.ranks, case.snapshot.indexed.processes)
@@ -290,9 +329,9 @@ class _RankEdges:
         for facts in case.ranks:
             process = f"{facts.host} pid {facts.pid}".strip() if facts.pid is not None else ""
             kind: NodeKind = "absent rank" if facts.never_started else "rank"
-            draw.node(f"rank {facts.rank}", kind, process, facts.rank)
+            draw.node(name_rank(facts.rank), kind, process, facts.rank)
         for rank in case.absent:
-            draw.node(f"rank {rank}", "absent rank", "nobody started it", rank)
+            draw.node(name_rank(rank), "absent rank", "nobody started it", rank)
         for facts in case.ranks:
             self._rank(facts, case.found[facts.rank])
         self._hands.follow()
@@ -303,13 +342,13 @@ class _RankEdges:
             return
         if facts.looks:
             self._drawing.waits[facts.rank, facts.looks[-1].pid] = found.wait
-        name = f"rank {facts.rank}"
+        name = name_rank(facts.rank)
         if found.place:
             self._meets(name, facts, found)
         elif found.needs and found.wait.kind in ("rank", "absent_rank"):
             for rank in sorted(found.needs & self._named):
-                said = f"it said that it waits for rank {rank}"
-                self._drawing.link(name, f"rank {rank}", found.wait.kind, said)
+                said = f"it said that it waits for {name_rank(rank)}"
+                self._drawing.link(name, name_rank(rank), found.wait.kind, said)
         else:
             self._hands.of_rank(facts, found.view, found.hop or found.wait)
 
@@ -331,16 +370,16 @@ class _RankEdges:
         name = f"{found.place} ({same + 1})" if same else found.place
         self._meetings[meeting] = self._drawing.node(name, _meeting_kind(found.place))
         for rank in sorted(found.whom & self._named):
-            absent = self._drawing.nodes[f"rank {rank}"].kind == "absent rank"
+            absent = self._drawing.nodes[name_rank(rank)].kind == "absent rank"
             kind: WaitKind = "absent_rank" if absent else "rank"
-            self._drawing.link(name, f"rank {rank}", kind, self._whereabouts(rank, found.place))
+            self._drawing.link(name, name_rank(rank), kind, self._whereabouts(rank, found.place))
         if found.beyond:
             assert found.wait is not None
             others = self._drawing.node(found.beyond, "other")
             self._drawing.link(name, others, found.wait.kind, "they are not seen from here")
         return name
 
-    def _whereabouts(self, rank: int, place: str) -> str:
+    def _whereabouts(self, rank: RankId, place: str) -> str:
         """Say of a rank why the others still wait for it."""
         facts = self._case.facts(rank)
         if facts is None or facts.never_started:

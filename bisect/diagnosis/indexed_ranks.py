@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
-from ..base.facts import FileLock, RankFacts, Wait
-from .blocking_reason import ProcessContext, find_blocking_reason_in
+from ..base.facts import RankFacts, RankId, Wait
+from .blocking_reason import HeldLock, ProcessContext, find_blocking_reason_in
 from .library_calls import (
     find_builders,
     find_group_call,
@@ -74,7 +73,8 @@ def _has_no_process(facts: RankFacts) -> bool:
 def _shows_the_same(facts: RankFacts, before: RankFacts) -> bool:
     """Return whether all is the same of a rank on which what is known of it rests."""
     return (
-        (facts.pid, facts.alive, facts.left) == (before.pid, before.alive, before.left)
+        (facts.host, facts.pid) == (before.host, before.pid)
+        and (facts.alive, facts.left) == (before.alive, before.left)
         and facts.environment == before.environment
         and facts.looks == before.looks
         and facts.children == before.children
@@ -89,9 +89,7 @@ def index_ranks(ranks: Sequence[RankFacts]) -> IndexedRanks:
     return IndexedRanks(everyone, tuple(hops))
 
 
-def _index_rank(
-    facts: RankFacts, everyone: ProcessTable, locks: Sequence[_HeldLock]
-) -> IndexedRank:
+def _index_rank(facts: RankFacts, everyone: ProcessTable, locks: Sequence[HeldLock]) -> IndexedRank:
     if is_gone(facts):
         return IndexedRank(facts, None)
     view = merge_looks(facts.looks)
@@ -100,7 +98,7 @@ def _index_rank(
     wait = find_blocking_reason_in(
         view,
         facts.looks,
-        ProcessContext(facts, everyone, _list_locks_of_others(facts, locks)),
+        ProcessContext(facts, everyone, [one for one in locks if one.rank != facts.rank]),
     )
     if wait.kind == "futex" and not view.frames:
         return IndexedRank(facts, wait, view, "unsure")
@@ -119,30 +117,20 @@ def _add_builders(hops: Sequence[IndexedRank]) -> Sequence[IndexedRank]:
     return [_add_builder(hop, building) for hop in hops]
 
 
-def _add_builder(hop: IndexedRank, building: Sequence[int]) -> IndexedRank:
+def _add_builder(hop: IndexedRank, building: Sequence[RankId]) -> IndexedRank:
     others = [rank for rank in building if rank != hop.facts.rank]
     if hop.wait is None or not waits_for_unknown_builder(hop.wait) or len(others) != 1:
         return hop
     return replace(hop, wait=replace(hop.wait, rank=others[0]))
 
 
-class _HeldLock(NamedTuple):
-    rank: int
-    lock: FileLock
-
-
-def _list_held_locks(ranks: Sequence[RankFacts]) -> tuple[_HeldLock, ...]:
+def _list_held_locks(ranks: Sequence[RankFacts]) -> tuple[HeldLock, ...]:
     """Return the lock files that ranks and their children have, one entry a rank and file."""
-    found: dict[tuple[int, int], _HeldLock] = {}
+    found: dict[tuple[RankId, int], HeldLock] = {}
     for facts in ranks:
         for look in [looks[-1] for looks in (facts.looks, *facts.children) if looks]:
             for lock in look.holds:
                 if lock.path.endswith(".lock"):
                     held = replace(lock, holder=look.pid, holder_name=look.name)
-                    found[facts.rank, lock.inode] = _HeldLock(facts.rank, held)
+                    found[facts.rank, lock.inode] = HeldLock(facts.rank, facts.host, held)
     return tuple(found.values())
-
-
-def _list_locks_of_others(facts: RankFacts, locks: Sequence[_HeldLock]) -> tuple[FileLock, ...]:
-    """Return the lock files that other ranks and their children have."""
-    return tuple(held.lock for held in locks if held.rank != facts.rank)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from ..base.facts import Frame, RankFacts, Wait
+from ..base.facts import Frame, RankFacts, RankId, Wait
 from ..base.library_functions import BUILD_LOCK, Role, find_role, has_role
 from .blocked_syscalls import PEER_WAIT_CALLS
 from .frames import format_frame, unqualified_name
@@ -291,6 +291,6 @@ def waits_for_unknown_builder(wait: Wait | None) -> bool:
     return wait is not None and wait.kind == "lock" and wait.detail == BUILD_LOCK
 
 
-def find_builders(ranks: Iterable[RankFacts]) -> list[int]:
+def find_builders(ranks: Iterable[RankFacts]) -> list[RankId]:
     """Return the living ranks that build."""
     return [one.rank for one in ranks if one.alive and describe_build(one)]

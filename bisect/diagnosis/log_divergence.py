@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..base.facts import Collective, RankFacts
+from ..base.facts import Collective, RankFacts, RankId
 from .alignment import align
 from .collective_mismatch import (
     BACKWARD_KINDS,
@@ -44,7 +44,7 @@ _MOST_REFERENCES = 5
 class _SameLog:
     """Ranks with the same log."""
 
-    ranks: tuple[int, ...]
+    ranks: tuple[RankId, ...]
     stream: Stream
 
 
@@ -258,7 +258,7 @@ def find_mismatch_by_number(group: LoggedGroup) -> Mismatch | None:
 
 
 def _compare_at_number(
-    number: int, group: LoggedGroup, logs: Mapping[int, OperationsByNumber]
+    number: int, group: LoggedGroup, logs: Mapping[RankId, OperationsByNumber]
 ) -> Mismatch | None:
     there = {rank: log[number] for rank, log in logs.items() if number in log}
     absent = [rank for rank in logs if rank not in there]
@@ -281,7 +281,7 @@ def _kind_and_shape(one: Collective) -> tuple[str, str]:
 
 
 def _choose_usual(
-    kinds: Counter[tuple[str, str]], there: Mapping[int, Collective]
+    kinds: Counter[tuple[str, str]], there: Mapping[RankId, Collective]
 ) -> tuple[str, str]:
     """Return what most ranks do; of equally many, what the last of them does."""
     most = max(kinds.values())
@@ -289,7 +289,7 @@ def _choose_usual(
 
 
 def _make_difference(
-    mine: Collective, theirs: Collective, logs: Mapping[int, OperationsByNumber]
+    mine: Collective, theirs: Collective, logs: Mapping[RankId, OperationsByNumber]
 ) -> Difference:
     if mine.kind == theirs.kind:
         return Difference("shape", mine, theirs)
@@ -326,7 +326,7 @@ def find_mismatch(ranks: Sequence[RankFacts]) -> Mismatch | None:
     return min(own, key=lambda found: found.operation.at, default=recorded)
 
 
-def find_mismatched_ranks(ranks: Sequence[RankFacts]) -> tuple[int, ...]:
+def find_mismatched_ranks(ranks: Sequence[RankFacts]) -> tuple[RankId, ...]:
     """Return the ranks that are to blame where all wait in collectives, () if that cannot be told.
 
     Ranks that are merely behind are not: what they wait for tells more.
@@ -368,7 +368,7 @@ def _add_sites(found: Mismatch, ranks: Sequence[RankFacts]) -> Mismatch:
     return add_sentence(replace(found, sites=sites, operation=operation, paired=paired))
 
 
-def _find_site_before(at: float, rank: int, ranks: Sequence[RankFacts]) -> str:
+def _find_site_before(at: float, rank: RankId, ranks: Sequence[RankFacts]) -> str:
     """Return the site of the last call that our own log has before `at`, "" if none."""
     logs = [log for r in ranks if r.rank == rank for log in r.collectives if log.source == "ring"]
     before = [one for log in logs for one in log.operations if one.at <= at and one.site]
@@ -403,7 +403,7 @@ def _find_mismatch_across_groups(ranks: Sequence[RankFacts]) -> Mismatch | None:
     return found if found is not None and found.is_sure else None
 
 
-def _merge_streams(rank: int, groups: Sequence[LoggedGroup]) -> Stream:
+def _merge_streams(rank: RankId, groups: Sequence[LoggedGroup]) -> Stream:
     """Return a rank's operations of several groups in the order in which it made them."""
     own = [s for group in groups for s in group.streams if s.rank == rank]
     operations: list[Collective] = sorted((o for s in own for o in s.operations), key=_start_of)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from ..base.facts import Frame, Look, Thread
+from ..base.facts import Frame, Look, RankId, Thread
 
 StackLines = tuple[str, ...]  # a line a frame, outermost first
 
@@ -20,25 +20,25 @@ class Branch:
     """
 
     depth: int  # of how many branches it is part
-    ranks: tuple[int, ...]  # one for each stack, in order
+    ranks: tuple[RankId, ...]  # one for each stack, in order
     lines: StackLines
     forks: bool  # branches of one more depth follow
 
 
-def merge_stacks(stacks: Iterable[tuple[int, StackLines]]) -> tuple[Branch, ...]:
+def merge_stacks(stacks: Iterable[tuple[RankId, StackLines]]) -> tuple[Branch, ...]:
     """Return the tree of `stacks`, each with its rank; a rank may have several.
 
     Each branch comes before those that grow from it, and beside one another they stand by their
     first rank. The order in which stacks are given makes no difference.
     """
     # Equal stacks are told by their hash, all at once: there are few different ones.
-    alike: dict[StackLines, list[int]] = {}
+    alike: dict[StackLines, list[RankId]] = {}
     for rank, stack in stacks:
         alike.setdefault(stack, []).append(rank)
     return tuple(_list_branches({stack: sorted(ranks) for stack, ranks in alike.items()}))
 
 
-def _list_branches(ranks: Mapping[StackLines, list[int]]) -> Iterator[Branch]:
+def _list_branches(ranks: Mapping[StackLines, list[RankId]]) -> Iterator[Branch]:
     # A stack of our own: recursions of different depth nest deeper than Python lets us follow.
     todo = [(0, 0, group) for group in reversed(_split_by_line(list(ranks), ranks, 0))]
     while todo:
@@ -59,7 +59,7 @@ def _count_shared_lines(group: Sequence[StackLines]) -> int:
 
 
 def _split_by_line(
-    group: Iterable[StackLines], ranks: Mapping[StackLines, list[int]], at: int
+    group: Iterable[StackLines], ranks: Mapping[StackLines, list[RankId]], at: int
 ) -> list[list[StackLines]]:
     """Return `group` by the line at `at`; those that end before it are by themselves."""
     parts: dict[StackLines, list[StackLines]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..base.facts import Frame, Kernel, Look, RankFacts, Syscall, Thread
+from ..base.facts import Frame, Kernel, Look, ProcessId, RankFacts, RankId, Syscall, Thread
 from .frames import drop_signal_handlers, is_signal_handler
 
 # A call that was interrupted and goes on is shown as restart_syscall; what it sleeps on tells
@@ -136,30 +136,32 @@ def _find_gil_owner(looks: Sequence[Look]) -> Thread | None:
 
 @dataclass(frozen=True)
 class ProcessTable:
-    """The processes of a job by pid."""
+    """The processes of a job."""
 
-    rank_of: Mapping[int, int] = field(default_factory=dict)  # descendants count as their rank
-    names: Mapping[int, str] = field(default_factory=dict)
+    rank_of: Mapping[ProcessId, RankId] = field(default_factory=dict)  # children: their rank's
+    names: Mapping[ProcessId, str] = field(default_factory=dict)
 
-    def other_rank(self, pid: int | None, me: int) -> int | None:
-        """Return the rank to which `pid` belongs, None if to none or to `me`."""
-        rank = self.rank_of.get(pid) if pid is not None else None
+    def other_rank(self, process: ProcessId, me: RankId) -> RankId | None:
+        """Return the rank to which `process` belongs, None if to none or to `me`."""
+        rank = self.rank_of.get(process)
         return None if rank == me else rank
 
 
 def build_process_table(ranks: Sequence[RankFacts]) -> ProcessTable:
     """Return who is who. A rank's own pid wins: one rank may have started another."""
-    rank_of: dict[int, int] = {}
-    names: dict[int, str] = {}
+    rank_of: dict[ProcessId, RankId] = {}
+    names: dict[ProcessId, str] = {}
     for facts in ranks:
         for looks in facts.children:
             for look in looks:
-                rank_of.setdefault(look.pid, facts.rank)
-                names[look.pid] = look.name
+                process = ProcessId(facts.host, look.pid)
+                rank_of.setdefault(process, facts.rank)
+                names[process] = look.name
     for facts in ranks:
         if facts.pid is not None:
-            rank_of[facts.pid] = facts.rank
-            names.setdefault(facts.pid, facts.looks[-1].name if facts.looks else "")
+            process = ProcessId(facts.host, facts.pid)
+            rank_of[process] = facts.rank
+            names.setdefault(process, facts.looks[-1].name if facts.looks else "")
     return ProcessTable(rank_of, names)
 
 

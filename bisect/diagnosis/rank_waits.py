@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ..base.addresses import host_of, is_loopback, port_of
-from ..base.facts import Frame, RankFacts, Socket, Wait, WaitKind
+from ..base.facts import Frame, ProcessId, RankFacts, RankId, Socket, Wait, WaitKind
 from ..base.launchers import DIALECTS
 from .indexed_ranks import IndexedRank, IndexedRanks, is_gone
 from .process_snapshot import ProcessSnapshot
@@ -29,13 +29,13 @@ class RankGroup:
     """Some ranks that others wait for; `order` also has those of which nothing is known."""
 
     hops: tuple[IndexedRank, ...]
-    order: tuple[int, ...]
+    order: tuple[RankId, ...]
 
     def __bool__(self) -> bool:
         return bool(self.hops)
 
     @cached_property
-    def ranks(self) -> frozenset[int]:
+    def ranks(self) -> frozenset[RankId]:
         return frozenset(self.order)
 
     @cached_property
@@ -65,13 +65,13 @@ def _make_rank_group(hops: Iterable[IndexedRank]) -> RankGroup:
 class RankIndex:
     """The ranks of a job by where they are. Those that finished are in none of the parties."""
 
-    def __init__(self, hops: Sequence[IndexedRank], absent: Iterable[int]) -> None:
+    def __init__(self, hops: Sequence[IndexedRank], absent: Iterable[RankId]) -> None:
         """`absent` ranks will never come."""
         self.hops = {hop.facts.rank: hop for hop in hops}
         self.absent = frozenset(absent)
         self._unfinished = [h for h in self.hops.values() if not h.facts.finished]
         self._behind: dict[int, RankGroup] = {}
-        self._with_absent: dict[int, frozenset[int]] = {}
+        self._with_absent: dict[int, frozenset[RankId]] = {}
 
     def others(self, hop: IndexedRank) -> int:
         """Return how many other ranks have not finished."""
@@ -96,7 +96,7 @@ class RankIndex:
         return _make_rank_group(h for h in self._unfinished if h.group == "store")
 
     @cached_property
-    def meeting(self) -> frozenset[int]:
+    def meeting(self) -> frozenset[RankId]:
         """Those that wait for their peers."""
         return frozenset(h.facts.rank for h in self._unfinished if h.group not in ("", "unsure"))
 
@@ -115,12 +115,12 @@ class RankIndex:
             )
         return self._behind[reached]
 
-    def named(self, ranks: Sequence[int]) -> RankGroup:
+    def named(self, ranks: Sequence[RankId]) -> RankGroup:
         """Return these ranks, whether anything is known of them or not."""
         known = [self.hops[r] for r in ranks if r in self.hops]
         return RankGroup(tuple(h for h in known if not h.facts.finished), tuple(ranks))
 
-    def with_absent(self, party: RankGroup) -> frozenset[int]:
+    def with_absent(self, party: RankGroup) -> frozenset[RankId]:
         """Return the ranks of a party and the absent ones, the same object each time."""
         # By identity, which is safe for parties that live as long as the crowd, as these do.
         if id(party) not in self._with_absent:
@@ -136,26 +136,30 @@ GROUP_HELPER = "_new_process_group_helper"  # its numbers are those in the group
 class _RendezvousClaim:
     """What a rank goes by."""
 
-    rank: int
+    rank: RankId
     store: tuple[str, str]  # host and port, "" where that is not known
     connected: bool  # to a store there
     serves: bool  # the store there itself
     claims: int | None  # which rank it says that it is
 
 
-def find_rendezvous_mismatch(hops: Sequence[IndexedRank]) -> dict[int, Wait]:
+def find_rendezvous_mismatch(hops: Sequence[IndexedRank]) -> dict[RankId, Wait]:
     """Return which of these ranks, all of which make the first process group, the others wait for
     in vain, with what each waits for itself.
     """
     if len(hops) < 2:
         return {}
-    ranks = [hop.facts for hop in hops]
-    servers = {r.pid for r in ranks} | {look.ppid for r in ranks for look in r.looks[-1:]}
+    servers = {
+        ProcessId(hop.facts.host, pid)
+        for hop in hops
+        for pid in (hop.facts.pid, *(look.ppid for look in hop.facts.looks[-1:]))
+        if pid is not None
+    }
     going = [_read_rendezvous_claim(hop, servers) for hop in hops]
     return _find_same_number(going) or _find_other_store(going)
 
 
-def _find_same_number(going: Sequence[_RendezvousClaim]) -> dict[int, Wait]:
+def _find_same_number(going: Sequence[_RendezvousClaim]) -> dict[RankId, Wait]:
     counted = Counter(one.claims for one in going if one.claims is not None)
     return {
         one.rank: Wait(
@@ -166,7 +170,7 @@ def _find_same_number(going: Sequence[_RendezvousClaim]) -> dict[int, Wait]:
     }
 
 
-def _find_other_store(going: Sequence[_RendezvousClaim]) -> dict[int, Wait]:
+def _find_other_store(going: Sequence[_RendezvousClaim]) -> dict[RankId, Wait]:
     """Return those without a store, if they look where no other rank found one; where all others
     look at one place, and the store of those that have one is their own, those that have it.
     """
@@ -187,13 +191,13 @@ def _make_rendezvous_wait(one: _RendezvousClaim, words: str) -> Wait:
     return Wait("store", f"{address}, {words}", what=address)
 
 
-def _read_rendezvous_claim(hop: IndexedRank, servers: Collection[int | None]) -> _RendezvousClaim:
+def _read_rendezvous_claim(hop: IndexedRank, servers: Collection[ProcessId]) -> _RendezvousClaim:
     facts, view = hop.facts, hop.view
     told = _read_group_locals(view.frames) if view is not None else {}
     host, port = _find_store_address(told, facts.environment)
     sockets = view.look.sockets if view is not None else ()
     serves = any(s.state == "LISTEN" and port_of(s.local) == port for s in sockets)
-    connected = any(_is_store_connection(s, port, servers) for s in sockets)
+    connected = any(_is_store_connection(s, port, facts.host, servers) for s in sockets)
     claims = told.get("rank") or facts.environment.get("RANK", "")
     return _RendezvousClaim(
         facts.rank,
@@ -204,9 +208,12 @@ def _read_rendezvous_claim(hop: IndexedRank, servers: Collection[int | None]) ->
     )
 
 
-def _is_store_connection(socket: Socket, port: str, servers: Collection[int | None]) -> bool:
+def _is_store_connection(
+    socket: Socket, port: str, host: str, servers: Collection[ProcessId]
+) -> bool:
     """Return True for a connection to a store: not one that a stranger serves at the same port."""
-    known = not socket.peer_pids or any(pid in servers for pid in socket.peer_pids)
+    ends = socket.peer_pids
+    known = not ends or any(ProcessId(host, pid) in servers for pid in ends)
     return socket.state == "ESTABLISHED" and port_of(socket.peer) == port and known
 
 
@@ -244,10 +251,10 @@ class RankWait:
     """What one rank waits for, and for which ranks (none: it does not wait for ranks)."""
 
     wait: Wait | None
-    whom: frozenset[int] = frozenset()  # shared between ranks, so a rank may be in its own
+    whom: frozenset[RankId] = frozenset()  # shared between ranks, so a rank may be in its own
     meets: bool = False  # in a collective, or where a process group is made
     beyond: str = ""  # in words, ranks that are not seen: it can only wait for these
-    rank: int = -1
+    rank: RankId = -1
     place: str = ""  # where it waits with others: "collective all_reduce", "our barrier ..."
     hop: Wait | None = None  # what its own process waits for, before it is compared with others
     view: ProcessSnapshot | None = field(default=None, compare=False, repr=False)
@@ -258,17 +265,17 @@ class RankWait:
         return bool(self.beyond)
 
     @property
-    def needs(self) -> frozenset[int]:
+    def needs(self) -> frozenset[RankId]:
         """The other ranks that it waits for."""
         return self.whom - {self.rank} if self.rank in self.whom else self.whom
 
 
 def find_rank_waits(
     indexed: IndexedRanks,
-    absent: Iterable[int] = (),
-    remote: Iterable[int] = (),
+    absent: Iterable[RankId] = (),
+    remote: Iterable[RankId] = (),
     unstarted: str = "",
-) -> dict[int, RankWait]:
+) -> dict[RankId, RankWait]:
     """Return what each rank waits for, compared with all others. `absent` ranks will never come; of
     `remote` ones (on other nodes) nothing is known. `unstarted` says how many of this node have not
     come that have no number.

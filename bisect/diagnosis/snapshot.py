@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ..base.facts import RankFacts, Wait
+from ..base.facts import RankFacts, RankId, Wait
 
 if TYPE_CHECKING:
     from .indexed_ranks import IndexedRanks
@@ -40,15 +40,15 @@ class Snapshot:
         return kept or index_ranks(self.ranks)
 
     def compare_ranks(
-        self, absent: Iterable[int] = (), remote: Iterable[int] = (), unstarted: str = ""
-    ) -> dict[int, RankWait]:
+        self, absent: Iterable[RankId] = (), remote: Iterable[RankId] = (), unstarted: str = ""
+    ) -> dict[RankId, RankWait]:
         """Return what each rank waits for, given the others (`find_rank_waits`)."""
         from .rank_waits import find_rank_waits
 
         return find_rank_waits(self.indexed, absent, remote, unstarted)
 
     @cached_property
-    def waits(self) -> Mapping[int, Wait | None]:
+    def waits(self) -> Mapping[RankId, Wait | None]:
         """What each rank waits for where no rank is but these; None for one that is gone.
 
         A kind of rank, absent_rank, collective or store, or a `rank` that is set, means that it is

@@ -1,7 +1,7 @@
 """The wait-for graph: who waits for whom and on what, with the evidence of every edge.
 
 Nodes are named as in `facts.Edge`: "rank 3", "process 4711", "lock /tmp/x.lock", "10.0.0.1:443",
-"collective all_reduce". `graph_builder` makes it from a case.
+"collective all_reduce"; no two have one name. `graph_builder` makes it from a case.
 
 At fault are the sinks of this graph, the least advanced first.
 """
@@ -9,12 +9,13 @@ At fault are the sinks of this graph, the least advanced first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
-from ..base.facts import Edge, Look, Wait
+from ..base.facts import INSIDE, Edge, Look, ProcessId, RankId, Wait
+from ..base.identity import name_rank
 from .graph_algorithms import (
     Standing,
     find_components,
@@ -38,7 +39,7 @@ NodeKind = Literal[
     "device",
     "other",
 ]
-ProcessKey = tuple[int, int]  # the rank that a process is or belongs to, and its pid
+ProcessKey = tuple[RankId, int]  # the rank that a process is or belongs to, and its pid
 # What ranks wait for in ordinary life: a ring of nothing else is one collective, or two.
 MEETINGS = ("rank", "absent_rank", "collective", "store")
 
@@ -48,10 +49,12 @@ class Node:
     name: str
     kind: NodeKind
     says: str = ""  # for people: "wandb-core, of rank 0"
-    rank: int | None = None  # the rank that it is, or to which the process or thread belongs
+    rank: RankId | None = None  # the rank that it is, or to which the process or thread belongs
     # A process that waits for nothing of the job: whoever waits for it waits for nobody else, and
     # its rank answers for it, wherever that is itself.
     ends: bool = False
+    # Of a process, who it is.
+    process: ProcessId | None = field(default=None, compare=False, metadata=INSIDE)
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class Ring:
     """A deadlock: each waits for the next, the last one for the first."""
 
     edges: tuple[Edge, ...]
-    ranks: frozenset[int]  # all that are part of it, also by a child
+    ranks: frozenset[RankId]  # all that are part of it, also by a child
 
 
 class WaitGraph:
@@ -82,7 +85,7 @@ class WaitGraph:
         self,
         nodes: Iterable[Node],
         links: Iterable[Link],
-        blamable: Iterable[int],
+        blamable: Iterable[RankId],
         waits: Mapping[ProcessKey, Wait] | None = None,
     ) -> None:
         """`blamable`: the ranks that count when it is asked whose fault it is. `waits`: what each
@@ -97,7 +100,7 @@ class WaitGraph:
     def edges(self) -> tuple[Edge, ...]:
         return tuple(link.edge for link in self.links.values())
 
-    def find_wait(self, rank: int, look: Look) -> Wait:
+    def find_wait(self, rank: RankId, look: Look) -> Wait:
         """Return what a process waits for: what the verdict has found; of one that it did not come
         to what this look at it tells.
         """
@@ -107,10 +110,10 @@ class WaitGraph:
         return self.waits.get((rank, look.pid)) or find_reason_in_look(look, rank)
 
     @cached_property
-    def standing(self) -> Standing[int]:
+    def standing(self) -> Standing[RankId]:
         """How the ranks stand to one another: the sinks, and those that wait for others."""
         waits = group_targets(pair for pair, link in self.links.items() if link.firm)
-        names = {f"rank {rank}": rank for rank in self._blamable}
+        names = {name_rank(rank): rank for rank in self._blamable}
         for name, owner in self._owned():
             if not self.nodes[name].ends:
                 waits.setdefault(name, []).append(owner)
@@ -123,7 +126,7 @@ class WaitGraph:
         )
 
     @cached_property
-    def answering(self) -> dict[int, Node]:
+    def answering(self) -> dict[RankId, Node]:
         """The ranks that answer for a process that others wait for and that waits for nobody."""
         ends = (node for node in self.nodes.values() if node.ends)
         return {node.rank: node for node in ends if node.rank is not None}
@@ -160,13 +163,13 @@ class WaitGraph:
         ranks = frozenset(r for name in members if (r := self.nodes[name].rank) is not None)
         return Ring(_rotate_ring(tuple(self.links[pair].edge for pair in pairwise(path))), ranks)
 
-    def chain(self, waiting: Sequence[int], culprits: Sequence[int]) -> tuple[Edge, ...]:
+    def chain(self, waiting: Sequence[RankId], culprits: Sequence[RankId]) -> tuple[Edge, ...]:
         """Return the edges from one of `waiting` over the first culprit to what is waited for in
         the end; in a deadlock once around.
         """
-        culprit = next((f"rank {r}" for r in culprits if f"rank {r}" in self.nodes), None)
+        culprit = next((n for n in map(name_rank, culprits) if n in self.nodes), None)
         if culprit is None:
-            first = next((f"rank {r}" for r in waiting if f"rank {r}" in self.nodes), None)
+            first = next((n for n in map(name_rank, waiting) if n in self.nodes), None)
             return tuple(self._onward(first, set())) if first else ()
         ring = next((r for r in self.deadlocks if any(e.source == culprit for e in r.edges)), None)
         if ring is not None:
@@ -177,10 +180,10 @@ class WaitGraph:
             culprit = before.pop().source  # a process of its own, which does not wait for it
         return (*before, *self._onward(culprit, {edge.source for edge in before}))
 
-    def _to(self, culprit: str, waiting: Sequence[int]) -> list[Edge]:
+    def _to(self, culprit: str, waiting: Sequence[RankId]) -> list[Edge]:
         """Return a shortest way from one of `waiting` to `culprit`, [] if there is none."""
         waits = group_targets((*self.links, *self._owned()))
-        starts = [name for rank in waiting if (name := f"rank {rank}") != culprit]
+        starts = [name for rank in waiting if (name := name_rank(rank)) != culprit]
         path = find_shortest_path(waits, starts, culprit)
         return [
             self.links[pair].edge
@@ -193,7 +196,7 @@ class WaitGraph:
         """Yield each process and thread with the rank that answers for it."""
         for node in self.nodes.values():
             if node.rank is not None and node.kind in ("process", "thread"):
-                yield node.name, f"rank {node.rank}"
+                yield node.name, name_rank(node.rank)
 
     def _onward(self, name: str, passed: set[str]) -> Iterator[Edge]:
         """Yield the edges from `name` on, as long as they lead to something new."""

@@ -27,6 +27,7 @@ from ..base.facts import (
     Thread,
     Verdict,
 )
+from ..base.identity import UnknownRank
 from ..base.launcher_env import Ancestor
 from ..base.launchers import LAUNCHERS
 from ..base.rank_of_file import by_names
@@ -39,9 +40,6 @@ from .checkpoint_in_stack import place_of_call
 from .contents import Contents, DumpedProcess, RecordedLog, drop_sleep_frames
 from .rank_locals import RankLocals, read_rank_locals
 
-# Ranks that nobody knows the number of have one inside: no two of them stand beside each other, so
-# that they are never taken for a range, and none can be a rank.
-_UNKNOWN_RANK = -1_000_000
 # What faulthandler calls the signals by which a process ends by itself (Modules/faulthandler.c).
 # Not "Aborted": so ends as well what hung until a watchdog of NCCL's lost its patience.
 _FATAL_SIGNALS = {
@@ -110,13 +108,10 @@ def merge_dumps(found: Contents) -> MergedDumps:
     ranks = _find_ranks(said, names, notes)
     _add_logs(ranks, found.recorded, names, notes)
     ranks.sort(key=lambda one: (one.number is None, one.number or 0))
-    knowns = []
-    unknown = 0
-    for one in ranks:
-        unknown += one.number is None
-        knowns.append(_make_dumped_rank(one, _UNKNOWN_RANK - unknown * (unknown + 1)))
+    known = sum(one.number is not None for one in ranks)
+    found_ranks = [_make_dumped_rank(one, at - known) for at, one in enumerate(ranks, 1)]
     world = _find_world_size(found, [one.says for one in said], ranks, names)
-    return MergedDumps(tuple(knowns), world, tuple(dict.fromkeys(notes)))
+    return MergedDumps(tuple(found_ranks), world, tuple(dict.fromkeys(notes)))
 
 
 # ---- which process is which ----------------------------------------------------------------------
@@ -259,8 +254,8 @@ def _add_logs(
 # ---- the job -------------------------------------------------------------------------------------
 
 
-def _make_dumped_rank(one: _RankDumps, unknown: int) -> DumpedRank:
-    number = unknown if one.number is None else one.number
+def _make_dumped_rank(one: _RankDumps, place: int) -> DumpedRank:
+    """Return a rank as the diagnosis takes it; `place` counts those that have no number."""
     pid = one.pid if one.pid is not None else 0
     # One log may have a rank's earlier starts as well.
     dumps = [dump for dump in one.dumps if dump.thread in ("", one.dumps[-1].thread)]
@@ -278,8 +273,8 @@ def _make_dumped_rank(one: _RankDumps, unknown: int) -> DumpedRank:
         left=bool(fatal),
         status=-_FATAL_SIGNALS[fatal] if fatal else None,
         error=f"Fatal Python error: {fatal}" if fatal else "",
-        rank=number,
-        local_rank=number,
+        rank=UnknownRank(one.host, one.pid, place) if one.number is None else one.number,
+        local_rank=one.number or 0,
         pid=one.pid,
         host=one.host,
         looks=looks,

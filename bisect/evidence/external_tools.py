@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..base.deadline import run
-from ..base.facts import CollectiveLog
+from ..base.facts import CollectiveLog, RankId
 from ..base.words import format_ranks
 from .flight_recorder import load_dump, parse_dump
 
@@ -40,7 +40,7 @@ class ElasticFailure:
 
 
 def read_recorder_dump(
-    rank: int, environment: Mapping[str, str], since: float, offset: float = 0.0
+    rank: RankId, environment: Mapping[str, str], since: float, offset: float = 0.0
 ) -> CollectiveLog | None:
     """Return what a rank's recorder left in a file after `since` (wall clock), None if nothing.
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
 
-from ..base.facts import FileLock, Frame, LogTail, Thread
+from ..base.facts import FileLock, Frame, LogTail, RankId, Thread
 from ..base.library_functions import Role, has_role
 from ..base.lock_polls import compile_path_pattern, find_lock_poll, find_told_lock_path
 from ..base.masking import mask_text
@@ -300,12 +300,12 @@ _FILES_OF_TORCHRUN = ("stderr.log", "stdout.log")
 class PrintingRank:
     """A rank: its process, and the error file that its agent gave it."""
 
-    rank: int
+    rank: RankId
     pid: int | None
     error_file: str | None = None
 
 
-def read_printed_lines(ranks: Iterable[PrintingRank]) -> dict[int, tuple[str, ...]]:
+def read_printed_lines(ranks: Iterable[PrintingRank]) -> dict[RankId, tuple[str, ...]]:
     """Return the last lines that ranks printed, without ours, by rank; none of a file that several
     ranks write to: whose line it is cannot be told.
     """

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..base import events
-from ..base.facts import Ended
+from ..base.facts import Ended, Look, RankId
 from ..base.launcher_env import Ancestor
 from ..base.proc import read_stat
 from ..base.rank_state import RankState
@@ -242,11 +242,11 @@ class Inquiry:
         self.server.stop_holding(why)
         return True
 
-    async def _take_native_look(self, inspection: Inspection, ranks: frozenset[int]) -> None:
+    async def _take_native_look(self, inspection: Inspection, ranks: frozenset[RankId]) -> None:
         """Take the one look that pauses, last: whether anything moves has been judged."""
         if self.job.cannot_look:
             return
-        before = {m.rank: list(m.looks) for m in self.job.members}
+        before: dict[RankId, list[Look]] = {m.rank: list(m.looks) for m in self.job.members}
         native = frozenset(r for r in ranks if may_pause(before[r]))
         await inspection.look(native=native)
 

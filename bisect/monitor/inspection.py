@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..base.facts import Look, RankFacts
+from ..base.facts import Look, RankFacts, RankId
 from ..base.rank_state import RankState
 from ..collect.look_series import LookSeries, may_pause, take_good_looks
 from ..collect.rank_classes import waits_for_another
@@ -57,7 +57,7 @@ class Inspection(LookSeries):
     async def look(
         self,
         *,
-        native: frozenset[int] = frozenset(),
+        native: frozenset[RankId] = frozenset(),
         limit: float = 3.0,
         judging: bool = True,
     ) -> None:

@@ -34,7 +34,7 @@ from .run_folder import RunFolder, name_run
 from .supervisor_link import OUTER_VARIABLE, TRIAL_VARIABLE, SupervisorLinks
 
 if TYPE_CHECKING:
-    from ..base.facts import CollectiveLog, MachineFacts, SlowStep, Verdict
+    from ..base.facts import CollectiveLog, MachineFacts, RankId, SlowStep, Verdict
     from ..evidence.process import Life
 
 
@@ -54,8 +54,8 @@ class RankLogs:
     """What the monitor holds of each rank's logs."""
 
     def __init__(self) -> None:
-        self._rings: dict[int, int] = {}  # descriptors, by rank
-        self._recorders: dict[int, _Recorder] = {}
+        self._rings: dict[RankId, int] = {}  # descriptors, by rank
+        self._recorders: dict[RankId, _Recorder] = {}
 
     def open(self, rank: int, pid: int, fd: int) -> None:
         """Get hold of a rank's ring: from here on it can be read, whatever becomes of the rank."""
@@ -80,14 +80,14 @@ class RankLogs:
                 dumps = [await reader.readexactly(length) for length in lengths]
                 recorder.answers.put_nowait((about, dumps))
 
-    async def ask(self, ranks: Iterable[int], limit: float) -> dict[int, RecorderAnswer]:
+    async def ask(self, ranks: Iterable[RankId], limit: float) -> dict[RankId, RecorderAnswer]:
         """Ask these ranks for torch's own log; return what came within `limit` seconds."""
         asked = {rank: self._recorders[rank] for rank in ranks if rank in self._recorders}
         answers = await asyncio.gather(*(_ask_recorder(one, limit) for one in asked.values()))
         found = zip(asked, answers, strict=True)
         return {rank: answer for rank, answer in found if answer is not None}
 
-    def read(self, rank: int) -> CollectiveLog | None:
+    def read(self, rank: RankId) -> CollectiveLog | None:
         """Return what a rank's ring holds, None if there is none."""
         descriptor = self._rings.get(rank)
         if descriptor is None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ..base.facts import Ended, JobFacts, MachineFacts, RankFacts
+from ..base.facts import Ended, JobFacts, MachineFacts, RankFacts, RankId
 from ..base.rank_state import NodeRanks, RankState
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def make_job_facts(job: Job, ended: Ended, due: Overdue | None) -> JobFacts:
     )
 
 
-def seconds_still(job: Job, now: float, ranks: Iterable[int]) -> float | None:
+def seconds_still(job: Job, now: float, ranks: Iterable[RankId]) -> float | None:
     """Return for how long nothing of these ranks has moved, None if they are gone."""
     members = [m for m in job.members if m.rank in set(ranks) and not m.left]
     return round(now - max(m.moved_at for m in members), 3) if members else None

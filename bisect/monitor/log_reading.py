@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..base.deadline import aside
 from ..base.events import Message
-from ..base.facts import CollectiveLog, Ended, RankFacts
+from ..base.facts import CollectiveLog, Ended, RankFacts, RankId
 from ..evidence import external_tools, flight_recorder
 from ..evidence.job_source import add_conditions, add_handlers
 from ..evidence.lock_and_log_files import PrintingRank, read_printed_lines
@@ -36,11 +36,11 @@ async def add_logs(job: Job, ranks: Sequence[RankFacts], ended: Ended) -> list[R
     limit = LAST_ANSWER_LIMIT if ended == "interrupted" else ANSWER_LIMIT
     answers, notes = await asyncio.gather(job.logs.ask(able, limit), _ask_ras_service(ranks, ended))
     job.notes += [note for note in notes if note not in job.notes]
-    found: dict[int, list[CollectiveLog]] = {r.rank: [] for r in ranks}
+    found: dict[RankId, list[CollectiveLog]] = {r.rank: [] for r in ranks}
     with contextlib.suppress(TimeoutError):
         await aside(_read_all, job.logs, answers, found, limit=READING_LIMIT)
     read = [replace(r, collectives=tuple(found[r.rank])) for r in ranks]
-    files = {m.rank: m.error_file for m in job.members if m.error_file}
+    files: dict[RankId, str] = {m.rank: m.error_file for m in job.members if m.error_file}
     with contextlib.suppress(TimeoutError):
         read = await aside(_add_printed_lines, read, files, limit=FILES_LIMIT)
     with contextlib.suppress(TimeoutError):
@@ -55,8 +55,8 @@ def _can_answer(facts: RankFacts) -> bool:
 
 def _read_all(
     logs: RankLogs,
-    answers: dict[int, RecorderAnswer],
-    found: dict[int, list[CollectiveLog]],
+    answers: Mapping[RankId, RecorderAnswer],
+    found: dict[RankId, list[CollectiveLog]],
 ) -> None:
     """Read rings, then answers: what is read is in `found` even if this takes too long."""
     for rank, of_rank in found.items():
@@ -88,7 +88,7 @@ def _parse_answer(about: Message, dumps: Sequence[bytes]) -> CollectiveLog | Non
 
 
 def _add_from_files(
-    ranks: Sequence[RankFacts], error_files: dict[int, str], since: float
+    ranks: Sequence[RankFacts], error_files: Mapping[RankId, str], since: float
 ) -> list[RankFacts]:
     """Add what stands in files: the job's source, and what other tools wrote. May block."""
     offset = time.monotonic() - time.time()
@@ -113,7 +113,9 @@ def _add_from_files(
     return read
 
 
-def _add_printed_lines(ranks: Sequence[RankFacts], error_files: dict[int, str]) -> list[RankFacts]:
+def _add_printed_lines(
+    ranks: Sequence[RankFacts], error_files: Mapping[RankId, str]
+) -> list[RankFacts]:
     """Add the last lines of ranks' own output. May block."""
     printers = [
         PrintingRank(r.rank, r.pid if r.alive else None, error_files.get(r.rank)) for r in ranks

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 from ..base.deadline import aside
 from ..base.files import write_whole
+from ..base.identity import rank_file, write_rank
 from ..base.json_codec import to_json
 from ..base.words import terminal_width
 from ..report.rows import format_good_run, word_good_run
 from .rank_exits import NOT_PROVED, STATES_AFTER
 
 if TYPE_CHECKING:
-    from ..base.facts import JobFacts, Look, RankFacts, Verdict
+    from ..base.facts import JobFacts, Look, RankFacts, RankId, Verdict
     from ..diagnosis.wait_graph import WaitGraph
     from .job import Job
     from .run_folder import RunFolder
@@ -124,7 +125,7 @@ def write_evidence(
     job: Job, facts: JobFacts, verdict: Verdict, graph: WaitGraph, ranks: Sequence[RankFacts]
 ) -> None:
     """Write what a verdict rests on; of a job that ended well, only the environment."""
-    of_ranks = {m.rank: m.environment for m in job.members}
+    of_ranks: dict[RankId, Mapping[str, str]] = {m.rank: m.environment for m in job.members}
     write_environment(job.files, job.versions(), str(job.place["host"]), of_ranks)
     if verdict.outcome == "ok":
         return
@@ -144,12 +145,12 @@ def write_looks(
     files.write_json("evidence.json", to_json(make_evidence(ranks, graph, facts.machine)))
     for rank in ranks:
         if rank.looks:
-            one, name = pick_best_look(rank.looks), f"stacks/rank-{rank.rank}.txt"
+            one, name = pick_best_look(rank.looks), f"stacks/{rank_file(rank.rank)}.txt"
             wait = graph.find_wait(rank.rank, one)
             files.write(name, stack_text(one, rank.rank, "rank", wait))
         for looks in rank.children:
             one = pick_best_look(looks)
-            name = f"stacks/rank-{rank.rank}-{_plain_file_name(one.name)}-{one.pid}.txt"
+            name = f"stacks/{rank_file(rank.rank)}-{_plain_file_name(one.name)}-{one.pid}.txt"
             wait = graph.find_wait(rank.rank, one)
             files.write(name, stack_text(one, rank.rank, "child", wait))
     files.write("stacks/merged.txt", merged_stacks_text(ranks))
@@ -159,7 +160,7 @@ def write_environment(
     files: RunFolder,
     versions: Mapping[str, str],
     host: str,
-    of_ranks: Mapping[int, Mapping[str, str]],
+    of_ranks: Mapping[RankId, Mapping[str, str]],
 ) -> None:
     """Write what the ranks ran in, and their variables."""
     from ..report.run_files import JobEnvironment
@@ -169,7 +170,7 @@ def write_environment(
         host=host,
         processors=os.cpu_count(),
         kernel=os.uname().release,
-        ranks={str(rank): variables for rank, variables in of_ranks.items()},
+        ranks={str(write_rank(rank)): variables for rank, variables in of_ranks.items()},
     )
     files.write_json("environment.json", to_json(environment))
 

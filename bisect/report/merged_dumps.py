@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..base.facts import JobFacts, RankFacts, Verdict
+from ..base.identity import RankId
 from ..base.json_codec import to_json
 from ..base.words import cut_line, format_count, format_ranks, printable
 from ..diagnosis.frames import format_frame
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ..dumps.contents import Unreadable
     from ..dumps.merge import DumpedRank, MergedDumps
 
-# How a rank without a number is written inside (dumps/merge.py).
-_UNKNOWN = re.compile(r"-[1-9]\d{6,}(?!\d)")
 _CHAIN = 4
 _MOST_NAMED = 3  # ranks without a number, and ranks that are nobody's fault, that are told apart
 _LOGS = 12  # lines of collectives
@@ -41,18 +39,7 @@ def merged_lines(
     lines = tree(shown).splitlines() if shown else []
     lines += ["", *_collectives(merged.ranks)] if any(r.collectives for r in ranks) else []
     lines += ["", *format_answer(word_merged_dumps(merged, verdict, parted))]
-    names = _names(merged)
-    return [cut_line(_named(printable(line), names), width) for line in lines]
-
-
-def _names(merged: MergedDumps) -> dict[str, str]:
-    """Return what stands for the ranks without a number: "?(4711)", by the pid if it is known."""
-    nameless = [known.facts for known in merged.ranks if known.number is None]
-    return {str(r.rank): f"?({r.pid or n})" for n, r in enumerate(nameless, 1)}
-
-
-def _named(text: str, names: Mapping[str, str]) -> str:
-    return _UNKNOWN.sub(lambda match: names.get(match[0], "?"), text)
+    return [cut_line(printable(line), width) for line in lines]
 
 
 def word_merged_dumps(merged: MergedDumps, verdict: Verdict, parted: str) -> Answer:
@@ -149,7 +136,7 @@ def _unknown(merged: MergedDumps) -> list[Row]:
 
 def _collectives(ranks: Sequence[DumpedRank]) -> list[str]:
     """Return where each rank's log of collectives ends, ranks at the same place together."""
-    places: dict[str, list[int]] = {}
+    places: dict[str, list[RankId]] = {}
     for known in ranks:
         for text in _ends(known.facts):
             places.setdefault(text, []).append(known.facts.rank)
@@ -180,7 +167,7 @@ def merged_json(
     merged: MergedDumps, verdict: Verdict, parted: str, unreadable: Sequence[Unreadable]
 ) -> dict[str, Any]:
     """Return the same as an object. A rank without a number is null in it."""
-    whole = {
+    return {
         "schema": 1,
         "verdict": to_json(verdict),
         "parted": parted or None,
@@ -188,8 +175,6 @@ def merged_json(
         "ranks": [_rank(known) for known in merged.ranks],
         "unreadable": [{"file": u.file, "line": u.line, "why": u.fact} for u in unreadable],
     }
-    named: dict[str, Any] = _without_unknown(whole, _names(merged))
-    return named
 
 
 def _rank(known: DumpedRank) -> dict[str, Any]:
@@ -205,16 +190,6 @@ def _rank(known: DumpedRank) -> dict[str, Any]:
         "stack": [format_frame(f).replace(":0)", ")") for f in main.frames] if main else [],
         "collectives": list(_ends(facts)),
     }
-
-
-def _without_unknown(value: Any, names: Mapping[str, str]) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_unknown(item, names) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_without_unknown(item, names) for item in value]
-    if isinstance(value, str):
-        return _named(value, names)
-    return None if type(value) is int and str(value) in names else value
 
 
 _UNKNOWN_JOB = JobFacts(ended="still", package="")

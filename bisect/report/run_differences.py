@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Any, Literal
 
+from ..base.identity import RankId
 from ..base.launchers import DIALECTS
 from ..base.masking import MASK
 from .run_reader.rank_differences import (
@@ -47,7 +48,7 @@ class Difference:
     name: str
     a: str
     b: str
-    ranks: tuple[int, ...] = ()  # of those that both have, where it is not all of them
+    ranks: tuple[RankId, ...] = ()  # of those that both have, where it is not all of them
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class StepResult:
 
     seconds: float | None
     unended: float | None = None
-    stopped: tuple[int, ...] = ()  # the ranks that had not ended it
+    stopped: tuple[RankId, ...] = ()  # the ranks that had not ended it
 
     @property
     def was_begun(self) -> bool:
@@ -81,7 +82,7 @@ class TimeDifference:
     depth: int  # 0: a step; 1: what lies in the step before it
     a: StepResult
     b: StepResult
-    ranks: tuple[int, ...] = ()  # those that differ most, where it is not all of them
+    ranks: tuple[RankId, ...] = ()  # those that differ most, where it is not all of them
     seconds: float = 0.0  # how much longer B took; without an end, how long it had been at it
 
 
@@ -182,7 +183,7 @@ def find_setting_differences(a: RecordedRun, b: RecordedRun) -> SettingDifferenc
 def compare_values(topic: Topic, name: str, a: ByRank, b: ByRank) -> Iterator[Difference]:
     """Yield a difference for each two values that ranks of the same number have."""
     common = sorted(set(a) & set(b) if a and b else {*a, *b})
-    pairs: dict[tuple[str, str], list[int]] = {}
+    pairs: dict[tuple[str, str], list[RankId]] = {}
     for rank in common:
         one, other = a.get(rank, ""), b.get(rank, "")
         if not same_value(name, one, other):
@@ -292,8 +293,8 @@ class StepTimes:
 
     title: str
     number: int | None
-    took: dict[int, float] = field(default_factory=dict)
-    unended: dict[int, float] = field(default_factory=dict)  # until the verdict, or its own end
+    took: dict[RankId, float] = field(default_factory=dict)
+    unended: dict[RankId, float] = field(default_factory=dict)  # until the verdict, or its own end
 
     @property
     def longest(self) -> float | None:
@@ -401,7 +402,7 @@ def _step_result(one: StepTimes | None) -> StepResult:
     )
 
 
-def _slowest_ranks(a: StepTimes | None, b: StepTimes | None) -> tuple[int, ...]:
+def _slowest_ranks(a: StepTimes | None, b: StepTimes | None) -> tuple[RankId, ...]:
     """Return the ranks that differ most; none where all do, or where they cannot be compared."""
     if a is None or b is None:
         return ()

@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import chain, takewhile
 from typing import Literal
 
-from ..base.facts import Descriptor, Frame, Look, RankFacts, Syscall, Thread, Wait
+from ..base.facts import Descriptor, Frame, Look, RankFacts, RankId, Syscall, Thread, Wait
 from ..base.words import (
     cut_line,
     format_count,
@@ -24,14 +24,14 @@ from ..diagnosis.merged_stacks import Branch, StackLines, find_role, is_idle_thr
 from ..diagnosis.process_snapshot import ProcessSnapshot, main_kernel, merge_looks
 
 
-def stack_text(look: Look, rank: int, role: str, wait: Wait, host: str = "") -> str:
+def stack_text(look: Look, rank: RankId, role: str, wait: Wait, host: str = "") -> str:
     """Return one look at one process as text, ready to attach; `role` is "rank" or what the
     process is to the rank ("child"), `wait` what it waits for.
     """
     return "\n".join([*_header(look, rank, role, wait, host), "", *_stacks(look), *_logs(look), ""])
 
 
-def _header(look: Look, rank: int, role: str, wait: Wait, host: str) -> Iterator[str]:
+def _header(look: Look, rank: RankId, role: str, wait: Wait, host: str) -> Iterator[str]:
     who = f"rank {rank}" if role == "rank" else f"{role} of rank {rank}"
     yield " ".join(filter(None, [who, f"on {host}" if host else "", f"pid {look.pid}", look.name]))
     yield f"command: {join_lines(' '.join(look.command)) or 'not readable'}"
@@ -134,11 +134,11 @@ class StackGroup:
     """Stacks that make one tree: of main threads, of all others, or of children of one role."""
 
     kind: Literal["main threads", "other threads", "children"]
-    stacks: tuple[tuple[int, Sequence[Frame]], ...]  # each with its rank, innermost frame first
+    stacks: tuple[tuple[RankId, Sequence[Frame]], ...]  # each with its rank, innermost frame first
     # The ranks of processes without a stack, by why: of a rank in a sentence, of a child what the
     # kernel shows.
-    without: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    idle: tuple[int, ...] = ()  # the ranks of idle threads of pools, which are only counted
+    without: Mapping[str, Sequence[RankId]] = field(default_factory=dict)
+    idle: tuple[RankId, ...] = ()  # the ranks of idle threads of pools, which are only counted
     role: str = ""  # of children: "DataLoader worker"
 
 
@@ -149,10 +149,10 @@ def group_stacks(ranks: Sequence[RankFacts]) -> list[StackGroup]:
 
 
 def _group_main_threads(
-    ranks: Sequence[RankFacts], views: Mapping[int, ProcessSnapshot]
+    ranks: Sequence[RankFacts], views: Mapping[RankId, ProcessSnapshot]
 ) -> StackGroup:
     stacks = []
-    without: dict[str, list[int]] = {}
+    without: dict[str, list[RankId]] = {}
     for facts in ranks:
         view = views.get(facts.rank)
         if view is not None and view.frames:
@@ -178,7 +178,7 @@ def _kernel_state(look: Look) -> str:
     return ", ".join(part for part in (f"state {look.state or '?'}", call, wchan) if part)
 
 
-def _group_other_threads(views: Mapping[int, ProcessSnapshot]) -> StackGroup:
+def _group_other_threads(views: Mapping[RankId, ProcessSnapshot]) -> StackGroup:
     others = [
         (rank, thread)
         for rank, view in views.items()
@@ -193,8 +193,8 @@ def _group_other_threads(views: Mapping[int, ProcessSnapshot]) -> StackGroup:
 
 
 def _group_children(ranks: Sequence[RankFacts]) -> Iterator[StackGroup]:
-    stacks: dict[str, list[tuple[int, Sequence[Frame]]]] = {}
-    without: dict[str, dict[str, list[int]]] = {}
+    stacks: dict[str, list[tuple[RankId, Sequence[Frame]]]] = {}
+    without: dict[str, dict[str, list[RankId]]] = {}
     for facts in ranks:
         for looks in facts.children:
             view = merge_looks(looks)
@@ -257,7 +257,7 @@ class _Part:
     """A tree with its title and what is no tree: those without a stack, idle threads."""
 
     def __init__(
-        self, title: str, branches: Sequence[Branch], without: Mapping[str, Sequence[int]]
+        self, title: str, branches: Sequence[Branch], without: Mapping[str, Sequence[RankId]]
     ) -> None:
         self._title, self._branches = title, branches
         self._labels = [f"[{format_rank_numbers(branch.ranks)}]" for branch in branches]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..base.facts import Checkpoint, JobFacts, RankFacts, Verdict
+from ..base.facts import Checkpoint, JobFacts, RankFacts, RankId, Verdict
 from ..base.masking import mask_lines
 from ..base.words import format_count, format_ranks, format_seconds, join_lines, printable
 from .rows import format_answer, format_good_run, make_rows, word_good_run
@@ -35,7 +35,7 @@ def verdict_lines(
 
 
 def slow_line(
-    table: Sequence[Checkpoint], ranks: Sequence[RankFacts], rank: int, moved: str, now: float
+    table: Sequence[Checkpoint], ranks: Sequence[RankFacts], rank: RankId, moved: str, now: float
 ) -> str:
     """Return one line for a rank that is late but moves: what moves, and who waits meanwhile."""
     facts = next((r for r in ranks if r.rank == rank), None)

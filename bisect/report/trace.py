@@ -17,6 +17,7 @@ from typing import Any
 
 from ..base.events import Bye, Call, Ended, Hello, Overdue, Pulse, Said, TakenBack
 from ..base.events import Event as Told
+from ..base.identity import RankId
 from ..base.words import format_ranks
 from .run_reader.folder_files import is_rank
 from .run_reader.run import RecordedRun
@@ -31,7 +32,11 @@ def make_trace(run: RecordedRun) -> dict[str, Any]:
     ranks = sorted({one.rank for one in told if one.rank is not None} | hosts.keys())
     pids = _pids(ranks, told)
     watch = max(pids.values(), default=0) + 1
-    named = [event for rank in ranks for event in _names(rank, pids[rank], hosts.get(rank, ""))]
+    named = [
+        event
+        for at, rank in enumerate(ranks)
+        for event in _names(rank, at, pids[rank], hosts.get(rank, ""))
+    ]
     events = [event for row in rows for event in slice_events(row, pids[row.rank])]
     events += [event for one in told for event in _moment_events(one, pids, watch)]
     events += _verdict(run, watch, times.length or max((one.at for one in told), default=0.0))
@@ -48,7 +53,7 @@ def make_trace(run: RecordedRun) -> dict[str, Any]:
     }
 
 
-def _pids(ranks: Sequence[int], told: Iterable[_Moment]) -> dict[int, int]:
+def _pids(ranks: Sequence[RankId], told: Iterable[_Moment]) -> dict[RankId, int]:
     """Return the number of each rank's process: its own pid; where machines share one, or one is
     not known, numbers from 1, for 0 is no process to the viewers.
     """
@@ -60,8 +65,9 @@ def _pids(ranks: Sequence[int], told: Iterable[_Moment]) -> dict[int, int]:
     return dict(zip(ranks, own if is_usable else range(1, len(ranks) + 1), strict=True))
 
 
-def _names(rank: int, pid: int, host: str) -> Iterator[Event]:
-    yield from process_events(pid, f"rank {rank}" + (f" on {host}" if host else ""), rank)
+def _names(rank: RankId, at: int, pid: int, host: str) -> Iterator[Event]:
+    order = rank if isinstance(rank, int) else _BEHIND_NUMBERS + at
+    yield from process_events(pid, f"rank {rank}" + (f" on {host}" if host else ""), order)
     for thread, what in THREADS.items():
         yield metadata_event(pid, thread, "thread_name", name=what)
         yield metadata_event(pid, thread, "thread_sort_index", sort_index=thread)
@@ -85,7 +91,7 @@ class _Moment:
     """An event, or a look as evidence.json has it, and when: seconds since the first rank began."""
 
     at: float
-    rank: int | None  # None: the watch itself
+    rank: RankId | None  # None: the watch itself
     what: Told | Mapping[str, Any]
 
 
@@ -109,14 +115,14 @@ def _read_moments(run: RecordedRun, began: float | None) -> list[_Moment]:
     return told
 
 
-def _first_moment(told: Sequence[Told], looks: Sequence[tuple[int, Mapping[str, Any]]]) -> float:
+def _first_moment(told: Sequence[Told], looks: Sequence[tuple[RankId, Mapping[str, Any]]]) -> float:
     """Return the first moment that a node knows of, on its own clock."""
     times = [one.at for one in told]
     times += [one.began for one in told if isinstance(one, Hello) and one.began]
     return float(min([*times, *(look["at"] for _, look in looks)], default=0.0))
 
 
-def _looks(part: RecordedRun) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _looks(part: RecordedRun) -> Iterator[tuple[RankId, Mapping[str, Any]]]:
     for one in part.facts.ranks:
         for look in one.looks:
             yield one.rank, {"at": look.at, "state": look.state}
@@ -137,7 +143,7 @@ def _rows_from_verdict(run: RecordedRun) -> tuple[Row, ...]:
 # ---- instants and counters -----------------------------------------------------------------------
 
 
-def _moment_events(one: _Moment, pids: Mapping[int, int], watch: int) -> Iterator[Event]:
+def _moment_events(one: _Moment, pids: Mapping[RankId, int], watch: int) -> Iterator[Event]:
     """Yield what becomes of something that was told; most of it is in the slices already."""
     what = one.what
     if one.rank is None:
@@ -171,6 +177,7 @@ def _verdict(run: RecordedRun, watch: int, at: float) -> list[Event]:
 
 Event = dict[str, Any]
 
+_BEHIND_NUMBERS = 1 << 24  # where viewers put ranks of unknown number
 STEPS, CALLS, LOOKS = 1, 2, 3  # the threads of a rank
 THREADS = {STEPS: "steps", CALLS: "calls", LOOKS: "looks"}
 

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Sequence
 
 from ..base.facts import Cause, Edge, Frame, JobFacts, Place, RankFacts, Verdict
+from ..base.identity import name_rank
 from ..base.masking import mask_text
 from ..base.words import (
     cause_page,
@@ -233,7 +234,7 @@ def chain_texts(verdict: Verdict, room: int) -> list[str]:
 
 
 def _edges_from_culprit(verdict: Verdict) -> tuple[Edge, ...]:
-    names = [f"rank {rank}" for rank in verdict.ranks.culprit]
+    names = [*map(name_rank, verdict.ranks.culprit)]
     begin = next((i for i, edge in enumerate(verdict.chain) if edge.source in names), None)
     return () if begin is None else verdict.chain[begin:]
 

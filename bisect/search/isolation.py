@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from ..base.facts import Duration, HangPlace, Natural, Setting, Share, Trial, Verdict
+from ..base.facts import Duration, HangPlace, Natural, RankId, Setting, Share, Trial, Verdict
 from ..toggles.toggle import Toggle
 
 # "isolated": one change makes it go away, and that was confirmed. "hangs_all_safe": no remedy of
@@ -51,7 +51,7 @@ class ObservedHang:
     place: HangPlace
     number: int | None  # of the checkpoint
     title: str  # of the checkpoint, "" if unknown
-    culprit: tuple[Natural, ...]
+    culprit: tuple[RankId, ...]
     cause: str | None  # id in the catalogue of causes
     cause_title: str
     component: str | None

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from math import ceil, comb, exp, lgamma, log, log1p
 from typing import Literal, TypeVar
 
-from ..base.facts import HangPlace, Look, RankFacts, Result, Setting, Verdict
+from ..base.facts import HangPlace, Look, RankFacts, RankId, Result, Setting, Verdict
 from ..base.words import format_ranks
 from ..toggles.command_toggles import find_usable_toggles
 from ..toggles.table import TOGGLES
@@ -82,7 +82,7 @@ def main_stack(look: Look) -> Stack:
     return tuple((f.file, _without_class(f.name)) for f in main.frames if not f.native)
 
 
-def _stacks_in(ranks: Iterable[RankFacts], stuck: set[int]) -> Iterable[Stack]:
+def _stacks_in(ranks: Iterable[RankFacts], stuck: set[RankId]) -> Iterable[Stack]:
     for facts in ranks:
         if facts.rank in stuck:
             looks = [look for look in facts.looks if look.main and look.main.frames]

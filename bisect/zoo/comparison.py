@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ..base.facts import Verdict, Wait
+from ..base.facts import RankId, Verdict, Wait
 from ..base.json_codec import to_json
 from ..base.launchers import DIALECTS
 from ..base.words import format_ranges, format_ranks
@@ -419,5 +419,5 @@ def _join_accepted(accepted: Sequence[str]) -> str:
     return " or ".join(accepted)
 
 
-def _format_culprits(ranks: set[int]) -> str:
+def _format_culprits(ranks: set[RankId]) -> str:
     return format_ranges(ranks) or "none"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,15 +10,13 @@ from hangbisect.attach.answer import (
     describe_ranks,
     describe_state,
     hang_lines,
-    hide_unknown_numbers,
     moving_lines,
 )
 from hangbisect.attach.judgement import Judgement, judge_nodes
 from hangbisect.attach.node_facts import NodeFacts
 from hangbisect.base.facts import Frame, Kernel, Look, RankFacts, Syscall, Thread
+from hangbisect.base.identity import UnknownRank
 from hangbisect.dumps.checkpoint_in_stack import place_of_call
-from hypothesis import given
-from hypothesis import strategies as st
 
 COMMAND = ("torchrun", "--nproc_per_node=2", "train.py")
 SITE = "/venv/lib/python3.11/site-packages/"
@@ -85,30 +84,40 @@ def test_the_kernel_of_a_notebook_is_never_offered_to_be_ended() -> None:
     assert "kernel (50) is left alone" in said
 
 
+def unknown(pid: int, frame: Frame, call: str, **more: Any) -> RankFacts:
+    return replace(rank(pid - 100, frame, call, **more), rank=UnknownRank("n01", pid), local_rank=0)
+
+
 def test_a_rank_whose_number_is_not_known_is_a_question_mark() -> None:
-    found = hung(unnumbered=(1,))
+    ranks = (rank(0, BARRIER, "futex"), unknown(101, SLEEP, "clock_nanosleep"))
+    found = judge_nodes([node(*ranks)], now=102.0)
+    assert found.verdict.ranks.culprit == (UnknownRank("n01", 101),)
     lines = hang_lines(found, "", "", None)
     assert lines[1].startswith("culprit   rank ? n01 pid 101")
     assert not any("rank 1" in line for line in lines)
-    assert "101" in found.verdict.notes[0]
+    assert found.verdict.notes[0] == "which ranks the processes 101 are could not be read"
+    assert [edge.target for edge in found.verdict.chain][:2] == [
+        "collective barrier",
+        "rank ? (pid 101 on n01)",
+    ]
 
 
-@pytest.mark.parametrize(
-    ("line", "unknown", "said"),
-    [
-        ("ranks 0-3 wait for rank 4", (4,), "ranks 0-3 wait for rank ?"),
-        ("ranks 0-3 wait", (2,), "ranks 0-1,3,? wait"),
-        ("ranks 0-1 wait", (0, 1), "ranks ? wait"),
-        ("rank 1 frank 2 ranks", (2,), "rank 1 frank 2 ranks"),
-    ],
-)
-def test_ranks_in_a_line_are_told_apart(line: str, unknown: tuple[int, ...], said: str) -> None:
-    assert hide_unknown_numbers([line], unknown) == [said]
+def test_ranks_whose_numbers_are_not_known_are_not_missing() -> None:
+    ranks = (rank(0, BARRIER, "futex"), unknown(101, BARRIER, "futex"))
+    found = judge_nodes([node(*ranks, world=2)], now=102.0)
+    assert found.verdict.ranks.never_started == ()
+    assert found.verdict.world_size == 2
+    assert "which never came" not in "\n".join(hang_lines(found, "", "", None))
 
 
-@given(st.text(), st.sets(st.integers(0, 9)))
-def test_no_line_makes_it_fail(line: str, unknown: set[int]) -> None:
-    assert len(hide_unknown_numbers([line], unknown)) == 1
+def test_what_moves_names_ranks_without_a_number_last() -> None:
+    ranks = (
+        rank(0, BARRIER, "futex"),
+        rank(1, SLEEP, "read", moved="reads 40 MiB/s"),
+        *(unknown(pid, BARRIER, "futex") for pid in (102, 103)),
+    )
+    found = judge_nodes([node(*ranks, moving=(1,))], now=102.0)
+    assert moving_lines(found) == ["moving: rank 1 reads 40 MiB/s; ranks 0,? wait"]
 
 
 def test_a_job_that_moves_says_what_moves() -> None:

@@ -134,7 +134,9 @@ def attached(series: Series) -> tuple[RankClasses, Verdict]:
         age=90.0,
         at=series[-1][0].at,
         span=looks.span,
-        ranks=tuple(replace(facts, host="n01", local_rank=facts.rank) for facts in looks.facts()),
+        ranks=tuple(
+            replace(facts, host="n01", local_rank=at) for at, facts in enumerate(looks.facts())
+        ),
         moving=tuple(sorted(settled.moving)),
         busy=tuple(sorted(settled.busy)),
         quiet=tuple(sorted(settled.hung)),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import Look, RankFacts, Socket, Verdict, Wait
+from hangbisect.base.facts import Look, RankFacts, RankId, Socket, Verdict, Wait
 from hangbisect.diagnosis.indexed_ranks import index_ranks
 from hangbisect.diagnosis.rank_waits import find_rendezvous_mismatch
 from hangbisect.diagnosis.verdict import judge_job_with_graph
@@ -23,7 +23,7 @@ TRIES = look(
 )
 
 
-def mismatch(ranks: list[RankFacts]) -> dict[int, Wait]:
+def mismatch(ranks: list[RankFacts]) -> dict[RankId, Wait]:
     return find_rendezvous_mismatch(index_ranks(ranks).ranks)
 
 

@@ -25,6 +25,7 @@ from hangbisect.base.facts import (
     Syscall,
     Thread,
 )
+from hangbisect.base.identity import RankId, UnknownRank, name_rank
 from hangbisect.base.json_codec import from_json, to_json
 from hangbisect.diagnosis.verdict import judge_job, judge_job_with_graph
 from hangbisect.diagnosis.wait_graph import WaitGraph
@@ -139,12 +140,13 @@ LOOKS = st.builds(
     missing=st.lists(st.text(max_size=9), max_size=1).map(tuple),
 )
 PHASES = st.none() | st.sampled_from(["setup", "first_batch", "unheard-of"])
+HOSTS = st.sampled_from(["", "n01", "n02"])
 RANKS = st.builds(
     RankFacts,
-    rank=st.integers(0, 7),
+    rank=st.integers(0, 7) | st.builds(UnknownRank, HOSTS, PIDS),
     local_rank=st.integers(0, 7),
     pid=st.none() | PIDS,
-    host=st.sampled_from(["", "n01", "n02"]),
+    host=HOSTS,
     reached=st.integers(0, 14),
     held=st.booleans(),
     phase=PHASES,
@@ -229,13 +231,13 @@ def test_whoever_waits_or_is_held_is_not_blamed(facts: JobFacts, ranks: list[Ran
         assert found.culprit == ()
 
 
-def _waits_for(graph: WaitGraph, rank: int) -> set[int]:
+def _waits_for(graph: WaitGraph, rank: RankId) -> set[RankId]:
     """The ranks that `rank` waits for, over whatever lies between; brute force."""
-    passed, ahead = {f"rank {rank}"}, [f"rank {rank}"]
+    passed, ahead = {name_rank(rank)}, [name_rank(rank)]
     while ahead:
         name = ahead.pop()
         node = graph.nodes.get(name)
-        owner = [] if node is None or node.rank is None else [f"rank {node.rank}"]
+        owner = [] if node is None or node.rank is None else [name_rank(node.rank)]
         on = [
             target for (source, target), link in graph.links.items() if source == name and link.firm
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.base.facts import Thread
+from hangbisect.base.facts import RankId, Thread
 from hangbisect.diagnosis.merged_stacks import (
     Branch,
     StackLines,
@@ -54,9 +54,9 @@ STACKS = st.lists(
 )
 
 
-def leaves(tree: tuple[Branch, ...]) -> list[tuple[int, StackLines]]:
+def leaves(tree: tuple[Branch, ...]) -> list[tuple[RankId, StackLines]]:
     """Each rank with its stack, read back from a tree."""
-    found: list[tuple[int, StackLines]] = []
+    found: list[tuple[RankId, StackLines]] = []
     path: list[StackLines] = []
     for branch in tree:
         del path[branch.depth :]
@@ -68,13 +68,13 @@ def leaves(tree: tuple[Branch, ...]) -> list[tuple[int, StackLines]]:
 
 
 @given(STACKS)
-def test_no_rank_and_no_line_is_lost(stacks: list[tuple[int, StackLines]]) -> None:
+def test_no_rank_and_no_line_is_lost(stacks: list[tuple[RankId, StackLines]]) -> None:
     assert leaves(merge_stacks(stacks)) == sorted(stacks)
 
 
 @given(STACKS, st.randoms())
 def test_the_order_makes_no_difference(
-    stacks: list[tuple[int, StackLines]], random: object
+    stacks: list[tuple[RankId, StackLines]], random: object
 ) -> None:
     other = list(stacks)
     random.shuffle(other)  # type: ignore[attr-defined]  # a random.Random
@@ -83,7 +83,7 @@ def test_the_order_makes_no_difference(
 
 @given(STACKS)
 def test_branches_beside_one_another_begin_differently(
-    stacks: list[tuple[int, StackLines]],
+    stacks: list[tuple[RankId, StackLines]],
 ) -> None:
     begins: dict[int, set[StackLines]] = {}
     for branch in merge_stacks(stacks):

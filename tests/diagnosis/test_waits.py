@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.facts import Descriptor, FileLock, Frame, Look, RankFacts, Socket, Thread, Wait
+from hangbisect.base.facts import (
+    Descriptor,
+    FileLock,
+    Frame,
+    Look,
+    RankFacts,
+    RankId,
+    Socket,
+    Thread,
+    Wait,
+)
 from hangbisect.diagnosis.snapshot import Snapshot
 
 from .made_up import GROUP, RECV, SLEEP, WANDB, gone, held, look, rank, silent_peer, wandb_core
@@ -81,7 +91,7 @@ def test_the_lock_of_a_build_is_the_builders_where_no_look_shows_who_has_it() ->
     compiler = look(pid=901, ppid=101, name="cc1plus", state="R")
     left = FileLock("/build/lock", 1, None, waiting=False)
 
-    def waits_for(*ranks: RankFacts) -> int | None:
+    def waits_for(*ranks: RankFacts) -> RankId | None:
         found = Snapshot(ranks).waits[0]
         assert found is not None
         assert found.kind == "lock"

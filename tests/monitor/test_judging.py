@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.facts import FileLock, Kernel, Look, RankFacts, Syscall, Wait, WaitKind
+from hangbisect.base.facts import FileLock, Kernel, Look, RankFacts, RankId, Syscall, Wait, WaitKind
 from hangbisect.collect.rank_classes import (
     RankClasses,
     classify_ranks,
@@ -104,7 +104,7 @@ def test_one_that_sleeps_again_and_again_may_wait_for_one_that_moves() -> None:
 
 def test_where_others_only_burn_cpu_that_lasts_for_a_while() -> None:
     polls, spins = facts(0, looks=asleep(0.3, 0.2, 0.4)), facts(1, busy=True)
-    waits = {0: ASLEEP, 1: SPIN}
+    waits: dict[RankId, Wait | None] = {0: ASLEEP, 1: SPIN}
     assert classify_ranks([polls, spins], waits).hung == of()
     assert classify_ranks([polls, spins], waits, had_time={0}).hung == of(0)
     assert classify_ranks([polls, facts(1, moved="reads")], waits, had_time={0}).hung == of()
@@ -117,7 +117,7 @@ def test_one_that_sleeps_for_long_hangs_whoever_moves() -> None:
 
 def test_one_whose_sleep_ends_soon_does_not_hang_nor_who_waits_for_it() -> None:
     sleeps, meets = facts(0, looks=asleep(18.0, 17.0, 16.0)), facts(1)
-    waits = {0: ASLEEP, 1: COLLECTIVE}
+    waits: dict[RankId, Wait | None] = {0: ASLEEP, 1: COLLECTIVE}
     found = classify_ranks([sleeps, meets], waits, soon=60.0)
     assert (found.hung, found.waiting) == (of(), of(0, 1))
     assert classify_ranks([sleeps, meets], waits, soon=5.0).hung == of(0, 1)
@@ -181,7 +181,9 @@ def test_a_rank_that_waits_for_another_hangs_only_if_nobody_goes_on(job: _Job) -
     ranks, waits = job
     found = classify_ranks(ranks, dict(enumerate(waits)))
     if found.moving | found.busy:
-        assert not [r for r in found.hung if waits_for_another(waits[r], r)]
+        assert not [
+            r for r, wait in enumerate(waits) if r in found.hung and waits_for_another(wait, r)
+        ]
 
 
 @given(_jobs)

@@ -1,24 +1,21 @@
 """Merges what several machines tell of one job, judges it as one, writes and prints the answer.
 
-Two machines (and two pods of one image always) may have processes of the same number: while they
-are judged, marks of our own tell them apart. Stand-ins for ranks whose numbers are not known are
-each machine's own, and would be taken for another's ranks.
+Two machines (and two pods of one image always) may have processes of the same number, and names of
+their own that are the same: the name that each was asked by tells whose process or rank it is.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
 
-from ...base.facts import Syscall
+from ...base.facts import RankId
+from ...base.identity import UnknownRank
 from ...base.launchers import SRUN, find_typed_launcher
 from ...base.words import terminal_width
-from ...diagnosis.blocked_syscalls import CHILD_WAIT_CALLS
 from ...monitor.child_processes import make_reports
 from ...report.terminal import culprit_stack
 from ..answer import (
@@ -26,7 +23,6 @@ from ..answer import (
     add_time,
     give_answer,
     hang_lines,
-    hide_unknown_numbers,
     moving_lines,
 )
 from ..judgement import Judgement, judge_nodes
@@ -34,54 +30,14 @@ from ..node_facts import NodeFacts
 from ..unreadable_stacks import find_reason, find_unread_ranks, unread_lines
 from .asking import Answer, RemoteJob
 
-T = TypeVar("T")
-
-_PID_STEP = 10**12  # pids have at most seven digits (PID_MAX_LIMIT, 4194304)
-_MARKED_PID = re.compile(r"(?<![\w.])[1-9]\d{0,4}00000(\d{7})(?![\w.])")
-# The fields that hold numbers of processes or threads.
-_PID_FIELDS = frozenset(
-    [
-        *("pid", "ppid", "os_id", "tid", "peer_pids", "other_ends", "holder", "traced_by", "owner"),
-        *("pids", "launcher", "notebook"),
-    ]
-)
-_UNKNOWN_CHILD = (0,)  # in place of the arguments of a call that name a process
-_FIRST_STAND_IN = 1 << 20
-
 
 def merge_nodes(nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
-    """Return the machines with processes and ranks that are told apart, and without ranks that an
-    earlier one has as well: of these a note says so.
-    """
-    whole = len(nodes) == 1
-    taken = {r.rank for n in nodes for r in n.ranks if r.rank not in n.unnumbered}
-    free = iter(sorted(set(range(max((n.world for n in nodes), default=0))) - taken))
-    beyond = iter(range(_FIRST_STAND_IN, 2 * _FIRST_STAND_IN))
-    seen: dict[int, str] = {}
-    found = []
-    for at, node in enumerate(nodes):
-        numbers = {r: next(free, next(beyond)) for r in node.unnumbered}
-        one = _renumber_ranks(node, numbers) if numbers and not whole else node
-        one = _drop_double_ranks(one, seen)
-        found.append(mark_pids(one, at) if at else one)
-    return found
+    """Return the machines without ranks that an earlier one has too: of these a note says so."""
+    seen: dict[RankId, str] = {}
+    return [_drop_double_ranks(node, seen) for node in nodes]
 
 
-def _renumber_ranks(node: NodeFacts, numbers: Mapping[int, int]) -> NodeFacts:
-    def new(ranks: Sequence[int]) -> tuple[int, ...]:
-        return tuple(sorted(numbers.get(rank, rank) for rank in ranks))
-
-    return replace(
-        node,
-        ranks=tuple(replace(r, rank=numbers.get(r.rank, r.rank)) for r in node.ranks),
-        unnumbered=new(node.unnumbered),
-        moving=new(node.moving),
-        busy=new(node.busy),
-        quiet=new(node.quiet),
-    )
-
-
-def _drop_double_ranks(node: NodeFacts, seen: dict[int, str]) -> NodeFacts:
+def _drop_double_ranks(node: NodeFacts, seen: dict[RankId, str]) -> NodeFacts:
     doubles = sorted({r.rank for r in node.ranks} & seen.keys())
     for facts in node.ranks:
         seen.setdefault(facts.rank, node.host)
@@ -97,42 +53,6 @@ def _drop_double_ranks(node: NodeFacts, seen: dict[int, str]) -> NodeFacts:
         ranks=tuple(r for r in node.ranks if r.rank not in doubles),
         notes=(*node.notes, note),
     )
-
-
-def mark_pids(node: NodeFacts, at: int) -> NodeFacts:
-    """Return a machine with the numbers of its processes marked as those of machine `at`."""
-
-    def changed(value: Any, is_pid: bool) -> Any:
-        if isinstance(value, Syscall) and value.name in CHILD_WAIT_CALLS:
-            return replace(value, args=_UNKNOWN_CHILD)
-        return value + at * _PID_STEP if is_pid and type(value) is int and value > 0 else value
-
-    return _map_values(node, changed)
-
-
-def unmark_pids(value: T) -> T:
-    """Return facts, or a verdict on them, with the numbers that processes really have."""
-    return _map_values(value, _unmark_value)
-
-
-def _unmark_value(value: Any, is_pid: bool) -> Any:
-    if isinstance(value, str):
-        return _MARKED_PID.sub(lambda match: str(int(match[1])), value)
-    return value % _PID_STEP if is_pid and type(value) is int else value
-
-
-def _map_values(value: T, change: Callable[[Any, bool], Any], is_pid: bool = False) -> T:
-    """Return facts with everything in them changed, the outer before the inner: `change` gets each
-    value, and whether it is of a field that holds numbers of processes.
-    """
-    found: Any = change(value, is_pid)
-    if is_dataclass(found) and not isinstance(found, type):
-        names = [one.name for one in fields(found) if one.init]
-        inside = {n: _map_values(getattr(found, n), change, n in _PID_FIELDS) for n in names}
-        return cast(T, replace(found, **inside))
-    if isinstance(found, tuple):
-        return cast(T, tuple(_map_values(item, change, is_pid) for item in found))
-    return cast(T, found)
 
 
 _CAUSES_OF_ABSENCE = ("other-node-missing", "rank-never-started")
@@ -169,26 +89,26 @@ def judge_answers(job: RemoteJob, answers: Sequence[Answer], now: float) -> Judg
     verdict = found.verdict
     if notes and verdict.cause is not None and verdict.cause.id in _CAUSES_OF_ABSENCE:
         verdict = replace(verdict, cause=None)  # they may have come: nobody could ask them
-    found.graph.waits = {
-        (rank, pid % _PID_STEP): unmark_pids(wait)
-        for (rank, pid), wait in found.graph.waits.items()
-    }
-    return replace(
-        found,
-        verdict=unmark_pids(verdict),
-        ranks=unmark_pids(found.ranks),
-        facts=replace(found.facts, notes=unmark_pids(found.facts.notes)),
-    )
+    return replace(found, verdict=verdict)
 
 
 def _facts_by_asked_name(one: Answer) -> NodeFacts:
     """Return a machine's facts with the name that it was asked by: that of a host may be the same
     on all, and the id of a container says nothing.
     """
-    assert one.facts is not None
-    name = one.node.name
+    node, name = one.facts, one.node.name
+    assert node is not None
+
+    def named(rank: RankId) -> RankId:
+        return replace(rank, host=name) if isinstance(rank, UnknownRank) else rank
+
     return replace(
-        one.facts, host=name, ranks=tuple(replace(r, host=name) for r in one.facts.ranks)
+        node,
+        host=name,
+        ranks=tuple(replace(r, rank=named(r.rank), host=name) for r in node.ranks),
+        moving=tuple(map(named, node.moving)),
+        busy=tuple(map(named, node.busy)),
+        quiet=tuple(map(named, node.quiet)),
     )
 
 
@@ -212,15 +132,14 @@ def _answer_lines(found: Judgement, job: RemoteJob, where: str) -> list[str]:
     lines = hang_lines(found, where, state, width, again=job.is_slurms)
     notes = [f"note      {note}" for note in found.facts.notes]
     stack = culprit_stack(found.ranks, found.verdict, found.graph) if width is None else []
-    return [*lines, *notes, *hide_unknown_numbers(stack, found.unnumbered)]
+    return [*lines, *notes, *stack]
 
 
 def _unread_lines(found: Judgement, answers: Sequence[Answer]) -> list[str]:
     """Return what is known of ranks whose stacks could not be read where they are."""
     downloads = [file for one in answers if one.facts for file in one.facts.downloads]
-    lines = [
+    return [
         line
         for facts in find_unread_ranks(found.ranks, found.verdict.ranks.culprit)
         for line in unread_lines(facts, find_reason(facts, "not permitted"), downloads)
     ]
-    return hide_unknown_numbers(lines, found.unnumbered)

@@ -20,6 +20,7 @@ from ...base.facts import (
     Look,
     Outcome,
     RankFacts,
+    RankId,
     Socket,
     Syscall,
     Verdict,
@@ -47,7 +48,7 @@ class Scene:
     job: JobFacts
     ranks: tuple[RankFacts, ...]
     verdict: Verdict
-    situations: Mapping[int, RankWait] = field(default_factory=dict)
+    situations: Mapping[RankId, RankWait] = field(default_factory=dict)
     graph: WaitGraph | None = None
 
     @cached_property
@@ -70,13 +71,13 @@ class Scene:
         return tuple(r for r in self.ranks if r.looks and not is_gone(r))
 
     @cached_property
-    def views(self) -> Mapping[int, ProcessSnapshot]:
+    def views(self) -> Mapping[RankId, ProcessSnapshot]:
         """Each living rank, by number, as its looks show it together."""
         found = {r.rank: self.situations[r.rank].view for r in self.living}
         return {rank: view for rank, view in found.items() if view is not None}
 
     @cached_property
-    def group_values(self) -> Mapping[int, Mapping[str, int]]:
+    def group_values(self) -> Mapping[RankId, Mapping[str, int]]:
         """Rank and world size with which each living rank makes its group, from locals of torch's
         frames: Lightning passes them without any variable.
         """
@@ -148,11 +149,24 @@ class Scene:
 
     @cached_property
     def job_pids(self) -> frozenset[int]:
-        """The processes of the job that are known: ranks and their descendants."""
-        pids = {r.pid for r in self.ranks if r.pid is not None}
-        for facts in self.ranks:
+        """The processes of the job on the subject's machine, as far as they are known: ranks and
+        their descendants.
+        """
+        pids = {r.pid for r in self.neighbours if r.pid is not None}
+        for facts in self.neighbours:
             pids.update(look.pid for looks in (facts.looks, *facts.children) for look in looks)
         return frozenset(pids)
+
+    @cached_property
+    def neighbours(self) -> tuple[RankFacts, ...]:
+        """The ranks on the subject's machine, itself among them."""
+        host = self.subject.host if self.subject else None
+        return tuple(r for r in self.ranks if host is None or r.host == host)
+
+    def rank_of(self, pid: int | None, host: str = "") -> RankId | None:
+        """Return which rank a process is, None if it is none; "": one of the subject's machine."""
+        there = [r for r in self.ranks if r.host == host] if host else self.neighbours
+        return next((r.rank for r in there if r.pid is not None and r.pid == pid), None)
 
     @cached_property
     def _own_ends(self) -> frozenset[str]:
@@ -250,8 +264,8 @@ class Scene:
                 return name
         return ""
 
-    def rank(self, number: int) -> RankFacts | None:
-        return next((r for r in self.ranks if r.rank == number), None)
+    def rank(self, rank: RankId) -> RankFacts | None:
+        return next((r for r in self.ranks if r.rank == rank), None)
 
     def frame(self, file: str, function: str = r".*") -> Frame | None:
         """Return the innermost frame of the subject in `file` (a regular expression for the end of
@@ -259,15 +273,15 @@ class Scene:
         """
         return find_frame(self.frames, file, function)
 
-    def ranks_in(self, file: str, function: str = r".*") -> tuple[int, ...]:
+    def ranks_in(self, file: str, function: str = r".*") -> tuple[RankId, ...]:
         """Return the living ranks whose main thread has such a frame, as in `frame`."""
         return tuple(n for n, view in self.views.items() if find_frame(view.frames, file, function))
 
-    def ranks_with(self, role: Role) -> tuple[int, ...]:
+    def ranks_with(self, role: Role) -> tuple[RankId, ...]:
         """Return the living ranks whose main thread is in a function with a role."""
         return tuple(n for n, view in self.views.items() if find_role(view.frames, role))
 
-    def waiting_for_it(self) -> tuple[int, ...]:
+    def waiting_for_it(self) -> tuple[RankId, ...]:
         """Return the ranks that wait for a culprit, as far as that is known."""
         guilty = set(self.verdict.ranks.culprit)
         waiting = self.verdict.ranks.waiting

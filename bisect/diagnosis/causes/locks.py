@@ -174,7 +174,8 @@ def _a_process_has_it(scene: Scene) -> Found | None:
     lock = _held(scene)
     if lock is None:
         return None
-    rank = next((r.rank for r in scene.ranks if r.pid == lock.holder), None)
+    wait = scene.verdict.waits_for
+    rank = scene.rank_of(lock.holder, wait.host if wait and wait.pid == lock.holder else "")
     name = lock.holder_name or "process"
     who = f"{name} ({lock.holder})" + (f", which is rank {rank}" if rank is not None else "")
     values = {"holder": who, "pid": lock.holder, "lock": lock.path}

@@ -58,7 +58,7 @@ def _no_memory_on_the_gpu(scene: Scene) -> Found | None:
 
 
 def _who(scene: Scene, pid: int) -> str:
-    rank = next((r.rank for r in scene.ranks if r.pid == pid), None)
+    rank = scene.rank_of(pid)
     return f"process {pid}" if rank is None else f"rank {rank} ({pid})"
 
 

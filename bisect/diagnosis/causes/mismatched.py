@@ -6,7 +6,7 @@ import re
 import signal
 from collections.abc import Iterator
 
-from ...base.facts import Frame, RankFacts
+from ...base.facts import Frame, RankFacts, RankId
 from ...base.words import format_ranks
 from ..collective_mismatch import GROUP_MAKING_KINDS, WRAPPER_KINDS, Mismatch, MismatchKind
 from ..frames import format_frame, frame_owner
@@ -128,7 +128,7 @@ def _all_meet(scene: Scene) -> Found | None:
     return Found("all ranks wait in collectives")
 
 
-def _meeting_calls(scene: Scene) -> Iterator[tuple[int, str, Frame | None]]:
+def _meeting_calls(scene: Scene) -> Iterator[tuple[RankId, str, Frame | None]]:
     """Yield each rank that waits in a collective with the collective, and the frame of the job's
     own code that called it.
     """
@@ -178,7 +178,7 @@ def _some_wrap(scene: Scene) -> Found | None:
     return _some(scene, inside, "the making of DDP or FSDP")
 
 
-def _some(scene: Scene, inside: tuple[int, ...], what: str) -> Found | None:
+def _some(scene: Scene, inside: tuple[RankId, ...], what: str) -> Found | None:
     others = tuple(r.rank for r in scene.living if r.rank not in inside)
     if not inside or not others:
         return None

@@ -44,7 +44,7 @@ def _others(view: ProcessSnapshot, one: Descriptor) -> tuple[int, ...]:
 
 
 def _process(scene: Scene, pid: int, names: tuple[str, ...] = ()) -> str:
-    rank = next((r.rank for r in scene.ranks if r.pid == pid), None)
+    rank = scene.rank_of(pid)
     look = next((c for c in scene.children if c.pid == pid), None)
     name = next(iter(names), "") or (look.name if look is not None else "process")
     return f"{name} ({pid})" + (f", which is rank {rank}" if rank is not None else "")

@@ -112,7 +112,7 @@ def _master_is_this_machine(scene: Scene) -> Found | None:
 def _store_of_a_stranger(scene: Scene) -> Found | None:
     """Something that is not of the job answers at MASTER_PORT."""
     port = scene.environment.get("MASTER_PORT", "")
-    known = scene.job_pids | {look.ppid for r in scene.ranks for look in r.looks[-1:]}
+    known = scene.job_pids | {look.ppid for r in scene.neighbours for look in r.looks[-1:]}
     for socket in scene.view.look.sockets if scene.view and port else ():
         if port_of(socket.peer) != port or socket.state != "ESTABLISHED" or not socket.peer_pids:
             continue

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from ...base.facts import Descriptor, Frame, Look, Socket, Thread
+from ...base.facts import Descriptor, Frame, Look, ProcessId, RankId, Socket, Thread
 from ...base.library_functions import Role, find_role
 from ...base.words import format_ranks
 from ..frames import format_frame
@@ -144,12 +144,18 @@ def find_blocked_processes(scene: Scene) -> tuple[ProcessSnapshot, ...]:
     if scene.view is None or scene.subject is None:
         return ()
     known = {view.look.pid: view for view in scene.workers}
-    links = {e.source: e.target for e in (scene.graph.edges if scene.graph else ())}
+    nodes = scene.graph.nodes if scene.graph else {}
+    links = {
+        source: nodes[edge.target].process
+        for edge in (scene.graph.edges if scene.graph else ())
+        if (source := nodes[edge.source].process) is not None
+    }
     found = [scene.view]
     pid = _find_awaited_child(scene, known)
     while pid in known:
         found.append(known.pop(pid))
-        pid = _read_pid(links.get(f"process {pid}", ""))
+        awaited = links.get(ProcessId(scene.subject.host, pid))
+        pid = awaited.pid if awaited is not None and awaited.host == scene.subject.host else None
     return tuple(found)
 
 
@@ -166,12 +172,6 @@ def _find_awaited_child(scene: Scene, known: Collection[int]) -> int | None:
             if pid in known:
                 return pid
     return None
-
-
-def _read_pid(name: str) -> int | None:
-    """Return the pid in the name of a node of the graph, "process 4711"."""
-    kind, _, number = name.partition(" ")
-    return int(number) if kind == "process" and number.isdecimal() else None
 
 
 def format_place(view: ProcessSnapshot) -> str:
@@ -329,7 +329,7 @@ def through_a_proxy(scene: Scene) -> Found | None:
     return None
 
 
-def format_waiting_ranks(ranks: tuple[int, ...]) -> str:
+def format_waiting_ranks(ranks: tuple[RankId, ...]) -> str:
     """Return "rank 1 waits", or "ranks 0,2-3 wait"."""
     return f"{format_ranks(ranks)} wait{'s' if len(ranks) == 1 else ''}"
 

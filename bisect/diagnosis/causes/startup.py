@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...base.identity import RankId
 from ...base.words import format_ranks
 from ..frames import format_frame, frame_owner
 from .known_cause import Found, KnownCause, Scene, also, need, unless
@@ -66,7 +67,7 @@ def _worlds_differ(scene: Scene) -> Found | None:
 
 def _several_make_a_directory(scene: Scene) -> Found | None:
     """Several ranks make the same directory at the same time."""
-    paths: dict[str, list[int]] = {}
+    paths: dict[str, list[RankId]] = {}
     for number, view in scene.views.items():
         if view.call_name in _MAKES and view.call is not None and view.call.path:
             paths.setdefault(view.call.path, []).append(number)

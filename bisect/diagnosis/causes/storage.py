@@ -172,9 +172,8 @@ def _samples(scene: Scene, pid: int) -> tuple[Sample, ...]:
 
 def _faults_page_by_page(scene: Scene) -> Found | None:
     """A process reads mapped files page by page, and each page has to wait for storage."""
-    for view in scene.views.values():
-        looks = next((r.looks for r in scene.living if r.pid == view.look.pid), ())
-        samples = [look.sample for look in looks if look.sample is not None]
+    for facts in scene.living:
+        samples = [look.sample for look in facts.looks if look.sample is not None]
         if len(samples) < 2 or samples[-1].at <= samples[0].at:
             continue
         seconds = samples[-1].at - samples[0].at

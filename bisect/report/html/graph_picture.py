@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...base.facts import Edge, Verdict
+from ...base.identity import name_rank, parse_rank
 from ...base.words import format_count, format_ranks
 from ...diagnosis.graph_algorithms import find_components, group_targets
 from ...diagnosis.wait_graph import Node, NodeKind
@@ -116,9 +117,9 @@ _NAMED: tuple[NodeKind, ...] = (
 
 def _node_of_name(name: str) -> Node:
     """Return a node of which only the name is known."""
-    word, _, number = name.partition(" ")
-    if word == "rank" and number.isascii() and number.isdigit() and len(number) < 8:
-        return Node(name, "rank", rank=int(number))
+    word, _, who = name.partition(" ")
+    if word == "rank" and (rank := parse_rank(who)) is not None:
+        return Node(name, "rank", rank=rank)
     return Node(name, next((kind for kind in _NAMED if kind == word), "other"))
 
 
@@ -229,8 +230,8 @@ def graph_picture(run: RecordedRun, verdict: Verdict, shown: ShownTexts) -> Grap
     if not waits:
         return None
     part = {
-        **{f"rank {rank}": "waiting" for rank in verdict.ranks.waiting},
-        **{f"rank {rank}": "culprit" for rank in verdict.ranks.culprit},
+        **{name_rank(rank): "waiting" for rank in verdict.ranks.waiting},
+        **{name_rank(rank): "culprit" for rank in verdict.ranks.culprit},
     }
     bound = {wait.source for wait in waits} | {wait.target for wait in waits}
     found = group_nodes([one for one in knots if one.name in bound], waits, part)

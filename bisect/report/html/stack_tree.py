@@ -10,7 +10,7 @@ from itertools import chain, islice
 
 from markupsafe import Markup
 
-from ...base.facts import Frame, RankFacts, Verdict
+from ...base.facts import Frame, RankFacts, RankId, Verdict
 from ...base.words import format_count, format_ranks
 from ...diagnosis.frames import format_frame
 from ...diagnosis.merged_stacks import Branch, StackLines, merge_stacks
@@ -24,7 +24,7 @@ _MOST_TREES = 20
 _OPEN = 120  # frames; a tree of up to so many is unfolded from the beginning
 _DEEPEST = 24  # forks inside one another; browsers nest no more than 512 elements
 _SYMBOL = 160  # characters of a frame: C++ templates have thousands
-RanksByReason = Mapping[str, Sequence[int]]
+RanksByReason = Mapping[str, Sequence[RankId]]
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class _TreeBuilder:
     def tree(
         self,
         title: str,
-        stacks: Iterable[tuple[int, Sequence[Frame]]],
+        stacks: Iterable[tuple[RankId, Sequence[Frame]]],
         without: RanksByReason,
         main: bool = False,
     ) -> Tree:
@@ -170,9 +170,9 @@ class Traceback:
 
 def tracebacks(run: RecordedRun, verdict: Verdict) -> tuple[Traceback, ...]:
     """Return the tracebacks of ranks that ended by an error, those of culprits first."""
-    by_text: dict[str, tuple[list[str], list[int]]] = {}
+    by_text: dict[str, tuple[list[str], list[RankId]]] = {}
     for one in read_stack_files(run.stacks):
-        if one.rank is None or one.rank >= run.world_size:
+        if one.rank is None or (isinstance(one.rank, int) and one.rank >= run.world_size):
             continue
         if one.is_of_rank and one.is_traceback:
             by_text.setdefault(one.text, (one.lines, []))[1].append(one.rank)
@@ -182,7 +182,7 @@ def tracebacks(run: RecordedRun, verdict: Verdict) -> tuple[Traceback, ...]:
 
 
 def _make_tracebacks(
-    found: list[tuple[list[str], list[int]]], culprits: frozenset[int]
+    found: list[tuple[list[str], list[RankId]]], culprits: frozenset[RankId]
 ) -> Iterator[Traceback]:
     for lines, ranks in found:
         kept = tuple(map(_split_indent, lines[-_MOST_TRACEBACK_LINES:]))

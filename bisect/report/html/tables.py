@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from ...base.facts import Look, RankFacts, Sample, Verdict
+from ...base.facts import Look, RankFacts, RankId, Sample, Verdict
 from ...base.words import format_count, format_rank_numbers, format_ranks, format_seconds
 from ...diagnosis.frames import format_frame
 from ..run_reader.rank_differences import Difference, Topic
@@ -63,7 +63,7 @@ def looks_part(ranks: Sequence[RankFacts], verdict: Verdict, shown: ShownTexts) 
     stuck = [one for one in looked if one.rank in verdict.ranks.stuck and one not in blamed]
     rest = [one for one in looked if one not in blamed and one not in stuck]
     processes: list[Process] = []
-    seen: list[int] = []
+    seen: list[RankId] = []
     for one in (*blamed, *stuck, *rest):
         if len(processes) < _MOST_PROCESSES:
             processes += _processes_of(one, shown)

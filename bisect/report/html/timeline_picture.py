@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from ...base.facts import Ranks, Verdict
+from ...base.identity import RankId
 from ...base.words import format_ranks, format_seconds
 from ..run_reader.run import RecordedRun
 from ..run_reader.timeline import Kind, Row, Span, Timeline, read_timeline
@@ -44,7 +45,7 @@ class Step:
 class Line:
     """One rank of a group."""
 
-    rank: int
+    rank: RankId
     host: str
     blocks: tuple[Block, ...]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...base.facts import JobFacts, RankFacts, Verdict
+from ...base.facts import JobFacts, RankFacts, RankId, Verdict
 from ...base.words import format_count, format_rank_numbers, format_ranks, format_seconds
 from ...search.isolation import Isolation
 from ..isolation import MOST_TRIAL_ROWS, list_rows, replay_answer, unused_lines
@@ -166,9 +166,9 @@ class _Step:
     title: str  # "": between two steps
     depth: int
     first: float  # when any rank began it first
-    took: dict[int, float] = field(default_factory=dict)  # by rank: all times that it was done
-    times: dict[int, int] = field(default_factory=dict)
-    inside: dict[int, Span] = field(default_factory=dict)  # those that did not come out of it
+    took: dict[RankId, float] = field(default_factory=dict)  # by rank: all times that it was done
+    times: dict[RankId, int] = field(default_factory=dict)
+    inside: dict[RankId, Span] = field(default_factory=dict)  # those that did not come out of it
 
 
 def checkpoint_table(found: Timeline) -> str:
@@ -216,7 +216,7 @@ def _step_name(step: _Step) -> tuple[str, str]:
 
 
 def _cells(
-    step: _Step, rows: Mapping[int, Row], length: float, ranks: Sequence[int] | None
+    step: _Step, rows: Mapping[RankId, Row], length: float, ranks: Sequence[RankId] | None
 ) -> list[str]:
     if ranks is not None:
         return [_cell(step, rows[rank], length) for rank in ranks]
@@ -233,9 +233,9 @@ def _cells(
     ]
 
 
-def _ranks_without(step: _Step, rows: Mapping[int, Row], ranks: Sequence[int]) -> list[str]:
+def _ranks_without(step: _Step, rows: Mapping[RankId, Row], ranks: Sequence[RankId]) -> list[str]:
     """Return who did not end a step, by what became of them: "**hang** 3-5", "not begun 7"."""
-    by_state: dict[str, list[int]] = {}
+    by_state: dict[str, list[RankId]] = {}
     for rank in ranks:
         by_state.setdefault(_state(step, rows[rank]), []).append(rank)
     return [f"{state}: {format_rank_numbers(them)}" for state, them in by_state.items()]
@@ -297,7 +297,7 @@ def _role(verdict: Verdict, one: RankFacts) -> str:
     return next(roles, "")
 
 
-def _order(role: str, them: Sequence[RankFacts]) -> tuple[int, int]:
+def _order(role: str, them: Sequence[RankFacts]) -> tuple[int, RankId]:
     known = list(_ROLES.values())
     return (known.index(role) if role in known else len(known), them[0].rank)
 

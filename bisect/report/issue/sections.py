@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Sequence
 
 from ...base.facts import Ranks
+from ...base.identity import name_rank, rank_file, write_rank
 from ...base.words import format_count, format_rank_numbers, format_ranks
 from ..run_files import JobEnvironment
 from ..run_reader.rank_differences import Difference, find_differences
@@ -94,7 +95,7 @@ def _find_culprit_file(run: RecordedRun) -> StackFile | None:
     """Return the file of the rank that it is about: a culprit's, else one that is stuck or dead."""
     ranks = run.verdict.ranks if run.verdict else Ranks()
     for rank in (*ranks.culprit, *ranks.dead, *ranks.stuck):
-        if (name := f"rank-{rank}.txt") in run.stacks:
+        if (name := f"{rank_file(rank)}.txt") in run.stacks:
             return read_stack_file(name, run.stacks[name])
     return next((one for one in read_stack_files(run.stacks) if one.is_of_rank), None)
 
@@ -102,7 +103,7 @@ def _find_culprit_file(run: RecordedRun) -> StackFile | None:
 def _title(one: StackFile) -> str:
     if one.rank is None:
         return html_code(one.name)
-    who = f"rank {one.rank}"
+    who = name_rank(one.rank)
     return who if one.is_of_rank else f"{html_code(one.process, 60)} ({one.pid}) of {who}"
 
 
@@ -182,7 +183,8 @@ def _difference_rows(one: Difference) -> list[list[str]]:
 def environment_sections(run: RecordedRun) -> list[Section]:
     """Return the variables that matter of the rank that it is about, folded."""
     ranks = _environment(run).ranks
-    culprits = [str(rank) for rank in run.verdict.ranks.culprit] if run.verdict else []
+    culprit = run.verdict.ranks.culprit if run.verdict else ()
+    culprits = [str(write_rank(rank)) for rank in culprit]
     rank = next((one for one in (*culprits, *ranks) if one in ranks), None)
     if rank is None or not ranks[rank]:
         return []

@@ -11,15 +11,16 @@ from typing import Literal
 
 from ...base.events import Hello, Import
 from ...base.facts import RankFacts
+from ...base.identity import RankId, parse_rank
 from ..run_files import JobEnvironment
 from .run import RecordedRun
 
-ByRank = Mapping[int, str]
+ByRank = Mapping[RankId, str]
 
 
 def hello_fields(run: RecordedRun, names: Sequence[str]) -> dict[str, ByRank]:
     """Return fields of the ranks' greetings."""
-    found: dict[str, dict[int, str]] = {}
+    found: dict[str, dict[RankId, str]] = {}
     for part in run.everywhere:
         for event in part.events:
             if isinstance(event, Hello) and event.rank is not None:
@@ -39,21 +40,29 @@ def initial_variables(run: RecordedRun) -> set[str]:
     return names
 
 
+def _read_rank(name: str) -> RankId:
+    """Return the rank that a name in environment.json is."""
+    rank = parse_rank(name)
+    assert rank is not None  # others are not read from the file
+    return rank
+
+
 def rank_variables(run: RecordedRun) -> dict[str, ByRank]:
     """Return the variables that matter; "" where a rank has none of that name."""
-    found: dict[str, dict[int, str]] = {}
-    every: list[int] = []
+    found: dict[str, dict[RankId, str]] = {}
+    every: list[RankId] = []
     for part in run.everywhere:
-        for rank, own in _environment(part).ranks.items():
-            every.append(int(rank))
+        for word, own in _environment(part).ranks.items():
+            rank = _read_rank(word)
+            every.append(rank)
             for name, value in own.items():
-                found.setdefault(name, {})[int(rank)] = value
+                found.setdefault(name, {})[rank] = value
     return {name: {rank: them.get(rank, "") for rank in every} for name, them in found.items()}
 
 
 def rank_versions(run: RecordedRun) -> dict[str, ByRank]:
     """Return the versions of libraries, by the ranks of the node that has them."""
-    found: dict[str, dict[int, str]] = {}
+    found: dict[str, dict[RankId, str]] = {}
     for part in run.everywhere:
         for name, version in _environment(part).versions.items():
             found.setdefault(name, {}).update(dict.fromkeys(_ranks_with_variables(part), version))
@@ -63,7 +72,7 @@ def rank_versions(run: RecordedRun) -> dict[str, ByRank]:
 
 def rank_machines(run: RecordedRun) -> dict[str, ByRank]:
     """Return what is known of the machines, by the ranks that run there."""
-    found: dict[str, dict[int, str]] = {}
+    found: dict[str, dict[RankId, str]] = {}
     for part in run.everywhere:
         told = _environment(part)
         for name, value in (("kernel", told.kernel), ("processors", told.processors)):
@@ -74,9 +83,9 @@ def rank_machines(run: RecordedRun) -> dict[str, ByRank]:
     return {**found}
 
 
-def _ranks_with_variables(part: RecordedRun) -> list[int]:
+def _ranks_with_variables(part: RecordedRun) -> list[RankId]:
     """Return the ranks of a node; 0 where none is known."""
-    return [int(rank) for rank in _environment(part).ranks] or [0]
+    return [*map(_read_rank, _environment(part).ranks)] or [0]
 
 
 def _environment(part: RecordedRun) -> JobEnvironment:
@@ -93,14 +102,14 @@ class Difference:
 
     topic: Topic
     name: str  # "NCCL_SOCKET_IFNAME", "torch"; of the others the topic again
-    values: Mapping[str, tuple[int, ...]]  # ranks by value; "": not set. Most ranks first
+    values: Mapping[str, tuple[RankId, ...]]  # ranks by value; "": not set. Most ranks first
 
 
 @dataclass(frozen=True)
 class _Place:
     """The numbers that a rank has, which its variables repeat."""
 
-    rank: int
+    rank: RankId
     local_rank: int
     node: int
 
@@ -123,21 +132,21 @@ def find_differences(run: RecordedRun) -> tuple[Difference, ...]:
 
 
 def _topic_differences(
-    topic: Topic, named: Mapping[str, Mapping[int, str]], places: Mapping[int, _Place] = {}
+    topic: Topic, named: Mapping[str, Mapping[RankId, str]], places: Mapping[RankId, _Place] = {}
 ) -> Iterable[Difference]:
     """Yield what differs of the values by name and rank."""
     for name in sorted(named):
         by_rank = named[name]
         if len(set(by_rank.values())) < 2 or _only_numbers(by_rank, places):
             continue
-        values: dict[str, list[int]] = {}
+        values: dict[str, list[RankId]] = {}
         for rank in sorted(by_rank):
             values.setdefault(by_rank[rank], []).append(rank)
         ordered = sorted(values.items(), key=lambda pair: (-len(pair[1]), pair[1]))
         yield Difference(topic, name, {value: tuple(ranks) for value, ranks in ordered})
 
 
-def _only_numbers(by_rank: Mapping[int, str], places: Mapping[int, _Place]) -> bool:
+def _only_numbers(by_rank: Mapping[RankId, str], places: Mapping[RankId, _Place]) -> bool:
     """Return whether all values are one, but for the number of each rank, or of its node."""
     if not by_rank.keys() <= places.keys():
         return False
@@ -149,7 +158,7 @@ def _only_numbers(by_rank: Mapping[int, str], places: Mapping[int, _Place]) -> b
 
 
 def _is_same_or_own(
-    parted: Mapping[int, Sequence[str]], places: Mapping[int, _Place], at: int
+    parted: Mapping[RankId, Sequence[str]], places: Mapping[RankId, _Place], at: int
 ) -> bool:
     """Return whether one part of all values is the same, or each rank's own number."""
     if len({parts[at] for parts in parted.values()}) == 1:
@@ -170,9 +179,11 @@ def _hellos(run: RecordedRun) -> dict[int, Hello]:
     return {hello.rank: hello for hello in hellos if hello.rank is not None}
 
 
-def _places(run: RecordedRun) -> dict[int, _Place]:
+def _places(run: RecordedRun) -> dict[RankId, _Place]:
     looked = {one.rank: _Place(one.rank, one.local_rank, -1) for one in _looked_at(run)}
-    told = {rank: _Place(rank, one.local_rank, one.node) for rank, one in _hellos(run).items()}
+    told: dict[RankId, _Place] = {
+        rank: _Place(rank, one.local_rank, one.node) for rank, one in _hellos(run).items()
+    }
     return {**looked, **told}
 
 
@@ -181,20 +192,20 @@ def _looked_at(run: RecordedRun) -> list[RankFacts]:
     return [one for part in run.everywhere for one in part.facts.ranks]
 
 
-def _hosts(run: RecordedRun) -> dict[int, str]:
+def _hosts(run: RecordedRun) -> dict[RankId, str]:
     looked = {one.rank: one.host for one in _looked_at(run)}
     told = {**looked, **hello_fields(run, ("host",)).get("host", {})}
     return {rank: host for rank, host in told.items() if host}
 
 
-def _ranks_with_events(part: RecordedRun) -> list[int]:
-    told = {int(rank) for rank in _environment(part).ranks}
+def _ranks_with_events(part: RecordedRun) -> list[RankId]:
+    told = {*map(_read_rank, _environment(part).ranks)}
     return sorted(told | {event.rank for event in part.events if event.rank is not None})
 
 
-def _versions(run: RecordedRun) -> dict[str, dict[int, str]]:
+def _versions(run: RecordedRun) -> dict[str, dict[RankId, str]]:
     """Return versions by library and rank: each rank's own where it told of an import."""
-    found: dict[str, dict[int, str]] = {}
+    found: dict[str, dict[RankId, str]] = {}
     for part in run.everywhere:
         ranks = _ranks_with_events(part)
         for name, version in _environment(part).versions.items():
@@ -205,9 +216,9 @@ def _versions(run: RecordedRun) -> dict[str, dict[int, str]]:
     return found
 
 
-def _gpus(run: RecordedRun) -> dict[int, str]:
+def _gpus(run: RecordedRun) -> dict[RankId, str]:
     """Return the kind of GPU that each rank computes on, as far as NVML told."""
-    found = {}
+    found: dict[RankId, str] = {}
     for part in run.everywhere:
         kinds = {pid: gpu.name for gpu in part.facts.machine.gpus for pid in gpu.pids}
         for one in part.facts.ranks:

@@ -16,6 +16,7 @@ from ...base.deadline import within
 from ...base.errors import UsageError
 from ...base.events import Event
 from ...base.facts import RankFacts, Verdict
+from ...base.identity import parse_rank
 from ...base.json_codec import fit_json
 from ...base.words import format_bytes, format_count
 from ...search.cells import RecordedMatrix
@@ -230,12 +231,8 @@ def _read_environment(files: FolderFiles) -> JobEnvironment | None:
     found, wrong = fit_json(JobEnvironment, data)
     if wrong:
         files.say(f"environment.json: {wrong}")
-    ranks = {rank: them for rank, them in found.ranks.items() if _is_number(rank)}
+    ranks = {name: them for name, them in found.ranks.items() if parse_rank(name) is not None}
     return replace(found, ranks=ranks)
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 8
 
 
 def _read_stacks(files: FolderFiles) -> dict[str, str]:

@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-_NAME = re.compile(r"rank-(\d{1,8})(?:-(.+)-(\d+))?\.txt")
+from ...base.identity import RankId, UnknownRank
+
+# As rank_file() names them, of children with name and pid.
+_NAME = re.compile(r"rank-(?:(\d{1,8})|pid(\d{1,10})(?:\+([\w.]{1,255}))?)(?:-(.+)-(\d+))?\.txt")
 _THREAD = re.compile(r"Thread |Current thread ")
 # What no two processes share, and no stack is about.
 _OWN = re.compile(r"\b(pid|Process|Thread|time:) \S+|0x[0-9a-f]+|\(\d+\)")
@@ -20,7 +23,7 @@ class StackFile:
 
     name: str
     text: str
-    rank: int | None = None  # None: its name tells none
+    rank: RankId | None = None  # None: its name tells none
     process: str = ""  # a child's name, "" for a rank
     pid: int | None = None  # a child's
 
@@ -75,8 +78,9 @@ def read_stack_file(name: str, text: str) -> StackFile:
     found = _NAME.fullmatch(name)
     if found is None:
         return StackFile(name, text)
-    pid = int(found[3]) if found[3] else None
-    return StackFile(name, text, int(found[1]), found[2] or "", pid)
+    pid = int(found[5]) if found[5] else None
+    rank = int(found[1]) if found[1] else UnknownRank(found[3] or "", int(found[2]))
+    return StackFile(name, text, rank, found[4] or "", pid)
 
 
 def read_stack_files(texts: Mapping[str, str]) -> list[StackFile]:

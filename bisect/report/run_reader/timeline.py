@@ -12,6 +12,7 @@ from typing import Literal
 from ...base import events as told_events
 from ...base.events import Event, Hello, TakenBack
 from ...base.facts import Verdict
+from ...base.identity import RankId
 from ...base.rank_state import NodeRanks
 from ...base.startup_table import STARTUP
 from ...base.stays import Stay, StayKind
@@ -38,7 +39,7 @@ class Span:
 class Row:
     """One rank."""
 
-    rank: int
+    rank: RankId
     host: str
     spans: tuple[Span, ...]  # by start, those around others first
     ended: float | None = None  # when it left, or its process ended; None: not before the verdict
@@ -71,7 +72,7 @@ def read_timeline(run: RecordedRun) -> Timeline:
     ends = [_end(events) for events in nodes]
     ranks = [_fold(events, end) for events, end in zip(nodes, ends, strict=True)]
     titles = _titles(run, ranks)
-    rows: dict[int, Row] = {}
+    rows: dict[RankId, Row] = {}
     for members, offset in zip(ranks, offsets, strict=True):
         for row in _rows(members, began - offset, titles):
             rows.setdefault(row.rank, row)
@@ -175,7 +176,7 @@ def _titles(run: RecordedRun, nodes: Sequence[NodeRanks]) -> dict[int, str]:
 # ---- what the verdict adds -----------------------------------------------------------------------
 
 
-def _add_verdict(verdict: Verdict | None, rows: dict[int, Row], length: float) -> list[Row]:
+def _add_verdict(verdict: Verdict | None, rows: dict[RankId, Row], length: float) -> list[Row]:
     """Return the rows with the hang, and with the wait of those that only wait for others."""
     if verdict and verdict.outcome == "hang":
         ranks = verdict.ranks
@@ -207,7 +208,7 @@ def _hang_span(name: str, number: int | None, start: float, depth: int) -> Span:
     return Span("hang", name, name or "nothing moves", number, start, None, depth)
 
 
-def _add_wait(row: Row, culprit: Sequence[int]) -> Row:
+def _add_wait(row: Row, culprit: Sequence[RankId]) -> Row:
     inside = _open_spans(row)
     if row.ended is not None or any(span.kind == "wait" for span in inside):
         return row

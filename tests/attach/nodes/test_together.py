@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 
+from hangbisect.attach.answer import hang_lines, moving_lines
+from hangbisect.attach.judgement import Judgement
 from hangbisect.attach.node_facts import NodeFacts
 from hangbisect.attach.nodes.asking import Answer, Node, RemoteJob
-from hangbisect.attach.nodes.merge import judge_answers, mark_pids, merge_nodes, unmark_pids
+from hangbisect.attach.nodes.merge import judge_answers, merge_nodes
 from hangbisect.base.facts import (
-    Descriptor,
+    FileLock,
     Frame,
     Kernel,
     Look,
     RankFacts,
+    RankId,
     Sample,
-    Socket,
     Syscall,
     Thread,
+    Verdict,
 )
-from hypothesis import given
+from hangbisect.base.identity import UnknownRank
+from hangbisect.base.json_codec import from_json, to_json
+from hangbisect.report.run_files import Evidence, make_evidence
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 WAITS = (
@@ -54,18 +62,7 @@ def test_a_child_is_that_of_its_own_rank() -> None:
     wait = found.verdict.waits_for
     assert wait is not None
     assert (wait.kind, wait.pid, wait.process, wait.rank) == ("process", 8, "make", None)
-    assert all(len(word) < 8 for edge in found.verdict.chain for word in edge.target.split())
-
-
-def test_stand_ins_of_one_machine_are_no_ranks_of_another() -> None:
-    nodes = merge_nodes(
-        [
-            machine("a", RankFacts(0, pid=7), RankFacts(1, pid=8), unnumbered=(0, 1), quiet=(0, 1)),
-            machine("b", RankFacts(0, pid=9), world=4, moving=(0,)),
-        ]
-    )
-    assert [[r.rank for r in node.ranks] for node in nodes] == [[1, 2], [0]]
-    assert (nodes[0].unnumbered, nodes[0].quiet, nodes[1].moving) == ((1, 2), (1, 2), (0,))
+    assert [edge.target for edge in found.verdict.chain] == ["process 8 on pod-0", "the kernel"]
 
 
 def test_a_rank_that_two_machines_have_is_left_out_and_said() -> None:
@@ -74,15 +71,109 @@ def test_a_rank_that_two_machines_have_is_left_out_and_said() -> None:
     assert nodes[1].notes[0].startswith("rank 0 runs on a and on b: two jobs")
 
 
-@given(st.integers(1, 4_194_304), st.integers(1, 9999))
-def test_marks_come_off_again(pid: int, at: int) -> None:
-    end = Socket(3, "tcp", "10.0.0.1:29500", received=5 * 10**12, peer_pids=(pid,))
-    call = Syscall(0, "read", (3,), descriptors=(Descriptor(3, "socket", "s", (pid,), end),))
-    node = machine("a", RankFacts(1, pid=pid, looks=(look(pid, 1, "python", call),)))
-    one = mark_pids(node, at)
-    assert one.ranks[0].pid != pid
-    assert unmark_pids(one) == node
+def holds_a_lock(rank: RankId, pid: int) -> RankFacts:
+    held = FileLock("/nfs/cache/build.lock", 55, None)
+    looks = (replace(look(pid, 1, "python", Syscall(0, "read", (0,)), *WAITS), holds=(held,)),) * 2
+    return RankFacts(rank, pid=pid, looks=looks)
+
+
+POLLS = (
+    Frame("acquire", "/v/site-packages/filelock/_api.py", 344),
+    Frame("load", "/home/ada/train.py", 12),
+)
+
+
+def polls_for_a_lock(rank: RankId, pid: int) -> RankFacts:
+    call = Syscall(230, "clock_nanosleep", (0,))
+    return RankFacts(rank, pid=pid, looks=(look(pid, 1, "python", call, *POLLS),) * 2)
+
+
+def judge(*facts: NodeFacts) -> Judgement:
+    answers = [Answer(Node(f"pod-{n}", (), ""), one) for n, one in enumerate(facts)]
+    job = RemoteJob(tuple(one.node for one in answers), "a job", "")
+    return judge_answers(job, answers, 100.0)
+
+
+def test_who_has_a_lock_is_found_on_its_own_machine() -> None:
+    """On the waiting rank's machine a child of it has the number of the lock's holder."""
+    child = look(7, 9, "make", Syscall(0, "read", (0,)))
+    waits = replace(polls_for_a_lock(1, 9), children=((child,) * 2,))
+    found = judge(machine("x", holds_a_lock(0, 7)), machine("x", waits))
+    assert found.verdict.ranks.culprit == (0,)
+    assert found.verdict.ranks.waiting == (1,)
+    assert [edge.target for edge in found.verdict.chain][:2] == [
+        "lock /nfs/cache/build.lock",
+        "rank 0",
+    ]
+
+
+def test_ranks_without_a_number_stay_apart_on_two_machines() -> None:
+    hidden = [UnknownRank("x", 7), UnknownRank("x", 7)]
+    nodes = [
+        machine("x", replace(waits_for_a_child(0), rank=one), quiet=(one,), world=4)
+        for one in hidden
+    ]
+    found = judge(*nodes)
+    ranks = (UnknownRank("pod-0", 7), UnknownRank("pod-1", 7))
+    assert tuple(r.rank for r in found.ranks) == ranks
+    assert found.quiet == found.verdict.ranks.culprit == ranks
+    assert [(one.rank, one.host, one.pid) for one in found.verdict.where] == [
+        (ranks[0], "pod-0", 7),
+        (ranks[1], "pod-1", 7),
+    ]
     assert (
-        unmark_pids(f"process {one.ranks[0].pid} (10.0.0.1:29500)")
-        == f"process {pid} (10.0.0.1:29500)"
+        "which ranks the processes 7 on pod-0, 7 on pod-1 are could not be read"
+        in found.verdict.notes
     )
+    chain = [edge.target for edge in found.verdict.chain]
+    assert chain[0] == "process 8 on pod-0"
+
+
+def test_ranks_without_a_number_are_no_ranks_of_another_machine() -> None:
+    hidden = machine("a", RankFacts(UnknownRank("a", 7), pid=7), quiet=(UnknownRank("a", 7),))
+    nodes = merge_nodes([hidden, machine("b", RankFacts(0, pid=9), world=4, moving=(0,))])
+    assert [[r.rank for r in node.ranks] for node in nodes] == [[UnknownRank("a", 7)], [0]]
+
+
+PIDS = st.integers(2, 4_194_304)
+
+
+@st.composite
+def two_machines(draw: st.DrawFn) -> tuple[NodeFacts, NodeFacts]:
+    pids = draw(st.lists(PIDS, min_size=2, max_size=3, unique=True))  # the same on both
+    nodes = []
+    for at in range(2):
+        ranks = []
+        for n, pid in enumerate(pids):
+            known = draw(st.booleans())
+            rank = at * len(pids) + n if known else UnknownRank("x", pid)
+            make = draw(st.sampled_from([holds_a_lock, polls_for_a_lock]))
+            child = look(pid - 1, pid, "make", Syscall(0, "read", (0,)))
+            children = draw(st.sampled_from([(), ((child,) * 2,)]))
+            ranks.append(replace(make(rank, pid), children=children))
+        nodes.append(machine("x", *ranks, world=draw(st.integers(0, 9))))
+    return nodes[0], nodes[1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(two_machines())
+def test_no_number_is_said_that_is_nobodys(nodes: tuple[NodeFacts, NodeFacts]) -> None:
+    """Of ranks and processes: the numbers in lines and files are those that the machines told."""
+    found = judge(*nodes)
+    own = {r.pid for node in nodes for r in node.ranks}
+    own |= {one[-1].pid for node in nodes for r in node.ranks for one in r.children}
+    numbers = {r.rank for node in nodes for r in node.ranks if isinstance(r.rank, int)}
+    verdict = to_json(found.verdict)
+    evidence = to_json(make_evidence(found.ranks, found.graph, found.facts.machine))
+    lines = [*hang_lines(found, "", "", None), *moving_lines(found)]
+    texts = [*lines, json.dumps([verdict, [one["rank"] for one in evidence["ranks"]]])]
+    texts += [json.dumps(evidence["graph"])]
+    told = {int(number) for text in texts for number in re.findall(r"(?<![\w.])\d{5,}", text)}
+    assert told <= own
+    named = {r for kind in vars(found.verdict.ranks).values() for r in kind}
+    missing = range(found.verdict.world_size)
+    assert all(r in missing or r in numbers for r in named if isinstance(r, int))
+    assert not re.search(r"(?:rank |\D)-\d{4,}", "\n".join(lines))
+    read = from_json(Verdict, json.loads(json.dumps(verdict)))
+    assert read.ranks == found.verdict.ranks
+    assert from_json(Evidence, json.loads(json.dumps(evidence))).ranks == found.ranks

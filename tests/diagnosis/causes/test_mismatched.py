@@ -59,8 +59,8 @@ def logged(programs: Sequence[Sequence[Call]], *looks: Look) -> Facts:
     """Ranks with these logs, that are now where these looks show them."""
     with_logs = ran(programs)
     ranks = [
-        rank(facts.rank, one, collectives=facts.collectives)
-        for facts, one in zip(with_logs, looks, strict=True)
+        rank(at, one, collectives=facts.collectives)
+        for at, (facts, one) in enumerate(zip(with_logs, looks, strict=True))
     ]
     return job(world=len(ranks)), ranks
 

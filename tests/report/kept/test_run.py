@@ -90,8 +90,8 @@ def test_a_field_of_another_kind_is_left_out_and_named(tmp_path: Path) -> None:
     assert (found.verdict.notes, found.verdict.call, found.world_size) == ((), None, 0)
     assert found.missing == (
         "verdict.json: world_size: a whole number was expected, found '2'; ranks.culprit[1]: a "
-        "whole number was expected, found 'x'; ranks.culprit[2]: a whole number was expected, "
-        "found true; and 3 more",
+        "rank was expected, found 'x'; ranks.culprit[2]: a rank was expected, found true; "
+        "and 3 more",
     )
 
 
