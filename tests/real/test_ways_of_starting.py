@@ -238,7 +238,7 @@ def test_the_checkout_one_stands_in_comes_before_the_installed_one(
     request: pytest.FixtureRequest,
 ) -> None:
     shutil.copytree(checkout / "bisect", tmp_path / "bisect")
-    (tmp_path / "bisect" / "version.py").write_text('VERSION = "of the checkout"\n')
+    (tmp_path / "bisect" / "base" / "version.py").write_text('VERSION = "of the checkout"\n')
     made: Interpreter = request.getfixturevalue(fixture)
     asked = start(made.python, "-m", "bisect", "--version", cwd=tmp_path, env=environ)
     assert output_of(asked) == "hangbisect of the checkout\n"
