@@ -122,7 +122,8 @@ def test_what_is_slow_but_moves_goes_on(place: str, jobs_here: Jobs) -> None:
     check(ended, "ok")
     assert ended.status == 0
     step = place.partition("@")[2].partition(":")[0]
-    assert STARTUP_BY_NAME[step].number in [late["checkpoint"] for late in ended.verdict["slow_steps"]]
+    late = [one["checkpoint"] for one in ended.verdict["slow_steps"]]
+    assert STARTUP_BY_NAME[step].number in late
 
 
 def test_what_stands_still_is_found_without_any_deadline(jobs_here: Jobs) -> None:
