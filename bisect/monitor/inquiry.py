@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .server import Server
 
 
+SLOW_LINE_EVERY = 60.0  # seconds
 _DEEPEST = 8  # processes above a rank that are looked at
 
 
@@ -65,9 +66,6 @@ def _find_programs_above(ranks: list[int], ends: set[int]) -> list[int]:
 
 def _is_launcher(pid: int) -> bool:
     return Ancestor({}, tuple(words_of(pid))).launcher is not None
-
-
-SLOW_LINE_EVERY = 60.0
 
 
 class Inquiry:

@@ -191,13 +191,10 @@ def row(
     run: Callable[[Context], Any],
     *,
     phases: tuple[Phase, ...] = (),
-    suspect: bool = False,
     skippable: bool = False,
-    given_up: tuple[str, str] | None = None,
 ) -> Step:
     """Return a step of a table; the pipeline gives its checkpoint the number of its place."""
-    checkpoint = Checkpoint(name, title, component, deadline, suspect, phases)
-    return Step(checkpoint, run, skippable, given_up)
+    return Step(Checkpoint(name, title, component, deadline, phases=phases), run, skippable)
 
 
 def make_pipeline(

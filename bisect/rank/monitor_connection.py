@@ -29,7 +29,6 @@ from .own_folders import LONGEST_SOCKET_PATH, bases, is_ours, make
 from .process_room import why_no_room
 
 LOCK_LIMIT = 5.0  # seconds that another rank may take to start the monitor
-LONGEST_PATH = LONGEST_SOCKET_PATH
 PAUSE = 0.005  # seconds
 _MOST_DESCRIPTORS = 1 << 16  # closed one by one, where they cannot be listed
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

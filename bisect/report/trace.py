@@ -15,11 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..base.events import Bye, Call, Ended, Hello, Overdue, Pulse, Said, TakenBack
+from ..base.events import Bye, Call, Ended, Hello, Overdue, Pulse, Said, TakenBack, is_rank
 from ..base.events import Event as Told
 from ..base.identity import RankId
 from ..base.words import format_ranks
-from .run_reader.folder_files import is_rank
 from .run_reader.run import RecordedRun
 from .run_reader.timeline import Row, Span, read_timeline, wall_clock_offset
 

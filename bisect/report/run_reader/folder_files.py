@@ -12,18 +12,15 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ...base.deadline import within
-from ...base.events import Event, decode
-from ...base.events import is_number as is_number
-from ...base.events import is_rank as is_rank
+from ...base.events import Event, decode, is_number, is_rank
 from ...base.words import format_bytes
 
 FILE_LIMIT = 5.0  # seconds for one file
-LARGEST_NUMBER = 1 << 40  # of events: pids, ranks, bytes
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # of an escape, which need not have its other half
 T = TypeVar("T")
 
@@ -209,15 +206,3 @@ def _read_event(line: bytes) -> Event | None:
     fits = is_number(event.get("at")) and is_number(event.get("wall", 0))
     fits = fits and is_rank(event.get("rank", 0))
     return decode(event) if fits else None
-
-
-def text_field(data: Mapping[str, Any], name: str) -> str:
-    """Return a field that is a text, "" if it is none."""
-    value = data.get(name)
-    return value if isinstance(value, str) else ""
-
-
-def number_field(data: Mapping[str, Any], name: str) -> int | None:
-    """Return a field that is a small whole number, None if it is none."""
-    value = data.get(name)
-    return value if is_rank(value) else None
