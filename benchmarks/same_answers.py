@@ -126,7 +126,7 @@ def _runs() -> Iterator[Run]:
     left = f"{hang} sleep@tokenizer:rank1"
     yield Run("show", (f"{left} >/dev/null 2>&1; {{hangbisect}} show run",))
     yield Run("report", (f"{left} >/dev/null 2>&1; {{hangbisect}} report run",))
-    yield Run("bundle", (f"{left} >/dev/null 2>&1; {{hangbisect}} bundle run -o bundle.zip",))
+    yield Run("bundle", (f"{left} >/dev/null 2>&1; {{hangbisect}} bundle run --output bundle.zip",))
     yield Run(
         "compare",
         (

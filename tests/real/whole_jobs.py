@@ -39,10 +39,11 @@ class Job:
         """Wait until it has printed all of `texts`; return what it has printed."""
         end = time.monotonic() + DEADLINE
         while True:
+            ended = self.running.process.poll() is not None  # asked first: its last words count
             said = self.said()
             if all(text in said for text in texts):
                 return said
-            assert self.running.process.poll() is None, self.end()
+            assert not ended, self.end()
             assert time.monotonic() < end, f"{texts} not in:\n{said}"
             time.sleep(0.05)
 
