@@ -173,10 +173,15 @@ def wrong(start: Start, seen: Seen, known: dict[str, jobs.Ended]) -> list[str]:
     if seen.hang:
         found.append("a hang was said")
     usual = {_kind(word) for word in without.left_files}
-    if left := [word[:90] for word in seen.left if _kind(word) not in usual]:
+    # Where the run folder cannot be used, another one is kept, and said.
+    kept = re.findall(r"^    report: (.+)$", seen.ended.err, re.M)
+    left = [word for word in seen.left if not any(place.startswith(word) for place in kept)]
+    if left := [word[:90] for word in left if _kind(word) not in usual]:
         found.append(f"left {left}")
     if "internal error" in seen.ended.err:
         found.append("an internal error was said")
+    if seen.ended.err.count("Traceback") > without.err.count("Traceback"):
+        found.append("a traceback was said")
     return found
 
 

@@ -478,7 +478,7 @@ def supervise_launcher(
 ) -> None:
     """Be the watch from outside, to the end of the command `pid`."""
     from ..supervisor.watcher_socket import remove_deserted_sockets
-    from .own_process import be_killed_first
+    from .own_process import be_killed_first, keep_destructors_quiet
 
     async def run() -> None:
         with contextlib.suppress(OSError):
@@ -486,6 +486,7 @@ def supervise_launcher(
         await LauncherSupervisor(around, listening, front, pid).run()
 
     be_killed_first()
+    keep_destructors_quiet()
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # its words are not the command's
     asyncio.run(run(), debug=False)  # PYTHONASYNCIODEBUG is for the command
 

@@ -11,6 +11,7 @@ import errno
 import os
 import resource
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -42,6 +43,7 @@ def prepare_process() -> None:
     withstand_signals()
     take_descriptors()
     limit_memory()
+    keep_destructors_quiet()
 
 
 def withstand_signals() -> None:
@@ -75,6 +77,13 @@ def limit_memory() -> None:
     if soft == resource.RLIM_INFINITY or soft > _MOST_MEMORY:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_DATA, (_MOST_MEMORY, hard))
+
+
+def keep_destructors_quiet() -> None:
+    """Print no traceback of what fails in a destructor, where nobody can catch it: stderr is the
+    job's. An event loop that got no descriptors, for one, fails once more when it goes.
+    """
+    sys.unraisablehook = lambda _: None
 
 
 T = TypeVar("T")

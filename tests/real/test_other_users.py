@@ -5,6 +5,7 @@ As that user programs are run by setpriv, so these tests need root.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 from hangbisect.evidence.external_tools import read_error_file, read_recorder_dump
 from hangbisect.rank.own_folders import bases
@@ -190,7 +192,8 @@ def without_folders() -> dict[str, str]:
 
 
 def monitors_of(job: str) -> list[int]:
-    found = []
+    """Return its monitors: not what one of them has forked, which is another program soon."""
+    found = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -198,8 +201,14 @@ def monitors_of(job: str) -> list[int]:
             except OSError:
                 continue
             if words[4:5] == [b"monitor"] and f"hangbisect-{job}".encode() in words[5]:
-                found.append(int(entry.name))
-    return found
+                found.add(int(entry.name))
+    return [pid for pid in found if parent_of(pid) not in found]
+
+
+def parent_of(pid: int) -> int:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).ppid()
+    return 0
 
 
 # ---- the run folder ------------------------------------------------------------------------------
