@@ -19,7 +19,7 @@ from typing import Any
 import hangbisect
 import torch
 from hangbisect.captures import capture_file
-from hangbisect.captures.capture_file import Limits
+from hangbisect.captures.capture_file import CaptureLimits
 
 MOST = 2.0  # microseconds
 
@@ -57,7 +57,7 @@ def main() -> None:
         print(
             f"without {without:.2f} µs   off {with_it:.2f} µs   more {more:.2f} µs, at most {MOST}"
         )
-        capture_file.turn_on(str(Path(folder) / "on"), Limits(captures=10**6))
+        capture_file.turn_on(str(Path(folder) / "on"), CaptureLimits(captures=10**6))
         on = hangbisect.capture(Nothing(), folder=str(Path(folder) / "on"))
         print(f"on {per_call(on, 100):.0f} µs")
 

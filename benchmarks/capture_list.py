@@ -19,7 +19,7 @@ from typing import Any
 import hangbisect
 import torch
 from hangbisect.captures import capture_file
-from hangbisect.captures.capture_file import Limits
+from hangbisect.captures.capture_file import CaptureLimits
 
 PACKAGE = Path(hangbisect.__path__[0])
 
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        capture_file.turn_on(folder, Limits(captures=args.files))
+        capture_file.turn_on(folder, CaptureLimits(captures=args.files))
         actor = hangbisect.capture(Actor(), folder=folder)
         for _ in range(args.files):
             tokens = torch.randint(0, 32000, (8, 512))

@@ -24,7 +24,7 @@ from typing import Any
 
 import hangbisect
 from hangbisect.zoo import case_files, comparison
-from hangbisect.zoo.case import Place, Stage
+from hangbisect.zoo.case import CasePlace, Stage
 from hangbisect.zoo.case_files import CaseFile, find_missing
 
 LIMIT = 1800.0  # seconds for one isolation
@@ -47,7 +47,7 @@ def staged(kept: CaseFile) -> Iterator[Staged]:
     name, _, value = mark.partition("=")
     case = kept.case
     with comparison._make_folder(mark) as (folder, _), contextlib.ExitStack() as world:
-        place = Place(folder / "job", folder / "s")
+        place = CasePlace(folder / "job", folder / "s")
         for made in (
             place.folder,
             place.tmp,

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from hangbisect.base.facts import (
+    CheckpointPlace,
     Frame,
     JobFacts,
     Kernel,
     Look,
-    Place,
     RankFacts,
     Ranks,
     Syscall,
@@ -80,7 +80,7 @@ def write(folder: Path, world: int, looks: int) -> None:
         command=("torchrun", "train.py"),
         attempt=0,
         world_size=world,
-        checkpoint=Place(STEP, "wandb_logger", "WandbLogger ready"),
+        checkpoint=CheckpointPlace(STEP, "wandb_logger", "WandbLogger ready"),
         ranks=Ranks((0,), (0,), tuple(range(1, world))),
         call="wandb.init",
     )

@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.argv[0] = os.path.abspath(sys.argv[0])
         argv = sys.argv[1:]
     try:
-        return _run(list(argv))
+        return _run_command(list(argv))
     except UsageError as error:
         # Every rank has the same command line: one of them says what is wrong with it.
         if _first_rank():
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _internal(error)
 
 
-def _run(argv: list[str]) -> int:
+def _run_command(argv: list[str]) -> int:
     words, local_rank = _without_local_rank(argv)
     first = words[0] if words else ""
     if first == "--version":
@@ -72,12 +72,12 @@ def _run(argv: list[str]) -> int:
         return _help(words)
     if first.isdecimal():
         return _command("attach")(words)
-    if not words and _alone():
+    if not words and _is_bare_call():
         return _command("jobs")([])
     if not first or first.startswith("-"):
         return _command("walk")(argv)
     if first not in commands.names():
-        raise _unknown(first)
+        raise _make_unknown_command_error(first)
     if local_rank:
         os.environ.setdefault("LOCAL_RANK", local_rank)
     if first != "watch":  # which is the script's own process
@@ -122,7 +122,7 @@ def _without_local_rank(argv: list[str]) -> tuple[list[str], str]:
     return (argv[1:], value) if name in _LOCAL_RANK else (argv, "")
 
 
-def _unknown(word: str) -> UsageError:
+def _make_unknown_command_error(word: str) -> UsageError:
     from .base.argument_types import nearest
 
     known = sorted(set(commands.names()) - commands.INTERNAL)
@@ -149,7 +149,7 @@ def _first_rank() -> bool:
     return find_place().rank == 0
 
 
-def _alone() -> bool:
+def _is_bare_call() -> bool:
     """Return whether a person typed our name and nothing else: no launcher starts us as a rank, and
     `-m` or a folder stands for the pipeline.
     """
@@ -162,7 +162,15 @@ def _alone() -> bool:
 
 def _complain(error: HangbisectError) -> None:
     help = f"\n{error.help}" if error.help else ""
-    print(f"hangbisect: {error}{help}", file=sys.stderr)
+    _say(f"{error}{help}")
+
+
+def _say(text: str) -> None:
+    if sys.stderr is not None:  # a monitor has none (monitor/own_process.py)
+        print(f"hangbisect: {text}", file=sys.stderr)
+    else:
+        with suppress(OSError):
+            os.write(2, f"hangbisect: {text}\n".encode(errors="replace"))
 
 
 def _internal(error: Exception) -> int:
@@ -174,10 +182,9 @@ def _internal(error: Exception) -> int:
     ours = os.path.dirname(__file__)
     frames = traceback.extract_tb(error.__traceback__)
     where = [frame for frame in frames if frame.filename.startswith(ours)][-1]
-    print(
-        f"hangbisect: internal error: {type(error).__name__}: {error} "
+    _say(
+        f"internal error: {type(error).__name__}: {error} "
         f"({os.path.relpath(where.filename, ours)}:{where.lineno})\n"
-        "Please report it with the traceback that HANGBISECT_DEBUG=1 shows.",
-        file=sys.stderr,
+        "Please report it with the traceback that HANGBISECT_DEBUG=1 shows."
     )
     return INTERNAL_ERROR

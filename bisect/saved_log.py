@@ -332,12 +332,14 @@ def _numbers(text: str) -> list[int]:
 
 def _in_order(reached: Mapping[str, Checkpoint]) -> tuple[Checkpoint, ...]:
     """Return checkpoints as they were first reached; those with numbers by their numbers."""
-    numbered = sorted((c for c in reached.values() if c.name.isdecimal()), key=_number)
+    numbered = sorted(
+        (c for c in reached.values() if c.name.isdecimal()), key=_get_checkpoint_number
+    )
     following = iter(numbered)
     return tuple(next(following) if c.name.isdecimal() else c for c in reached.values())
 
 
-def _number(checkpoint: Checkpoint) -> int:
+def _get_checkpoint_number(checkpoint: Checkpoint) -> int:
     return int(checkpoint.name)
 
 

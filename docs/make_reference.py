@@ -146,7 +146,7 @@ def _applied() -> Iterator[str]:
     words, table = _ours("report.toggles"), _ours("toggles.table").TOGGLES
     rows = []
     for entry in table:
-        reads = words.read(entry) + "".join(
+        reads = words.format_reading(entry) + "".join(
             f" (with {needs})" for needs in [words.needs(entry)] if needs
         )
         rows.append((_code(entry.name), "; ".join(words.ways(entry)), reads, entry.cost))

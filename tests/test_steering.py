@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangbisect.base.steering import read, written
+from hangbisect.base.steering import parse_toggle_values, written
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,9 +12,9 @@ VALUES = st.from_regex(r"[a-z0-9?_-]+", fullmatch=True)
 
 @given(st.dictionaries(NAMES, VALUES))
 def test_what_is_written_is_read(setting: dict[str, str]) -> None:
-    assert read(written(setting)) == setting
+    assert parse_toggle_values(written(setting)) == setting
 
 
 def test_what_says_nothing_is_left_out() -> None:
-    assert read("") == {}
-    assert read("a, =3,b=,c=1 , d = 2") == {"c": "1", "d": "2"}
+    assert parse_toggle_values("") == {}
+    assert parse_toggle_values("a, =3,b=,c=1 , d = 2") == {"c": "1", "d": "2"}

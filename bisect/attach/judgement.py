@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..base.facts import (
+    CheckpointPlace,
     Ended,
     Frame,
     JobFacts,
     Look,
     MachineFacts,
-    Place,
     RankFacts,
     RankId,
     Ranks,
@@ -90,7 +90,7 @@ def judge_nodes(
     return Judgement(verdict, facts, tuple(ranks), graph, moving, quiet)
 
 
-def _find_checkpoint(verdict: Verdict, ranks: Sequence[RankFacts]) -> Place | None:
+def _find_checkpoint(verdict: Verdict, ranks: Sequence[RankFacts]) -> CheckpointPlace | None:
     """Return the checkpoint that the culprit is on its way to, as far as its stack tells; where it
     is not there, one of those that wait for it.
     """
@@ -181,7 +181,7 @@ def _blame_launcher(verdict: Verdict) -> Verdict:
         verdict,
         world_size=0,
         ranks=Ranks(),
-        checkpoint=Place(0, "launcher", "Ranks started"),
+        checkpoint=CheckpointPlace(0, "launcher", "Ranks started"),
         component="launcher",
         try_=(),
         candidates=(),

@@ -16,8 +16,8 @@ from pathlib import Path
 from ..base.json_codec import to_json
 from ..base.masking import mask_command
 from ..base.words import join_lines, terminal_width
-from ..monitor.child_processes import make_reports
-from ..monitor.ending import Family
+from ..monitor.child_processes import start_report_maker
+from ..monitor.ending import ProcessFamily
 from ..report.terminal import culprit_stack
 from .answer import (
     AnswerOptions,
@@ -52,7 +52,7 @@ def end_job(job: Job, processes: ProcessTable) -> tuple[list[int], list[int]]:
     ends it (pid_namespaces(7)), and a launcher ends when its ranks have. `processes` are those
     among which the job was found: who has one of their pids since then is let alone.
     """
-    family = Family(str(os.getpid()), _UNUSED_MARK)
+    family = ProcessFamily(str(os.getpid()), _UNUSED_MARK)
     for pid in sorted(job.pids - {job.notebook, 1}):
         if pid in processes:
             family.add_rank(pid, processes[pid].started)
@@ -94,18 +94,22 @@ async def attach_to_job(found: FoundJobs, job: Job, request: AttachRequest) -> i
     if request.ends:
         await _end_job(job, found.processes, bool(judgement.moving))
     if where:
-        await make_reports(where)
+        await start_report_maker(where)
     return status
 
 
 def _introduce(job: Job) -> None:
     ranks = describe_ranks([rank.number for rank in job.ranks], job.world)
-    _say(f"Looking at {job.pid} ({ranks}): {join_lines(' '.join(mask_command(job.command)))[:120]}")
+    _print_progress(
+        f"Looking at {job.pid} ({ranks}): {join_lines(' '.join(mask_command(job.command)))[:120]}"
+    )
     if not job.whole:
-        _say("Its other ranks are to be elsewhere: --slurm, --hosts or --kubernetes asks them too")
+        _print_progress(
+            "Its other ranks are to be elsewhere: --slurm, --hosts or --kubernetes asks them too"
+        )
     if job.watched is not None:
         where = f": {job.watched}" if job.watched else ""
-        _say(f"It is watched by hangbisect since its start{where}; looking all the same")
+        _print_progress(f"It is watched by hangbisect since its start{where}; looking all the same")
 
 
 def _note_watch(job: Job) -> list[str]:
@@ -151,15 +155,15 @@ def _unread_lines(found: Judgement, node: NodeFacts, processes: ProcessTable) ->
 
 async def _end_job(job: Job, processes: ProcessTable, moves: bool) -> None:
     if moves:
-        _say("It moves, so it was not ended")
+        _print_progress("It moves, so it was not ended")
         return
     ended, left = await asyncio.to_thread(end_job, job, processes)
-    _say(f"Ended: {', '.join(map(str, ended)) or 'nobody, they were gone'}")
+    _print_progress(f"Ended: {', '.join(map(str, ended)) or 'nobody, they were gone'}")
     if left:
-        _say(f"Still there, in the kernel (state D): {', '.join(map(str, left))}")
+        _print_progress(f"Still there, in the kernel (state D): {', '.join(map(str, left))}")
     if job.notebook is not None:
-        _say(f"The notebook's kernel ({job.notebook}) was left alone")
+        _print_progress(f"The notebook's kernel ({job.notebook}) was left alone")
 
 
-def _say(text: str) -> None:
+def _print_progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

@@ -61,10 +61,10 @@ def _folders(root: Path, names: str, path: str) -> Iterator[Path]:
 
 
 def _cores(folder: Path) -> float | None:
-    quota, _, period = (_text(folder / "cpu.max") or "").partition(" ")
+    quota, _, period = (_read_limit_file(folder / "cpu.max") or "").partition(" ")
     if not period:
-        quota = _text(folder / "cpu.cfs_quota_us") or ""
-        period = _text(folder / "cpu.cfs_period_us") or ""
+        quota = _read_limit_file(folder / "cpu.cfs_quota_us") or ""
+        period = _read_limit_file(folder / "cpu.cfs_period_us") or ""
     try:
         share = int(quota) / int(period)
     except (ValueError, ZeroDivisionError):
@@ -77,26 +77,26 @@ def _memory(folder: Path) -> tuple[int, int] | None:
         ("memory.max", "memory.current", "inactive_file"),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     ):
-        most, now = _number(folder / limit), _number(folder / used)
+        most, now = _read_limit(folder / limit), _read_limit(folder / used)
         if most is not None and now is not None:
             return max(0, most - now + min(now, _field(folder / "memory.stat", cache))), most
     return None
 
 
-def _number(path: Path) -> int | None:
-    text = _text(path)
+def _read_limit(path: Path) -> int | None:
+    text = _read_limit_file(path)
     return int(text) if text and text.isdecimal() else None
 
 
 def _field(path: Path, name: str) -> int:
-    for line in (_text(path) or "").splitlines():
+    for line in (_read_limit_file(path) or "").splitlines():
         key, _, value = line.partition(" ")
         if key == name and value.isdecimal():
             return int(value)
     return 0
 
 
-def _text(path: Path) -> str | None:
+def _read_limit_file(path: Path) -> str | None:
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except (OSError, ValueError):

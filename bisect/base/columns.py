@@ -36,7 +36,7 @@ def in_columns(
     """
     table = [[(one.name, head) for one in columns], *rows]
     widths = _widths(columns, table, width)
-    return [_row(columns, widths, row) for row in table]
+    return [_format_row(columns, widths, row) for row in table]
 
 
 def styled(text: str, style: str) -> str:
@@ -86,7 +86,7 @@ def _widths(
     return widths
 
 
-def _row(columns: Sequence[Column], widths: Sequence[int], row: Sequence[Cell]) -> str:
+def _format_row(columns: Sequence[Column], widths: Sequence[int], row: Sequence[Cell]) -> str:
     parts = []
     for column, width, (text, style) in zip(columns, widths, row, strict=True):
         shown = fitted(text, width)

@@ -17,7 +17,7 @@ _SWITCHES = (
 def own_words_of_ours(command: Sequence[str]) -> int | None:
     """Return the index at which the arguments of a pipeline of ours begin, None without one."""
     at = program(command)
-    if at is None or _name(command[at]) not in OURS:
+    if at is None or _get_base_name(command[at]) not in OURS:
         return None
     following = command[at + 1 : at + 2]
     # `hangbisect run -- ...` and other commands walk nothing.
@@ -37,7 +37,9 @@ def program(command: Sequence[str]) -> int | None:
         if _names_a_module(command, at):
             if word not in BY_PROGRAM:
                 return at
-        elif _ends_in(word, ".py") or (_name(word) in OURS and not _is_a_value(command, at)):
+        elif _ends_in(word, ".py") or (
+            _get_base_name(word) in OURS and not _is_a_value(command, at)
+        ):
             return at
     # A shell script is the program only where it starts no other one: launchers/mine.sh train.py.
     shell = (at for at, word in enumerate(command) if _ends_in(word, ".sh", ".bash"))
@@ -59,7 +61,7 @@ def _is_a_value(command: Sequence[str], at: int) -> bool:
     return takes_one and "=" not in before and before not in _SWITCHES
 
 
-def _name(word: str) -> str:
+def _get_base_name(word: str) -> str:
     return word.rstrip("/").rpartition("/")[2]
 
 
@@ -132,13 +134,13 @@ _OURS = Launcher("", (), ranks=("--devices",), default_ranks=1)
 def ranks(command: Sequence[str], environ: Mapping[str, str]) -> int | None:
     """Return how many ranks a command starts, None where that cannot be told."""
     if _by_variable(command, environ):
-        return _number(environ.get(VARIABLE, "1"))
+        return _parse_number(environ.get(VARIABLE, "1"))
     found = _launcher(command)
     if found is None:
         return None
     launcher, at, end = found
     span = _span(command, launcher.ranks, at, end)
-    return launcher.default_ranks if span is None else _number(span[2])
+    return launcher.default_ranks if span is None else _parse_number(span[2])
 
 
 def port(command: Sequence[str], environ: Mapping[str, str]) -> int | None:
@@ -149,7 +151,7 @@ def port(command: Sequence[str], environ: Mapping[str, str]) -> int | None:
     named = span[2] if span else next((environ[n] for n in PORTS if environ.get(n)), "")
     if not named and found is not None:
         return found[0].default_port
-    number = _number(named.rpartition(":")[2])
+    number = _parse_number(named.rpartition(":")[2])
     return number if number and number < 1 << 16 else None
 
 
@@ -268,5 +270,5 @@ def _flag(word: str, flags: Sequence[str]) -> str | None:
     return None
 
 
-def _number(text: str) -> int | None:
+def _parse_number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() else None

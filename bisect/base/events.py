@@ -196,7 +196,7 @@ class Enter(Event, kind="enter", outer=("rank", "n", "at")):
     n: Rank  # of the checkpoint
 
 
-class Ring(Event, kind="ring"):
+class RingOpened(Event, kind="ring"):
     """It has a log of its collectives."""
 
     fd: int  # as the rank has it

@@ -436,7 +436,7 @@ class Try:
 
 
 @dataclass(frozen=True)
-class Place:
+class CheckpointPlace:
     """The checkpoint (and phase) a verdict is about; of a script of the user's own, the one that
     its step corresponds to, or the step itself: that has no number.
     """
@@ -484,7 +484,7 @@ class Verdict:
     command: tuple[str, ...]
     attempt: Natural
     world_size: Natural
-    checkpoint: Place | None  # the first one that not every rank reached; null when ok
+    checkpoint: CheckpointPlace | None  # the first one that not every rank reached; null when ok
     ranks: Ranks
     seen_ranks: tuple[RankId, ...] = ()  # whom it speaks for: a node for those of its own
     where: tuple[Where, ...] = ()

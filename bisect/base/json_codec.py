@@ -106,7 +106,7 @@ def _reader_for(kind: Any) -> Reader:
     if origin is not None and issubclass(origin, Mapping):
         return _by_name(_reader_for(inside[1]))
     if kind in (int, float):
-        return _number(kind)
+        return _make_number_reader(kind)
     return _plain(kind) if kind in _PLAIN else lambda data: data
 
 
@@ -200,7 +200,7 @@ def _one_of(words: tuple[Any, ...]) -> Reader:
     return read
 
 
-def _number(kind: type) -> Reader:
+def _make_number_reader(kind: type) -> Reader:
     kinds = (int,) if kind is int else (int, float)
     wanted = "a whole number" if kind is int else "a number"
 

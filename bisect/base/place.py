@@ -62,15 +62,15 @@ def find_place(environ: Mapping[str, str] = os.environ) -> Place:
     names = DIALECTS[dialect or "torchrun"]
     joined = bool(environ.get(FOLDER_VARIABLE) and environ.get(JOB_VARIABLE))
     if joined and dialect is None:
-        rank = local_rank = _number(environ, "LOCAL_RANK", 0)
-        world = local_world = _number(environ, "WORLD_SIZE", 1)
+        rank = local_rank = _get_number(environ, "LOCAL_RANK", 0)
+        world = local_world = _get_number(environ, "WORLD_SIZE", 1)
     else:
-        rank = _number(environ, names.rank, 0)
-        world = _number(environ, names.world_size, 1)
-        local_rank = _number(environ, names.local_rank, rank)
+        rank = _get_number(environ, names.rank, 0)
+        world = _get_number(environ, names.world_size, 1)
+        local_rank = _get_number(environ, names.local_rank, rank)
         local_world = (launcher_env.local_size(environ, dialect) if dialect else None) or world
     counted = dialect is None or joined or _is_counted(environ, dialect, world)
-    attempt = _number(environ, "TORCHELASTIC_RESTART_COUNT", 0)
+    attempt = _get_number(environ, "TORCHELASTIC_RESTART_COUNT", 0)
     node = launcher_env.node(environ, dialect) if dialect else 0
     is_part = world > local_world or not counted
     name = _node_name(node) if is_part and dialect else ""
@@ -194,7 +194,7 @@ def _task_is_shell(environ: Mapping[str, str]) -> bool:
     return pid <= 1 or ((found := read_stat(pid)) is not None and found.terminal != 0)
 
 
-def _number(environ: Mapping[str, str], name: str, default: int) -> int:
+def _get_number(environ: Mapping[str, str], name: str, default: int) -> int:
     found = launcher_env.number(environ, name)
     return default if found is None else found
 
@@ -206,7 +206,7 @@ def _launcher(variable: str | None, environ: Mapping[str, str]) -> tuple[int, in
     us may stand shells and wrappers, which have it.
     """
     pid = os.getppid()
-    if pid == 1 and "TORCHELASTIC_RUN_ID" in environ and not _is_launcher(1):
+    if pid == 1 and "TORCHELASTIC_RUN_ID" in environ and not _runs_launcher(1):
         return GONE, 0  # torchrun is no more
     if variable is not None:
         mine = f"{variable}={environ[variable]}".encode()
@@ -258,7 +258,7 @@ def _launcher_name(dialect: str | None, pid: int) -> str | None:
     return Ancestor({}, tuple(_command_of(pid))).launcher or dialect
 
 
-def _is_launcher(pid: int) -> bool:
+def _runs_launcher(pid: int) -> bool:
     """Return whether a launcher runs as `pid` (1 in a container), or a rank's own shell."""
     named = any(os.path.basename(word) in BY_PROGRAM for word in _command_of(pid)[:4])
     return named or any(word.startswith(b"RANK=") for word in _environ_of(pid))

@@ -119,7 +119,14 @@ class RankState:
 
 # What says nothing of whether an import goes on.
 _BESIDE_IMPORTS = (
-    *(events.Line, events.Logged, events.Ring, events.Environ, events.Toggle, events.Exercised),
+    *(
+        events.Line,
+        events.Logged,
+        events.RingOpened,
+        events.Environ,
+        events.Toggle,
+        events.Exercised,
+    ),
     *(events.WaitsNoMore, events.Overdue, events.Unknown),
 )
 
@@ -336,7 +343,7 @@ class NodeRanks:
     def _on_environ(self, member: RankState, event: events.Environ) -> None:
         member.environment.update(event.changed)
 
-    def _on_ring(self, member: RankState, event: events.Ring) -> None:
+    def _on_ring(self, member: RankState, event: events.RingOpened) -> None:
         member.ring = event.fd
 
     def _on_finished(self, member: RankState, event: events.Finished) -> None:

@@ -13,7 +13,7 @@ ASKED = "?"  # in the place of a value: tell when the call is reached, and chang
 IN_CODE = ":in-code"  # told after a toggle's name: the script says the value itself
 
 
-def read(text: str) -> dict[str, str]:
+def parse_toggle_values(text: str) -> dict[str, str]:
     """Return the values of toggles by name; what is no NAME=VALUE is left out."""
     pairs = [word.partition("=") for word in text.split(",")]
     return {name.strip(): value.strip() for name, _, value in pairs if name.strip() and value}

@@ -61,7 +61,7 @@ SWITCH_SCHEMA = 1
 
 
 @dataclass(frozen=True)
-class Limits:
+class CaptureLimits:
     """How much a folder of captures may hold."""
 
     captures: int = 100  # of each rank
@@ -73,10 +73,10 @@ class Switch:
     """What the file says while capturing is on."""
 
     at: float  # when it was switched on, seconds since 1970
-    limits: Limits
+    limits: CaptureLimits
 
 
-def turn_on(folder: str, limits: Limits) -> None:
+def turn_on(folder: str, limits: CaptureLimits) -> None:
     """Switch capturing on for every job that captures into `folder`. Raises OSError."""
     os.makedirs(folder, exist_ok=True)
     said = {"schema": SWITCH_SCHEMA, "at": time.time(), **asdict(limits)}
@@ -97,7 +97,7 @@ def read_switch(folder: str) -> Switch | None:
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
         with open(os.path.join(folder, SWITCH), "rb") as file:
             said = json.loads(file.read(4096))
-        limits = Limits(int(said["captures"]), float(said["gigabytes"]))
+        limits = CaptureLimits(int(said["captures"]), float(said["gigabytes"]))
         return Switch(float(said["at"]), limits)
     return None
 
@@ -170,7 +170,7 @@ def measure_rank(folder: str, rank: int) -> Amount:
     return found
 
 
-def why_full(has: Amount, size: int, limits: Limits, world_size: int, free: int) -> str:
+def why_full(has: Amount, size: int, limits: CaptureLimits, world_size: int, free: int) -> str:
     """Return why a rank may not write `size` bytes more, "" if it may; `free` is what the disk has.
 
     The bytes are shared out equally: ranks ask nobody how much the others have.

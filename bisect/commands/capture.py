@@ -59,12 +59,14 @@ def run(argv: list[str]) -> int:
 
 def _switch(args: argparse.Namespace, where: str) -> int:
     from ..captures import capture_file
-    from ..captures.capture_file import Limits
+    from ..captures.capture_file import CaptureLimits
 
     try:
         if args.what == "on":
-            default = Limits()
-            limits = Limits(args.max_captures or default.captures, args.max_gb or default.gigabytes)
+            default = CaptureLimits()
+            limits = CaptureLimits(
+                args.max_captures or default.captures, args.max_gb or default.gigabytes
+            )
             capture_file.turn_on(where, limits)
         elif args.what == "off" and not capture_file.turn_off(where):
             print(f"hangbisect: it was off already: {where}", file=sys.stderr)

@@ -46,7 +46,7 @@ def causes(argv: list[str]) -> int:
     args = parser.parse_all(argv)
     table = {known.id: (known, family) for family in FAMILIES for known in family.causes}
     if args.id is not None and args.id not in table:
-        raise _unknown("cause", args.id, args.id, table)
+        raise _make_unknown_name_error("cause", args.id, args.id, table)
     chosen = None if args.id is None else table[args.id]
     if args.json:
         _print_json(table, chosen, lambda one: cause_json(*one))
@@ -68,7 +68,7 @@ def toggles(argv: list[str]) -> int:
     asked = None if args.name is None else args.name.lstrip("-").replace("-", "_").lower()
     table = {entry.name: entry for entry in TOGGLES}
     if asked is not None and asked not in table:
-        raise _unknown("toggle", args.name, asked, table)
+        raise _make_unknown_name_error("toggle", args.name, asked, table)
     chosen = None if asked is None else table[asked]
     if args.json:
         _print_json(table, chosen, toggle_json)
@@ -77,7 +77,9 @@ def toggles(argv: list[str]) -> int:
     return 0
 
 
-def _unknown(what: str, name: str, asked: str, table: Mapping[str, Any]) -> UsageError:
+def _make_unknown_name_error(
+    what: str, name: str, asked: str, table: Mapping[str, Any]
+) -> UsageError:
     return UsageError(
         f"there is no {what} {name!r}{nearest(asked, table)}",
         f"`hangbisect {what}s` lists them all.",

@@ -44,7 +44,9 @@ def run(argv: list[str]) -> int:
     for name in ("output", "anonymous", "no_redact", "trials"):
         if getattr(args, name):
             option = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{option} is for a run folder, and {_name(args.log)} is none")
+            raise UsageError(
+                f"{option} is for a run folder, and {_format_log_name(args.log)} is none"
+            )
     return _log(args)
 
 
@@ -121,18 +123,18 @@ def _log(args: argparse.Namespace) -> int:
     found = read_progress(read_our_lines(_lines(args.log)))
     if found is None:
         raise HangbisectError(
-            f"no line of ours in {_name(args.log)}: "
+            f"no line of ours in {_format_log_name(args.log)}: "
             "they look like [12:00:00.000][+0.123s][R0/2][LR0][PID:4711] CHECKPOINT 1: ...",
             "hangbisect run -- COMMAND makes them; dumps of stacks: hangbisect merge FILE...",
         )
     if args.json:
         print(json.dumps(log_json(found), indent=2, ensure_ascii=False))
     else:
-        print("\n".join(log_lines(found, _name(args.log), terminal_width())))
+        print("\n".join(log_lines(found, _format_log_name(args.log), terminal_width())))
     return 0
 
 
-def _name(log: str) -> str:
+def _format_log_name(log: str) -> str:
     return "stdin" if log == "-" else log
 
 
@@ -148,10 +150,12 @@ def _lines(log: str) -> list[str]:
     try:
         data = within(LIMIT, read)
     except TimeoutError:
-        raise HangbisectError(f"{_name(log)} did not come to an end within {LIMIT:.0f} s") from None
+        raise HangbisectError(
+            f"{_format_log_name(log)} did not come to an end within {LIMIT:.0f} s"
+        ) from None
     except OSError as error:
         raise UsageError(f"{log} cannot be read: {error.strerror}") from None
     if len(data) > LARGEST:
         end = f"tail --bytes={LARGEST} {log} | hangbisect report -"
-        raise UsageError(f"{_name(log)} has more than {format_bytes(LARGEST)}", end)
+        raise UsageError(f"{_format_log_name(log)} has more than {format_bytes(LARGEST)}", end)
     return data.decode("utf-8", "replace").splitlines()

@@ -96,8 +96,20 @@ def _add_search(parser: Parser) -> None:
         ("--confidence", "P", share("--confidence"), _CONFIDENCE),
     ):
         add(flag, metavar=metavar, type=read, help=help)
-    add("--only", metavar="TOGGLE,...", type=_names, default=(), help="try these toggles alone")
-    add("--without", metavar="TOGGLE,...", type=_names, default=(), help="leave these toggles out")
+    add(
+        "--only",
+        metavar="TOGGLE,...",
+        type=_parse_names,
+        default=(),
+        help="try these toggles alone",
+    )
+    add(
+        "--without",
+        metavar="TOGGLE,...",
+        type=_parse_names,
+        default=(),
+        help="leave these toggles out",
+    )
     add("--flaky", action="store_true", help="take it for a hang that comes and goes at once")
     add("--crash", action="store_true", help="look for what avoids a crash, and no hang")
     less = "also start it on fewer ranks, on the CPU, with gloo"
@@ -108,7 +120,7 @@ def _add_search(parser: Parser) -> None:
 _READ = ("run_dir", "plain", "stall", "timeout")
 
 
-def _names(value: str) -> tuple[str, ...]:
+def _parse_names(value: str) -> tuple[str, ...]:
     return tuple(name.strip().replace("-", "_") for name in value.split(",") if name.strip())
 
 

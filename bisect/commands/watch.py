@@ -26,7 +26,7 @@ def run(argv: list[str]) -> int:
     from ..rank.watch_options import read_environment_words
     from ..rank.watched.user_functions import check_captured_classes, check_step_functions
 
-    ours, script = _parts(argv)
+    ours, script = _split_command(argv)
     parser = _parser()
     args = parser.parse_all([*read_environment_words(parser, os.environ), *ours])
     if not script:
@@ -61,7 +61,7 @@ def _variables(args: argparse.Namespace) -> dict[str, str]:
     return variables(format_options(args))
 
 
-def _parts(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+def _split_command(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return our options, and the script (or -m and its module) with its arguments."""
     flags = {
         flag: action.nargs == 0 for action in _parser()._actions for flag in action.option_strings

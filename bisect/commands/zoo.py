@@ -24,7 +24,7 @@ from . import make_parser
 
 if TYPE_CHECKING:
     from ..zoo.case_files import CaseFile
-    from ..zoo.comparison import Answer
+    from ..zoo.comparison import ComparedAnswer
 
 WORDS = ("list", "show", "run")
 
@@ -36,7 +36,7 @@ def run(argv: list[str]) -> int:
         raise UsageError(
             f"zoo cannot {word!r}: it is one of {', '.join(WORDS)}{nearest(word, WORDS)}"
         )
-    does: dict[str, Callable[[list[str]], int]] = {"list": _list, "show": _show, "run": _run}
+    does: dict[str, Callable[[list[str]], int]] = {"list": _list, "show": _show, "run": _run_cases}
     return does[word](rest)
 
 
@@ -63,7 +63,7 @@ def _show(argv: list[str]) -> int:
     return 0
 
 
-def _run(argv: list[str]) -> int:
+def _run_cases(argv: list[str]) -> int:
     from ..zoo import case_files, comparison
 
     ours, also = around_dashes(argv)
@@ -103,7 +103,7 @@ def _check_writable(file: str | None) -> None:
 
 def _answers(
     chosen: Sequence[CaseFile], args: argparse.Namespace, also: Sequence[str]
-) -> Iterator[Answer]:
+) -> Iterator[ComparedAnswer]:
     """Yield answers in the order of the cases, each as soon as those before it are there."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -119,7 +119,7 @@ def _answers(
             stopping.set()  # the pool waits for what is under way; after Ctrl-C not for long
 
 
-def _answer(kept: CaseFile, args: argparse.Namespace, also: Sequence[str]) -> Answer:
+def _answer(kept: CaseFile, args: argparse.Namespace, also: Sequence[str]) -> ComparedAnswer:
     from dataclasses import replace
 
     from ..zoo import case_files, comparison
@@ -128,7 +128,7 @@ def _answer(kept: CaseFile, args: argparse.Namespace, also: Sequence[str]) -> An
     why_not = _why_not(kept)
     if why_not:
         control = comparison.is_control(case)
-        return comparison.Answer(case.id, case.title, control, skipped=why_not)
+        return comparison.ComparedAnswer(case.id, case.title, control, skipped=why_not)
     module, source = kept.module, kept.file.read_text(encoding="utf-8")
     if args.renamed:
         source, module = case_files.read_renamed(kept.file)
@@ -148,7 +148,7 @@ def _why_not(kept: CaseFile) -> str:
     return kept.case.left_out or find_missing(kept.case.needs)
 
 
-def _write(file: Path, answers: Sequence[Answer]) -> None:
+def _write(file: Path, answers: Sequence[ComparedAnswer]) -> None:
     from ..zoo.comparison import format_shares
 
     rows = [{**asdict(answer), "located": answer.located} for answer in answers]

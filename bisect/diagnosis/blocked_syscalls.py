@@ -11,29 +11,29 @@ from ..base.addresses import host_of, may_be, port_of, proxies
 from ..base.facts import Descriptor, Look, Socket, Wait, WaitKind
 
 
-def _names(text: str) -> frozenset[str]:
+def _split_names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-SLEEP_CALLS = _names("nanosleep clock_nanosleep pause rt_sigtimedwait rt_sigsuspend")
-CHILD_WAIT_CALLS = _names("wait4 waitid vfork")
-LOCK_CALLS = _names("flock fcntl semop semtimedop")
-POLL_CALLS = _names("poll ppoll select pselect6 epoll_wait epoll_pwait epoll_pwait2")
-OPEN_CALLS = _names("open openat openat2 creat")
-PATH_CALLS = _names("""
+SLEEP_CALLS = _split_names("nanosleep clock_nanosleep pause rt_sigtimedwait rt_sigsuspend")
+CHILD_WAIT_CALLS = _split_names("wait4 waitid vfork")
+LOCK_CALLS = _split_names("flock fcntl semop semtimedop")
+POLL_CALLS = _split_names("poll ppoll select pselect6 epoll_wait epoll_pwait epoll_pwait2")
+OPEN_CALLS = _split_names("open openat openat2 creat")
+PATH_CALLS = _split_names("""
     mkdir mkdirat stat lstat newfstatat statx access faccessat faccessat2 rename renameat
     renameat2 unlink unlinkat rmdir readlink readlinkat chmod fchmodat chown fchownat link
     linkat symlink symlinkat statfs utimensat execve execveat chdir truncate mount sync
 """)
 # With a descriptor as the first argument.
-TRANSFER_CALLS = _names("""
+TRANSFER_CALLS = _split_names("""
     read pread64 readv preadv preadv2 recvfrom recvmsg recvmmsg getdents64 write pwrite64 writev
     pwritev pwritev2 sendto sendmsg sendmmsg sendfile splice copy_file_range fsync fdatasync
     syncfs ftruncate fallocate fstat fstatfs connect accept accept4 close lseek
 """)
 # In which a library waits for the other ranks; "": not known.
 PEER_WAIT_CALLS = (
-    POLL_CALLS | SLEEP_CALLS | _names("futex recvfrom recvmsg read sched_yield") | {""}
+    POLL_CALLS | SLEEP_CALLS | _split_names("futex recvfrom recvmsg read sched_yield") | {""}
 )
 
 

@@ -7,7 +7,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..base.facts import Checkpoint, Frame, JobFacts, Place, RankFacts, RankId, Ranks, Wait, Where
+from ..base.facts import (
+    Checkpoint,
+    CheckpointPlace,
+    Frame,
+    JobFacts,
+    RankFacts,
+    RankId,
+    Ranks,
+    Wait,
+    Where,
+)
 from .blame import Case, reached_checkpoint
 from .frames import (
     dotted_name,
@@ -201,7 +211,9 @@ def _within_hook(frame: Frame, frames: Sequence[Frame]) -> bool:
     return any(e.component == "callbacks" for f in outside for e in find_entry_points(f))
 
 
-def find_place(case: Case, culprit: RankFacts | None) -> tuple[Place | None, Checkpoint | None]:
+def find_place(
+    case: Case, culprit: RankFacts | None
+) -> tuple[CheckpointPlace | None, Checkpoint | None]:
     """Return the first checkpoint that not every rank reached, with the culprit's phase."""
     unfinished = [r for r in case.ranks if not r.finished]
     if not unfinished or not case.job.table:
@@ -221,12 +233,12 @@ def find_place(case: Case, culprit: RankFacts | None) -> tuple[Place | None, Che
     phase = there.phase if there else None
     if phase not in {p.name for p in checkpoint.phases}:
         phase = None
-    return Place(number, checkpoint.name, checkpoint.title, phase), checkpoint
+    return CheckpointPlace(number, checkpoint.name, checkpoint.title, phase), checkpoint
 
 
 def _find_place_in_own_script(
     unfinished: list[RankFacts], culprit: RankFacts | None
-) -> tuple[Place | None, Checkpoint | None]:
+) -> tuple[CheckpointPlace | None, Checkpoint | None]:
     """Return the step of a script of the user's own that the culprit is in; where nobody is to
     blame, or it never came so far as to speak, that of the rank that came least far.
     """
@@ -235,7 +247,7 @@ def _find_place_in_own_script(
         there = min((r for r in unfinished if r.step), key=reached_checkpoint)
     step = there.step
     assert step is not None
-    return Place(step.shown, step.name, step.title, step.phase), step
+    return CheckpointPlace(step.shown, step.name, step.title, step.phase), step
 
 
 def locate_rank(facts: RankFacts, job: JobFacts) -> Where:

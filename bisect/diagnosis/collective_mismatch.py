@@ -215,7 +215,7 @@ class Mismatch:
 
 
 @dataclass(frozen=True)
-class Difference:
+class LogDifference:
     """How one log parts from another: the first operation in question of each."""
 
     kind: MismatchKind
@@ -238,7 +238,7 @@ def add_sentence(found: Mismatch) -> Mismatch:
 
 def make_mismatch(
     group: LoggedGroup,
-    found: Difference,
+    found: LogDifference,
     mine: Sequence[RankId],
     theirs: Sequence[RankId],
 ) -> Mismatch:
@@ -272,7 +272,7 @@ _Judgement = tuple[MismatchKind, tuple[RankId, ...], Collective, Collective | No
 
 
 def _judge_difference(
-    found: Difference, mine: tuple[RankId, ...], theirs: tuple[RankId, ...]
+    found: LogDifference, mine: tuple[RankId, ...], theirs: tuple[RankId, ...]
 ) -> _Judgement:
     a, b, few = found.mine, found.theirs, len(mine) < len(theirs)
     one = b if found.kind == "skipped" else a or b
@@ -301,7 +301,7 @@ def _judge_difference(
     return "different", both, a, b
 
 
-def _goes_round(found: Difference) -> bool:
+def _goes_round(found: LogDifference) -> bool:
     """Return True if the call under a condition is that of a loop which all have gone round, more
     often than they made the other call: the condition is what ends the loop.
     """

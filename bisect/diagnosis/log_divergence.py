@@ -20,7 +20,7 @@ from ..base.facts import Collective, RankFacts, RankId
 from .alignment import align
 from .collective_mismatch import (
     BACKWARD_KINDS,
-    Difference,
+    LogDifference,
     LoggedGroup,
     LogSource,
     Mismatch,
@@ -63,11 +63,11 @@ def find_mismatch_by_site(group: LoggedGroup) -> Mismatch | None:
 
 def _find_differences_from_usual(
     classes: Sequence[_SameLog], ranks: int
-) -> list[tuple[_SameLog, Difference]]:
+) -> list[tuple[_SameLog, LogDifference]]:
     """Return the classes that part from the usual log, which is the one from which the fewest
     ranks part.
     """
-    fewest: list[tuple[_SameLog, Difference]] = []
+    fewest: list[tuple[_SameLog, LogDifference]] = []
     least = ranks + 1
     for usual in classes[:_MOST_REFERENCES]:
         parted = _compare_with_usual(usual, classes)
@@ -81,13 +81,13 @@ def _find_differences_from_usual(
 
 def _compare_with_usual(
     usual: _SameLog, classes: Sequence[_SameLog]
-) -> list[tuple[_SameLog, Difference]]:
+) -> list[tuple[_SameLog, LogDifference]]:
     """Return the classes that part from the usual one, and how."""
     found = [(c, find_difference(c.stream, usual.stream)) for c in classes if c is not usual]
     return [(c, d) for c, d in found if d is not None]
 
 
-def _is_same_difference(a: Difference, b: Difference) -> bool:
+def _is_same_difference(a: LogDifference, b: LogDifference) -> bool:
     """Return True for the same difference on two ranks."""
     return a.kind == b.kind and all(
         (x is None) == (y is None) and (x is None or y is None or call_key(x) == call_key(y))
@@ -131,7 +131,7 @@ class _AlignedLogs:
     tails: tuple[tuple[Collective, ...], tuple[Collective, ...]]
 
 
-def find_difference(mine: Stream, theirs: Stream) -> Difference | None:
+def find_difference(mine: Stream, theirs: Stream) -> LogDifference | None:
     """Return how one rank's log parts from another's first, None if they go together."""
     found = _align_logs(mine, theirs)
     if found is None:
@@ -177,7 +177,7 @@ def _kept_operations(mine: Stream, theirs: Stream) -> list[Collective]:
     return [o for o in mine.operations if o.number > since or o.kind in BACKWARD_KINDS]
 
 
-def _compare_calls(found: _AlignedLogs) -> Difference | None:
+def _compare_calls(found: _AlignedLogs) -> LogDifference | None:
     """A call that one made and the other did not, or not yet, before they did the same again."""
     if not found.alone:
         return None
@@ -189,7 +189,7 @@ def _compare_calls(found: _AlignedLogs) -> Difference | None:
     kind: MismatchKind = "extra" if side == 0 else "skipped"
     if later is not None:
         kind, met = "order", met or later
-    return Difference(kind, one, met) if side == 0 else Difference(kind, met, one)
+    return LogDifference(kind, one, met) if side == 0 else LogDifference(kind, met, one)
 
 
 def _find_paired_operation(one: Collective, found: _AlignedLogs, side: int) -> Collective | None:
@@ -204,27 +204,27 @@ def _find_paired_operation(one: Collective, found: _AlignedLogs, side: int) -> C
     )
 
 
-def _compare_sizes(found: _AlignedLogs) -> Difference | None:
+def _compare_sizes(found: _AlignedLogs) -> LogDifference | None:
     """The same call with tensors of different sizes, where somebody still waits in it."""
     for mine, theirs in found.both:
         waits = not (mine.done and theirs.done) and mine.kind in SAME_SHAPE
         if waits and mine.shape and theirs.shape and mine.shape != theirs.shape:
-            return Difference("shape", mine, theirs)
+            return LogDifference("shape", mine, theirs)
     return None
 
 
-def _compare_ends(found: _AlignedLogs) -> Difference | None:
+def _compare_ends(found: _AlignedLogs) -> LogDifference | None:
     """What each does after the last call that both made."""
     mine, theirs = map(_first_operation, found.tails)
     counts = Counter(call_key(a) for a, _ in found.both)
     mine_before = 0 if mine is None else counts[call_key(mine)]
     theirs_before = 0 if theirs is None else counts[call_key(theirs)]
     if mine is not None and theirs is not None:
-        return Difference("different", mine, theirs, mine_before, theirs_before)
+        return LogDifference("different", mine, theirs, mine_before, theirs_before)
     if theirs is not None and _is_through(found, 0) and not theirs.done:
-        return Difference("missing", None, theirs, 0, theirs_before)
+        return LogDifference("missing", None, theirs, 0, theirs_before)
     if mine is not None and _is_through(found, 1) and not mine.done:
-        return Difference("missing", mine, None, mine_before, 0)
+        return LogDifference("missing", mine, None, mine_before, 0)
     return None
 
 
@@ -272,7 +272,9 @@ def _compare_at_number(
         )
     waits = [rank for rank, one in there.items() if not one.done]
     if absent and waits:
-        return make_mismatch(group, Difference("missing", None, there[waits[0]]), absent, [*there])
+        return make_mismatch(
+            group, LogDifference("missing", None, there[waits[0]]), absent, [*there]
+        )
     return None
 
 
@@ -290,14 +292,14 @@ def _choose_usual(
 
 def _make_difference(
     mine: Collective, theirs: Collective, logs: Mapping[RankId, OperationsByNumber]
-) -> Difference:
+) -> LogDifference:
     if mine.kind == theirs.kind:
-        return Difference("shape", mine, theirs)
+        return LogDifference("shape", mine, theirs)
     before: Sequence[Collective] = [
         one for one in next(iter(logs.values())).values() if one.number < mine.number
     ]
     counts = Counter(map(_kind_and_shape, before))
-    return Difference(
+    return LogDifference(
         "different", mine, theirs, counts[_kind_and_shape(mine)], counts[_kind_and_shape(theirs)]
     )
 

@@ -107,7 +107,7 @@ class Check(Generic[F]):
 
 
 @dataclass(frozen=True)
-class Family:
+class CheckFamily:
     """Checks that belong together."""
 
     title: str
@@ -183,7 +183,7 @@ class Examination:
         return tuple(one for one in self.found if one.finding.level == level)
 
 
-def examine(setting: Setting, families: Sequence[Family]) -> Examination:
+def examine(setting: Setting, families: Sequence[CheckFamily]) -> Examination:
     """Return what the checks find. Takes `setting.limit` seconds at most, and a little."""
     begun = time.monotonic()
     checks = [check for family in families for check in family.checks]
@@ -237,7 +237,7 @@ _DEEPEST = 30
 
 
 @dataclass(frozen=True)
-class Process:
+class CheckedProcess:
     """A process of this machine. `age` in seconds; `uid` None if it is gone."""
 
     pid: int
@@ -258,13 +258,13 @@ class Process:
         return f"{self.name} ({self.pid}{old}" + (f', "{typed}")' if typed else ")")
 
 
-def process(pid: int) -> Process:
+def process(pid: int) -> CheckedProcess:
     """Return what is known of a process; its name is "?" if it is gone."""
     found = read_stat(pid)
     if found is None:
-        return Process(pid, "?")
+        return CheckedProcess(pid, "?")
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - found.started / _TICKS
-    return Process(pid, found.comm, words_of(pid), max(0.0, age), command.uid_of(pid))
+    return CheckedProcess(pid, found.comm, words_of(pid), max(0.0, age), command.uid_of(pid))
 
 
 def words_of(pid: int) -> tuple[str, ...]:

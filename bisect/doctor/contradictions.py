@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from ..base.launcher_env import INTERACTIVE, number
-from .checks import Check, Family, Finding, Setting, ok, problem, read_nothing, warning
-from .devices import Devices, read
+from .checks import Check, CheckFamily, Finding, Setting, ok, problem, read_nothing, warning
+from .devices import Devices, read_devices
 
 _OF_RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
@@ -131,7 +131,7 @@ def slurm(setting: Setting, facts: None) -> Iterator[Finding]:
         yield ok(f"{tasks or 1} task(s) on {nodes or 1} node(s)")
 
 
-FAMILY = Family(
+FAMILY = CheckFamily(
     "What variables say",
     (
         Check(
@@ -146,7 +146,7 @@ FAMILY = Family(
             id="ranks-and-devices",
             title="there are as many ranks on the node as devices",
             why="Two ranks on one GPU wait for each other in NCCL; a rank too few is waited for.",
-            read=read,
+            read=read_devices,
             judge=devices,
         ),
         Check(

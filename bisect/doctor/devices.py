@@ -19,7 +19,18 @@ from ..base.deadline import run
 from ..base.facts import Gpu
 from ..base.words import format_bytes
 from ..evidence.machine import NVML_PROBE, read_gpus
-from .checks import Check, Family, Finding, Process, Setting, ok, problem, process, unknown, warning
+from .checks import (
+    Check,
+    CheckedProcess,
+    CheckFamily,
+    Finding,
+    Setting,
+    ok,
+    problem,
+    process,
+    unknown,
+    warning,
+)
 
 _DRIVER = 4.0  # seconds for the driver to answer
 _IDLE = 0.05  # of its memory: the driver itself takes some
@@ -40,7 +51,7 @@ class Devices:
     missing: str = ""
     apart: tuple[tuple[int, int, str], ...] = ()
     pairs: int = 0  # of which it is known
-    users: tuple[Process, ...] = ()  # processes that use a GPU
+    users: tuple[CheckedProcess, ...] = ()  # processes that use a GPU
     uid: int = 0
 
     @property
@@ -76,7 +87,7 @@ class Devices:
         return word.startswith(("GPU-", "MIG-"))
 
 
-def read(setting: Setting) -> Devices:
+def read_devices(setting: Setting) -> Devices:
     """Ask the driver, from programs of their own."""
     found, missing = asyncio.run(read_gpus(_DRIVER))
     if not found:
@@ -157,14 +168,14 @@ def peers(setting: Setting, facts: Devices) -> Iterator[Finding]:
         yield warning(said, "nvidia-smi topo -p2p r") if off else ok(said + ": NCCL uses /dev/shm")
 
 
-FAMILY = Family(
+FAMILY = CheckFamily(
     "GPUs",
     (
         Check(
             id="gpus",
             title="the GPUs are there, and their driver answers",
             why="A driver that does not answer holds every process that asks it in the kernel.",
-            read=read,
+            read=read_devices,
             judge=count,
         ),
         Check(
@@ -172,14 +183,14 @@ FAMILY = Family(
             title="nobody uses the GPUs yet",
             why="What an earlier start left there takes memory, and a kernel that never ends holds "
             "up every other.",
-            read=read,
+            read=read_devices,
             judge=in_use,
         ),
         Check(
             id="gpu-peers",
             title="the GPUs reach one another directly",
             why="Where direct access is reported and does not work the first collective hangs.",
-            read=read,
+            read=read_devices,
             judge=peers,
         ),
     ),
@@ -211,8 +222,10 @@ def read_between(setting: Setting) -> Between:
     controls = {bridge: acs_control(data) for bridge, data in configurations.items()}
     return Between(
         gpus=len(places),
-        virtual=" hypervisor" in _text(Path("/proc/cpuinfo")),
-        iommu=tuple(sorted({_text(p / "iommu_group" / "type").strip() for p in places} - {""})),
+        virtual=" hypervisor" in _decode_file(Path("/proc/cpuinfo")),
+        iommu=tuple(
+            sorted({_decode_file(p / "iommu_group" / "type").strip() for p in places} - {""})
+        ),
         redirecting=tuple(b.name for b, control in controls.items() if (control or 0) & _REDIRECTS),
         unread=sum(len(data) <= 256 for data in configurations.values()),
     )
@@ -236,7 +249,7 @@ def acs_control(data: bytes) -> int | None:
 
 def _is_gpu(place: Path) -> bool:
     """Return whether a device is a display or 3D controller of NVIDIA's or AMD's."""
-    kind, vendor = _text(place / "class"), _text(place / "vendor").strip()
+    kind, vendor = _decode_file(place / "class"), _decode_file(place / "vendor").strip()
     return kind.startswith(("0x0300", "0x0302", "0x1200")) and vendor in ("0x10de", "0x1002")
 
 
@@ -253,7 +266,7 @@ def _listed(folder: Path) -> list[Path]:
         return []
 
 
-def _text(path: Path) -> str:
+def _decode_file(path: Path) -> str:
     return _bytes(path).decode(errors="replace")
 
 
@@ -301,7 +314,7 @@ def acs(setting: Setting, facts: Between) -> Iterator[Finding]:
         yield ok("redirects nothing" if not facts.virtual else "the host of this machine decides")
 
 
-PCI = Family(
+PCI = CheckFamily(
     "Between GPUs",
     (
         Check(

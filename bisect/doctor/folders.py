@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from ..base.words import GIB, format_bytes
-from .checks import Check, Family, Finding, Setting, ok, problem, run_in_threads, warning
+from .checks import Check, CheckFamily, Finding, Setting, ok, problem, run_in_threads, warning
 
 PATIENCE = 2.0  # seconds for a file system to say how full it is
 _NETWORK = re.compile(
@@ -146,18 +146,18 @@ def _is_above(point: str, path: str) -> bool:
     return point == "/" or path == point or path.startswith(point.rstrip("/") + "/")
 
 
-def read(setting: Setting) -> tuple[Placed, ...]:
+def read_folders(setting: Setting) -> tuple[Placed, ...]:
     """Ask the file system of each folder how full it is."""
     folders = (*caches(setting.environ), *others(setting.environ))
     mounts = mounted()
-    answers = run_in_threads(PATIENCE, {one: partial(_place, one, mounts) for one in folders})
+    answers = run_in_threads(PATIENCE, {one: partial(_find_mount, one, mounts) for one in folders})
     return tuple(
         answer if isinstance(answer, Placed) else _not_placed(one, mounts, answer)
         for one, answer in answers.items()
     )
 
 
-def _place(folder: Folder, mounts: Sequence[Mount]) -> Placed:
+def _find_mount(folder: Folder, mounts: Sequence[Mount]) -> Placed:
     path = os.path.realpath(folder.path)
     there = Path(path)
     while not there.exists() and there != there.parent:
@@ -236,7 +236,7 @@ def _by_mount(placed: Sequence[Placed]) -> dict[Mount | None, list[Placed]]:
     return found
 
 
-FAMILY = Family(
+FAMILY = CheckFamily(
     "Folders",
     (
         Check(
@@ -244,14 +244,14 @@ FAMILY = Family(
             title="the file systems of caches and of the working folder answer, and have room",
             why="What reads from a file system that is gone hangs in the kernel: an import, a "
             "cache, a log.",
-            read=read,
+            read=read_folders,
             judge=answers,
         ),
         Check(
             id="network-caches",
             title="caches with locks lie on a local disk",
             why="Locks on network file systems may be missing, or be held by a node that is gone.",
-            read=read,
+            read=read_folders,
             judge=network,
         ),
     ),

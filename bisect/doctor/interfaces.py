@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .checks import Check, Family, Finding, Setting, ok, problem, unknown, warning
+from .checks import Check, CheckFamily, Finding, Setting, ok, problem, unknown, warning
 
 _GET_FLAGS, _GET_ADDRESS = 0x8913, 0x8915  # ioctls: netdevice(7)
 _UP, _LOOPBACK = 0x1, 0x8
@@ -87,7 +87,7 @@ def chosen(value: str, known: Sequence[Interface]) -> tuple[Interface, ...]:
 # ---- reading -------------------------------------------------------------------------------------
 
 
-def read(setting: Setting) -> tuple[Interface, ...]:
+def read_interfaces(setting: Setting) -> tuple[Interface, ...]:
     """Return the network interfaces of this machine."""
     sixes = _addresses_of_six()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
@@ -237,14 +237,14 @@ def reachable(setting: Setting, facts: tuple[Interface, ...]) -> Iterator[Findin
         yield ok("loopback alone" + f" ({', '.join(down[:4])} not up)" * bool(down))
 
 
-FAMILY = Family(
+FAMILY = CheckFamily(
     "Interfaces",
     (
         Check(
             id="interfaces",
             title="there is an interface to reach other nodes by",
             why="Without one ranks on other nodes are never reached.",
-            read=read,
+            read=read_interfaces,
             judge=reachable,
         ),
         Check(
@@ -252,14 +252,14 @@ FAMILY = Family(
             title="NCCL_SOCKET_IFNAME leaves an interface that is up",
             why="NCCL ends or, where the nodes choose differently, waits for ever at the first "
             "collective.",
-            read=read,
+            read=read_interfaces,
             judge=nccl,
         ),
         Check(
             id="gloo-socket-ifname",
             title="GLOO_SOCKET_IFNAME names interfaces that exist and are up",
             why="gloo finds no address, and the other ranks wait for the one that failed.",
-            read=read,
+            read=read_interfaces,
             judge=gloo,
         ),
         Check(

@@ -28,9 +28,9 @@ from ..evidence.lock_and_log_files import find_all_held_locks, read_kernel_locks
 from ..evidence.process import uid_of
 from .checks import (
     Check,
-    Family,
+    CheckedProcess,
+    CheckFamily,
     Finding,
-    Process,
     Setting,
     ok,
     problem,
@@ -73,7 +73,7 @@ class Seen:
 class Left:
     """What a process that was left behind holds."""
 
-    process: Process
+    process: CheckedProcess
     gpus: tuple[int, ...] = ()
     ports: tuple[int, ...] = ()
     locks: int = 0
@@ -87,7 +87,7 @@ class Left:
         return " and ".join(said)
 
 
-def read(setting: Setting) -> tuple[Left, ...]:
+def read_leftovers(setting: Setting) -> tuple[Left, ...]:
     """Look through the processes of this user."""
     seen = {one.pid: one for one in _all(set(setting.pids))}
     found = orphans(seen, Ancestor({}, words_of(1)))
@@ -197,7 +197,7 @@ def together(these: Sequence[Left]) -> Left:
     )
 
 
-FAMILY = Family(
+FAMILY = CheckFamily(
     "Left behind",
     (
         Check(
@@ -205,7 +205,7 @@ FAMILY = Family(
             title="no process of an earlier start of yours holds a GPU, a port or a lock",
             why="torchrun that is killed leaves its ranks running: the next start finds its port, "
             "its GPU memory or its locks taken.",
-            read=read,
+            read=read_leftovers,
             judge=left_behind,
         ),
     ),
@@ -235,7 +235,7 @@ class LockFile:
     path: str
     age: float
     itself: bool  # the file is the lock
-    holder: Process | None = None
+    holder: CheckedProcess | None = None
     stopped: bool = False  # its holder is
     marker: Marker | None = None
     network: bool = False
@@ -411,7 +411,7 @@ def stale(setting: Setting, facts: Locks) -> Iterator[Finding]:
         yield ok("none")
 
 
-LOCK_FILES = Family(
+LOCK_FILES = CheckFamily(
     "Locks in caches",
     (
         Check(

@@ -24,7 +24,7 @@ from ..evidence.process import uid_of
 from ..evidence.process_memory import read_trace_permission
 from ..evidence.programs import find_program
 from ..evidence.stacks import why_py_spy_cannot_look
-from .checks import Check, Family, Finding, Setting, ok, problem, warning
+from .checks import Check, CheckFamily, Finding, Setting, ok, problem, warning
 
 _INFINIBAND = "/sys/class/infiniband"
 _A_RANK = 64  # threads and processes of a rank, at the least: pools, loaders, W&B
@@ -53,9 +53,9 @@ class Bounds:
 
 def read_bounds(setting: Setting) -> Bounds:
     """Return the limits of this process."""
-    own = _text("/proc/self/cgroup")
+    own = _read_limit_text("/proc/self/cgroup")
     group, (most, now) = cgroups.limits(own), tasks_of_group(own)
-    meminfo = _text("/proc/meminfo")
+    meminfo = _read_limit_text("/proc/meminfo")
     total = parse_meminfo(meminfo).get("MemTotal", 0)
     try:
         infiniband = tuple(sorted(os.listdir(_INFINIBAND)))
@@ -86,7 +86,7 @@ def tasks_of_group(own: str, root: Path = cgroups.ROOT) -> tuple[int | None, int
     """
     found: list[tuple[int, int, int]] = []
     for folder in cgroups.folders(own, root, {"pids"}):
-        most, now = (_number(folder / name) for name in ("pids.max", "pids.current"))
+        most, now = (_read_number(folder / name) for name in ("pids.max", "pids.current"))
         if most is not None and now is not None:
             found.append((most - now, most, now))
     _, most, now = min(found, default=(0, None, None))
@@ -189,19 +189,19 @@ def _tasks_of(uid: int) -> int:
     return count
 
 
-def _number(path: Path) -> int | None:
-    text = _text(path).strip()
+def _read_number(path: Path) -> int | None:
+    text = _read_limit_text(path).strip()
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else None
 
 
-def _text(path: str | Path) -> str:
+def _read_limit_text(path: str | Path) -> str:
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace")
     except (OSError, ValueError):
         return ""
 
 
-FAMILY = Family(
+FAMILY = CheckFamily(
     "Limits",
     (
         Check(
@@ -278,7 +278,7 @@ def shm(setting: Setting, facts: Space | None) -> Iterator[Finding]:
         yield ok(said)
 
 
-SHARED_MEMORY = Family(
+SHARED_MEMORY = CheckFamily(
     "Shared memory",
     (
         Check(
@@ -410,7 +410,7 @@ def _way(facts: Leave) -> str:
     return "look as the job's own user or as root; without it, only what /proc shows"
 
 
-TRACING = Family(
+TRACING = CheckFamily(
     "Looking at a job",
     (
         Check(

@@ -19,9 +19,9 @@ from ..base.words import format_seconds
 from ..evidence.descriptors import find_holders, read_sockets
 from .checks import (
     Check,
-    Family,
+    CheckedProcess,
+    CheckFamily,
     Finding,
-    Process,
     Setting,
     ok,
     problem,
@@ -37,7 +37,7 @@ _LOCAL = "the ranks of other nodes would look for rank 0 on their own machine"
 
 
 @dataclass(frozen=True)
-class Answer:
+class NameAnswer:
     """What a name server (or /etc/hosts) answered, after how many seconds; None: it did not."""
 
     said: tuple[str, ...] = ()
@@ -50,8 +50,8 @@ class Named:
     """A host's name, its addresses, and the name of the first address."""
 
     name: str
-    forward: Answer
-    backward: Answer
+    forward: NameAnswer
+    backward: NameAnswer
 
 
 @dataclass(frozen=True)
@@ -71,30 +71,30 @@ def read_names(setting: Setting) -> Names:
     calls = {key: partial(_look_up, name) for key, name in wanted.items()}
     found = run_in_threads(2 * LOOK_UP + 0.5, calls)
     named = {
-        key: one if isinstance(one, Named) else Named(wanted[key], Answer(), Answer())
+        key: one if isinstance(one, Named) else Named(wanted[key], NameAnswer(), NameAnswer())
         for key, one in found.items()
     }
     master = named.get("master")
     addresses = master.forward.said if master else ()
-    return Names(master, named["own"], tuple(a for a in addresses if is_ours(a)))
+    return Names(master, named["own"], tuple(a for a in addresses if is_own_address(a)))
 
 
 def _look_up(name: str) -> Named:
     forward = _timed(partial(addresses_of, name))
     if not forward.said:
-        return Named(name, forward, Answer())
+        return Named(name, forward, NameAnswer())
     return Named(name, forward, _timed(partial(_name_of, forward.said[0])))
 
 
-def _timed(call: partial[tuple[str, ...]]) -> Answer:
+def _timed(call: partial[tuple[str, ...]]) -> NameAnswer:
     begun = time.monotonic()
     answer = run_in_threads(LOOK_UP, {"": call})[""]
     took = time.monotonic() - begun
     if isinstance(answer, TimeoutError):
-        return Answer()
+        return NameAnswer()
     if isinstance(answer, Exception):
-        return Answer(error=getattr(answer, "strerror", None) or str(answer), seconds=took)
-    return Answer(answer, took)
+        return NameAnswer(error=getattr(answer, "strerror", None) or str(answer), seconds=took)
+    return NameAnswer(answer, took)
 
 
 def addresses_of(name: str) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ def _name_of(address: str) -> tuple[str, ...]:
     return (socket.getnameinfo((address, 0), socket.NI_NAMEREQD)[0],)
 
 
-def is_ours(address: str) -> bool:
+def is_own_address(address: str) -> bool:
     """Return whether this machine has an address: to itself it speaks from there. Nothing is sent.
 
     Not by bind(): in a network without routes it takes any address.
@@ -221,16 +221,16 @@ def _no_address(named: Named, what: str) -> Finding:
     )
 
 
-def _slow(answer: Answer) -> bool:
+def _slow(answer: NameAnswer) -> bool:
     return answer.seconds is not None and answer.seconds > SLOW
 
 
-def _took(answer: Answer) -> str:
+def _took(answer: NameAnswer) -> str:
     took = answer.seconds or 0.0
     return f"{took * 1000:.0f} ms" if took < SLOW else format_seconds(took)
 
 
-FAMILY = Family(
+FAMILY = CheckFamily(
     "Names",
     (
         Check(
@@ -274,7 +274,7 @@ class Port:
     text: str  # "" where it is not set
     here: bool  # rank 0 listens on this machine, as far as one can tell
     taken: str = ""  # why it cannot be bound
-    holders: tuple[Process, ...] = ()  # who listens there
+    holders: tuple[CheckedProcess, ...] = ()  # who listens there
     listened: bool = False  # somebody does, whoever it is
     reached: Reached | None = None  # of another machine
     seconds: float = 0.0
@@ -298,7 +298,7 @@ def read_port(setting: Setting) -> Port:
         if isinstance(addresses, Exception):
             return Port(text, here=False)
         elsewhere = setting.is_launched and setting.place.rank != 0
-        if elsewhere or not any(map(is_ours, addresses)):
+        if elsewhere or not any(map(is_own_address, addresses)):
             reached, took = connected(addresses, asked.number)
             return Port(text, False, reached=reached, seconds=took)
     # Our own meeting may just be over: who cannot be seen is looked for again.
@@ -330,7 +330,7 @@ def _binds(port: int) -> str:
     return ""
 
 
-def _listeners(port: int) -> tuple[bool, tuple[Process, ...]]:
+def _listeners(port: int) -> tuple[bool, tuple[CheckedProcess, ...]]:
     """Return whether anybody but us listens on a port of this machine, and who does."""
     end = str(port)
     links = {
@@ -426,7 +426,7 @@ def _elsewhere(setting: Setting, facts: Port, what: str) -> Finding:
     )
 
 
-PORT = Family(
+PORT = CheckFamily(
     "The port",
     (
         Check(

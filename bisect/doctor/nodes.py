@@ -23,9 +23,9 @@ from typing import Any
 from ..base.deadline import aside
 from ..base.launchers import DIALECTS
 from ..base.words import format_count, format_seconds
-from .checks import Check, Family, Finding, Setting, ok, problem, run_in_threads, unknown
+from .checks import Check, CheckFamily, Finding, Setting, ok, problem, run_in_threads, unknown
 from .interfaces import address_for_peers
-from .interfaces import read as read_interfaces
+from .interfaces import read_interfaces as read_interfaces
 from .names import DEFAULT_PORT, LOOK_UP, addresses_of
 
 MOST_PORTS = 8  # that are tried behind MASTER_PORT
@@ -113,7 +113,7 @@ async def _listening(port: int, hello: Line) -> AsyncIterator[int]:
 
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
-            await _say(writer, hello)
+            await _send_line(writer, hello)
         writer.close()
 
     server = await asyncio.start_server(greet, sock=_bound(port))
@@ -146,7 +146,7 @@ async def _host(setting: Setting, me: Member, hello: Line, end: float) -> Meetin
 
     async def welcome(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            await _say(writer, hello)
+            await _send_line(writer, hello)
             said = await _heard(reader, _ANSWER_LIMIT)
             peer = str(writer.get_extra_info("peername")[0]).removeprefix("::ffff:")
             member = as_member(said, peer)
@@ -188,7 +188,7 @@ async def _with_all(
     members = [me, *(one.member for one in came)]
     for one in came:
         with contextlib.suppress(OSError):
-            await _say(one.writer, {"members": [vars(member) for member in members]})
+            await _send_line(one.writer, {"members": [vars(member) for member in members]})
     reached = await _connect(me, members, hello)
     for one in came:  # until then our own listener stays
         with contextlib.suppress(TimeoutError):
@@ -253,13 +253,13 @@ async def _stay(
 ) -> Meeting:
     begun = time.monotonic()
     host, port = writer.get_extra_info("peername")[:2]
-    await _say(writer, vars(me))
+    await _send_line(writer, vars(me))
     said = await _heard(reader, max(0.1, end - time.monotonic()))
     waited = time.monotonic() - begun
     found = [as_member(one, str(host)) for one in said.get("members", ())]
     members = [one for one in found if one is not None]
     reached = await _connect(me, members, hello)
-    await _say(writer, {"done": True})
+    await _send_line(writer, {"done": True})
     with contextlib.suppress(OSError, TimeoutError):  # the others still connect to our listener
         await _heard(reader, max(0.1, end - time.monotonic()))
     missing = setting.nodes - 1 - len(reached)
@@ -302,7 +302,7 @@ async def _opened(address: str, port: int, hello: Line, limit: float = _FOREIGN_
     return None, None, error
 
 
-async def _say(writer: asyncio.StreamWriter, line: Mapping[str, Any]) -> None:
+async def _send_line(writer: asyncio.StreamWriter, line: Mapping[str, Any]) -> None:
     writer.write(json.dumps(dict(line)).encode() + b"\n")
     await asyncio.wait_for(writer.drain(), _ANSWER_LIMIT)
 
@@ -377,7 +377,7 @@ def _judge_connections(facts: Meeting) -> Iterator[Finding]:
         )
 
 
-FAMILY = Family(
+FAMILY = CheckFamily(
     "Between nodes",
     (
         Check(

@@ -24,7 +24,7 @@ from ..base.masking import mask_text
 from ..base.words import format_seconds
 from .checks import (
     Check,
-    Family,
+    CheckFamily,
     Finding,
     Setting,
     ok,
@@ -211,7 +211,7 @@ def _networks(word: str) -> Iterator[ipaddress.IPv4Network | ipaddress.IPv6Netwo
         yield ipaddress.ip_network(word, strict=False)
 
 
-PROXIES = Family(
+PROXIES = CheckFamily(
     "Proxies",
     (
         Check(
@@ -281,12 +281,12 @@ def _wanted(environ: Mapping[str, str], prefix: str, library: str) -> str:
 
 def read_wandb(setting: Setting) -> Endpoint:
     """Ask W&B's server, unless W&B is offline."""
-    return _asked(wandb(setting.environ, wandb_settings()), setting.environ)
+    return _choose_proxied_endpoint(wandb(setting.environ, wandb_settings()), setting.environ)
 
 
 def read_hub(setting: Setting) -> Endpoint:
     """Ask the hub, unless it is offline."""
-    return _asked(hub(setting.environ), setting.environ)
+    return _choose_proxied_endpoint(hub(setting.environ), setting.environ)
 
 
 def wandb_settings() -> dict[str, str]:
@@ -301,7 +301,7 @@ def wandb_settings() -> dict[str, str]:
     return dict(found["default"]) if found.has_section("default") else {}
 
 
-def _asked(endpoint: Endpoint, environ: Mapping[str, str]) -> Endpoint:
+def _choose_proxied_endpoint(endpoint: Endpoint, environ: Mapping[str, str]) -> Endpoint:
     if endpoint.offline:
         return endpoint
     parts = urlsplit(endpoint.url)
@@ -378,7 +378,7 @@ def _judged(facts: Endpoint, does: str, offline: str, *, hangs: bool) -> Finding
     return problem(said, offline) if serious else warning(said, offline)
 
 
-FAMILY = Family(
+FAMILY = CheckFamily(
     "Services",
     (
         Check(

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from ..base.facts import Frame, Place
+from ..base.facts import CheckpointPlace, Frame
 from ..base.startup_table import STARTUP_BY_NAME
 from ..diagnosis.frames import unqualified_name
 from ..rank.watched.known_calls import KNOWN_CALLS, KnownCall
@@ -41,7 +41,7 @@ _CALLS = (
 _ONLY_WATCHED = "first_"  # phases: who was not watched may be in any later batch
 
 
-def place_of_call(call: str | None, frames: Sequence[Frame] = ()) -> Place | None:
+def place_of_call(call: str | None, frames: Sequence[Frame] = ()) -> CheckpointPlace | None:
     """Return the checkpoint whose step makes this call, else whose step stands around it
     (`frames`, innermost first), with its phase as far as either tells; None where neither does.
     """
@@ -52,30 +52,30 @@ def place_of_call(call: str | None, frames: Sequence[Frame] = ()) -> Place | Non
     return by_call
 
 
-def _is_same(one: Place, other: Place | None) -> bool:
+def _is_same(one: CheckpointPlace, other: CheckpointPlace | None) -> bool:
     return other is not None and one.number == other.number
 
 
-def _of_call(call: str | None) -> Place | None:
+def _of_call(call: str | None) -> CheckpointPlace | None:
     if call is None:
         return None
-    known = next((row for row in _rows() if row.call == call), None)
+    known = next((row for row in _list_checkpoint_calls() if row.call == call), None)
     if known is not None:
         return _of_row(known)
-    found = (_place(name, phase) for like, name, phase in _CALLS if re.fullmatch(like, call))
+    found = (_make_place(name, phase) for like, name, phase in _CALLS if re.fullmatch(like, call))
     return next(found, None)
 
 
-def _of_frame(frame: Frame) -> Place | None:
+def _of_frame(frame: Frame) -> CheckpointPlace | None:
     own = unqualified_name(frame.name)
     for file, function, name, phase in _FRAMES:
         if re.search(rf"(?:^|/){file}$", frame.file) and re.fullmatch(function, own):
-            return _place(name, phase)
+            return _make_place(name, phase)
     row = next((row for file, row in _places().get(own, ()) if file.search(frame.file)), None)
     return None if row is None else _of_row(row)
 
 
-def _rows() -> Iterator[KnownCall]:
+def _list_checkpoint_calls() -> Iterator[KnownCall]:
     return (row for row in KNOWN_CALLS if row.checkpoint is not None)
 
 
@@ -83,19 +83,19 @@ def _rows() -> Iterator[KnownCall]:
 def _places() -> dict[str, list[tuple[re.Pattern[str], KnownCall]]]:
     """Return the rows by the name of their function, each with the end of its file."""
     found: dict[str, list[tuple[re.Pattern[str], KnownCall]]] = {}
-    for row in _rows():
+    for row in _list_checkpoint_calls():
         path = row.module.replace(".", "/")
         file = re.compile(rf"(?:^|/){path}(?:/__init__)?\.py$")
         found.setdefault(unqualified_name(row.attribute), []).append((file, row))
     return found
 
 
-def _of_row(row: KnownCall) -> Place:
+def _of_row(row: KnownCall) -> CheckpointPlace:
     assert row.checkpoint is not None
     told = row.phase is not None and not row.phase.startswith(_ONLY_WATCHED)
-    return _place(row.checkpoint, row.phase if told else None)
+    return _make_place(row.checkpoint, row.phase if told else None)
 
 
-def _place(name: str, phase: str | None) -> Place:
+def _make_place(name: str, phase: str | None) -> CheckpointPlace:
     row = STARTUP_BY_NAME[name]
-    return Place(row.number, row.name, row.title, phase)
+    return CheckpointPlace(row.number, row.name, row.title, phase)

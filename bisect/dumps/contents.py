@@ -27,7 +27,7 @@ OUTERMOST_FUNCTIONS = ("<module>", "_run_module_as_main")
 
 
 @dataclass(frozen=True)
-class Line:
+class FileLine:
     """A line of a file. `task` is the rank that a launcher's prefix names, None without."""
 
     number: int  # from 1

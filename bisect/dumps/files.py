@@ -116,7 +116,7 @@ def read_data(data: bytes, name: str) -> Contents:
     if data[:1] == _PICKLE:
         return read_recorder_pickle(data, name)
     if data.lstrip()[:1] in (b"{", b"["):
-        found = _read_json(data, name)
+        found = _parse_json_file(data, name)
         if found is not None:
             return found
     found = stack_formats.read_text(decode_log(data), name)
@@ -138,7 +138,7 @@ def _check_size(data: bytes) -> bytes:
     return data
 
 
-def _read_json(data: bytes, name: str) -> Contents | None:
+def _parse_json_file(data: bytes, name: str) -> Contents | None:
     """Return what a JSON file holds; None for a text that only begins like one."""
     try:
         held = json.loads(data)

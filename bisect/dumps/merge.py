@@ -122,7 +122,7 @@ def _find_ranks(
 ) -> list[_RankDumps]:
     jobs: list[_ProcessRank] = []
     for one, says in said:
-        if _is_launcher(one):
+        if _is_dumped_launcher(one):
             notes.append(
                 f"{_format_source(one)}: the launcher ({one.pid or 'pid unknown'}) is no rank"
             )
@@ -161,7 +161,7 @@ def _files_of_one_process(jobs: Sequence[_ProcessRank]) -> set[str]:
     return {file for file, inside in pids.items() if len(inside - {None}) <= 1}
 
 
-def _is_launcher(one: DumpedProcess) -> bool:
+def _is_dumped_launcher(one: DumpedProcess) -> bool:
     if one.command and Ancestor({}, tuple(one.command.split())).launcher is not None:
         return True
     frames = _main_frames(one)

@@ -70,9 +70,9 @@ def _of_frame(frame: Frame) -> RankLocals:
     for file, function, number, local in _TELLING:
         if frame.file.endswith(file) and re.fullmatch(function, name):
             return RankLocals(
-                _number(values, number),
-                _number(values, local),
-                next((n for w in _WORLDS if (n := _number(values, w))), None),
+                _parse_local(values, number),
+                _parse_local(values, local),
+                next((n for w in _WORLDS if (n := _parse_local(values, w))), None),
                 next((text for m in _MASTERS if (text := parse_text(values.get(m, "")))), ""),
             )
     return RankLocals()
@@ -80,10 +80,10 @@ def _of_frame(frame: Frame) -> RankLocals:
 
 def _own(frame: Frame, name: str) -> int | None:
     """Return a number among the locals of the script's own function."""
-    number = _number(dict(frame.locals), name)
+    number = _parse_local(dict(frame.locals), name)
     return number if number is not None and frame_owner(frame, "") == "user" else None
 
 
-def _number(values: Mapping[str, str], name: str) -> int | None:
+def _parse_local(values: Mapping[str, str], name: str) -> int | None:
     text = values.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None

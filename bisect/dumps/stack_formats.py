@@ -39,7 +39,7 @@ from .contents import (
     OUTERMOST_FUNCTIONS,
     Contents,
     DumpedProcess,
-    Line,
+    FileLine,
     Unreadable,
     complete_path,
     find_syscall,
@@ -84,7 +84,7 @@ _PY_SPY_FRAME = re.compile(r" {4}(?P<name>\S.*?) \((?P<file>[^()]*?)(?::(?P<line
 _PY_SPY_LOCAL = re.compile(r" {8,12}(?P<name>\w+)(?:: | = )(?P<value>.*)$")
 
 
-def read_py_spy_text(lines: Sequence[Line], file: str) -> list[DumpedProcess]:
+def read_py_spy_text(lines: Sequence[FileLine], file: str) -> list[DumpedProcess]:
     """Return the process that `lines` show, which begin with its head; none without a thread."""
     head = PY_SPY_HEAD.match(lines[0].text)
     ours = None if head else OUR_HEAD.match(lines[0].text)
@@ -115,7 +115,7 @@ def read_py_spy_text(lines: Sequence[Line], file: str) -> list[DumpedProcess]:
     ]
 
 
-def _read_py_spy_threads(lines: Sequence[Line]) -> Iterator[Thread]:
+def _read_py_spy_threads(lines: Sequence[FileLine]) -> Iterator[Thread]:
     """Yield the threads in the order in which they stand there."""
     made: Thread | None = None
     frames: list[Frame] = []
@@ -178,16 +178,16 @@ _PYSTACK_SOURCE = re.compile(r" {8}\S")
 _PYSTACK_LIBRARY = re.compile(r" \((?:inlined|[^()]*)\)$")  # after a function of C: where it lies
 
 
-def read_pystack_text(lines: Sequence[Line], file: str) -> list[DumpedProcess]:
+def read_pystack_text(lines: Sequence[FileLine], file: str) -> list[DumpedProcess]:
     """Return the processes that `lines` show, which begin with the head of a thread."""
     return [
         one for part in _split_pystack_processes(lines) for one in _make_pystack_process(part, file)
     ]
 
 
-def _split_pystack_processes(lines: Sequence[Line]) -> Iterator[list[Line]]:
+def _split_pystack_processes(lines: Sequence[FileLine]) -> Iterator[list[FileLine]]:
     """Yield the lines of each process: its main thread comes last."""
-    part: list[Line] = []
+    part: list[FileLine] = []
     complete, is_outermost = False, False
     for one in lines:
         if PYSTACK_HEAD.match(one.text):
@@ -201,7 +201,7 @@ def _split_pystack_processes(lines: Sequence[Line]) -> Iterator[list[Line]]:
     yield part
 
 
-def _make_pystack_process(lines: Sequence[Line], file: str) -> list[DumpedProcess]:
+def _make_pystack_process(lines: Sequence[FileLine], file: str) -> list[DumpedProcess]:
     text = "\n".join(one.text for one in lines)
     threads = [replace(t, frames=_frames_without_libraries(t)) for t in parse_pystack(text, 0)]
     if not threads:
@@ -230,7 +230,7 @@ def _drop_library(frame: Frame) -> Frame:
     return replace(frame, name=name or frame.name)
 
 
-def _last_source(lines: Sequence[Line], pid: int) -> str:
+def _last_source(lines: Sequence[FileLine], pid: int) -> str:
     """Return the line of the innermost Python frame of the main thread, as it stands there."""
     found = ""
     for text, after in _pair_lines(_lines_of_main(lines, pid)):
@@ -239,7 +239,7 @@ def _last_source(lines: Sequence[Line], pid: int) -> str:
     return found
 
 
-def _lines_of_main(lines: Sequence[Line], pid: int) -> Iterator[str]:
+def _lines_of_main(lines: Sequence[FileLine], pid: int) -> Iterator[str]:
     inside = False
     for one in lines:
         if match := PYSTACK_HEAD.match(one.text):
@@ -265,7 +265,7 @@ _FATAL_ERROR = "Fatal Python error: "
 _UNKNOWN_PID = -1  # in place of the pid, which a dump does not tell
 
 
-def read_faulthandler_text(lines: Sequence[Line], file: str) -> list[DumpedProcess]:
+def read_faulthandler_text(lines: Sequence[FileLine], file: str) -> list[DumpedProcess]:
     """Return what each dump in `lines` shows, one after the other."""
     found = []
     for dump in _split_faulthandler_dumps(lines):
@@ -293,9 +293,9 @@ def read_faulthandler_text(lines: Sequence[Line], file: str) -> list[DumpedProce
     return found
 
 
-def _split_faulthandler_dumps(lines: Sequence[Line]) -> Iterator[list[Line]]:
+def _split_faulthandler_dumps(lines: Sequence[FileLine]) -> Iterator[list[FileLine]]:
     """Yield the lines of each dump: one begins by its own head, or where a thread comes again."""
-    dump: list[Line] = []
+    dump: list[FileLine] = []
     seen: set[str] = set()
     complete = False  # the main thread has come
     for one in lines:
@@ -313,7 +313,7 @@ def _split_faulthandler_dumps(lines: Sequence[Line]) -> Iterator[list[Line]]:
         yield dump
 
 
-_Reader = Callable[[Sequence[Line], str], list[DumpedProcess]]
+_Reader = Callable[[Sequence[FileLine], str], list[DumpedProcess]]
 _TEXT_FORMATS: tuple[tuple[re.Pattern[str], _Reader], ...] = (
     (PY_SPY_HEAD, read_py_spy_text),
     (OUR_HEAD, read_py_spy_text),
@@ -327,10 +327,10 @@ _MOST_LINES_BELOW_TITLE = 3  # lines between a title and what it is of
 
 def read_text(text: str, file: str) -> Contents:
     """Return all processes that a text shows, those of each rank in their order."""
-    tasks: dict[int | None, list[Line]] = {}
+    tasks: dict[int | None, list[FileLine]] = {}
     for number, raw in enumerate(text.splitlines(), 1):
         line = strip_prefixes(raw)
-        tasks.setdefault(line.task, []).append(Line(number, line.text.rstrip(), line.task))
+        tasks.setdefault(line.task, []).append(FileLine(number, line.text.rstrip(), line.task))
     found: list[DumpedProcess] = []
     bare: list[int] = []  # lines of heads with nothing below them
     for lines in tasks.values():
@@ -347,12 +347,12 @@ def read_text(text: str, file: str) -> Contents:
     return Contents(tuple(found), unreadable=tuple(errors))
 
 
-def _split_text(lines: Sequence[Line]) -> Iterator[tuple[_Reader, list[Line], int | None]]:
+def _split_text(lines: Sequence[FileLine]) -> Iterator[tuple[_Reader, list[FileLine], int | None]]:
     """Yield the lines from one head to the next of another process, with their reader and the rank
     that a title over them names.
     """
     reader: _Reader | None = None
-    part: list[Line] = []
+    part: list[FileLine] = []
     title: tuple[int, int] | None = None  # rank, and the index of its line
     named: int | None = None
     for at, line in enumerate(lines):
@@ -381,7 +381,7 @@ def _find_reader(text: str) -> _Reader | None:
 
 
 def _continues_process(
-    reader: _Reader, part: Sequence[Line], title: tuple[int, int] | None
+    reader: _Reader, part: Sequence[FileLine], title: tuple[int, int] | None
 ) -> bool:
     """Return whether a head is one of a further thread: py-spy's heads are the process's, those of
     the others a thread's, and a title between them says that another process begins.

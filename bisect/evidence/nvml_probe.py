@@ -139,28 +139,28 @@ def main(argv: list[str]) -> int:
 
 def about(nvml: Nvml, gpu: c_void_p) -> dict[str, object]:
     """Return what a GPU answers; None for what it does not."""
-    used, total = _asked(nvml.memory, gpu) or (None, None)
+    used, total = _ask_gpu(nvml.memory, gpu) or (None, None)
     return {
-        "name": _asked(nvml.name, gpu),
-        "busy": _asked(nvml.busy, gpu),
-        "power": _asked(nvml.power, gpu),
-        "power_limit": _asked(nvml.power_limit, gpu),
+        "name": _ask_gpu(nvml.name, gpu),
+        "busy": _ask_gpu(nvml.busy, gpu),
+        "power": _ask_gpu(nvml.power, gpu),
+        "power_limit": _ask_gpu(nvml.power_limit, gpu),
         "memory_used": used,
         "memory_total": total,
-        "pids": _asked(nvml.pids, gpu),
+        "pids": _ask_gpu(nvml.pids, gpu),
     }
 
 
 def peers(nvml: Nvml, gpus: list[c_void_p]) -> list[list[int | None]]:
     """Return each pair of GPUs, by their numbers, and its status; None where that is not known."""
     return [
-        [a, b, _asked(functools.partial(nvml.peer_status, gpus[b]), gpus[a])]
+        [a, b, _ask_gpu(functools.partial(nvml.peer_status, gpus[b]), gpus[a])]
         for a in range(len(gpus))
         for b in range(a + 1, len(gpus))
     ]
 
 
-def _asked(question: Callable[[c_void_p], Found], gpu: c_void_p) -> Found | None:
+def _ask_gpu(question: Callable[[c_void_p], Found], gpu: c_void_p) -> Found | None:
     # Not every GPU can answer everything (MIG, virtual GPUs), nor does every version ask it.
     try:
         return question(gpu)

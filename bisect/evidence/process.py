@@ -200,14 +200,14 @@ def marked(variable: str, value: str, limit: float = 0.5) -> set[int]:
 
 def words_of(pid: int) -> tuple[str, ...]:
     """Return the command line of a process, () if it cannot be had."""
-    return tuple(os.fsdecode(word) for word in _parts(pid, "cmdline") or ())
+    return tuple(os.fsdecode(word) for word in _read_zero_separated(pid, "cmdline") or ())
 
 
 def variables_of(pid: int) -> dict[str, str] | None:
     """Return the variables that a process was started with, None if they may not be read. What it
     has set in itself since then is not among them.
     """
-    variables = _parts(pid, "environ")
+    variables = _read_zero_separated(pid, "environ")
     if variables is None:
         return None
     pairs = (os.fsdecode(word).partition("=") for word in variables)
@@ -222,7 +222,7 @@ def uid_of(pid: int) -> int | None:
         return None
 
 
-def _parts(pid: int, name: str) -> list[bytes] | None:
+def _read_zero_separated(pid: int, name: str) -> list[bytes] | None:
     try:
         with open(f"/proc/{pid}/{name}", "rb") as file:
             raw = file.read(LARGEST).rstrip(b"\0")

@@ -174,7 +174,7 @@ class Reports:
         self._stop()
         if folder and are_reports_wanted(os.environ):
             self.were_made = True
-            self._making = asyncio.create_task(make_reports(folder))
+            self._making = asyncio.create_task(start_report_maker(folder))
 
     async def finish(self) -> None:
         """Wait until they are made, or their time is over."""
@@ -192,7 +192,9 @@ def are_reports_wanted(environ: Mapping[str, str]) -> bool:
     return environ.get(REPORTS_VARIABLE, "") != REPORTS_LATER
 
 
-async def make_reports(folder: str, trials: bool = False, limit: float = REPORTS_LIMIT) -> None:
+async def start_report_maker(
+    folder: str, trials: bool = False, limit: float = REPORTS_LIMIT
+) -> None:
     """Have the reports made of a run folder, of its starts as well if there are `trials`; return
     when they are there, or could not be made within `limit` seconds. The process ends in any case.
     """
@@ -231,4 +233,6 @@ async def make_reports(folder: str, trials: bool = False, limit: float = REPORTS
 def make_reports_now(folder: str, trials: bool = False) -> None:
     """Do the same without an event loop, and only if reports are wanted: blocks until then."""
     if are_reports_wanted(os.environ):
-        asyncio.run(make_reports(folder, trials, REPORTS_LIMIT * 2 if trials else REPORTS_LIMIT))
+        asyncio.run(
+            start_report_maker(folder, trials, REPORTS_LIMIT * 2 if trials else REPORTS_LIMIT)
+        )

@@ -86,7 +86,7 @@ IN_DOUBT = 3.0  # times --stall, for what may be polling and may be waiting for 
 
 
 @dataclass(frozen=True)
-class Limits:
+class TimeLimits:
     """What --timeout, --stall and --slow-limit say. `timeouts` by step or phase, "" for all."""
 
     timeouts: dict[str, float]
@@ -104,7 +104,7 @@ class Overdue:
     since: float
 
 
-def find_deadline(members: NodeRanks, member: RankState, limits: Limits) -> float | None:
+def find_deadline(members: NodeRanks, member: RankState, limits: TimeLimits) -> float | None:
     """Return the seconds that the member's step or phase may take; None if it is never late."""
     if member.finished:
         return LEAVING_LIMIT
@@ -135,7 +135,7 @@ def find_clock_start(members: NodeRanks, member: RankState) -> float:
 
 
 def find_overdue(
-    members: NodeRanks, member: RankState, limits: Limits, now: float
+    members: NodeRanks, member: RankState, limits: TimeLimits, now: float
 ) -> Overdue | None:
     """Return which clock of a member ran out, None if neither did."""
     if member.left or member.waits_for_us or member.quiet:
@@ -154,7 +154,7 @@ def find_overdue(
     return None
 
 
-def busy_until(members: NodeRanks, member: RankState, limits: Limits) -> float:
+def busy_until(members: NodeRanks, member: RankState, limits: TimeLimits) -> float:
     """Return until when a member may burn CPU in the same places before that is a spin."""
     return (
         find_clock_start(members, member)
@@ -162,7 +162,9 @@ def busy_until(members: NodeRanks, member: RankState, limits: Limits) -> float:
     )
 
 
-def asking_until(members: NodeRanks, member: RankState, limits: Limits, answered: bool) -> float:
+def asking_until(
+    members: NodeRanks, member: RankState, limits: TimeLimits, answered: bool
+) -> float:
     """Return until when it counts as movement that a member asks a peer again and again.
 
     Whoever is answered may have much to ask; whoever only opens one connection after another is
@@ -177,12 +179,12 @@ def has_progressed(member: RankState, since: float) -> bool:
     return max(member.entered, member.phase_at, member.pulsed_at) > since
 
 
-def has_used_its_time(member: RankState, limits: Limits, now: float) -> bool:
+def has_used_its_time(member: RankState, limits: TimeLimits, now: float) -> bool:
     """Return whether a member has stood still for so long that doubts count no more."""
     return now > member.moved_at + IN_DOUBT * limits.stall
 
 
-def _allowed_time(members: NodeRanks, member: RankState, limits: Limits) -> float:
+def _allowed_time(members: NodeRanks, member: RankState, limits: TimeLimits) -> float:
     """Return the seconds until a look: a training is never late, but one that only burns CPU and
     does no step is looked at.
     """
@@ -193,7 +195,7 @@ def _allowed_time(members: NodeRanks, member: RankState, limits: Limits) -> floa
     return max(silence, 10 * member.longest_silence)
 
 
-def wants_look(member: RankState, limits: Limits, now: float) -> bool:
+def wants_look(member: RankState, limits: TimeLimits, now: float) -> bool:
     """Return whether a look now would date what moves: nothing stirs, and no clock has run out.
 
     What comes only now and then (a byte every ten seconds) shows in no short series of looks.
@@ -214,7 +216,7 @@ def wants_another_look(member: RankState, closed_at: float, now: float) -> bool:
     return now > last + AFTER_A_VERDICT
 
 
-def required_stillness(allowed: float | None, limits: Limits, pause: float = 0.0) -> float:
+def required_stillness(allowed: float | None, limits: TimeLimits, pause: float = 0.0) -> float:
     """Return how long nothing may have moved before a late rank is called hung, in seconds.
 
     Long deadlines are for steps that pause (a hub that answers every few seconds); short ones are

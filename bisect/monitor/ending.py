@@ -19,7 +19,7 @@ from ..base.proc import list_pids, read_stat
 from ..evidence.process import family, marked, open_life, started
 
 
-class Family:
+class ProcessFamily:
     """The processes of a job on this node: ranks, and what descended from them.
 
     Each is known by its pid and the time at which it started: a pid is used again.

@@ -27,8 +27,8 @@ from ..rank import own_folders
 from ..rank.collective_records import open_ring
 from ..rank.lines import write_within
 from .child_processes import LiveTable, Reports
-from .clocks import Limits, parse_known_hang
-from .ending import Family
+from .clocks import TimeLimits, parse_known_hang
+from .ending import ProcessFamily
 from .own_process import Failures
 from .run_folder import RunFolder, name_run
 from .supervisor_link import OUTER_VARIABLE, TRIAL_VARIABLE, SupervisorLinks
@@ -127,14 +127,14 @@ class Job:
         self.table = (
             STARTUP if self.own else tuple(_parse_checkpoint(row) for row in settings["table"])
         )
-        self.limits = Limits(
+        self.limits = TimeLimits(
             settings["timeout"],
             settings["stall"],
             settings["slow_limit"],
             known=parse_known_hang(settings["known_hang"]) if settings["known_hang"] else None,
         )
         self.members = NodeRanks(self.table, self.own)
-        self.family = Family(self.place["job"])
+        self.family = ProcessFamily(self.place["job"])
         self.folder = Path(settings["folder"])
         # The monitor may serve other jobs of the same `hangbisect run`, from the same folder.
         self.is_one_of_several = self.folder.name != f"hangbisect-{self.place['job']}"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..base.checkpoints import Checkpoint
     from ..base.facts import Ended, Verdict
     from ..supervisor.watcher_socket import WatcherSocket
-    from .ending import Family
+    from .ending import ProcessFamily
     from .launcher_verdict import LauncherJudgement, LauncherSnapshot
 
 TICK = 0.25  # seconds
@@ -101,7 +101,7 @@ class LauncherSupervisor:
         self._tasks: set[int] = set()  # ranks that are not below the launcher
         self._wake = asyncio.Event()
         self._ears = SupervisorSocket(self.hear, self._hear_front, self.stop)
-        self._family_found: Family | None = None
+        self._family_found: ProcessFamily | None = None
         self._stillness: Any = None
         self._reports: Any = None
 
@@ -338,11 +338,11 @@ class LauncherSupervisor:
         return found
 
     @property
-    def _family(self) -> Family:
+    def _family(self) -> ProcessFamily:
         if self._family_found is None:
-            from .ending import Family
+            from .ending import ProcessFamily
 
-            self._family_found = Family(self._listening.path, OUTER_VARIABLE)
+            self._family_found = ProcessFamily(self._listening.path, OUTER_VARIABLE)
             self._family_found.add_rank(self._pid)
         return self._family_found
 
@@ -478,7 +478,7 @@ def supervise_launcher(
 ) -> None:
     """Be the watch from outside, to the end of the command `pid`."""
     from ..supervisor.watcher_socket import remove_deserted_sockets
-    from .own_process import be_killed_first, keep_destructors_quiet
+    from .own_process import be_killed_first
 
     async def run() -> None:
         with contextlib.suppress(OSError):
@@ -486,7 +486,6 @@ def supervise_launcher(
         await LauncherSupervisor(around, listening, front, pid).run()
 
     be_killed_first()
-    keep_destructors_quiet()
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # its words are not the command's
     asyncio.run(run(), debug=False)  # PYTHONASYNCIODEBUG is for the command
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from ..base.proc import read_stat
 from ..evidence.process import descendants, marked, open_life, words_of
-from ..rank.own_folders import bases, is_ours
+from ..rank.own_folders import bases, is_own_folder
 from ..supervisor.watcher_socket import is_deserted
 from .ending import find_monitors, signal_process
 from .supervisor_link import OUTER_VARIABLE
@@ -125,7 +125,7 @@ def find_folders(mark: str) -> set[str]:
                 folder = os.path.join(base, name)
                 with contextlib.suppress(OSError):
                     owner = os.readlink(os.path.join(folder, OWNER_LINK))
-                    if owner == mark and name.startswith("hangbisect-") and is_ours(folder):
+                    if owner == mark and name.startswith("hangbisect-") and is_own_folder(folder):
                         found.add(folder)
     return found
 
@@ -136,7 +136,7 @@ def _remove_temporary_folder(folder: str, whole: bool) -> None:
     """
     with contextlib.suppress(OSError):
         temporary = os.readlink(os.path.join(folder, TEMPORARY_LINK))
-        if os.path.basename(temporary).startswith("hangbisect-") and is_ours(temporary):
+        if os.path.basename(temporary).startswith("hangbisect-") and is_own_folder(temporary):
             if whole:
                 shutil.rmtree(temporary, ignore_errors=True)
             else:

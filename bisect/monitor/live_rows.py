@@ -8,12 +8,12 @@ from ..base.rank_state import NodeRanks, RankState, find_missing_ranks
 from ..base.words import format_ranks
 from ..report.live.rank_rows import RankNow, State
 from . import clocks
-from .clocks import Limits
+from .clocks import TimeLimits
 
 STILL_SHOWN = 5.0  # seconds without movement that are worth a word
 
 
-def locate_rank(members: NodeRanks, member: RankState, limits: Limits, clock: float) -> RankNow:
+def locate_rank(members: NodeRanks, member: RankState, limits: TimeLimits, clock: float) -> RankNow:
     """Return where a member is at `clock`, and until when it may be."""
     allowed = None if member.quiet else clocks.find_deadline(members, member, limits)
     began = clocks.find_clock_start(members, member)

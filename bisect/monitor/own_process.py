@@ -40,10 +40,13 @@ _KILLED_FIRST = "1000"  # of oom_score_adj, the most there is (proc_pid_oom_scor
 
 def prepare_process() -> None:
     """Do all of it, for this process and what it starts. What is refused is left as it is."""
+    # What the interpreter, a destructor or a library says there would stand among the job's lines
+    # (without memory, hashlib logs a traceback for each of its functions). We use descriptor 2.
+    if not os.environ.get("HANGBISECT_DEBUG"):
+        sys.stderr = None
     withstand_signals()
     take_descriptors()
     limit_memory()
-    keep_destructors_quiet()
 
 
 def withstand_signals() -> None:
@@ -77,13 +80,6 @@ def limit_memory() -> None:
     if soft == resource.RLIM_INFINITY or soft > _MOST_MEMORY:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_DATA, (_MOST_MEMORY, hard))
-
-
-def keep_destructors_quiet() -> None:
-    """Print no traceback of what fails in a destructor, where nobody can catch it: stderr is the
-    job's. An event loop that got no descriptors, for one, fails once more when it goes.
-    """
-    sys.unraisablehook = lambda _: None
 
 
 T = TypeVar("T")

@@ -284,7 +284,7 @@ class Server:
             for waiting in find_released_ranks(job.members):
                 waiting.awaits = ()
                 self._let_go(waiting)
-        elif isinstance(event, events.Ring):
+        elif isinstance(event, events.RingOpened):
             job.logs.open(member.rank, member.pid, event.fd)
         elif isinstance(event, events.Bye) and (job.verdict is not None or job.own):
             job.tell(member.rank, "written")

@@ -130,46 +130,52 @@ def format_budget(budget: Budget) -> list[str]:
     """Return the table: what each part takes at most, and what of it there is at the peak."""
     plan, free = budget.plan, budget.free
     head = f"memory of each rank, {plan.batch_size} x {plan.length} tokens"
-    lines = [_row(head, "at most", "at the peak"), *_rows(budget)]
+    lines = [_format_budget_row(head, "at most", "at the peak"), *_list_budget_rows(budget)]
     moment = f", {budget.held.moment}" if budget.held.moment else ""
-    lines.append(_row(f"  needed{moment}", "", format_bytes(budget.needed)))
-    lines.append(_row(f"  free: {free.where}", "", format_bytes(free.free)))
+    lines.append(_format_budget_row(f"  needed{moment}", "", format_bytes(budget.needed)))
+    lines.append(_format_budget_row(f"  free: {free.where}", "", format_bytes(free.free)))
     left = format_bytes(budget.margin) if budget.fits else f"-{format_bytes(-budget.margin)}"
-    lines.append(_row(f"  {'margin' if budget.fits else 'MISSING'}", "", left))
+    lines.append(_format_budget_row(f"  {'margin' if budget.fits else 'MISSING'}", "", left))
     for device, taken in budget.held.placed.items():
-        lines.append(_row(f"  of the weights, on {device}", format_bytes(taken), ""))
+        lines.append(_format_budget_row(f"  of the weights, on {device}", format_bytes(taken), ""))
     if plan.zero_stage:
         lines.append(f"  with DeepSpeed ZeRO stage {plan.zero_stage} over {plan.ranks} ranks")
     return lines
 
 
-def _rows(budget: Budget) -> Iterator[str]:
+def _list_budget_rows(budget: Budget) -> Iterator[str]:
     plan, held, over = budget.plan, budget.held, budget.overhead
     for dtype, taken in held.weights.items():
-        yield _row(f"  weights, {dtype}", format_bytes(taken), format_bytes(taken))
+        yield _format_budget_row(f"  weights, {dtype}", format_bytes(taken), format_bytes(taken))
     if plan.lora_rank:
         told = f"  LoRA, rank {plan.lora_rank}: {held.trained:,} numbers"
-        yield _row(told, format_bytes(held.lora), format_bytes(held.lora))
+        yield _format_budget_row(told, format_bytes(held.lora), format_bytes(held.lora))
     if held.buffers:
-        yield _row("  buffers", format_bytes(held.buffers), format_bytes(held.buffers))
-    yield _row("  gradients", format_bytes(held.gradients), format_bytes(held.gradients_at_peak))
-    yield _row(
+        yield _format_budget_row(
+            "  buffers", format_bytes(held.buffers), format_bytes(held.buffers)
+        )
+    yield _format_budget_row(
+        "  gradients", format_bytes(held.gradients), format_bytes(held.gradients_at_peak)
+    )
+    yield _format_budget_row(
         f"  optimizer state, {plan.optimizer}",
         format_bytes(held.optimizer),
         format_bytes(held.optimizer_at_peak),
     )
     now, other = ("with", "without") if plan.gradient_checkpointing else ("without", "with")
-    yield _row(f"  activations, {now} checkpointing", "", format_bytes(held.activations))
+    yield _format_budget_row(
+        f"  activations, {now} checkpointing", "", format_bytes(held.activations)
+    )
     if budget.other_activations is not None:
-        yield _row(f"    ({other}: {format_bytes(budget.other_activations)})", "", "")
+        yield _format_budget_row(f"    ({other}: {format_bytes(budget.other_activations)})", "", "")
     if over.whole:
         parts = [name for name, part in over.parts if part]
-        yield _row(
+        yield _format_budget_row(
             f"  overhead: {', '.join(parts)}", format_bytes(over.whole), format_bytes(over.whole)
         )
 
 
-def _row(what: str, most: str, at_peak: str) -> str:
+def _format_budget_row(what: str, most: str, at_peak: str) -> str:
     return f"{what:<{_WIDE}} {most:>10} {at_peak:>12}".rstrip()
 
 

@@ -149,7 +149,7 @@ def test_generation(context: Context) -> ShortGeneration:
 
 
 @dataclass(frozen=True)
-class Answer:
+class GeneratedText:
     text: str
     tokens: int  # new ones
     seconds: float  # of all of it
@@ -157,7 +157,7 @@ class Answer:
 
 def generate_answer(
     prompt: str, step: int, context: Context, phase: Callable[[str], None]
-) -> Answer:
+) -> GeneratedText:
     """Return what the model answers; `phase` is told which part begins."""
     began = time.monotonic()
     phase("prompt")
@@ -180,7 +180,7 @@ def generate_answer(
         f"decoded in {format_duration(time.monotonic() - at)}; response of "
         f"{format_count(len(text), 'character')}; total {format_duration(seconds)}"
     )
-    return Answer(text, output.shape[-1] - prompt_tokens, seconds)
+    return GeneratedText(text, output.shape[-1] - prompt_tokens, seconds)
 
 
 def _say_of_step(step: int, context: Context) -> Callable[[str], None]:
@@ -260,11 +260,11 @@ class Given:
     products: Mapping[str, Any]  # of the steps before, by name: "tokenizer", "weights"
 
 
-def steps(context: Context) -> list[Answer]:
+def steps(context: Context) -> list[GeneratedText]:
     """Do all steps, and return the answers."""
     place = context.args.use.get(STEP)
     function = load(place) if place else None
-    answers: list[Answer] = []
+    answers: list[GeneratedText] = []
     phase = PhasesInOrder(context).begin
     for number in range(1, context.args.steps + 1):
         began = time.monotonic()
@@ -285,9 +285,9 @@ def _do_user_step(
     number: int,
     context: Context,
     phase: Callable[[str], None],
-) -> list[Answer]:
+) -> list[GeneratedText]:
     """Do one step of the user's loop; return what the model answered in it."""
-    answers: list[Answer] = []
+    answers: list[GeneratedText] = []
     at = time.monotonic()
 
     def told(part: str) -> None:

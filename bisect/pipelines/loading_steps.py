@@ -150,7 +150,7 @@ def weights(context: Context) -> Any:
             )
     seconds = time.monotonic() - began
     context.say(f"from_pretrained returned {type(model).__name__} after {format_duration(seconds)}")
-    _place(model, context)
+    _move_model(model, context)
     if not planned.on_hub:
         context.not_exercised.append("the hub (no model by name)")
     return model
@@ -175,7 +175,7 @@ def _placing_options(context: Context, planned: LoadingPlan) -> dict[str, Any]:
     return placing | ({"max_memory": dict(args.max_memory)} if args.max_memory else {})
 
 
-def _place(model: Any, context: Context) -> None:
+def _move_model(model: Any, context: Context) -> None:
     """Move a model that has not been placed while it was loaded."""
     device, args = find_device(context), context.args
     if device.type == "cuda":

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Difference:
+class TensorDifference:
     """Of tensors in both. `largest`: inf where one alone has a number, None without any."""
 
     largest: float | None = None
@@ -37,7 +37,7 @@ class Difference:
 
 def compare_outputs(
     now: Any, before: Any, here: TokenPlaces | None = None, there: TokenPlaces | None = None
-) -> Difference:
+) -> TensorDifference:
     """Return the largest absolute difference of two outputs, tensor by tensor of the same name.
     `here` and `there`: where the tokens of their inputs were, if these were packed and unpacked.
     """
@@ -55,7 +55,7 @@ def compare_outputs(
         found = _largest_difference(one, other)
         if largest is None or found > largest:
             largest, where = found, name
-    return Difference(largest, where, tuple(apart))
+    return TensorDifference(largest, where, tuple(apart))
 
 
 def walk_tensors(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -99,7 +99,7 @@ class OutputComparer:
         self._context = context
         self._told: set[str] = set()
 
-    def difference(self, turn: Turn, output: Any) -> Difference | None:
+    def difference(self, turn: Turn, output: Any) -> TensorDifference | None:
         """Return how an output differs from what the same input gave before, None if unknown."""
         context, folder = self._context, self._context.args.outputs
         if turn.made and not folder:
@@ -128,7 +128,7 @@ class OutputComparer:
             self._context.say(text)
 
 
-def describe_excess(found: Difference | None, tolerance: float | None) -> str | None:
+def describe_excess(found: TensorDifference | None, tolerance: float | None) -> str | None:
     """Return that a difference is above the tolerance or cannot be told; None if neither."""
     if found is None or tolerance is None:
         return None
@@ -144,7 +144,7 @@ def describe_excess(found: Difference | None, tolerance: float | None) -> str | 
     )
 
 
-def explain_apart(found: Difference) -> str:
+def explain_apart(found: TensorDifference) -> str:
     """Return why tensors were not compared."""
     names = ", ".join(name or "the output" for name in found.apart[:3])
     return f"it is of another shape, or in one of the two outputs alone: {names}"

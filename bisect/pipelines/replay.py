@@ -21,7 +21,7 @@ from .shared_steps import PhasesInOrder, make_pipeline, row
 
 if TYPE_CHECKING:
     from ..rank.walk import Context
-    from .module_call import CallResult, Difference
+    from .module_call import CallResult, TensorDifference
     from .module_inputs import Turn
     from .module_steps import ReadyModule
     from .replay_inputs import ChosenInputs
@@ -147,7 +147,11 @@ class _Walk:
         keep_output(output, folder, turn.path, self._ready.module, place.rank, place.world_size)
 
     def _result(
-        self, turn: Turn, called: CallResult, found: Difference | None = None, raised: str = ""
+        self,
+        turn: Turn,
+        called: CallResult,
+        found: TensorDifference | None = None,
+        raised: str = "",
     ) -> Result:
         return Result(
             name=turn.given.name,

@@ -289,7 +289,7 @@ def format_table(results: Sequence[Result]) -> list[str]:
     As wide as it is: a terminal that is narrower wraps it, and no number is cut.
     """
     shown = select_telling(results)
-    rows = [_cells(one) for one in shown]
+    rows = [_format_result_cells(one) for one in shown]
     columns = [place for place in range(len(_COLUMNS)) if any(row[place] != "-" for row in rows)]
     made = [Column(_COLUMNS[place], right=bool(place)) for place in columns]
     lines = in_columns(made, [[(row[place], "") for place in columns] for row in rows])
@@ -310,7 +310,7 @@ def select_telling(results: Sequence[Result]) -> list[Result]:
     return [results[at] for at in sorted(telling)]
 
 
-def _cells(one: Result) -> list[str]:
+def _format_result_cells(one: Result) -> list[str]:
     speed = one.tokens_a_second
     return [
         one.name,

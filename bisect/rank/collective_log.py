@@ -32,7 +32,7 @@ from .collective_records import (
     STATE_AT,
     GroupStreams,
     RecorderAnswers,
-    Ring,
+    RecordRing,
     Streams,
 )
 from .function_patching import (
@@ -116,7 +116,7 @@ def begin_collective_log(link: Link, rank: int) -> CollectiveLog | None:
 
     link.connected = connected
     answers.connect(os.environ.get(FOLDER_VARIABLE, ""))
-    link.tell(events.Ring(fd=log.ring.fd))
+    link.tell(events.RingOpened(fd=log.ring.fd))
     log.install()
     return log
 
@@ -126,7 +126,7 @@ class CollectiveLog:
 
     def __init__(self) -> None:
         """Raises OSError where there is no memory to be had."""
-        self.ring = Ring()
+        self.ring = RecordRing()
         self.grouped: Callable[[], None] = lambda: None  # called when there is a process group
         self.is_on = True
         self._groups = GroupStreams(self.ring)

@@ -53,7 +53,7 @@ RING_SIZE = BLOCKS_AT + BLOCKS * BLOCK_SIZE  # under 2 MiB, of which only pages 
 RING_NAME = "hangbisect-collectives"
 
 
-class Ring:
+class RecordRing:
     """The writer's end. Nothing here is fast; records are packed by whoever logs."""
 
     def __init__(self) -> None:
@@ -133,7 +133,7 @@ class GroupStreams:
     counted apart by torch too, have streams of their own.
     """
 
-    def __init__(self, ring: Ring) -> None:
+    def __init__(self, ring: RecordRing) -> None:
         """There is only the stream of what belongs to no group until torch is there."""
         self.c10d: Any = None
         self.collective: Streams = {}

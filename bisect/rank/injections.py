@@ -124,7 +124,7 @@ def _raise(context: Context) -> NoReturn:
     raise RuntimeError(f"raised on purpose ({FLAG})")
 
 
-def _kill(context: Context) -> None:
+def _kill_itself(context: Context) -> None:
     signal.raise_signal(signal.SIGKILL)
 
 
@@ -233,7 +233,7 @@ def _slow(context: Context) -> None:
     end = time.monotonic() + _three_timeouts(context)
     while time.monotonic() < end:
         primes = _primes(20_000)
-        words = _words(primes)
+        words = _write_numbers(primes)
         _in_order(words)
         _product(primes[:40])
 
@@ -252,7 +252,7 @@ def _primes(below: int) -> list[int]:
     return found
 
 
-def _words(numbers: list[int]) -> list[str]:
+def _write_numbers(numbers: list[int]) -> list[str]:
     words = []
     for number in numbers * 10:
         digits = ""
@@ -293,7 +293,7 @@ KINDS: dict[str, Callable[[Context], None]] = {
     "child": _child,
     "exit": _exit,
     "raise": _raise,
-    "kill": _kill,
+    "kill": _kill_itself,
     "slow": _slow,
     "trickle": _trickle,
 }

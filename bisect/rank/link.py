@@ -32,7 +32,7 @@ from ..base.events import (
     Phase,
     Quiet,
     Reached,
-    Ring,
+    RingOpened,
     encode,
 )
 from ..base.masking import mask_ends
@@ -54,7 +54,7 @@ _LONGEST_LINE = 1 << 23  # bytes
 _STOPPED = ("T", "t")  # proc(5) stat
 
 # Where the rank is, and where its log of collectives is, for a new monitor.
-_STATE = (Ring, Enter, Phase, Reached, Finished, Quiet)
+_STATE = (RingOpened, Enter, Phase, Reached, Finished, Quiet)
 
 
 class Link:

@@ -25,7 +25,7 @@ from typing import Any
 from ..base.own_errors import pass_on
 from ..base.place import FOLDER_VARIABLE, JOB_VARIABLE, Place, monitor_of
 from ..base.variables import CLAIM_VARIABLE, PACKAGE_VARIABLE
-from .own_folders import LONGEST_SOCKET_PATH, bases, is_ours, make
+from .own_folders import LONGEST_SOCKET_PATH, bases, is_own_folder, make
 from .process_room import why_no_room
 
 LOCK_LIMIT = 5.0  # seconds that another rank may take to start the monitor
@@ -76,7 +76,7 @@ def connect_to_monitor(
     """
     known = os.environ.get(FOLDER_VARIABLE) if place.joined or successor else None
     folders = [known] if known else list(_folders(place))
-    with _alone(monitor_of(place)):
+    with _hold_lock(monitor_of(place)):
         for folder in folders:
             connection = _connect(folder)
             if connection is not None:
@@ -104,7 +104,7 @@ def _folders(place: Place) -> Iterator[str]:
 
 def _claim_succession(folder: str) -> None:
     """Raise OSError, and leave nothing behind, if there was a successor already."""
-    if not is_ours(folder):
+    if not is_own_folder(folder):
         raise OSError(f"{folder} is not ours alone any more")
     mark = os.path.join(folder, "taken-over")
     try:
@@ -116,7 +116,7 @@ def _claim_succession(folder: str) -> None:
 
 
 @contextlib.contextmanager
-def _alone(job: str) -> Iterator[None]:
+def _hold_lock(job: str) -> Iterator[None]:
     """Let one local rank at a time in. Raises OSError if our turn does not come.
 
     The lock is an flock on a folder of ours alone, which nobody else can open: it is gone with its
@@ -180,7 +180,7 @@ def _try_lock(descriptor: int, folder: str) -> bool:
 
 def _connect(folder: str) -> socket.socket | None:
     try:
-        if not is_ours(folder):
+        if not is_own_folder(folder):
             return None
     except OSError:
         return None

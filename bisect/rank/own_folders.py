@@ -28,7 +28,7 @@ def bases(environ: Mapping[str, str] = os.environ) -> Iterator[str]:
             yield base
 
 
-def is_ours(folder: str) -> bool:
+def is_own_folder(folder: str) -> bool:
     """Return whether `folder` is a real folder of this user that nobody else may enter.
 
     Raises OSError if it is not there.
@@ -47,7 +47,7 @@ def make(folder: str) -> None:
     try:
         os.mkdir(folder, 0o700)
     except FileExistsError:
-        if not is_ours(folder):
+        if not is_own_folder(folder):
             raise FileExistsError(
                 17, "it is not a folder of ours alone (owner, or open to others)", folder
             ) from None

@@ -21,7 +21,7 @@ from .injections import Injection
 from .lines import Lines
 from .link import Link
 from .messages import Heartbeat
-from .own_folders import is_ours
+from .own_folders import is_own_folder
 from .ptrace_permission import StackTimer
 from .users_own import load, wants_one
 
@@ -244,7 +244,7 @@ def _use_temporary_folder(context: Context, link: Link) -> None:
             link.await_welcome()
         folder = link.welcome.get("tmp", "")
         with contextlib.suppress(OSError):  # it could not be made: TMPDIR is as it was
-            if is_ours(folder):
+            if is_own_folder(folder):
                 os.environ["TMPDIR"] = folder
 
 

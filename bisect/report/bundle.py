@@ -112,7 +112,7 @@ def fit_files(
     inside: list[BundleFile] = []
     outside: list[BundleFile] = []
     for file in sorted(files, key=lambda one: (one.rank, one.name)):
-        for part in _parts(file):
+        for part in _split_file(file):
             needed = _zipped_size(part)
             if needed <= left:
                 left -= needed
@@ -128,7 +128,7 @@ def _zipped_size(file: BundleFile) -> int:
     return len(zlib.compress(data, _LEVEL)) + 2 * len(file.name.encode()) + _HEADERS
 
 
-def _parts(file: BundleFile) -> Iterator[BundleFile]:
+def _split_file(file: BundleFile) -> Iterator[BundleFile]:
     """Yield the file, then ever smaller parts of it that are whole by themselves."""
     yield file
     if file.form is Form.JSON:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..base.words import text_width, wrap_line
-from ..diagnosis.causes.catalogue import Family
+from ..diagnosis.causes.catalogue import CauseFamily
 from ..diagnosis.causes.known_cause import MOST_CONFIDENT, KnownCause, Sign
 from ..toggles.table import toggle
 from ..toggles.toggle import Toggle
@@ -22,7 +22,7 @@ _OUTCOMES = {
 _WIDTH = 100
 
 
-def list_causes(families: Sequence[Family]) -> str:
+def list_causes(families: Sequence[CauseFamily]) -> str:
     """Return all causes, one a line, family by family."""
     widest = max(len(known.id) for family in families for known in family.causes)
     lines = []
@@ -32,7 +32,7 @@ def list_causes(families: Sequence[Family]) -> str:
     return "\n".join(lines[1:])
 
 
-def explain_cause(known: KnownCause, family: Family) -> str:
+def explain_cause(known: KnownCause, family: CauseFamily) -> str:
     """Return one cause: why it happens, how it is recognised, what avoids it, who reported it."""
     width = text_width(_WIDTH)
     parts = [f"{known.id}: {known.title}", f"  ({family.title})", ""]
@@ -50,7 +50,7 @@ def explain_cause(known: KnownCause, family: Family) -> str:
     return "\n".join(parts)
 
 
-def cause_json(known: KnownCause, family: Family) -> dict[str, Any]:
+def cause_json(known: KnownCause, family: CauseFamily) -> dict[str, Any]:
     """Return one cause as JSON has it."""
     return {
         "id": known.id,

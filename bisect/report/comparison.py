@@ -12,7 +12,7 @@ from .run_differences import (
     NOISE_SECONDS,
     NOISE_SHARE,
     Comparison,
-    Difference,
+    SettingDifference,
     Start,
     StepResult,
     TimeDifference,
@@ -117,7 +117,7 @@ def _start_lines(name: str, start: Start) -> Iterator[str]:
 # ---- settings ------------------------------------------------------------------------------------
 
 
-def _setting_lines(found: Sequence[Difference], width: int | None) -> Iterator[str]:
+def _setting_lines(found: Sequence[SettingDifference], width: int | None) -> Iterator[str]:
     before = ""
     for one in found:
         label = _LABELS.get(one.topic, one.topic) if one.topic != before else ""
@@ -127,11 +127,11 @@ def _setting_lines(found: Sequence[Difference], width: int | None) -> Iterator[s
         room = (
             _LONGEST_VALUE if width is None else max((width - 20 - len(name) - len(who)) // 2, 12)
         )
-        values = _values(one, room)
+        values = _format_values(one, room)
         yield f"{_label(label)}{join_lines(name)}{'  ' * bool(name)}{values}{who}"
 
 
-def _values(one: Difference, room: int) -> str:
+def _format_values(one: SettingDifference, room: int) -> str:
     a, b = (cut_line(join_lines(value), room) for value in (one.a, one.b))
     if one.topic == "command" and not (a and b):
         return f"only in {'A' if a else 'B'}: {a or b}"
@@ -144,7 +144,7 @@ def _values(one: Difference, room: int) -> str:
 def _time_lines(found: Sequence[TimeDifference]) -> Iterator[str]:
     if not found:
         return
-    names = [_name(one) for one in found]
+    names = [_format_step_name(one) for one in found]
     wide = min(max(map(len, names)), _TITLE)
     took = [(_format_result(one.a), _format_result(one.b)) for one in found]
     columns = [max(len(pair[i]) for pair in took) for i in (0, 1)]
@@ -157,7 +157,7 @@ def _time_lines(found: Sequence[TimeDifference]) -> Iterator[str]:
         yield f"{label}{cut_line(name, wide):<{wide}}  {columns_of}{more}{who}"
 
 
-def _name(one: TimeDifference) -> str:
+def _format_step_name(one: TimeDifference) -> str:
     number = "" if one.number is None else f"{one.number} "
     return f"{'  ' * one.depth}{number}{join_lines(one.title)}"
 

@@ -67,7 +67,7 @@ def word_isolation(isolation: Isolation, folder: str | None) -> Answer:
     `folder` it is short: the file report.md in there, or in "" itself, has the rest.
     """
     rows = [*_change(isolation), *_proof(isolation), *_remaining_rows(isolation, folder)]
-    return Answer(_headline(isolation), tuple(rows))
+    return Answer(_word_isolation_headline(isolation), tuple(rows))
 
 
 def word_next_step(isolation: Isolation) -> list[Row]:
@@ -90,7 +90,7 @@ def report_text(isolation: Isolation, *, folder: str) -> str:
 # ---- the parts, in their order -------------------------------------------------------------------
 
 
-def _headline(isolation: Isolation) -> str:
+def _word_isolation_headline(isolation: Isolation) -> str:
     starts = format_count(len(isolation.trials), "start")
     size = f"{starts}, {format_seconds(isolation.seconds)}"
     if isolation.outcome == "isolated":

@@ -73,7 +73,7 @@ def result_table(
 ) -> list[str]:
     """Return a row for each cell; `width` is the terminal's, None for a pipe: nothing is cut."""
     ran = {one.number: one for one in told.ran}
-    rows = [_HEAD, *(_row(cell, ran.get(cell.number)) for cell in told.cells)]
+    rows = [_HEAD, *(_format_cell_row(cell, ran.get(cell.number)) for cell in told.cells)]
     if all(format_setting(cell.setting) in (cell.name, AS_IT_IS) for cell in told.cells):
         rows = [(*row[:2], *row[3:]) for row in rows]
     widths = [max(len(_short(row[i])) for row in rows) for i in range(len(rows[0]) - 1)]
@@ -97,7 +97,7 @@ def format_setting(setting: Mapping[str, str]) -> str:
     return " ".join(f"{name}={value}" for name, value in setting.items()) or AS_IT_IS
 
 
-def _row(cell: Cell, ran: CellRun | None) -> tuple[str, ...]:
+def _format_cell_row(cell: Cell, ran: CellRun | None) -> tuple[str, ...]:
     result, took, where = ("not run", "", "")
     if ran is not None:
         cause = f" ({ran.cause})" if ran.cause else ""

@@ -55,12 +55,12 @@ def word_merged_dumps(merged: MergedDumps, verdict: Verdict, parted: str) -> Ans
     rows += _seen_by(merged, verdict)
     if verdict.outcome != "ok":
         rows += make_rows("try", _advice(verdict))
-    rows += _unknown(merged)
+    rows += _make_unknown_rows(merged)
     rows += [row for note in merged.notes for row in make_rows("note", note)]
-    return Answer(_headline(merged, verdict), tuple(rows))
+    return Answer(_word_merge_headline(merged, verdict), tuple(rows))
 
 
-def _headline(merged: MergedDumps, verdict: Verdict) -> str:
+def _word_merge_headline(merged: MergedDumps, verdict: Verdict) -> str:
     size = format_count(merged.world_size or len(merged.ranks), "rank")
     if verdict.outcome == "ok":
         return f"MOVES  {size}: each was at another place at its last dump"
@@ -120,7 +120,7 @@ def _advice(verdict: Verdict) -> str:
     return verdict.cause.avoid[0] if verdict.cause and verdict.cause.avoid else ""
 
 
-def _unknown(merged: MergedDumps) -> list[Row]:
+def _make_unknown_rows(merged: MergedDumps) -> list[Row]:
     rows: list[Row] = []
     nameless = [known for known in merged.ranks if known.number is None]
     for known in nameless[:_MOST_NAMED]:

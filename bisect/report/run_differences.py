@@ -23,7 +23,7 @@ from .run_reader.rank_differences import (
     rank_versions,
 )
 from .run_reader.run import RecordedRun
-from .run_reader.timeline import Row, Span, Timeline
+from .run_reader.timeline import RankRow, Span, Timeline
 
 Topic = Literal["command", "ranks", "environment", "versions", "python", "machine"]
 
@@ -41,7 +41,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Difference:
+class SettingDifference:
     """A setting of which the two have different values; "" for one that is not there."""
 
     topic: Topic
@@ -93,7 +93,7 @@ class Comparison:
     a: Start
     b: Start
     times: tuple[TimeDifference, ...]
-    settings: tuple[Difference, ...]
+    settings: tuple[SettingDifference, ...]
     same: Mapping[str, int]  # how much of each topic was compared, and is the same
     missing: tuple[str, ...]  # sentences: what could not be compared
 
@@ -159,7 +159,7 @@ _OF_PYTHON = ("python", "executable")
 class SettingDifferences:
     """What differs, and how much of each topic is the same."""
 
-    differing: list[Difference] = field(default_factory=list)
+    differing: list[SettingDifference] = field(default_factory=list)
     same: dict[str, int] = field(default_factory=dict)
     hidden: list[str] = field(default_factory=list)  # masked, so that nobody can compare them
 
@@ -180,7 +180,7 @@ def find_setting_differences(a: RecordedRun, b: RecordedRun) -> SettingDifferenc
     return found
 
 
-def compare_values(topic: Topic, name: str, a: ByRank, b: ByRank) -> Iterator[Difference]:
+def compare_values(topic: Topic, name: str, a: ByRank, b: ByRank) -> Iterator[SettingDifference]:
     """Yield a difference for each two values that ranks of the same number have."""
     common = sorted(set(a) & set(b) if a and b else {*a, *b})
     pairs: dict[tuple[str, str], list[RankId]] = {}
@@ -189,7 +189,9 @@ def compare_values(topic: Topic, name: str, a: ByRank, b: ByRank) -> Iterator[Di
         if not same_value(name, one, other):
             pairs.setdefault((one, other), []).append(rank)
     for (one, other), ranks in pairs.items():
-        yield Difference(topic, name, one, other, tuple(ranks) if len(ranks) < len(common) else ())
+        yield SettingDifference(
+            topic, name, one, other, tuple(ranks) if len(ranks) < len(common) else ()
+        )
 
 
 def _compare_topic(found: SettingDifferences, topic: Topic, ones: _Named, others: _Named) -> None:
@@ -240,17 +242,17 @@ def _set_by_both(ones: _Named, others: _Named, run: RecordedRun, other: Recorded
 _REPORT_FLAGS = ("--run-dir", "--json", "--plain", "--every-rank")
 
 
-def find_launch_differences(a: RecordedRun, b: RecordedRun) -> Iterator[Difference]:
+def find_launch_differences(a: RecordedRun, b: RecordedRun) -> Iterator[SettingDifference]:
     """Yield what differs of command, number of ranks, hosts and launcher."""
     one, other = (_drop_report_flags(run.verdict.command if run.verdict else ()) for run in (a, b))
     if one and other and one != other:
         only_a, only_b = _differing_words(one, other)
-        yield Difference("command", "command", " ".join(only_a), " ".join(only_b))
+        yield SettingDifference("command", "command", " ".join(only_a), " ".join(only_b))
     if a.world_size and b.world_size and a.world_size != b.world_size:
-        yield Difference("ranks", "ranks", str(a.world_size), str(b.world_size))
-    hosts, others = (_hosts(run) for run in (a, b))
+        yield SettingDifference("ranks", "ranks", str(a.world_size), str(b.world_size))
+    hosts, others = (_list_hosts(run) for run in (a, b))
     if hosts and others and hosts != others:
-        yield Difference("ranks", "hosts", hosts, others)
+        yield SettingDifference("ranks", "hosts", hosts, others)
     launchers = [hello_fields(run, ("launcher",)).get("launcher", {}) for run in (a, b)]
     yield from compare_values("ranks", "launcher", *launchers)
 
@@ -278,7 +280,7 @@ def _differing_words(one: Sequence[str], other: Sequence[str]) -> tuple[list[str
     return only
 
 
-def _hosts(run: RecordedRun) -> str:
+def _list_hosts(run: RecordedRun) -> str:
     return ", ".join(sorted({*hello_fields(run, ("host",)).get("host", {}).values()}))
 
 
@@ -317,7 +319,7 @@ def measure_steps(times: Timeline) -> dict[StepKey, StepTimes]:
     return {key: found[key] for key in sorted(found, key=lambda key: begun[key])}
 
 
-def _spans_with_keys(row: Row) -> Iterator[tuple[StepKey, Span]]:
+def _spans_with_keys(row: RankRow) -> Iterator[tuple[StepKey, Span]]:
     """Yield a rank's spans with a key that the same step of another rank has, too.
 
     A step that comes more than once is as many steps: the first of one rank is that of the other.

@@ -39,20 +39,20 @@ def _table(found: Progress) -> list[str]:
     if not found.checkpoints:
         return ["no checkpoint was reached"]
     wide = max(len("checkpoint"), *(min(_TITLE, len(c.words)) for c in found.checkpoints))
-    rows = [_row(found, checkpoint) for checkpoint in found.checkpoints]
+    rows = [_format_progress_row(found, checkpoint) for checkpoint in found.checkpoints]
     head = [f"rank {rank}" for rank in range(found.world)]
     head = head if found.world <= _COLUMNS else ["reached by", "elapsed"]
     sizes = [max(len(cell) for cell in column) for column in zip(head, *rows, strict=True)]
-    lines = [f"{'checkpoint':<{wide}}  {_cells(head, sizes)}".rstrip()]
+    lines = [f"{'checkpoint':<{wide}}  {_join_cells(head, sizes)}".rstrip()]
     for checkpoint, row in zip(found.checkpoints, rows, strict=True):
         lacks = found.missing(checkpoint)
         tail = f"  missing: {format_ranks(lacks)}" if lacks else ""
         words = cut_line(join_lines(checkpoint.words), _TITLE)
-        lines.append(f"{words:<{wide}}  {_cells(row, sizes)}{tail}".rstrip())
+        lines.append(f"{words:<{wide}}  {_join_cells(row, sizes)}{tail}".rstrip())
     return lines
 
 
-def _row(found: Progress, checkpoint: Checkpoint) -> list[str]:
+def _format_progress_row(found: Progress, checkpoint: Checkpoint) -> list[str]:
     times = checkpoint.elapsed
     if found.world <= _COLUMNS:
         return [f"{times[r]:.1f} s" if r in times else "-" for r in range(found.world)]
@@ -60,7 +60,7 @@ def _row(found: Progress, checkpoint: Checkpoint) -> list[str]:
     return [f"{len(times)} of {found.world}", span]
 
 
-def _cells(texts: Sequence[str], sizes: Sequence[int]) -> str:
+def _join_cells(texts: Sequence[str], sizes: Sequence[int]) -> str:
     return "  ".join(f"{text:>{size}}" for text, size in zip(texts, sizes, strict=True))
 
 

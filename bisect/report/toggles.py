@@ -48,7 +48,7 @@ def explain_toggle(entry: Toggle) -> str:
         ("component", entry.component),
         ("kind", _KINDS[entry.kind]),
         ("applied", "; ".join(ways(entry))),
-        ("read", read(entry)),
+        ("read", format_reading(entry)),
         ("reached", reached(entry)),
         ("needs", needs(entry)),
         ("cost", entry.cost),
@@ -92,7 +92,7 @@ def values(entry: Toggle, mark: str = "") -> str:
     return " > ".join(words) + more.get(entry.accepts, "")
 
 
-def read(entry: Toggle) -> str:
+def format_reading(entry: Toggle) -> str:
     """Return when its value is looked at for the last time, and by whom."""
     return f"{_READ[entry.read]}: {entry.read_how}"
 

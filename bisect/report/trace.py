@@ -20,7 +20,7 @@ from ..base.events import Event as Told
 from ..base.identity import RankId
 from ..base.words import format_ranks
 from .run_reader.run import RecordedRun
-from .run_reader.timeline import Row, Span, read_timeline, wall_clock_offset
+from .run_reader.timeline import RankRow, Span, read_timeline, wall_clock_offset
 
 
 def make_trace(run: RecordedRun) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def make_trace(run: RecordedRun) -> dict[str, Any]:
     named = [
         event
         for at, rank in enumerate(ranks)
-        for event in _names(rank, at, pids[rank], hosts.get(rank, ""))
+        for event in _name_process(rank, at, pids[rank], hosts.get(rank, ""))
     ]
     events = [event for row in rows for event in slice_events(row, pids[row.rank])]
     events += [event for one in told for event in _moment_events(one, pids, watch)]
@@ -64,7 +64,7 @@ def _pids(ranks: Sequence[RankId], told: Iterable[_Moment]) -> dict[RankId, int]
     return dict(zip(ranks, own if is_usable else range(1, len(ranks) + 1), strict=True))
 
 
-def _names(rank: RankId, at: int, pid: int, host: str) -> Iterator[Event]:
+def _name_process(rank: RankId, at: int, pid: int, host: str) -> Iterator[Event]:
     order = rank if isinstance(rank, int) else _BEHIND_NUMBERS + at
     yield from process_events(pid, f"rank {rank}" + (f" on {host}" if host else ""), order)
     for thread, what in THREADS.items():
@@ -127,7 +127,7 @@ def _looks(part: RecordedRun) -> Iterator[tuple[RankId, Mapping[str, Any]]]:
             yield one.rank, {"at": look.at, "state": look.state}
 
 
-def _rows_from_verdict(run: RecordedRun) -> tuple[Row, ...]:
+def _rows_from_verdict(run: RecordedRun) -> tuple[RankRow, ...]:
     """Return what ranks were found at that never told of a step: the job was attached to."""
     if not run.verdict:
         return ()
@@ -136,7 +136,7 @@ def _rows_from_verdict(run: RecordedRun) -> tuple[Row, ...]:
     wait = Span("wait", "others", "for others", None, 0.0, None, 0)
     hung = {*ranks.culprit, *ranks.stuck}
     found = dict.fromkeys(ranks.waiting, wait) | dict.fromkeys(hung, hang)
-    return tuple(Row(rank, "", (found[rank],)) for rank in sorted(found))
+    return tuple(RankRow(rank, "", (found[rank],)) for rank in sorted(found))
 
 
 # ---- instants and counters -----------------------------------------------------------------------
@@ -222,7 +222,7 @@ def counter_event(pid: int, at: float, name: str, value: float) -> Event:
 _COLOURS = {"hang": "terrible", "wait": "grey", "import": "thread_state_iowait"}
 
 
-def slice_events(row: Row, pid: int) -> Iterator[Event]:
+def slice_events(row: RankRow, pid: int) -> Iterator[Event]:
     """Yield begins and ends of a rank's spans in order, as those of the process `pid`: each lies
     within the one around it.
     """

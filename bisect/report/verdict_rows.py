@@ -7,7 +7,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from ..base.facts import Cause, Edge, Frame, JobFacts, Place, RankFacts, Verdict
+from ..base.facts import Cause, CheckpointPlace, Edge, Frame, JobFacts, RankFacts, Verdict
 from ..base.identity import name_rank
 from ..base.masking import mask_text
 from ..base.words import (
@@ -57,7 +57,7 @@ def word_verdict(
     room = most - hangs - sum(map(count_lines, (head, middle, end)))
     rows = [*add_detail(head, chain_texts(verdict, room)), *middle, *proof]
     kept = limit_rows(rows, most - count_lines(end))
-    return change_texts(Answer(_headline(verdict, ranks), (*kept, *end)), mask_text)
+    return change_texts(Answer(_word_verdict_headline(verdict, ranks), (*kept, *end)), mask_text)
 
 
 def word_recorded_verdict(
@@ -95,7 +95,7 @@ def _ranks_of_verdict(verdict: Verdict) -> list[RankFacts]:
 # ---- the parts, in their order -------------------------------------------------------------------
 
 
-def _headline(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
+def _word_verdict_headline(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
     place = verdict.checkpoint
     where = ""
     if place is not None:
@@ -108,7 +108,7 @@ def _headline(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
     return "  ".join(part for part in (verdict.outcome.upper(), where, told) if part)
 
 
-def format_place(place: Place) -> str:
+def format_place(place: CheckpointPlace) -> str:
     """Return a checkpoint with its phase: "checkpoint 9 WandbLogger ready, phase login"."""
     number = f"checkpoint {place.number} " if place.number is not None else ""
     return f"{number}{place.title}{f', phase {place.phase}' if place.phase else ''}"

@@ -194,13 +194,13 @@ _MOST_DIGITS = 9
 _LONGEST_NAME = 60
 
 
-def _text(value: Any) -> str:
+def _check_text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("it is a text")
     return value
 
 
-def _name(value: Any) -> str:
+def _check_name(value: Any) -> str:
     text = value if isinstance(value, str) else ""
     if not (text and len(text) <= _LONGEST_NAME and text.isprintable() and text == text.strip()):
         raise ValueError(f"it is a name: one line of 1 to {_LONGEST_NAME} characters")
@@ -245,7 +245,7 @@ def _share(value: Any) -> float:
     return number
 
 
-def _words(value: Any) -> tuple[str, ...]:
+def _check_words(value: Any) -> tuple[str, ...]:
     """Return the words of a command: a list as it is, a text split as a shell splits it."""
     if isinstance(value, list):
         if not all(isinstance(word, str) for word in value):
@@ -266,7 +266,7 @@ def _words(value: Any) -> tuple[str, ...]:
 
 
 def _command(value: Any) -> tuple[str, ...]:
-    words = _words(value)
+    words = _check_words(value)
     if not (words and words[0]):
         raise ValueError("it names no program")
     return words
@@ -289,7 +289,7 @@ def _by_word(value: Any) -> dict[str, str]:
     return value
 
 
-def _environment(value: Any) -> dict[str, str]:
+def _check_environment(value: Any) -> dict[str, str]:
     found = _by_word(value)
     wrong = next((name for name in found if not _VARIABLE.fullmatch(name)), None)
     if wrong is not None:
@@ -304,18 +304,18 @@ def _timeouts(value: Any) -> dict[str, float]:
     return {"": _seconds(value)}
 
 
-Text = Annotated[str, BeforeValidator(_text)]
-Title = Annotated[str, BeforeValidator(lambda value: " ".join(_text(value).split()))]
-Name = Annotated[str, BeforeValidator(_name)]
+Text = Annotated[str, BeforeValidator(_check_text)]
+Title = Annotated[str, BeforeValidator(lambda value: " ".join(_check_text(value).split()))]
+Name = Annotated[str, BeforeValidator(_check_name)]
 Program = Annotated[str, BeforeValidator(_program)]
 Whole = Annotated[int, BeforeValidator(lambda value: _whole_from(1, value))]
 Count = Annotated[int, BeforeValidator(lambda value: _whole_from(0, value))]
 Seconds = Annotated[float, BeforeValidator(_seconds)]
 Deadlines = Annotated[float, BeforeValidator(lambda value: _above_zero(value, "deadlines"))]
 Share = Annotated[float, BeforeValidator(_share)]
-Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+Words = Annotated[tuple[str, ...], BeforeValidator(_check_words)]
 Command = Annotated[tuple[str, ...], BeforeValidator(_command)]
 Several = Annotated[tuple[str, ...], BeforeValidator(_several)]
 ByWord = Annotated[dict[str, str], BeforeValidator(_by_word)]
-Environment = Annotated[dict[str, str], BeforeValidator(_environment)]
+Environment = Annotated[dict[str, str], BeforeValidator(_check_environment)]
 Timeouts = Annotated[dict[str, float], BeforeValidator(_timeouts)]

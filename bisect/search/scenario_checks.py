@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ..base.command_words import PIPELINE
 from ..base.errors import UsageError, nearest
 from ..base.pipeline import PIPELINES, known_names, names_of
-from ..toggles.command_toggles import apply_setting, is_ours
+from ..toggles.command_toggles import apply_setting, walks_pipeline
 from ..toggles.table import TOGGLES
 from ..toggles.toggle import Toggle, own_toggle
 from .cells import ALONE, MOST_CELLS, PLACES, count_cells, list_cells
@@ -78,7 +78,7 @@ def _check_timeouts(scenario: Scenario) -> Iterator[Mistake]:
     names: tuple[str, ...] = ()  # of a script of one's own any may be right
     if scenario.walked:
         names = names_of(scenario.walked)
-    elif scenario.command and is_ours(scenario.command):
+    elif scenario.command and walks_pipeline(scenario.command):
         names = known_names(scenario.command)
     for name in scenario.watch.timeout:
         if name and names and name not in names:

@@ -367,6 +367,7 @@ def _start_orphans(tasks: Sequence[Callable[[], None]]) -> list[_Orphan]:
     between = os.fork()
     if between == 0:
         try:
+            sys.stderr = None  # what Python says there by itself is none of the command's lines
             for task in tasks:
                 pid = os.fork()
                 if pid == 0:

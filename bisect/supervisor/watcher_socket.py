@@ -9,7 +9,7 @@ import os
 import socket
 from typing import NamedTuple
 
-from ..rank.own_folders import is_ours, make_new
+from ..rank.own_folders import is_own_folder, make_new
 
 FOLDER_PREFIX = "hangbisect-run-"
 INTERRUPTED = "interrupted"  # beside the socket, once somebody told the command to end
@@ -73,14 +73,14 @@ def remove_deserted_sockets(made: WatcherSocket) -> None:
         # Where there is no socket yet, another run is just making it.
         if name.startswith(FOLDER_PREFIX) and other != made.folder and os.path.exists(path):
             with contextlib.suppress(OSError):
-                if is_ours(other) and not _is_listened_on(other, socket.SOCK_SEQPACKET):
+                if is_own_folder(other) and not _is_listened_on(other, socket.SOCK_SEQPACKET):
                     remove_watcher_socket(WatcherSocket(other, path, -1))
 
 
 def is_deserted(folder: str) -> bool:
     """Return whether `folder` is one of ours in which no monitor listens any more."""
     with contextlib.suppress(OSError):
-        return is_ours(folder) and not _is_listened_on(folder, socket.SOCK_STREAM)
+        return is_own_folder(folder) and not _is_listened_on(folder, socket.SOCK_STREAM)
     return False
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from ..base import command_words
 from ..base.command_words import ENV, given, own_words_of_ours, variables_given, without
 from ..base.errors import UsageError, nearest
-from ..base.steering import ASKED, IN_CODE, VARIABLE, read, written
+from ..base.steering import ASKED, IN_CODE, VARIABLE, parse_toggle_values, written
 from .toggle import (
     AS_SET,
     Toggle,
@@ -53,7 +53,7 @@ class Known:
     reached: ReachedToggles | None = None  # what a script of the user's own came to in a start
 
 
-def is_ours(command: Sequence[str]) -> bool:
+def walks_pipeline(command: Sequence[str]) -> bool:
     """Return whether a command walks one of our pipelines."""
     return own_words_of_ours(command) is not None
 
@@ -72,7 +72,7 @@ def apply_setting(
     start must not overwrite what it rests on, and ends when its question is answered. Raises
     UsageError for what cannot be applied.
     """
-    ours = is_ours(command) if ours is None else ours
+    ours = walks_pipeline(command) if ours is None else ours
     words, environment, steered = tuple(command), dict[str, str](), dict[str, str]()
     if ours:
         for flag in _OF_EACH_START:
@@ -96,7 +96,9 @@ def apply_setting(
         if not ours and entry.change_in_code(value):
             steered[entry.name] = value
     if steered:
-        environment[VARIABLE] = written({**read(environ.get(VARIABLE, "")), **steered})
+        environment[VARIABLE] = written(
+            {**parse_toggle_values(environ.get(VARIABLE, "")), **steered}
+        )
     for name in environment if ours else ():
         words = without(words, ENV, f"{name}=")  # it would have the last word, inside the rank
     return AppliedSetting(words, environment)
@@ -119,7 +121,7 @@ def values_as_run(
     ours: bool | None = None,
 ) -> dict[str, str]:
     """Return each toggle's value as the user runs it, by name, where it is known."""
-    ours = is_ours(command) if ours is None else ours
+    ours = walks_pipeline(command) if ours is None else ours
     environ = _environment_in_ranks(command, environ, ours)
     found = {
         entry.name: value_as_run(entry, tuple(command), environ, ours)
@@ -141,7 +143,7 @@ def find_usable_toggles(
     that is not known) to safest, and a host in the place where a value wants one. Probes are among
     them: who looks for a remedy leaves them out by their kind.
     """
-    ours = is_ours(command) if ours is None else ours
+    ours = walks_pipeline(command) if ours is None else ours
     environ = _environment_in_ranks(command, environ, ours)
     left: list[Toggle] = []
     unused: dict[str, str] = {}
@@ -221,7 +223,7 @@ def value_as_run(
     in_environment = _value_in_environment(entry, environ) or _value_by_launcher(entry, command)
     if not (ours and entry.flag):
         # What a flag is by default says nothing of a script that has no such flag.
-        steered = read(environ.get(VARIABLE, "")).get(entry.name, ASKED)
+        steered = parse_toggle_values(environ.get(VARIABLE, "")).get(entry.name, ASKED)
         steered_to = None if ours or steered == ASKED else steered
         return in_environment or steered_to or (None if entry.flag else entry.default)
     by_flag = given(command, entry.flag)

@@ -158,7 +158,7 @@ def with_words(command: Sequence[str], entry: Toggle, value: str) -> tuple[str, 
     kept = list(command[begin:])
     for _, words in entry.words:
         for chunk in _chunks(words):
-            kept = _without(kept, chunk)
+            kept = _remove_flag(kept, chunk)
     return (*command[:begin], *kept, *dict(entry.words).get(value, ()))
 
 
@@ -208,7 +208,7 @@ def _is_number(word: str) -> bool:
     return word.lstrip("-").replace(".", "", 1).isdigit()
 
 
-def _without(command: Sequence[str], chunk: tuple[str, ...]) -> list[str]:
+def _remove_flag(command: Sequence[str], chunk: tuple[str, ...]) -> list[str]:
     """Return a command without a flag and as many words after it as the chunk has."""
     name, equals, _ = chunk[0].partition("=")
     kept: list[str] = []

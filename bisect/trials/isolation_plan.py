@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..base.errors import HangbisectError, UsageError, nearest
 from ..base.facts import Setting, Trial
-from ..base.steering import ASKED, read, written
+from ..base.steering import ASKED, parse_toggle_values, written
 from ..base.steering import VARIABLE as STEER
 from ..base.words import format_seconds
 from ..search.isolation import CACHE_VARIABLES
@@ -313,5 +313,8 @@ class Starter:
         if plan.ours:
             return {}
         asked = {toggle.name: ASKED for toggle in plan.table if toggle.told or toggle.in_code}
-        set_to = {**read(plan.environ.get(STEER, "")), **read(made.environment.get(STEER, ""))}
+        set_to = {
+            **parse_toggle_values(plan.environ.get(STEER, "")),
+            **parse_toggle_values(made.environment.get(STEER, "")),
+        }
         return {STEER: written({**asked, **set_to})}

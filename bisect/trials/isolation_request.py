@@ -26,7 +26,7 @@ from ..report.isolation import report_text
 from ..search.cells import DEFAULT_LIMIT
 from ..search.isolation import Isolation
 from ..search.trial_results import CONFIRM
-from ..toggles.command_toggles import is_ours
+from ..toggles.command_toggles import walks_pipeline
 from ..toggles.table import TOGGLES
 from ..toggles.toggle import Toggle
 from .isolation_plan import Budget, IsolationPlan, check_plan
@@ -171,7 +171,7 @@ def make_job(request: IsolationRequest) -> IsolationJob:
             "environment, or toggles of its own",
             "Begin anew, without --resume.",
         )
-    ours = named.ours or is_ours(named.command)
+    ours = named.ours or walks_pipeline(named.command)
     if ours:
         each = request.watch.get("timeout", "").split(",")
         check_timeouts((one.rpartition("=")[0] for one in each), named.command)

@@ -30,7 +30,7 @@ from ..base.facts import HangPlace, RankFacts, Verdict
 from ..base.rank_state import NodeRanks, RankState
 from ..base.stays import Stays
 from ..monitor.child_processes import REPORTS_LATER, REPORTS_VARIABLE
-from ..monitor.ending import Family, find_monitors, is_alive
+from ..monitor.ending import ProcessFamily, find_monitors, is_alive
 from ..monitor.job_progress import JobProgress
 from ..monitor.supervisor_link import OUTER_VARIABLE, STARTER_VARIABLE, TRIAL_VARIABLE
 from ..rank.watch_options import variable_of
@@ -137,7 +137,7 @@ class RunningLaunch:
         try:
             status = self._process.wait(STOP_LIMIT)
         except subprocess.TimeoutExpired:
-            family = Family("")
+            family = ProcessFamily("")
             family.add_rank(self._process.pid)
             family.end()
             try:
@@ -196,7 +196,7 @@ class RunningLaunch:
         if not self._mark:
             return
         time.sleep(JUST_FORKED)
-        family = Family(self._mark, OUTER_VARIABLE)
+        family = ProcessFamily(self._mark, OUTER_VARIABLE)
         # Monitors find their ranks gone, write what they know, and take their own folders away.
         left = family.spared = self._heard.monitors | find_monitors(OUTER_VARIABLE, self._mark)
         family.end_for_good()
@@ -254,14 +254,14 @@ def find_rank_facts(run_dir: Path) -> tuple[RankFacts, ...]:
     if found:
         folders.insert(0, folders[outcomes.shown([verdict for _, verdict in found])])
     every = (*folders, *_list_folders(run_dir))
-    told = next((e for folder in every if (e := _read_json(folder, "evidence.json"))), {})
+    told = next((e for folder in every if (e := _read_run_json(folder, "evidence.json"))), {})
     return read_evidence(told).ranks
 
 
 def _read_verdicts(run_dir: Path) -> list[tuple[Path, Verdict]]:
     """Return each folder of a run that has a verdict, with that."""
     folders = _list_folders(run_dir)
-    found = [(one, read_verdict(_read_json(one, "verdict.json"))[0]) for one in folders]
+    found = [(one, read_verdict(_read_run_json(one, "verdict.json"))[0]) for one in folders]
     return [(folder, verdict) for folder, verdict in found if verdict]
 
 
@@ -321,7 +321,7 @@ def _list_folders(run_dir: Path) -> list[Path]:
     return found
 
 
-def _read_json(folder: Path, name: str) -> object:
+def _read_run_json(folder: Path, name: str) -> object:
     with suppress(OSError, ValueError):
         found: object = json.loads((folder / name).read_text(encoding="utf-8"))
         return found

@@ -227,8 +227,9 @@ def share_among_cells(
     visible = visible_devices({**environ, **scenario.environment})
     for one, other in combinations(cells, 2):
         for name, value in _common_values(one, other, scenario, visible):
+            place = where(_find_key_path(scenario, one, name))
             raise UsageError(
-                f"{where(_path(scenario, one, name))}: --jobs cannot be {jobs}: {one.name!r} and "
+                f"{place}: --jobs cannot be {jobs}: {one.name!r} and "
                 f"{other.name!r} both have {name}={value}",
                 f"Leave {name} out, and each cell gets its own; or run one cell at a time.",
             )
@@ -262,7 +263,7 @@ def _own_devices(cell: Cell, scenario: Scenario) -> tuple[str, ...] | None:
     return listed_devices(named)
 
 
-def _path(scenario: Scenario, cell: Cell, name: str) -> KeyPath:
+def _find_key_path(scenario: Scenario, cell: Cell, name: str) -> KeyPath:
     settings = scenario.settings
     if settings and name in settings[cell.number - 1].environment:
         return ("settings", cell.number - 1, "environment", name)

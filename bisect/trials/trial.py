@@ -30,7 +30,7 @@ from ..search.trial_results import (
     interval,
     judge_trial,
 )
-from ..toggles.command_toggles import AppliedSetting, is_ours
+from ..toggles.command_toggles import AppliedSetting, walks_pipeline
 from ..toggles.table import TOGGLES, showing_races
 from .launch import Launch, find_rank_facts, run_launch, seconds_at, stopping_by_signals
 from .resources import free_now, wait_until_free
@@ -69,7 +69,7 @@ def try_setting(
     Raises CannotStart if the command cannot be started, HangbisectError if there is no place for
     its run folder.
     """
-    ours = is_ours(applied.command)
+    ours = walks_pipeline(applied.command)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         launch = Launch(
@@ -251,7 +251,7 @@ def _watch_options(asked: RepeatRequest) -> dict[str, str]:
     """Return the options of the watch: our pipelines end after their first steps, as a script of
     the user's own does anyway, and without barriers, which may hide a race.
     """
-    if not is_ours(asked.command):
+    if not walks_pipeline(asked.command):
         return asked.watch
     past = find_walked_pipeline(asked.command).shows_itself
     return {"past": past, **showing_races(TOGGLES), **asked.watch}

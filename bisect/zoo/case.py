@@ -38,7 +38,7 @@ class Truth:
 
 
 @dataclass(frozen=True)
-class Place:
+class CasePlace:
     """Where a case happens. Both are there for this one run, and are removed after it."""
 
     folder: Path  # what the job stands in: the case's file lies here, the run folder is "run"
@@ -74,7 +74,7 @@ class Case:
     environment: Mapping[str, str] = field(default_factory=dict)
     uses: Mapping[str, str] = field(default_factory=dict)
     # Prepares the outside world (servers, holders of locks, namespaces, mounts) and undoes it.
-    stage: Callable[[Place], AbstractContextManager[Stage]] | None = None
+    stage: Callable[[CasePlace], AbstractContextManager[Stage]] | None = None
     needs: tuple[str, ...] = ()  # of zoo/case_files.py: without them it is skipped, and said so
     limit: float = 180.0  # seconds for the whole job; then it is ended, and the answer is wrong
     left_out: str = ""  # why it cannot be run here at all; it is listed all the same

@@ -27,7 +27,7 @@ from ..base.words import format_ranges, format_ranks
 from ..monitor.child_processes import REPORTS_LATER, REPORTS_VARIABLE
 from ..report.run_files import read_verdict
 from . import keeper
-from .case import Case, Place, Stage, Truth
+from .case import Case, CasePlace, Stage, Truth
 from .case_files import CaseFile
 
 MARK = "HANGBISECT_ZOO"  # in the environment of every process of a case's job
@@ -65,7 +65,7 @@ def run_case(
     """
     mark = f"{MARK}={os.getpid()}-{time.monotonic_ns()}"
     with _make_folder(mark) as (folder, ask):
-        place = Place(folder / "job", folder / "s")
+        place = CasePlace(folder / "job", folder / "s")
         for made in (place.folder, place.tmp, *map(Path, _private_folders(folder).values())):
             made.mkdir(mode=0o700)
         (place.folder / f"{module}.py").write_text(source, encoding="utf-8")
@@ -195,7 +195,7 @@ Right = Literal["right", "unknown", "wrong", ""]  # "": not asked
 
 
 @dataclass(frozen=True)
-class Answer:
+class ComparedAnswer:
     """One case's answer, compared with the truth."""
 
     id: str
@@ -229,11 +229,11 @@ def is_control(case: Case) -> bool:
     return case.truth.outcome in ("ok", "crash")
 
 
-def compare_verdict(case: Case, verdict: Verdict | None, seconds: float = 0.0) -> Answer:
+def compare_verdict(case: Case, verdict: Verdict | None, seconds: float = 0.0) -> ComparedAnswer:
     """Return what is right of `verdict` (None: there was none)."""
     truth = case.truth
     if verdict is None:
-        return Answer(
+        return ComparedAnswer(
             case.id,
             case.title,
             is_control(case),
@@ -244,7 +244,7 @@ def compare_verdict(case: Case, verdict: Verdict | None, seconds: float = 0.0) -
         )
     culprit, cause = verdict.ranks.culprit, verdict.cause
     wrong = _find_wrong(truth, verdict)
-    return Answer(
+    return ComparedAnswer(
         case.id,
         case.title,
         is_control(case),
@@ -320,7 +320,7 @@ def _compare_cause(truth: Truth, said: str | None) -> Right:
     return "right" if said in truth.cause else "wrong"
 
 
-def format_shares(answers: Sequence[Answer]) -> str:
+def format_shares(answers: Sequence[ComparedAnswer]) -> str:
     """Return the last line: how many of all were right, skipped ones left out."""
     run = [answer for answer in answers if not answer.skipped]
     hangs = [answer for answer in run if not answer.control]
@@ -356,7 +356,7 @@ def format_head() -> str:
     return _join_cells(COLUMNS)
 
 
-def format_answer(answer: Answer) -> str:
+def format_answer(answer: ComparedAnswer) -> str:
     """Return the row of a case; the last column: seconds to the verdict after the clock ran out."""
     if answer.skipped:
         return _join_cells((answer.id, answer.title, f"skipped: {answer.skipped}"))

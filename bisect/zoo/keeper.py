@@ -44,7 +44,7 @@ def end(mark: str) -> None:
         if not found:
             return
         for pid in found:
-            _kill(pid, mark)
+            _kill_marked(pid, mark)
         time.sleep(0.05)
 
 
@@ -60,7 +60,7 @@ def left(mark: str, seconds: float, stuck: bool = False) -> list[str]:
     return [_read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace") for pid in found]
 
 
-def _kill(pid: int, mark: str) -> None:
+def _kill_marked(pid: int, mark: str) -> None:
     with contextlib.suppress(OSError):
         descriptor = os.pidfd_open(pid)
         try:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 def logs_directory(given: Any) -> Any:
@@ -25,7 +25,7 @@ def logs_directory(given: Any) -> Any:
 
 
 @contextlib.contextmanager
-def held(place: Place) -> Iterator[Stage]:
+def held(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts.ipc import hold_flock
 
     file = place.tmp / "staging.lock"

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 def logs_directory(given: Any) -> Any:
@@ -24,7 +24,7 @@ def logs_directory(given: Any) -> Any:
 
 
 @contextlib.contextmanager
-def dropped(place: Place) -> Iterator[Stage]:
+def dropped(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts import servers
 
     with servers.deaf_server() as port:

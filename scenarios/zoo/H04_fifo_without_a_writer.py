@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 def arguments(given: Any) -> Any:
@@ -24,7 +24,7 @@ def arguments(given: Any) -> Any:
 
 
 @contextlib.contextmanager
-def nobody_writes(place: Place) -> Iterator[Stage]:
+def nobody_writes(place: CasePlace) -> Iterator[Stage]:
     path = place.tmp / "settings"
     os.mkfifo(path)
     yield Stage(environment={"SETTINGS": str(path)})

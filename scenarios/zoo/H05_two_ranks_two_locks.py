@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 def logs_directory(given: Any) -> Any:
@@ -32,7 +32,7 @@ def logs_directory(given: Any) -> Any:
 
 
 @contextlib.contextmanager
-def locks(place: Place) -> Iterator[Stage]:
+def locks(place: CasePlace) -> Iterator[Stage]:
     yield Stage(environment={"LOCKS": str(place.tmp)})
 
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 def trainer(given: Any) -> Any:
@@ -23,7 +23,7 @@ def trainer(given: Any) -> Any:
 
 
 @contextlib.contextmanager
-def free_port(place: Place) -> Iterator[Stage]:
+def free_port(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts import servers
 
     with servers.refusing_port() as port:

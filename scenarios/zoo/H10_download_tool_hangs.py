@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 def data_module(given: Any) -> Any:
@@ -23,7 +23,7 @@ def data_module(given: Any) -> Any:
 
 
 @contextlib.contextmanager
-def stuck_tool(place: Place) -> Iterator[Stage]:
+def stuck_tool(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts import processes, servers
 
     with servers.silent_server() as port:

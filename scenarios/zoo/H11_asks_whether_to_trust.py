@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 def model(given: Any) -> Any:
@@ -24,7 +24,7 @@ def model(given: Any) -> Any:
 
 
 @contextlib.contextmanager
-def at_a_terminal(place: Place) -> Iterator[Stage]:
+def at_a_terminal(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts.processes import TERMINAL
 
     yield Stage(prefix=TERMINAL)

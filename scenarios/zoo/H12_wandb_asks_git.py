@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 def wandb_logger(given: Any) -> Any:
@@ -27,7 +27,7 @@ def wandb_logger(given: Any) -> Any:
 
 
 @contextlib.contextmanager
-def stuck_git(place: Place) -> Iterator[Stage]:
+def stuck_git(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts import processes, servers
 
     with servers.silent_server() as port:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 def tokenizer(given: Any) -> Any:
@@ -24,7 +24,7 @@ def tokenizer(given: Any) -> Any:
 
 
 @contextlib.contextmanager
-def stops(place: Place) -> Iterator[Stage]:
+def stops(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts import servers
 
     home = place.tmp / "hf"

@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 @contextlib.contextmanager
-def trickles(place: Place) -> Iterator[Stage]:
+def trickles(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts import servers
 
     rule = servers.HubRule(r"GET .*/tokenizer\.json", chunk=1500, every=1.5)

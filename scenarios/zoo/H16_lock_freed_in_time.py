@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 @contextlib.contextmanager
-def held_for_a_while(place: Place) -> Iterator[Stage]:
+def held_for_a_while(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts import ipc, servers
 
     home = place.tmp / "hf"

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 def logs_directory(given: Any) -> Any:
@@ -37,7 +37,7 @@ def logs_directory(given: Any) -> Any:
 
 
 @contextlib.contextmanager
-def silent_mirror(place: Place) -> Iterator[Stage]:
+def silent_mirror(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts import servers
 
     with servers.silent_server() as port, socket.socket() as probe:

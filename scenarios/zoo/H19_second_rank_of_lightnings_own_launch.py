@@ -13,7 +13,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 def data_module(given: Any) -> Any:
@@ -26,7 +26,7 @@ def data_module(given: Any) -> Any:
 
 
 @contextlib.contextmanager
-def unanswered(place: Place) -> Iterator[Stage]:
+def unanswered(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts import servers
 
     with servers.silent_server() as port:

@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 SETTINGS = """
 import os
@@ -31,7 +31,7 @@ def model(given: Any) -> Any:
 
 
 @contextlib.contextmanager
-def unanswered(place: Place) -> Iterator[Stage]:
+def unanswered(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts import servers
 
     (place.folder / "cluster_settings.py").write_text(SETTINGS)

@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 def script(given: Any) -> Any:
@@ -24,7 +24,7 @@ def script(given: Any) -> Any:
 
 
 @contextlib.contextmanager
-def silent_controller(place: Place) -> Iterator[Stage]:
+def silent_controller(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts import processes, servers
 
     with servers.silent_server() as port:

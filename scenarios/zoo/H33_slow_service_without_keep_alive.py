@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 SHARDS = 12
 
@@ -48,7 +48,7 @@ def data_module(given: Any) -> Any:
 
 
 @contextlib.contextmanager
-def slow_catalogue(place: Place) -> Iterator[Stage]:
+def slow_catalogue(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts.processes import helper
 
     with helper(CATALOGUE) as server:

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 def data_module(given: Any) -> Any:
@@ -30,7 +30,7 @@ def data_module(given: Any) -> Any:
 
 
 @contextlib.contextmanager
-def silent_mirror(place: Place) -> Iterator[Stage]:
+def silent_mirror(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts import servers
 
     with servers.silent_server() as port:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 FEEDER = """
 import time
@@ -33,7 +33,7 @@ def data_module(given: Any) -> Any:
 
 
 @contextlib.contextmanager
-def slow_list(place: Place) -> Iterator[Stage]:
+def slow_list(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts import ipc
     from hangbisect.zoo.parts.processes import helper
 

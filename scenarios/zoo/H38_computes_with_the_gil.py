@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 LIBRARY = """
 #include <time.h>
@@ -31,7 +31,7 @@ double total(int seconds) {
 
 
 @contextlib.contextmanager
-def library(place: Place) -> Iterator[Stage]:
+def library(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts import processes
 
     yield Stage(

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 STORE = """
 import socket, time
@@ -37,7 +37,7 @@ def data_module(given: Any) -> Any:
 
 
 @contextlib.contextmanager
-def slow_store(place: Place) -> Iterator[Stage]:
+def slow_store(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts.processes import helper
 
     with helper(STORE) as server:

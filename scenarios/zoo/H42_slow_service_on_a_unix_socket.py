@@ -12,7 +12,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 SERVICE = """
 import socket, time
@@ -41,7 +41,7 @@ def data_module(given: Any) -> Any:
 
 
 @contextlib.contextmanager
-def slow_service(place: Place) -> Iterator[Stage]:
+def slow_service(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts.processes import helper
 
     path = place.tmp / "licences"

@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 def trainer(given: Any) -> Any:
@@ -27,7 +27,7 @@ def trainer(given: Any) -> Any:
 
 
 @contextlib.contextmanager
-def swallows(place: Place) -> Iterator[Stage]:
+def swallows(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts.system import own_network
 
     yield Stage(prefix=own_network(unanswered=True))

@@ -11,11 +11,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 @contextlib.contextmanager
-def silent_name_server(place: Place) -> Iterator[Stage]:
+def silent_name_server(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts.system import CABLE, UNANSWERED, own_mounts
 
     file = place.tmp / "resolv.conf"

@@ -14,7 +14,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 def wandb_logger(given: Any) -> Any:
@@ -30,7 +30,7 @@ def wandb_logger(given: Any) -> Any:
 
 
 @contextlib.contextmanager
-def unanswered(place: Place) -> Iterator[Stage]:
+def unanswered(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts import servers
 
     with servers.silent_server() as port:

@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 def wandb_logger(given: Any) -> Any:
@@ -31,7 +31,7 @@ def wandb_logger(given: Any) -> Any:
 
 
 @contextlib.contextmanager
-def at_a_terminal(place: Place) -> Iterator[Stage]:
+def at_a_terminal(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts.processes import TERMINAL
 
     yield Stage(prefix=TERMINAL, environment={"WANDB_SILENT": "false", "TERM": "xterm"})

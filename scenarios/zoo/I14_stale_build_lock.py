@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 def model(given: Any) -> Any:
@@ -24,7 +24,7 @@ def model(given: Any) -> Any:
 
 
 @contextlib.contextmanager
-def left_behind(place: Place) -> Iterator[Stage]:
+def left_behind(place: CasePlace) -> Iterator[Stage]:
     import os
     import time
 

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 # Compiles something large over and over for a while, and then what it was asked to.
 _SLOWLY = """
@@ -37,7 +37,7 @@ def model(given: Any) -> Any:
 
 
 @contextlib.contextmanager
-def slow_compiler(place: Place) -> Iterator[Stage]:
+def slow_compiler(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts.processes import put_on_path
 
     script = _SLOWLY.format(file=place.tmp / "large.cpp")

@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 @contextlib.contextmanager
-def left_behind(place: Place) -> Iterator[Stage]:
+def left_behind(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts import servers
 
     home = place.tmp / "hf"

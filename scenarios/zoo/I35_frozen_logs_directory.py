@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 THAWED_AFTER = 50.0  # seconds
 
 
 @contextlib.contextmanager
-def frozen_disk(place: Place) -> Iterator[Stage]:
+def frozen_disk(place: CasePlace) -> Iterator[Stage]:
     """A disk that is frozen, and the job's logs on it."""
     from hangbisect.zoo.parts import system
 

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 LIBRARY = """
 #include <unistd.h>
@@ -25,7 +25,7 @@ int start_compiler(void) {
 
 
 @contextlib.contextmanager
-def library(place: Place) -> Iterator[Stage]:
+def library(place: CasePlace) -> Iterator[Stage]:
     """A library that starts a program in that way."""
     from hangbisect.zoo.parts import processes
 

@@ -11,11 +11,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 @contextlib.contextmanager
-def bad_driver(place: Place) -> Iterator[Stage]:
+def bad_driver(place: CasePlace) -> Iterator[Stage]:
     """An nvidia-smi that does not come back."""
     from hangbisect.zoo.parts import ipc, processes
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 @contextlib.contextmanager
-def small_shared_memory(place: Place) -> Iterator[Stage]:
+def small_shared_memory(place: CasePlace) -> Iterator[Stage]:
     """64 KiB of /dev/shm, for the job alone."""
     from hangbisect.zoo.parts import system
 

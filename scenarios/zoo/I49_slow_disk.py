@@ -12,14 +12,14 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 SIZE = 24 << 20
 SPEED = 1 << 20  # bytes a second
 
 
 @contextlib.contextmanager
-def slow_disk(place: Place) -> Iterator[Stage]:
+def slow_disk(place: CasePlace) -> Iterator[Stage]:
     """Weights that are on a disk and in no cache, and a control group that reads slowly."""
     from hangbisect.zoo.parts import system
 

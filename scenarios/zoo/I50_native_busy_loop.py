@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 LIBRARY = """
 static volatile int arrived;
@@ -24,7 +24,7 @@ int wait_for_peers(void) {
 
 
 @contextlib.contextmanager
-def library(place: Place) -> Iterator[Stage]:
+def library(place: CasePlace) -> Iterator[Stage]:
     """A transport that waits by looking."""
     from hangbisect.zoo.parts import processes
 

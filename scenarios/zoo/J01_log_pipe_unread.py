@@ -10,11 +10,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 @contextlib.contextmanager
-def collector(place: Place) -> Iterator[Stage]:
+def collector(place: CasePlace) -> Iterator[Stage]:
     """A log collector that has the pipe open and does not read."""
     from hangbisect.zoo.parts import ipc
 

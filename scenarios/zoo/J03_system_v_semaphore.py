@@ -11,11 +11,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 @contextlib.contextmanager
-def earlier_job(place: Place) -> Iterator[Stage]:
+def earlier_job(place: CasePlace) -> Iterator[Stage]:
     """A semaphore that somebody took."""
     from hangbisect.zoo.parts import ipc
 

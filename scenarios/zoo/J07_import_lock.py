@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 PACKAGE = """
 import threading
@@ -25,7 +25,7 @@ thread.join()
 
 
 @contextlib.contextmanager
-def installed(place: Place) -> Iterator[Stage]:
+def installed(place: CasePlace) -> Iterator[Stage]:
     """A package that ranks can import."""
     folder = place.folder / "fastmodels"
     folder.mkdir()

@@ -10,11 +10,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 @contextlib.contextmanager
-def service(place: Place) -> Iterator[Stage]:
+def service(place: CasePlace) -> Iterator[Stage]:
     """A service that listens and never answers."""
     from hangbisect.zoo.parts import ipc
 

@@ -10,11 +10,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 @contextlib.contextmanager
-def other_job(place: Place) -> Iterator[Stage]:
+def other_job(place: CasePlace) -> Iterator[Stage]:
     """Somebody who has the index of all runs locked."""
     from hangbisect.zoo.parts import ipc
 

@@ -10,11 +10,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 @contextlib.contextmanager
-def debugger(place: Place) -> Iterator[Stage]:
+def debugger(place: CasePlace) -> Iterator[Stage]:
     """A tracer that stops whoever asks it to."""
     from hangbisect.zoo.parts import processes
 

@@ -11,11 +11,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 @contextlib.contextmanager
-def container(place: Place) -> Iterator[Stage]:
+def container(place: CasePlace) -> Iterator[Stage]:
     """A control group that somebody freezes."""
     from hangbisect.zoo.parts import system
 

@@ -10,11 +10,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 @contextlib.contextmanager
-def feed(place: Place) -> Iterator[Stage]:
+def feed(place: CasePlace) -> Iterator[Stage]:
     """A named pipe without a writer."""
     from hangbisect.zoo.parts import ipc
 

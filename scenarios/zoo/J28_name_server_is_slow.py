@@ -11,11 +11,11 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 @contextlib.contextmanager
-def dead_name_servers(place: Place) -> Iterator[Stage]:
+def dead_name_servers(place: CasePlace) -> Iterator[Stage]:
     """A network of its own with three name servers that swallow every question."""
     from hangbisect.zoo.parts import system
 

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 LIBRARY = """
 #include <arpa/inet.h>
@@ -33,7 +33,7 @@ int MPI_Init(void *argc, void *argv) {
 
 
 @contextlib.contextmanager
-def process_manager(place: Place) -> Iterator[Stage]:
+def process_manager(place: CasePlace) -> Iterator[Stage]:
     """A process manager that accepts and says nothing, and the library that asks it."""
     from hangbisect.zoo.parts import processes, servers
 

@@ -10,11 +10,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 @contextlib.contextmanager
-def bad_node(place: Place) -> Iterator[Stage]:
+def bad_node(place: CasePlace) -> Iterator[Stage]:
     """A lock that somebody has, and a server that does not answer."""
     from hangbisect.zoo.parts import ipc, servers
 

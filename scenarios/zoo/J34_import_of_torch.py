@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 THEIRS_BACKEND = """
 import fcntl, os
@@ -22,7 +22,7 @@ def autoload():
 
 
 @contextlib.contextmanager
-def installed(place: Place) -> Iterator[Stage]:
+def installed(place: CasePlace) -> Iterator[Stage]:
     """A backend that torch finds, and a device that somebody else has."""
     from hangbisect.zoo.parts import ipc
 

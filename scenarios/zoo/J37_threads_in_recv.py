@@ -11,11 +11,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 @contextlib.contextmanager
-def mirror(place: Place) -> Iterator[Stage]:
+def mirror(place: CasePlace) -> Iterator[Stage]:
     """A server that does not answer."""
     from hangbisect.zoo.parts import servers
 

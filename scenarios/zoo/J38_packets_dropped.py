@@ -11,11 +11,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 @contextlib.contextmanager
-def firewall(place: Place) -> Iterator[Stage]:
+def firewall(place: CasePlace) -> Iterator[Stage]:
     """A port at which packets are dropped."""
     from hangbisect.zoo.parts import servers
 

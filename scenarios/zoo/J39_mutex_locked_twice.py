@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 LIBRARY = """
 #include <pthread.h>
@@ -30,7 +30,7 @@ int build_index(void) {
 
 
 @contextlib.contextmanager
-def library(place: Place) -> Iterator[Stage]:
+def library(place: CasePlace) -> Iterator[Stage]:
     """A library that locks twice."""
     from hangbisect.zoo.parts import processes
 

@@ -10,11 +10,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 @contextlib.contextmanager
-def terminal(place: Place) -> Iterator[Stage]:
+def terminal(place: CasePlace) -> Iterator[Stage]:
     """A terminal at which nobody types."""
     from hangbisect.zoo.parts import processes
 

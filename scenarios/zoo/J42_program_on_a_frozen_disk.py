@@ -11,13 +11,13 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 THAWED_AFTER = 50.0  # seconds
 
 
 @contextlib.contextmanager
-def frozen_disk(place: Place) -> Iterator[Stage]:
+def frozen_disk(place: CasePlace) -> Iterator[Stage]:
     """A disk with a program on it, frozen and in no cache."""
     from hangbisect.zoo.parts import processes, system
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 # A pipe as standard output whose reading end is open in the launcher, and never read.
 STARTER = """
@@ -25,7 +25,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 
 @contextlib.contextmanager
-def unread(place: Place) -> Iterator[Stage]:
+def unread(place: CasePlace) -> Iterator[Stage]:
     """A standard output that takes 4 KiB, and no more."""
     yield Stage(prefix=(sys.executable, "-I", "-S", "-c", STARTER))
 

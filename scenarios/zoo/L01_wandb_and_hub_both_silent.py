@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 def begin_run_and_load(given: Any) -> Any:
@@ -31,7 +31,7 @@ def begin_run_and_load(given: Any) -> Any:
 
 
 @contextlib.contextmanager
-def cut_off(place: Place) -> Iterator[Stage]:
+def cut_off(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts import servers
 
     home = place.tmp / "hf"

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 def make_data(given: Any) -> Any:
@@ -51,7 +51,7 @@ def make_callback(given: Any) -> Any:
 
 
 @contextlib.contextmanager
-def silent_tracker(place: Place) -> Iterator[Stage]:
+def silent_tracker(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts import servers
 
     with servers.silent_server() as port:

@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 class Augmented:
@@ -59,7 +59,7 @@ def make_data(given: Any) -> Any:
 
 
 @contextlib.contextmanager
-def held(place: Place) -> Iterator[Stage]:
+def held(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts.ipc import hold_flock
 
     file = place.tmp / "rows.lock"

@@ -57,11 +57,11 @@ def build(given: Any) -> Any:
 def capture_first(given: Any) -> Any:
     """Be the job whose inputs are captured, and then the step that lists them."""
     import hangbisect
-    from hangbisect.captures.capture_file import FOLDER, Limits, turn_on
+    from hangbisect.captures.capture_file import FOLDER, CaptureLimits, turn_on
     from hangbisect.zoo.in_rank import run_usual_step
 
     torch = given.context.imports("torch")
-    turn_on(FOLDER, Limits())
+    turn_on(FOLDER, CaptureLimits())
     module = hangbisect.capture(build(given))
     for number in range(4):
         ids = torch.arange(16, dtype=torch.long).reshape(1, 16)

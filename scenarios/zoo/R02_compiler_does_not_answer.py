@@ -13,11 +13,11 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from hangbisect.zoo.case import Case, Place, Stage, Truth
+from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 
 @contextlib.contextmanager
-def compiler_waits(place: Place) -> Iterator[Stage]:
+def compiler_waits(place: CasePlace) -> Iterator[Stage]:
     from hangbisect.zoo.parts import servers
     from hangbisect.zoo.parts.processes import put_stuck_on_path
 

@@ -12,8 +12,8 @@ from hangbisect.toggles.command_toggles import (
     apply_setting,
     find_usable_toggles,
     format_command,
-    is_ours,
     values_as_run,
+    walks_pipeline,
 )
 from hangbisect.toggles.table import TOGGLES, toggle
 from hangbisect.toggles.toggle import AS_SET
@@ -48,7 +48,7 @@ def line(command: str, environ: dict[str, str] | None = None, **setting: str) ->
     ],
 )
 def test_a_command_that_walks_a_pipeline_is_ours(command: str) -> None:
-    assert is_ours(command.split())
+    assert walks_pipeline(command.split())
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_command_that_walks_a_pipeline_is_ours(command: str) -> None:
     ],
 )
 def test_a_command_of_the_users_own_is_not(command: str) -> None:
-    assert not is_ours(command.split())
+    assert not walks_pipeline(command.split())
 
 
 # ---- applying ------------------------------------------------------------------------------------

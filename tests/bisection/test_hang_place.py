@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.facts import Frame, HangPlace, Look, Place, RankFacts, Ranks, Thread, Verdict
+from hangbisect.base.facts import (
+    CheckpointPlace,
+    Frame,
+    HangPlace,
+    Look,
+    RankFacts,
+    Ranks,
+    Thread,
+    Verdict,
+)
 from hangbisect.search.trial_results import (
     crash_place_of,
     hang_place_of,
@@ -36,7 +45,7 @@ def test_the_place_of_a_hang_is_that_of_its_verdict_with_the_stacks_of_those_tha
     ]
     verdict = replace(
         BARE,
-        checkpoint=Place(9, "wandb_logger", ""),
+        checkpoint=CheckpointPlace(9, "wandb_logger", ""),
         ranks=Ranks(culprit=(1,), stuck=(1,), waiting=(0,)),
         call="wandb.init",
         component="wandb",
@@ -79,7 +88,7 @@ def test_a_stack_is_pythons_alone_and_without_classes() -> None:
 
 
 def test_a_crash_is_known_by_its_step_and_the_kind_of_its_error() -> None:
-    where = Place(12, "training", "", "first_backward")
+    where = CheckpointPlace(12, "training", "", "first_backward")
     verdict = replace(BARE, checkpoint=where, ranks=Ranks(culprit=(1,)), component="fit")
     ranks = [
         RankFacts(0, error="RuntimeError: Connection closed by peer"),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import HangPlace, Outcome, Place, Ranks, Verdict
+from hangbisect.base.facts import CheckpointPlace, HangPlace, Outcome, Ranks, Verdict
 from hangbisect.search.trial_results import describe_ending, judge_trial
 
 PLACE = HangPlace("wandb_logger", None, "wandb.init", "wandb")
@@ -34,7 +34,7 @@ def test_whatever_else_happens_accuses_nobody(outcome: Outcome) -> None:
 
 
 def test_how_a_run_ended_is_told_in_a_line() -> None:
-    where = Place(12, "training", "", "wrap")
+    where = CheckpointPlace(12, "training", "", "wrap")
     hung = verdict("hang", checkpoint=where, call="all_reduce", ranks=Ranks((1, 3)))
     assert describe_ending(hung, "") == "hang at checkpoint 12 (wrap) in all_reduce, ranks 1,3"
     assert describe_ending(None, "no such launcher") == "not judged: no such launcher"

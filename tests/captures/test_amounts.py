@@ -10,7 +10,7 @@ from hangbisect.captures.capture_file import (
     KEPT_FREE,
     OUTPUTS,
     Amount,
-    Limits,
+    CaptureLimits,
     file_stem,
     measure_rank,
     rank_in_name,
@@ -34,7 +34,7 @@ ROOM = 10 * KEPT_FREE
     ],
 )
 def test_limits(has: Amount, size: int, world_size: int, free: int, why: str) -> None:
-    said = why_full(has, size, Limits(10, 1.0), world_size, free)
+    said = why_full(has, size, CaptureLimits(10, 1.0), world_size, free)
     assert why in said
     assert bool(said) == bool(why)
 

@@ -13,7 +13,7 @@ import hangbisect
 import pytest
 import torch
 from hangbisect.captures import capture_file
-from hangbisect.captures.capture_file import Limits
+from hangbisect.captures.capture_file import CaptureLimits
 from hangbisect.captures.forward_hooks import Listener
 from hangbisect.captures.reading import list_folder, load
 
@@ -34,7 +34,7 @@ class Net(torch.nn.Module):
         return {"logits": result, "also": also}
 
 
-def captured(folder: Path, on: Limits | None = None) -> Net:
+def captured(folder: Path, on: CaptureLimits | None = None) -> Net:
     """Return a module that is captured into `folder`."""
     if on is not None:
         capture_file.turn_on(str(folder), on)
@@ -48,7 +48,7 @@ def test_nothing_is_written_while_it_is_off(tmp_path: Path) -> None:
 
 
 def test_inputs_are_kept_as_they_were_before_the_forward_and_outputs_after(tmp_path: Path) -> None:
-    module = captured(tmp_path, Limits())
+    module = captured(tmp_path, CaptureLimits())
     rows = torch.rand(4, 3)
     before = rows.clone()
     output = module(rows, scale=0.5, also=[rows])
@@ -67,7 +67,7 @@ def test_inputs_are_kept_as_they_were_before_the_forward_and_outputs_after(tmp_p
 
 
 def test_an_input_that_makes_the_forward_fail_is_kept_and_said_to(tmp_path: Path) -> None:
-    module = captured(tmp_path, Limits())
+    module = captured(tmp_path, CaptureLimits())
     try:
         raise KeyError("the job's own")
     except KeyError:
@@ -84,7 +84,7 @@ def test_an_input_that_makes_the_forward_fail_is_kept_and_said_to(tmp_path: Path
 def test_it_stops_at_the_limit_and_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    module = captured(tmp_path, Limits(captures=2))
+    module = captured(tmp_path, CaptureLimits(captures=2))
     for _ in range(4):
         module(torch.ones(1, 3))
     listing = list_folder(str(tmp_path))
@@ -96,7 +96,7 @@ def test_it_stops_at_the_limit_and_says_so(
 def test_what_cannot_be_written_stops_capturing_and_not_the_forward(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = captured(tmp_path, Limits())
+    module = captured(tmp_path, CaptureLimits())
     monkeypatch.setitem(sys.modules, "safetensors.torch", None)  # not installed
     assert module(torch.ones(1, 3))["logits"].shape == (1, 2)
     module(torch.ones(1, 3))
@@ -105,7 +105,7 @@ def test_what_cannot_be_written_stops_capturing_and_not_the_forward(
 
 
 def test_the_same_tensor_twice_and_a_view_are_kept(tmp_path: Path) -> None:
-    module = captured(tmp_path, Limits())
+    module = captured(tmp_path, CaptureLimits())
     rows = torch.arange(6.0).view(3, 2).t()
     module(rows, also=(rows, rows[0], torch.tensor(2 + 3j).conj()))
     (one,) = list_folder(str(tmp_path)).captures
@@ -116,7 +116,7 @@ def test_the_same_tensor_twice_and_a_view_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_module_listens_once_and_its_copies_and_pickles_do_not(tmp_path: Path) -> None:
-    module = captured(tmp_path, Limits())
+    module = captured(tmp_path, CaptureLimits())
     assert hangbisect.capture(module, folder=str(tmp_path)) is module
     assert len(module._forward_pre_hooks) == 1
     saved = pickle.dumps(module)
@@ -134,7 +134,7 @@ def test_what_is_compiled_is_compiled_as_without_it(tmp_path: Path) -> None:
         folder=str(tmp_path / "outer"),
     )
     for place in ("inner", "outer"):
-        capture_file.turn_on(str(tmp_path / place), Limits())
+        capture_file.turn_on(str(tmp_path / place), CaptureLimits())
     outer(torch.ones(1, 3))
     assert list_folder(str(tmp_path / "inner")).captures == ()
     assert len(list_folder(str(tmp_path / "outer")).captures) == 1

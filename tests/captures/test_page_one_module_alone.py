@@ -10,7 +10,7 @@ import hangbisect
 import pytest
 import torch
 from hangbisect.captures import capture_file
-from hangbisect.captures.capture_file import Limits
+from hangbisect.captures.capture_file import CaptureLimits
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "one-module-alone.md"
 ACTOR = """
@@ -29,7 +29,7 @@ def test_the_script_on_the_page_calls_the_module_with_each_capture(
     )
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "actor.py").write_text(ACTOR)
-    capture_file.turn_on(str(tmp_path), Limits())
+    capture_file.turn_on(str(tmp_path), CaptureLimits())
     module = hangbisect.capture(torch.nn.Linear(3, 2), folder=str(tmp_path))
     module(torch.ones(4, 3))
     module(torch.ones(5, 3))

@@ -8,7 +8,7 @@ import pytest
 from hangbisect.base.errors import UsageError
 from hangbisect.commands.doctor import run
 from hangbisect.doctor import catalogue
-from hangbisect.doctor.checks import Check, Family, Finding, ok, problem, read_nothing, warning
+from hangbisect.doctor.checks import Check, CheckFamily, Finding, ok, problem, read_nothing, warning
 
 LAUNCHED = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
 
@@ -22,7 +22,7 @@ def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
 def finds(monkeypatch: pytest.MonkeyPatch, *findings: Finding) -> None:
     """Let the doctor know one check alone, which finds these."""
     check = Check("port", "a title", "a reason", read_nothing, lambda given, facts: findings)
-    monkeypatch.setattr(catalogue, "FAMILIES", (Family("made up", (check,)),))
+    monkeypatch.setattr(catalogue, "FAMILIES", (CheckFamily("made up", (check,)),))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hangbisect.base.errors import UsageError
-from hangbisect.commands.watch import _parts, _with_local_rank, python_flags
+from hangbisect.commands.watch import _split_command, _with_local_rank, python_flags
 from hangbisect.commands.watch import run as watch
 
 
@@ -34,7 +34,7 @@ def test_python_gets_the_flags_it_had(started: list[str], flags: list[str]) -> N
 def test_options_stand_before_the_script(
     argv: list[str], ours: list[str], script: list[str]
 ) -> None:
-    assert _parts(argv) == (ours, script)
+    assert _split_command(argv) == (ours, script)
 
 
 def test_an_old_launchers_local_rank_is_the_scripts() -> None:

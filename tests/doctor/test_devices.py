@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hangbisect.base.facts import Gpu
 from hangbisect.doctor import devices
-from hangbisect.doctor.checks import Process
+from hangbisect.doctor.checks import CheckedProcess
 from hangbisect.doctor.devices import Devices, parse_peers
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,7 +70,7 @@ def test_how_many_there_are() -> None:
 
 
 def test_who_uses_them_already() -> None:
-    user = Process(4711, "python", ("python", "old.py"), 9000.0, uid=1000)
+    user = CheckedProcess(4711, "python", ("python", "old.py"), 9000.0, uid=1000)
     busy = replace(TWO.gpus[1], memory_used=70 * GIB, pids=(4711,))
     facts = replace(TWO, gpus=(TWO.gpus[0], busy), users=(user,), uid=1000)
     ((level, value),) = said(devices.in_use, facts)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import pytest
 from hangbisect.doctor.checks import (
     Check,
-    Family,
+    CheckFamily,
     Finding,
     Setting,
     examine,
@@ -31,7 +31,7 @@ def check(
 
 
 def found(*checks: Check[object], limit: float = 20.0) -> list[tuple[str, str, str]]:
-    seen = examine(setting().within(limit), [Family("made up", checks)]).found
+    seen = examine(setting().within(limit), [CheckFamily("made up", checks)]).found
     return [(one.check.id, one.finding.level, one.finding.value) for one in seen]
 
 
@@ -86,7 +86,7 @@ def test_checks_with_the_same_reading_share_it() -> None:
     ],
 )
 def test_the_worst_level_is_the_answer(findings: list[Finding], level: str) -> None:
-    seen = examine(setting(), [Family("", (check("a", judge=lambda given, facts: findings),))])
+    seen = examine(setting(), [CheckFamily("", (check("a", judge=lambda given, facts: findings),))])
     assert seen.level == level
 
 

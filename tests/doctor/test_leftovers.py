@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hangbisect.base.launcher_env import Ancestor
-from hangbisect.doctor.checks import Process
+from hangbisect.doctor.checks import CheckedProcess
 from hangbisect.doctor.leftovers import Left, Seen, is_helper, left_behind, orphans
 
 from .made_up import levels, said, setting
@@ -66,7 +66,7 @@ def test_helpers_of_ranks() -> None:
     assert not is_helper(())
 
 
-PROCESS = Process(4711, "python", PYTHON, 9000.0)
+PROCESS = CheckedProcess(4711, "python", PYTHON, 9000.0)
 
 
 def test_a_gpu_or_the_port_is_a_problem_another_port_or_a_lock_a_warning() -> None:
@@ -80,10 +80,12 @@ def test_a_gpu_or_the_port_is_a_problem_another_port_or_a_lock_a_warning() -> No
 
 
 def test_processes_of_a_job_are_told_together_and_many_jobs_are_counted() -> None:
-    ranks = tuple(Left(Process(20 + r, "python", PYTHON), ports=(4000 + r,)) for r in range(8))
+    ranks = tuple(
+        Left(CheckedProcess(20 + r, "python", PYTHON), ports=(4000 + r,)) for r in range(8)
+    )
     ((level, value),) = said(left_behind, ranks)
     assert (level, "python (20" in value, "and 7 like it" in value) == ("warning", True, True)
     (found,) = left_behind(setting(), ranks)
     assert found.next.startswith("kill 20 21 22 23 24 25 26 27 ")
-    jobs = tuple(Left(Process(n, "python", (f"{n}.py",)), locks=1) for n in range(30))
+    jobs = tuple(Left(CheckedProcess(n, "python", (f"{n}.py",)), locks=1) for n in range(30))
     assert levels(left_behind, jobs) == ["warning"] * 7

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from hangbisect.doctor import leftovers
-from hangbisect.doctor.checks import Process
+from hangbisect.doctor.checks import CheckedProcess
 from hangbisect.doctor.leftovers import LockFile, Locks, Marker, parse_marker
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from ..conftest import Start
 from .made_up import levels, said, setting
 
-HOLDER = Process(4711, "python", ("python", "train.py"), 9000.0)
+HOLDER = CheckedProcess(4711, "python", ("python", "train.py"), 9000.0)
 HOLDS = """
 import fcntl, os, sys
 flock = open(sys.argv[1], "w")

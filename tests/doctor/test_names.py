@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import pytest
 from hangbisect.doctor import names as doctor
-from hangbisect.doctor.names import Answer, Named, Names
+from hangbisect.doctor.names import NameAnswer, Named, Names
 from hypothesis import given
 from hypothesis import strategies as st
 
 from .made_up import levels, said, setting
 
-QUICK = Answer(("10.0.0.1",), 0.002)
-NO_NAME = Answer(seconds=0.01, error="Name or service not known")
+QUICK = NameAnswer(("10.0.0.1",), 0.002)
+NAMED = NameAnswer(("n01",), 0.01)
+NO_NAME = NameAnswer(seconds=0.01, error="Name or service not known")
 
 
-def named(name: str, forward: Answer = QUICK, backward: Answer = Answer(("n01",), 0.01)) -> Named:  # noqa: B008 it is frozen
+def named(name: str, forward: NameAnswer = QUICK, backward: NameAnswer = NAMED) -> Named:
     return Named(name, forward, backward)
 
 
@@ -27,12 +28,12 @@ def names(of_master: Named | None, own: Named | None = None, ours: bool = True) 
     ("answer", "level", "text"),
     [
         (QUICK, "ok", "n01 is 10.0.0.1 (2 ms)"),
-        (Answer(("10.0.0.1",), 2.5), "warning", "2.5 s"),
+        (NameAnswer(("10.0.0.1",), 2.5), "warning", "2.5 s"),
         (NO_NAME, "problem", "Name or service not known"),
-        (Answer(), "problem", "no answer within 5.0 s"),
+        (NameAnswer(), "problem", "no answer within 5.0 s"),
     ],
 )
-def test_a_name_that_is_looked_up(answer: Answer, level: str, text: str) -> None:
+def test_a_name_that_is_looked_up(answer: NameAnswer, level: str, text: str) -> None:
     ((found, value),) = said(doctor.master_address, names(named("n01", answer)))
     assert (found, text in value) == (level, True)
     ((found, value),) = said(doctor.own_name, names(None, named("n01", answer)))
@@ -45,18 +46,18 @@ def test_without_master_addr_nothing_is_wrong() -> None:
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "127.0.1.1"])
 def test_loopback_is_a_problem_for_several_nodes(address: str) -> None:
-    facts = names(named(address, Answer(("127.0.0.1",), 0.0)))
+    facts = names(named(address, NameAnswer(("127.0.0.1",), 0.0)))
     assert levels(doctor.master_address, facts) == ["ok"]
     assert levels(doctor.master_address, facts, setting(SLURM_NNODES="2")) == ["problem"]
 
 
 def test_a_name_that_means_loopback_is_one_too() -> None:
-    facts = names(named("n01", Answer(("127.0.1.1",), 0.0)))
+    facts = names(named("n01", NameAnswer(("127.0.1.1",), 0.0)))
     assert levels(doctor.master_address, facts, setting(GROUP_WORLD_SIZE="2")) == ["problem"]
 
 
 def test_gloo_tells_the_others_the_address_of_the_machines_name() -> None:
-    facts = names(None, named("n01", Answer(("127.0.1.1",), 0.0)))
+    facts = names(None, named("n01", NameAnswer(("127.0.1.1",), 0.0)))
     two, told = setting(SLURM_NNODES="2"), setting(SLURM_NNODES="2", GLOO_SOCKET_IFNAME="eth0")
     assert levels(doctor.own_name, facts) == ["ok"]
     assert levels(doctor.own_name, facts, two) == ["problem"]
@@ -90,7 +91,7 @@ def test_any_text_is_taken_for_an_address(text: str) -> None:
 
 
 def test_looking_up_backwards() -> None:
-    slow, silent = Answer(("n01",), 3.0), Answer()
+    slow, silent = NameAnswer(("n01",), 3.0), NameAnswer()
     facts = names(named("n01", backward=slow), named("n02", backward=silent))
     assert levels(doctor.backward, facts) == ["warning", "problem"]
     # That an address has no name is no fault, if it is said at once.

@@ -6,12 +6,12 @@ import os
 import socket
 
 import pytest
-from hangbisect.doctor.checks import Process
+from hangbisect.doctor.checks import CheckedProcess
 from hangbisect.doctor.names import Port, Reached, master_port, read_port
 
 from .made_up import TORCHRUN, levels, said, setting
 
-OTHER = Process(4711, "python", ("python", "train.py"), 7200.0)
+OTHER = CheckedProcess(4711, "python", ("python", "train.py"), 7200.0)
 
 
 def test_a_port_that_is_free() -> None:

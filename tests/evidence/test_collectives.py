@@ -14,14 +14,16 @@ from hangbisect.rank.collective_records import (
     RECORDS,
     RING_HEADER,
     RING_SIZE,
-    Ring,
+    RecordRing,
     open_ring,
 )
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 
-def write(ring: Ring, base: int, number: int, *, group: str = "0\n0-1\n", check: int = 0) -> None:
+def write(
+    ring: RecordRing, base: int, number: int, *, group: str = "0\n0-1\n", check: int = 0
+) -> None:
     at = base + number % RECORDS * RECORD.size
     texts = [ring.text(text) for text in (group, "barrier", "a.py:1 f\n\n/a.py\n\n", "")]
     state = LEFT if number % 2 else ENTERED
@@ -29,7 +31,7 @@ def write(ring: Ring, base: int, number: int, *, group: str = "0\n0-1\n", check:
 
 
 def test_what_was_written_is_read_by_another_descriptor() -> None:
-    ring = Ring()
+    ring = RecordRing()
     base = ring.block()
     for number in (1, 2):
         write(ring, base, number)
@@ -47,7 +49,7 @@ def test_what_was_written_is_read_by_another_descriptor() -> None:
 
 
 def test_a_record_that_is_half_written_is_left_out() -> None:
-    ring = Ring()
+    ring = RecordRing()
     base = ring.block()
     write(ring, base, 1)
     write(ring, base, 2, check=514)
@@ -57,7 +59,7 @@ def test_a_record_that_is_half_written_is_left_out() -> None:
 
 
 def test_an_earlier_group_of_the_same_name_is_left_out() -> None:
-    ring = Ring()
+    ring = RecordRing()
     for count in (3, 2):
         base = ring.block()
         for number in range(1, count + 1):
@@ -71,7 +73,7 @@ def test_an_earlier_group_of_the_same_name_is_left_out() -> None:
 
 
 def test_groups_beyond_the_last_block_share_it() -> None:
-    ring = Ring()
+    ring = RecordRing()
     for n in range(BLOCKS + 3):
         base = ring.block()
         write(ring, base, n + 1, group=f"{n}\n0\n")
@@ -81,7 +83,7 @@ def test_groups_beyond_the_last_block_share_it() -> None:
 
 
 def test_texts_that_find_no_room_are_empty() -> None:
-    ring = Ring()
+    ring = RecordRing()
     ids = [ring.text(f"{n} " + "x" * 990) for n in range(300)]
     assert ids[-1] == 0
     assert ids[0] != 0
@@ -104,7 +106,7 @@ def test_garbage_is_no_log(data: bytes) -> None:
 @settings(deadline=None)
 @given(st.data())
 def test_a_ring_that_is_overwritten_with_garbage_does_not_raise(data: st.DataObject) -> None:
-    ring = Ring()
+    ring = RecordRing()
     base = ring.block()
     for number in range(1, 6):
         write(ring, base, number)

@@ -8,7 +8,7 @@ from hangbisect.monitor.clocks import (
     AFTER_A_VERDICT,
     LEAVING_LIMIT,
     TRAINING_SILENCE,
-    Limits,
+    TimeLimits,
     asking_until,
     find_deadline,
     find_overdue,
@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 
 from .made_up import at_step, look, member, say, told
 
-OWN = Limits({}, stall=1000.0)
+OWN = TimeLimits({}, stall=1000.0)
 
 
-def clock(members: NodeRanks, now: float, limits: Limits = OWN, rank: int = 0) -> str | None:
+def clock(members: NodeRanks, now: float, limits: TimeLimits = OWN, rank: int = 0) -> str | None:
     found = find_overdue(members, members.by_rank[rank], limits, now)
     return found.clock if found else None
 
@@ -45,8 +45,8 @@ def test_a_rank_is_late_since_its_deadline() -> None:
 
 def test_a_timeout_for_all_or_for_one_checkpoint_is_the_deadline() -> None:
     members = at_step(3, at=10.0)
-    assert clock(members, 15.1, Limits({"": 5.0}, stall=1000.0)) == "late"
-    by_name = Limits({"": 5.0, "wandb_logger": 8.0}, stall=1000.0)
+    assert clock(members, 15.1, TimeLimits({"": 5.0}, stall=1000.0)) == "late"
+    by_name = TimeLimits({"": 5.0, "wandb_logger": 8.0}, stall=1000.0)
     assert clock(members, 15.1, by_name) is None
     assert clock(members, 18.1, by_name) == "late"
 
@@ -72,8 +72,8 @@ def test_a_rank_that_waits_in_our_barrier_or_for_a_rank_it_named_is_never_overdu
     held = told((0, "reached", 1.0, {"n": 1}), (0, "arrive", 1.0, {"n": 1}))
     named = told((0, "enter", 1.0, {"n": 3}), (0, "await", 1.0, {"what": "it", "ranks": [1]}))
     for members in (held, named):
-        assert clock(members, 1e6, Limits({"": 1.0}, stall=1.0)) is None
-        assert clock(members, 1e6, Limits({"": 1.0}, stall=1.0), rank=1) == "late"
+        assert clock(members, 1e6, TimeLimits({"": 1.0}, stall=1.0)) is None
+        assert clock(members, 1e6, TimeLimits({"": 1.0}, stall=1.0), rank=1) == "late"
 
 
 def test_a_rank_that_left_is_never_overdue() -> None:
@@ -84,8 +84,8 @@ def test_a_rank_that_left_is_never_overdue() -> None:
 
 def test_what_stands_still_is_overdue_before_its_deadline() -> None:
     members = at_step(3, at=10.0)
-    assert clock(members, 29.9, Limits({}, stall=20.0)) is None
-    assert clock(members, 30.1, Limits({}, stall=20.0)) == "still"
+    assert clock(members, 29.9, TimeLimits({}, stall=20.0)) is None
+    assert clock(members, 30.1, TimeLimits({}, stall=20.0)) == "still"
 
 
 def test_a_word_or_a_stir_sets_the_clock_of_stillness_back() -> None:
@@ -93,8 +93,8 @@ def test_a_word_or_a_stir_sets_the_clock_of_stillness_back() -> None:
     say(members, 0, {"t": "line", "text": "Imported torch", "at": 25.0})
     members.by_rank[1].stirred_at = 25.0
     for rank in (0, 1):
-        assert clock(members, 44.9, Limits({}, stall=20.0), rank) is None
-        assert clock(members, 45.1, Limits({}, stall=20.0), rank) == "still"
+        assert clock(members, 44.9, TimeLimits({}, stall=20.0), rank) is None
+        assert clock(members, 45.1, TimeLimits({}, stall=20.0), rank) == "still"
 
 
 def test_a_phase_has_a_deadline_of_its_own_counted_from_its_beginning() -> None:
@@ -106,7 +106,7 @@ def test_a_phase_has_a_deadline_of_its_own_counted_from_its_beginning() -> None:
 
 def test_a_timeout_for_a_step_is_one_for_each_of_its_phases_but_those_that_are_never_late() -> None:
     members = at_step(4, at=10.0)
-    limits = Limits({"training": 7.0})
+    limits = TimeLimits({"training": 7.0})
     say(members, 0, {"t": "phase", "name": "first_step", "at": 10.0})
     assert find_deadline(members, members.by_rank[0], limits) == 7.0
     say(members, 0, {"t": "phase", "name": "steady", "at": 20.0})
@@ -118,7 +118,7 @@ def test_a_training_is_never_late_however_long_it_takes() -> None:
     say(members, 0, {"t": "phase", "name": "steady", "at": 0.0})
     for minute in range(600):
         say(members, 0, {"t": "pulse", "step": minute, "at": minute * 60.0})
-        assert clock(members, minute * 60.0 + 59.0, Limits({"": 1.0}, stall=1000.0)) is None
+        assert clock(members, minute * 60.0 + 59.0, TimeLimits({"": 1.0}, stall=1000.0)) is None
 
 
 def test_a_training_without_a_word_is_looked_at_after_ten_of_its_longest_silences() -> None:
@@ -141,22 +141,22 @@ def test_a_rank_that_has_finished_has_a_while_to_leave() -> None:
 def test_a_late_rank_must_have_been_still_for_a_part_of_its_deadline(
     allowed: float, seconds: float
 ) -> None:
-    assert required_stillness(allowed, Limits({}, stall=20.0)) == seconds
+    assert required_stillness(allowed, TimeLimits({}, stall=20.0)) == seconds
 
 
 def test_a_phase_that_is_never_late_must_have_been_still_for_the_whole_stall() -> None:
-    assert required_stillness(None, Limits({}, stall=33.0)) == 33.0
+    assert required_stillness(None, TimeLimits({}, stall=33.0)) == 33.0
 
 
 def test_one_that_moves_now_and_then_is_given_twice_the_pause_in_between() -> None:
-    limits = Limits({}, stall=20.0)
+    limits = TimeLimits({}, stall=20.0)
     assert required_stillness(12.0, limits, pause=3.0) == 6.0
     assert required_stillness(12.0, limits, pause=60.0) == 20.0
     assert required_stillness(60.0, limits, pause=3.0) == 20.0
 
 
 def test_answers_count_for_as_long_as_a_busy_rank_may_be_and_new_connections_for_less() -> None:
-    members, limits = at_step(3, at=0.0), Limits({}, stall=20.0, slow_limit=5.0)
+    members, limits = at_step(3, at=0.0), TimeLimits({}, stall=20.0, slow_limit=5.0)
     one = members.by_rank[0]
     one.asks_since = 10.0
     assert asking_until(members, one, limits, answered=True) == 10.0 + 5 * 60.0
@@ -165,7 +165,7 @@ def test_answers_count_for_as_long_as_a_busy_rank_may_be_and_new_connections_for
 
 def test_a_timeout_for_the_step_counts_more_than_one_for_all() -> None:
     members = at_step(4, at=10.0)
-    limits = Limits({"": 3.0, "training": 60.0})
+    limits = TimeLimits({"": 3.0, "training": 60.0})
     assert find_deadline(members, members.by_rank[0], limits) == 60.0
     say(members, 0, {"t": "phase", "name": "first_step", "at": 10.0})
     assert find_deadline(members, members.by_rank[0], limits) == 60.0
@@ -173,7 +173,7 @@ def test_a_timeout_for_the_step_counts_more_than_one_for_all() -> None:
 
 def test_looks_come_well_before_a_clock_runs_out_and_now_and_then_after() -> None:
     one = at_step(3, at=0.0).by_rank[0]
-    limits = Limits({}, stall=20.0)
+    limits = TimeLimits({}, stall=20.0)
     assert not wants_look(one, limits, 1.0)
     assert wants_look(one, limits, 10.0)
     one.looks.append(look(at=10.0))
@@ -182,7 +182,7 @@ def test_looks_come_well_before_a_clock_runs_out_and_now_and_then_after() -> Non
 
 
 def test_no_look_is_wanted_at_a_rank_that_left_or_that_we_hold() -> None:
-    limits = Limits({}, stall=20.0)
+    limits = TimeLimits({}, stall=20.0)
     for fields in ({"left": True}, {"left_at": 1.0}, {"held_at": 2}, {"awaits": (0,)}):
         assert not wants_look(member(**fields), limits, 1e6)
 
@@ -194,7 +194,7 @@ def test_once_a_clock_ran_out_it_stays_so_until_the_rank_gets_on(
     timeout: float, stall: float, now: float, later: float, step: int
 ) -> None:
     members = at_step(step, at=0.0)
-    limits = Limits({"": timeout}, stall=stall)
+    limits = TimeLimits({"": timeout}, stall=stall)
     if clock(members, now, limits):
         assert clock(members, now + later, limits)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hangbisect.base.events import Ended
 from hangbisect.base.rank_state import NodeRanks
-from hangbisect.monitor.clocks import Limits
+from hangbisect.monitor.clocks import TimeLimits
 from hangbisect.monitor.rank_exits import find_job_end, note_end, note_slow
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +26,7 @@ DEADLINE = 60.0
 def job(members: NodeRanks, **fields: Any) -> Any:
     """What the functions here use of a job."""
     notes: list[Any] = []
-    made = {"members": members, "limits": Limits({}), "slow_steps": {}, "notes": notes}
+    made = {"members": members, "limits": TimeLimits({}), "slow_steps": {}, "notes": notes}
     made |= {"note": lambda one, event: notes.append(event), "changed": asyncio.Event()}
     return SimpleNamespace(**(made | fields))
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from hangbisect.base.place import JOB_VARIABLE
 from hangbisect.evidence.process import started
-from hangbisect.monitor.ending import Family, has_ended, resume_process, signal_process
+from hangbisect.monitor.ending import ProcessFamily, has_ended, resume_process, signal_process
 
 DEADLINE = 60.0
 SLEEP = "import time; time.sleep(3600)"
@@ -71,7 +71,7 @@ def tree(rank: subprocess.Popen[str]) -> list[int]:
 
 
 def test_children_are_found_in_whatever_session_they_are(tree: list[int]) -> None:
-    family = Family("another job")
+    family = ProcessFamily("another job")
     family.add_rank(tree[0])
     family.refresh()
     assert family.children(tree[0]) == sorted(tree[1:3])
@@ -79,13 +79,13 @@ def test_children_are_found_in_whatever_session_they_are(tree: list[int]) -> Non
 
 
 def test_an_orphan_is_found_by_the_mark_in_its_environment(tree: list[int], job: str) -> None:
-    family = Family(job)
+    family = ProcessFamily(job)
     family.search()
     assert set(family.living()) == set(tree)
 
 
 def test_an_orphan_without_the_mark_is_found_by_the_session_of_its_rank(tree: list[int]) -> None:
-    family = Family("another job")
+    family = ProcessFamily("another job")
     family.add_rank(tree[0])
     family.search()
     assert tree[3] in family.living()
@@ -95,7 +95,7 @@ def test_an_orphan_without_the_mark_is_found_by_the_session_of_its_rank(tree: li
 def test_children_seen_once_are_known_after_their_parent_is_gone(
     rank: subprocess.Popen[str], tree: list[int]
 ) -> None:
-    family = Family("another job")
+    family = ProcessFamily("another job")
     family.add_rank(tree[0])
     family.refresh()
     rank.kill()
@@ -109,7 +109,7 @@ def test_all_of_it_is_ended_a_stopped_one_too_and_nobody_else(
 ) -> None:
     stranger = python(start, SLEEP, env={**os.environ, JOB_VARIABLE: f"{job} too"})
     os.kill(tree[1], signal.SIGSTOP)
-    family = Family(job)
+    family = ProcessFamily(job)
     family.add_rank(tree[0])
     assert family.end_for_good(DEADLINE) == []
     wait_until(lambda: not any(is_running(pid) for pid in tree))
@@ -130,13 +130,13 @@ def test_one_that_forks_without_end_is_ended_too(start: Start, job: str) -> None
     runner = python(start, program, env={**os.environ, JOB_VARIABLE: job})
     assert runner.stdout is not None
     runner.stdout.readline()
-    family = Family(job)
+    family = ProcessFamily(job)
     assert family.end_for_good(DEADLINE) == []
     wait_until(lambda: not marked_processes(job))
 
 
 def marked_processes(job: str) -> list[int]:
-    family = Family(job)
+    family = ProcessFamily(job)
     family.search()
     return family.living()
 
@@ -156,7 +156,7 @@ def test_a_signal_goes_only_to_the_process_that_was_meant(start: Start) -> None:
 
 def test_a_pid_used_again_is_another_process(start: Start) -> None:
     process = python(start, SLEEP)
-    family = Family("another job")
+    family = ProcessFamily("another job")
     family.add_rank(process.pid)
     ticks, rank = family._seen[process.pid]
     family._seen[process.pid] = (ticks - 1, rank)
@@ -169,7 +169,7 @@ def test_the_children_and_the_session_of_a_pid_used_again_are_let_alone(
     rank: subprocess.Popen[str], tree: list[int]
 ) -> None:
     # As if the rank had ended, and this process, with its children and its session, came later.
-    family = Family("another job")
+    family = ProcessFamily("another job")
     ticks = started(rank.pid)
     assert ticks is not None
     family.add_rank(rank.pid, ticks - 1)
@@ -188,7 +188,7 @@ def test_the_children_and_the_session_of_a_pid_used_again_are_let_alone(
 def test_an_orphan_is_found_by_its_session_after_its_rank_is_gone(
     rank: subprocess.Popen[str], tree: list[int]
 ) -> None:
-    family = Family("another job")
+    family = ProcessFamily("another job")
     family.add_rank(rank.pid)
     family.refresh()
     family._seen = {}

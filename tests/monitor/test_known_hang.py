@@ -8,7 +8,7 @@ import pytest
 from hangbisect.base.facts import Frame, HangPlace, Look, Thread
 from hangbisect.monitor.clocks import (
     KnownHang,
-    Limits,
+    TimeLimits,
     are_ranks_past,
     find_overdue,
     parse_known_hang,
@@ -34,7 +34,7 @@ def test_what_a_file_says_of_a_known_hang_is_read() -> None:
 
 def test_in_the_place_in_question_the_clock_runs_out_sooner() -> None:
     members = at_step(3, at=10.0)
-    limits = Limits({}, stall=20.0, known=KNOWN)
+    limits = TimeLimits({}, stall=20.0, known=KNOWN)
     assert find_overdue(members, members.by_rank[0], limits, 12.9) is None
     found = find_overdue(members, members.by_rank[0], limits, 13.1)
     assert found is not None
@@ -43,7 +43,7 @@ def test_in_the_place_in_question_the_clock_runs_out_sooner() -> None:
 
 def test_elsewhere_it_is_as_patient_as_ever() -> None:
     members = at_step(2, at=10.0)
-    limits = Limits({}, stall=20.0, known=KNOWN)
+    limits = TimeLimits({}, stall=20.0, known=KNOWN)
     assert find_overdue(members, members.by_rank[0], limits, 29.9) is None
     found = find_overdue(members, members.by_rank[0], limits, 30.1)
     assert found is not None

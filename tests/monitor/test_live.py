@@ -7,7 +7,7 @@ import os
 import pytest
 from hangbisect.base.rank_state import NodeRanks
 from hangbisect.monitor.child_processes import is_table_wanted
-from hangbisect.monitor.clocks import Limits
+from hangbisect.monitor.clocks import TimeLimits
 from hangbisect.monitor.live_rows import locate_rank
 from hangbisect.report.live.rank_rows import RankNow
 
@@ -51,7 +51,7 @@ def test_there_is_none_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def now(members: NodeRanks, rank: int = 0, clock: float = 12.0, **limits: float) -> RankNow:
-    return locate_rank(members, members.by_rank[rank], Limits(limits), clock)
+    return locate_rank(members, members.by_rank[rank], TimeLimits(limits), clock)
 
 
 def test_a_rank_at_work_has_its_step_and_its_deadline() -> None:

@@ -6,13 +6,13 @@ import pytest
 from hangbisect.base.rank_state import NodeRanks, RankState
 from hangbisect.base.startup_table import STARTUP, STARTUP_BY_NAME
 from hangbisect.monitor import clocks
-from hangbisect.monitor.clocks import STEADY, Limits, are_ranks_past
+from hangbisect.monitor.clocks import STEADY, TimeLimits, are_ranks_past
 from hypothesis import given
 from hypothesis import strategies as st
 
 from .made_up import say
 
-LIMITS = Limits({}, 20.0)
+LIMITS = TimeLimits({}, 20.0)
 
 
 def script(ranks: int = 2) -> NodeRanks:
@@ -129,7 +129,7 @@ def test_each_step_has_its_own_deadline_and_the_script_none() -> None:
 def test_a_time_limit_is_given_by_any_of_its_names(name: str) -> None:
     members = script()
     member = begin(members, 0, "init", 5.0, checkpoint="training", phase="process_group")
-    assert clocks.find_deadline(members, member, Limits({name: 7.0}, 20.0)) == 7.0
+    assert clocks.find_deadline(members, member, TimeLimits({name: 7.0}, 20.0)) == 7.0
 
 
 def test_who_is_quiet_is_never_overdue() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from hangbisect.base.facts import RankFacts
 from hangbisect.monitor.job import RankLogs
 from hangbisect.monitor.log_reading import add_logs
-from hangbisect.rank.collective_records import LEFT, RECORD, Ring
+from hangbisect.rank.collective_records import LEFT, RECORD, RecordRing
 
 DUMP = {
     "entries": [
@@ -32,8 +32,8 @@ DUMP = {
 }
 
 
-def ring_of_one() -> Ring:
-    ring = Ring()
+def ring_of_one() -> RecordRing:
+    ring = RecordRing()
     at = ring.block() + RECORD.size
     texts = [ring.text(text) for text in ("0\n0-1\n", "barrier", "a.py:1 f", "")]
     RECORD.pack_into(ring.memory, at, 1, *texts, LEFT, 1.0, 1)

@@ -34,7 +34,7 @@ def test_one_rank_alone_that_is_stopped_is_no_suspension() -> None:
 
 
 def test_clocks_begin_anew_after_a_pause() -> None:
-    members, limits = at_step(3, at=10.0), clocks.Limits({}, stall=20.0)
+    members, limits = at_step(3, at=10.0), clocks.TimeLimits({}, stall=20.0)
     one = members.by_rank[0]
     assert clocks.find_overdue(members, one, limits, 200.0) is not None
     clocks.restart_clocks(members, 195.0)

@@ -13,7 +13,7 @@ import pytest
 from hangbisect.base.facts import Collective
 from hangbisect.evidence.ring_reader import read_ring
 from hangbisect.rank.collective_log import CollectiveLog
-from hangbisect.rank.collective_records import RECORD, RECORDS, Ring
+from hangbisect.rank.collective_records import RECORD, RECORDS, RecordRing
 
 LOGGERS = """
 import functools
@@ -268,7 +268,7 @@ def test_a_log_that_is_taken_out_leaves_torchs_functions_as_they_were(
 
 def test_a_handler_may_call_a_collective_while_one_is_noted() -> None:
     """As Lightning's handler of SIGTERM does."""
-    ring = Ring()
+    ring = RecordRing()
     with ring._lock:  # in the middle of a text
         assert ring.text("from the handler") > 0
         assert ring.block() > 0

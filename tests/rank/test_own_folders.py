@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
-from hangbisect.rank.own_folders import bases, is_ours, make, make_new
+from hangbisect.rank.own_folders import bases, is_own_folder, make, make_new
 
 
 def test_a_folder_is_made_for_this_user_alone(tmp_path: Path) -> None:
     made = make_new("hangbisect-x-", "socket", {"TMPDIR": str(tmp_path)})
     try:
-        assert is_ours(made)
+        assert is_own_folder(made)
         assert os.stat(made).st_mode & 0o777 == 0o700
     finally:
         os.rmdir(made)

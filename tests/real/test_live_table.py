@@ -15,7 +15,7 @@ from pathlib import Path
 import jobs
 import psutil
 import pytest
-from hangbisect.report.live.rank_rows import RankTable, Row
+from hangbisect.report.live.rank_rows import LiveRow, RankTable
 
 from .terminal_here import Terminal
 
@@ -54,7 +54,7 @@ class Scene:
         """Tell the drawer where ranks are: rank 0 in the first of `places`, and so on."""
         now = time.monotonic()
         rows = tuple(
-            Row(str(rank), "works", place, now - 3, now + left, None, "")
+            LiveRow(str(rank), "works", place, now - 3, now + left, None, "")
             for rank, place in enumerate(places)
         )
         assert self.drawer.stdin is not None
@@ -208,7 +208,7 @@ def test_two_jobs_on_one_terminal_have_one_table(scene: Scene, package: Path) ->
         stderr=scene.terminal.other,
     )
     now = time.monotonic()
-    row = Row("7", "works", "second job", now, None, None, "")
+    row = LiveRow("7", "works", "second job", now, None, None, "")
     second.communicate(RankTable((row,), 1, now, 20.0).as_json().encode() + b"\n", timeout=60)
     assert not any("second job" in line for line in scene.terminal.look(0.3))
 

@@ -159,7 +159,7 @@ def test_one_rank_at_a_time_has_the_lock(
         PACKAGE + "from hangbisect.rank import monitor_connection\n"
         f"monitor_connection.LOCK_LIMIT, monitor_connection.PAUSE = {DEADLINE}, 0.0\n"
         "for _ in range(300):\n"
-        "    with monitor_connection._alone(sys.argv[2]):\n"
+        "    with monitor_connection._hold_lock(sys.argv[2]):\n"
         "        os.close(os.open(sys.argv[3], os.O_CREAT | os.O_EXCL))\n"
         "        os.unlink(sys.argv[3])\n"
         "print('alone each time')\n"
@@ -172,8 +172,8 @@ def test_one_rank_at_a_time_has_the_lock(
 
 def test_a_lock_whose_holder_was_killed_is_free(start: Start, checkout: Path, job: str) -> None:
     hold = (
-        PACKAGE + "from hangbisect.rank.monitor_connection import _alone\n"
-        "with _alone(sys.argv[2]):\n"
+        PACKAGE + "from hangbisect.rank.monitor_connection import _hold_lock\n"
+        "with _hold_lock(sys.argv[2]):\n"
         "    print('held', flush=True)\n"
         "    time.sleep(3600)\n"
     )

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hangbisect.monitor.child_processes import REPORTS_VARIABLE, make_reports
+from hangbisect.monitor.child_processes import REPORTS_VARIABLE, start_report_maker
 from hangbisect.monitor.supervisor_link import TRIAL_VARIABLE
 
 from ..conftest import DEADLINE
@@ -223,7 +223,7 @@ def test_what_cannot_be_is_said_in_a_sentence(
 def test_who_makes_them_is_ended_when_its_time_is_over(hung: Hung, tmp_path: Path) -> None:
     async def stopped() -> None:
         others = {*psutil.Process().children()}  # Slurm's, of another test
-        making = asyncio.create_task(make_reports(str(tmp_path), limit=2.0))
+        making = asyncio.create_task(start_report_maker(str(tmp_path), limit=2.0))
         while not (found := {*psutil.Process().children()} - others):
             await asyncio.sleep(0.01)
         (maker,) = found

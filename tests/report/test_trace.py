@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from hangbisect.base.events import Event, decode
-from hangbisect.base.facts import Cause, Look, Place, RankFacts, Ranks, Seconds, Verdict
+from hangbisect.base.facts import Cause, CheckpointPlace, Look, RankFacts, Ranks, Seconds, Verdict
 from hangbisect.base.json_codec import to_json
 from hangbisect.report.run_files import Evidence
 from hangbisect.report.run_reader.run import RecordedRun
-from hangbisect.report.run_reader.timeline import Row, Span
+from hangbisect.report.run_reader.timeline import RankRow, Span
 from hangbisect.report.trace import make_trace, slice_events
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,7 +29,7 @@ VERDICT = Verdict(
     ranks=Ranks(culprit=(1,), stuck=(1,), waiting=(0,)),
     call="wandb.init",
     cause=Cause("service-silent", "the server never answers", "", 0.9),
-    checkpoint=Place(9, "wandb_logger", "WandbLogger ready"),
+    checkpoint=CheckpointPlace(9, "wandb_logger", "WandbLogger ready"),
     seconds=Seconds(70.0, still=20.0),
     versions={"torch": "2.13.0"},
 )
@@ -194,6 +194,6 @@ SPANS = st.builds(
 
 @given(st.lists(SPANS, max_size=20))
 def test_whatever_the_spans_are_slices_nest(spans: list[Span]) -> None:
-    events = list(slice_events(Row(3, "", tuple(spans)), 7))
+    events = list(slice_events(RankRow(3, "", tuple(spans)), 7))
     assert check({"traceEvents": events}) == []
     assert sum(event["ph"] == "B" for event in events) == len(spans)

@@ -9,8 +9,8 @@ from typing import Any
 
 from hangbisect.base.facts import (
     Cause,
+    CheckpointPlace,
     HangPlace,
-    Place,
     Ranks,
     Result,
     Setting,
@@ -34,7 +34,7 @@ VERDICT = Verdict(
     command=COMMAND,
     attempt=0,
     world_size=2,
-    checkpoint=Place(9, "wandb_logger", "WandbLogger ready"),
+    checkpoint=CheckpointPlace(9, "wandb_logger", "WandbLogger ready"),
     ranks=Ranks(culprit=(0,)),
     component="wandb",
     cause=Cause("service-silent", "W&B's server accepts and never answers", "", 0.9),

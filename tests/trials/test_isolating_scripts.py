@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from hangbisect.base.facts import Result, Setting
-from hangbisect.base.steering import ASKED, VARIABLE, read
+from hangbisect.base.steering import ASKED, VARIABLE, parse_toggle_values
 from hangbisect.report.isolation import answer_lines
 from hangbisect.toggles.command_toggles import parse_reached
 from hangbisect.trials.isolation_plan import IsolationPlan, Starter, StartRequest
@@ -92,7 +92,7 @@ def test_each_start_asks_for_all_that_it_does_not_set(
         starter = Starter(plan, tmp_path, {}, None, threading.Event(), print)
         made = starter._applied(StartRequest(setting, Question(), "why"), tmp_path)
         started.append(dict(made.environment))
-        return read(made.environment.get(VARIABLE, ""))
+        return parse_toggle_values(made.environment.get(VARIABLE, ""))
 
     asked = setting_of(a_users_own(environ={VARIABLE: "strategy=ddp"}), {"num_workers": "0"})
     assert (asked["num_workers"], asked["strategy"], asked["wandb"]) == ("0", "ddp", ASKED)

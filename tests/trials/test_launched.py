@@ -40,7 +40,7 @@ def test_what_cannot_be_ended_is_said_and_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subprocess, "Popen", Stuck)
-    monkeypatch.setattr(launch, "Family", Nobody)
+    monkeypatch.setattr(launch, "ProcessFamily", Nobody)
     stuck = RunningLaunch(Launch(("true",), tmp_path / "one"))
     ended = stuck.stop()
     assert (ended.status, ended.verdict) == (None, None)

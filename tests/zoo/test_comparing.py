@@ -9,7 +9,7 @@ import pytest
 from hangbisect.base.facts import (
     Candidate,
     Cause,
-    Place,
+    CheckpointPlace,
     Ranks,
     Seconds,
     SlowStep,
@@ -17,7 +17,7 @@ from hangbisect.base.facts import (
     Wait,
 )
 from hangbisect.zoo.case import Case, Truth
-from hangbisect.zoo.comparison import Answer, compare_verdict, format_shares
+from hangbisect.zoo.comparison import ComparedAnswer, compare_verdict, format_shares
 
 TRUTH = Truth(
     outcome="hang",
@@ -41,7 +41,7 @@ SAID = Verdict(
     command=(),
     attempt=0,
     world_size=2,
-    checkpoint=Place(9, "wandb_logger", ""),
+    checkpoint=CheckpointPlace(9, "wandb_logger", ""),
     ranks=Ranks(culprit=(1,), stuck=(1,), waiting=(0,)),
     component="wandb",
     call="wandb.init",
@@ -69,7 +69,7 @@ def test_an_answer_that_is_right_in_all_is_good() -> None:
         ({"outcome": "crash"}, "outcome crash"),
         ({"ranks": Ranks((0, 1))}, "culprit 0-1"),
         ({"ranks": Ranks()}, "culprit none"),
-        ({"checkpoint": Place(5, "trainer", "")}, "checkpoint trainer"),
+        ({"checkpoint": CheckpointPlace(5, "trainer", "")}, "checkpoint trainer"),
         ({"checkpoint": None}, "checkpoint None"),
         ({"waits_for": Wait("sleep", "")}, "waits for sleep"),
         ({"waits_for": None}, "waits for nothing"),
@@ -138,7 +138,7 @@ def test_the_shares_of_what_was_run() -> None:
         compare_verdict(case(), verdict(ranks=Ranks((0,)), candidates=(), cause=None)),
         compare_verdict(case(Truth(outcome="ok")), verdict()),
         compare_verdict(case(Truth(outcome="ok")), verdict(outcome="ok")),
-        Answer("T2", "", control=False, skipped="needs root"),
+        ComparedAnswer("T2", "", control=False, skipped="needs root"),
     ]
     assert format_shares(answers) == (
         "located 1 of 2 (50 %), among the first three candidates 1 of 2, cause 1 of 2 (50 %), "

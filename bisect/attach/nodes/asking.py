@@ -29,7 +29,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Answer:
+class NodeAnswer:
     """What a machine said. Without facts `trouble` says why, in a sentence."""
 
     node: Node
@@ -67,12 +67,12 @@ _SEVERAL_JOBS_STATUS = 2  # exit status of `attach` that asks which job is meant
 _LEAST_TIME = 1.0  # seconds for a way to be worth trying
 
 
-async def ask_nodes(nodes: Sequence[Node], limit: float) -> list[Answer]:
+async def ask_nodes(nodes: Sequence[Node], limit: float) -> list[NodeAnswer]:
     """Return what each machine answers within `limit` seconds, in their order."""
     return list(await asyncio.gather(*(_ask_node(node, limit) for node in nodes)))
 
 
-async def _ask_node(node: Node, limit: float) -> Answer:
+async def _ask_node(node: Node, limit: float) -> NodeAnswer:
     end = time.monotonic() + limit
     troubles: list[str] = []
     for command in node.ways:
@@ -91,10 +91,10 @@ async def _ask_node(node: Node, limit: float) -> Answer:
             troubles.append(f"no answer within {limit:.0f} s")
             break
         try:
-            return Answer(node, parse_facts(ran.out))
+            return NodeAnswer(node, parse_facts(ran.out))
         except ValueError as error:
             troubles.append(_describe_failure(ran, str(error)))
-    return Answer(node, None, "; ".join(dict.fromkeys(troubles)))
+    return NodeAnswer(node, None, "; ".join(dict.fromkeys(troubles)))
 
 
 async def run_program(command: Sequence[str], limit: float, instead: str, help: str = "") -> bytes:

@@ -16,7 +16,7 @@ from ...base.facts import RankId
 from ...base.identity import UnknownRank
 from ...base.launchers import SRUN, find_typed_launcher
 from ...base.words import terminal_width
-from ...monitor.child_processes import make_reports
+from ...monitor.child_processes import start_report_maker
 from ...report.terminal import culprit_stack
 from ..answer import (
     AnswerOptions,
@@ -28,7 +28,7 @@ from ..answer import (
 from ..judgement import Judgement, judge_nodes
 from ..node_facts import NodeFacts
 from ..unreadable_stacks import find_reason, find_unread_ranks, unread_lines
-from .asking import Answer, RemoteJob
+from .asking import NodeAnswer, RemoteJob
 
 
 def merge_nodes(nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
@@ -60,7 +60,7 @@ _CAUSES_OF_ABSENCE = ("other-node-missing", "rank-never-started")
 
 async def answer_for_nodes(
     job: RemoteJob,
-    answers: Sequence[Answer],
+    answers: Sequence[NodeAnswer],
     began: float,
     run_dir: Path | None,
     as_object: bool,
@@ -75,11 +75,11 @@ async def answer_for_nodes(
         lambda where: [*_answer_lines(found, job, where), *_unread_lines(found, answers)],
     )
     if where:
-        await make_reports(where)
+        await start_report_maker(where)
     return status
 
 
-def judge_answers(job: RemoteJob, answers: Sequence[Answer], now: float) -> Judgement:
+def judge_answers(job: RemoteJob, answers: Sequence[NodeAnswer], now: float) -> Judgement:
     """Return the judgement on what the machines that answered tell."""
     nodes = merge_nodes([_facts_by_asked_name(one) for one in answers if one.facts is not None])
     if job.is_slurms:
@@ -92,7 +92,7 @@ def judge_answers(job: RemoteJob, answers: Sequence[Answer], now: float) -> Judg
     return replace(found, verdict=verdict)
 
 
-def _facts_by_asked_name(one: Answer) -> NodeFacts:
+def _facts_by_asked_name(one: NodeAnswer) -> NodeFacts:
     """Return a machine's facts with the name that it was asked by: that of a host may be the same
     on all, and the id of a container says nothing.
     """
@@ -135,7 +135,7 @@ def _answer_lines(found: Judgement, job: RemoteJob, where: str) -> list[str]:
     return [*lines, *notes, *stack]
 
 
-def _unread_lines(found: Judgement, answers: Sequence[Answer]) -> list[str]:
+def _unread_lines(found: Judgement, answers: Sequence[NodeAnswer]) -> list[str]:
     """Return what is known of ranks whose stacks could not be read where they are."""
     downloads = [file for one in answers if one.facts for file in one.facts.downloads]
     return [

@@ -81,12 +81,14 @@ async def attach_to_nodes(args: argparse.Namespace) -> int:
     job = await _find_remote_job(args)
     names = ", ".join(node.name for node in job.nodes[:8])
     more = ", ..." if len(job.nodes) > 8 else ""
-    _say(f"Asking {len(job.nodes)} of {job.says}: {names}{more}; {args.limit:g} s at most")
+    _print_to_stderr(
+        f"Asking {len(job.nodes)} of {job.says}: {names}{more}; {args.limit:g} s at most"
+    )
     began = time.monotonic()
     answers = await ask_nodes(job.nodes, args.limit)
     silent = [one for one in answers if one.facts is None]
     for one in silent:
-        _say(f"{one.node.name}: {one.trouble}\n    there: {one.node.paste}")
+        _print_to_stderr(f"{one.node.name}: {one.trouble}\n    there: {one.node.paste}")
     if len(silent) == len(answers):
         raise HangbisectError(
             f"none of {len(answers)} machines told anything of {job.says}",
@@ -107,5 +109,5 @@ async def _find_remote_job(args: argparse.Namespace) -> RemoteJob:
     return await transports.find_pods(args.kubernetes, args.namespace, args.span, only)
 
 
-def _say(text: str) -> None:
+def _print_to_stderr(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

@@ -50,7 +50,7 @@ def assigned_in(text: str) -> Iterator[Span]:
     """Yield the values that stand behind telling names in `text`."""
     lowered = _lowered(text)
     done = 0
-    for start, end in sorted(_names(text, lowered)):
+    for start, end in sorted(_find_names(text, lowered)):
         if start < done:
             continue
         name = text[start:end]
@@ -75,7 +75,7 @@ def _lowered(text: str) -> str:
     return lowered if len(lowered) == len(text) else text
 
 
-def _names(text: str, lowered: str) -> Iterator[tuple[int, int]]:
+def _find_names(text: str, lowered: str) -> Iterator[tuple[int, int]]:
     """Yield where names stand that hold one of the hints, each once."""
     seen: set[int] = set()
     for hint in _HINTS:

@@ -114,7 +114,7 @@ _ANYWHERE = ("pass", "token", "cookie", "key", "credential")
 @lru_cache(4096)
 def says(name: str) -> Says:
     """Return what `name` says of its value."""
-    words = _words(name)
+    words = _split_words(name)
     if not words or words[-1] in _ABOUT_IT:
         return Says.NOTHING
     last, before = words[-1], words[-2] if len(words) > 1 else ""
@@ -140,12 +140,12 @@ def says(name: str) -> Says:
 @lru_cache(4096)
 def kind_by_name(name: str) -> str:
     """Return the kind of the secret in a variable of this name, "secret" where it is not told."""
-    words = _words(name)
+    words = _split_words(name)
     for needed, kind in _KINDS:
         if all(any(w == n or (n in _ANYWHERE and n in w) for w in words) for n in needed):
             return kind
     return "secret"
 
 
-def _words(name: str) -> list[str]:
+def _split_words(name: str) -> list[str]:
     return [word.lower() for word in _WORDS.findall(name[-120:])]

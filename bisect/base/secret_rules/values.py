@@ -140,13 +140,15 @@ def settled(found: Iterable[Span], marks: Sequence[tuple[int, int]]) -> list[Spa
     spans: list[Span] = []
     done = 0
     for span in sorted(found, key=lambda one: (one.start, -one.end, one.by_place)):
-        for start, end in _without(max(span.start, done), span.end, marks):
+        for start, end in _exclude_marks(max(span.start, done), span.end, marks):
             spans.append(Span(start, end, span.kind, span.by_place))
         done = max(done, span.end)
     return spans
 
 
-def _without(start: int, end: int, marks: Sequence[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+def _exclude_marks(
+    start: int, end: int, marks: Sequence[tuple[int, int]]
+) -> Iterable[tuple[int, int]]:
     """Yield what of `start` to `end` lies outside of all `marks`."""
     for mark_start, mark_end in marks:
         if mark_end <= start or mark_start >= end:

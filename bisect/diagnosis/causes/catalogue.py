@@ -37,7 +37,7 @@ from .known_cause import KnownCause, Scene, choose_likeliest
 
 
 @dataclass(frozen=True)
-class Family:
+class CauseFamily:
     """Causes that have something in common."""
 
     name: str
@@ -45,11 +45,11 @@ class Family:
     causes: tuple[KnownCause, ...]
 
 
-def _family_of(module: ModuleType) -> Family:
+def _family_of(module: ModuleType) -> CauseFamily:
     """Return the family that a file is named after: the first line of its docstring says what."""
     name = module.__name__.rpartition(".")[2]
     title = (module.__doc__ or "").partition("\n")[0].rstrip(".")
-    return Family(name, title, module.CAUSES)
+    return CauseFamily(name, title, module.CAUSES)
 
 
 FAMILIES = (
@@ -57,7 +57,7 @@ FAMILIES = (
     _family_of(rendezvous),
     _family_of(network),
     _family_of(services),
-    Family(
+    CauseFamily(
         "prompts",
         "Questions on a terminal that nobody sees or answers",
         prompts_and_debuggers.PROMPT_CAUSES,
@@ -74,44 +74,44 @@ FAMILIES = (
     _family_of(pipes),
     _family_of(processes),
     _family_of(interpreter),
-    Family(
+    CauseFamily(
         "native",
         "Native code that does not come back: a C function that waits, a signal, a loop without an"
         " end",
         interpreter.NATIVE_CAUSES,
     ),
-    Family(
+    CauseFamily(
         "mpi",
         "MPI that is asked for although nobody started the ranks with it",
         other_runtimes.MPI_CAUSES,
     ),
     _family_of(sleeping),
     _family_of(teardown),
-    Family(
+    CauseFamily(
         "tools",
         "Tools and settings for debugging that are the cause themselves",
         prompts_and_debuggers.DEBUGGER_CAUSES,
     ),
     _family_of(slow),
-    Family(
+    CauseFamily(
         "deadlock",
         "Rings: each waits for the next, and the last one for the first",
         threads.RING_CAUSES,
     ),
-    Family(
+    CauseFamily(
         "placement",
         "Actors and engines that wait for a place: Ray, vLLM",
         other_runtimes.PLACEMENT_CAUSES,
     ),
     _family_of(gpu),
-    Family(
+    CauseFamily(
         "nccl",
         "NCCL: making its communicator, and the first data between GPUs",
         gpu.NCCL_CAUSES,
     ),
     _family_of(memory),
     _family_of(crash),
-    Family(
+    CauseFamily(
         "compiling",
         "Compilation that fails: what runs as it is, and not through torch.compile",
         crash.COMPILATION_CAUSES,

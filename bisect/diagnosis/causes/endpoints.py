@@ -71,7 +71,7 @@ def _socket_in(scene: Scene, state: str, sentence: str) -> Found | None:
     return None
 
 
-def _asked(scene: Scene) -> tuple[Socket, ...]:
+def _find_asked_sockets(scene: Scene) -> tuple[Socket, ...]:
     """Return the sockets that its system call is about, else those of the threads it waits for."""
     if scene.group is not None:
         return ()
@@ -87,7 +87,7 @@ def _asked(scene: Scene) -> tuple[Socket, ...]:
 
 def _reads_from_outside(scene: Scene) -> Found | None:
     """It, or the thread it waits for, reads from a server that is not of the job."""
-    for socket in _asked(scene):
+    for socket in _find_asked_sockets(scene):
         where = _server_at(scene, socket)
         if where and scene.blocking is not None:
             return Found(f"{scene.call} from {where}", {"peer": where})
@@ -111,7 +111,7 @@ def _server_at(scene: Scene, socket: Socket) -> str:
 
 def _opens_to_outside(scene: Scene) -> Found | None:
     """It, or the thread it waits for, opens a connection that nothing answers (SYN_SENT)."""
-    for socket in _asked(scene):
+    for socket in _find_asked_sockets(scene):
         if socket.state == "SYN_SENT":
             who = scene.call if scene.blocking is not None else "the connection of a thread"
             return Found(f"{who} to {socket.peer} SYN_SENT", {"peer": socket.peer})

@@ -120,7 +120,7 @@ def _asks_for_a_file_lock(scene: Scene) -> Found | None:
     frame = find_lock_poll(frames)
     if frame is not None:
         words = f"it asks for a lock in {format_frame(frame)}"
-        return Found(words, {"lock": _path(scene, frames)})
+        return Found(words, {"lock": _find_lock_path(scene, frames)})
     if scene.call in ("flock", "fcntl") and (lock is None or lock.waiting):
         path = lock.path if lock is not None else _named(scene)
         return Found(f"it waits in {scene.call}() for {path}", {"lock": path})
@@ -141,7 +141,7 @@ def _sqlite_is_busy(scene: Scene) -> Found | None:
     return Found(f"SQLite asks for {lock.path} again and again{where}", {"lock": lock.path})
 
 
-def _path(scene: Scene, frames: tuple[Frame, ...]) -> str:
+def _find_lock_path(scene: Scene, frames: tuple[Frame, ...]) -> str:
     """Return the path of the lock file that `frames` ask for."""
     held, stale = _held(scene), _stale(scene)
     if held is not None or stale is not None:

@@ -45,7 +45,7 @@ def _not_started(scene: Scene) -> Found | None:
     return Found(f"there is no process of {format_ranks(missing)}", {"missing": missing[0]})
 
 
-def _alone(scene: Scene) -> Found | None:
+def _find_lone_process(scene: Scene) -> Found | None:
     """There is one process of the job, and no other rank was ever seen."""
     others = [r for r in scene.ranks if not r.never_started]
     python = [c for c in scene.children if c.name.startswith(("python", "pt_main")) and c.threads]
@@ -104,7 +104,7 @@ def somebody_is_missing(scene: Scene) -> Found | None:
 
 def _nobody_to_start_them(scene: Scene) -> Found | None:
     """It is the only process, and variables make it believe that others start the rest."""
-    if _alone(scene) is None:
+    if _find_lone_process(scene) is None:
         return None
     return _variables_of_a_launcher(scene) or _task_of_slurm(scene)
 
@@ -181,7 +181,7 @@ CAUSES = (
         title="variables of a launcher are set, so nobody starts the other ranks",
         signs=(
             need(_variables_of_a_launcher, 0.6),
-            need(_alone, 0.45),
+            need(_find_lone_process, 0.45),
             need(somebody_is_missing, 0.4),
             unless(_task_of_slurm),
         ),

@@ -55,7 +55,7 @@ def _log(scene: Scene, *kinds: MismatchKind) -> Mismatch | None:
     return found if not culprits or culprits & set(found.ranks) else None
 
 
-def _values(found: Mismatch) -> dict[str, object]:
+def _list_mismatch_values(found: Mismatch) -> dict[str, object]:
     place = f" ({found.operation.site})" if found.operation.site else ""
     told = found.sentence.removesuffix(" (uneven batches?)")
     return {
@@ -78,7 +78,7 @@ def _a_call_too_many_or_too_few(scene: Scene) -> Found | None:
     found = _log(scene, "extra", "skipped")
     if found is None or _is_of(found, GROUP_MAKING_KINDS | WRAPPER_KINDS):
         return None
-    return Found(found.sentence, _values(found))
+    return Found(found.sentence, _list_mismatch_values(found))
 
 
 def _below_a_condition(scene: Scene) -> Found | None:
@@ -92,13 +92,13 @@ def _below_a_condition(scene: Scene) -> Found | None:
 def _another_call_in_its_place(scene: Scene) -> Found | None:
     """The logs show different collectives in the same place: another kind, order or size."""
     found = _log(scene, "different", "order", "shape")
-    return None if found is None else Found(found.sentence, _values(found))
+    return None if found is None else Found(found.sentence, _list_mismatch_values(found))
 
 
 def _left_a_loop_early(scene: Scene) -> Found | None:
     """The logs show that some ranks went round a loop less often than others."""
     found = _log(scene, "uneven")
-    return None if found is None else Found(found.sentence, _values(found))
+    return None if found is None else Found(found.sentence, _list_mismatch_values(found))
 
 
 def _a_group_of_some(scene: Scene) -> Found | None:
@@ -106,7 +106,7 @@ def _a_group_of_some(scene: Scene) -> Found | None:
     found = _log(scene, "extra", "skipped", "different", "missing")
     if found is None or not _is_of(found, GROUP_MAKING_KINDS):
         return None
-    return Found(found.sentence, _values(found))
+    return Found(found.sentence, _list_mismatch_values(found))
 
 
 def _a_wrapper_of_some(scene: Scene) -> Found | None:
@@ -114,7 +114,7 @@ def _a_wrapper_of_some(scene: Scene) -> Found | None:
     found = _log(scene, "extra", "skipped", "different", "missing")
     if found is None or not _is_of(found, WRAPPER_KINDS):
         return None
-    return Found(found.sentence, _values(found))
+    return Found(found.sentence, _list_mismatch_values(found))
 
 
 # ---- signs: what the stacks show -----------------------------------------------------------------

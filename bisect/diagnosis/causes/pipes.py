@@ -33,11 +33,11 @@ def _using(
     return None
 
 
-def _name(one: Descriptor) -> str:
+def _format_descriptor(one: Descriptor) -> str:
     return _STREAMS.get(one.fd, f"descriptor {one.fd}") + f" ({one.path})"
 
 
-def _others(view: ProcessSnapshot, one: Descriptor) -> tuple[int, ...]:
+def _find_other_holders(view: ProcessSnapshot, one: Descriptor) -> tuple[int, ...]:
     """Return who else has the other end."""
     ends = one.socket.peer_pids if one.socket is not None else one.other_ends
     return tuple(pid for pid in ends if pid != view.look.pid)
@@ -59,8 +59,11 @@ def _writes_into_a_pipe(scene: Scene) -> Found | None:
     if found is None:
         return None
     view, one = found
-    values = {"pipe": _name(one), "reader": "nobody that we may see", "fd": one.fd}
-    return Found(f"{format_owner(scene, view)} waits in {view.call_name} on {_name(one)}", values)
+    values = {"pipe": _format_descriptor(one), "reader": "nobody that we may see", "fd": one.fd}
+    return Found(
+        f"{format_owner(scene, view)} waits in {view.call_name} on {_format_descriptor(one)}",
+        values,
+    )
 
 
 def _pipe_is_full(scene: Scene) -> Found | None:
@@ -74,7 +77,7 @@ def _pipe_is_full(scene: Scene) -> Found | None:
 def _somebody_should_read(scene: Scene) -> Found | None:
     """It is known who has the other end and does not read."""
     found = _using(scene, _WRITES, ("pipe", "fifo"))
-    others = _others(*found) if found is not None else ()
+    others = _find_other_holders(*found) if found is not None else ()
     if found is None or not (others or found[1].other_ends):
         return None
     if not others:
@@ -105,11 +108,12 @@ def _fifo_in_open(scene: Scene) -> Found | None:
 def _reads_a_pipe_of_its_own(scene: Scene) -> Found | None:
     """A process waits in read() on a pipe of which only it has the writing end."""
     found = _using(scene, _READS, ("pipe", "fifo"))
-    if found is None or not found[1].other_ends or _others(*found):
+    if found is None or not found[1].other_ends or _find_other_holders(*found):
         return None
     view, one = found
-    words = f"{format_owner(scene, view)} reads {_name(one)}, and only it could write there"
-    return Found(words, {"path": _name(one), "place": format_place(view)})
+    pipe = _format_descriptor(one)
+    words = f"{format_owner(scene, view)} reads {pipe}, and only it could write there"
+    return Found(words, {"path": pipe, "place": format_place(view)})
 
 
 def _reads_from_nobody(scene: Scene) -> Found | None:
@@ -135,7 +139,7 @@ def _peer_does_not_read(scene: Scene) -> Found | None:
     if found is None:
         return None
     view, one = found
-    others = _others(view, one)
+    others = _find_other_holders(view, one)
     if not others:
         if one.socket is None or view.look.pid not in one.socket.peer_pids:
             return None

@@ -65,7 +65,7 @@ def _suspects(scene: Scene) -> tuple[ProcessSnapshot, ...]:
     )
 
 
-def _path(scene: Scene, view: ProcessSnapshot) -> str:
+def _find_awaited_path(scene: Scene, view: ProcessSnapshot) -> str:
     if view.call is not None and view.call.path:
         return view.call.path
     return next((d.path for d in find_used_descriptors(scene, view) if d.kind == "file"), "")
@@ -79,8 +79,8 @@ def _who(scene: Scene, view: ProcessSnapshot) -> str:
     return format_owner(scene, view)
 
 
-def _values(scene: Scene, view: ProcessSnapshot) -> dict[str, object]:
-    path = _path(scene, view)
+def _list_storage_values(scene: Scene, view: ProcessSnapshot) -> dict[str, object]:
+    path = _find_awaited_path(scene, view)
     call = view.call_name or "a page fault"
     return {
         "pid": view.look.pid,
@@ -102,7 +102,7 @@ def _uninterruptible(scene: Scene) -> Found | None:
     view = _in_the_kernel(scene)
     if view is None or view.look.frozen:
         return None
-    values = _values(scene, view)
+    values = _list_storage_values(scene, view)
     return Found(f"{_who(scene, view)} is in state D, in {values['what']}", values)
 
 
@@ -119,7 +119,7 @@ def _file_system_frozen(scene: Scene) -> Found | None:
 def _by_path(scene: Scene) -> Found | None:
     """It is known which file the call is about."""
     view = _in_the_kernel(scene)
-    path = _path(scene, view) if view is not None else ""
+    path = _find_awaited_path(scene, view) if view is not None else ""
     return Found(f"the call is about {path}") if path else None
 
 
@@ -143,7 +143,7 @@ def _waits_for_a_file_server(scene: Scene) -> Found | None:
     for view in _suspects(scene):
         service = _service(view)
         if service:
-            values = _values(scene, view) | {"service": service}
+            values = _list_storage_values(scene, view) | {"service": service}
             words = f"{_who(scene, view)} waits in {view.wchan}, for {service}"
             return Found(words, values)
     return None

@@ -12,7 +12,7 @@ _INDUCTOR = r"torch/_inductor/(?:async_compile|compile_worker/subproc_pool)\.py"
 _WANDB_ENDS = r"wandb/sdk/(?:wandb_run|wandb_setup|lib/service/\w+|backend/\w+|lib/exit_hooks)\.py"
 
 
-def _others(scene: Scene) -> tuple[Thread, ...]:
+def _find_own_threads(scene: Scene) -> tuple[Thread, ...]:
     """Return the Python threads besides the main one, without those of the harness."""
     view = scene.view
     return tuple(
@@ -32,7 +32,7 @@ def _in_shutdown(scene: Scene) -> Found | None:
 
 def _a_thread_is_left(scene: Scene) -> Found | None:
     """Such a thread is there, and stands still."""
-    threads = _others(scene)
+    threads = _find_own_threads(scene)
     own = [t for t in threads if any(frame_owner(f, scene.job.package) == "user" for f in t.frames)]
     thread = next(iter(own or threads), None)
     if thread is None:

@@ -36,7 +36,7 @@ _SHARED_LOCK = (r"multiproc?ess(?:ing)?/synchronize\.py", "__enter__|acquire|wai
 _FUTEX_TIME_LIMIT = 3  # which argument of futex() it is
 
 
-def _others(scene: Scene) -> tuple[Thread, ...]:
+def _find_side_threads(scene: Scene) -> tuple[Thread, ...]:
     """Return the job's own threads of Python besides the main one."""
     view, package = scene.view, scene.job.package
     found = []
@@ -100,7 +100,7 @@ def _waits_for_a_lock(scene: Scene) -> Found | None:
 
 def _another_waits_for_a_lock(scene: Scene) -> Found | None:
     """Another thread waits for a lock in the job's own code too."""
-    for thread in _others(scene):
+    for thread in _find_side_threads(scene):
         frame = _own_lock(scene, thread)
         if frame is not None:
             words = f"{_named(thread)} waits for a lock in {format_frame(frame)}"
@@ -111,7 +111,7 @@ def _another_waits_for_a_lock(scene: Scene) -> Found | None:
 def _nobody_else(scene: Scene) -> Found | None:
     """The job has no other thread of Python that could go on for it."""
     view = scene.view
-    if view is None or not view.threads or _others(scene) or view.look.rung != "py-spy":
+    if view is None or not view.threads or _find_side_threads(scene) or view.look.rung != "py-spy":
         return None
     return Found("it has no other thread of Python at work for the job")
 
@@ -158,7 +158,7 @@ def _waits_for_a_result(scene: Scene) -> Found | None:
 
 def _pool_waits_for_results(scene: Scene) -> Found | None:
     """Every thread of the pool waits for the result of another task."""
-    pool = [t for t in _others(scene) if find_frame(t.frames, *_POOL_THREAD) is not None]
+    pool = [t for t in _find_side_threads(scene) if find_frame(t.frames, *_POOL_THREAD) is not None]
     waiting = [t for t in pool if find_frame(t.frames, *_RESULT) is not None]
     if not pool or len(waiting) < len(pool):
         return None
@@ -199,7 +199,7 @@ def _hears_only_itself(scene: Scene) -> Found | None:
     )
     where = format_frame(frame) if frame is not None else format_place(view)
     # A thread at work may be what is awaited: it wakes the loop by such a socket.
-    trust = 0.5 if _others(scene) else 1.0
+    trust = 0.5 if _find_side_threads(scene) else 1.0
     return Found("both ends of all that it listens to are its own", {"place": where}, trust)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from ...base.steering import VARIABLE, read
+from ...base.steering import VARIABLE, parse_toggle_values
 
 Tell = Callable[[str], None]
 
@@ -46,7 +46,7 @@ def begin_patching(tell: Callable[[str], None]) -> None:
     script says itself), "wandb" (which is not known), "wandb:in-code" (a variable of the
     environment would be overruled by what the script says).
     """
-    wanted = read(os.environ.get(VARIABLE, ""))
+    wanted = parse_toggle_values(os.environ.get(VARIABLE, ""))
     if wanted:
         from .table import apply_patches
 

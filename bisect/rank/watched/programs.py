@@ -41,7 +41,7 @@ def is_launcher(what: str) -> bool:
     return os.path.basename(what) in NO_RANKS
 
 
-def is_ours(what: str, package: str) -> bool:
+def is_hangbisect(what: str, package: str) -> bool:
     """Return whether a program is hangbisect itself, whose package is in the folder `package`."""
     if what in _OURS or os.path.basename(what) == "hangbisect":
         return True

@@ -22,7 +22,7 @@ from ...base.variables import (
     STEP_VARIABLE,
 )
 from ..after_import import before_import
-from .programs import is_launcher, is_ours, program, words_of_start
+from .programs import is_hangbisect, is_launcher, program, words_of_start
 
 _PID = os.getpid()
 _waits: list[bool] = []  # whether this process may become a rank
@@ -35,7 +35,7 @@ def begin() -> None:
     Raises whatever goes wrong.
     """
     what = program(sys.argv, words_of_start())
-    if is_launcher(what) or is_ours(what, os.environ.get(PACKAGE_VARIABLE, "")):
+    if is_launcher(what) or is_hangbisect(what, os.environ.get(PACKAGE_VARIABLE, "")):
         return
     if os.environ.get(STEER_VARIABLE):
         from .. import patches

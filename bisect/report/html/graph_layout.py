@@ -34,7 +34,7 @@ def lay_out_graph(nodes: Sequence[str], links: Iterable[Link]) -> Layout:
     down = [(b, a) if (a, b) in turned else (a, b) for a, b in links]
     layer = _layers(nodes, down)
     stops = {link: _stops(link, layer) for link in dict.fromkeys(down)}
-    rows = _order_rows(_rows(nodes, layer, stops.values()), stops.values())
+    rows = _order_rows(_arrange_rows(nodes, layer, stops.values()), stops.values())
     places = {
         stop: (at - (len(row) - 1) / 2, depth)
         for depth, row in enumerate(rows)
@@ -91,7 +91,7 @@ def _stops(link: Link, layer: Mapping[str, int]) -> tuple[_Stop, ...]:
     return (a, *((a, b, at) for at in range(layer[a] + 1, layer[b])), b)
 
 
-def _rows(
+def _arrange_rows(
     nodes: Sequence[str], layer: Mapping[str, int], ways: Iterable[tuple[_Stop, ...]]
 ) -> list[list[_Stop]]:
     rows: list[list[_Stop]] = [[] for _ in range(max(layer.values(), default=-1) + 1)]

@@ -316,7 +316,7 @@ def _arrow(number: int, stops: Sequence[tuple[int, int]], aside: int, sentence: 
     if stops[0][1] > stops[-1][1]:
         aside = -aside
     stops = [(x - aside, y) for x, y in stops]
-    path = list(_path(stops))
+    path = list(_draw_curve(stops))
     (ax, ay), (bx, by) = stops[0], stops[1]
     if by > ay:
         ay += _HIGH
@@ -325,7 +325,7 @@ def _arrow(number: int, stops: Sequence[tuple[int, int]], aside: int, sentence: 
     return Arrow(number, " ".join(path), (ax + bx) // 2, (ay + by) // 2, sentence)
 
 
-def _path(stops: Sequence[tuple[int, int]]) -> Iterator[str]:
+def _draw_curve(stops: Sequence[tuple[int, int]]) -> Iterator[str]:
     """Yield a curve from box to box, through the gaps between those of the layers it passes."""
     down = stops[-1][1] > stops[0][1]
     x, y = stops[0]

@@ -103,7 +103,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Answer:
+class PageAnswer:
     """How a run ended, and why."""
 
     outcome: str  # a class of the style sheet
@@ -118,10 +118,10 @@ class Answer:
     versions: tuple[tuple[str, str], ...] = ()
 
 
-NO_ANSWER = Answer("unknown", "No verdict", "nobody wrote one", "", "")
+NO_ANSWER = PageAnswer("unknown", "No verdict", "nobody wrote one", "", "")
 
 
-def verdict_answer(verdict: Verdict, ranks: Sequence[RankFacts], folder: str) -> Answer:
+def verdict_answer(verdict: Verdict, ranks: Sequence[RankFacts], folder: str) -> PageAnswer:
     """Return a verdict in words; `ranks` as far as they are known."""
     place, cause = verdict.checkpoint, verdict.cause
     title = f"{verdict.pipeline}, {format_count(verdict.world_size, 'rank')}"
@@ -129,7 +129,7 @@ def verdict_answer(verdict: Verdict, ranks: Sequence[RankFacts], folder: str) ->
         number = f"checkpoint {place.number}, " if place.number is not None else ""
         phase = f", phase {place.phase}" if place.phase else ""
         title = f"at {number}{place.title}{phase}"
-    return Answer(
+    return PageAnswer(
         outcome=verdict.outcome,
         word=_WORDS[verdict.outcome],
         title=title,
@@ -188,17 +188,17 @@ _ISOLATION_OUTCOMES: dict[IsolationOutcome, tuple[str, str]] = {
 }
 
 
-def trials_answer(run: RecordedRun) -> Answer:
+def trials_answer(run: RecordedRun) -> PageAnswer:
     """Return the answer of an isolation, or of a matrix."""
     if isinstance(run.answer, Isolation):
         return _isolation_answer(run.answer)
     if run.kind == "isolation":
         size = format_count(len(run.trials), "start")
-        return Answer("unknown", "Isolation", "without an answer", size, "")
+        return PageAnswer("unknown", "Isolation", "without an answer", size, "")
     return _matrix_answer(run, run.answer)
 
 
-def _isolation_answer(said: Isolation) -> Answer:
+def _isolation_answer(said: Isolation) -> PageAnswer:
     word, title = _ISOLATION_OUTCOMES[said.outcome]
     if said.outcome == "isolated" and said.changes:
         changes = [f"{change.toggle}={change.value}" for change in said.changes]
@@ -209,7 +209,7 @@ def _isolation_answer(said: Isolation) -> Answer:
         *map(_row_fact, rows),
         *_fact("Chance", _chance(said.p_value)),
     ]
-    return Answer(
+    return PageAnswer(
         outcome="ok" if said.outcome == "no_hang" else said.outcome.replace("_", "-"),
         word=word,
         title=title,
@@ -219,11 +219,11 @@ def _isolation_answer(said: Isolation) -> Answer:
     )
 
 
-def _matrix_answer(run: RecordedRun, said: RecordedMatrix | None) -> Answer:
+def _matrix_answer(run: RecordedRun, said: RecordedMatrix | None) -> PageAnswer:
     results = [trial.result or "not run" for trial in run.trials]
     counts = [f"{results.count(result)} {result}" for result in dict.fromkeys(results)]
     facts = [*_fact("Examines", said.title), *_fact("Scenario", said.scenario)] if said else []
-    return Answer(
+    return PageAnswer(
         outcome="hang" if "hang" in results else "ok" if set(results) <= {"ok"} else "crash",
         word="Matrix",
         title=", ".join(counts) or "no cells",

@@ -28,7 +28,7 @@ RanksByReason = Mapping[str, Sequence[RankId]]
 
 
 @dataclass(frozen=True)
-class Line:
+class FrameLine:
     """One frame."""
 
     words: str  # "Condition.wait (threading.py:327)"
@@ -42,7 +42,7 @@ class Fork:
     """A run of frames that several stacks share, and what grows from it."""
 
     who: str
-    lines: tuple[Line, ...]
+    lines: tuple[FrameLine, ...]
     forks: tuple[Fork, ...]
     open: bool
     culprit: bool  # a rank that is at fault is part of it
@@ -86,7 +86,7 @@ class _TreeBuilder:
         self._frame = verdict.frame
         self._culprits = frozenset(verdict.ranks.culprit)
         self._shown = shown
-        self._lines: dict[str, Line] = {}  # by what tells a frame from others
+        self._lines: dict[str, FrameLine] = {}  # by what tells a frame from others
         self._room = _MOST_LINES
 
     def tree(
@@ -126,12 +126,12 @@ class _TreeBuilder:
             beside[depth].append(fork)
         return tuple(reversed(beside[0]))
 
-    def _marked(self, lines: tuple[Line, ...]) -> tuple[Line, ...]:
+    def _marked(self, lines: tuple[FrameLine, ...]) -> tuple[FrameLine, ...]:
         """Return frames with the innermost one marked that the verdict names."""
         for at in range(len(lines) - 1, -1, -1):
             if lines[at].words == self._frame:
                 here = lines[at]
-                marked = Line(here.words, here.file, here.native, here=True)
+                marked = FrameLine(here.words, here.file, here.native, here=True)
                 return (*lines[:at], marked, *lines[at + 1 :])
         return lines
 
@@ -145,7 +145,7 @@ class _TreeBuilder:
             words = words.replace(":0)", ")")  # no line is known of it
         key = f"{frame.native} {words}"
         if key not in self._lines:
-            self._lines[key] = Line(
+            self._lines[key] = FrameLine(
                 self._shown.text(words, _SYMBOL),
                 self._shown.text(frame.file, _SYMBOL),
                 frame.native,

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from ...base.facts import Look, RankFacts, RankId, Sample, Verdict
 from ...base.words import format_count, format_rank_numbers, format_ranks, format_seconds
 from ...diagnosis.frames import format_frame
-from ..run_reader.rank_differences import Difference, Topic
+from ..run_reader.rank_differences import RankDifference, Topic
 from ..run_reader.run import RecordedRun
 from ..run_reader.trials import TRIALS_FOLDER, RecordedTrial, trials_with_reports
 from ..stacks import child_role, format_call, format_state
@@ -39,7 +39,7 @@ class Aspect:
 
 
 @dataclass(frozen=True)
-class Process:
+class ProcessTable:
     """One process, a column a look."""
 
     who: str
@@ -50,7 +50,7 @@ class Process:
 
 @dataclass(frozen=True)
 class LooksPart:
-    processes: tuple[Process, ...]
+    processes: tuple[ProcessTable, ...]
     left_out: str  # a sentence, "" if all are shown
 
 
@@ -62,7 +62,7 @@ def looks_part(ranks: Sequence[RankFacts], verdict: Verdict, shown: ShownTexts) 
     blamed = [one for one in looked if one.rank in verdict.ranks.culprit]
     stuck = [one for one in looked if one.rank in verdict.ranks.stuck and one not in blamed]
     rest = [one for one in looked if one not in blamed and one not in stuck]
-    processes: list[Process] = []
+    processes: list[ProcessTable] = []
     seen: list[RankId] = []
     for one in (*blamed, *stuck, *rest):
         if len(processes) < _MOST_PROCESSES:
@@ -75,20 +75,20 @@ def looks_part(ranks: Sequence[RankFacts], verdict: Verdict, shown: ShownTexts) 
     )
 
 
-def _processes_of(one: RankFacts, shown: ShownTexts) -> Iterator[Process]:
+def _processes_of(one: RankFacts, shown: ShownTexts) -> Iterator[ProcessTable]:
     yield _process(f"rank {one.rank}", one.looks, one.moved, shown)
     for looks in one.children:
         if looks:
             yield _process(f"{child_role(looks[-1:])}, child of rank {one.rank}", looks, "", shown)
 
 
-def _process(who: str, looks: Sequence[Look], moved: str, shown: ShownTexts) -> Process:
+def _process(who: str, looks: Sequence[Look], moved: str, shown: ShownTexts) -> ProcessTable:
     first, last, count = looks[0], looks[-1], len(looks)
     if len(looks) > _MOST_LOOKS:
         looks = (*looks[: _MOST_LOOKS // 2], *looks[-_MOST_LOOKS // 2 :])
     aspects = [_aspect(name, [tell(look) for look in looks], shown) for name, tell in _ASPECTS]
     over = f"{format_count(count, 'look')} in {last.at - first.at:.1f} s"
-    return Process(
+    return ProcessTable(
         who=f"{who}, pid {last.pid}",
         moved=f"{over}: {moved or 'nothing moved'}" if moved or len(looks) > 1 else over,
         heads=tuple(f"+{look.at - first.at:.1f} s, {look.rung}" for look in looks),
@@ -166,7 +166,7 @@ class DifferenceTable:
     things: tuple[DifferingThing, ...]
 
 
-def difference_tables(found: Sequence[Difference], shown: ShownTexts) -> list[DifferenceTable]:
+def difference_tables(found: Sequence[RankDifference], shown: ShownTexts) -> list[DifferenceTable]:
     """Return what differs, by topic."""
     topics: dict[str, list[DifferingThing]] = {}
     for one in found[:_MOST_THINGS]:
@@ -174,7 +174,7 @@ def difference_tables(found: Sequence[Difference], shown: ShownTexts) -> list[Di
     return [DifferenceTable(title, tuple(things)) for title, things in topics.items()]
 
 
-def _thing(one: Difference, shown: ShownTexts) -> DifferingThing:
+def _thing(one: RankDifference, shown: ShownTexts) -> DifferingThing:
     values = list(one.values.items())
     told = [
         DifferingValue(_value(one.name, value, shown), format_rank_numbers(ranks), bool(value))

@@ -64,7 +64,7 @@ def render_page(shown: ShownTexts, **parts: object) -> str:
     """Return the page that the templates make of its parts. Every text in it passes `shown`."""
     style, script = _read_source("page.css"), _read_source("page.js")
     return (
-        _environment()
+        _make_template_environment()
         .get_template("page.html")
         .render(
             shown=shown,
@@ -77,7 +77,7 @@ def render_page(shown: ShownTexts, **parts: object) -> str:
 
 
 @cache
-def _environment() -> Environment:
+def _make_template_environment() -> Environment:
     return Environment(
         loader=FunctionLoader(_read_source),
         autoescape=True,

@@ -12,7 +12,7 @@ from ...base.facts import Ranks, Verdict
 from ...base.identity import RankId
 from ...base.words import format_ranks, format_seconds
 from ..run_reader.run import RecordedRun
-from ..run_reader.timeline import Kind, Row, Span, Timeline, read_timeline
+from ..run_reader.timeline import Kind, RankRow, Span, Timeline, read_timeline
 from .templates import ShownTexts
 
 
@@ -42,7 +42,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Line:
+class RankLine:
     """One rank of a group."""
 
     rank: RankId
@@ -61,7 +61,7 @@ class TimeRow:
     end: str  # how it ends: "hangs in socket.recv since 23.2 s"
     blocks: tuple[Block, ...]
     steps: tuple[Step, ...]
-    lines: tuple[Line, ...]  # the ranks of a group
+    lines: tuple[RankLine, ...]  # the ranks of a group
     more: int  # ranks of the group that have no line
 
 
@@ -108,17 +108,17 @@ class Group:
     """One row: a rank, or many that stand the same and came equally far."""
 
     standing: str
-    rows: tuple[Row, ...]
+    rows: tuple[RankRow, ...]
     stretches: tuple[Stretch, ...]  # by start, those around others first
 
 
-def group_rows(rows: Sequence[Row], ranks: Ranks, length: float) -> list[Group]:
+def group_rows(rows: Sequence[RankRow], ranks: Ranks, length: float) -> list[Group]:
     """Return the rows, culprits first. `length`: when all that had not ended is cut off."""
     standings = {row.rank: standing_of(row, ranks) for row in rows}
     alone = len(rows) <= MOST_SINGLE_ROWS
     ordered = sorted(rows, key=lambda row: (STANDINGS.index(standings[row.rank]), row.rank))
     for by_end in (True, False):
-        keys: dict[tuple[object, ...], list[Row]] = {}
+        keys: dict[tuple[object, ...], list[RankRow]] = {}
         for row in ordered:
             standing = standings[row.rank]
             single = alone or (
@@ -134,7 +134,7 @@ def group_rows(rows: Sequence[Row], ranks: Ranks, length: float) -> list[Group]:
     ]
 
 
-def standing_of(row: Row, ranks: Ranks) -> str:
+def standing_of(row: RankRow, ranks: Ranks) -> str:
     """Return how a rank stands in the verdict, "" if that says nothing of it."""
     if row.rank in ranks.culprit:
         return "culprit"
@@ -147,7 +147,7 @@ def standing_of(row: Row, ranks: Ranks) -> str:
     return "ended" if row.ended is not None or row.rank in ranks.dead else ""
 
 
-def _last_spans(row: Row) -> tuple[object, ...]:
+def _last_spans(row: RankRow) -> tuple[object, ...]:
     """Return where a rank was in the end, but for imports, which come in between."""
     last = [span for span in row.spans if span.kind != "import" and span.end is None]
     if not last and row.spans:
@@ -155,7 +155,7 @@ def _last_spans(row: Row) -> tuple[object, ...]:
     return tuple((span.kind, span.name) for span in last)
 
 
-def common_stretches(rows: Sequence[Row], length: float) -> tuple[Stretch, ...]:
+def common_stretches(rows: Sequence[RankRow], length: float) -> tuple[Stretch, ...]:
     """Return the spans that at least half of these ranks had, up to `length`."""
     found: dict[SpanKey, list[Span]] = {}
     for row in rows:
@@ -290,9 +290,9 @@ class _RowMaker:
             more=len(rows) if many and not self._drawn else 0,
         )
 
-    def _line(self, row: Row) -> Line:
+    def _line(self, row: RankRow) -> RankLine:
         blocks = self._blocks(common_stretches((row,), self._length), self.told)
-        return Line(row.rank, self._hosts((row,)), tuple(blocks))
+        return RankLine(row.rank, self._hosts((row,)), tuple(blocks))
 
     def _blocks(self, found: Sequence[Stretch], told: bool = True) -> list[Block]:
         return [self._block(one, told) for one in found[-_MOST_BLOCKS:]]
@@ -312,7 +312,7 @@ class _RowMaker:
             label=self._label(one, right - left) if told else "",
         )
 
-    def _hosts(self, rows: Sequence[Row]) -> str:
+    def _hosts(self, rows: Sequence[RankRow]) -> str:
         hosts = {row.host for row in rows if row.host}
         return f"{len(hosts)} hosts" if len(hosts) > 1 else self._shown.text("".join(hosts), _HOST)
 

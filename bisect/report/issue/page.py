@@ -12,7 +12,7 @@ from ...base.words import format_count, format_rank_numbers, format_ranks, forma
 from ...search.isolation import Isolation
 from ..isolation import MOST_TRIAL_ROWS, list_rows, replay_answer, unused_lines
 from ..run_reader.run import RecordedRun, read_rank_facts
-from ..run_reader.timeline import Row, Span, Timeline, read_timeline
+from ..run_reader.timeline import RankRow, Span, Timeline, read_timeline
 from ..terminal import replay_verdict
 from ..verdict_rows import describe_exit, job_of_verdict, short_stack
 from .markdown import (
@@ -51,7 +51,10 @@ def run_page(run: RecordedRun, masked: Masked = NOTHING_MASKED, most: int = MOST
 def run_sections(run: RecordedRun) -> list[Section]:
     """Return the parts about one run, in their order."""
     ranks = read_rank_facts(run)
-    found = [Section(_headline(run.verdict), NEVER_CUT, ""), *_answer_sections(run, ranks)]
+    found = [
+        Section(_format_issue_title(run.verdict), NEVER_CUT, ""),
+        *_answer_sections(run, ranks),
+    ]
     found += _titled_section("Checkpoints", checkpoint_table(read_timeline(run)), 85)
     if run.verdict and run.outcome != "ok":
         told = places_table(run.verdict, ranks, job_of_verdict(run.verdict))
@@ -74,7 +77,7 @@ def assemble_page(found: Sequence[Section], masked: Masked, most: int = MOST_CHA
     return f"{text}{said}\n\n{foot}\n"
 
 
-def _headline(verdict: Verdict | None) -> str:
+def _format_issue_title(verdict: Verdict | None) -> str:
     """Return the title: "HANG at checkpoint 9 WandbLogger ready: rank 1 in wandb.init"."""
     if not verdict:
         return "## A run without a verdict"
@@ -181,7 +184,9 @@ def checkpoint_table(found: Timeline) -> str:
     whole = ranks if len(ranks) <= MOST_RANK_COLUMNS else None
     head = ["#", "checkpoint", *([f"rank {r}" for r in ranks] if whole else _HEAD)]
     by_rank = {row.rank: row for row in found.rows}
-    rows = [[*_step_name(step), *_cells(step, by_rank, found.length, whole)] for step in shown]
+    rows = [
+        [*_step_name(step), *_make_step_cells(step, by_rank, found.length, whole)] for step in shown
+    ]
     more = f"\n\n{format_count(left, 'more step')}, begun later." if left > 0 else ""
     return markdown_table(head, rows) + more
 
@@ -189,7 +194,7 @@ def checkpoint_table(found: Timeline) -> str:
 _HEAD = ("done by", "seconds", "not by")
 
 
-def _collect_steps(rows: Sequence[Row]) -> list[_Step]:
+def _collect_steps(rows: Sequence[RankRow]) -> list[_Step]:
     """Return all steps, in the order in which ranks first began them."""
     steps: dict[tuple[str, str, int | None], _Step] = {}
     for row in rows:
@@ -215,8 +220,8 @@ def _step_name(step: _Step) -> tuple[str, str]:
     return number, f"{'· ' * step.depth}{inline_code(step.title, 60) or BETWEEN}"
 
 
-def _cells(
-    step: _Step, rows: Mapping[RankId, Row], length: float, ranks: Sequence[RankId] | None
+def _make_step_cells(
+    step: _Step, rows: Mapping[RankId, RankRow], length: float, ranks: Sequence[RankId] | None
 ) -> list[str]:
     if ranks is not None:
         return [_cell(step, rows[rank], length) for rank in ranks]
@@ -233,7 +238,9 @@ def _cells(
     ]
 
 
-def _ranks_without(step: _Step, rows: Mapping[RankId, Row], ranks: Sequence[RankId]) -> list[str]:
+def _ranks_without(
+    step: _Step, rows: Mapping[RankId, RankRow], ranks: Sequence[RankId]
+) -> list[str]:
     """Return who did not end a step, by what became of them: "**hang** 3-5", "not begun 7"."""
     by_state: dict[str, list[RankId]] = {}
     for rank in ranks:
@@ -241,7 +248,7 @@ def _ranks_without(step: _Step, rows: Mapping[RankId, Row], ranks: Sequence[Rank
     return [f"{state}: {format_rank_numbers(them)}" for state, them in by_state.items()]
 
 
-def _cell(step: _Step, row: Row, length: float) -> str:
+def _cell(step: _Step, row: RankRow, length: float) -> str:
     inside = step.inside.get(row.rank)
     if inside is not None:
         return f"{_state(step, row)} {format_seconds(max(0.0, length - inside.start))}"
@@ -251,7 +258,7 @@ def _cell(step: _Step, row: Row, length: float) -> str:
     return format_seconds(step.took[row.rank]) + (f" (×{times})" if times > 1 else "")  # noqa: RUF001  # a sign that is read at once
 
 
-def _state(step: _Step, row: Row) -> str:
+def _state(step: _Step, row: RankRow) -> str:
     """Return what a rank does that did not end a step."""
     if row.rank not in step.inside:
         return "left" if row.ended is not None else "not begun"
@@ -273,7 +280,7 @@ def places_table(verdict: Verdict, ranks: Sequence[RankFacts], job: JobFacts) ->
     if not groups:
         return ""
     rows = [
-        [format_rank_numbers(r.rank for r in them), role, inline_code(does), _hosts(them)]
+        [format_rank_numbers(r.rank for r in them), role, inline_code(does), _format_hosts(them)]
         for (role, does), them in sorted(
             groups.items(), key=lambda item: _order(item[0][0], item[1])
         )
@@ -311,7 +318,7 @@ def _describe_rank(one: RankFacts, job: JobFacts) -> str:
     return short_stack(one, job) or "no stack"
 
 
-def _hosts(them: Sequence[RankFacts]) -> str:
+def _format_hosts(them: Sequence[RankFacts]) -> str:
     hosts = list(dict.fromkeys(one.host for one in them if one.host))
     told = ", ".join(inline_code(host, 60) for host in hosts[:_MOST_HOSTS])
     if len(them) == 1 and them[0].pid is not None:

@@ -11,7 +11,7 @@ from ...base.facts import Ranks
 from ...base.identity import name_rank, rank_file, write_rank
 from ...base.words import format_count, format_rank_numbers, format_ranks
 from ..run_files import JobEnvironment
-from ..run_reader.rank_differences import Difference, find_differences
+from ..run_reader.rank_differences import RankDifference, find_differences
 from ..run_reader.run import RecordedRun
 from ..run_reader.stack_files import StackFile, read_stack_file, read_stack_files, split_lines
 from .markdown import (
@@ -124,18 +124,21 @@ _MOST_VARIABLES = 150
 
 def version_sections(run: RecordedRun) -> list[Section]:
     """Return versions, and what machine it was."""
-    found = {**_environment(run).versions, **(run.verdict.versions if run.verdict else {})}
+    found = {
+        **_make_environment_section(run).versions,
+        **(run.verdict.versions if run.verdict else {}),
+    }
     told = [inline_code(f"{name} {version}", 100) for name, version in list(found.items())[:60]]
     told += _machine(run)
     return [Section(f"### Versions\n\n{', '.join(told)}", 86, "versions")] if told else []
 
 
-def _environment(run: RecordedRun) -> JobEnvironment:
+def _make_environment_section(run: RecordedRun) -> JobEnvironment:
     return run.environment or JobEnvironment()
 
 
 def _machine(run: RecordedRun) -> list[str]:
-    environment = _environment(run)
+    environment = _make_environment_section(run)
     told = [inline_code(f"Linux {environment.kernel}", 100)] if environment.kernel else []
     if environment.processors:
         told.append(format_count(environment.processors, "core"))
@@ -148,7 +151,7 @@ def _machine(run: RecordedRun) -> list[str]:
 
 def difference_sections(run: RecordedRun) -> list[Section]:
     """Return what differs between ranks."""
-    if run.world_size < 2 and len(_environment(run).ranks) < 2:
+    if run.world_size < 2 and len(_make_environment_section(run).ranks) < 2:
         return []
     found = find_differences(run)
     title = "### What differs between the ranks"
@@ -163,7 +166,7 @@ def difference_sections(run: RecordedRun) -> list[Section]:
     return [Section(text, 84, "the values of what differs between ranks", f"{title}\n\n{names}")]
 
 
-def _difference_rows(one: Difference) -> list[list[str]]:
+def _difference_rows(one: RankDifference) -> list[list[str]]:
     values = list(one.values.items())
     rows = [
         [
@@ -182,7 +185,7 @@ def _difference_rows(one: Difference) -> list[list[str]]:
 
 def environment_sections(run: RecordedRun) -> list[Section]:
     """Return the variables that matter of the rank that it is about, folded."""
-    ranks = _environment(run).ranks
+    ranks = _make_environment_section(run).ranks
     culprit = run.verdict.ranks.culprit if run.verdict else ()
     culprits = [str(write_rank(rank)) for rank in culprit]
     rank = next((one for one in (*culprits, *ranks) if one in ranks), None)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from ...base.columns import Column, in_columns, styled
 from ...base.words import format_count, format_seconds, join_lines
 from . import screen
-from .rank_rows import RankTable, Row, table_from_json
+from .rank_rows import LiveRow, RankTable, table_from_json
 from .screen import TerminalOwner, find_owner, is_line_by_line
 
 CHECK_EVERY = 0.2  # seconds between two questions whether the terminal is still ours
@@ -171,19 +171,19 @@ def render_table(now: RankTable, clock: float, columns: int, most: int) -> list[
         Column("for", right=True, is_whole=True),
         Column("deadline"),
     )
-    rows = [_cells(row, clock, now.stall) for row in shown]
+    rows = [_style_cells(row, clock, now.stall) for row in shown]
     title = styled(_title(now, clock, left_out, columns - 1), "dim")
     return [title, *in_columns(table, rows, columns - 1, head="dim")][:most]
 
 
-def _cells(row: Row, clock: float, stall: float) -> list[tuple[str, str]]:
+def _style_cells(row: LiveRow, clock: float, stall: float) -> list[tuple[str, str]]:
     style = _STYLES[row.state]
     when, colour = format_deadline(row, clock, stall)
     words = (row.ranks, join_lines(row.place), _format_past(row.since, clock))
     return [*((text, style) for text in words), (when, colour or style)]
 
 
-def format_deadline(row: Row, clock: float, stall: float) -> tuple[str, str]:
+def format_deadline(row: LiveRow, clock: float, stall: float) -> tuple[str, str]:
     """Return what is said of a row's deadline, and its colour."""
     if row.state in ("waits", "ends", "left"):
         return "", ""
@@ -207,7 +207,7 @@ def _format_past(since: float, clock: float) -> str:
     return f"{max(clock - since, 0.0):.0f} s"
 
 
-def _choose_rows(rows: tuple[Row, ...], most: int) -> tuple[tuple[Row, ...], int]:
+def _choose_rows(rows: tuple[LiveRow, ...], most: int) -> tuple[tuple[LiveRow, ...], int]:
     return rows[: max(most, 1)], max(len(rows) - max(most, 1), 0)
 
 

@@ -30,7 +30,7 @@ class RankNow:
 
 
 @dataclass(frozen=True)
-class Row:
+class LiveRow:
     """Ranks in the same place: the longest wait and the first deadline among them."""
 
     ranks: str
@@ -46,7 +46,7 @@ class Row:
 class RankTable:
     """What the table shows. No rows: nothing is watched at the moment, and nothing is shown."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[LiveRow, ...]
     ranks: int
     began: float  # monotonic
     stall: float  # seconds without movement after which the watch looks
@@ -61,7 +61,7 @@ def table_from_json(line: str) -> RankTable:
     return from_json(RankTable, json.loads(line))
 
 
-def group_ranks(ranks: Iterable[RankNow]) -> tuple[Row, ...]:
+def group_ranks(ranks: Iterable[RankNow]) -> tuple[LiveRow, ...]:
     """Return a row for each place: first those that others wait for, the least far before all."""
     places: dict[tuple[int, int, str], list[RankNow]] = {}
     for one in ranks:
@@ -69,9 +69,9 @@ def group_ranks(ranks: Iterable[RankNow]) -> tuple[Row, ...]:
     return tuple(_group_row(group) for _, group in sorted(places.items()))
 
 
-def _group_row(group: list[RankNow]) -> Row:
+def _group_row(group: list[RankNow]) -> LiveRow:
     still = [one.still_since for one in group if one.still_since is not None]
-    return Row(
+    return LiveRow(
         ranks=format_rank_numbers((one.rank for one in group), RUNS_SHOWN),
         state=group[0].state,
         place=group[0].place,

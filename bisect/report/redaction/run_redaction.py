@@ -29,7 +29,7 @@ def redactor_for(run: RecordedRun, anonymous: bool = False) -> Redactor:
     They are met in an order of their own: so a thing has the same mark in every file that is made
     of this run, whenever it is made, and a password that a variable holds is found in a log.
     """
-    parts = list(_parts(run))
+    parts = list(_list_run_parts(run))
     redactor = Redactor(anonymous, find_names(parts) if anonymous else Known())
     for part in parts:
         redactor.learn(part)
@@ -48,7 +48,7 @@ def find_names(objects: Iterable[Any]) -> Known:
     return Known(tuple(hosts), tuple(users), tuple(homes))
 
 
-def _parts(run: RecordedRun) -> Iterator[Any]:
+def _list_run_parts(run: RecordedRun) -> Iterator[Any]:
     for one in run.everywhere:
         yield from map(to_json, (one.environment, one.verdict, one.answer))
     for one in run.everywhere:

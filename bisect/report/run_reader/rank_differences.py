@@ -52,7 +52,7 @@ def rank_variables(run: RecordedRun) -> dict[str, ByRank]:
     found: dict[str, dict[RankId, str]] = {}
     every: list[RankId] = []
     for part in run.everywhere:
-        for word, own in _environment(part).ranks.items():
+        for word, own in _list_environment(part).ranks.items():
             rank = _read_rank(word)
             every.append(rank)
             for name, value in own.items():
@@ -64,7 +64,7 @@ def rank_versions(run: RecordedRun) -> dict[str, ByRank]:
     """Return the versions of libraries, by the ranks of the node that has them."""
     found: dict[str, dict[RankId, str]] = {}
     for part in run.everywhere:
-        for name, version in _environment(part).versions.items():
+        for name, version in _list_environment(part).versions.items():
             found.setdefault(name, {}).update(dict.fromkeys(_ranks_with_variables(part), version))
     found.pop("python", None)  # as the ranks say it
     return {**found}
@@ -74,7 +74,7 @@ def rank_machines(run: RecordedRun) -> dict[str, ByRank]:
     """Return what is known of the machines, by the ranks that run there."""
     found: dict[str, dict[RankId, str]] = {}
     for part in run.everywhere:
-        told = _environment(part)
+        told = _list_environment(part)
         for name, value in (("kernel", told.kernel), ("processors", told.processors)):
             if value:
                 found.setdefault(name, {}).update(
@@ -85,10 +85,10 @@ def rank_machines(run: RecordedRun) -> dict[str, ByRank]:
 
 def _ranks_with_variables(part: RecordedRun) -> list[RankId]:
     """Return the ranks of a node; 0 where none is known."""
-    return [*map(_read_rank, _environment(part).ranks)] or [0]
+    return [*map(_read_rank, _list_environment(part).ranks)] or [0]
 
 
-def _environment(part: RecordedRun) -> JobEnvironment:
+def _list_environment(part: RecordedRun) -> JobEnvironment:
     return part.environment or JobEnvironment()
 
 
@@ -97,7 +97,7 @@ _NUMBER = re.compile(r"([0-9]+)")
 
 
 @dataclass(frozen=True)
-class Difference:
+class RankDifference:
     """Something of which the ranks have different values."""
 
     topic: Topic
@@ -114,7 +114,7 @@ class _Place:
     node: int
 
 
-def find_differences(run: RecordedRun) -> tuple[Difference, ...]:
+def find_differences(run: RecordedRun) -> tuple[RankDifference, ...]:
     """Return what ranks differ in: hosts, versions, Python, GPUs, environment.
 
     That each has its own rank, local rank or node in a variable (RANK=3, CUDA_VISIBLE_DEVICES=3,
@@ -122,7 +122,7 @@ def find_differences(run: RecordedRun) -> tuple[Difference, ...]:
     """
     places = _places(run)
     found = [
-        *_topic_differences("host", {"host": _hosts(run)}),
+        *_topic_differences("host", {"host": _find_hosts(run)}),
         *_topic_differences("versions", _versions(run)),
         *_topic_differences("python", hello_fields(run, ("python", "executable"))),
         *_topic_differences("gpu", {"GPU": _gpus(run)}),
@@ -133,7 +133,7 @@ def find_differences(run: RecordedRun) -> tuple[Difference, ...]:
 
 def _topic_differences(
     topic: Topic, named: Mapping[str, Mapping[RankId, str]], places: Mapping[RankId, _Place] = {}
-) -> Iterable[Difference]:
+) -> Iterable[RankDifference]:
     """Yield what differs of the values by name and rank."""
     for name in sorted(named):
         by_rank = named[name]
@@ -143,7 +143,7 @@ def _topic_differences(
         for rank in sorted(by_rank):
             values.setdefault(by_rank[rank], []).append(rank)
         ordered = sorted(values.items(), key=lambda pair: (-len(pair[1]), pair[1]))
-        yield Difference(topic, name, {value: tuple(ranks) for value, ranks in ordered})
+        yield RankDifference(topic, name, {value: tuple(ranks) for value, ranks in ordered})
 
 
 def _only_numbers(by_rank: Mapping[RankId, str], places: Mapping[RankId, _Place]) -> bool:
@@ -192,14 +192,14 @@ def _looked_at(run: RecordedRun) -> list[RankFacts]:
     return [one for part in run.everywhere for one in part.facts.ranks]
 
 
-def _hosts(run: RecordedRun) -> dict[RankId, str]:
+def _find_hosts(run: RecordedRun) -> dict[RankId, str]:
     looked = {one.rank: one.host for one in _looked_at(run)}
     told = {**looked, **hello_fields(run, ("host",)).get("host", {})}
     return {rank: host for rank, host in told.items() if host}
 
 
 def _ranks_with_events(part: RecordedRun) -> list[RankId]:
-    told = {*map(_read_rank, _environment(part).ranks)}
+    told = {*map(_read_rank, _list_environment(part).ranks)}
     return sorted(told | {event.rank for event in part.events if event.rank is not None})
 
 
@@ -208,7 +208,7 @@ def _versions(run: RecordedRun) -> dict[str, dict[RankId, str]]:
     found: dict[str, dict[RankId, str]] = {}
     for part in run.everywhere:
         ranks = _ranks_with_events(part)
-        for name, version in _environment(part).versions.items():
+        for name, version in _list_environment(part).versions.items():
             found.setdefault(name, {}).update(dict.fromkeys(ranks, version))
         for event in part.events:
             if isinstance(event, Import) and event.rank is not None and event.version:

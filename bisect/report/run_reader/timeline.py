@@ -36,7 +36,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Row:
+class RankRow:
     """One rank."""
 
     rank: RankId
@@ -50,7 +50,7 @@ class Row:
 class Timeline:
     """All ranks. Times are seconds since the first of them began."""
 
-    rows: tuple[Row, ...] = ()  # by rank
+    rows: tuple[RankRow, ...] = ()  # by rank
     length: float = 0.0  # to the verdict; without one to the last event
     began: float | None = None  # the same moment as 0, in seconds since 1970
     titles: Mapping[int, str] = field(default_factory=dict)  # of the checkpoints, by number
@@ -72,9 +72,9 @@ def read_timeline(run: RecordedRun) -> Timeline:
     ends = [_end(events) for events in nodes]
     ranks = [_fold(events, end) for events, end in zip(nodes, ends, strict=True)]
     titles = _titles(run, ranks)
-    rows: dict[RankId, Row] = {}
+    rows: dict[RankId, RankRow] = {}
     for members, offset in zip(ranks, offsets, strict=True):
-        for row in _rows(members, began - offset, titles):
+        for row in _build_rows(members, began - offset, titles):
             rows.setdefault(row.rank, row)
     length = max(end + offset for end, offset in zip(ends, offsets, strict=True)) - began
     with_verdict = _add_verdict(run.verdict, rows, length)
@@ -92,7 +92,7 @@ def _fold(events: Sequence[Event], end: float) -> NodeRanks:
     return members
 
 
-def _rows(members: NodeRanks, zero: float, titles: Mapping[int, str]) -> list[Row]:
+def _build_rows(members: NodeRanks, zero: float, titles: Mapping[int, str]) -> list[RankRow]:
     """Return the ranks of a node; `zero` is when the first of all began, on the node's clock."""
     names = {number: name for name, number in members.numbers.items()}
 
@@ -102,7 +102,7 @@ def _rows(members: NodeRanks, zero: float, titles: Mapping[int, str]) -> list[Ro
         return Span(stay.kind, name, title, number, start, end, stay.depth)
 
     return [
-        Row(
+        RankRow(
             one.rank,
             one.host,
             tuple(map(span, one.stays.all())),
@@ -176,14 +176,16 @@ def _titles(run: RecordedRun, nodes: Sequence[NodeRanks]) -> dict[int, str]:
 # ---- what the verdict adds -----------------------------------------------------------------------
 
 
-def _add_verdict(verdict: Verdict | None, rows: dict[RankId, Row], length: float) -> list[Row]:
+def _add_verdict(
+    verdict: Verdict | None, rows: dict[RankId, RankRow], length: float
+) -> list[RankRow]:
     """Return the rows with the hang, and with the wait of those that only wait for others."""
     if verdict and verdict.outcome == "hang":
         ranks = verdict.ranks
         hung = {*ranks.culprit, *ranks.stuck}
         absent = {*ranks.never_started} - rows.keys()
         for number in absent:
-            rows[number] = Row(number, "", (_hang_span("never started", None, 0.0, 0),))
+            rows[number] = RankRow(number, "", (_hang_span("never started", None, 0.0, 0),))
         for number in (hung & rows.keys()) - absent:
             still = verdict.seconds.still if number in ranks.culprit else None
             rows[number] = _add_hang(rows[number], verdict, still, length)
@@ -193,7 +195,7 @@ def _add_verdict(verdict: Verdict | None, rows: dict[RankId, Row], length: float
     return [rows[number] for number in sorted(rows)]
 
 
-def _add_hang(row: Row, verdict: Verdict, still: float | None, length: float) -> Row:
+def _add_hang(row: RankRow, verdict: Verdict, still: float | None, length: float) -> RankRow:
     if row.ended is not None:
         return row
     inside = _open_spans(row)
@@ -208,7 +210,7 @@ def _hang_span(name: str, number: int | None, start: float, depth: int) -> Span:
     return Span("hang", name, name or "nothing moves", number, start, None, depth)
 
 
-def _add_wait(row: Row, culprit: Sequence[RankId]) -> Row:
+def _add_wait(row: RankRow, culprit: Sequence[RankId]) -> RankRow:
     inside = _open_spans(row)
     if row.ended is not None or any(span.kind == "wait" for span in inside):
         return row
@@ -216,10 +218,10 @@ def _add_wait(row: Row, culprit: Sequence[RankId]) -> Row:
     return _add_span(row, Span("wait", name, name, None, row.last_word or 0.0, None, len(inside)))
 
 
-def _open_spans(row: Row) -> list[Span]:
+def _open_spans(row: RankRow) -> list[Span]:
     return [span for span in row.spans if span.end is None]
 
 
-def _add_span(row: Row, span: Span) -> Row:
+def _add_span(row: RankRow, span: Span) -> RankRow:
     spans = sorted((*row.spans, span), key=lambda one: (one.start, one.depth))
     return replace(row, spans=tuple(spans))

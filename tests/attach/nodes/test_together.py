@@ -9,7 +9,7 @@ from dataclasses import replace
 from hangbisect.attach.answer import hang_lines, moving_lines
 from hangbisect.attach.judgement import Judgement
 from hangbisect.attach.node_facts import NodeFacts
-from hangbisect.attach.nodes.asking import Answer, Node, RemoteJob
+from hangbisect.attach.nodes.asking import Node, NodeAnswer, RemoteJob
 from hangbisect.attach.nodes.merge import judge_answers, merge_nodes
 from hangbisect.base.facts import (
     FileLock,
@@ -56,7 +56,9 @@ def waits_for_a_child(rank: int) -> RankFacts:
 
 
 def test_a_child_is_that_of_its_own_rank() -> None:
-    answers = [Answer(Node(f"pod-{n}", (), ""), machine("x", waits_for_a_child(n))) for n in (0, 1)]
+    answers = [
+        NodeAnswer(Node(f"pod-{n}", (), ""), machine("x", waits_for_a_child(n))) for n in (0, 1)
+    ]
     found = judge_answers(RemoteJob(tuple(a.node for a in answers), "a job", ""), answers, 100.0)
     assert [(r.rank, r.pid, r.host) for r in found.ranks] == [(0, 7, "pod-0"), (1, 7, "pod-1")]
     wait = found.verdict.waits_for
@@ -89,7 +91,7 @@ def polls_for_a_lock(rank: RankId, pid: int) -> RankFacts:
 
 
 def judge(*facts: NodeFacts) -> Judgement:
-    answers = [Answer(Node(f"pod-{n}", (), ""), one) for n, one in enumerate(facts)]
+    answers = [NodeAnswer(Node(f"pod-{n}", (), ""), one) for n, one in enumerate(facts)]
     job = RemoteJob(tuple(one.node for one in answers), "a job", "")
     return judge_answers(job, answers, 100.0)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hangbisect.pipelines.module_call import Difference, compare_outputs, walk_tensors
+from hangbisect.pipelines.module_call import TensorDifference, compare_outputs, walk_tensors
 from hangbisect.pipelines.module_inputs import find_tokens, pack_samples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +23,7 @@ PAIRS = st.integers(0, 8).flatmap(
 
 @given(VALUES)
 def test_an_output_does_not_differ_from_itself(values: list[float]) -> None:
-    assert compare_outputs(torch.tensor(values), torch.tensor(values)) == Difference(0.0, "")
+    assert compare_outputs(torch.tensor(values), torch.tensor(values)) == TensorDifference(0.0, "")
 
 
 @given(PAIRS)
@@ -64,18 +64,18 @@ def test_what_is_no_number_differs_from_any_number(
 def test_the_tensor_that_differs_most_is_named() -> None:
     now = {"loss": torch.tensor(1.0), "hidden": [torch.ones(2), torch.tensor([1.0, 4.0])]}
     before = {"loss": torch.tensor(1.5), "hidden": (torch.ones(2), torch.ones(2))}
-    assert compare_outputs(now, before) == Difference(3.0, "hidden.1")
+    assert compare_outputs(now, before) == TensorDifference(3.0, "hidden.1")
 
 
 def test_what_is_of_another_shape_or_on_one_side_alone_is_apart() -> None:
     now = {"logits": torch.ones(2, 3), "loss": torch.tensor(1.0)}
     before = {"logits": torch.ones(3, 2), "aux": torch.ones(1)}
-    assert compare_outputs(now, before) == Difference(None, "", ("loss", "aux", "logits"))
+    assert compare_outputs(now, before) == TensorDifference(None, "", ("loss", "aux", "logits"))
 
 
 def test_where_nothing_is_a_tensor_nothing_is_compared() -> None:
-    assert compare_outputs(None, {"n": 3}) == Difference()
-    assert compare_outputs(torch.empty(0, 4), torch.empty(0, 4)) == Difference(0.0, "")
+    assert compare_outputs(None, {"n": 3}) == TensorDifference()
+    assert compare_outputs(torch.empty(0, 4), torch.empty(0, 4)) == TensorDifference(0.0, "")
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int64, torch.bool])
@@ -101,7 +101,9 @@ def test_rows_and_samples_in_one_row_are_compared_token_by_token() -> None:
     assert now is not None
     then, row = torch.tensor([[1.0, 2, 99], [3, 4, 5]]), torch.tensor([[1.0, 2, 3, 4, 5.5]])
     where = (find_tokens(now), find_tokens(before))
-    assert compare_outputs({"logits": row}, {"logits": then}, *where) == Difference(0.5, "logits")
+    assert compare_outputs({"logits": row}, {"logits": then}, *where) == TensorDifference(
+        0.5, "logits"
+    )
     assert compare_outputs(torch.ones(1, 7), torch.ones(2, 3), *where).apart == ("",)
     assert compare_outputs({"logits": row}, {"logits": then}).apart == ("logits",)
 
@@ -116,7 +118,7 @@ class Returned:
 
 def test_the_fields_of_a_dataclass_are_compared() -> None:
     now, before = Returned(torch.ones(2)), {"logits": torch.zeros(2)}
-    assert compare_outputs(now, before) == Difference(1.0, "logits")
+    assert compare_outputs(now, before) == TensorDifference(1.0, "logits")
     assert [name for name, _ in walk_tensors([Returned(torch.ones(2))])] == ["0.logits"]
     assert list(walk_tensors(Returned)) == []
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hangbisect.rank.watched import variables as module
 from hangbisect.rank.watched.process_role import GroupNumbers, read_group_numbers
-from hangbisect.rank.watched.programs import is_launcher, is_ours, program
+from hangbisect.rank.watched.programs import is_hangbisect, is_launcher, program
 from hangbisect.rank.watched.variables import variables
 
 URL = "tcp://n1:29500?rank=1&world_size=4"
@@ -45,8 +45,8 @@ def test_scripts_are_no_launchers(name: str) -> None:
 
 def test_we_do_not_watch_ourselves(package: Path) -> None:
     for what in ("hangbisect", "bisect", "/x/bin/hangbisect", str(package)):
-        assert is_ours(what, str(package))
-    assert not is_ours("/home/me/train.py", str(package))
+        assert is_hangbisect(what, str(package))
+    assert not is_hangbisect("/home/me/train.py", str(package))
 
 
 @pytest.mark.parametrize(

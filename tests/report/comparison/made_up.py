@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hangbisect.base.events import decode
-from hangbisect.base.facts import Cause, Place, Ranks, Seconds, Verdict
+from hangbisect.base.facts import Cause, CheckpointPlace, Ranks, Seconds, Verdict
 from hangbisect.report.run_files import JobEnvironment
 from hangbisect.report.run_reader.run import RecordedRun
 
@@ -26,7 +26,7 @@ VERDICT = Verdict(
 HANG = replace(
     VERDICT,
     outcome="hang",
-    checkpoint=Place(9, "wandb_logger", "WandbLogger ready"),
+    checkpoint=CheckpointPlace(9, "wandb_logger", "WandbLogger ready"),
     ranks=Ranks(culprit=(1,), stuck=(1,)),
     call="wandb.init",
     cause=Cause("service-silent", "the server never answers", "", 0.9),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangbisect.base.facts import Look, RankFacts, Ranks, Sample, Verdict
-from hangbisect.report.html.tables import Process, difference_tables, looks_part
+from hangbisect.report.html.tables import ProcessTable, difference_tables, looks_part
 from hangbisect.report.html.templates import ShownTexts
-from hangbisect.report.run_reader.rank_differences import Difference
+from hangbisect.report.run_reader.rank_differences import RankDifference
 
 from .made_up import plain
 
@@ -23,7 +23,7 @@ def rank(number: int, *looks: Look, moved: str = "") -> RankFacts:
     return RankFacts(number, pid=100, looks=looks or (look(0, 1),), moved=moved)
 
 
-def processes(*ranks: RankFacts) -> tuple[Process, ...]:
+def processes(*ranks: RankFacts) -> tuple[ProcessTable, ...]:
     return looks_part(ranks, VERDICT, ShownTexts(plain())).processes
 
 
@@ -74,7 +74,7 @@ def test_what_differs_is_told_by_topic_with_the_ranks_of_each_value() -> None:
     values = {"ib0": tuple(range(8, 1024)), "": tuple(range(8))}
     hosts = {f"n{n}": (n,) for n in range(20)}
     found = difference_tables(
-        [Difference("host", "host", hosts), Difference("environment", "NCCL_IB", values)],
+        [RankDifference("host", "host", hosts), RankDifference("environment", "NCCL_IB", values)],
         ShownTexts(plain()),
     )
     assert [topic.title for topic in found] == ["Hosts", "Environment"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hangbisect.base.facts import Frame, Look, RankFacts, Ranks, Thread, Verdict
-from hangbisect.report.html.stack_tree import Fork, Line, Tree, stack_trees
+from hangbisect.report.html.stack_tree import Fork, FrameLine, Tree, stack_trees
 from hangbisect.report.html.templates import ShownTexts
 
 from .made_up import plain
@@ -31,7 +31,7 @@ def trees(*ranks: RankFacts) -> list[Tree]:
     return stack_trees(ranks, VERDICT, ShownTexts(plain()))
 
 
-def lines(forks: tuple[Fork, ...]) -> Iterator[tuple[str, Line]]:
+def lines(forks: tuple[Fork, ...]) -> Iterator[tuple[str, FrameLine]]:
     for fork in forks:
         yield from ((fork.who, line) for line in fork.lines)
         yield from lines(fork.forks)

@@ -18,7 +18,7 @@ from hangbisect.report.html.timeline_picture import (
     time_ticks,
 )
 from hangbisect.report.run_reader.run import RecordedRun
-from hangbisect.report.run_reader.timeline import Row, Span
+from hangbisect.report.run_reader.timeline import RankRow, Span
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,11 +38,11 @@ def picture(run: RecordedRun) -> TimePicture:
     return found
 
 
-def row(rank: int, wait: float, ended: float | None = None) -> Row:
+def row(rank: int, wait: float, ended: float | None = None) -> RankRow:
     """A rank that worked on a step, and waits since `wait`."""
     step = Span("step", "model", "Model created", 5, 1.0, wait, 0)
     held = Span("wait", BARRIER, BARRIER, 5, wait, None, 0)
-    return Row(rank, "n1", (step, held), ended)
+    return RankRow(rank, "n1", (step, held), ended)
 
 
 def test_each_of_a_few_ranks_has_a_row_and_the_culprit_is_first() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hangbisect.report.issue.page import checkpoint_table
-from hangbisect.report.run_reader.timeline import Kind, Row, Span, Timeline
+from hangbisect.report.run_reader.timeline import Kind, RankRow, Span, Timeline
 
 
 def span(
@@ -18,7 +18,7 @@ def span(
 
 
 def table(*rows: tuple[Span, ...], ended: float | None = None) -> list[str]:
-    found = tuple(Row(rank, "n03", spans, ended) for rank, spans in enumerate(rows))
+    found = tuple(RankRow(rank, "n03", spans, ended) for rank, spans in enumerate(rows))
     return checkpoint_table(Timeline(found, length=20.0)).splitlines()[2:]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from hangbisect.base.events import decode
 from hangbisect.report.run_files import JobEnvironment
-from hangbisect.report.run_reader.rank_differences import Difference, find_differences
+from hangbisect.report.run_reader.rank_differences import RankDifference, find_differences
 from hangbisect.report.run_reader.run import RecordedRun
 
 from .made_up import event, hello
@@ -30,7 +30,7 @@ def test_ranks_are_grouped_by_value_and_a_missing_variable_is_one() -> None:
     names = {rank: {"NCCL_SOCKET_IFNAME": "eth0"} for rank in (0, 1, 3)}
     (found,) = find_differences(run({**names, 2: {}}))
     values = {"eth0": (0, 1, 3), "": (2,)}
-    assert found == Difference("environment", "NCCL_SOCKET_IFNAME", values)
+    assert found == RankDifference("environment", "NCCL_SOCKET_IFNAME", values)
     assert [*found.values] == ["eth0", ""]  # most ranks first
 
 

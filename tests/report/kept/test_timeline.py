@@ -11,7 +11,7 @@ from hangbisect.base.events import decode
 from hangbisect.base.facts import Verdict
 from hangbisect.base.json_codec import from_json
 from hangbisect.report.run_reader.run import RecordedRun, read_run
-from hangbisect.report.run_reader.timeline import Row, Timeline, read_timeline
+from hangbisect.report.run_reader.timeline import RankRow, Timeline, read_timeline
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,7 +28,7 @@ def run(events: Iterable[Mapping[str, Any]], verdict: Mapping[str, Any] = OK) ->
     )
 
 
-def words(row: Row) -> list[str]:
+def words(row: RankRow) -> list[str]:
     """Return a row as lines: its depth by spaces, and "-" for what has not ended."""
     return [
         f"{'  ' * s.depth}{s.kind} {s.name} {s.start:g} to {'-' if s.end is None else f'{s.end:g}'}"

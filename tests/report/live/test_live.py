@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pyte
 import pytest
@@ -14,9 +15,9 @@ from hangbisect.report.live.drawer import (
     rows_that_fit,
 )
 from hangbisect.report.live.rank_rows import (
+    LiveRow,
     RankNow,
     RankTable,
-    Row,
     State,
     group_ranks,
     table_from_json,
@@ -39,9 +40,10 @@ def rank(
     return RankNow(number, state, place, 9, since, until)
 
 
-def row(state: State = "works", **more: object) -> Row:
-    given: dict[str, object] = {"since": 100.0, "until": 160.0, "still_since": None, "moves": ""}
-    return Row(**{"ranks": "0", "state": state, "place": "9 WandbLogger ready", **given, **more})  # type: ignore[arg-type]
+def row(state: State = "works", **more: object) -> LiveRow:
+    given: dict[str, Any] = {"since": 100.0, "until": 160.0, "still_since": None, "moves": ""}
+    given |= {"ranks": "0", "state": state, "place": "9 WandbLogger ready", **more}
+    return LiveRow(**given)
 
 
 def plain(lines: list[str]) -> list[str]:
