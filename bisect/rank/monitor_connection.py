@@ -245,8 +245,8 @@ def _start_monitor(
         for descriptor in (writer, settings_reader):
             pipes.remove(descriptor)
             os.close(descriptor)
-        _await_child(child, end)
-        folder, _, why = _read_pipe(reader, end).partition("\n")
+        await_child(child, end)
+        folder, _, why = read_pipe(reader, end).partition("\n")
         if folder and why:
             shutil.rmtree(folder, ignore_errors=True)
         if why or not folder:
@@ -267,7 +267,7 @@ def _fork() -> int:
         return os.fork()
 
 
-def _await_child(child: int, end: float) -> None:
+def await_child(child: int, end: float) -> None:
     """Wait until the process between us and the monitor has ended; after `end`, end it."""
     with contextlib.suppress(ChildProcessError):  # the job ignores SIGCHLD, or waits for any child
         while os.waitpid(child, os.WNOHANG)[0] == 0:
@@ -278,7 +278,7 @@ def _await_child(child: int, end: float) -> None:
             time.sleep(0.001)
 
 
-def _read_pipe(pipe: int, end: float) -> str:
+def read_pipe(pipe: int, end: float) -> str:
     """Return what is said on a pipe until it is closed, or until `end`."""
     said = b""
     poll = select.poll()

@@ -25,6 +25,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 
 from ..base.proc import read_stat
+from ..rank.monitor_connection import await_child, read_pipe
 from ..rank.process_room import why_no_room
 from . import command
 from . import signals as group_signals
@@ -37,6 +38,7 @@ IDLE = 5.0  # seconds between two looks whether the watcher is still there
 MEANT_FOR_US = 2.0  # seconds between two Ctrl-C, of which the second is for us
 SILENCE_LIMIT = 10.0  # seconds without a word of the watcher, once the command has ended
 STOPPED_LOOKS = 40  # the same for one that is stopped, 50 ms each
+START_LIMIT = 5.0  # seconds for the helpers to be started
 _LOST_ON_MOST = (signal.SIGWINCH, signal.SIGCONT, signal.SIGURG)  # ignored by default (signal(7))
 _UNWATCHED = "The command runs without the watch from outside"
 _LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -376,9 +378,12 @@ def _start_orphans(tasks: Sequence[Callable[[], None]]) -> list[_Orphan]:
         finally:
             os._exit(0)
     os.close(writer)
-    os.waitpid(between, 0)
-    with os.fdopen(reader, "rb") as pipe:
-        return [_Orphan(int(pid)) for pid in pipe.read().split()]
+    try:
+        await_child(between, time.monotonic() + START_LIMIT)  # somebody may have stopped it
+        said = read_pipe(reader, time.monotonic() + START_LIMIT)
+    finally:
+        os.close(reader)
+    return [_Orphan(int(pid)) for pid in said.split()]
 
 
 def _be_the_watcher(

@@ -217,6 +217,21 @@ def test_a_watcher_that_is_gone_changes_nothing(
     assert "The watch from outside is gone" in err
 
 
+def test_a_front_whose_helpers_are_stopped_while_they_start_goes_on() -> None:
+    # Who starts them is a process of its own, for a moment, and stops itself here.
+    program = (
+        "import os, signal\n"
+        "from hangbisect.supervisor import supervise\n"
+        "supervise.START_LIMIT = 0.5\n"
+        "def tasks():\n"
+        "    os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "    yield\n"
+        "print(supervise._start_orphans(tasks()))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, timeout=DEADLINE)
+    assert (done.returncode, done.stdout) == (0, b"[]\n")
+
+
 def child_of(front: int) -> psutil.Process:
     """Return the command of a front, its only child."""
     end = time.monotonic() + DEADLINE
