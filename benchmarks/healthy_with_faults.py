@@ -39,6 +39,8 @@ from script_shelf import Script
 
 _LIMIT = 60.0  # seconds that a start may take longer than a plain one
 _REST = 20.0  # seconds for what watches to go, when it is stopped or gets no memory
+# What Python says by itself of code of ours, or of a process of ours.
+_OF_OURS = re.compile(r'File "[^"]*/(hang)?bisect/|^Exception ignored', re.M)
 Libraries = Mapping[str, str]
 
 
@@ -180,8 +182,8 @@ def wrong(start: Start, seen: Seen, known: dict[str, jobs.Ended]) -> list[str]:
         found.append(f"left {left}")
     if "internal error" in seen.ended.err:
         found.append("an internal error was said")
-    if seen.ended.err.count("Traceback") > without.err.count("Traceback"):
-        found.append("a traceback was said")
+    if _OF_OURS.search(seen.ended.err) and not _OF_OURS.search(without.err):
+        found.append("a traceback of ours was said")
     return found
 
 
