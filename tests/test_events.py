@@ -9,7 +9,7 @@ import pytest
 from hangbisect.base import events
 from hangbisect.base.events import KINDS, Event, Unknown, decode, encode, encode_outer, fields_of
 from hangbisect.base.rank_state import NodeRanks
-from hangbisect.monitor.job_progress import JobProgress
+from hangbisect.monitor.supervisor_link import JobProgress
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -44,8 +44,8 @@ PRESENTERS = (
 # What they may take from who judges, for it judges nothing.
 MAY_BE_SHOWN = {
     "frames.format_frame": "a frame in words",
-    "graph_algorithms.find_components": "of any graph, for a picture",
-    "graph_algorithms.group_targets": "the same",
+    "wait_graph.find_components": "of any graph, for a picture",
+    "wait_graph.group_targets": "the same",
     "merged_stacks.Branch": "stacks as a tree",
     "merged_stacks.StackLines": "the same",
     "merged_stacks.merge_stacks": "the same",

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from ..base.deadline import aside
 from ..base.facts import Look, MachineFacts, RankFacts, RankId
 from ..base.words import format_rate
-from ..collect.look_series import PAUSE, LookSeries, may_pause, take_good_looks
-from ..collect.rank_classes import RankClasses
+from ..collect.look_series import PAUSE, LookSeries, RankClasses, may_pause, take_good_looks
 from ..evidence import movement
 from ..evidence.descriptors import read_links, read_quiet_times
 from ..evidence.look import Target

@@ -26,8 +26,14 @@ from .processes import (
     processes_below,
     read_processes,
 )
-from .ranks import STARTERS, Rank, ranks_from_environment
-from .ranks_from_stacks import find_candidates, look_for_ranks, read_ranks_from_stacks
+from .ranks import (
+    STARTERS,
+    Rank,
+    find_candidates,
+    look_for_ranks,
+    ranks_from_environment,
+    read_ranks_from_stacks,
+)
 
 _TORCHRUNS_DEFAULT = "none"  # torchrun's --rdzv-id
 _RUN_DIR_VARIABLE = "HANGBISECT_RUN_DIR"

@@ -20,7 +20,7 @@ from ..base.facts import MachineFacts, RankFacts, RankId
 from ..base.identity import UnknownRank
 from ..base.launchers import find_launcher
 from ..base.words import format_ranks
-from ..collect.rank_classes import RankClasses
+from ..collect.look_series import RankClasses
 from ..diagnosis.causes.known_cause import find_frame
 from ..diagnosis.process_snapshot import merge_looks
 from ..evidence.lock_and_log_files import PrintingRank, read_last_lines, read_printed_lines

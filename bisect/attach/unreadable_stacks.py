@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..base.facts import Look, RankFacts, RankId, Socket
 from ..base.words import format_bytes
-from ..evidence.process_memory import read_trace_permission
+from ..evidence.process import read_trace_permission
 from ..report.rows import format_rows, make_rows
 from ..report.stacks import format_syscall
 from .job_looks import Download

@@ -1,4 +1,6 @@
-"""What a pipeline is made of. Apart from the other facts, for ranks need no more than this."""
+"""What a pipeline is made of, and what happens after each checkpoint. Apart from the other facts,
+for ranks need no more than this.
+"""
 
 from __future__ import annotations
 
@@ -75,3 +77,11 @@ class OwnStep(Checkpoint):
 
 
 LAUNCHER = Checkpoint("launcher", "Ranks started", "launcher", 120)
+
+
+MODES = ("off", "observe", "lockstep")
+DEFAULT = "lockstep"
+HELP = (
+    "after each checkpoint: nothing; only write down who arrived; hold every rank until all are "
+    "there"
+)

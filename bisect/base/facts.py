@@ -65,7 +65,7 @@ class Frame:
     file: str
     line: int
     native: bool = False
-    # Of an allowlist of frames (evidence/frame_locals.py), as py-spy words them, secrets masked:
+    # Of an allowlist of frames (evidence/stacks.py), as py-spy words them, secrets masked:
     # (("timeout", "90"), ("build_directory", '"/home/me/x"')). No part of what a frame is: the
     # same place on two ranks is equal.
     locals: tuple[tuple[str, str], ...] = field(default=(), compare=False)

@@ -1,10 +1,14 @@
-"""Files that are there whole or not at all, and the time in a folder's name."""
+"""Files that are there whole or not at all, the time in a folder's name, and which rank a file is
+of by its name: what the names do not tell stays unknown.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
+from collections.abc import Mapping, Sequence
 
 # Our own folder, as ranks spell it, links and all: they start what watches them by this path.
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -36,3 +40,48 @@ def _cut(name: str) -> str:
 def stamp() -> str:
     """Return the time now in UTC, for a file's name: "20261122T045131Z" (ISO 8601, basic)."""
     return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+
+
+# "rank-3.txt", "stacks_rank3", "nccl_trace_rank_3", "dump.r3.log".
+_NAMED = re.compile(
+    r"(?<![a-z])(?<!local[-_.])(?:global[-_.]?)?rank[-_.=]?(\d{1,6})(?!\d)"
+    r"|(?<![a-z])r(\d{1,6})(?!\d)",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(r"\d{1,6}")
+_FILE_PARTS = 2  # of a path: its own name, and its folder's ("rank_3/stderr.log")
+
+
+def by_names(files: Sequence[str]) -> dict[str, int]:
+    """Return the ranks of those files whose names tell: each by itself, or all together, where they
+    differ in one number alone, and these numbers are 0, 1, 2 ... without a gap.
+    """
+    found = {file: rank for file in files if (rank := named(file)) is not None}
+    return found or dict(_counted(files))
+
+
+def named(file: str) -> int | None:
+    """Return the rank that a path names, None where it names none or several."""
+    for part in reversed(file.rsplit("/", _FILE_PARTS)[-_FILE_PARTS:]):
+        ranks = {int(a or b) for a, b in _NAMED.findall(part)}
+        if ranks:
+            return ranks.pop() if len(ranks) == 1 else None
+    return None
+
+
+def _counted(files: Sequence[str]) -> Mapping[str, int]:
+    shapes: dict[tuple[str, ...], list[tuple[str, list[str]]]] = {}
+    for file in dict.fromkeys(files):
+        texts = tuple(_NUMBER.split(file))
+        shapes.setdefault(texts, []).append((file, _NUMBER.findall(file)))
+    if len(shapes) != 1:
+        return {}
+    ((_, alike),) = shapes.items()
+    columns = list(zip(*(numbers for _, numbers in alike), strict=True))
+    differing = [column for column in columns if len(set(column)) > 1]
+    if len(alike) < 2 or len(differing) != 1:
+        return {}
+    ranks = [int(text) for text in differing[0]]
+    if sorted(ranks) != list(range(len(ranks))):
+        return {}
+    return {file: rank for (file, _), rank in zip(alike, ranks, strict=True)}

@@ -1,4 +1,5 @@
-"""What functions of libraries mean, wherever that is asked: the one place to add another.
+"""What functions of libraries mean, wherever that is asked: the one place to add another; and the
+stacks that poll the lock on a file.
 
 A row names functions by the end of their file's path and by their own name, and says what they do
 and which of their local variables tell something. `bisect/evidence` and `bisect/diagnosis` ask by
@@ -8,12 +9,15 @@ role. Any number of rows may match a function.
 from __future__ import annotations
 
 import enum
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 
 from .facts import Frame
+from .masking import MASK
 
 
 class Role(enum.Enum):
@@ -346,3 +350,44 @@ def parse_text(value: str) -> str:
         return ""
     text = value[1:-1]
     return "" if text.endswith("...") else text
+
+
+_MOST_INSIDE = 6  # frames of a try: filelock and fasteners open, lock and log below their loop
+_MOST_AROUND = 8  # frames around a poll that may tell the path
+
+
+def find_lock_poll(frames: Sequence[Frame]) -> Frame | None:
+    """Return the innermost of `frames` (innermost first) that polls a lock, None if none does: the
+    job's own code inside of one has got the lock.
+    """
+    for frame in islice((frame for frame in frames if not frame.native), _MOST_INSIDE):
+        if has_role(frame.file, frame.name, Role.POLLS_LOCK):
+            return frame
+        if not is_library_file(frame.file):
+            return None
+    return None
+
+
+def describe_polled_lock(frames: Sequence[Frame]) -> str:
+    """Return in words which kind of lock `frames` poll, "" if none."""
+    frame = find_lock_poll(frames)
+    rows = find_library_functions(frame.file, frame.name) if frame is not None else ()
+    return next((row.lock for row in rows if Role.POLLS_LOCK in row.roles), "")
+
+
+def find_told_lock_path(frames: Sequence[Frame]) -> str:
+    """Return the path of the lock file that `frames` poll, as the innermost local tells it; a part
+    may be masked (`compile_path_pattern`). "" if none tells it.
+    """
+    for frame in islice((frame for frame in frames if not frame.native), _MOST_AROUND):
+        values = dict(frame.locals)
+        for row in find_library_functions(frame.file, frame.name):
+            told = (parse_text(values.get(name, "")) for name in row.path_locals)
+            if path := next(filter(None, told), ""):
+                return os.path.join(path, row.path_below) if row.path_below else path
+    return ""
+
+
+def compile_path_pattern(path: str) -> re.Pattern[str]:
+    """Return what a path must look like of which parts are masked (a file's hash as its name)."""
+    return re.compile("[^/]*".join(map(re.escape, path.split(MASK))))

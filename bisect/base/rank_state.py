@@ -358,7 +358,7 @@ class NodeRanks:
         member.stays.close_all(event.at, is_left=True)
 
     def _on_ended(self, member: RankState, event: events.Ended) -> None:
-        # Its status, and that it left, is for the watch to find out (monitor/rank_exits.py).
+        # Its status, and that it left, is for the watch to find out (monitor/missing_ranks.py).
         member.ended_at = event.at if member.ended_at is None else member.ended_at
         member.stays.close_all(event.at, is_left=True)
 

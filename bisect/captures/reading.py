@@ -20,8 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..base.errors import HangbisectError, UsageError
-from ..base.files import write_whole
-from ..base.rank_of_file import named
+from ..base.files import named, write_whole
 from ..base.words import format_bytes, replace_unprintable
 from . import capture_file
 from .capture_file import (

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ..base.facts import FileLock, Frame, Look, ProcessId, RankFacts, RankId, Thread, Wait
-from ..base.library_functions import BUILD_LOCK
-from ..base.lock_polls import (
+from ..base.library_functions import (
+    BUILD_LOCK,
     compile_path_pattern,
     describe_polled_lock,
     find_lock_poll,

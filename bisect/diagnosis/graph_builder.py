@@ -25,12 +25,7 @@ from .blocked_syscalls import CHILD_WAIT_CALLS, format_traffic
 from .blocking_reason import ProcessContext, find_blocking_reason_of_child
 from .frames import format_frame
 from .indexed_ranks import is_gone
-from .process_snapshot import (
-    ProcessSnapshot,
-    ProcessTable,
-    main_kernel,
-    merge_looks,
-)
+from .process_snapshot import ProcessSnapshot, ProcessTable, main_kernel, merge_looks
 from .rank_waits import RankWait
 from .wait_graph import Link, Node, NodeKind, ProcessKey, WaitGraph
 

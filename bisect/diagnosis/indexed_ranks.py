@@ -15,12 +15,7 @@ from .library_calls import (
     find_group_wait,
     waits_for_unknown_builder,
 )
-from .process_snapshot import (
-    ProcessSnapshot,
-    ProcessTable,
-    build_process_table,
-    merge_looks,
-)
+from .process_snapshot import ProcessSnapshot, ProcessTable, build_process_table, merge_looks
 
 
 @dataclass(frozen=True)

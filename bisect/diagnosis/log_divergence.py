@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..base.facts import Collective, RankFacts, RankId
-from .alignment import align
 from .collective_mismatch import (
     BACKWARD_KINDS,
     LogDifference,
@@ -27,6 +26,7 @@ from .collective_mismatch import (
     MismatchKind,
     Stream,
     add_sentence,
+    align,
     list_logged_groups,
     make_mismatch,
 )

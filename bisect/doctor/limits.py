@@ -19,10 +19,9 @@ from ..base import cgroups
 from ..base.deadline import run
 from ..base.proc import list_pids
 from ..base.words import GIB, MIB, format_bytes
+from ..evidence.external_tools import find_program
 from ..evidence.machine import parse_meminfo
-from ..evidence.process import uid_of
-from ..evidence.process_memory import read_trace_permission
-from ..evidence.programs import find_program
+from ..evidence.process import read_trace_permission, uid_of
 from ..evidence.stacks import why_py_spy_cannot_look
 from .checks import Check, CheckFamily, Finding, Setting, ok, problem, warning
 

@@ -27,10 +27,10 @@ from ..base.facts import (
     Thread,
     Verdict,
 )
+from ..base.files import by_names
 from ..base.identity import UnknownRank
 from ..base.launcher_env import Ancestor
 from ..base.launchers import LAUNCHERS
-from ..base.rank_of_file import by_names
 from ..diagnosis.frames import frame_owner, unqualified_name
 from ..diagnosis.library_calls import find_group_call, find_group_wait
 from ..diagnosis.log_divergence import find_mismatch

@@ -32,7 +32,7 @@ from typing import Any
 
 from ..base.facts import Frame, Thread
 from ..base.masking import mask_command
-from ..evidence import frame_locals
+from ..evidence import stacks
 from ..evidence.stacks import parse_faulthandler, parse_py_spy, parse_pystack
 from ..saved_log import strip_prefixes
 from .contents import (
@@ -123,7 +123,7 @@ def _read_py_spy_threads(lines: Sequence[FileLine]) -> Iterator[Thread]:
 
     def close() -> None:
         if frames and locals_:
-            kept = frame_locals.keep_locals(frames[-1], locals_)
+            kept = stacks.keep_locals(frames[-1], locals_)
             frames[-1] = replace(frames[-1], locals=(*kept, *find_rank_locals(locals_, kept)))
         locals_.clear()
 

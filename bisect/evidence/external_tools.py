@@ -1,4 +1,5 @@
-"""What other tools found out about the same job, if they are there.
+"""Programs of others: where py-spy, pystack and squeue are, whether a job waits in Slurm's queue
+(its checkpoint 0 starts when its allocation does), and what tools found out about the same job.
 
 - NCCL's and torch's flight recorder leaves a file a rank when a collective times out.
 - NCCL's own RAS service (2.24 and later) says which ranks a communicator misses: `ncclras -f json`.
@@ -7,19 +8,23 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
 import stat
+import sys
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..base.deadline import run
+from ..base.deadline import aside, run, within
 from ..base.facts import CollectiveLog, RankId
+from ..base.launchers import SRUN
 from ..base.words import format_ranks
 from .flight_recorder import load_dump, parse_dump
+from .process import words_of
 
 LARGEST_DUMP = 1 << 24  # bytes: 2,000 entries with stacks are some 3 MiB
 LARGEST_ERROR = 1 << 20
@@ -157,3 +162,43 @@ def _describe_communicator(communicator: Mapping[str, Any]) -> list[str]:
             some = ", ".join(f"rank {r}: {counts[r]}" for r in others[:_MOST_NAMED])
             said.append(f"NCCL RAS: {name} has begun {usual} {kind}, but {some}")
     return said
+
+
+@functools.cache
+def find_program(name: str = "py-spy") -> str | None:
+    """Return the path of a program: next to this interpreter, in its scripts, or on the PATH."""
+    beside = shutil.which(name, path=os.path.dirname(sys.executable))
+    if beside:
+        return beside
+    import sysconfig
+
+    return shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
+
+
+QUEUE_LIMIT = 5.0  # seconds for squeue to answer
+
+
+async def is_queued(pids: Iterable[int]) -> bool:
+    """Return whether one of these processes waits for Slurm, and this user has a job in its queue.
+
+    `squeue --me --states=PENDING`, as in its manual page; False where it is missing or does not
+    answer in time.
+    """
+    squeue = find_program("squeue")
+    if squeue is None or not any(map(_may_queue, pids)):
+        return False
+    command = [squeue, "--me", "--noheader", "--states=PENDING", "--format=%i"]
+    try:
+        ran = await aside(run, command, QUEUE_LIMIT, limit=QUEUE_LIMIT + 0.3, key="squeue")
+    except (OSError, TimeoutError):
+        return False
+    return bool(ran.out.strip())
+
+
+def _may_queue(pid: int) -> bool:
+    """Return whether a process is one of Slurm's programs, or a script that is called like one."""
+    try:
+        words = within(0.2, words_of, pid)[:3]
+    except TimeoutError:
+        return False
+    return any(os.path.basename(word) in SRUN.clients for word in words)

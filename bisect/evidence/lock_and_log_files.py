@@ -22,8 +22,13 @@ from itertools import islice
 from typing import NamedTuple
 
 from ..base.facts import FileLock, Frame, LogTail, RankId, Thread
-from ..base.library_functions import Role, has_role
-from ..base.lock_polls import compile_path_pattern, find_lock_poll, find_told_lock_path
+from ..base.library_functions import (
+    Role,
+    compile_path_pattern,
+    find_lock_poll,
+    find_told_lock_path,
+    has_role,
+)
 from ..base.masking import mask_text
 from ..base.proc import LARGEST, list_pids, read_stat
 from .descriptors import find_holders, read_descriptor_info, read_links

@@ -29,8 +29,7 @@ from ..base.facts import (
 from ..base.masking import mask_command
 from ..base.proc import Stat, read_stat
 from . import descriptors, kernel, lock_and_log_files, stacks, syscall_arguments
-from .process import sample, started, words_of
-from .process_memory import ProcessMemory
+from .process import ProcessMemory, sample, started, words_of
 from .stacks import read_faulthandler, read_stacks_by_pystack
 from .syscall_arguments import renumber_threads
 

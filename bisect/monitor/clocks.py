@@ -82,6 +82,9 @@ def _is_rank_past(members: NodeRanks, member: RankState, name: str) -> bool:
 TRAINING_SILENCE = 60.0  # seconds without a word from a training, at the least, before a look
 LEAVING_LIMIT = 60.0  # seconds between the last checkpoint and the process's end
 AFTER_A_VERDICT = 2.0  # seconds between looks at what was called hung and stirs
+# Seconds that what can only wait for other nodes may stand still, at the least: a node boots, pulls
+# an image, or waits in a queue, and who does not see it does not judge it before that.
+OTHER_NODES_LIMIT = 60.0
 IN_DOUBT = 3.0  # times --stall, for what may be polling and may be waiting for something healthy
 
 

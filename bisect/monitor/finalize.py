@@ -180,7 +180,7 @@ async def _add_evidence_of_failure(
 ) -> list[RankFacts]:
     """Return the ranks with what only a job that went wrong is asked for."""
     from ..evidence.machine import read_machine
-    from .log_reading import add_logs
+    from .job_facts import add_logs
 
     read = await add_logs(job, ranks, ended)
     if job.machine is None:

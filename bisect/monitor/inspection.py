@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..base.facts import Look, RankFacts, RankId
 from ..base.rank_state import RankState
-from ..collect.look_series import LookSeries, may_pause, take_good_looks
-from ..collect.rank_classes import waits_for_another
+from ..collect.look_series import LookSeries, may_pause, take_good_looks, waits_for_another
 from ..evidence import movement
 from ..evidence.look import Target
 from ..evidence.successive_looks import PeerRequest, find_peer_request

@@ -1,13 +1,24 @@
-"""The job and its ranks as a diagnosis takes them."""
+"""The job and its ranks as a diagnosis takes them; with what ranks logged of their collectives, and
+what other tools left, which is read when a job is judged.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..base.facts import Ended, JobFacts, MachineFacts, RankFacts, RankId
+from ..base.deadline import aside
+from ..base.events import Message
+from ..base.facts import CollectiveLog, Ended, JobFacts, MachineFacts, RankFacts, RankId
 from ..base.rank_state import NodeRanks, RankState
+from ..evidence import external_tools, flight_recorder
+from ..evidence.job_source import add_conditions, add_handlers
+from ..evidence.lock_and_log_files import PrintingRank, read_printed_lines
+from .job import RankLogs, RecorderAnswer
 
 if TYPE_CHECKING:
     from .clocks import Overdue
@@ -84,3 +95,123 @@ def describe_contradictions(members: NodeRanks) -> list[str]:
     told = [f"rank {m.rank}: {sentence}" for m in members for sentence in m.contradictions]
     more = len(told) - CONTRADICTIONS_SHOWN
     return [*told[:CONTRADICTIONS_SHOWN], *([f"and {more} more such contradictions"] * (more > 0))]
+
+
+ANSWER_LIMIT = 1.0  # seconds for a thread of the rank to say what torch's recorder holds
+LAST_ANSWER_LIMIT = 0.3  # of a rank that is about to end
+READING_LIMIT = 2.0
+FILES_LIMIT = 1.0  # the job's own source may lie on the disk that hangs
+_CANNOT_ANSWER = ("D", "T", "t", "Z", "X", "")  # states of a process
+
+
+async def add_logs(job: Job, ranks: Sequence[RankFacts], ended: Ended) -> list[RankFacts]:
+    """Return the ranks with their logs of collectives, and with what other tools left behind.
+
+    Takes a second where a rank cannot answer. Never raises.
+    """
+    able = [r.rank for r in ranks if ended != "crash" and _can_answer(r)]
+    limit = LAST_ANSWER_LIMIT if ended == "interrupted" else ANSWER_LIMIT
+    answers, notes = await asyncio.gather(job.logs.ask(able, limit), _ask_ras_service(ranks, ended))
+    job.notes += [note for note in notes if note not in job.notes]
+    found: dict[RankId, list[CollectiveLog]] = {r.rank: [] for r in ranks}
+    with contextlib.suppress(TimeoutError):
+        await aside(_read_all, job.logs, answers, found, limit=READING_LIMIT)
+    read = [replace(r, collectives=tuple(found[r.rank])) for r in ranks]
+    files: dict[RankId, str] = {m.rank: m.error_file for m in job.members if m.error_file}
+    with contextlib.suppress(TimeoutError):
+        read = await aside(_add_printed_lines, read, files, limit=FILES_LIMIT)
+    with contextlib.suppress(TimeoutError):
+        since = time.time() - (time.monotonic() - job.started)
+        read = await aside(_add_from_files, read, files, since, limit=FILES_LIMIT)
+    return read
+
+
+def _can_answer(facts: RankFacts) -> bool:
+    return facts.alive and not (facts.looks and facts.looks[-1].state in _CANNOT_ANSWER)
+
+
+def _read_all(
+    logs: RankLogs,
+    answers: Mapping[RankId, RecorderAnswer],
+    found: dict[RankId, list[CollectiveLog]],
+) -> None:
+    """Read rings, then answers: what is read is in `found` even if this takes too long."""
+    for rank, of_rank in found.items():
+        ring = logs.read(rank)
+        if ring is not None:
+            of_rank.append(ring)
+    for rank, (about, dumps) in answers.items():
+        log = _parse_answer(about, dumps)
+        if log is not None:
+            found[rank].append(log)
+
+
+def _parse_answer(about: Message, dumps: Sequence[bytes]) -> CollectiveLog | None:
+    """Return the log in a rank's answer: of two recorders, gloo's and NCCL's, the one that has
+    more to say.
+    """
+    offset = float(about.get("at", 0.0)) - float(about.get("wall", 0.0))
+    logs = []
+    for dump in dumps:
+        with contextlib.suppress(ValueError):
+            log = flight_recorder.parse_dump(flight_recorder.load_dump(dump), "torch", offset)
+            if log is not None:
+                logs.append(log)
+    fullest = max(logs, key=lambda log: len(log.operations), default=None)
+    if fullest is None:
+        return None
+    numbers = {str(name): int(n) for name, n in dict(about.get("sequence", {})).items()}
+    return replace(fullest, sequence={**fullest.sequence, **numbers})
+
+
+def _add_from_files(
+    ranks: Sequence[RankFacts], error_files: Mapping[RankId, str], since: float
+) -> list[RankFacts]:
+    """Add what stands in files: the job's source, and what other tools wrote. May block."""
+    offset = time.monotonic() - time.time()
+    read = []
+    for facts in ranks:
+        logs = [add_conditions(log) for log in facts.collectives]
+        dump = external_tools.read_recorder_dump(facts.rank, facts.environment, since, offset)
+        if dump is not None:
+            logs.append(dump)
+        failure = None
+        if facts.rank in error_files and not facts.error and facts.left:
+            failure = external_tools.read_error_file(error_files[facts.rank])
+        read.append(
+            replace(
+                facts,
+                looks=tuple(map(add_handlers, facts.looks)),
+                collectives=tuple(logs),
+                error=failure.error if failure else facts.error,
+                traceback=failure.traceback if failure else facts.traceback,
+            )
+        )
+    return read
+
+
+def _add_printed_lines(
+    ranks: Sequence[RankFacts], error_files: Mapping[RankId, str]
+) -> list[RankFacts]:
+    """Add the last lines of ranks' own output. May block."""
+    printers = [
+        PrintingRank(r.rank, r.pid if r.alive else None, error_files.get(r.rank)) for r in ranks
+    ]
+    found = read_printed_lines(printers)
+    return [replace(r, output=(*r.output, *found.get(r.rank, ()))) for r in ranks]
+
+
+async def _ask_ras_service(ranks: Sequence[RankFacts], ended: Ended) -> tuple[str, ...]:
+    living = [r for r in ranks if r.alive and r.pid is not None]
+    if not living or ended in ("crash", "interrupted"):
+        return ()
+    pids = frozenset(r.pid for r in living if r.pid is not None)
+    try:
+        return await aside(
+            external_tools.ask_ras,
+            living[0].environment,
+            pids,
+            limit=external_tools.RAS_LIMIT + 0.5,
+        )
+    except TimeoutError:
+        return ()

@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base import events
 from ..rank.exit_proxy import EXIT_STATUS
-from .job_progress import JobProgress
-from .supervisor_link import OUTER_VARIABLE, SupervisorSocket
+from .supervisor_link import OUTER_VARIABLE, JobProgress, SupervisorSocket
 
 if TYPE_CHECKING:
     from ..base.checkpoints import Checkpoint
@@ -253,8 +252,8 @@ class LauncherSupervisor:
 
     async def _late_at_start(self, now: float) -> None:
         """No rank has come to its first line in time: look why, unless it waits in a queue."""
+        from ..evidence.external_tools import is_queued
         from ..evidence.process import descendants
-        from ..evidence.programs import is_queued
 
         if await is_queued([self._pid, *descendants([self._pid])]):
             self._at.looked = now
@@ -264,6 +263,7 @@ class LauncherSupervisor:
     async def _judge(self, ended: Ended, since: float) -> None:
         """Look from outside, and close if nothing moves."""
         from ..diagnosis.proof_of_hang import describe_waiting_for_work, find_proof_of_hang
+        from .clocks import OTHER_NODES_LIMIT
         from .launcher_verdict import judge_from_outside
 
         around, at = self.around, self._at
@@ -276,6 +276,10 @@ class LauncherSupervisor:
             return
         is_limit = ended == "limit"
         if (moved or outside.sees_nothing) and not is_limit:
+            return
+        # Its agent meets those of other nodes first, and nobody here sees whether they come.
+        is_soon = time.monotonic() - at.stirred < OTHER_NODES_LIMIT
+        if ended == "still" and is_soon and outside.spans_nodes and around.starter is None:
             return
         if is_limit and outside.rank_of and not moved:
             ended = "late"

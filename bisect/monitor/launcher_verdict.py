@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..base.checkpoints import Checkpoint
-from ..base.command_words import pipeline_of
+from ..base.command_words import pipeline_of, several_nodes
 from ..base.deadline import within
 from ..base.facts import Ended, JobFacts, Look, RankFacts, Ranks, Verdict
 from ..base.launcher_env import number
@@ -125,6 +125,13 @@ class LauncherSnapshot:
         part of a job judges none of it.
         """
         return (self.is_elsewhere and not self.rank_of) or 0 < len(self.rank_of) < self.world_size
+
+    @property
+    def spans_nodes(self) -> bool:
+        """It has started no rank yet, and is told to start some on several nodes."""
+        if set(self.rank_of) - {self.launcher}:
+            return False
+        return any(several_nodes(words_of(pid), variables_of(pid) or {}) for pid in self.parents)
 
     async def look(self) -> None:
         """Look at all of them once."""

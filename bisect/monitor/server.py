@@ -229,7 +229,7 @@ class Server:
 
     async def _try_to_look(self, member: RankState) -> None:
         """Find out once whether py-spy may look; where it may not, ranks arm their own timers."""
-        from ..evidence.programs import find_program
+        from ..evidence.external_tools import find_program
 
         job = self.job
         if find_program() is not None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 LOAD_AFTER = 10.0  # seconds of a job
 _NEEDED_FOR_A_HANG = (
-    *("monitor.inquiry", "monitor.inspection", "monitor.log_reading"),
+    *("monitor.inquiry", "monitor.inspection", "monitor.job_facts"),
     *("evidence.look", "evidence.machine", "evidence.ring_reader"),
     *("diagnosis.blame", "diagnosis.failure_verdict", "diagnosis.causes.catalogue"),
     *("report.terminal", "report.run_files", "report.stacks"),

@@ -1,4 +1,5 @@
-"""Reach the monitor of this node: connect to it, or start it if nobody has.
+"""Reach the monitor of this node: connect to it, or start it if nobody has and this user may have
+one more process.
 
 The monitor is another process because a rank may hold the GIL, be stopped, or sit in the kernel;
 a thread in the rank would be stuck with it.
@@ -11,6 +12,7 @@ import errno
 import fcntl
 import json
 import os
+import resource
 import select
 import shutil
 import signal
@@ -26,7 +28,6 @@ from ..base.own_errors import pass_on
 from ..base.place import FOLDER_VARIABLE, JOB_VARIABLE, Place, monitor_of
 from ..base.variables import CLAIM_VARIABLE, PACKAGE_VARIABLE
 from .own_folders import LONGEST_SOCKET_PATH, bases, is_own_folder, make
-from .process_room import why_no_room
 
 LOCK_LIMIT = 5.0  # seconds that another rank may take to start the monitor
 PAUSE = 0.005  # seconds
@@ -380,3 +381,26 @@ def _close_all_but(keep: set[int]) -> None:
     for descriptor in here - keep:
         with contextlib.suppress(OSError):
             os.close(descriptor)
+
+
+_FEW = 256  # a limit of so many processes leaves room for the job's before ours
+_ROOM = 32  # processes that must be left below such a limit
+
+
+def why_no_room() -> str:
+    """Return in words why no process of ours may be started, "" if it may: where there are few,
+    they are the job's.
+    """
+    allowed = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    if allowed == resource.RLIM_INFINITY or allowed > _FEW or os.geteuid() == 0:
+        return ""
+    used, user = 0, os.geteuid()
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                used += os.stat(f"/proc/{name}").st_uid == user
+            except OSError:
+                continue
+    if used + _ROOM <= allowed:
+        return ""
+    return f"this user may have {allowed} processes, and has {used}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
-from ..base import barrier_modes
+from ..base import checkpoints
 from ..base.argument_types import (
     Parser,
     choice,
@@ -72,10 +72,10 @@ def add_watch_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--barriers",
-        metavar="|".join(barrier_modes.MODES),
-        type=choice("--barriers", barrier_modes.MODES),
-        default=barrier_modes.DEFAULT,
-        help=f"{barrier_modes.HELP} ({barrier_modes.DEFAULT})",
+        metavar="|".join(checkpoints.MODES),
+        type=choice("--barriers", checkpoints.MODES),
+        default=checkpoints.DEFAULT,
+        help=f"{checkpoints.HELP} ({checkpoints.DEFAULT})",
     )
     add(
         "--on-hang",

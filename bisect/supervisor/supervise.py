@@ -25,8 +25,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 
 from ..base.proc import read_stat
-from ..rank.monitor_connection import await_child, read_pipe
-from ..rank.process_room import why_no_room
+from ..rank.monitor_connection import await_child, read_pipe, why_no_room
 from . import command
 from . import signals as group_signals
 from .signals import Dispositions, catch_all_signals

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base import barrier_modes
+from ..base import checkpoints
 from ..base.pipeline import PIPELINES
 from .toggle import ANY, AS_SET, EXCEPTED, OFF, Toggle, Variant
 
@@ -330,14 +330,14 @@ PROBES = (
         name="barriers",
         component="fit",
         flag="--barriers",
-        values=barrier_modes.MODES,
-        default=barrier_modes.DEFAULT,
+        values=checkpoints.MODES,
+        default=checkpoints.DEFAULT,
         kind="probe",
         shows_races="off",
         read="start",
         read_how="the walk, after each checkpoint",
         cost="ranks wait for one another between steps",
         pipelines=PIPELINES,
-        help=barrier_modes.HELP,
+        help=checkpoints.HELP,
     ),
 )

@@ -31,8 +31,7 @@ from ..base.rank_state import NodeRanks, RankState
 from ..base.stays import Stays
 from ..monitor.child_processes import REPORTS_LATER, REPORTS_VARIABLE
 from ..monitor.ending import ProcessFamily, find_monitors, is_alive
-from ..monitor.job_progress import JobProgress
-from ..monitor.supervisor_link import OUTER_VARIABLE, STARTER_VARIABLE, TRIAL_VARIABLE
+from ..monitor.supervisor_link import OUTER_VARIABLE, STARTER_VARIABLE, TRIAL_VARIABLE, JobProgress
 from ..rank.watch_options import variable_of
 from ..report.run_files import read_evidence, read_verdict
 from ..search.cells import RankPosition

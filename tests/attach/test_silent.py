@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.attach.jobs import group_ranks
-from hangbisect.attach.ranks import ranks_from_environment
-from hangbisect.attach.ranks_from_stacks import find_candidates, read_ranks_from_stacks
+from hangbisect.attach.ranks import find_candidates, ranks_from_environment, read_ranks_from_stacks
 from hangbisect.base.facts import Frame, Look, Thread
 from hangbisect.dumps.rank_locals import read_rank_locals
 

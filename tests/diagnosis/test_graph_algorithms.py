@@ -6,7 +6,7 @@ import sys
 from itertools import pairwise
 
 import pytest
-from hangbisect.diagnosis.graph_algorithms import (
+from hangbisect.diagnosis.wait_graph import (
     find_components,
     find_shortest_path,
     find_standing,

@@ -14,8 +14,8 @@ from hangbisect.base.facts import FileLock, Look, RankFacts, Wait
 from hangbisect.base.library_functions import BUILD_LOCK
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.evidence import lock_and_log_files
-from hangbisect.evidence.frame_locals import keep_locals
 from hangbisect.evidence.movement import describe_movement
+from hangbisect.evidence.stacks import keep_locals
 
 from .causes.scenes import causes_of, with_locals
 from .made_up import held, job, look, rank

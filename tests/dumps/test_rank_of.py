@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.base.rank_of_file import by_names, named
+from hangbisect.base.files import by_names, named
 from hypothesis import given
 from hypothesis import strategies as st
 

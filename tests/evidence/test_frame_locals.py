@@ -10,8 +10,8 @@ import pytest
 from hangbisect.base.facts import FileLock, Frame, Look, Thread
 from hangbisect.base.library_functions import FUNCTIONS, parse_text
 from hangbisect.base.masking import is_secret
-from hangbisect.evidence import frame_locals, movement, stacks
-from hangbisect.evidence.frame_locals import format_value, keep_locals
+from hangbisect.evidence import movement, stacks
+from hangbisect.evidence.stacks import format_value, keep_locals
 from hangbisect.evidence.successive_looks import complete_look
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,7 +87,7 @@ def test_values_are_masked_and_say_something(name: str, value: str, shown: str) 
 
 
 def test_long_values_are_cut() -> None:
-    assert len(format_value("url", '"' + "x" * 9999)) == frame_locals.MOST_CHARACTERS
+    assert len(format_value("url", '"' + "x" * 9999)) == stacks.MOST_CHARACTERS
 
 
 def test_text_that_was_cut_short_is_no_path() -> None:
@@ -192,4 +192,4 @@ def test_whatever_py_spy_says_of_locals_is_no_trouble(
     for one, value in found:
         parse_text(value)
         for shown in (one, "args", "self", "timeout"):
-            assert len(format_value(shown, value)) <= frame_locals.MOST_CHARACTERS
+            assert len(format_value(shown, value)) <= stacks.MOST_CHARACTERS

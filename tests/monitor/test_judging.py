@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangbisect.base.facts import FileLock, Kernel, Look, RankFacts, RankId, Syscall, Wait, WaitKind
-from hangbisect.collect.rank_classes import (
+from hangbisect.collect.look_series import (
     RankClasses,
     classify_ranks,
     may_wait_for_another,

@@ -14,7 +14,7 @@ from typing import Any
 
 from hangbisect.base.facts import RankFacts
 from hangbisect.monitor.job import RankLogs
-from hangbisect.monitor.log_reading import add_logs
+from hangbisect.monitor.job_facts import add_logs
 from hangbisect.rank.collective_records import LEFT, RECORD, RecordRing
 
 DUMP = {

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from hangbisect.base.facts import Look, Syscall
 from hangbisect.collect.look_series import may_pause
+from hangbisect.evidence import external_tools, machine, stacks
 from hangbisect.evidence import look as looking
-from hangbisect.evidence import machine, programs, stacks
 from hangbisect.evidence import process as sample
 from hangbisect.evidence.look import Target, take_looks
 from hangbisect.zoo.case_files import find_missing
@@ -134,7 +134,7 @@ def test_without_the_lock_file_there_is_none_to_wait_for(
 def test_locals_that_cannot_be_had_cost_nothing_but_themselves(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = programs.find_program()
+    real = external_tools.find_program()
     assert real is not None
     picky = tmp_path / "py-spy"
     picky.write_text(f'#!/bin/sh\ncase "$*" in *--locals*) exit 1;; esac\nexec {real} "$@"\n')

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from hangbisect.commands.results import merge
-from hangbisect.evidence.programs import find_program
+from hangbisect.evidence.external_tools import find_program
 
 from ..conftest import Start
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ...base.deadline import Ran, aside, run
 from ...base.errors import HangbisectError, UsageError
 from ...base.json_codec import Misfit, from_json
-from ...evidence.programs import find_program
+from ...evidence.external_tools import find_program
 from ..node_facts import NodeFacts
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...base.errors import HangbisectError, UsageError
-from ...evidence.programs import find_program
+from ...evidence.external_tools import find_program
 from .asking import Node, RemoteJob, facts_arguments, facts_command, run_program
 
 SLURM_LIMIT = 10.0  # seconds for squeue and scontrol

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from ...base.facts import FileLock, Frame, RankFacts
-from ...base.library_functions import Role, find_role, has_role
-from ...base.lock_polls import find_lock_poll, find_told_lock_path
+from ...base.library_functions import Role, find_lock_poll, find_role, find_told_lock_path, has_role
 from ...base.words import format_ranks
 from ..blocked_syscalls import SLEEP_CALLS
 from ..frames import format_frame

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from ...base.facts import Edge, Verdict
 from ...base.identity import name_rank, parse_rank
 from ...base.words import format_count, format_ranks
-from ...diagnosis.graph_algorithms import find_components, group_targets
-from ...diagnosis.wait_graph import Node, NodeKind
+from ...diagnosis.wait_graph import Node, NodeKind, find_components, group_targets
 from ..run_reader.run import RecordedRun
 from .graph_layout import lay_out_graph
 from .templates import ShownTexts

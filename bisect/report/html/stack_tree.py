@@ -14,8 +14,8 @@ from ...base.facts import Frame, RankFacts, RankId, Verdict
 from ...base.words import format_count, format_ranks
 from ...diagnosis.frames import format_frame
 from ...diagnosis.merged_stacks import Branch, StackLines, merge_stacks
+from ..run_reader.folder_files import read_stack_files
 from ..run_reader.run import RecordedRun
-from ..run_reader.stack_files import read_stack_files
 from ..stacks import StackGroup, drop_starting_frames, group_stacks
 from .templates import ShownTexts
 

@@ -11,9 +11,9 @@ from ...base.facts import Ranks
 from ...base.identity import name_rank, rank_file, write_rank
 from ...base.words import format_count, format_rank_numbers, format_ranks
 from ..run_files import JobEnvironment
+from ..run_reader.folder_files import StackFile, read_stack_file, read_stack_files, split_lines
 from ..run_reader.rank_differences import RankDifference, find_differences
 from ..run_reader.run import RecordedRun
-from ..run_reader.stack_files import StackFile, read_stack_file, read_stack_files, split_lines
 from .markdown import (
     Section,
     code_block,

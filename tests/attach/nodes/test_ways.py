@@ -18,7 +18,7 @@ from hangbisect.base.argument_types import Parser
 from hangbisect.base.errors import HangbisectError, UsageError
 from hangbisect.base.facts import Frame, Look, RankFacts, Thread
 from hangbisect.commands import attach
-from hangbisect.evidence.programs import find_program
+from hangbisect.evidence.external_tools import find_program
 from hypothesis import given
 from hypothesis import strategies as st
 

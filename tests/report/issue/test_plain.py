@@ -12,7 +12,7 @@ from hangbisect.report.issue.markdown import (
     markdown_table,
 )
 from hangbisect.report.issue.sections import quote_command
-from hangbisect.report.run_reader.stack_files import split_lines
+from hangbisect.report.run_reader.folder_files import split_lines
 from hypothesis import example, given
 from hypothesis import strategies as st
 
