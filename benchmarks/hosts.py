@@ -301,9 +301,9 @@ class Hosts:
             output: dict[str, Any] = {"stdout": log, "stderr": log}
             self._daemons.append(host.start([path, *words[1:]], **output))
 
-    def until(self, done: Callable[[], bool], what: str) -> None:
+    def until(self, done: Callable[[], bool], what: str, limit: float = COMING_UP) -> None:
         """Wait until something is so. Raises TimeoutError with what the daemons say."""
-        end = time.monotonic() + COMING_UP
+        end = time.monotonic() + limit
         while not done():
             if time.monotonic() > end:
                 logs = [file.read_text()[-1500:] for file in (self.root / "etc").glob("*.log")]

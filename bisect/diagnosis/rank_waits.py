@@ -265,11 +265,6 @@ class RankWait:
         return bool(self.beyond)
 
     @property
-    def awaits_other_nodes(self) -> bool:
-        """It can only wait for ranks of other nodes, of which nobody here knows anything."""
-        return self.beyond == _OTHER_NODES
-
-    @property
     def needs(self) -> frozenset[RankId]:
         """The other ranks that it waits for."""
         return self.whom - {self.rank} if self.rank in self.whom else self.whom

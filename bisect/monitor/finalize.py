@@ -18,7 +18,7 @@ from ..diagnosis.verdict import OUTCOMES, judge_snapshot
 from ..diagnosis.verdict_skeleton import make_verdict_skeleton
 from ..diagnosis.wait_graph import WaitGraph
 from . import clocks
-from .clocks import LEAVING_LIMIT
+from .clocks import LEAVING_LIMIT, OTHER_NODES_LIMIT
 from .ending import signal_process
 from .job_facts import make_job_facts, seconds_still
 from .missing_ranks import find_silent_ranks
@@ -62,7 +62,7 @@ async def close_job(
     with job.failures.of("find out why"):
         verdict, graph = judge_snapshot(facts, seen)
     proof = _find_proof(job, verdict, ended, seen, graph)
-    if _sees_too_little(job, ended, proof):
+    if _sees_too_little(job, verdict, ended, proof):
         _look_again_later(job)
         return
     job.verdict, job.closed_at = verdict, time.monotonic()
@@ -139,12 +139,16 @@ async def _publish(job: Job) -> bool:
     return False
 
 
-def _sees_too_little(job: Job, ended: Ended, proof: str) -> bool:
-    """Return whether a script of the user's own may only seem to hang, because the watch is short
-    of what it needs to see it move.
+def _sees_too_little(job: Job, verdict: Verdict, ended: Ended, proof: str) -> bool:
+    """Return whether a script of the user's own may only seem to hang: the watch is short of what
+    it needs to see it move, or all ranks here can only wait for ranks of other nodes, not long yet.
     """
-    unproved = job.own and ended in ("late", "still", "busy") and not proof
-    return unproved and bool(job.failures.short_of)
+    if not job.own or ended not in ("late", "still", "busy") or proof:
+        return False
+    awaits_others = not (verdict.ranks.culprit or verdict.ranks.stuck or verdict.ranks.dead)
+    is_part = len(verdict.seen_ranks) < verdict.world_size and not job.is_trial
+    is_soon = (verdict.seconds.still or 0.0) < OTHER_NODES_LIMIT
+    return bool(job.failures.short_of) or (awaits_others and is_part and is_soon)
 
 
 def _look_again_later(job: Job) -> None:

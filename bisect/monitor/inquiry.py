@@ -178,8 +178,6 @@ class Inquiry:
             else:
                 ended, first = "busy", one
         inspection.remember_places()
-        if ended == "still" and self._awaits_other_nodes(inspection, settled):
-            return
         if ended and not await self._is_waiting_for_work(inspection):
             await self._take_native_look(inspection, settled.hung | {first.rank})
             self.server.ask_who_ended()
@@ -191,23 +189,6 @@ class Inquiry:
                 inspection.remember_places()
                 return
             await close_job(job, self.server, ended, inspection.snapshot(), due=first)
-
-    def _awaits_other_nodes(self, inspection: Inspection, settled: RankClasses) -> bool:
-        """Return whether all that stands still can only wait for ranks of other nodes, and may do
-        so for longer; it is looked at again later then.
-        """
-        job, now = self.job, time.monotonic()
-        waits = inspection.snapshot().compare_ranks()
-        hung = [job.members.by_rank[rank] for rank in settled.hung if rank in job.members.by_rank]
-        still = min((now - member.moved_at for member in hung), default=0.0)
-        if still >= clocks.OTHER_NODES_LIMIT or job.is_trial:
-            return False
-        if not hung or not all(waits[member.rank].awaits_other_nodes for member in hung):
-            return False
-        pause = min(job.limits.stall, clocks.OTHER_NODES_LIMIT - still)
-        for member in job.members:
-            member.look_again_at = now + pause
-        return True
 
     async def _is_waiting_for_work(self, inspection: Inspection) -> bool:
         """Return whether the ranks of a script of the user's own only wait for requests, and have
