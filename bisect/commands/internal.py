@@ -16,9 +16,23 @@ from ..base.errors import INTERNAL_ERROR, HangbisectError
 
 def monitor(argv: Sequence[str]) -> int:
     """Watch a node until its job is over. Its first rank starts this."""
-    from ..monitor.main import main
-
+    try:
+        from ..monitor.main import main
+    except (ImportError, MemoryError, OSError) as error:  # there is no memory left to load it
+        _leave_without_a_trace(json.loads(argv[0])["folder"], error)
+        return INTERNAL_ERROR
     return main(argv[0])
+
+
+def _leave_without_a_trace(folder: str, error: Exception) -> None:
+    """Remove the folder of the socket at which nobody will listen, and say so."""
+    with contextlib.suppress(OSError):
+        os.unlink(os.path.join(folder, "socket"))
+    with contextlib.suppress(OSError):
+        os.rmdir(folder)
+    with contextlib.suppress(OSError):
+        told = f"hangbisect: the monitor could not be loaded ({error!r}); the job is not affected"
+        os.write(2, f"{told}\n".encode(errors="replace"))
 
 
 def live_table(argv: Sequence[str]) -> int:

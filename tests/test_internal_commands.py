@@ -1,0 +1,27 @@
+"""The commands that no person starts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_a_monitor_that_cannot_be_loaded_leaves_a_sentence_and_nothing_else(tmp_path: Path) -> None:
+    folder = tmp_path / "hangbisect-1"
+    folder.mkdir()
+    (folder / "socket").touch()
+    program = (
+        "import sys; sys.modules['asyncio'] = None\n"  # as without memory: it cannot be imported
+        "from hangbisect.commands import internal\n"
+        "sys.exit(internal.monitor(sys.argv[1:]))\n"
+    )
+    argument = json.dumps({"folder": str(folder)})
+    done = subprocess.run(
+        [sys.executable, "-c", program, argument], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, folder.exists()) == (70, "", False)
+    assert done.stderr.startswith("hangbisect: the monitor could not be loaded (")
+    assert done.stderr.endswith("the job is not affected\n")
+    assert done.stderr.count("\n") == 1
