@@ -79,9 +79,9 @@ class OwnStep(Checkpoint):
 LAUNCHER = Checkpoint("launcher", "Ranks started", "launcher", 120)
 
 
-MODES = ("off", "observe", "lockstep")
-DEFAULT = "lockstep"
-HELP = (
+BARRIER_MODES = ("off", "observe", "lockstep")
+DEFAULT_BARRIER_MODE = "lockstep"
+BARRIER_HELP = (
     "after each checkpoint: nothing; only write down who arrived; hold every rank until all are "
     "there"
 )

@@ -72,10 +72,10 @@ def add_watch_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--barriers",
-        metavar="|".join(checkpoints.MODES),
-        type=choice("--barriers", checkpoints.MODES),
-        default=checkpoints.DEFAULT,
-        help=f"{checkpoints.HELP} ({checkpoints.DEFAULT})",
+        metavar="|".join(checkpoints.BARRIER_MODES),
+        type=choice("--barriers", checkpoints.BARRIER_MODES),
+        default=checkpoints.DEFAULT_BARRIER_MODE,
+        help=f"{checkpoints.BARRIER_HELP} ({checkpoints.DEFAULT_BARRIER_MODE})",
     )
     add(
         "--on-hang",
