@@ -68,34 +68,34 @@ def _supervise(args: argparse.Namespace, command: Sequence[str]) -> int:
         os.set_inheritable(link, False)  # it was passed to us, and is not for the command
     run_dir = _run_dir(args)
     try:
-        ears = watcher_socket.open_watcher_socket()
+        listening = watcher_socket.open_watcher_socket()
     except OSError as error:
         supervise.say(f"ranks cannot tell this process where they are: {error.strerror or error}")
-        ears = watcher_socket.WatcherSocket("", "", -1)
+        listening = watcher_socket.WatcherSocket("", "", -1)
 
     def watch(front: socket.socket, pid: int) -> None:
         if link is not None:  # who started us ends it, should the front be killed
-            around = json.dumps({"t": "around", "mark": ears.path})
+            around = json.dumps({"t": "around", "mark": listening.path})
             os.write(link, f"{around}\n".encode())
         supervise.wait_for_word(front, link, min(DOZE, args.stall / 2, (args.limit or DOZE) / 2))
         from ..monitor.launcher_supervisor import supervise_launcher as watch_from_outside
 
-        watch_from_outside(_around(args, command, run_dir, link, began), ears, front, pid)
+        watch_from_outside(_around(args, command, run_dir, link, began), listening, front, pid)
 
     def tidy_up() -> None:
         import asyncio
 
         from ..monitor import leftovers
 
-        asyncio.run(leftovers.tidy_up(_around(args, command, run_dir, None, began), ears.path))
+        asyncio.run(leftovers.tidy_up(_around(args, command, run_dir, None, began), listening.path))
 
     def interrupted() -> None:
-        if ears.path:
-            watcher_socket.note_interruption(ears.path)
+        if listening.path:
+            watcher_socket.note_interruption(listening.path)
 
     began = time.time()
-    keep = [one for one in (ears.descriptor, link) if one is not None and one >= 0]
-    environ = {**os.environ, **_variables_if_any(args, command, run_dir, ears)}
+    keep = [one for one in (listening.descriptor, link) if one is not None and one >= 0]
+    environ = {**os.environ, **_variables_if_any(args, command, run_dir, listening)}
     try:
         status, is_given = supervise.supervise(
             command,
@@ -104,11 +104,11 @@ def _supervise(args: argparse.Namespace, command: Sequence[str]) -> int:
             interrupted,
             args.json,
             keep,
-            lambda: watcher_socket.remove_watcher_socket(ears),
+            lambda: watcher_socket.remove_watcher_socket(listening),
             tidy_up,
         )
     finally:
-        watcher_socket.remove_watcher_socket(ears)
+        watcher_socket.remove_watcher_socket(listening)
     if is_given:
         return status
     # Who started us takes a signal for the end of us.
@@ -176,11 +176,11 @@ def _is_ours(command: Sequence[str]) -> bool:
 
 
 def _variables_if_any(
-    args: argparse.Namespace, command: Sequence[str], run_dir: str, ears: WatcherSocket
+    args: argparse.Namespace, command: Sequence[str], run_dir: str, listening: WatcherSocket
 ) -> Mapping[str, str]:
     """Return what _variables() does; a fault of ours there keeps no command from being started."""
     try:
-        return _variables(args, command, run_dir, ears)
+        return _variables(args, command, run_dir, listening)
     except UsageError:
         raise
     except Exception as error:
@@ -189,7 +189,7 @@ def _variables_if_any(
 
 
 def _variables(
-    args: argparse.Namespace, command: Sequence[str], run_dir: str, ears: WatcherSocket
+    args: argparse.Namespace, command: Sequence[str], run_dir: str, listening: WatcherSocket
 ) -> Mapping[str, str]:
     """Return what is set in the command's environment beside what is there."""
     from ..rank.watch_options import format_options, variable_of
@@ -198,8 +198,8 @@ def _variables(
 
     options = {**format_options(args), "run-dir": run_dir}
     named = {variable_of(name): value for name, value in options.items()}
-    if ears.path:
-        named[OUTER_VARIABLE] = ears.path
+    if listening.path:
+        named[OUTER_VARIABLE] = listening.path
         named[FRONT_VARIABLE] = str(os.getpid())
     if _is_ours(command):
         return named

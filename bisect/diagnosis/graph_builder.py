@@ -317,7 +317,7 @@ class _RankEdges:
         self._drawing = GraphBuilder(case.ranks)
         self._named = frozenset(case.by_rank) | frozenset(case.absent)
         self._meetings: dict[Meeting, str] = {}
-        self._hands = ProcessEdges(self._drawing, case.ranks, case.snapshot.indexed.processes)
+        self._processes = ProcessEdges(self._drawing, case.ranks, case.snapshot.indexed.processes)
 
     def graph(self) -> WaitGraph:
         case, draw = self._case, self._drawing
@@ -329,7 +329,7 @@ class _RankEdges:
             draw.node(name_rank(rank), "absent rank", "nobody started it", rank)
         for facts in case.ranks:
             self._rank(facts, case.found[facts.rank])
-        self._hands.follow()
+        self._processes.follow()
         return draw.graph({r.rank for r in case.ranks if not r.finished} | set(case.absent))
 
     def _rank(self, facts: RankFacts, found: RankWait) -> None:
@@ -345,16 +345,20 @@ class _RankEdges:
                 said = f"it said that it waits for {name_rank(rank)}"
                 self._drawing.link(name, name_rank(rank), found.wait.kind, said)
         else:
-            self._hands.of_rank(facts, found.view, found.hop or found.wait)
+            self._processes.of_rank(facts, found.view, found.own_wait or found.wait)
 
     def _meets(self, name: str, facts: RankFacts, found: RankWait) -> None:
         """A place where ranks meet lies between those that are there and those that are not."""
         place = self._place(found)
         kind: WaitKind = "rank"
         shows = f"it has finished checkpoint {facts.reached}, and is held until all have"
-        if not facts.held and found.hop is not None:
-            kind = found.hop.kind if found.hop.kind in ("collective", "store") else "collective"
-            shows = found.hop.detail or found.hop.kind
+        if not facts.held and found.own_wait is not None:
+            kind = (
+                found.own_wait.kind
+                if found.own_wait.kind in ("collective", "store")
+                else "collective"
+            )
+            shows = found.own_wait.detail or found.own_wait.kind
         self._drawing.link(name, place, kind, shows)
 
     def _place(self, found: RankWait) -> str:

@@ -46,19 +46,19 @@ class IndexedRanks:
         """Return these of `ranks` where their looks show the same; None where that is not so:
         then all is to be worked out anew.
         """
-        known = {hop.facts.rank: hop for hop in self.ranks}
+        known = {one.facts.rank: one for one in self.ranks}
         seen = [facts for facts in ranks if facts.rank in known or not _has_no_process(facts)]
         if {facts.rank for facts in seen} != known.keys() or not all(
             _shows_the_same(facts, known[facts.rank].facts) for facts in seen
         ):
             return None
-        hops = (
+        indexed = (
             replace(known[facts.rank], facts=facts)
             if facts.rank in known
             else IndexedRank(facts, None)
             for facts in ranks
         )
-        return IndexedRanks(self.processes, tuple(hops))
+        return IndexedRanks(self.processes, tuple(indexed))
 
 
 def _has_no_process(facts: RankFacts) -> bool:
@@ -80,8 +80,8 @@ def index_ranks(ranks: Sequence[RankFacts]) -> IndexedRanks:
     """Return what the looks at each rank show by themselves."""
     everyone = build_process_table(ranks)
     locks = _list_held_locks(ranks)
-    hops = _add_builders([_index_rank(facts, everyone, locks) for facts in ranks])
-    return IndexedRanks(everyone, tuple(hops))
+    indexed = _add_builders([_index_rank(facts, everyone, locks) for facts in ranks])
+    return IndexedRanks(everyone, tuple(indexed))
 
 
 def _index_rank(facts: RankFacts, everyone: ProcessTable, locks: Sequence[HeldLock]) -> IndexedRank:
@@ -102,21 +102,21 @@ def _index_rank(facts: RankFacts, everyone: ProcessTable, locks: Sequence[HeldLo
     return IndexedRank(facts, wait, view, find_group_wait(view) or "store", find_group_call(view))
 
 
-def _add_builders(hops: Sequence[IndexedRank]) -> Sequence[IndexedRank]:
-    """Return `hops`; the lock of a build is that of the only other rank that builds, also where no
-    look shows who has it.
+def _add_builders(indexed: Sequence[IndexedRank]) -> Sequence[IndexedRank]:
+    """Return `indexed`; the lock of a build is that of the only other rank that builds, also where
+    no look shows who has it.
     """
-    if not any(waits_for_unknown_builder(hop.wait) for hop in hops):
-        return hops
-    building = find_builders(hop.facts for hop in hops)
-    return [_add_builder(hop, building) for hop in hops]
+    if not any(waits_for_unknown_builder(one.wait) for one in indexed):
+        return indexed
+    building = find_builders(one.facts for one in indexed)
+    return [_add_builder(one, building) for one in indexed]
 
 
-def _add_builder(hop: IndexedRank, building: Sequence[RankId]) -> IndexedRank:
-    others = [rank for rank in building if rank != hop.facts.rank]
-    if hop.wait is None or not waits_for_unknown_builder(hop.wait) or len(others) != 1:
-        return hop
-    return replace(hop, wait=replace(hop.wait, rank=others[0]))
+def _add_builder(one: IndexedRank, building: Sequence[RankId]) -> IndexedRank:
+    others = [rank for rank in building if rank != one.facts.rank]
+    if one.wait is None or not waits_for_unknown_builder(one.wait) or len(others) != 1:
+        return one
+    return replace(one, wait=replace(one.wait, rank=others[0]))
 
 
 def _list_held_locks(ranks: Sequence[RankFacts]) -> tuple[HeldLock, ...]:

@@ -28,11 +28,11 @@ from .process_snapshot import ProcessSnapshot
 class RankGroup:
     """Some ranks that others wait for; `order` also has those of which nothing is known."""
 
-    hops: tuple[IndexedRank, ...]
+    members: tuple[IndexedRank, ...]
     order: tuple[RankId, ...]
 
     def __bool__(self) -> bool:
-        return bool(self.hops)
+        return bool(self.members)
 
     @cached_property
     def ranks(self) -> frozenset[RankId]:
@@ -40,7 +40,9 @@ class RankGroup:
 
     @cached_property
     def started(self) -> tuple[IndexedRank, ...]:
-        return tuple(h for h in self.hops if not h.facts.never_started or h.facts.pid is not None)
+        return tuple(
+            h for h in self.members if not h.facts.never_started or h.facts.pid is not None
+        )
 
     @cached_property
     def furthest(self) -> IndexedRank | None:
@@ -57,25 +59,25 @@ class RankGroup:
 _NO_RANKS = RankGroup((), ())
 
 
-def _make_rank_group(hops: Iterable[IndexedRank]) -> RankGroup:
-    chosen = tuple(hops)
+def _make_rank_group(members: Iterable[IndexedRank]) -> RankGroup:
+    chosen = tuple(members)
     return RankGroup(chosen, tuple(h.facts.rank for h in chosen))
 
 
 class RankIndex:
-    """The ranks of a job by where they are. Those that finished are in none of the parties."""
+    """The ranks of a job by where they are. Those that finished are in none of the groups."""
 
-    def __init__(self, hops: Sequence[IndexedRank], absent: Iterable[RankId]) -> None:
+    def __init__(self, members: Sequence[IndexedRank], absent: Iterable[RankId]) -> None:
         """`absent` ranks will never come."""
-        self.hops = {hop.facts.rank: hop for hop in hops}
+        self.members = {indexed_rank.facts.rank: indexed_rank for indexed_rank in members}
         self.absent = frozenset(absent)
-        self._unfinished = [h for h in self.hops.values() if not h.facts.finished]
+        self._unfinished = [h for h in self.members.values() if not h.facts.finished]
         self._behind: dict[int, RankGroup] = {}
         self._with_absent: dict[int, frozenset[RankId]] = {}
 
-    def others(self, hop: IndexedRank) -> int:
+    def others(self, indexed_rank: IndexedRank) -> int:
         """Return how many other ranks have not finished."""
-        return len(self._unfinished) - (not hop.facts.finished)
+        return len(self._unfinished) - (not indexed_rank.facts.finished)
 
     @cached_property
     def elsewhere(self) -> RankGroup:
@@ -100,10 +102,10 @@ class RankIndex:
         """Those that wait for their peers."""
         return frozenset(h.facts.rank for h in self._unfinished if h.group not in ("", "unsure"))
 
-    def missing(self, hop: IndexedRank) -> RankGroup:
+    def missing(self, indexed_rank: IndexedRank) -> RankGroup:
         """Return those for whom a rank that waits for its peers waits, nobody if all are there."""
-        softer = self._at_a_store if hop.group != "store" else _NO_RANKS
-        return next((party for party in (self.elsewhere, softer, self._ours) if party), _NO_RANKS)
+        softer = self._at_a_store if indexed_rank.group != "store" else _NO_RANKS
+        return next((group for group in (self.elsewhere, softer, self._ours) if group), _NO_RANKS)
 
     def behind(self, reached: int) -> RankGroup:
         """Return those that are not yet in our barrier after checkpoint `reached`."""
@@ -117,15 +119,15 @@ class RankIndex:
 
     def named(self, ranks: Sequence[RankId]) -> RankGroup:
         """Return these ranks, whether anything is known of them or not."""
-        known = [self.hops[r] for r in ranks if r in self.hops]
+        known = [self.members[r] for r in ranks if r in self.members]
         return RankGroup(tuple(h for h in known if not h.facts.finished), tuple(ranks))
 
-    def with_absent(self, party: RankGroup) -> frozenset[RankId]:
-        """Return the ranks of a party and the absent ones, the same object each time."""
-        # By identity, which is safe for parties that live as long as the crowd, as these do.
-        if id(party) not in self._with_absent:
-            self._with_absent[id(party)] = party.ranks | self.absent
-        return self._with_absent[id(party)]
+    def with_absent(self, group: RankGroup) -> frozenset[RankId]:
+        """Return the ranks of a group and the absent ones, the same object each time."""
+        # By identity, which is safe for groups that live as long as the index, as these do.
+        if id(group) not in self._with_absent:
+            self._with_absent[id(group)] = group.ranks | self.absent
+        return self._with_absent[id(group)]
 
 
 RENDEZVOUS_FILES = ("torch/distributed/rendezvous.py", "torch/distributed/distributed_c10d.py")
@@ -143,19 +145,19 @@ class _RendezvousClaim:
     claims: int | None  # which rank it says that it is
 
 
-def find_rendezvous_mismatch(hops: Sequence[IndexedRank]) -> dict[RankId, Wait]:
+def find_rendezvous_mismatch(members: Sequence[IndexedRank]) -> dict[RankId, Wait]:
     """Return which of these ranks, all of which make the first process group, the others wait for
     in vain, with what each waits for itself.
     """
-    if len(hops) < 2:
+    if len(members) < 2:
         return {}
     servers = {
-        ProcessId(hop.facts.host, pid)
-        for hop in hops
-        for pid in (hop.facts.pid, *(look.ppid for look in hop.facts.looks[-1:]))
+        ProcessId(indexed_rank.facts.host, pid)
+        for indexed_rank in members
+        for pid in (indexed_rank.facts.pid, *(look.ppid for look in indexed_rank.facts.looks[-1:]))
         if pid is not None
     }
-    going = [_read_rendezvous_claim(hop, servers) for hop in hops]
+    going = [_read_rendezvous_claim(indexed_rank, servers) for indexed_rank in members]
     return _find_same_number(going) or _find_other_store(going)
 
 
@@ -191,8 +193,10 @@ def _make_rendezvous_wait(one: _RendezvousClaim, words: str) -> Wait:
     return Wait("store", f"{address}, {words}", what=address)
 
 
-def _read_rendezvous_claim(hop: IndexedRank, servers: Collection[ProcessId]) -> _RendezvousClaim:
-    facts, view = hop.facts, hop.view
+def _read_rendezvous_claim(
+    indexed_rank: IndexedRank, servers: Collection[ProcessId]
+) -> _RendezvousClaim:
+    facts, view = indexed_rank.facts, indexed_rank.view
     told = _read_group_locals(view.frames) if view is not None else {}
     host, port = _find_store_address(told, facts.environment)
     sockets = view.look.sockets if view is not None else ()
@@ -256,7 +260,9 @@ class RankWait:
     beyond: str = ""  # in words, ranks that are not seen: it can only wait for these
     rank: RankId = -1
     place: str = ""  # where it waits with others: "collective all_reduce", "our barrier ..."
-    hop: Wait | None = None  # what its own process waits for, before it is compared with others
+    own_wait: Wait | None = (
+        None  # what its own process waits for, before it is compared with others
+    )
     view: ProcessSnapshot | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -280,84 +286,93 @@ def find_rank_waits(
     `remote` ones (on other nodes) nothing is known. `unstarted` says how many of this node have not
     come that have no number.
     """
-    crowd = RankIndex(_exclude_lost_ranks(indexed.ranks), absent)
+    index = RankIndex(_exclude_lost_ranks(indexed.ranks), absent)
     beyond = unstarted or (_OTHER_NODES if any(True for _ in remote) else "")
     return {
-        rank: replace(_make_rank_wait(hop, crowd, beyond), rank=rank, hop=hop.wait, view=hop.view)
-        for rank, hop in crowd.hops.items()
+        rank: replace(
+            _make_rank_wait(indexed_rank, index, beyond),
+            rank=rank,
+            own_wait=indexed_rank.wait,
+            view=indexed_rank.view,
+        )
+        for rank, indexed_rank in index.members.items()
     }
 
 
-def _exclude_lost_ranks(hops: Sequence[IndexedRank]) -> list[IndexedRank]:
-    """Return `hops`; ranks that make the group where the others never find them are not there."""
+def _exclude_lost_ranks(members: Sequence[IndexedRank]) -> list[IndexedRank]:
+    """Return `members`; ranks that make the group where the others never find them are not in it."""
     lost = find_rendezvous_mismatch(
-        [h for h in hops if h.group == "construction" and h.call == _FIRST_GROUP]
+        [h for h in members if h.group == "construction" and h.call == _FIRST_GROUP]
     )
     return [
         replace(h, group="", call="", wait=wait) if (wait := lost.get(h.facts.rank)) else h
-        for h in hops
+        for h in members
     ]
 
 
-def _make_rank_wait(hop: IndexedRank, crowd: RankIndex, beyond: str) -> RankWait:
-    facts = hop.facts
+def _make_rank_wait(indexed_rank: IndexedRank, index: RankIndex, beyond: str) -> RankWait:
+    facts = indexed_rank.facts
     if is_gone(facts):
         return RankWait(None)
     if facts.held:
         place = f"our barrier after checkpoint {facts.reached}"
-        behind = crowd.behind(facts.reached)
+        behind = index.behind(facts.reached)
         if beyond and not behind:
             return RankWait(Wait("absent_rank", f"{place}: {beyond}"), beyond=beyond, place=place)
-        return replace(_make_wait_for_ranks(place, behind, crowd), place=place)
+        return replace(_make_wait_for_ranks(place, behind, index), place=place)
     if facts.awaits:
-        return _make_wait_for_ranks("it said that it waits", crowd.named(facts.awaits))
-    if hop.group:
-        return _make_peer_wait(hop, crowd, beyond)
-    wait = hop.wait
+        return _make_wait_for_ranks("it said that it waits", index.named(facts.awaits))
+    if indexed_rank.group:
+        return _make_peer_wait(indexed_rank, index, beyond)
+    wait = indexed_rank.wait
     other = wait.rank if wait else None
     return RankWait(wait, frozenset([other]) if other not in (None, facts.rank) else frozenset())
 
 
-def _make_peer_wait(hop: IndexedRank, crowd: RankIndex, beyond: str) -> RankWait:
+def _make_peer_wait(indexed_rank: IndexedRank, index: RankIndex, beyond: str) -> RankWait:
     """A collective, a group or a store: whoever is not there is waited for."""
-    assert hop.wait is not None
-    call = hop.call or hop.wait.detail
-    place = f"collective {call}" if hop.group != "store" else f"store {hop.wait.what}".strip()
-    if hop.group == "unsure":
-        if not crowd.elsewhere:
-            return RankWait(hop.wait)
-        found = _make_wait_for_ranks("perhaps a collective (no stack)", crowd.elsewhere)
+    assert indexed_rank.wait is not None
+    call = indexed_rank.call or indexed_rank.wait.detail
+    place = (
+        f"collective {call}"
+        if indexed_rank.group != "store"
+        else f"store {indexed_rank.wait.what}".strip()
+    )
+    if indexed_rank.group == "unsure":
+        if not index.elsewhere:
+            return RankWait(indexed_rank.wait)
+        found = _make_wait_for_ranks("perhaps a collective (no stack)", index.elsewhere)
         return replace(found, place="a collective, perhaps")
-    missing = crowd.missing(hop)
-    if missing or crowd.absent:
-        found = _make_wait_for_ranks(call, missing, crowd)
-        return replace(found, meets=hop.group != "store", place=place)
-    if hop.group == "store":
-        return RankWait(hop.wait)
-    alone = not crowd.others(hop)
-    peers = frozenset() if crowd.meeting == {hop.facts.rank} else crowd.meeting
+    missing = index.missing(indexed_rank)
+    if missing or index.absent:
+        found = _make_wait_for_ranks(call, missing, index)
+        return replace(found, meets=indexed_rank.group != "store", place=place)
+    if indexed_rank.group == "store":
+        return RankWait(indexed_rank.wait)
+    alone = not index.others(indexed_rank)
+    peers = frozenset() if index.meeting == {indexed_rank.facts.rank} else index.meeting
     if beyond:
         # Whoever is in a collective has found its peers before: they came.
-        came: WaitKind = "absent_rank" if hop.group == "construction" else "rank"
+        came: WaitKind = "absent_rank" if indexed_rank.group == "construction" else "rank"
         wait = Wait(came, f"{call}: {beyond}")
         return RankWait(wait, peers, True, beyond=beyond, place=place)
-    if hop.group == "construction":
+    if indexed_rank.group == "construction":
         kind: WaitKind = "store" if peers else "absent_rank"
-        return RankWait(Wait(kind, f"{call}: {hop.wait.detail}"), peers, True, place=place)
-    if alone and "torch/distributed" not in hop.wait.detail and not hop.call:
-        return RankWait(Wait("futex", hop.wait.detail))  # world size 1 has no rendezvous
-    wait = Wait("collective", f"{call}: {hop.wait.detail}")
+        return RankWait(Wait(kind, f"{call}: {indexed_rank.wait.detail}"), peers, True, place=place)
+    if alone and "torch/distributed" not in indexed_rank.wait.detail and not indexed_rank.call:
+        return RankWait(Wait("futex", indexed_rank.wait.detail))  # world size 1 has no rendezvous
+    wait = Wait("collective", f"{call}: {indexed_rank.wait.detail}")
     return RankWait(wait, peers, True, place=place)
 
 
 def _make_wait_for_ranks(
-    what: str, waited_for: RankGroup, crowd: RankIndex | None = None
+    what: str, waited_for: RankGroup, index: RankIndex | None = None
 ) -> RankWait:
     """Return the wait for the furthest behind of `waited_for`, or for an absent rank."""
-    absent = crowd.absent if crowd else frozenset()
-    ranks = crowd.with_absent(waited_for) if crowd else waited_for.ranks
-    if absent or (waited_for.hops and not waited_for.started):
-        rank = min(absent) if absent else waited_for.hops[0].facts.rank
+    absent = index.absent if index else frozenset()
+    ranks = index.with_absent(waited_for) if index else waited_for.ranks
+    if absent or (waited_for.members and not waited_for.started):
+        rank = min(absent) if absent else waited_for.members[0].facts.rank
         return RankWait(Wait("absent_rank", f"{what}: rank {rank} never came", rank=rank), ranks)
     furthest = waited_for.furthest
     if furthest is None:

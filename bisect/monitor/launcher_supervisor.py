@@ -99,14 +99,14 @@ class LauncherSupervisor:
         self._printed_in: set[str] = set()  # run folders whose verdict we have printed
         self._tasks: set[int] = set()  # ranks that are not below the launcher
         self._wake = asyncio.Event()
-        self._ears = SupervisorSocket(self.hear, self._hear_front, self.stop)
+        self._socket = SupervisorSocket(self.hear, self._hear_front, self.stop)
         self._family_found: ProcessFamily | None = None
         self._stillness: Any = None
         self._reports: Any = None
 
     async def run(self) -> None:
         """Watch the command to its end, write what is known, and tell the front the status."""
-        self._ears.listen(self._listening.descriptor, self._front, self.around.starter)
+        self._socket.listen(self._listening.descriptor, self._front, self.around.starter)
         while not (self._has_ended or self._is_stopped):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._tick())
@@ -117,7 +117,7 @@ class LauncherSupervisor:
         await self._try(self._finish)
         pinging.cancel()
         status = self._given_status()
-        self._ears.tell_front({"t": "left", "status": status, "untidy": self._failed})
+        self._socket.tell_front({"t": "left", "status": status, "untidy": self._failed})
 
     def _tick(self) -> float:
         if self._failed:
@@ -166,7 +166,7 @@ class LauncherSupervisor:
         from ..supervisor.watcher_socket import remove_watcher_socket
 
         remove_watcher_socket(self._listening)
-        self._ears.tell_front({"t": "left", "status": self._given_status()})
+        self._socket.tell_front({"t": "left", "status": self._given_status()})
         os._exit(0)
 
     def _pass_on(self, data: bytes) -> None:
@@ -181,7 +181,7 @@ class LauncherSupervisor:
 
     async def _ping(self) -> None:
         while True:
-            self._ears.tell_front({"t": "busy"})
+            self._socket.tell_front({"t": "busy"})
             await asyncio.sleep(PING_EVERY)
 
     # ---- while it runs -------------------------------------------------------------------------
@@ -448,7 +448,7 @@ class LauncherSupervisor:
         began = time.monotonic()
         left = self._monitors()
         self.heard.folders |= read_folders(left)
-        await self._ears.catch_up()
+        await self._socket.catch_up()
         ours = marked(OUTER_VARIABLE, self._listening.path)
         others = [one.pid for one in self.heard.ranks.values() if one.pid not in ours]
         while any(map(is_alive, left)):
@@ -459,7 +459,7 @@ class LauncherSupervisor:
             if not has_others:
                 stopped.look(left)
             await asyncio.sleep(PAUSE)
-        await self._ears.catch_up()
+        await self._socket.catch_up()
 
     def _monitors(self) -> set[int]:
         from .ending import find_monitors

@@ -1,4 +1,4 @@
-"""The monitor's ear: what ranks say, and what they are answered."""
+"""A Unix socket server: what ranks say to their node's monitor, and what they are answered."""
 
 from __future__ import annotations
 

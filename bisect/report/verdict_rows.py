@@ -220,8 +220,8 @@ _MOST_HOPS = 4
 
 
 def chain_texts(verdict: Verdict, room: int) -> list[str]:
-    """Return what the culprit waits for over all hops: "4899 -> 10.0.0.1:443 ESTABLISHED, 0 bytes
-    in 12 s". At most `room` of them, the last hops if they are too many.
+    """Return what the culprit waits for over all steps: "4899 -> 10.0.0.1:443 ESTABLISHED, 0 bytes
+    in 12 s". At most `room` of them, the last steps if they are too many.
     """
     edges = _edges_from_culprit(verdict)
     ring = bool(edges) and edges[-1].target == edges[0].source
@@ -240,7 +240,7 @@ def _edges_from_culprit(verdict: Verdict) -> tuple[Edge, ...]:
 
 
 def _join_hops(edges: Sequence[Edge]) -> list[str]:
-    """Return a line for each hop from one process to the next, over whatever lies between."""
+    """Return a line for each step from one process to the next, over whatever lies between."""
     lines: list[str] = []
     for edge, before in zip(edges, [None, *edges], strict=False):
         if before is not None and _is_between(edge.source) and before.target == edge.source:

@@ -34,7 +34,7 @@ def test_what_ranks_tell_later_leaves_what_their_looks_show(later: list[RankFact
     before = settled(*RANKS)
     after = before.update(later)
     assert after.indexed.processes is before.indexed.processes
-    assert [hop.facts for hop in after.indexed.ranks] == later
+    assert [one.facts for one in after.indexed.ranks] == later
     assert after.waits == Snapshot(later).waits
 
 
@@ -54,7 +54,7 @@ def test_what_ranks_tell_later_leaves_what_their_looks_show(later: list[RankFact
 def test_any_new_look_has_all_ranks_compared_anew(later: list[RankFacts]) -> None:
     after = settled(*RANKS).update(later)
     assert after.waits == Snapshot(later).waits
-    assert [hop.facts for hop in after.indexed.ranks] == later
+    assert [one.facts for one in after.indexed.ranks] == later
 
 
 def test_a_verdict_is_the_same_whether_the_ranks_were_settled_before_or_not() -> None:

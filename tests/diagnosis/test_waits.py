@@ -1,4 +1,4 @@
-"""The first hop: what a blocked process waits for."""
+"""What a blocked process waits for."""
 
 from __future__ import annotations
 
