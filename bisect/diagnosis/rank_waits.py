@@ -300,7 +300,7 @@ def find_rank_waits(
 
 
 def _exclude_lost_ranks(members: Sequence[IndexedRank]) -> list[IndexedRank]:
-    """Return `members`; ranks that make the group where the others never find them are not in it."""
+    """Return `members`; ranks that make a group where the others never find them are not there."""
     lost = find_rendezvous_mismatch(
         [h for h in members if h.group == "construction" and h.call == _FIRST_GROUP]
     )
