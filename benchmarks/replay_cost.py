@@ -71,9 +71,9 @@ from layers import LENGTH, WIDTH, Layers, build, timed
 layers = max(1, round(float(sys.argv[1]) / (timed(Layers(20).eval()) / 20)))
 os.environ["LAYERS"] = str(layers)
 import hangbisect
-from hangbisect.captures.capture_file import Limits, turn_on
+from hangbisect.captures.capture_file import CaptureLimits, turn_on
 
-turn_on("captures", Limits(captures=10**6))
+turn_on("captures", CaptureLimits(captures=10**6))
 module = hangbisect.capture(build())
 with torch.no_grad():
     for _ in range(int(sys.argv[2])):

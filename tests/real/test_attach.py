@@ -194,10 +194,9 @@ def test_ranks_of_which_no_environment_tells_are_found_by_their_frames(here: Her
 
 def test_a_download_that_stalls_is_shown_without_a_stack_and_the_ways_to_one(here: Here) -> None:
     hidden = (
-        "import sys; from hangbisect.evidence import programs; "
-        "programs.find_program = lambda name='py-spy': None; "
-        "from hangbisect.evidence import stacks, stacks as further_stacks; "
-        "stacks.find_program = programs.find_program; "
+        "import sys; from hangbisect.evidence import external_tools, stacks; "
+        "external_tools.find_program = lambda name='py-spy': None; "
+        "stacks.find_program = external_tools.find_program; "
         "from hangbisect.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     with socket.create_server(("127.0.0.1", 0)) as hub:
