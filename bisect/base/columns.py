@@ -65,8 +65,9 @@ def fitted(text: str, width: int) -> str:
 def _character_width(character: str) -> int:
     if unicodedata.category(character) in ("Mn", "Me"):
         return 0
-    # What this Python does not know yet may be a picture of two columns.
-    unknown = unicodedata.category(character) == "Cn"
+    # What this Python does not know yet may be a picture of two columns; half a flag is one in most
+    # terminals.
+    unknown = unicodedata.category(character) == "Cn" or "\U0001f1e6" <= character <= "\U0001f1ff"
     return 2 if unknown or unicodedata.east_asian_width(character) in "WF" else 1
 
 

@@ -7,7 +7,7 @@ import re
 import pyte
 from hangbisect.base.columns import Column, fitted, in_columns, text_width
 from hangbisect.base.words import join_lines
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 WORDS = st.text(max_size=40).map(join_lines)
@@ -41,6 +41,7 @@ def test_a_wide_character_takes_two_columns() -> None:
     assert text_width("e\u0301") == 1
 
 
+@example([("", "\U0001f1e6\U0001f1e6", "0")], 8)  # a flag
 @given(st.lists(st.tuples(WORDS, WORDS, WORDS), max_size=5), st.integers(1, 60))
 def test_no_row_is_wider_than_the_terminal(rows: list[tuple[str, str, str]], width: int) -> None:
     columns = (Column("one", most=9), Column("two", right=True, is_whole=True), Column("three"))
