@@ -189,7 +189,7 @@ def terminal_width(descriptor: int = 1) -> int | None:
     return terminal_size(descriptor)[0]
 
 
-def text_width(most: int) -> int:
+def wrap_width(most: int) -> int:
     """Return the columns at which a text of whole sentences is broken, on a terminal or not."""
     return min(most, terminal_width() or most)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..base.words import text_width, wrap_line
+from ..base.words import wrap_line, wrap_width
 from ..diagnosis.causes.catalogue import CauseFamily
 from ..diagnosis.causes.known_cause import MOST_CONFIDENT, KnownCause, Sign
 from ..toggles.table import toggle
@@ -34,7 +34,7 @@ def list_causes(families: Sequence[CauseFamily]) -> str:
 
 def explain_cause(known: KnownCause, family: CauseFamily) -> str:
     """Return one cause: why it happens, how it is recognised, what avoids it, who reported it."""
-    width = text_width(_WIDTH)
+    width = wrap_width(_WIDTH)
     parts = [f"{known.id}: {known.title}", f"  ({family.title})", ""]
     parts += [*wrap_line(f"  {with_names(known.why)}", width, 2), ""]
     parts += [f"Recognised when a job {outcomes(known)}, by", ""]

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..base.pipeline import PIPELINES
 from ..base.steering import VARIABLE as STEER
-from ..base.words import text_width, wrap_line
+from ..base.words import wrap_line, wrap_width
 from ..toggles.toggle import ANY, VARIABLES, Toggle
 
 _WIDTH = 80
@@ -28,7 +28,7 @@ _TOLD = "told by the ranks when a script comes to it"
 def list_toggles(table: Sequence[Toggle]) -> str:
     """Return all toggles, one a line, by the way they are applied."""
     widest = max(len(entry.name) for entry in table)
-    width = text_width(_WIDTH)
+    width = wrap_width(_WIDTH)
     lines = ["Values go from as you run it to safest; * is the default."]
     for title in (_BY_FLAG, _BY_VARIABLE, _BY_LAUNCHER):
         lines += ["", title]
@@ -53,7 +53,7 @@ def explain_toggle(entry: Toggle) -> str:
         ("needs", needs(entry)),
         ("cost", entry.cost),
     ]
-    width = text_width(_WIDTH)
+    width = wrap_width(_WIDTH)
     lines = [*wrap_line(f"{entry.name}: {entry.help}", width, 2), ""]
     for label, text in rows:
         if text:
