@@ -27,7 +27,7 @@ MAY_SEND_SIGNALS = {
     "evidence/process.py": "asks by signal 0, which is none, whether a process is there",
     "rank/exit_proxy.py": "hands on to the one child it stands for what its shell sent it",
     "rank/injections.py": "to itself, on purpose",
-    "rank/monitor_connection.py": "ends its own child that does not start the monitor in time",
+    "base/forks.py": "ends a child of ours that does not end in time",
     "rank/signals.py": "to itself, so that it ends by the signal it got",
     "supervisor/signals.py": "lets its own front go on, once the command goes on",
     "supervisor/supervise.py": "hands on what was sent to it, and ends as its command ended",

@@ -1,5 +1,4 @@
-"""Reach the monitor of this node: connect to it, or start it if nobody has and this user may have
-one more process.
+"""Reach the monitor of this node: connect to it, or start it if nobody has.
 
 The monitor is another process because a rank may hold the GIL, be stopped, or sit in the kernel;
 a thread in the rank would be stuck with it.
@@ -12,10 +11,7 @@ import errno
 import fcntl
 import json
 import os
-import resource
-import select
 import shutil
-import signal
 import socket
 import sys
 import time
@@ -24,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..base.forks import await_child, read_pipe, why_no_room
 from ..base.own_errors import pass_on
 from ..base.place import FOLDER_VARIABLE, JOB_VARIABLE, Place, monitor_of
 from ..base.variables import CLAIM_VARIABLE, PACKAGE_VARIABLE
@@ -268,30 +265,6 @@ def _fork() -> int:
         return os.fork()
 
 
-def await_child(child: int, end: float) -> None:
-    """Wait until the process between us and the monitor has ended; after `end`, end it."""
-    with contextlib.suppress(ChildProcessError):  # the job ignores SIGCHLD, or waits for any child
-        while os.waitpid(child, os.WNOHANG)[0] == 0:
-            if time.monotonic() > end:  # a function of the job's that runs at each fork hangs
-                os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
-                return
-            time.sleep(0.001)
-
-
-def read_pipe(pipe: int, end: float) -> str:
-    """Return what is said on a pipe until it is closed, or until `end`."""
-    said = b""
-    poll = select.poll()
-    poll.register(pipe, select.POLLIN)
-    while poll.poll(max(0.0, end - time.monotonic()) * 1000):
-        more = os.read(pipe, 1 << 12)
-        if not more:
-            break
-        said += more
-    return os.fsdecode(said)
-
-
 def _become_the_monitor(
     folders: Sequence[str],
     settings: int,
@@ -381,26 +354,3 @@ def _close_all_but(keep: set[int]) -> None:
     for descriptor in here - keep:
         with contextlib.suppress(OSError):
             os.close(descriptor)
-
-
-_FEW = 256  # a limit of so many processes leaves room for the job's before ours
-_ROOM = 32  # processes that must be left below such a limit
-
-
-def why_no_room() -> str:
-    """Return in words why no process of ours may be started, "" if it may: where there are few,
-    they are the job's.
-    """
-    allowed = resource.getrlimit(resource.RLIMIT_NPROC)[0]
-    if allowed == resource.RLIM_INFINITY or allowed > _FEW or os.geteuid() == 0:
-        return ""
-    used, user = 0, os.geteuid()
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                used += os.stat(f"/proc/{name}").st_uid == user
-            except OSError:
-                continue
-    if used + _ROOM <= allowed:
-        return ""
-    return f"this user may have {allowed} processes, and has {used}"

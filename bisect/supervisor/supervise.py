@@ -24,8 +24,8 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 
+from ..base.forks import await_child, read_pipe, why_no_room
 from ..base.proc import read_stat
-from ..rank.monitor_connection import await_child, read_pipe, why_no_room
 from . import command
 from . import signals as group_signals
 from .signals import Dispositions, catch_all_signals
