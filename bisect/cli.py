@@ -18,7 +18,7 @@ from importlib import import_module
 
 from . import commands
 from .base.errors import INTERNAL_ERROR as INTERNAL_ERROR
-from .base.errors import HangbisectError, UsageError
+from .base.errors import HangbisectError, UsageError, say
 from .base.version import VERSION
 
 USAGE, INTERRUPTED = 2, 130
@@ -169,8 +169,7 @@ def _say(text: str) -> None:
     if sys.stderr is not None:  # a monitor has none (monitor/own_process.py)
         print(f"hangbisect: {text}", file=sys.stderr)
     else:
-        with suppress(OSError):
-            os.write(2, f"hangbisect: {text}\n".encode(errors="replace"))
+        say(text)
 
 
 def _internal(error: Exception) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import select
 from collections.abc import Iterable
 
 INTERNAL_ERROR = 70  # exit status (sysexits.h): we are what is wrong
@@ -42,3 +45,12 @@ def nearest(word: str, allowed: Iterable[str]) -> str:
 
     found = get_close_matches(word, list(allowed), 1, cutoff=0.5)
     return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def say(text: str) -> None:
+    """Print a sentence of ours on stderr, if somebody takes it."""
+    poll = select.poll()
+    with contextlib.suppress(OSError, ValueError):
+        poll.register(2, select.POLLOUT)
+        if poll.poll(1000):
+            os.write(2, f"hangbisect: {text}\n".encode(errors="replace"))

@@ -35,7 +35,7 @@ def why_no_room() -> str:
 
 
 def await_child(child: int, end: float) -> None:
-    """Wait until the process between us and the monitor has ended; after `end`, end it."""
+    """Wait until a child that is to end at once has ended; after `end` (monotonic), end it."""
     with contextlib.suppress(ChildProcessError):  # the job ignores SIGCHLD, or waits for any child
         while os.waitpid(child, os.WNOHANG)[0] == 0:
             if time.monotonic() > end:  # a function of the job's that runs at each fork hangs

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..base.errors import INTERNAL_ERROR, HangbisectError
+from ..base.errors import INTERNAL_ERROR, HangbisectError, say
 
 
 def monitor(argv: Sequence[str]) -> int:
@@ -30,9 +30,7 @@ def _leave_without_a_trace(folder: str, error: Exception) -> None:
         os.unlink(os.path.join(folder, "socket"))
     with contextlib.suppress(OSError):
         os.rmdir(folder)
-    with contextlib.suppress(OSError):
-        told = f"hangbisect: the monitor could not be loaded ({error!r}); the job is not affected"
-        os.write(2, f"{told}\n".encode(errors="replace"))
+    say(f"the monitor could not be loaded ({error!r}); the job is not affected")
 
 
 def live_table(argv: Sequence[str]) -> int:

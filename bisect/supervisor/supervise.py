@@ -24,6 +24,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 
+from ..base.errors import say as say
 from ..base.forks import await_child, read_pipe, why_no_room
 from ..base.proc import read_stat
 from . import command
@@ -306,15 +307,6 @@ def wait_for_word(front: socket.socket, starter: int | None, seconds: float) -> 
     if starter is not None:
         poll.register(starter, select.POLLIN)
     poll.poll(seconds * 1000)
-
-
-def say(text: str) -> None:
-    """Print a sentence of ours on stderr, if somebody takes it."""
-    poll = select.poll()
-    with contextlib.suppress(OSError, ValueError):
-        poll.register(2, select.POLLOUT)
-        if poll.poll(1000):
-            os.write(2, f"hangbisect: {text}\n".encode(errors="replace"))
 
 
 def end_as_command(status: int) -> int:
