@@ -1,4 +1,6 @@
-"""The standard library's six names, for whoever imports `bisect` in our checkout: nothing else."""
+"""The standard library's six names, for whoever imports `bisect` in our checkout; `step` and
+`capture` when they are asked for.
+"""
 
 from _bisect import bisect_left as bisect_left
 from _bisect import bisect_right as bisect_right

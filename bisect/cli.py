@@ -166,7 +166,7 @@ def _complain(error: HangbisectError) -> None:
 
 
 def _say(text: str) -> None:
-    if sys.stderr is not None:  # a monitor has none (monitor/own_process.py)
+    if sys.stderr is not None:  # a monitor has none (monitor/monitor_process.py)
         print(f"hangbisect: {text}", file=sys.stderr)
     else:
         say(text)

@@ -15,8 +15,10 @@ import re
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
+
+from .base.lazy_dataclass import dataclass
 
 _GZIP = b"\x1f\x8b"
 _CHUNK = 1 << 20

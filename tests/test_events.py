@@ -7,9 +7,20 @@ from typing import Any
 
 import pytest
 from hangbisect.base import events
-from hangbisect.base.events import KINDS, Event, Unknown, decode, encode, encode_outer, fields_of
+from hangbisect.base.events import (
+    ANSWERS,
+    KINDS,
+    Answer,
+    Event,
+    Unknown,
+    decode,
+    decode_answer,
+    encode,
+    encode_outer,
+    fields_of,
+)
 from hangbisect.base.rank_state import NodeRanks
-from hangbisect.monitor.supervisor_link import JobProgress
+from hangbisect.monitor.watcher_link import JobProgress
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -115,3 +126,36 @@ def test_outside_is_told_where_ranks_are_and_no_text_or_variable_of_the_job() ->
     hello = events.Hello(rank=1, pid=7, **own)  # type: ignore[arg-type]  # of several types
     assert encode_outer(hello) == {"t": "hello", "rank": 1, "pid": 7}
     assert encode_outer(events.Line(text="x")) is None
+
+
+# ---- what a monitor answers ----------------------------------------------------------------------
+
+
+def _made_answer(kind: type[Answer]) -> st.SearchStrategy[Answer]:
+    values = {}
+    for name, hint in kind.__annotations__.items():
+        value = _VALUES[hint.removesuffix(" | None")]
+        values[name] = value | st.none() if hint.endswith(" | None") else value
+    return st.builds(kind, **values)
+
+
+@given(st.sampled_from(sorted(ANSWERS)).flatmap(lambda kind: _made_answer(ANSWERS[kind])))
+def test_an_answer_that_is_written_is_read_again(answer: Answer) -> None:
+    assert decode_answer(json.loads(json.dumps(encode(answer)))) == answer
+
+
+@given(
+    _odd
+    | st.builds(
+        lambda kind, fields: {**fields, "t": kind},
+        st.sampled_from(sorted(ANSWERS)),
+        st.dictionaries(st.sampled_from(["run_dir", "text", "done", "stacks_file"]), _odd),
+    )
+)
+def test_what_is_no_answer_is_none_and_raises_nothing(said: Any) -> None:
+    found = decode_answer(said)
+    assert found is None or ANSWERS[said["t"]] is type(found)
+
+
+def test_no_answer_is_an_event() -> None:
+    assert not ANSWERS.keys() & KINDS.keys()

@@ -15,7 +15,7 @@ import pytest
 
 # Bottom first. A part imports from its own and from those before it, in functions too.
 LAYERS = (
-    *("base", "toggles", "captures", "rank", "supervisor", "pipelines", "evidence", "diagnosis"),
+    *("base", "toggles", "captures", "rank", "front", "pipelines", "evidence", "diagnosis"),
     *("collect", "search", "saved_log", "dumps", "report", "monitor", "trials", "attach"),
     *("doctor", "zoo", "commands", "cli"),
 )
@@ -29,14 +29,14 @@ MAY_SEND_SIGNALS = {
     "rank/injections.py": "to itself, on purpose",
     "base/forks.py": "ends a child of ours that does not end in time",
     "rank/signals.py": "to itself, so that it ends by the signal it got",
-    "supervisor/signals.py": "lets its own front go on, once the command goes on",
-    "supervisor/supervise.py": "hands on what was sent to it, and ends as its command ended",
+    "front/signals.py": "lets its own front go on, once the command goes on",
+    "front/supervise.py": "hands on what was sent to it, and ends as its command ended",
     "zoo/keeper.py": "ends the job of a case whose time is over, or whose starter is gone",
     "zoo/parts/processes.py": "ends a helper of a case that does not end by itself",
 }
 # What prints an answer. It gets rows, and facts as they are: who judges is below it.
 PRESENTERS = (
-    *("attach/answer.py", "attach/session.py", "commands/", "monitor/launcher_report.py"),
+    *("attach/answer.py", "attach/session.py", "commands/", "monitor/watcher_report.py"),
     *("monitor/verdict_output.py", "report/html/", "report/isolation.py", "report/issue/"),
     *("report/live/", "report/matrix.py", "report/merged_dumps.py", "report/rows.py"),
     *("report/saved_log.py", "report/terminal.py"),
@@ -212,11 +212,11 @@ def test_a_rank_before_its_steps_is_standard_library_only(sources: dict[str, ast
 def test_the_front_of_a_command_imports_nothing_that_watches(
     sources: dict[str, ast.Module],
 ) -> None:
-    allowed = {"", "supervisor", "base", "rank"}
+    allowed = {"", "front", "base", "rank"}
     wrong = [
         f"{file}:{line} {name}"
         for file, tree in sources.items()
-        if file.startswith("supervisor/")
+        if file.startswith("front/")
         for line, name in imported(file, tree)
         if part(name) not in allowed
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangbisect.base.steering import parse_toggle_values, written
+from hangbisect.base.steering import format_toggle_values, parse_toggle_values
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +12,7 @@ VALUES = st.from_regex(r"[a-z0-9?_-]+", fullmatch=True)
 
 @given(st.dictionaries(NAMES, VALUES))
 def test_what_is_written_is_read(setting: dict[str, str]) -> None:
-    assert parse_toggle_values(written(setting)) == setting
+    assert parse_toggle_values(format_toggle_values(setting)) == setting
 
 
 def test_what_says_nothing_is_left_out() -> None:

@@ -9,12 +9,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from ..base.facts import RankFacts, RankId
 from ..base.files import stamp
 from ..base.json_codec import to_json
+from ..base.lazy_dataclass import dataclass
 from ..base.words import (
     cut_line,
     format_count,

@@ -8,10 +8,10 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from ..base.deadline import aside
 from ..base.facts import Look, MachineFacts, RankFacts, RankId
+from ..base.lazy_dataclass import dataclass
 from ..base.words import format_rate
 from ..collect.look_series import PAUSE, LookSeries, RankClasses, may_pause, take_good_looks
 from ..evidence import movement

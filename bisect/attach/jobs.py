@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..base.deadline import within
 from ..base.errors import UsageError
 from ..base.launchers import BY_PROGRAM, DIALECTS, SRUN
+from ..base.lazy_dataclass import dataclass
 from ..base.place import FOLDER_VARIABLE
 from ..base.proc import LARGEST
 from .processes import (

@@ -8,7 +8,7 @@ or needs more memory for what it makes. What neither tells stays open.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..base.facts import (
     CheckpointPlace,
@@ -24,6 +24,7 @@ from ..base.facts import (
 )
 from ..base.files import PACKAGE
 from ..base.identity import ProcessId, UnknownRank
+from ..base.lazy_dataclass import dataclass
 from ..base.version import VERSION
 from ..base.words import format_bytes
 from ..diagnosis.frames import frame_owner

@@ -11,7 +11,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from ..base.deadline import aside
@@ -19,6 +19,7 @@ from ..base.environment import relevant
 from ..base.facts import MachineFacts, RankFacts, RankId
 from ..base.identity import UnknownRank
 from ..base.launchers import find_launcher
+from ..base.lazy_dataclass import dataclass
 from ..base.words import format_ranks
 from ..collect.look_series import RankClasses
 from ..diagnosis.causes.known_cause import find_frame

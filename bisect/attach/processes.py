@@ -7,11 +7,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 from ..base.deadline import within
 from ..base.launcher_env import Ancestor
+from ..base.lazy_dataclass import dataclass
 from ..base.proc import Stat, list_pids, read_stat
 from ..evidence.process import uid_of, variables_of, words_of
 

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..base import launcher_env
 from ..base.facts import Look
 from ..base.launcher_env import Ancestor
 from ..base.launchers import DIALECTS, LAUNCHERS
+from ..base.lazy_dataclass import dataclass
 from ..dumps.rank_locals import RankLocals, read_rank_locals
 from ..evidence.look import Target, take_looks
 from .processes import Process, ProcessTable, processes_above

@@ -10,10 +10,10 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..base.json_codec import to_json
+from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask_command
 from ..base.words import join_lines, terminal_width
 from ..monitor.child_processes import start_report_maker

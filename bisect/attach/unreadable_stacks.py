@@ -7,9 +7,9 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from ..base.facts import Look, RankFacts, RankId, Socket
+from ..base.lazy_dataclass import dataclass
 from ..base.words import format_bytes
 from ..evidence.process import read_trace_permission
 from ..report.rows import format_rows, make_rows

@@ -8,8 +8,9 @@ kernel). A limit of any group above counts too.
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+
+from .lazy_dataclass import dataclass
 
 ROOT = Path("/sys/fs/cgroup")
 

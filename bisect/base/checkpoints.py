@@ -1,10 +1,10 @@
-"""What a pipeline is made of, and what happens after each checkpoint. Apart from the other facts,
-for ranks need no more than this.
+"""A checkpoint and a phase: the rows of a pipeline's table. Apart from the other facts, for ranks
+need no more than this.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from .lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class OwnStep(Checkpoint):
+class UserStep(Checkpoint):
     """A step of a script of the user's own, which has no table: `number` is its place in the order
     in which the steps of all ranks were first begun.
     """
@@ -77,11 +77,3 @@ class OwnStep(Checkpoint):
 
 
 LAUNCHER = Checkpoint("launcher", "Ranks started", "launcher", 120)
-
-
-BARRIER_MODES = ("off", "observe", "lockstep")
-DEFAULT_BARRIER_MODE = "lockstep"
-BARRIER_HELP = (
-    "after each checkpoint: nothing; only write down who arrived; hold every rank until all are "
-    "there"
-)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from .lazy_dataclass import dataclass
 
 GAP = 2  # columns of a terminal between two of a table
 _CUT = "…"

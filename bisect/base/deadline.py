@@ -17,8 +17,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from .lazy_dataclass import dataclass
 
 T = TypeVar("T")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from .launchers import DIALECTS
@@ -107,18 +108,24 @@ def process_group() -> dict[str, Any] | None:
 
 
 def _by_family(environ: Mapping[str, str]) -> list[tuple[str, dict[str, str]]]:
-    found = []
-    taken: set[str] = set()
+    found: dict[str, dict[str, str]] = {family: {} for family, _ in FAMILIES}
+    for name in sorted(environ):
+        family = _family_of(name)
+        if family:
+            found[family][name] = mask(name, environ[name])
+    return [(one, named) for one, named in found.items() if named or one in ("launcher", "GPU")]
+
+
+@lru_cache(1 << 12)
+def _family_of(name: str) -> str:
+    """Return the first family that a variable fits, "" for none. A rank asks at each of its steps
+    in which a variable changed.
+    """
     for family, patterns in FAMILIES:
-        names = [name for name in sorted(environ) if name not in taken and _fits(name, patterns)]
-        taken.update(names)
-        if names or family in ("launcher", "GPU"):
-            found.append((family, {name: mask(name, environ[name]) for name in names}))
-    return found
-
-
-def _fits(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(name == p or (p[-1] == "*" and name.startswith(p[:-1])) for p in patterns)
+        for one in patterns:
+            if name == one or (one[-1] == "*" and name.startswith(one[:-1])):
+                return family
+    return ""
 
 
 def _wrapped(label: str, words: list[str]) -> list[str]:

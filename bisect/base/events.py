@@ -2,7 +2,8 @@
 the monitor notes beside it in events.jsonl, and what it tells the process around the launcher.
 
 JSON in between (docs/reference/events.md). `encode` makes it, `decode` reads it: whatever it reads,
-it raises nothing, for a line may be cut short, of another version, or of somebody else.
+it raises nothing, for a line may be cut short, of another version, or of somebody else. What a
+monitor answers its ranks is read by `decode_answer`, and written down nowhere.
 
 Not dataclasses: ranks and monitors load this before all else, and forty of those take 10 ms.
 """
@@ -10,7 +11,7 @@ Not dataclasses: ranks and monitors load this before all else, and forty of thos
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 if TYPE_CHECKING:
     from typing import Self, TypeGuard, dataclass_transform
@@ -47,6 +48,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {  # by the words of an annotation
     "bool": lambda value: isinstance(value, bool),
 }
 KINDS: dict[str, type[Event]] = {}  # by "t" in JSON
+ANSWERS: dict[str, type[Answer]] = {}
 
 
 class Field:
@@ -89,15 +91,9 @@ def _make_reader(hint: str) -> Callable[[Any], Any]:
 class _Typed:
     """Makes of a class with annotations what a frozen dataclass is, with keywords alone."""
 
-    kind: ClassVar[str] = ""
-    outer: ClassVar[tuple[str, ...] | None] = None
+    kind: ClassVar[str] = ""  # its "t" in JSON
+    outer: ClassVar[tuple[str, ...] | None] = None  # of an event
     _fields: ClassVar[dict[str, Field]]
-
-    def __init_subclass__(cls, kind: str = "", outer: tuple[str, ...] | None = None) -> None:
-        """`kind` is its "t" in JSON; `outer` the fields that are told outside, None: nothing is."""
-        cls.kind, cls.outer = kind, outer
-        if kind:
-            KINDS[kind] = cls  # type: ignore[assignment]  # what has a kind is an Event
 
     def __init__(self, **values: Any) -> None:
         known = fields_of(type(self))
@@ -132,9 +128,14 @@ def fields_of(kind: type[_Typed]) -> dict[str, Field]:
         above = kind.__mro__[1]
         known = {} if kind is _Typed else dict(fields_of(above))
         for name, hint in kind.__annotations__.items() if kind is not _Typed else ():
-            known[name] = Field(hint, kind.__dict__.get(name, _ABSENT))
+            # Where a class has no annotations, Python 3.9 shows those of the class above.
+            if not hint.startswith("ClassVar"):
+                known[name] = Field(hint, kind.__dict__.get(name, _ABSENT))
         kind._fields = known
     return known
+
+
+_T = TypeVar("_T", bound=_Typed)
 
 
 class Event(_Typed):
@@ -145,6 +146,12 @@ class Event(_Typed):
     at: float = 0.0  # seconds, monotonic, the same for all ranks of a node; 0.0: not stamped yet
     rank: Rank | None = None  # whose it is, as its monitor knows
     wall: float | None = None  # seconds since 1970, when it was noted; of `hello` when it began
+
+    def __init_subclass__(cls, kind: str = "", outer: tuple[str, ...] | None = None) -> None:
+        """`kind` is its "t" in JSON; `outer` the fields that are told outside, None: nothing is."""
+        cls.kind, cls.outer = kind, outer
+        if kind:
+            KINDS[kind] = cls
 
 
 class Unknown(Event):
@@ -425,6 +432,51 @@ class Watches(Event, kind="watches", outer=("pid", "run_dir", "folder", "titles"
     titles: Mapping[Rank, str] = {}  # of the checkpoints, by number
 
 
+# ---- what a monitor answers its ranks ----------------------------------------------------------
+
+
+class Answer(_Typed):
+    """What a monitor tells a rank of its node."""
+
+    def __init_subclass__(cls, kind: str = "") -> None:
+        """`kind` is its "t" in JSON."""
+        cls.kind = kind
+        if kind:
+            ANSWERS[kind] = cls
+
+
+class Places(Answer, kind="places"):
+    """Where things are; what is None was told before, or is told later."""
+
+    run_dir: str | None = None
+    temporary: str | None = None  # the job's folder for temporary files
+    stacks_file: str | None = None  # for the rank's own timer, where py-spy may not look
+
+
+class Go(Answer, kind="go"):
+    """What it waited for is there; or, not `done`, there is no sense in waiting for it."""
+
+    done: bool = True
+
+
+class Say(Answer, kind="say"):
+    """It is to print a line."""
+
+    text: str
+
+
+class Alive(Answer, kind="alive"):
+    """The monitor is there, and what the rank waits for is not."""
+
+
+class Observe(Answer, kind="observe"):
+    """Barriers hold nobody from here on."""
+
+
+class Written(Answer, kind="written"):
+    """All that the rank's goodbye was waited for is written: it may end."""
+
+
 # ---- JSON ------------------------------------------------------------------------------------
 
 
@@ -433,19 +485,32 @@ def decode(data: object) -> Event:
     is the field's default; where there is none, or the kind is not known, it is Unknown.
     """
     said: dict[str, Any] = data if isinstance(data, dict) else {}
-    kind = said.get("t")
-    found = KINDS.get(kind) if isinstance(kind, str) else None
-    values = _read_fields(found, said) if found is not None else None
-    if found is not None and values is not None:
-        event = object.__new__(found)
-        event.__dict__.update(values)
+    event = _decode_as(KINDS, said)
+    if event is not None:
         return event
     values = _read_fields(Event, said) or {}
     rest = {name: v for name, v in said.items() if name not in values or values[name] != v}
     return Unknown(rest, **values)
 
 
-def _read_fields(kind: type[Event], said: Mapping[str, Any]) -> dict[str, Any] | None:
+def decode_answer(data: object) -> Answer | None:
+    """Return the answer that an object of JSON says, None where it says none that we know."""
+    return _decode_as(ANSWERS, data) if isinstance(data, dict) else None
+
+
+def _decode_as(kinds: Mapping[str, type[_T]], said: Mapping[str, Any]) -> _T | None:
+    """Return what is said as one of `kinds`, None where it is none of them, or does not fit."""
+    kind = said.get("t")
+    found = kinds.get(kind) if isinstance(kind, str) else None
+    values = _read_fields(found, said) if found is not None else None
+    if found is None or values is None:
+        return None
+    made = object.__new__(found)
+    made.__dict__.update(values)
+    return made
+
+
+def _read_fields(kind: type[_Typed], said: Mapping[str, Any]) -> dict[str, Any] | None:
     values = {}
     for name, field in fields_of(kind).items():
         value = said.get(name, _ABSENT)
@@ -459,8 +524,8 @@ def _read_fields(kind: type[Event], said: Mapping[str, Any]) -> dict[str, Any] |
     return values
 
 
-def encode(event: Event) -> dict[str, Any]:
-    """Return an event as JSON has it."""
+def encode(event: _Typed) -> dict[str, Any]:
+    """Return an event, or an answer, as JSON has it."""
     said = dict(event.__dict__["said"]) if isinstance(event, Unknown) else {"t": event.kind}
     for name, field in fields_of(type(event)).items():
         value = event.__dict__[name]

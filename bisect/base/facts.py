@@ -10,15 +10,16 @@ machine's monotonic clock (CLOCK_MONOTONIC, the same in every process of one mac
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Literal
 
 from .checkpoints import Checkpoint as Checkpoint
-from .checkpoints import OwnStep as OwnStep
 from .checkpoints import Phase as Phase
+from .checkpoints import UserStep as UserStep
 from .files import PACKAGE
 from .identity import ProcessId as ProcessId
 from .identity import RankId as RankId
+from .lazy_dataclass import dataclass
 
 # What a schema says beside the type, as its keywords.
 Natural = Annotated[int, ("minimum", 0)]
@@ -65,7 +66,7 @@ class Frame:
     file: str
     line: int
     native: bool = False
-    # Of an allowlist of frames (evidence/stacks.py), as py-spy words them, secrets masked:
+    # Of an allowlist of frames (base/library_functions.py), as py-spy words them, secrets masked:
     # (("timeout", "90"), ("build_directory", '"/home/me/x"')). No part of what a frame is: the
     # same place on two ranks is equal.
     locals: tuple[tuple[str, str], ...] = field(default=(), compare=False)
@@ -326,7 +327,7 @@ class RankFacts:
     environment: Mapping[str, str] = field(default_factory=dict)  # what matters of it: MASTER_PORT
     collectives: tuple[CollectiveLog, ...] = ()  # one a source
     traceback: str = ""  # of the exception that ended it
-    step: OwnStep | None = None  # of a script of the user's own: the one it is in
+    step: UserStep | None = None  # of a script of the user's own: the one it is in
     output: tuple[str, ...] = ()  # the last warnings of its libraries, and what it printed
 
 

@@ -1,5 +1,5 @@
 """Processes that we fork: whether there is room for one, its end, and what it says, each with a
-deadline. Little is imported here: a command starts after it.
+deadline; and what signals it withstands. Little is imported here: a command starts after it.
 """
 
 from __future__ import annotations
@@ -56,3 +56,23 @@ def read_pipe(pipe: int, end: float) -> str:
             break
         said += more
     return os.fsdecode(said)
+
+
+# What a batch system, a terminal or a person sends to all processes of a job at once. Ignored, and
+# not handled: a handler would be gone in what is started here. The monitor ends when its job has.
+_WITHSTOOD = (
+    *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1),
+    *(signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGPIPE),
+    *(signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGXCPU, signal.SIGIO),
+    *(signal.SIGPWR, signal.SIGURG, signal.SIGWINCH),
+)
+
+
+def withstand_signals() -> None:
+    """Ignore what is meant for the job, in this process and in the program that it becomes: what is
+    ignored stays so (execve(2)). SIGKILL and SIGSTOP cannot be, and what says that we have failed
+    ourselves (SIGSEGV, SIGABRT) is not.
+    """
+    for number in (*_WITHSTOOD, *range(signal.SIGRTMIN, signal.SIGRTMAX + 1)):
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_IGN)

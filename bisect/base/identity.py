@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from .lazy_dataclass import dataclass
 
 _WRITTEN = re.compile(r"\? \(pid (\d{1,10})(?: on (.{1,255}))?\)", re.DOTALL)
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from .launchers import BY_NAME, BY_STARTER, DIALECTS
+from .lazy_dataclass import dataclass
 
 # Lightning ignores Slurm under these job names too: an interactive shell has the variables of a
 # step without being one (lightning SLURMEnvironment).

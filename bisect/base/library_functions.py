@@ -12,11 +12,11 @@ import enum
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice
 
 from .facts import Frame
+from .lazy_dataclass import dataclass
 from .masking import MASK
 
 
@@ -312,16 +312,21 @@ FUNCTIONS = (
     ),
 )
 
-_PATTERNS = tuple(
-    (re.compile(row.name), re.compile(rf"(?:^|[/ ])(?:{row.file})>?$"), row) for row in FUNCTIONS
-)
+
+@cache
+def _compile_patterns() -> tuple[tuple[re.Pattern[str], re.Pattern[str], LibraryFunction], ...]:
+    """Return each row with the patterns of its name and its file. When first asked: 10 ms."""
+    return tuple(
+        (re.compile(row.name), re.compile(rf"(?:^|[/ ])(?:{row.file})>?$"), row)
+        for row in FUNCTIONS
+    )
 
 
 @lru_cache(maxsize=1 << 16)  # ranks share their frames: a thousand of them have few different ones
 def find_library_functions(file: str, name: str) -> tuple[LibraryFunction, ...]:
     """Return the rows that a function matches."""
     own = name.rpartition(".")[2]
-    return tuple(row for n, f, row in _PATTERNS if n.fullmatch(own) and f.search(file))
+    return tuple(row for n, f, row in _compile_patterns() if n.fullmatch(own) and f.search(file))
 
 
 def has_role(file: str, name: str, role: Role) -> bool:

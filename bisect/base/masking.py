@@ -19,6 +19,8 @@ _HINTS = (
     *("session", "pin", "salt", "nonce", "netrc", "pw", "sas", "basic", "policy=", "hmac="),
     *("code=", "@", " -u"),
 )
+# One of them, or white space, stands between a name and its value.
+_SIGNS = frozenset("=:@'\"")
 _LONGEST = 400  # characters of a text that is remembered
 _MOST = 20_000
 
@@ -102,9 +104,12 @@ def _is_told_secret(name: str, value: str) -> bool:
     if not any(hint in name.lower() for hint in _HINTS):
         return False
     from .secret_rules.names import Says, says
-    from .secret_rules.values import is_nothing, looks_secret
 
     told = says(name)
+    if told is Says.NOTHING:
+        return False
+    from .secret_rules.values import is_nothing, looks_secret
+
     if told is Says.PERHAPS:
         return looks_secret(value)
     # How many tokens a text has: --max-new-tokens 512.
@@ -119,7 +124,7 @@ def _masked_and_remembered(text: str) -> str:
 
 def _masked(text: str) -> str:
     lowered = text.lower()
-    if not any(hint in lowered for hint in _HINTS):
+    if not any(hint in lowered for hint in _HINTS) or _is_word(lowered):
         found = [(start, end) for start, end, _ in shapes_in(text)]
         return _without(text, sorted(found)) if found else text
     from .secret_rules.finding import told_secrets_in
@@ -130,6 +135,15 @@ def _masked(text: str) -> str:
         return text
     spans = settled(told, list(_marks_in(text)))
     return _without(text, [(one.start, one.end) for one in spans])
+
+
+def _is_word(text: str) -> bool:
+    """Return whether nothing stands behind a name in `text`: tokenizer, sigterm,sigint. Behind the
+    name of a header a comma may stand.
+    """
+    return (
+        _SIGNS.isdisjoint(text) and not any(map(str.isspace, text)) and "authorization" not in text
+    )
 
 
 def _marks_in(text: str) -> Iterable[tuple[int, int]]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
 from .checkpoints import LAUNCHER, Checkpoint
 from .command_words import pipeline_of
 from .errors import UsageError, nearest
+from .lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

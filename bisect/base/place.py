@@ -11,12 +11,12 @@ import re
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from . import launcher_env
 from .launcher_env import Ancestor
 from .launchers import BY_PROGRAM, DIALECTS
-from .own_errors import pass_on
+from .lazy_dataclass import dataclass
+from .our_errors import pass_on
 from .proc import read_stat
 from .variables import OUTER_VARIABLE as OUTER_VARIABLE
 

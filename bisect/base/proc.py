@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from .own_errors import pass_on
+from .our_errors import pass_on
 
 LARGEST = 1 << 24  # bytes of a file below /proc, which may be as large as a process makes it
 

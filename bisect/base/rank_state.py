@@ -5,15 +5,16 @@ and from what monitors tell outside; and whom a barrier lets go on.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from . import events
 from .events import Event
-from .stays import OpenStep, OwnSteps, Stay, Stays
+from .lazy_dataclass import dataclass
+from .stays import OpenStep, Stay, Stays, UserSteps
 
 if TYPE_CHECKING:
-    from .checkpoints import Checkpoint, OwnStep, Phase
+    from .checkpoints import Checkpoint, Phase, UserStep
     from .facts import Look
 
 
@@ -74,7 +75,7 @@ class RankState:
     open: tuple[OpenStep, ...] = ()  # the steps that it is in, the innermost last
     # The innermost that is a checkpoint of the startup pipeline as well, else the innermost;
     # between two what stands for the script.
-    inside: OwnStep | None = None
+    inside: UserStep | None = None
     done: int = 0  # the furthest step that it has ended
     last_step: str = ""  # the title of the last one that it began or ended
     steps_told: int = 0  # how often a step began or ended
@@ -142,7 +143,7 @@ class NodeRanks:
         first word is not there.
         """
         self.table = table
-        self.own = OwnSteps(table) if own else None
+        self.own = UserSteps(table) if own else None
         self.by_rank: dict[int, RankState] = {}
         self.opened: dict[int, float] = {}  # when the barrier after a checkpoint opened
         self.numbers: dict[str, int] = {}  # of the checkpoints by name, as the monitor noted them
@@ -192,7 +193,7 @@ class NodeRanks:
 
     @property
     def unstarted(self) -> str:
-        """Of these in words, "" for none."""
+        """How many ranks of this node have not started, in words; "" for none."""
         has = "has" if self.unnamed == 1 else "have"
         ranks = f"{self.size} rank{'s' if self.size > 1 else ''}"
         return f"{self.unnamed} of {ranks} of this node {has} not started" * bool(self.unnamed)

@@ -8,11 +8,12 @@ them: whoever ended a later one is further.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Literal
 
-from .checkpoints import Checkpoint, OwnStep
+from .checkpoints import Checkpoint, UserStep
 from .events import Begin, End
+from .lazy_dataclass import dataclass
 from .startup_table import STARTUP_BY_NAME
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Stay:
 
 @dataclass
 class Stays:
-    """Those of one rank."""
+    """The stays of one rank."""
 
     past: list[Stay] | None = None  # by their end; None: they are forgotten
     open: list[Stay] = field(default_factory=list)  # the innermost last
@@ -119,26 +120,26 @@ class Stays:
 SCRIPT_RUNNING = "script"  # the name of what is between two steps
 SCRIPT = STARTUP_BY_NAME["script"].number  # that a rank has reached with its first word
 # The step of one that has told of none.
-SILENT = OwnStep(SCRIPT_RUNNING, "Script", "", 0.0, number=SCRIPT, without_deadline=True)
+SILENT = UserStep(SCRIPT_RUNNING, "Script", "", 0.0, number=SCRIPT, without_deadline=True)
 
 
 @dataclass(frozen=True)
 class OpenStep:
     """A step that a rank is in, and since when (monotonic)."""
 
-    step: OwnStep
+    step: UserStep
     k: int
     at: float
 
 
-class OwnSteps:
+class UserSteps:
     """The order of the steps so far, and what beginnings and ends make of a rank."""
 
     def __init__(self, table: tuple[Checkpoint, ...]) -> None:
         """`table` is that of the startup pipeline: what steps may correspond to."""
         self._rows = {row.name: row for row in table}
         self._first = len(table)
-        self._steps: dict[tuple[str, int], OwnStep] = {}
+        self._steps: dict[tuple[str, int], UserStep] = {}
         self._titles: dict[str, str] = {}  # as ranks say them
 
     def greet(self, member: RankState) -> None:
@@ -182,12 +183,12 @@ class OwnSteps:
         step = next((s.step for s in self._steps.values() if s.number == number), "")
         return self._titles.get(step, "")
 
-    def _inside(self, member: RankState) -> OwnStep:
+    def _inside(self, member: RankState) -> UserStep:
         if member.open:
             known = [one.step for one in member.open if one.step.startup is not None]
             return known[-1] if known else member.open[-1].step
         after = f"Script after {member.last_step}" if member.last_step else "Script"
-        return OwnStep(SCRIPT_RUNNING, after, "", 0.0, number=member.step, without_deadline=True)
+        return UserStep(SCRIPT_RUNNING, after, "", 0.0, number=member.step, without_deadline=True)
 
     def _moved(self, member: RankState, entered: float) -> None:
         member.entered, member.phase = entered, None
@@ -198,12 +199,12 @@ class OwnSteps:
         member.inside = self._inside(member)
         member.forget_looks()
 
-    def _step(self, event: Begin) -> OwnStep:
+    def _step(self, event: Begin) -> UserStep:
         key = event.step, event.k
         self._titles[event.step] = event.title
         if key not in self._steps:
             row = self._rows.get(event.checkpoint or "")
-            self._steps[key] = OwnStep(
+            self._steps[key] = UserStep(
                 number=self._first + len(self._steps),
                 name=row.name if row else event.step,
                 title=row.title if row else event.title,

@@ -19,6 +19,6 @@ def parse_toggle_values(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs if name.strip() and value}
 
 
-def written(setting: Mapping[str, str]) -> str:
-    """Return what read() reads."""
+def format_toggle_values(setting: Mapping[str, str]) -> str:
+    """Return the text that parse_toggle_values() reads."""
     return ",".join(f"{name}={value}" for name, value in setting.items())

@@ -1,6 +1,10 @@
-"""Names that a process needs before it knows whether it is a rank. Most are none: no imports."""
+"""Names and numbers that every Python below a watched command needs. Most of these processes are no
+ranks, so nothing is imported here.
+"""
 
-# How the processes of a watched script find us (variables.py), and
+from __future__ import annotations
+
+# How the processes of a watched script find us (rank/watched/variables.py), and
 # which rank is taken (process_role.py).
 PACKAGE_VARIABLE = "HANGBISECT_PACKAGE"
 CLAIM_VARIABLE = "HANGBISECT_CLAIM"
@@ -25,3 +29,17 @@ PACKAGES = (
 )
 
 STEADY = 5  # training steps of one optimizer, after which a script has started
+BARRIER_MODES = ("off", "observe", "lockstep")
+DEFAULT_BARRIER_MODE = "lockstep"
+BARRIER_HELP = (
+    "after each checkpoint: nothing; only write down who arrived; hold every rank until all are "
+    "there"
+)
+_DOZE = 5.0  # seconds
+
+
+def seconds_to_doze(stall: float, limit: float | None) -> float:
+    """Return for how long a process that watches loads no more than it needs to listen: the start
+    of a script of the user's own has better use for the processor.
+    """
+    return min(_DOZE, stall / 4, limit / 4 if limit else _DOZE)

@@ -19,11 +19,12 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from ..base.files import write_whole
+from ..base.lazy_dataclass import dataclass
 from ..base.words import format_bytes
 
 FOLDER_VARIABLE = "HANGBISECT_CAPTURE_DIR"

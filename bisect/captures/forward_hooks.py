@@ -13,11 +13,11 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any, TypeVar
 
 from ..base.files import write_whole
+from ..base.lazy_dataclass import dataclass
 from . import capture_file
 from .capture_file import Amount, Switch, encode_call, measure_rank, why_full
 

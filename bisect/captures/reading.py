@@ -16,11 +16,12 @@ import time
 import zipfile
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ..base.errors import HangbisectError, UsageError
 from ..base.files import named, write_whole
+from ..base.lazy_dataclass import dataclass
 from ..base.words import format_bytes, replace_unprintable
 from . import capture_file
 from .capture_file import (

@@ -9,10 +9,11 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from ..base.facts import Look, RankFacts, RankId, Wait
+from ..base.lazy_dataclass import dataclass
 from ..base.proc import read_stat
 from ..diagnosis.blocked_syscalls import SLEEP_CALLS
 from ..diagnosis.snapshot import Snapshot
@@ -132,9 +133,11 @@ def classify_ranks(
     had_time: Collection[RankId] = (),
     soon: float = 0.0,
 ) -> RankClasses:
-    """Sort the ranks. A rank that waits for another hangs only if no other rank moves; so does one
-    that may, for all one knows. Where others only burn CPU, that is said of it once it `had_time`:
-    a GPU is waited for in such a way, too. One that sleeps and wakes within `soon` seconds waits.
+    """Sort the ranks by what they do.
+
+    A rank that waits for another, or may, hangs only if no other rank moves. Where others only burn
+    CPU, it hangs once it `had_time`: a GPU is waited for in such a way, too. One that sleeps and
+    wakes within `soon` seconds waits.
     """
     held = {r.rank for r in ranks if r.held or r.awaits}
     alive = {r.rank for r in ranks if r.alive} - held

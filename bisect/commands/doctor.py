@@ -38,7 +38,7 @@ def run(argv: list[str]) -> int:
     place = find_place()
     from ..doctor import catalogue
     from ..doctor.catalogue import FAMILIES
-    from ..doctor.checks import Setting, ancestors, examine
+    from ..doctor.examination import Setting, ancestors, examine
 
     above = tuple(ancestors())
     setting = Setting(

@@ -12,25 +12,32 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..base.errors import INTERNAL_ERROR, HangbisectError, say
+from ..base.low_priority import import_at_low_priority
+from ..rank.our_folders import OWNER_LINK
 
 
 def monitor(argv: Sequence[str]) -> int:
     """Watch a node until its job is over. Its first rank starts this."""
+    start = json.loads(argv[0])
     try:
+        if start.get("gives_way"):
+            import_at_low_priority(f"{__package__.partition('.')[0]}.monitor.main")
         from ..monitor.main import main
-    except (ImportError, MemoryError, OSError) as error:  # there is no memory left to load it
-        _leave_without_a_trace(json.loads(argv[0])["folder"], error)
+
+        return main(argv[0])
+    except (ImportError, MemoryError, OSError) as error:  # what it takes to begin is not there
+        _leave_without_a_trace(start["folder"], error)
         return INTERNAL_ERROR
-    return main(argv[0])
 
 
 def _leave_without_a_trace(folder: str, error: Exception) -> None:
     """Remove the folder of the socket at which nobody will listen, and say so."""
-    with contextlib.suppress(OSError):
-        os.unlink(os.path.join(folder, "socket"))
+    for name in ("socket", OWNER_LINK):
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(folder, name))
     with contextlib.suppress(OSError):
         os.rmdir(folder)
-    say(f"the monitor could not be loaded ({error!r}); the job is not affected")
+    say(f"the monitor could not begin ({error!r}); the job is not affected")
 
 
 def live_table(argv: Sequence[str]) -> int:

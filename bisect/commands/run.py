@@ -22,16 +22,18 @@ from ..base.argument_types import Parser, around_dashes, count, dashes_missing
 from ..base.command_words import own_words_of_ours
 from ..base.errors import UsageError
 from ..base.files import stamp
-from ..base.variables import FRONT_VARIABLE, OUTER_VARIABLE, STARTER_VARIABLE
+from ..base.variables import (
+    FRONT_VARIABLE,
+    OUTER_VARIABLE,
+    STARTER_VARIABLE,
+    seconds_to_doze,
+)
 
 if TYPE_CHECKING:
     import socket
 
-    from ..monitor.launcher_supervisor import SupervisedCommand
-    from ..supervisor.watcher_socket import WatcherSocket
-
-# Seconds before the watch from outside is loaded: a start-up has better use for the processor.
-DOZE = 5.0
+    from ..front.watcher_socket import WatcherSocket
+    from ..monitor.watcher import SupervisedCommand
 
 
 def run(argv: list[str]) -> int:
@@ -59,7 +61,7 @@ def run(argv: list[str]) -> int:
 
 def _supervise(args: argparse.Namespace, command: Sequence[str]) -> int:
     """Start the command, and beside it the process that watches; return the exit status."""
-    from ..supervisor import supervise, watcher_socket
+    from ..front import supervise, watcher_socket
 
     supervise.fill_closed_streams()
     starter = os.environ.pop(STARTER_VARIABLE, "")
@@ -77,8 +79,8 @@ def _supervise(args: argparse.Namespace, command: Sequence[str]) -> int:
         if link is not None:  # who started us ends it, should the front be killed
             around = json.dumps({"t": "around", "mark": listening.path})
             os.write(link, f"{around}\n".encode())
-        supervise.wait_for_word(front, link, min(DOZE, args.stall / 2, (args.limit or DOZE) / 2))
-        from ..monitor.launcher_supervisor import supervise_launcher as watch_from_outside
+        supervise.wait_for_word(front, link, seconds_to_doze(args.stall, args.limit))
+        from ..monitor.watcher import run_watcher as watch_from_outside
 
         watch_from_outside(_around(args, command, run_dir, link, began), listening, front, pid)
 
@@ -153,7 +155,7 @@ def _run_dir(args: argparse.Namespace) -> str:
     except FileNotFoundError:
         from tempfile import mkdtemp
 
-        from ..supervisor.supervise import say
+        from ..front.supervise import say
 
         folder = mkdtemp(prefix="hangbisect-runs-")
         say(f"the current folder is gone: the run folder is {folder}")
@@ -219,7 +221,7 @@ def _around(
 
     from ..base.pipeline import find_walked_pipeline
     from ..base.startup_table import STARTUP
-    from ..monitor.launcher_supervisor import SupervisedCommand
+    from ..monitor.watcher import SupervisedCommand
 
     ours = _is_ours(command)
     limits: dict[str, float] = dict(args.timeout)

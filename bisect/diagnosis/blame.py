@@ -7,14 +7,15 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from ..base.facts import Checkpoint, JobFacts, RankFacts, RankId, Ranks
-from .indexed_ranks import is_gone
+from ..base.lazy_dataclass import dataclass
 from .log_divergence import find_mismatched_ranks
 from .process_snapshot import ProcessSnapshot, merge_looks
 from .rank_waits import RankWait, claimed_world_size
+from .single_ranks import is_gone
 from .snapshot import Snapshot
 from .wait_graph import WaitGraph
 
@@ -151,7 +152,7 @@ _FAULTLESS_STATUSES = frozenset([0, None, -2, -15, -1, 130, 143, 129])
 _QUIET = 5.0  # seconds without progress that make an interrupted job suspect
 
 
-def classify_ranks(case: Case, graph: WaitGraph) -> Ranks:
+def find_roles(case: Case, graph: WaitGraph) -> Ranks:
     """Return the ranks by what became of them."""
     culprit = _find_culprits(case, graph)
     living = [r for r in case.ranks if not is_gone(r)]

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ..base.facts import FileLock, Frame, Look, ProcessId, RankFacts, RankId, Thread, Wait
+from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import (
     BUILD_LOCK,
     compile_path_pattern,
@@ -128,7 +129,7 @@ class ProcessContext:
     """What there is to know around one process."""
 
     facts: RankFacts
-    people: ProcessTable = field(default_factory=ProcessTable)
+    table: ProcessTable = field(default_factory=ProcessTable)
     held_by_others: Sequence[HeldLock] = ()  # the lock files that other ranks have
 
     @property
@@ -149,7 +150,7 @@ def find_blocking_reason(looks: Sequence[Look], around: ProcessContext, depth: i
 def find_blocking_reason_in(
     view: ProcessSnapshot, looks: Sequence[Look], around: ProcessContext, depth: int = 0
 ) -> Wait:
-    """Return the same, where it is known what the looks show together."""
+    """Return what blocks a process; `view` is what its `looks` show together."""
     family = find_descendants(around.facts, view.look.pid)
     wait = (
         _find_halt(view)
@@ -389,8 +390,8 @@ def _complete_wait(
         return wait
     process = ProcessId(wait.host or around.facts.host, wait.pid)
     names = {ProcessId(around.facts.host, looks[-1].pid): looks[-1].name for looks in family}
-    name = wait.process or names.get(process) or around.people.names.get(process) or None
-    rank = around.people.other_rank(process, around.facts.rank)
+    name = wait.process or names.get(process) or around.table.names.get(process) or None
+    rank = around.table.other_rank(process, around.facts.rank)
     wait = replace(wait, process=name, rank=rank)
     if wait.kind != "process" or depth >= _DEPTH:
         return wait

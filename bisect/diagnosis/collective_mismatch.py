@@ -6,10 +6,11 @@ sequences side by side: what of one is in the other, in order, and what is not.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Generic, Literal, TypeVar
 
 from ..base.facts import Collective, CollectiveLog, RankFacts, RankId
+from ..base.lazy_dataclass import dataclass
 from ..base.words import format_ranks
 
 LogSource = Literal["ring", "torch", "flight recorder"]

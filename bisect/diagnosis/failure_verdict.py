@@ -14,7 +14,7 @@ from ..base.facts import Candidate, Cause, Outcome, RankId, Ranks, Try, Verdict
 from ..toggles.command_toggles import apply_setting, format_command, values_as_run
 from ..toggles.table import TOGGLES
 from ..toggles.toggle import Toggle, as_read, matters, safer, why_not
-from .blame import Case, choose_shown_rank, classify_ranks, first_culprit, progress_by_rank
+from .blame import Case, choose_shown_rank, find_roles, first_culprit, progress_by_rank
 from .call_site import (
     find_call,
     find_component,
@@ -27,7 +27,7 @@ from .call_site import (
 from .causes.catalogue import find_known_cause, find_likeliest_cause
 from .causes.known_cause import Scene
 from .graph_builder import build_wait_graph
-from .indexed_ranks import is_gone
+from .single_ranks import is_gone
 from .verdict_skeleton import make_verdict_skeleton
 from .wait_graph import WaitGraph
 
@@ -163,24 +163,24 @@ def explain_case(case: Case, outcome: Outcome) -> tuple[Verdict, WaitGraph]:
 
 def _locate_hang(case: Case, outcome: Outcome, graph: WaitGraph) -> Verdict:
     """Return which ranks, where, in which call and waiting for what."""
-    job, people = case.job, classify_ranks(case, graph)
-    culprit = first_culprit(case, people)
+    job, roles = case.job, find_roles(case, graph)
+    culprit = first_culprit(case, roles)
     place, checkpoint = find_place(case, culprit)
-    subject = choose_shown_rank(case, people)
+    subject = choose_shown_rank(case, roles)
     view = case.view(subject) if subject else None
     call = subject.announced if subject else ""
     if view is not None:
         call = find_call(view, job, call)
-    known = bool(people.culprit) or subject is not None
-    verdict = make_verdict_skeleton(job, case.ranks, outcome, people)
+    known = bool(roles.culprit) or subject is not None
+    verdict = make_verdict_skeleton(job, case.ranks, outcome, roles)
     return replace(
         verdict,
         checkpoint=place,
-        where=tuple(locate_rank(f, job) for r in people.culprit if (f := case.facts(r))),
+        where=tuple(locate_rank(f, job) for r in roles.culprit if (f := case.facts(r))),
         component=find_component(view, subject or culprit, job, checkpoint) if known else None,
         call=call or None,
         frame=format_innermost_frame(view.frames) if view else None,
-        waits_for=find_culprit_wait(case, people, graph),
+        waits_for=find_culprit_wait(case, roles, graph),
         seen_by=view.look.rung if view else verdict.seen_by,
     )
 

@@ -5,7 +5,7 @@ for, and on to the processes, threads, locked files, pipes and peers behind that
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..base.facts import (
     Edge,
@@ -19,14 +19,15 @@ from ..base.facts import (
     WaitKind,
 )
 from ..base.identity import name_rank
+from ..base.lazy_dataclass import dataclass
 from ..base.words import AWAITED
 from .blame import Case
 from .blocked_syscalls import CHILD_WAIT_CALLS, format_traffic
 from .blocking_reason import ProcessContext, find_blocking_reason_of_child
 from .frames import format_frame
-from .indexed_ranks import is_gone
 from .process_snapshot import ProcessSnapshot, ProcessTable, main_kernel, merge_looks
 from .rank_waits import RankWait
+from .single_ranks import is_gone
 from .wait_graph import Link, Node, NodeKind, ProcessKey, WaitGraph
 
 
@@ -34,7 +35,7 @@ class GraphBuilder:
     """Nodes and edges so far. A second edge between the same nodes is ignored."""
 
     def __init__(self, ranks: Sequence[RankFacts]) -> None:
-        """`ranks`: of the job; where several machines have some, nodes of one are called so."""
+        """`ranks`: of the job. If they run on several machines, names of nodes end in "on HOST"."""
         self._several = len({facts.host for facts in ranks if facts.looks}) > 1
         self.nodes: dict[str, Node] = {}
         self._links: dict[tuple[str, str], Link] = {}

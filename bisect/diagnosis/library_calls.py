@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
 from ..base.facts import Frame, RankFacts, RankId, Wait
+from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import BUILD_LOCK, Role, find_role, has_role
 from .blocked_syscalls import PEER_WAIT_CALLS
 from .frames import format_frame, unqualified_name

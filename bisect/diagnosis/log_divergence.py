@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..base.facts import Collective, RankFacts, RankId
+from ..base.lazy_dataclass import dataclass
 from .collective_mismatch import (
     BACKWARD_KINDS,
     LogDifference,

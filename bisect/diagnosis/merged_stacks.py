@@ -5,10 +5,10 @@ and each thread is to its rank, by public names.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 from ..base.facts import Frame, Look, RankId, Thread
+from ..base.lazy_dataclass import dataclass
 
 StackLines = tuple[str, ...]  # a line a frame, outermost first
 

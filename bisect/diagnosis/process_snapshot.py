@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ..base.facts import Frame, Kernel, Look, ProcessId, RankFacts, RankId, Syscall, Thread
+from ..base.lazy_dataclass import dataclass
 from .frames import drop_signal_handlers, is_signal_handler
 
 # A call that was interrupted and goes on is shown as restart_syscall; what it sleeps on tells

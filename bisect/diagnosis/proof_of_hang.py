@@ -13,7 +13,7 @@ from itertools import takewhile
 
 from ..base.facts import Look, RankFacts, Verdict
 from .blocked_syscalls import POLL_CALLS
-from .indexed_ranks import is_gone
+from .single_ranks import is_gone
 from .snapshot import Snapshot
 from .wait_graph import WaitGraph
 

@@ -14,21 +14,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 
 from ..base.addresses import host_of, is_loopback, port_of
 from ..base.facts import Frame, ProcessId, RankFacts, RankId, Socket, Wait, WaitKind
 from ..base.launchers import DIALECTS
-from .indexed_ranks import IndexedRank, IndexedRanks, is_gone
+from ..base.lazy_dataclass import dataclass
 from .process_snapshot import ProcessSnapshot
+from .single_ranks import SingleRank, SingleRanks, is_gone
 
 
 @dataclass(frozen=True)
 class RankGroup:
     """Some ranks that others wait for; `order` also has those of which nothing is known."""
 
-    members: tuple[IndexedRank, ...]
+    members: tuple[SingleRank, ...]
     order: tuple[RankId, ...]
 
     def __bool__(self) -> bool:
@@ -39,13 +40,13 @@ class RankGroup:
         return frozenset(self.order)
 
     @cached_property
-    def started(self) -> tuple[IndexedRank, ...]:
+    def started(self) -> tuple[SingleRank, ...]:
         return tuple(
             h for h in self.members if not h.facts.never_started or h.facts.pid is not None
         )
 
     @cached_property
-    def furthest(self) -> IndexedRank | None:
+    def least_advanced(self) -> SingleRank | None:
         """The one that is furthest behind. Of those that came equally far, one that waits for
         others itself is the last to name.
         """
@@ -59,7 +60,7 @@ class RankGroup:
 _NO_RANKS = RankGroup((), ())
 
 
-def _make_rank_group(members: Iterable[IndexedRank]) -> RankGroup:
+def _make_rank_group(members: Iterable[SingleRank]) -> RankGroup:
     chosen = tuple(members)
     return RankGroup(chosen, tuple(h.facts.rank for h in chosen))
 
@@ -67,20 +68,20 @@ def _make_rank_group(members: Iterable[IndexedRank]) -> RankGroup:
 class RankIndex:
     """The ranks of a job by where they are. Those that finished are in none of the groups."""
 
-    def __init__(self, members: Sequence[IndexedRank], absent: Iterable[RankId]) -> None:
+    def __init__(self, members: Sequence[SingleRank], absent: Iterable[RankId]) -> None:
         """`absent` ranks will never come."""
-        self.members = {indexed_rank.facts.rank: indexed_rank for indexed_rank in members}
+        self.members = {single_rank.facts.rank: single_rank for single_rank in members}
         self.absent = frozenset(absent)
         self._unfinished = [h for h in self.members.values() if not h.facts.finished]
         self._behind: dict[int, RankGroup] = {}
         self._with_absent: dict[int, frozenset[RankId]] = {}
 
-    def others(self, indexed_rank: IndexedRank) -> int:
+    def others(self, single_rank: SingleRank) -> int:
         """Return how many other ranks have not finished."""
-        return len(self._unfinished) - (not indexed_rank.facts.finished)
+        return len(self._unfinished) - (not single_rank.facts.finished)
 
     @cached_property
-    def elsewhere(self) -> RankGroup:
+    def waiting_for_nobody(self) -> RankGroup:
         """Those that wait for no rank."""
         return _make_rank_group(
             h for h in self._unfinished if not (h.group or h.facts.held or h.facts.awaits)
@@ -102,10 +103,12 @@ class RankIndex:
         """Those that wait for their peers."""
         return frozenset(h.facts.rank for h in self._unfinished if h.group not in ("", "unsure"))
 
-    def missing(self, indexed_rank: IndexedRank) -> RankGroup:
+    def missing(self, single_rank: SingleRank) -> RankGroup:
         """Return those for whom a rank that waits for its peers waits, nobody if all are there."""
-        softer = self._at_a_store if indexed_rank.group != "store" else _NO_RANKS
-        return next((group for group in (self.elsewhere, softer, self._ours) if group), _NO_RANKS)
+        softer = self._at_a_store if single_rank.group != "store" else _NO_RANKS
+        return next(
+            (group for group in (self.waiting_for_nobody, softer, self._ours) if group), _NO_RANKS
+        )
 
     def behind(self, reached: int) -> RankGroup:
         """Return those that are not yet in our barrier after checkpoint `reached`."""
@@ -145,19 +148,19 @@ class _RendezvousClaim:
     claims: int | None  # which rank it says that it is
 
 
-def find_rendezvous_mismatch(members: Sequence[IndexedRank]) -> dict[RankId, Wait]:
+def find_rendezvous_mismatch(members: Sequence[SingleRank]) -> dict[RankId, Wait]:
     """Return which of these ranks, all of which make the first process group, the others wait for
     in vain, with what each waits for itself.
     """
     if len(members) < 2:
         return {}
     servers = {
-        ProcessId(indexed_rank.facts.host, pid)
-        for indexed_rank in members
-        for pid in (indexed_rank.facts.pid, *(look.ppid for look in indexed_rank.facts.looks[-1:]))
+        ProcessId(single_rank.facts.host, pid)
+        for single_rank in members
+        for pid in (single_rank.facts.pid, *(look.ppid for look in single_rank.facts.looks[-1:]))
         if pid is not None
     }
-    going = [_read_rendezvous_claim(indexed_rank, servers) for indexed_rank in members]
+    going = [_read_rendezvous_claim(single_rank, servers) for single_rank in members]
     return _find_same_number(going) or _find_other_store(going)
 
 
@@ -194,9 +197,9 @@ def _make_rendezvous_wait(one: _RendezvousClaim, words: str) -> Wait:
 
 
 def _read_rendezvous_claim(
-    indexed_rank: IndexedRank, servers: Collection[ProcessId]
+    single_rank: SingleRank, servers: Collection[ProcessId]
 ) -> _RendezvousClaim:
-    facts, view = indexed_rank.facts, indexed_rank.view
+    facts, view = single_rank.facts, single_rank.view
     told = _read_group_locals(view.frames) if view is not None else {}
     host, port = _find_store_address(told, facts.environment)
     sockets = view.look.sockets if view is not None else ()
@@ -277,7 +280,7 @@ class RankWait:
 
 
 def find_rank_waits(
-    indexed: IndexedRanks,
+    indexed: SingleRanks,
     absent: Iterable[RankId] = (),
     remote: Iterable[RankId] = (),
     unstarted: str = "",
@@ -290,16 +293,16 @@ def find_rank_waits(
     beyond = unstarted or (_OTHER_NODES if any(True for _ in remote) else "")
     return {
         rank: replace(
-            _make_rank_wait(indexed_rank, index, beyond),
+            _make_rank_wait(single_rank, index, beyond),
             rank=rank,
-            own_wait=indexed_rank.wait,
-            view=indexed_rank.view,
+            own_wait=single_rank.wait,
+            view=single_rank.view,
         )
-        for rank, indexed_rank in index.members.items()
+        for rank, single_rank in index.members.items()
     }
 
 
-def _exclude_lost_ranks(members: Sequence[IndexedRank]) -> list[IndexedRank]:
+def _exclude_lost_ranks(members: Sequence[SingleRank]) -> list[SingleRank]:
     """Return `members`; ranks that make a group where the others never find them are not there."""
     lost = find_rendezvous_mismatch(
         [h for h in members if h.group == "construction" and h.call == _FIRST_GROUP]
@@ -310,8 +313,8 @@ def _exclude_lost_ranks(members: Sequence[IndexedRank]) -> list[IndexedRank]:
     ]
 
 
-def _make_rank_wait(indexed_rank: IndexedRank, index: RankIndex, beyond: str) -> RankWait:
-    facts = indexed_rank.facts
+def _make_rank_wait(single_rank: SingleRank, index: RankIndex, beyond: str) -> RankWait:
+    facts = single_rank.facts
     if is_gone(facts):
         return RankWait(None)
     if facts.held:
@@ -322,46 +325,46 @@ def _make_rank_wait(indexed_rank: IndexedRank, index: RankIndex, beyond: str) ->
         return replace(_make_wait_for_ranks(place, behind, index), place=place)
     if facts.awaits:
         return _make_wait_for_ranks("it said that it waits", index.named(facts.awaits))
-    if indexed_rank.group:
-        return _make_peer_wait(indexed_rank, index, beyond)
-    wait = indexed_rank.wait
+    if single_rank.group:
+        return _make_peer_wait(single_rank, index, beyond)
+    wait = single_rank.wait
     other = wait.rank if wait else None
     return RankWait(wait, frozenset([other]) if other not in (None, facts.rank) else frozenset())
 
 
-def _make_peer_wait(indexed_rank: IndexedRank, index: RankIndex, beyond: str) -> RankWait:
+def _make_peer_wait(single_rank: SingleRank, index: RankIndex, beyond: str) -> RankWait:
     """A collective, a group or a store: whoever is not there is waited for."""
-    assert indexed_rank.wait is not None
-    call = indexed_rank.call or indexed_rank.wait.detail
+    assert single_rank.wait is not None
+    call = single_rank.call or single_rank.wait.detail
     place = (
         f"collective {call}"
-        if indexed_rank.group != "store"
-        else f"store {indexed_rank.wait.what}".strip()
+        if single_rank.group != "store"
+        else f"store {single_rank.wait.what}".strip()
     )
-    if indexed_rank.group == "unsure":
-        if not index.elsewhere:
-            return RankWait(indexed_rank.wait)
-        found = _make_wait_for_ranks("perhaps a collective (no stack)", index.elsewhere)
+    if single_rank.group == "unsure":
+        if not index.waiting_for_nobody:
+            return RankWait(single_rank.wait)
+        found = _make_wait_for_ranks("perhaps a collective (no stack)", index.waiting_for_nobody)
         return replace(found, place="a collective, perhaps")
-    missing = index.missing(indexed_rank)
+    missing = index.missing(single_rank)
     if missing or index.absent:
         found = _make_wait_for_ranks(call, missing, index)
-        return replace(found, meets=indexed_rank.group != "store", place=place)
-    if indexed_rank.group == "store":
-        return RankWait(indexed_rank.wait)
-    alone = not index.others(indexed_rank)
-    peers = frozenset() if index.meeting == {indexed_rank.facts.rank} else index.meeting
+        return replace(found, meets=single_rank.group != "store", place=place)
+    if single_rank.group == "store":
+        return RankWait(single_rank.wait)
+    alone = not index.others(single_rank)
+    peers = frozenset() if index.meeting == {single_rank.facts.rank} else index.meeting
     if beyond:
         # Whoever is in a collective has found its peers before: they came.
-        came: WaitKind = "absent_rank" if indexed_rank.group == "construction" else "rank"
+        came: WaitKind = "absent_rank" if single_rank.group == "construction" else "rank"
         wait = Wait(came, f"{call}: {beyond}")
         return RankWait(wait, peers, True, beyond=beyond, place=place)
-    if indexed_rank.group == "construction":
+    if single_rank.group == "construction":
         kind: WaitKind = "store" if peers else "absent_rank"
-        return RankWait(Wait(kind, f"{call}: {indexed_rank.wait.detail}"), peers, True, place=place)
-    if alone and "torch/distributed" not in indexed_rank.wait.detail and not indexed_rank.call:
-        return RankWait(Wait("futex", indexed_rank.wait.detail))  # world size 1 has no rendezvous
-    wait = Wait("collective", f"{call}: {indexed_rank.wait.detail}")
+        return RankWait(Wait(kind, f"{call}: {single_rank.wait.detail}"), peers, True, place=place)
+    if alone and "torch/distributed" not in single_rank.wait.detail and not single_rank.call:
+        return RankWait(Wait("futex", single_rank.wait.detail))  # world size 1 has no rendezvous
+    wait = Wait("collective", f"{call}: {single_rank.wait.detail}")
     return RankWait(wait, peers, True, place=place)
 
 
@@ -374,10 +377,10 @@ def _make_wait_for_ranks(
     if absent or (waited_for.members and not waited_for.started):
         rank = min(absent) if absent else waited_for.members[0].facts.rank
         return RankWait(Wait("absent_rank", f"{what}: rank {rank} never came", rank=rank), ranks)
-    furthest = waited_for.furthest
-    if furthest is None:
+    least_advanced = waited_for.least_advanced
+    if least_advanced is None:
         return RankWait(Wait("rank", what, rank=next(iter(waited_for.order), None)), ranks)
-    facts = furthest.facts
+    facts = least_advanced.facts
     gone = ", which has left" if is_gone(facts) else ""
     detail = f"{what}: rank {facts.rank}{gone}"
     return RankWait(Wait("rank", detail, facts.pid, None, facts.rank), ranks)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from ..base.facts import RankFacts, RankId, Wait
 
 if TYPE_CHECKING:
-    from .indexed_ranks import IndexedRanks
     from .rank_waits import RankWait
+    from .single_ranks import SingleRanks
 
 
 class Snapshot:
     """The ranks, and on request what each of them waits for."""
 
-    def __init__(self, ranks: Iterable[RankFacts] = (), before: IndexedRanks | None = None) -> None:
+    def __init__(self, ranks: Iterable[RankFacts] = (), before: SingleRanks | None = None) -> None:
         """`before` is what an earlier snapshot found: it is kept where no look is new."""
         self.ranks = tuple(ranks)
         self._before = before
@@ -30,14 +30,14 @@ class Snapshot:
         return Snapshot(ranks, self.__dict__.get("indexed", self._before))
 
     @cached_property
-    def indexed(self) -> IndexedRanks:
+    def indexed(self) -> SingleRanks:
         """Each rank by itself, as its looks show it."""
         # Not at the top: nearly all jobs end well, and their ranks would wait for these imports.
-        from .indexed_ranks import index_ranks
+        from .single_ranks import explain_single_ranks
 
         kept = self._before.renew(self.ranks) if self._before is not None else None
         self._before = None
-        return kept or index_ranks(self.ranks)
+        return kept or explain_single_ranks(self.ranks)
 
     def compare_ranks(
         self, absent: Iterable[RankId] = (), remote: Iterable[RankId] = (), unstarted: str = ""

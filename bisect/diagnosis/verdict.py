@@ -33,7 +33,9 @@ def judge_job_with_graph(job: JobFacts, ranks: Sequence[RankFacts]) -> tuple[Ver
 
 
 def judge_snapshot(job: JobFacts, snapshot: Snapshot) -> tuple[Verdict, WaitGraph]:
-    """Return the same of a job whose ranks were settled before, by the same looks."""
+    """Return the verdict and its graph of a job whose ranks the same looks have
+    sorted.
+    """
     outcome = OUTCOMES[job.ended]
     if outcome == "ok":
         return make_verdict_skeleton(job, snapshot.ranks, outcome, Ranks()), WaitGraph((), (), ())

@@ -13,13 +13,14 @@ answer is that of the mapping, so that the same facts give the same verdict.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import pairwise
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 from ..base.facts import INSIDE, Edge, Look, ProcessId, RankId, Wait
 from ..base.identity import name_rank
+from ..base.lazy_dataclass import dataclass
 
 NodeKind = Literal[
     "rank",
@@ -47,8 +48,8 @@ class Node:
     kind: NodeKind
     says: str = ""  # for people: "wandb-core, of rank 0"
     rank: RankId | None = None  # the rank that it is, or to which the process or thread belongs
-    # A process that waits for nothing of the job: whoever waits for it waits for nobody else, and
-    # its rank answers for it, wherever that is itself.
+    # A process that waits for nothing of the job: the chain of waits stops here, and its rank is
+    # to blame.
     ends: bool = False
     # Of a process, who it is.
     process: ProcessId | None = field(default=None, compare=False, metadata=INSIDE)

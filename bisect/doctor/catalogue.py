@@ -20,7 +20,7 @@ from . import (
     nodes,
     services,
 )
-from .checks import LEVELS, Examination, Found, Level
+from .examination import LEVELS, Examination, Found, Level
 
 FAMILIES = (
     contradictions.FAMILY,

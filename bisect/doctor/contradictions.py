@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from ..base.launcher_env import INTERACTIVE, number
-from .checks import Check, CheckFamily, Finding, Setting, ok, problem, read_nothing, warning
 from .devices import Devices, read_devices
+from .examination import Check, CheckFamily, Finding, Setting, ok, problem, read_nothing, warning
 
 _OF_RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 

@@ -11,15 +11,15 @@ import re
 import struct
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..base.deadline import run
 from ..base.facts import Gpu
+from ..base.lazy_dataclass import dataclass
 from ..base.words import format_bytes
 from ..evidence.machine import NVML_PROBE, read_gpus
-from .checks import (
+from .examination import (
     Check,
     CheckedProcess,
     CheckFamily,

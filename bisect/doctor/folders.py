@@ -8,12 +8,12 @@ import getpass
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from ..base.lazy_dataclass import dataclass
 from ..base.words import GIB, format_bytes
-from .checks import Check, CheckFamily, Finding, Setting, ok, problem, run_in_threads, warning
+from .examination import Check, CheckFamily, Finding, Setting, ok, problem, run_in_threads, warning
 
 PATIENCE = 2.0  # seconds for a file system to say how full it is
 _NETWORK = re.compile(

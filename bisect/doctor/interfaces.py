@@ -8,9 +8,9 @@ import os
 import socket
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from .checks import Check, CheckFamily, Finding, Setting, ok, problem, unknown, warning
+from ..base.lazy_dataclass import dataclass
+from .examination import Check, CheckFamily, Finding, Setting, ok, problem, unknown, warning
 
 _GET_FLAGS, _GET_ADDRESS = 0x8913, 0x8915  # ioctls: netdevice(7)
 _UP, _LOOPBACK = 0x1, 0x8

@@ -14,19 +14,20 @@ import re
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 from ..base.addresses import port_of
 from ..base.launcher_env import Ancestor
 from ..base.launchers import ALONE_BUT_SRUNS
+from ..base.lazy_dataclass import dataclass
 from ..base.proc import list_pids, read_stat
 from ..base.words import format_seconds
 from ..evidence.descriptors import find_holders, parse_socket_inode, read_links, read_sockets
 from ..evidence.lock_and_log_files import find_all_held_locks, read_kernel_locks
 from ..evidence.process import uid_of
-from .checks import (
+from .examination import (
     Check,
     CheckedProcess,
     CheckFamily,

@@ -1,6 +1,6 @@
 """What a process, its user and its control group may have: files, processes, memory, time,
-/dev/shm; and leave to look at another process, without which a hang is located, but its stacks are
-not seen.
+/dev/shm; and whether we may read another process: without that a hang is located, but its stacks
+are not seen.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import resource
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..base import cgroups
 from ..base.deadline import run
+from ..base.lazy_dataclass import dataclass
 from ..base.proc import list_pids
 from ..base.words import GIB, MIB, format_bytes
 from ..evidence.external_tools import find_program
 from ..evidence.machine import parse_meminfo
 from ..evidence.process import read_trace_permission, uid_of
 from ..evidence.stacks import why_py_spy_cannot_look
-from .checks import Check, CheckFamily, Finding, Setting, ok, problem, warning
+from .examination import Check, CheckFamily, Finding, Setting, ok, problem, warning
 
 _INFINIBAND = "/sys/class/infiniband"
 _A_RANK = 64  # threads and processes of a rank, at the least: pools, loaders, W&B
@@ -304,7 +304,7 @@ sys.stdin.read()
 
 
 @dataclass(frozen=True)
-class Leave:
+class StackAccess:
     """What decides whether another process may be read, and what came of trying it."""
 
     yama: int | None  # None: the kernel has no Yama
@@ -316,7 +316,7 @@ class Leave:
     refused_allowing: str  # the same for one that allows it, as hangbisect's own ranks do
 
 
-def read_leave(setting: Setting) -> Leave:
+def try_stack_access(setting: Setting) -> StackAccess:
     """Try py-spy on processes of our own, which end when their input does."""
     own = read_trace_permission()
     spy = find_program() or ""
@@ -325,7 +325,7 @@ def read_leave(setting: Setting) -> Leave:
         refused = allowing = _try("plain")
         if refused:
             allowing = _try("allow")
-    return Leave(
+    return StackAccess(
         yama=own.yama,
         filtered=own.filtered,
         capable=own.capable,
@@ -358,7 +358,7 @@ def _version(spy: str) -> str:
 # ---- judged --------------------------------------------------------------------------------------
 
 
-def installed(setting: Setting, facts: Leave) -> Iterator[Finding]:
+def installed(setting: Setting, facts: StackAccess) -> Iterator[Finding]:
     """Judge whether py-spy is there and runs."""
     if not facts.program:
         yield warning(
@@ -374,7 +374,7 @@ def installed(setting: Setting, facts: Leave) -> Iterator[Finding]:
         yield ok(f"{facts.version}, {facts.program}")
 
 
-def leave(setting: Setting, facts: Leave) -> Iterator[Finding]:
+def judge_stack_access(setting: Setting, facts: StackAccess) -> Iterator[Finding]:
     """Judge whether a process can be looked at, and say what would allow it."""
     around = ", ".join(_around(facts))
     if not facts.program:
@@ -390,13 +390,13 @@ def leave(setting: Setting, facts: Leave) -> Iterator[Finding]:
         yield warning(f"no stacks of other processes: {facts.refused} ({around})", _way(facts))
 
 
-def _around(facts: Leave) -> Iterator[str]:
+def _around(facts: StackAccess) -> Iterator[str]:
     yield "no Yama" if facts.yama is None else f"Yama ptrace_scope={facts.yama}"
     yield "seccomp filters" if facts.filtered else "no seccomp filter"
     yield "with CAP_SYS_PTRACE" if facts.capable else "without CAP_SYS_PTRACE"
 
 
-def _way(facts: Leave) -> str:
+def _way(facts: StackAccess) -> str:
     if facts.yama == 3:
         return "ptrace_scope=3 lasts until the next boot: only /proc is read until then"
     if facts.yama == 2 and not facts.capable:
@@ -416,15 +416,15 @@ TRACING = CheckFamily(
             id="py-spy",
             title="py-spy is there",
             why="Without it the stack of a rank that hangs is not seen from outside.",
-            read=read_leave,
+            read=try_stack_access,
             judge=installed,
         ),
         Check(
             id="leave-to-trace",
             title="another process may be read",
             why="Yama, seccomp and missing capabilities forbid it; tried on a process of our own.",
-            read=read_leave,
-            judge=leave,
+            read=try_stack_access,
+            judge=judge_stack_access,
         ),
     ),
 )

@@ -10,14 +10,14 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 from ..base.addresses import is_loopback, port_of
+from ..base.lazy_dataclass import dataclass
 from ..base.words import format_seconds
 from ..evidence.descriptors import find_holders, read_sockets
-from .checks import (
+from .examination import (
     Check,
     CheckedProcess,
     CheckFamily,

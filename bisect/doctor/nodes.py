@@ -16,14 +16,15 @@ import json
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
 from ..base.deadline import aside
 from ..base.launchers import DIALECTS
+from ..base.lazy_dataclass import dataclass
 from ..base.words import format_count, format_seconds
-from .checks import Check, CheckFamily, Finding, Setting, ok, problem, run_in_threads, unknown
+from .examination import Check, CheckFamily, Finding, Setting, ok, problem, run_in_threads, unknown
 from .interfaces import address_for_peers
 from .interfaces import read_interfaces as read_interfaces
 from .names import DEFAULT_PORT, LOOK_UP, addresses_of

@@ -14,15 +14,16 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 from urllib.parse import urlsplit
 
 from ..base.addresses import is_loopback, proxies
+from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask_text
 from ..base.words import format_seconds
-from .checks import (
+from .examination import (
     Check,
     CheckFamily,
     Finding,

@@ -15,10 +15,10 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from ..base.facts import CollectiveLog, Frame, Rung, Thread
+from ..base.lazy_dataclass import dataclass
 from ..diagnosis.frames import unqualified_name
 
 # The outermost function of a main thread. Where the main thread of a process comes last, what

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, NamedTuple
 
 from ..base.facts import (
@@ -31,6 +31,7 @@ from ..base.files import by_names
 from ..base.identity import UnknownRank
 from ..base.launcher_env import Ancestor
 from ..base.launchers import LAUNCHERS
+from ..base.lazy_dataclass import dataclass
 from ..diagnosis.frames import frame_owner, unqualified_name
 from ..diagnosis.library_calls import find_group_call, find_group_wait
 from ..diagnosis.log_divergence import find_mismatch

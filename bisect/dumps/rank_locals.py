@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ..base.facts import Frame, Look
+from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import parse_text
 from ..diagnosis.frames import frame_owner, unqualified_name
 

@@ -16,12 +16,12 @@ import stat
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..base.deadline import aside, run, within
 from ..base.facts import CollectiveLog, RankId
 from ..base.launchers import SRUN
+from ..base.lazy_dataclass import dataclass
 from ..base.words import format_ranks
 from .flight_recorder import load_dump, parse_dump
 from .process import words_of

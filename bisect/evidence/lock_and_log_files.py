@@ -17,11 +17,12 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
 from ..base.facts import FileLock, Frame, LogTail, RankId, Thread
+from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import (
     Role,
     compile_path_pattern,

@@ -10,7 +10,7 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
 from ..base.deadline import aside
@@ -26,6 +26,7 @@ from ..base.facts import (
     Syscall,
     Thread,
 )
+from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask_command
 from ..base.proc import Stat, read_stat
 from . import descriptors, kernel, lock_and_log_files, stacks, syscall_arguments

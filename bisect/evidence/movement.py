@@ -13,10 +13,10 @@ directions.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from ..base.facts import Descriptor, Kernel, Look, Sample, Socket
+from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import Role, has_role
 from ..base.words import format_rate
 from .kernel import split_words

@@ -13,11 +13,11 @@ import select
 import struct
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ..base.deadline import within
+from ..base.lazy_dataclass import dataclass
 from ..base.proc import LARGEST, list_pids, read_stat
 from ..rank.ptrace_permission import YAMA
 

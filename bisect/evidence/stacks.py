@@ -14,12 +14,13 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..base.deadline import MOST_OUTPUT, Ran, aside, run
 from ..base.facts import Frame, Thread
+from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import find_library_functions, is_library_file
 from ..base.masking import mask_command, mask_text
 from ..base.proc import read_stat

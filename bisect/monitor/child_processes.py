@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..rank.lines import write_within
-from .supervisor_link import OUTER_VARIABLE
+from .watcher_link import OUTER_VARIABLE
 
 if TYPE_CHECKING:
     from ..report.live.rank_rows import RankTable

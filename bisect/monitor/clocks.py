@@ -7,9 +7,9 @@ one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..base.lazy_dataclass import dataclass
 from ..base.rank_state import NodeRanks, RankState
 
 if TYPE_CHECKING:

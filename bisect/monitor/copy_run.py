@@ -10,16 +10,18 @@ this user alone.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
 import os
-import shutil
-import socket
 import stat
 import sys
 import time
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the module takes 3 ms, and this one begins in each start of a job
+    from typing import Any
 
 ROOM = 1 << 20  # bytes that must be free
 OURS = (
@@ -46,8 +48,8 @@ def publish(asked: dict[str, Any], files: dict[str, str] | None = None) -> dict[
     `asked`: `stage`; `base` and what is `inside` it (["node-1", "attempt-2"]), the run folder; the
     `run` that it is taken for ("" if it was before); whether to `clear` what an earlier run left,
     and whether this one `adds` to what others of the same run wrote; `since` when it began (seconds
-    of the wall clock); `socket`, over which a
-    descriptor that holds the folder's lock is sent.
+    of the wall clock); whether it `is_temporary`, and goes again where nothing can be written;
+    `socket`, over which a descriptor that holds the folder's lock is sent.
     """
     folder = os.path.join(asked["base"], *asked["inside"])
     try:
@@ -60,10 +62,22 @@ def publish(asked: dict[str, Any], files: dict[str, str] | None = None) -> dict[
         else:
             write(files, folder)
     except OSError as error:
+        if asked["is_temporary"]:
+            _remove_empty(folder)
         where = error.filename if isinstance(error.filename, str) else folder
         where = where if os.path.isabs(where) else folder
         return {"folder": folder, "trouble": f"{where}: {error.strerror or error}"}
     return {"folder": folder, "trouble": ""}
+
+
+def _remove_empty(folder: str) -> None:
+    """Remove a folder that we made in one for temporary files, if nothing came to be written."""
+    with contextlib.suppress(OSError):
+        if not os.stat(os.path.join(folder, LOCK)).st_size:
+            os.unlink(os.path.join(folder, LOCK))
+    with contextlib.suppress(OSError):  # there is something in it
+        os.rmdir(folder)
+        os.rmdir(os.path.dirname(folder))
 
 
 def copy(stage: str, folder: str) -> None:
@@ -107,6 +121,8 @@ def prepare(folder: str) -> None:
         if room.f_bavail * room.f_frsize < ROOM:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
         if any(all(_exists(top, one) for one in marks) for marks in MARKS):
+            import shutil
+
             shutil.rmtree("stacks", ignore_errors=True, dir_fd=top)
             for name in OURS:
                 if _exists(top, name):
@@ -263,6 +279,8 @@ def _take(asked: dict[str, Any]) -> tuple[str, bool]:
             os.close(folder)
         if lock is not None:
             if asked["socket"] is not None:
+                import socket
+
                 with socket.socket(fileno=asked["socket"]) as way:
                     socket.send_fds(way, [b"lock"], [lock])
             os.close(lock)

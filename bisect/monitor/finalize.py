@@ -22,7 +22,7 @@ from .clocks import LEAVING_LIMIT, OTHER_NODES_LIMIT
 from .ending import signal_process
 from .job_facts import make_job_facts, seconds_still
 from .missing_ranks import find_silent_ranks
-from .own_process import call_in_thread, describe_shortage
+from .monitor_process import call_in_thread, describe_shortage
 from .server import have_all_ended
 from .verdict_output import (
     describe_state,
@@ -49,7 +49,7 @@ async def close_job(
     seen: Snapshot,
     due: Overdue | None = None,
 ) -> None:
-    """Judge, write, print, publish; then end the job, or leave it, as --on-hang says.
+    """Judge, write, publish, print; then end the job, or leave it, as --on-hang says.
 
     What fails on the way costs that part alone, and then nothing is ended.
     """
@@ -122,7 +122,7 @@ async def _carry_out(
             job.remove_temporary_files()
     for member in job.members:
         with job.failures.of("tell the outcome"):
-            job.tell(member.rank, "written")
+            job.tell(member.rank, events.Written())
     with job.failures.of("end the job"):
         await _end_job(job, verdict, ended)
 

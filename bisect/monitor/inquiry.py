@@ -77,7 +77,7 @@ class Inquiry:
         self._interrupted = interrupted
         self._said: set[str] = set()
 
-    async def hold(self, due: Sequence[clocks.Overdue]) -> None:
+    async def look_until_clear(self, due: Sequence[clocks.Overdue]) -> None:
         """Look until it is clear which of the ranks that are due hangs, if any."""
         job = self.job
         steps = {d.rank: _position_of(job.members.by_rank[d.rank]) for d in due}

@@ -1,4 +1,4 @@
-"""A series of looks at every rank, taken when a clock ran out, until it is clear who moves."""
+"""A series of looks at ranks of this node: when a clock ran out, and when one may move again."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Inspection(LookSeries):
         found = {one.pid: one for one in looks}  # one rank may have started another
         self.add((m, found[target.pid]) for m, target in targets if target.pid in found)
         if judging:
-            self.judge(members)
+            self.note_who_moved(members)
 
     def add(self, looks: Iterable[tuple[RankState, Look]]) -> None:
         """Keep what one look found, each with its rank."""
@@ -91,10 +91,10 @@ class Inspection(LookSeries):
             self.keep(before, replace(one, sockets=sockets))
         self.count += 1
 
-    def judge(self, members: Sequence[RankState]) -> None:
+    def note_who_moved(self, members: Sequence[RankState]) -> None:
         """Note who has moved."""
         for member in members:
-            self._judge(member)
+            self._note_movement(member)
         self._count_answers(members)
 
     def facts(self) -> list[RankFacts]:
@@ -117,7 +117,7 @@ class Inspection(LookSeries):
         """Return whether a process of a rank that may be paused may be so itself."""
         return target.pid == member.pid or may_pause(member.children.get(target.pid, ()))
 
-    def _judge(self, member: RankState) -> None:
+    def _note_movement(self, member: RankState) -> None:
         children, seen = list(member.children.values()), member.places | self._known_places(member)
         moved = movement.describe_movement(member.looks, children, seen)
         self.moved[member.rank] = moved

@@ -11,27 +11,29 @@ import os
 import shutil
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..base.checkpoints import Checkpoint, Phase
 from ..base.deadline import aside
-from ..base.events import Event, Message, Said, encode
+from ..base.events import Answer, Event, Message, Said, encode
 from ..base.files import stamp
+from ..base.lazy_dataclass import dataclass
 from ..base.rank_state import NodeRanks, RankState
 from ..base.startup_table import STARTUP
+from ..base.variables import seconds_to_doze
 from ..base.version import VERSION
 from ..evidence.process import started
-from ..rank import own_folders
+from ..rank import our_folders
 from ..rank.collective_records import open_ring
 from ..rank.lines import write_within
 from .child_processes import LiveTable, Reports
 from .clocks import TimeLimits, parse_known_hang
 from .ending import ProcessFamily
-from .own_process import Failures
+from .monitor_process import Failures
 from .run_folder import RunFolder, name_run
-from .supervisor_link import OUTER_VARIABLE, TRIAL_VARIABLE, SupervisorLinks
+from .watcher_link import OUTER_VARIABLE, TRIAL_VARIABLE, SupervisorLinks
 
 if TYPE_CHECKING:
     from ..base.facts import CollectiveLog, MachineFacts, RankId, SlowStep, Verdict
@@ -112,6 +114,7 @@ async def _ask_recorder(recorder: _Recorder, limit: float) -> RecorderAnswer | N
 
 
 MOST_JOBS = 10_000
+FIRST_BARRIERS = 0.2  # seconds: ranks hurry through them, and imports would hold them up
 VOICE_LIMIT = 1.0  # seconds for a reader to take what we print
 FOLDER_LIMIT = 2.0  # seconds to make a folder for temporary files
 
@@ -194,13 +197,24 @@ class Job:
         members = list(self.members)
         return bool(members) and all(m.quiet or m.left for m in members)
 
+    async def doze(self) -> None:
+        """Wait before more is loaded than listening takes: ranks are in a hurry. Those of a script
+        of the user's own need nothing of it until one of them ends.
+        """
+        if not self.own:
+            await asyncio.sleep(FIRST_BARRIERS)
+            return
+        seconds = seconds_to_doze(self.limits.stall, self.settings["limit"])
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.changed.wait(), seconds)
+
     # ---- talking to ranks and to people ------------------------------------------------------
 
-    def tell(self, rank: int, kind: str, **fields: Any) -> None:
-        """Send a message to a rank, if it is still there. Never waits."""
+    def tell(self, rank: int, answer: Answer) -> None:
+        """Send an answer to a rank, if it is still there. Never waits."""
         writer = self.writers.get(rank)
         if writer is not None and not writer.is_closing():
-            writer.write(json.dumps({"t": kind, **fields}).encode() + b"\n")
+            writer.write(json.dumps(encode(answer)).encode() + b"\n")
 
     def say(self, text: str) -> None:
         """Print a line of the monitor's own on the starter's stderr."""
@@ -325,7 +339,7 @@ class Job:
         stage = self.files.stage
         is_kept = not self.files.is_published and bool(self.members.by_rank)
         with contextlib.suppress(OSError):
-            is_kept = is_kept and stage is not None and not own_folders.holds_nothing(str(stage))
+            is_kept = is_kept and stage is not None and not our_folders.holds_nothing(str(stage))
         if stage is not None and not is_kept:
             shutil.rmtree(stage, ignore_errors=True)
         first = self.folder / f"{self._prefix}run"
@@ -336,7 +350,7 @@ class Job:
                 if entry != stage and entry.name.startswith(self._prefix):
                     with contextlib.suppress(OSError):
                         entry.unlink(missing_ok=True)
-            is_empty = own_folders.holds_nothing(str(self.folder))
+            is_empty = our_folders.holds_nothing(str(self.folder))
             if whole and (is_empty or not any(self.folder.glob("*run"))):
                 shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -359,11 +373,11 @@ def _find_folder_of_runs(before: str) -> str:
     where there is room. Raises OSError.
     """
     name = f"hangbisect-runs-{os.getuid()}"
-    for base in (before, "/tmp", *own_folders.bases()):
+    for base in (before, "/tmp", *our_folders.bases()):
         with contextlib.suppress(OSError):
-            own_folders.make(os.path.join(base, name))
+            our_folders.make(os.path.join(base, name))
             return os.path.join(base, name)
-    return own_folders.make_new(f"{name}-")
+    return our_folders.make_new(f"{name}-")
 
 
 def _parse_checkpoint(row: Message) -> Checkpoint:

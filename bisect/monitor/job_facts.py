@@ -16,8 +16,8 @@ from ..base.events import Message
 from ..base.facts import CollectiveLog, Ended, JobFacts, MachineFacts, RankFacts, RankId
 from ..base.rank_state import NodeRanks, RankState
 from ..evidence import external_tools, flight_recorder
-from ..evidence.job_source import add_conditions, add_handlers
 from ..evidence.lock_and_log_files import PrintingRank, read_printed_lines
+from ..evidence.source_code import add_conditions, add_handlers
 from .job import RankLogs, RecorderAnswer
 
 if TYPE_CHECKING:

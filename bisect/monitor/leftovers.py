@@ -19,17 +19,15 @@ from typing import TYPE_CHECKING
 
 from ..base.proc import read_stat
 from ..evidence.process import descendants, marked, open_life, words_of
-from ..rank.own_folders import bases, is_own_folder
-from ..supervisor.watcher_socket import is_deserted
+from ..front.watcher_socket import is_deserted
+from ..rank.our_folders import OWNER_LINK, bases, is_own_folder
 from .ending import find_monitors, signal_process
-from .supervisor_link import OUTER_VARIABLE
+from .watcher_link import OUTER_VARIABLE
 
 if TYPE_CHECKING:
-    from .launcher_supervisor import SupervisedCommand
+    from .watcher import SupervisedCommand
 
-# Links in a monitor's folder: to the socket that marks its run, and to its temporary folder.
-OWNER_LINK = "owner"
-TEMPORARY_LINK = "temporary"
+TEMPORARY_LINK = "temporary"  # in a monitor's folder
 PAUSE = 0.05  # seconds between two looks
 _LOOKS = 40  # in which a monitor is stopped, before it is taken to be so for good
 _LOST_LIMIT = 15.0  # seconds for monitors to leave, where the watch from outside was lost
@@ -66,11 +64,12 @@ class StoppedMonitors:
             signal_process(pid, ticks, signal.SIGKILL)
 
 
-def note_owner(folder: Path, temporary: Path, mark: str) -> None:
-    """In a monitor: note in its `folder` whose run it is, for those that come after it."""
-    for name, target in ((OWNER_LINK, mark), (TEMPORARY_LINK, str(temporary))):
-        with contextlib.suppress(OSError):  # the monitor before this one has noted it
-            os.symlink(target, folder / name)
+def note_temporary_folder(folder: Path, temporary: Path) -> None:
+    """In a monitor: note in its `folder` where the job's temporary folder is, for those that come
+    after it. Whose run it is has the rank noted that made the folder.
+    """
+    with contextlib.suppress(OSError):  # the monitor before this one has noted it
+        os.symlink(temporary, folder / TEMPORARY_LINK)
 
 
 async def tidy_up(around: SupervisedCommand, mark: str) -> None:
@@ -97,7 +96,7 @@ async def tidy_up(around: SupervisedCommand, mark: str) -> None:
 
 async def take_over_folders(around: SupervisedCommand, mark: str, folders: Collection[str]) -> None:
     """Take over what is in those of `folders` in which no monitor listens, and remove them."""
-    from .launcher_report import take_over_files
+    from .watcher_report import take_over_files
 
     for folder in folders:
         if is_deserted(folder):

@@ -20,16 +20,16 @@ from typing import Any
 
 from ..base import events
 from ..base.events import Message, decode
+from ..base.low_priority import import_at_low_priority
 from ..base.rank_state import find_released_ranks
-from ..rank import own_folders
+from ..rank import our_folders
 from .job import Job
-from .leftovers import note_owner
-from .own_process import call_in_thread, prepare_process
+from .leftovers import note_temporary_folder
+from .monitor_process import call_in_thread, prepare_process
 from .server import LINE_LIMIT, Server, find_peer_pid
-from .supervisor_link import OUTER_VARIABLE
+from .watcher_link import OUTER_VARIABLE
 
 TEMPORARY_LIMIT = 2.0  # seconds to make the job's temporary folder
-FIRST_BARRIERS = 0.2  # seconds: ranks hurry through them, and imports would hold them up
 LOADING_TRIES = 20
 RESERVE = 4
 SETTINGS_LIMIT = 60.0  # seconds for the rank that started us to read its arguments
@@ -94,8 +94,8 @@ class Monitor:
             loop.set_exception_handler(functools.partial(_note, first.job))
             with first.job.failures.of("make a folder for temporary files"):
                 await _make_temporary_folder(first.job)
-            if mark := os.environ.get(OUTER_VARIABLE):
-                note_owner(first.job.folder, first.job.temporary, mark)
+            if os.environ.get(OUTER_VARIABLE):
+                note_temporary_folder(first.job.folder, first.job.temporary)
             # Ranks may take all there are before what watches them is loaded.
             self._reserve += [os.dup(0) for _ in range(RESERVE)]
             listener = socket.socket(fileno=self._start["listener"])
@@ -156,12 +156,15 @@ class Monitor:
         """Watch one job to its end, and leave nothing of it behind."""
         job = server.job
         try:
-            # Ranks wait for the first barrier by now: what they do not need comes after it.
+            # Ranks of ours wait for the first barrier by now: what they do not need comes after it.
+            if job.own:
+                await job.doze()
             with job.failures.of("make the run folder"):
                 await _make_run_folder(job)
             server.welcome_all()
             _introduce(job)
-            await asyncio.sleep(FIRST_BARRIERS)
+            if not job.own:
+                await job.doze()
             while self._reserve:
                 os.close(self._reserve.pop())
             watch = await _load_watch(server)
@@ -200,14 +203,17 @@ async def _load_watch(server: Server) -> ModuleType:
 
     Raises OSError if there are none for long.
     """
+    # Ranks of a pipeline may wait for us in a barrier: nobody is given way to then.
+    load = import_at_low_priority if server.job.own else import_module
+    name = f"{__package__}.watch"
     for _ in range(LOADING_TRIES - 1):
         try:
-            return await call_in_thread(import_module, ".watch", __package__)
+            return await call_in_thread(load, name)
         except OSError as error:
             server.job.failures.take("load what watches", error)
             server.spare_descriptors()
             await asyncio.sleep(1.0)
-    return await call_in_thread(import_module, ".watch", __package__)
+    return await call_in_thread(load, name)
 
 
 def _note(job: Job, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -259,9 +265,9 @@ async def _make_temporary_folder(job: Job) -> None:
 
     def make() -> None:
         try:
-            own_folders.make(str(job.temporary))
+            our_folders.make(str(job.temporary))
         except OSError:
-            job.temporary = Path(own_folders.make_new("hangbisect-tmp-"))
+            job.temporary = Path(our_folders.make_new("hangbisect-tmp-"))
 
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(call_in_thread(make), TEMPORARY_LIMIT)

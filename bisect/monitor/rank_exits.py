@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from ..base import events
-from ..base.checkpoints import OwnStep
+from ..base.checkpoints import UserStep
 from ..base.rank_state import RankState
 from ..evidence.process import exit_code
 from . import clocks
@@ -46,7 +46,7 @@ def note_slow(job: Job, member: RankState) -> None:
     allowed = clocks.find_deadline(job.members, member, job.limits)
     if checkpoint is None or allowed is None or member.finished:
         return
-    phase = checkpoint.phase if isinstance(checkpoint, OwnStep) else member.phase
+    phase = checkpoint.phase if isinstance(checkpoint, UserStep) else member.phase
     seconds = time.monotonic() - clocks.find_clock_start(job.members, member)
     if seconds <= allowed:
         return

@@ -27,7 +27,7 @@ from typing import Any
 from ..base.deadline import aside
 from ..base.masking import mask_lines, mask_values
 from ..base.proc import Stat, read_stat
-from ..rank.own_folders import bases, make_new_in
+from ..rank.our_folders import bases, make_new_in
 from . import copy_run
 
 EVENTS_FILE = "events.jsonl"
@@ -283,6 +283,7 @@ class RunFolder:
         self._since = time.time() if since is None else since
         self._lock: int | None = None  # holds the lock of `path`
         self._is_taken = False
+        self._is_temporary = False  # a folder that we have chosen
         # A helper that gave no answer. In a file system it cannot even be killed: no second one.
         self._stuck: subprocess.Popen[bytes] | None = None
 
@@ -364,6 +365,7 @@ class RunFolder:
         """Publish to another folder from now on."""
         self.path, self.trouble, self._stuck = path, "", None
         self._base, self._inside, self._is_taken = path, (), False
+        self._is_temporary = True
 
     def follow(self, before: Path, now: Path) -> None:
         """The folder `before`, which has our stage in it, was renamed."""
@@ -388,6 +390,7 @@ class RunFolder:
             "clear": first,
             "adds": self._adds,
             "since": self._since,
+            "is_temporary": self._is_temporary,
             "socket": None,
         }
         files = self._staged.in_memory()

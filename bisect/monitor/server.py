@@ -25,7 +25,6 @@ from .rank_exits import note_end, note_slow
 if TYPE_CHECKING:
     from .job import Job
 
-FIRST_LOOK = 0.2  # seconds after the first hello: ranks hurry through their first barriers then
 LOOK_TRIES = 3  # py-spy may fail once on a process that is just changing
 ASK_EVERY = 0.25  # seconds between two questions whether a rank has ended
 LINE_LIMIT = 1 << 24  # bytes of one message
@@ -143,9 +142,9 @@ class Server:
     def _welcome(self, member: RankState) -> None:
         job = self.job
         self.watch(member)
-        job.tell(member.rank, "learn", tmp=str(job.temporary))
+        job.tell(member.rank, events.Places(temporary=str(job.temporary)))
         if self._has_run_folder:
-            job.tell(member.rank, "welcome", run_dir=str(job.files.path))
+            job.tell(member.rank, events.Places(run_dir=str(job.files.path)))
         if job.cannot_look:
             self._tell_where_to_leave_stacks(member)
         if not job.tried_to_look:
@@ -157,7 +156,7 @@ class Server:
         """The run folder is decided on: tell those who came before, and later ones at once."""
         self._has_run_folder = True
         for rank in self.job.writers:
-            self.job.tell(rank, "welcome", run_dir=str(self.job.files.path))
+            self.job.tell(rank, events.Places(run_dir=str(self.job.files.path)))
 
     def watch(self, member: RankState) -> None:
         """Hear of the member's end as soon as it comes, without being its parent."""
@@ -233,7 +232,7 @@ class Server:
 
         job = self.job
         if find_program() is not None:
-            await asyncio.sleep(FIRST_LOOK)
+            await job.doze()
         from ..evidence.stacks import why_py_spy_cannot_look
 
         for _ in range(LOOK_TRIES):
@@ -268,7 +267,8 @@ class Server:
         job.say(f"{where[0].upper()}{where[1:]}, of {job.members.world_size}: none is missed")
 
     def _tell_where_to_leave_stacks(self, member: RankState) -> None:
-        self.job.tell(member.rank, "learn", stacks_file=str(self.job.stacks_file(member.rank)))
+        told = events.Places(stacks_file=str(self.job.stacks_file(member.rank)))
+        self.job.tell(member.rank, told)
 
     def _answer(self, member: RankState, event: Event) -> None:
         job = self.job
@@ -287,7 +287,7 @@ class Server:
         elif isinstance(event, events.RingOpened):
             job.logs.open(member.rank, member.pid, event.fd)
         elif isinstance(event, events.Bye) and (job.verdict is not None or job.own):
-            job.tell(member.rank, "written")
+            job.tell(member.rank, events.Written())
 
     def open_barriers(self) -> None:
         """Let everyone go on whose barrier is complete."""
@@ -308,7 +308,7 @@ class Server:
         job.note(None, events.BarriersOff(why=why))
         held = [m for m in job.members if m.held_at is not None]
         for member in job.members:
-            job.tell(member.rank, "observe")
+            job.tell(member.rank, events.Observe())
         job.members.opens(
             max((m.held_at or 0 for m in held), default=0), asyncio.get_running_loop().time()
         )
@@ -316,7 +316,7 @@ class Server:
             self._let_go(member)
 
     def _let_go(self, member: RankState, done: bool = True) -> None:
-        self.job.tell(member.rank, "go", done=done)
+        self.job.tell(member.rank, events.Go(done=done))
 
     def remind(self) -> None:
         """Tell those that wait in a barrier that we are here, and for whom they wait."""
@@ -332,9 +332,9 @@ class Server:
                 named.append(job.members.unstarted)
             names = ", ".join(named)
             if waited >= 10.0 and member.rank in (job.place["rank"], 0):
-                job.tell(member.rank, "say", text=f"Waiting for {names} ({waited:.0f} s)")
+                job.tell(member.rank, events.Say(text=f"Waiting for {names} ({waited:.0f} s)"))
             else:
-                job.tell(member.rank, "alive")
+                job.tell(member.rank, events.Alive())
 
     # ---- signals -----------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from .finalize import close_job, reopen_job
 from .job_activity import Stillness, Suspension
 from .job_facts import make_rank_facts
 from .missing_ranks import MissingRanks
-from .own_process import DESCRIPTORS, call_in_thread
+from .monitor_process import DESCRIPTORS, call_in_thread
 from .rank_exits import find_job_end, find_signal_target, was_asked_to_end
 from .server import INTERRUPTING, Server, have_all_ended
 
@@ -92,6 +92,11 @@ class Watch:
         """
         job = self.job
         job.failures.happened = self._step_back
+        if (
+            job.own
+        ):  # nobody has looked at them so far (Job.doze): they have stood still from now on
+            for member in job.members:
+                member.moved_at = member.stirred_at = time.monotonic()
         while not self._is_over():
             tick, before = QUIET_TICK if job.is_quiet else TICK, time.monotonic()
             with contextlib.suppress(TimeoutError):
@@ -107,7 +112,7 @@ class Watch:
                 self._reminded = now
                 await self._try("remind ranks", self.server.remind)
             if job.verdict is None or not job.was_ended:
-                await self._try(JUDGE, functools.partial(self._judge, now))
+                await self._try(JUDGE, functools.partial(self._find_reason_to_end, now))
             await self._try("show the table of ranks", job.live.show)
             job.outer.flush()
             self._load(now)
@@ -166,7 +171,7 @@ class Watch:
         # What sits in the kernel cannot be ended; it has been named.
         return have_all_ended(job) or (job.was_ended and now > job.closed_at + OUTLIVED)
 
-    async def _judge(self, now: float) -> None:
+    async def _find_reason_to_end(self, now: float) -> None:
         """Look for a reason to end, in the order in which reasons count."""
         job = self.job
         ended = find_job_end(job)
@@ -229,7 +234,7 @@ class Watch:
             self._inquiry = self._inquiry or Inquiry(
                 job, self.server, lambda: self._interrupted() or self._is_paused()
             )
-            await self._inquiry.hold(due)
+            await self._inquiry.look_until_clear(due)
         elif quiet := [m for m in job.members if clocks.wants_look(m, job.limits, now)]:
             from .inspection import Inspection
 

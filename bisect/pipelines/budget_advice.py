@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ..base.lazy_dataclass import dataclass
 from ..base.words import GIB, format_bytes, format_count, format_duration
 from .memory_budget import ZERO_STAGES, Budget, TrainingPlan, find_precision
 

@@ -13,10 +13,11 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import UsageError, nearest
+from ..base.lazy_dataclass import dataclass
 from ..base.words import format_bytes, format_count
 from . import model_steps
 from .budget_advice import divide_over_gpus, find_nearest_fit, format_budget, format_fit

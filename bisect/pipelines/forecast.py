@@ -11,9 +11,9 @@ from __future__ import annotations
 import copy
 import gc
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..base.lazy_dataclass import dataclass
 from ..base.words import format_bytes, format_count, format_duration, format_rate
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ..base.checkpoints import Phase
+from ..base.lazy_dataclass import dataclass
 from ..base.words import format_count, format_duration
 from ..rank.users_own import load
 from . import forecast, generation_plan, loading_steps

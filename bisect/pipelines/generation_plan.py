@@ -17,10 +17,11 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import UsageError
+from ..base.lazy_dataclass import dataclass
 from ..base.words import format_bytes, format_count, format_duration, format_rate
 from . import model_steps
 from .forecast import fit_to_context

@@ -12,11 +12,12 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import UsageError
+from ..base.lazy_dataclass import dataclass
 from ..base.words import format_bytes, format_count, format_duration
 from . import generation_plan
 from .forecast import OffloadLink, format_memory_in_use, measure_gpus

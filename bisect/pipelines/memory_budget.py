@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from ..base.cgroups import limits
+from ..base.lazy_dataclass import dataclass
 
 Optimizer = Literal["adamw", "adamw-8bit", "sgd"]
 

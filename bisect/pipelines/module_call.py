@@ -10,12 +10,12 @@ import math
 import resource
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..base.errors import UsageError
+from ..base.lazy_dataclass import dataclass
 from ..captures.capture_file import fields_as_dict
 from ..captures.reading import Unreadable
 from .module_inputs import ModuleInput, TokenPlaces, Turn

@@ -17,13 +17,14 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..base.errors import UsageError
+from ..base.lazy_dataclass import dataclass
 from ..captures.capture_file import INPUTS, NotKept
 from ..captures.reading import CapturedCall, Unreadable, load
 from .module_steps import ReadyModule

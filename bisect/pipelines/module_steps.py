@@ -8,10 +8,10 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import UsageError
+from ..base.lazy_dataclass import dataclass
 from ..base.words import format_bytes, format_count
 from ..toggles.toggle import AS_SET
 from . import model_steps

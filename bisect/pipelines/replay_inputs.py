@@ -11,12 +11,13 @@ import re
 import statistics
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ..base.columns import Column, in_columns
 from ..base.errors import UsageError, nearest
 from ..base.files import write_whole
+from ..base.lazy_dataclass import dataclass
 from ..base.words import format_bytes, format_count, format_duration, format_ranks
 from ..captures import capture_file
 from ..captures.capture_file import encode_call

@@ -10,10 +10,11 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import UsageError
+from ..base.lazy_dataclass import dataclass
 from ..base.words import format_bytes
 from ..captures import capture_file
 from ..toggles.toggle import AS_SET

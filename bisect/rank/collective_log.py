@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..base import events
-from ..base.own_errors import is_of_the_job, own_errors_left_out, pass_on
+from ..base.our_errors import is_of_the_job, our_errors_left_out, pass_on
 from ..base.place import FOLDER_VARIABLE
 from .after_import import after_import, wait_no_more
 from .call_sites import CallSites
@@ -146,7 +146,7 @@ class CollectiveLog:
         self.is_on = False
         wait_no_more(self._waiting)
         while self._undo:
-            with own_errors_left_out():
+            with our_errors_left_out():
                 self._undo.pop()()
 
     def install(self) -> None:
@@ -207,12 +207,12 @@ class CollectiveLog:
         return self.ring.text(value) if isinstance(value, str) else 0
 
     def _has_group(self) -> None:
-        with own_errors_left_out():
+        with our_errors_left_out():
             self._groups.forget()
             self.grouped()
 
     def _forget(self, group: Any = None, **_: Any) -> None:
-        with own_errors_left_out():
+        with our_errors_left_out():
             self._groups.forget(group)
 
     # ---- the way of every call -----------------------------------------------------------------
@@ -285,5 +285,5 @@ class CollectiveLog:
 
 def _try_to_log(then: Callable[[Any], None], module: ModuleType) -> None:
     # Another version of torch may have it differently: then that part is not logged.
-    with own_errors_left_out():
+    with our_errors_left_out():
         then(module)

@@ -32,7 +32,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from ..base.own_errors import own_errors_left_out
+from ..base.our_errors import our_errors_left_out
 
 RING_MAGIC = b"HBRING\x001"
 RING_HEADER = struct.Struct("<8sIIII")  # magic, version, bytes of texts, blocks, records in a block
@@ -172,7 +172,7 @@ class GroupStreams:
 
     def _described(self, group: Any) -> str:
         name = description = members = ""
-        with own_errors_left_out():  # groups of other makes need not have all of it
+        with our_errors_left_out():  # groups of other makes need not have all of it
             name = str(group.group_name)
             from ..base.words import format_ranges  # not at the top: few jobs have groups
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import select
 import signal
-from dataclasses import dataclass
+
+from ..base.lazy_dataclass import dataclass
 
 OUTCOME_LIMIT = 10.0  # seconds for the monitor to say the outcome once the rank is gone
 EXIT_STATUS = {"ok": 0, "usage": 2, "hang": 3, "slow": 4, "crash": 5, "interrupted": 130}

@@ -14,11 +14,11 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from ..base.argument_types import nearest, wrong
 from ..base.errors import UsageError
+from ..base.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     import subprocess

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ..base.launchers import find_launcher
 from ..base.masking import mask_ends
-from ..base.own_errors import pass_on
+from ..base.our_errors import pass_on
 from ..base.place import Place
 from . import began
 

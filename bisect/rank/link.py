@@ -21,22 +21,29 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from ..base.events import (
+    Answer,
     Bye,
     Enter,
     Event,
     Finished,
+    Go,
     Message,
+    Observe,
     Phase,
+    Places,
     Quiet,
     Reached,
     RingOpened,
+    Say,
+    Written,
+    decode_answer,
     encode,
 )
 from ..base.masking import mask_ends
-from ..base.own_errors import own_errors_left_out, pass_on
+from ..base.our_errors import our_errors_left_out, pass_on
 from ..base.place import FOLDER_VARIABLE, JOB_VARIABLE, Place, monitor_of
 from ..base.proc import read_stat
 from .monitor_connection import Interpreter, MonitorConnection, connect_to_monitor
@@ -55,6 +62,7 @@ _STOPPED = ("T", "t")  # proc(5) stat
 
 # Where the rank is, and where its log of collectives is, for a new monitor.
 _STATE = (RingOpened, Enter, Phase, Reached, Finished, Quiet)
+_Awaited = TypeVar("_Awaited", bound=Answer)
 
 
 class Link:
@@ -63,7 +71,7 @@ class Link:
     def __init__(self, place: Place, hello: Message, say: Callable[[str], None]) -> None:
         """`hello` introduces the rank, to the first monitor and to its successor."""
         self.place = place
-        self.welcome: Message = {}
+        self.places = Places()  # as far as the monitor has told them
         self.alone = False  # no monitor: the run goes on without
         self.lockstep = True
         self._hello = hello
@@ -99,7 +107,7 @@ class Link:
         self._socket = found.connection
         self._socket.setblocking(False)
         self._sight.allow(self._socket)
-        with own_errors_left_out(OSError):  # it was killed meanwhile: our hello starts another
+        with our_errors_left_out(OSError):  # it was killed meanwhile: our hello starts another
             found.give(settings)
         os.environ[FOLDER_VARIABLE] = found.folder
         os.environ[JOB_VARIABLE] = self.place.job
@@ -110,9 +118,11 @@ class Link:
 
     def await_welcome(self, limit: float = WELCOME_LIMIT) -> None:
         """Read the monitor's answer to hello: the run folder and the job's temporary folder."""
-        if "run_dir" not in self.welcome and not self.alone:
-            self.welcome.update(self._await("welcome", limit) or {})
-            if "run_dir" not in self.welcome and not self.alone:
+        while self.places.run_dir is None and not self.alone:
+            told = self._await(Places, limit)
+            if told is not None:
+                self._heed(told)
+            elif not self.alone:
                 self._give_up(f"the monitor did not answer in {limit:.0f} s")
 
     def leaving(self, goodbye: Bye) -> None:
@@ -134,10 +144,10 @@ class Link:
             generation = self._successions
             self._send(self._goodbye)
             limit = 0.0 if self._monitor_is_stopped() else GOODBYE_LIMIT
-            if self._await("written", limit) or self._successions == generation:
+            if self._await(Written, limit) or self._successions == generation:
                 break
-        with own_errors_left_out(OSError):  # empty unless something of the job is still there
-            os.rmdir(self.welcome.get("tmp", ""))
+        with our_errors_left_out(OSError):  # empty unless something of the job is still there
+            os.rmdir(self.places.temporary or "")
 
     def _close_in_child(self) -> None:
         # A forked worker inherits the socket; were it open there, our end would not be seen.
@@ -167,7 +177,7 @@ class Link:
             return
         try:
             # One write, which a Unix socket takes whole or not at all if it is as short as this.
-            with own_errors_left_out(OSError):
+            with our_errors_left_out(OSError):
                 connection.send(data, socket.MSG_DONTWAIT)
         finally:
             self._sending.release()
@@ -179,9 +189,9 @@ class Link:
 
     def listen(self) -> None:
         """Heed what the monitor has said meanwhile. Does not wait."""
-        self._await("nothing", 0.0)
+        self._await(None, 0.0)
 
-    def hold(self, event: Event, limit: float | None = None) -> Message | None:
+    def hold(self, event: Event, limit: float | None = None) -> Go | None:
         """Tell the monitor that we wait, and wait until it lets us go, says nothing any more, or
         `limit` seconds are over. Return what it said, None if it did not let us go.
         """
@@ -189,7 +199,7 @@ class Link:
         end = time.monotonic() + (limit or float("inf"))
         while not self.alone and time.monotonic() < end:
             generation = self._successions
-            answer = self._await("go", SILENCE_LIMIT, end)
+            answer = self._await(Go, SILENCE_LIMIT, end)
             if answer is not None:
                 return answer
             if time.monotonic() >= end:
@@ -260,14 +270,16 @@ class Link:
         return True
 
     def _monitor_is_stopped(self) -> bool:
-        with own_errors_left_out(OSError):
+        with our_errors_left_out(OSError):
             found = read_stat(find_peer_pid(self._socket)) if self._socket is not None else None
             return found is not None and found.state in _STOPPED
         return False
 
-    def _await(self, kind: str, limit: float, last: float = float("inf")) -> Message | None:
-        """Return the next message of `kind`; None after `limit` seconds of silence, at `last`
-        (monotonic), or with a new monitor. Other messages are heeded on the way.
+    def _await(
+        self, kind: type[_Awaited] | None, limit: float, last: float = float("inf")
+    ) -> _Awaited | None:
+        """Return the next answer of `kind` (None: of none); None after `limit` seconds of silence,
+        at `last` (monotonic), or with a new monitor. Other answers are heeded on the way.
         """
         end = min(last, time.monotonic() + limit)
         poll = select.poll()
@@ -277,10 +289,10 @@ class Link:
             line, newline, rest = self._buffer.partition(b"\n")
             if newline:
                 self._buffer = rest
-                message: Message = json.loads(line)
-                if message["t"] == kind:
-                    return message
-                self._heed(message)
+                answer = decode_answer(json.loads(line))
+                if kind is not None and isinstance(answer, kind):
+                    return answer
+                self._heed(answer)
                 end = min(last, time.monotonic() + limit)
                 continue
             if not poll.poll(max(0.0, end - time.monotonic()) * 1000):
@@ -298,15 +310,16 @@ class Link:
             self._buffer += data
         return None
 
-    def _heed(self, message: Message) -> None:
-        if message["t"] == "say":
-            self._say(message["text"])
-        elif message["t"] == "observe":
+    def _heed(self, answer: Answer | None) -> None:
+        if isinstance(answer, Say):
+            self._say(answer.text)
+        elif isinstance(answer, Observe):
             self.lockstep = False
-        elif message["t"] == "learn":
-            self.welcome.update(message)
-        elif message["t"] == "welcome":
-            self.welcome = {**message, **self.welcome}
+        elif isinstance(answer, Places):
+            told = {name: one for name, one in vars(answer).items() if one is not None}
+            if self.places.run_dir is not None:  # what the rank wrote in it stays together
+                told.pop("run_dir", None)
+            self.places = self.places.replace(**told)
 
     # ---- when the monitor is gone -----------------------------------------------------------
 
@@ -348,14 +361,16 @@ class Link:
         """Return another monitor: one that goes on for the first, or a first one if that ended
         before it knew anything (the rank that started it was killed).
         """
+        is_known = self.places != Places()
         found = connect_to_monitor(
             self.place,
             keep=self._settings["keep"],
             answers=self._settings["json"],
-            successor=bool(self.welcome),
-            python=self.python,
+            successor=is_known,
+            # We wait for this one's answer: it gives way to nobody.
+            python=self.python and self.python._replace(gives_way=False),
         )
-        found.give({**self._settings, "successor": bool(self.welcome)})
+        found.give({**self._settings, "successor": is_known})
         return found
 
     def _introduce(self, limit: float) -> bool:
@@ -384,7 +399,7 @@ class Link:
 
     def _drop(self) -> None:
         if self._socket is not None:
-            with own_errors_left_out(OSError):
+            with our_errors_left_out(OSError):
                 self._socket.close()
             self._socket = None
 

@@ -17,14 +17,13 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..base.forks import await_child, read_pipe, why_no_room
-from ..base.own_errors import pass_on
+from ..base.forks import await_child, read_pipe, why_no_room, withstand_signals
+from ..base.our_errors import pass_on
 from ..base.place import FOLDER_VARIABLE, JOB_VARIABLE, Place, monitor_of
-from ..base.variables import CLAIM_VARIABLE, PACKAGE_VARIABLE
-from .own_folders import LONGEST_SOCKET_PATH, bases, is_own_folder, make
+from ..base.variables import CLAIM_VARIABLE, OUTER_VARIABLE, PACKAGE_VARIABLE
+from .our_folders import LONGEST_SOCKET_PATH, OWNER_LINK, bases, is_own_folder, make
 
 LOCK_LIMIT = 5.0  # seconds that another rank may take to start the monitor
 PAUSE = 0.005  # seconds
@@ -32,16 +31,15 @@ _MOST_DESCRIPTORS = 1 << 16  # closed one by one, where they cannot be listed
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-@dataclass(frozen=True)
-class Interpreter:
+class Interpreter(NamedTuple):
     """The interpreter that a monitor runs in, with the folders that it imports from."""
 
     executable: str
     path: tuple[str, ...]
+    gives_way: bool = False  # to ranks, while it is loaded: they do not wait for it
 
 
-@dataclass(frozen=True)
-class MonitorConnection:
+class MonitorConnection(NamedTuple):
     """A connection to the monitor. If it was we who started it, `settings_pipe` is where it reads
     its settings: it comes up while the rank still reads its arguments.
     """
@@ -279,6 +277,7 @@ def _become_the_monitor(
     `writer` is closed when it has become the monitor; what did not work is said there before that.
     """
     try:
+        withstand_signals()
         folder, listener = _listen_anywhere(folders)
         os.write(writer, os.fsencode(folder))
         start = {
@@ -286,6 +285,7 @@ def _become_the_monitor(
             "folder": folder,
             "listener": listener.fileno(),
             "settings": settings,
+            "gives_way": python.gives_way,
         }
         command = [python.executable, "-I", "-S", _OURS, "monitor", json.dumps(start)]
         variables = dict(os.environ)
@@ -323,6 +323,9 @@ def _listen_anywhere(folders: Sequence[str]) -> tuple[str, socket.socket]:
 def _listen(folder: str) -> socket.socket:
     """Listen in `folder`, made for this user alone. Raises OSError if that is not possible."""
     make(folder)
+    if mark := os.environ.get(OUTER_VARIABLE):  # for who tidies up, should nobody come to serve it
+        with contextlib.suppress(OSError):  # there was a monitor before
+            os.symlink(mark, os.path.join(folder, OWNER_LINK))
     path = os.path.join(folder, "socket")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import IO, Any
 
-from ..base.own_errors import own_errors_left_out
+from ..base.our_errors import our_errors_left_out
 
 YAMA = "/proc/sys/kernel/yama/ptrace_scope"
 _PR_SET_PTRACER = 0x59616D61  # prctl(2); "Yama"
@@ -42,7 +42,7 @@ class PtracePermission:
         The leave is not inherited by fork(), so forked children give it again (PR_SET_PTRACER
         (2const)), by the function that is there already: after a fork nothing is loaded.
         """
-        with own_errors_left_out():
+        with our_errors_left_out():
             with open(YAMA) as file:
                 if int(file.read()) != 1:
                     return
@@ -82,7 +82,7 @@ class StackTimer:
 
     def arm(self, seconds: float) -> None:
         """Write stacks every `seconds` until the step ends."""
-        with own_errors_left_out(OSError, ValueError, ImportError):
+        with our_errors_left_out(OSError, ValueError, ImportError):
             if not self._is_free():
                 return
             if self._file is None:

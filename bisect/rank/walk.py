@@ -21,7 +21,7 @@ from .injections import Injection
 from .lines import Lines
 from .link import Link
 from .messages import Heartbeat
-from .own_folders import is_own_folder
+from .our_folders import is_own_folder
 from .ptrace_permission import StackTimer
 from .users_own import load, wants_one
 
@@ -54,7 +54,7 @@ class Context:
     def run_dir(self) -> str:
         """The run folder; a rank itself writes nothing in it but its job's logs."""
         self._link.await_welcome()
-        folder: str = self._link.welcome.get("run_dir") or os.path.abspath(
+        folder: str = self._link.places.run_dir or os.path.abspath(
             self.args.run_dir or os.path.join("runs", f"without-a-watch-{self.place.job}")
         )
         return folder
@@ -167,7 +167,7 @@ class Context:
         if told is None and not self._link.alone:
             self._link.tell(events.WaitsNoMore(what=what))
             self.say(f"Waited {limit:.0f} s for {first}, going on without it: {what}")
-        return told is not None and bool(told.get("done", True))
+        return told is not None and told.done
 
     def _first_here(self) -> tuple[int, ...]:
         """Return the number of the first rank of this node, if this one can know it."""
@@ -221,8 +221,8 @@ def walk_pipeline(steps: Sequence[Step], context: Context, lines: Lines, link: L
         _pass_barrier(checkpoint.number, context, link)
         link.listen()
         _use_temporary_folder(context, link)
-        if timer is None and link.welcome.get("stacks_file"):
-            timer = StackTimer(link.welcome["stacks_file"], shared=False)
+        if timer is None and link.places.stacks_file:
+            timer = StackTimer(link.places.stacks_file, shared=False)
         if checkpoint.name == context.args.until:
             lines.say(f"Stopping after {checkpoint.name}, as asked")
             context.not_exercised.append(f"what comes after {checkpoint.name} (--until)")
@@ -240,9 +240,9 @@ def _pass_barrier(number: int, context: Context, link: Link) -> None:
 def _use_temporary_folder(context: Context, link: Link) -> None:
     """Have the job's temporary files where the monitor removes them, however the job ends."""
     if context.step.number == 1:
-        if not link.welcome:
+        if link.places.temporary is None:
             link.await_welcome()
-        folder = link.welcome.get("tmp", "")
+        folder = link.places.temporary or ""
         with contextlib.suppress(OSError):  # it could not be made: TMPDIR is as it was
             if is_own_folder(folder):
                 os.environ["TMPDIR"] = folder

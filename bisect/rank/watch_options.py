@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
-from ..base import checkpoints
 from ..base.argument_types import (
     Parser,
     choice,
@@ -19,7 +18,7 @@ from ..base.argument_types import (
     positive,
 )
 from ..base.errors import UsageError
-from ..base.variables import STEADY
+from ..base.variables import BARRIER_HELP, BARRIER_MODES, DEFAULT_BARRIER_MODE, STEADY
 
 ENVIRONMENT_PREFIX = "HANGBISECT_"
 WATCH = "the watch"
@@ -72,10 +71,10 @@ def add_watch_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--barriers",
-        metavar="|".join(checkpoints.BARRIER_MODES),
-        type=choice("--barriers", checkpoints.BARRIER_MODES),
-        default=checkpoints.DEFAULT_BARRIER_MODE,
-        help=f"{checkpoints.BARRIER_HELP} ({checkpoints.DEFAULT_BARRIER_MODE})",
+        metavar="|".join(BARRIER_MODES),
+        type=choice("--barriers", BARRIER_MODES),
+        default=DEFAULT_BARRIER_MODE,
+        help=f"{BARRIER_HELP} ({DEFAULT_BARRIER_MODE})",
     )
     add(
         "--on-hang",

@@ -1,1 +1,3 @@
-"""What people and programs read: verdicts as text and JSON, stacks as text. Facts in, text out."""
+"""What people and programs read, made from facts: verdicts, stacks and reports as text, JSON and
+HTML; the .zip for an issue; the live table.
+"""

@@ -13,11 +13,12 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..base.errors import UsageError
+from ..base.lazy_dataclass import dataclass
 from ..base.version import VERSION
 from ..base.words import format_bytes
 from .bundle_contents import (

@@ -9,12 +9,13 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from ..base.deadline import within
+from ..base.lazy_dataclass import dataclass
 from .redaction import Redactor
 from .run_reader.folder_files import FolderFiles
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TextIO
 
 from ..base.columns import Column, fitted, in_columns, styled
+from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask, mask_command
 from ..base.version import VERSION
 from ..base.words import (

@@ -9,12 +9,12 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..base.deadline import within
 from ..base.errors import HangbisectError
+from ..base.lazy_dataclass import dataclass
 from .issue.markdown import STEP_SUMMARY, Masked
 from .redaction import redactor_for
 from .redaction.run_redaction import AnyRedactor, NoRedaction, redact_run

@@ -8,9 +8,10 @@ ends well wait for `word_good_run`, so this module imports none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..base.facts import Verdict
+from ..base.lazy_dataclass import dataclass
 from ..base.words import (
     cut_line,
     format_count,

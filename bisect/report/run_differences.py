@@ -7,12 +7,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import SequenceMatcher
 from typing import Any, Literal
 
 from ..base.identity import RankId
 from ..base.launchers import DIALECTS
+from ..base.lazy_dataclass import dataclass
 from ..base.masking import MASK
 from .run_reader.rank_differences import (
     ByRank,

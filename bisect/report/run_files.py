@@ -5,11 +5,12 @@ matrix's are in `search`: `Isolation` and `RecordedMatrix`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, get_args
 
 from ..base.facts import Edge, MachineFacts, Outcome, RankFacts, Verdict
 from ..base.json_codec import Misfit, fit_json, from_json
+from ..base.lazy_dataclass import dataclass
 from ..diagnosis.wait_graph import Node, WaitGraph
 
 

@@ -5,12 +5,13 @@ as one tree (stacks/merged.txt).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from itertools import chain, takewhile
 from typing import Literal
 
 from ..base.facts import Descriptor, Frame, Look, RankFacts, RankId, Syscall, Thread, Wait
+from ..base.lazy_dataclass import dataclass
 from ..base.words import (
     cut_line,
     format_count,

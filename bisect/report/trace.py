@@ -12,12 +12,12 @@ The format is that of Google's document "Trace Event Format" (docs.google.com/do
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..base.events import Bye, Call, Ended, Hello, Overdue, Pulse, Said, TakenBack, is_rank
 from ..base.events import Event as Told
 from ..base.identity import RankId
+from ..base.lazy_dataclass import dataclass
 from ..base.words import format_ranks
 from .run_reader.run import RecordedRun
 from .run_reader.timeline import RankRow, Span, read_timeline, wall_clock_offset

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Literal
 
 from ..base.facts import Duration, Ordinal, Verdict
+from ..base.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from .scenario import Scenario

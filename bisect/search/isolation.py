@@ -5,11 +5,12 @@ where to search.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from ..base.facts import Duration, HangPlace, Natural, RankId, Setting, Share, Trial, Verdict
+from ..base.lazy_dataclass import dataclass
 from ..toggles.toggle import Toggle
 
 # "isolated": one change makes it go away, and that was confirmed. "hangs_all_safe": no remedy of

@@ -5,11 +5,11 @@ toggles that do harm; the proof that no smaller set passes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, combinations, islice
 from math import log2
 
 from ..base.facts import Result
+from ..base.lazy_dataclass import dataclass
 from .trial_results import Ask, Choice, Proof, Steps, safest_setting
 
 Names = frozenset[str]

@@ -5,10 +5,10 @@ value is well formed: names, mostly.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from ..base.command_words import PIPELINE
 from ..base.errors import UsageError, nearest
+from ..base.lazy_dataclass import dataclass
 from ..base.pipeline import PIPELINES, known_names, names_of
 from ..toggles.command_toggles import apply_setting, walks_pipeline
 from ..toggles.table import TOGGLES

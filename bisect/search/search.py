@@ -28,11 +28,12 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import log2
 from typing import TypeVar
 
 from ..base.facts import Result, Setting
+from ..base.lazy_dataclass import dataclass
 from .minimal_set import (
     HarmfulToggles,
     Holds,

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import ceil, comb, exp, lgamma, log, log1p
 from typing import Literal, TypeVar
 
 from ..base.facts import HangPlace, Look, RankFacts, RankId, Result, Setting, Verdict
+from ..base.lazy_dataclass import dataclass
 from ..base.words import format_ranks
 from ..toggles.command_toggles import find_usable_toggles
 from ..toggles.table import TOGGLES

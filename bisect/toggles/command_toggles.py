@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ..base import command_words
 from ..base.command_words import ENV, given, own_words_of_ours, variables_given, without
 from ..base.errors import UsageError, nearest
-from ..base.steering import ASKED, IN_CODE, VARIABLE, parse_toggle_values, written
+from ..base.lazy_dataclass import dataclass
+from ..base.steering import ASKED, IN_CODE, VARIABLE, format_toggle_values, parse_toggle_values
 from .toggle import (
     AS_SET,
     Toggle,
@@ -51,6 +52,9 @@ class Known:
     has_gpu: bool | None = None
     host: str | None = None  # the one in question, for what is about a host
     reached: ReachedToggles | None = None  # what a script of the user's own came to in a start
+
+
+NOTHING_KNOWN = Known()
 
 
 def walks_pipeline(command: Sequence[str]) -> bool:
@@ -96,7 +100,7 @@ def apply_setting(
         if not ours and entry.change_in_code(value):
             steered[entry.name] = value
     if steered:
-        environment[VARIABLE] = written(
+        environment[VARIABLE] = format_toggle_values(
             {**parse_toggle_values(environ.get(VARIABLE, "")), **steered}
         )
     for name in environment if ours else ():
@@ -134,7 +138,7 @@ def find_usable_toggles(
     command: Sequence[str],
     environ: Mapping[str, str],
     table: Sequence[Toggle],
-    known: Known = Known(),
+    known: Known = NOTHING_KNOWN,
     ours: bool | None = None,
 ) -> tuple[tuple[Toggle, ...], dict[str, str]]:
     """Return the toggles that change anything about this command, and why each other one does not.

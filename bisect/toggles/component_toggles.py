@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..base import checkpoints
 from ..base.pipeline import PIPELINES
+from ..base.variables import BARRIER_HELP, BARRIER_MODES, DEFAULT_BARRIER_MODE
 from .toggle import ANY, AS_SET, EXCEPTED, OFF, Toggle, Variant
 
 WANDB = Toggle(
@@ -330,14 +330,14 @@ PROBES = (
         name="barriers",
         component="fit",
         flag="--barriers",
-        values=checkpoints.BARRIER_MODES,
-        default=checkpoints.DEFAULT_BARRIER_MODE,
+        values=BARRIER_MODES,
+        default=DEFAULT_BARRIER_MODE,
         kind="probe",
         shows_races="off",
         read="start",
         read_how="the walk, after each checkpoint",
         cost="ranks wait for one another between steps",
         pipelines=PIPELINES,
-        help=checkpoints.BARRIER_HELP,
+        help=BARRIER_HELP,
     ),
 )

@@ -5,12 +5,13 @@ own too; and the settings that a command has now.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from ..base import command_words
 from ..base.command_words import given, own_words, pipeline_of
 from ..base.errors import UsageError, nearest
+from ..base.lazy_dataclass import dataclass
 
 AS_SET = "as-set"  # the value that leaves everything as the user has it
 ANY = "*"  # in `in_code`: whatever value, which VALUE stands for
@@ -65,8 +66,8 @@ class Toggle:
     variable: str = ""
     environment: tuple[tuple[str, str, str], ...] = ()  # (value, variable, its value)
     in_code: tuple[tuple[str, str], ...] = ()  # (value, the change): "DataLoader(num_workers=0)"
-    told: bool = False  # a script that comes to none of its calls, of which the rank side tells,
-    # does not have it
+    # A rank tells when a script comes to a call of this toggle: one that never does, has it not.
+    told: bool = False
     overruled: bool = False  # the script says in its code what a variable would say
     launcher: bool = False
     words: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (value, words), for a user's own script

@@ -11,13 +11,14 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..base.errors import HangbisectError, UsageError, nearest
 from ..base.facts import Setting, Trial
-from ..base.steering import ASKED, parse_toggle_values, written
+from ..base.lazy_dataclass import dataclass
+from ..base.steering import ASKED, format_toggle_values, parse_toggle_values
 from ..base.steering import VARIABLE as STEER
 from ..base.words import format_seconds
 from ..search.isolation import CACHE_VARIABLES
@@ -317,4 +318,4 @@ class Starter:
             **parse_toggle_values(plan.environ.get(STEER, "")),
             **parse_toggle_values(made.environment.get(STEER, "")),
         }
-        return {STEER: written({**asked, **set_to})}
+        return {STEER: format_toggle_values({**asked, **set_to})}

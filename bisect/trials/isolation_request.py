@@ -12,7 +12,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from ..base.errors import UsageError
 from ..base.facts import Trial
 from ..base.files import stamp, write_whole
 from ..base.json_codec import from_json, to_json
+from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask, mask_command, mask_text
 from ..base.pipeline import check_timeouts
 from ..report.isolation import report_text

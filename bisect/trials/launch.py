@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import zip_longest
 from pathlib import Path
 from types import FrameType
@@ -27,11 +27,12 @@ from ..base import outcomes
 from ..base.errors import NO_SUCH_PROGRAM, NOT_ALLOWED, CannotStart
 from ..base.events import Event, Hello, Toggle, decode
 from ..base.facts import HangPlace, RankFacts, Verdict
+from ..base.lazy_dataclass import dataclass
 from ..base.rank_state import NodeRanks, RankState
 from ..base.stays import Stays
 from ..monitor.child_processes import REPORTS_LATER, REPORTS_VARIABLE
 from ..monitor.ending import ProcessFamily, find_monitors, is_alive
-from ..monitor.supervisor_link import OUTER_VARIABLE, STARTER_VARIABLE, TRIAL_VARIABLE, JobProgress
+from ..monitor.watcher_link import OUTER_VARIABLE, STARTER_VARIABLE, TRIAL_VARIABLE, JobProgress
 from ..rank.watch_options import variable_of
 from ..report.run_files import read_evidence, read_verdict
 from ..search.cells import RankPosition

@@ -16,12 +16,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from itertools import count
 from pathlib import Path
 
 from ..base.command_words import FIRST_PIPELINE, PIPELINE, PORTS
 from ..base.errors import HangbisectError, UsageError, nearest
+from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask_text
 from ..search.cells import (
     ALONE,

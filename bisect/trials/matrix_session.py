@@ -10,7 +10,7 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Protocol
@@ -18,6 +18,7 @@ from typing import Protocol
 from ..base.errors import UsageError
 from ..base.files import stamp, write_whole
 from ..base.json_codec import from_json, to_json
+from ..base.lazy_dataclass import dataclass
 from ..base.words import terminal_width
 from ..monitor.child_processes import REPORT_FILE, make_reports_now
 from ..report.matrix import (

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from ..base import command_words
 from ..base.command_words import PORTS
 from ..base.errors import UsageError
 from ..base.facts import MachineFacts
+from ..base.lazy_dataclass import dataclass
 from ..base.words import format_bytes, format_count
 from ..evidence.machine import read_machine
 from ..search.cells import Cell

@@ -11,11 +11,11 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..base.errors import NO_SUCH_PROGRAM, NOT_ALLOWED, CannotStart, HangbisectError, UsageError
 from ..base.facts import HangPlace, Setting, Trial, Verdict
+from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask_text
 from ..base.pipeline import find_walked_pipeline
 from ..base.stays import SCRIPT_RUNNING

@@ -7,11 +7,12 @@ None), so that who reads it says what a value means. Tags are refused, and what 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from ..base.lazy_dataclass import dataclass
 
 KeyPath = tuple[str | int, ...]
 

@@ -110,7 +110,7 @@ def watched(folder: Path, series: Series) -> tuple[RankClasses, Verdict]:
     inspection = Inspection(job)
     for looks in series:
         inspection.add(zip(members, looks, strict=True))
-        inspection.judge(members)
+        inspection.note_who_moved(members)
     seen = inspection.snapshot()
     settled = inspection.settled()
     facts = make_job_facts(job, "busy" if settled.busy and not settled.hung else "still", None)

@@ -8,7 +8,15 @@ import pytest
 from hangbisect.base.errors import UsageError
 from hangbisect.commands.doctor import run
 from hangbisect.doctor import catalogue
-from hangbisect.doctor.checks import Check, CheckFamily, Finding, ok, problem, read_nothing, warning
+from hangbisect.doctor.examination import (
+    Check,
+    CheckFamily,
+    Finding,
+    ok,
+    problem,
+    read_nothing,
+    warning,
+)
 
 LAUNCHED = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
 

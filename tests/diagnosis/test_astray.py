@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from hangbisect.base.facts import Look, RankFacts, RankId, Socket, Verdict, Wait
-from hangbisect.diagnosis.indexed_ranks import index_ranks
 from hangbisect.diagnosis.rank_waits import find_rendezvous_mismatch
+from hangbisect.diagnosis.single_ranks import explain_single_ranks
 from hangbisect.diagnosis.verdict import judge_job_with_graph
 
 from .made_up import GROUP, SLEEP, job, look, rank
@@ -24,7 +24,7 @@ TRIES = look(
 
 
 def mismatch(ranks: list[RankFacts]) -> dict[RankId, Wait]:
-    return find_rendezvous_mismatch(index_ranks(ranks).ranks)
+    return find_rendezvous_mismatch(explain_single_ranks(ranks).ranks)
 
 
 def connected(port: str, server: int = AGENT) -> Look:

@@ -7,7 +7,7 @@ from typing import Any
 
 from hangbisect.base.launcher_env import Ancestor
 from hangbisect.base.place import Place
-from hangbisect.doctor.checks import Finding, Setting
+from hangbisect.doctor.examination import Finding, Setting
 
 _PLACED = {
     *("launcher", "rank", "world", "local_world", "master", "contradictions", "ancestors", "pids")

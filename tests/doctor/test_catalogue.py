@@ -6,7 +6,7 @@ import re
 
 import pytest
 from hangbisect.doctor.catalogue import FAMILIES
-from hangbisect.doctor.checks import Check
+from hangbisect.doctor.examination import Check
 
 CHECKS = [check for family in FAMILIES for check in family.checks]
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from hangbisect.base.facts import Gpu
 from hangbisect.doctor import devices
-from hangbisect.doctor.checks import CheckedProcess
 from hangbisect.doctor.devices import Devices, parse_peers
+from hangbisect.doctor.examination import CheckedProcess
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 import pytest
-from hangbisect.doctor.checks import (
+from hangbisect.doctor.examination import (
     Check,
     CheckFamily,
     Finding,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hangbisect.base.launcher_env import Ancestor
-from hangbisect.doctor.checks import CheckedProcess
+from hangbisect.doctor.examination import CheckedProcess
 from hangbisect.doctor.leftovers import Left, Seen, is_helper, left_behind, orphans
 
 from .made_up import levels, said, setting

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from hangbisect.doctor import leftovers
-from hangbisect.doctor.checks import CheckedProcess
+from hangbisect.doctor.examination import CheckedProcess
 from hangbisect.doctor.leftovers import LockFile, Locks, Marker, parse_marker
 from hypothesis import given
 from hypothesis import strategies as st

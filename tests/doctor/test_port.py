@@ -6,7 +6,7 @@ import os
 import socket
 
 import pytest
-from hangbisect.doctor.checks import CheckedProcess
+from hangbisect.doctor.examination import CheckedProcess
 from hangbisect.doctor.names import Port, Reached, master_port, read_port
 
 from .made_up import TORCHRUN, levels, said, setting

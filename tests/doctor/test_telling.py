@@ -7,7 +7,7 @@ import re
 
 import pytest
 from hangbisect.doctor import catalogue
-from hangbisect.doctor.checks import (
+from hangbisect.doctor.examination import (
     Check,
     Examination,
     Finding,

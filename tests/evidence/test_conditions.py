@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from hangbisect.base.facts import Collective, CollectiveLog
-from hangbisect.evidence.job_source import add_conditions, find_condition
+from hangbisect.evidence.source_code import add_conditions, find_condition
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from hangbisect.base.facts import Frame, Look, Thread
-from hangbisect.evidence.job_source import add_handlers, find_handler
+from hangbisect.evidence.source_code import add_handlers, find_handler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -9,7 +9,12 @@ from typing import cast
 import pytest
 from hangbisect.base.events import Failed
 from hangbisect.monitor.job import Job
-from hangbisect.monitor.own_process import DESCRIPTORS, ENOUGH_FAILURES, Failures, describe_shortage
+from hangbisect.monitor.monitor_process import (
+    DESCRIPTORS,
+    ENOUGH_FAILURES,
+    Failures,
+    describe_shortage,
+)
 
 
 class Heard:

@@ -6,7 +6,7 @@ from typing import Any
 
 from hangbisect.base.events import decode
 from hangbisect.base.outcomes import BADNESS
-from hangbisect.monitor.supervisor_link import JobProgress
+from hangbisect.monitor.watcher_link import JobProgress
 from hypothesis import given
 from hypothesis import strategies as st
 

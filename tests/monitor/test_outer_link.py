@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from hangbisect.base.events import decode
-from hangbisect.monitor.supervisor_link import SupervisorLinks
+from hangbisect.monitor.watcher_link import SupervisorLinks
 
 HELLO = {"t": "hello", "rank": 0, "pid": 4711, "at": 1.0, "environment": {"TOKEN": "x"}}
 VERDICT = {"t": "verdict", "outcome": "hang", "ends": True}

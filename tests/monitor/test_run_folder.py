@@ -131,7 +131,13 @@ def test_a_full_disk_is_said_and_nothing_raises(run: RunFolder) -> None:
     )
     run.write("verdict.json", "x" * 1000)
     copy = str(Path(run_folder.__file__).with_name("copy_run.py"))
-    asked = {"stage": str(run.stage), "base": str(run.path), "inside": [], "run": ""}
+    asked = {
+        "stage": str(run.stage),
+        "base": str(run.path),
+        "inside": [],
+        "run": "",
+        "is_temporary": False,
+    }
     command = [sys.executable, "-I", "-c", program, copy, json.dumps(asked)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE)
     assert (ended.returncode, ended.stderr) == (0, "")

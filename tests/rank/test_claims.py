@@ -17,7 +17,7 @@ from hangbisect.base.launcher_env import (
     starter,
 )
 from hangbisect.base.launchers import BY_NAME, DIALECTS, LAUNCHERS, find_launcher
-from hangbisect.monitor.launcher_verdict import _find_rank
+from hangbisect.monitor.watcher_verdict import _find_rank
 from hypothesis import given
 from hypothesis import strategies as st
 

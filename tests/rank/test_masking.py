@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
+import sys
+from unittest import mock
 
 import pytest
+from hangbisect.base import masking
 from hangbisect.base.masking import (
     MASK,
     is_secret,
@@ -140,3 +144,33 @@ def test_of_a_text_of_any_length_the_ends_are_shown_without_secrets(at: int, mos
     assert secret[-16:] not in shown
     assert len(shown) < most + 80
     assert shown.endswith(" y")
+
+
+_PIECES = (
+    *("key", "token", "password", "authorization", "cookie", "sig", "login", "machine", "bearer"),
+    *("-", "--", "_", "/", "?", "&", ",", "#", "(", "]", "\\", ".", "|", "<"),
+    *("abcDEF123456789xyz", "hf_abcdefghijklmnopqrstuvwxyz1234567890", "0123456789abcdef" * 2),
+)
+
+
+@given(st.lists(st.sampled_from(_PIECES) | st.text(max_size=4), max_size=8).map("".join))
+def test_a_word_holds_no_more_than_its_shape_tells(text: str) -> None:
+    if masking._is_word(text.lower()):
+        with mock.patch.object(masking, "_is_word", return_value=False):
+            expected = masking._masked(text)
+        assert masking._masked(text) == expected
+
+
+def test_what_is_slow_to_load_waits_for_a_name_with_a_value() -> None:
+    program = (
+        "import sys\n"
+        "from hangbisect.base import masking\n"
+        "masking.mask('TORCHELASTIC_SIGNALS_TO_HANDLE', 'SIGTERM,SIGINT')\n"
+        "masking.mask_values({'tokenizer': ['signals', 'XDG_SESSION_ID']})\n"
+        "print(*sorted(name for name in sys.modules if '.secret_rules.' in name))\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    loaded = {name.rpartition(".")[2] for name in ran.stdout.split()}
+    assert loaded == {"names", "shapes"}

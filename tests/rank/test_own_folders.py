@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hangbisect.rank.own_folders import bases, is_own_folder, make, make_new
+from hangbisect.rank.our_folders import bases, is_own_folder, make, make_new
 
 
 def test_a_folder_is_made_for_this_user_alone(tmp_path: Path) -> None:

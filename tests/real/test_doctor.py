@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hangbisect.base.proc import read_stat
 from hangbisect.doctor.catalogue import FAMILIES
-from hangbisect.doctor.checks import words_of
+from hangbisect.doctor.examination import words_of
 from hangbisect.zoo.case_files import find_missing
 from hangbisect.zoo.parts.system import UNANSWERED, own_network
 

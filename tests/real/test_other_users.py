@@ -20,8 +20,9 @@ from typing import Any
 
 import psutil
 import pytest
+from hangbisect.base.events import Places
 from hangbisect.evidence.external_tools import read_error_file, read_recorder_dump
-from hangbisect.rank.own_folders import bases
+from hangbisect.rank.our_folders import bases
 from hangbisect.rank.walk import _use_temporary_folder
 
 pytestmark = pytest.mark.skipif(
@@ -386,10 +387,10 @@ def test_a_rank_takes_no_folder_of_another_user_for_its_temporary_files(
     monkeypatch.setenv("TMPDIR", "as it was")
     context: Any = SimpleNamespace(step=SimpleNamespace(number=1))
     for told in (folder, tmp_path / "nobody made it", ""):
-        link: Any = SimpleNamespace(welcome={"tmp": str(told), "run_dir": ""})
+        link: Any = SimpleNamespace(places=Places(temporary=str(told), run_dir=""))
         _use_temporary_folder(context, link)
         assert os.environ["TMPDIR"] == "as it was"
-    link = SimpleNamespace(welcome={"tmp": str(ours)})
+    link = SimpleNamespace(places=Places(temporary=str(ours)))
     _use_temporary_folder(context, link)
     assert os.environ["TMPDIR"] == str(ours)
     folder.rmdir()

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 from hangbisect.monitor.child_processes import REPORTS_VARIABLE, start_report_maker
-from hangbisect.monitor.supervisor_link import TRIAL_VARIABLE
+from hangbisect.monitor.watcher_link import TRIAL_VARIABLE
 
 from ..conftest import DEADLINE
 from ..transcripts import block, is_printed

@@ -10,11 +10,11 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ...base.deadline import Ran, aside, run
 from ...base.errors import HangbisectError, UsageError
 from ...base.json_codec import Misfit, from_json
+from ...base.lazy_dataclass import dataclass
 from ...evidence.external_tools import find_program
 from ..node_facts import NodeFacts
 

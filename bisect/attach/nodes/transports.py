@@ -19,10 +19,10 @@ import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...base.errors import HangbisectError, UsageError
+from ...base.lazy_dataclass import dataclass
 from ...evidence.external_tools import find_program
 from .asking import Node, RemoteJob, facts_arguments, facts_command, run_program
 

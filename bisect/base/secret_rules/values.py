@@ -6,7 +6,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from ..lazy_dataclass import dataclass
 
 SHORTEST = 8  # characters of what is taken for a secret by its looks
 _LONGEST = 128  # characters that are looked at
@@ -18,6 +19,7 @@ _NOTHING = re.compile(
       | \$\{?\w+\}?(?::-)? | \{\w*\} | %\(?\w+\)?s? | os\.environ\b.* | os\.getenv\b.*
       | getpass\b.* | -?[0-9]{1,3} | object | str | int | bytes | optional | self\.\w+ ) \s*""",
 )
+
 # Of a message after `password:` or `token:`, and what such a setting says where it is no secret.
 _WORDS = frozenset(
     (

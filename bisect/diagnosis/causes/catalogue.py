@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import ModuleType
 
 from ...base.facts import Cause, Verdict
+from ...base.lazy_dataclass import dataclass
 from . import (
     awaited,
     crash,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, lru_cache
 
 from ...base.addresses import host_of, is_local, is_talking, may_be, port_of, proxies
@@ -25,15 +25,16 @@ from ...base.facts import (
     Syscall,
     Verdict,
 )
+from ...base.lazy_dataclass import dataclass
 from ...base.library_functions import Role, find_role
 from ..blocked_syscalls import find_socket_by_inode
 from ..collective_mismatch import Mismatch
 from ..frames import frame_owner, job_frames, unqualified_name
-from ..indexed_ranks import is_gone
 from ..library_calls import GroupWait, find_group_wait
 from ..log_divergence import find_mismatch
 from ..process_snapshot import ProcessSnapshot, merge_looks
 from ..rank_waits import GROUP_HELPER, RENDEZVOUS_FILES, RankWait
+from ..single_ranks import is_gone
 from ..wait_graph import WaitGraph
 
 

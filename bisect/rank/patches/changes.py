@@ -10,9 +10,9 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Optional
 
+from ...base.lazy_dataclass import dataclass
 from ...base.place import find_place
 from ...base.steering import ASKED
 

@@ -8,16 +8,14 @@ what downloads, loads, compiles or meets others. W&B's is below its own time lim
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..function_patching import C10D, COLLECTIVES, POINT_TO_POINT
 
 When = Callable[[tuple[Any, ...]], bool]
 
 
-@dataclass(frozen=True)
-class KnownCall:
+class KnownCall(NamedTuple):
     """A call of a library that is a step of whoever makes it.
 
     `where` is module:attribute, as it is defined; without an attribute the import itself is the
@@ -179,8 +177,8 @@ def _with_each_package(row: KnownCall) -> list[KnownCall]:
     for words, names in (*LIGHTNING.items(), *FABRIC.items()):
         if words in row.where:
             return [
-                replace(
-                    row, call=row.call.replace(words, name), where=row.where.replace(words, name)
+                row._replace(
+                    call=row.call.replace(words, name), where=row.where.replace(words, name)
                 )
                 for name in names
             ]

@@ -11,9 +11,8 @@ launcher did not start itself says hello only when it imports one of the librari
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...base.launcher_env import number
 
@@ -27,8 +26,7 @@ class Role(Enum):
     HELPER = "helper"  # spawned, and none unless it joins a group as one
 
 
-@dataclass(frozen=True)
-class Claim:
+class Claim(NamedTuple):
     """A rank of a job that a process has claimed."""
 
     job: str
@@ -51,8 +49,7 @@ def read_claim(text: str) -> Claim | None:
     return Claim(job, int(rank), int(pid), trains == "1", numbered == "1")
 
 
-@dataclass(frozen=True)
-class ProcessFacts:
+class ProcessFacts(NamedTuple):
     """What is known of a process that starts."""
 
     pid: int
@@ -100,8 +97,7 @@ def _decide_launched(seen: ProcessFacts) -> Role:
 _BY_POSITION = ("backend", "init_method", "timeout", "world_size", "rank")
 
 
-@dataclass(frozen=True)
-class GroupNumbers:
+class GroupNumbers(NamedTuple):
     """Rank and world size."""
 
     rank: int

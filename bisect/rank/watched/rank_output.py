@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from ...base.events import Bye, Line, Quiet
-from ...base.own_errors import own_errors_left_out, pass_on
+from ...base.our_errors import our_errors_left_out, pass_on
 from ...base.place import Place
 from ...base.variables import KEEP_WATCHING_VARIABLE
 from ...base.version import VERSION
@@ -64,7 +64,7 @@ def hear_uncaught_error(hear: HearError) -> None:
     def heard(
         kind: type[BaseException], error: BaseException, traceback: TracebackType | None
     ) -> None:
-        with own_errors_left_out():
+        with our_errors_left_out():
             hear(error)
         hook(kind, error, traceback)
         if isinstance(error, KeyboardInterrupt):
@@ -171,10 +171,8 @@ class RankOutput:
         """A step begins: tell what changed in the environment; stacks, if it lasts too long."""
         self._going_on.environment()
         self.link.listen()
-        if self._timer is None and self.link.welcome.get("stacks_file"):
-            self._timer = ptrace_permission.StackTimer(
-                self.link.welcome["stacks_file"], shared=True
-            )
+        if self._timer is None and self.link.places.stacks_file:
+            self._timer = ptrace_permission.StackTimer(self.link.places.stacks_file, shared=True)
         if self._timer is not None:
             self._timer.arm(self._stall)
 

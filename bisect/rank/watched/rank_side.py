@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ...base.events import Import, Toggle
 from ...base.launcher_env import is_on_one_machine, number
 from ...base.launchers import RANK_VARIABLES
-from ...base.own_errors import own_errors_left_out, pass_on
+from ...base.our_errors import our_errors_left_out, pass_on
 from ...base.place import (
     FOLDER_VARIABLE,
     JOB_VARIABLE,
@@ -93,7 +93,7 @@ class RankSide:
                     self.voice.lines.say(f"--step {row.where}: {row.module} was never imported")
 
     def _put_own(self, row: KnownCall, module: ModuleType) -> None:
-        with own_errors_left_out():
+        with our_errors_left_out():
             found, before = find_definition(row, module), len(self._undo)
             if isinstance(found, KnownCall):
                 self._put([found], module)
@@ -107,7 +107,7 @@ class RankSide:
             self._after_import(module, functools.partial(self._capture, name))
 
     def _capture(self, name: str, module: ModuleType) -> None:
-        with own_errors_left_out():
+        with our_errors_left_out():
             undo = None if self.is_over else capture_class(module, name, self._say)
             if undo is not None:
                 self._undo.append(undo)
@@ -120,7 +120,7 @@ class RankSide:
         if self.is_over:
             return
         for row in rows:
-            with own_errors_left_out():  # another version may have it differently
+            with our_errors_left_out():  # another version may have it differently
                 begin = functools.partial(self._begin, row)
                 undo = patch_with_step(module, row.attribute, begin)
                 if undo is not None:
@@ -142,7 +142,7 @@ class RankSide:
             if end is None or self.voice is None:
                 return
             end(None)
-            with own_errors_left_out():
+            with our_errors_left_out():
                 version = getattr(module, "__version__", None)
                 seconds = time.monotonic() - at
                 version = version and str(version)
@@ -186,7 +186,7 @@ class RankSide:
         begun = step
 
         def end(error: BaseException | None) -> None:
-            with own_errors_left_out():
+            with our_errors_left_out():
                 steps.end(begun, error)
 
         return end
@@ -288,10 +288,10 @@ class RankSide:
         self.is_over = True
         wait_no_more(self.waiting)
         if self.voice is not None:
-            with own_errors_left_out():
+            with our_errors_left_out():
                 self.voice.quiet()
         while self._undo:
-            with own_errors_left_out():
+            with our_errors_left_out():
                 self._undo.pop()()
 
 

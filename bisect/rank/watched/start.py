@@ -69,7 +69,7 @@ def train() -> None:
         is_child = os.getpid() != _PID or _OF_MULTIPROCESSING in sys.argv
         rank_side.take_role_at_import(is_child, train)
     except Exception as error:
-        from ...base.own_errors import pass_on
+        from ...base.our_errors import pass_on
 
         pass_on(error)
         if os.environ.get("HANGBISECT_DEBUG"):

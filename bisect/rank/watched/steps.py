@@ -12,11 +12,11 @@ from __future__ import annotations
 import _thread
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...base.events import Begin, End, Event
-from ...base.own_errors import own_errors_left_out
+from ...base.lazy_dataclass import dataclass
+from ...base.our_errors import our_errors_left_out
 from ...base.startup_table import STARTUP_BY_NAME
 from ..function_patching import exclude_from_compile
 from .known_calls import FIRST_STEP, KnownCall
@@ -147,14 +147,14 @@ class StepCounter:
         """Hear of every step of every optimizer (torch.optim's own hooks)."""
 
         def before(optimizer: Any, args: Any, kwargs: Any) -> None:
-            with own_errors_left_out():
+            with our_errors_left_out():
                 self._before()
 
         def after(optimizer: Any, args: Any, kwargs: Any) -> None:
-            with own_errors_left_out():
+            with our_errors_left_out():
                 self._after(optimizer)
 
-        with own_errors_left_out():
+        with our_errors_left_out():
             self._handles.append(
                 module.register_optimizer_step_pre_hook(exclude_from_compile(before))
             )

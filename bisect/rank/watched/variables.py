@@ -54,6 +54,5 @@ def monitors_python(environ: Mapping[str, str] = os.environ) -> Interpreter | No
     executable = environ.get(PYTHON_VARIABLE, "")
     if not executable or not os.access(executable, os.X_OK):
         return None
-    return Interpreter(
-        executable, tuple(filter(None, environ.get(PATH_VARIABLE, "").split(os.pathsep)))
-    )
+    path = tuple(filter(None, environ.get(PATH_VARIABLE, "").split(os.pathsep)))
+    return Interpreter(executable, path, gives_way=True)

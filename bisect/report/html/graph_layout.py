@@ -5,9 +5,10 @@ for down to what is waited for in the end (Sugiyama's method, its simplest form)
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
+
+from ...base.lazy_dataclass import dataclass
 
 _SWEEPS = 6  # up and down; further ones change next to nothing
 Link = tuple[str, str]

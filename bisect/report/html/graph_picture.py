@@ -7,10 +7,10 @@ for one are one box.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from ...base.facts import Edge, Verdict
 from ...base.identity import name_rank, parse_rank
+from ...base.lazy_dataclass import dataclass
 from ...base.words import format_count, format_ranks
 from ...diagnosis.wait_graph import Node, NodeKind, find_components, group_targets
 from ..run_reader.run import RecordedRun

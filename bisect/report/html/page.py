@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...base.facts import Cause, Outcome, RankFacts, Ranks, Verdict
+from ...base.lazy_dataclass import dataclass
 from ...base.words import cause_page, format_count, format_seconds
 from ...search.cells import RecordedMatrix
 from ...search.isolation import Isolation, IsolationOutcome

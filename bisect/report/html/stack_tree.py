@@ -5,12 +5,12 @@ of ranks that ended by an error.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
 
 from markupsafe import Markup
 
 from ...base.facts import Frame, RankFacts, RankId, Verdict
+from ...base.lazy_dataclass import dataclass
 from ...base.words import format_count, format_ranks
 from ...diagnosis.frames import format_frame
 from ...diagnosis.merged_stacks import Branch, StackLines, merge_stacks

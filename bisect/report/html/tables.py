@@ -6,10 +6,10 @@ to each.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from urllib.parse import quote
 
 from ...base.facts import Look, RankFacts, RankId, Sample, Verdict
+from ...base.lazy_dataclass import dataclass
 from ...base.words import format_count, format_rank_numbers, format_ranks, format_seconds
 from ...diagnosis.frames import format_frame
 from ..run_reader.rank_differences import RankDifference, Topic

@@ -8,7 +8,9 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from ...base.lazy_dataclass import dataclass
 
 LONGEST_LINE = 500  # characters of a line
 _BACKTICKS = re.compile(r"`+")

@@ -5,9 +5,10 @@ how far each rank came, and where the ranks were when the verdict was made.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...base.facts import JobFacts, RankFacts, RankId, Verdict
+from ...base.lazy_dataclass import dataclass
 from ...base.words import format_count, format_rank_numbers, format_ranks, format_seconds
 from ...search.isolation import Isolation
 from ..isolation import MOST_TRIAL_ROWS, list_rows, replay_answer, unused_lines

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 from ...base.json_codec import from_json, to_json
+from ...base.lazy_dataclass import dataclass
 from ...base.words import format_rank_numbers
 
 State = Literal["works", "trains", "waits", "ends", "left"]

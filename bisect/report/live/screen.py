@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 import termios
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ...base.lazy_dataclass import dataclass
 from ...base.proc import read_stat
 
 _SAVE, _RESTORE = "\x1b7", "\x1b8"  # DECSC, DECRC: the cursor, its colours, and its margin's flag

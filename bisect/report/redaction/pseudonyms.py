@@ -7,8 +7,9 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections import Counter
-from dataclasses import dataclass
 from functools import lru_cache
+
+from ...base.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

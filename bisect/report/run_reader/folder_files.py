@@ -13,7 +13,6 @@ import re
 import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +20,7 @@ from typing import Any, TypeVar
 from ...base.deadline import within
 from ...base.events import Event, decode, is_number, is_rank
 from ...base.identity import RankId, UnknownRank
+from ...base.lazy_dataclass import dataclass
 from ...base.words import format_bytes
 
 FILE_LIMIT = 5.0  # seconds for one file

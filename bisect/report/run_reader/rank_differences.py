@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from ...base.events import Hello, Import
 from ...base.facts import RankFacts
 from ...base.identity import RankId, parse_rank
+from ...base.lazy_dataclass import dataclass
 from ..run_files import JobEnvironment
 from .run import RecordedRun
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from ...base.events import Event
 from ...base.facts import RankFacts, Verdict
 from ...base.identity import parse_rank
 from ...base.json_codec import fit_json
+from ...base.lazy_dataclass import dataclass
 from ...base.words import format_bytes, format_count
 from ...search.cells import RecordedMatrix
 from ...search.isolation import Isolation

@@ -5,7 +5,7 @@ node and of the verdict.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from statistics import median
 from typing import Literal
 
@@ -13,6 +13,7 @@ from ...base import events as told_events
 from ...base.events import Event, Hello, TakenBack
 from ...base.facts import Verdict
 from ...base.identity import RankId
+from ...base.lazy_dataclass import dataclass
 from ...base.rank_state import NodeRanks
 from ...base.startup_table import STARTUP
 from ...base.stays import Stay, StayKind

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from ...base.facts import Trial
+from ...base.lazy_dataclass import dataclass
 from ...search.cells import RecordedCell, RecordedMatrix
 from ...search.isolation import Isolation, format_setting
 

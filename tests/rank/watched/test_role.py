@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hangbisect.rank.watched.process_role import Claim, ProcessFacts, Role, decide_role, read_claim
 from hypothesis import given
@@ -20,7 +18,7 @@ TORCHRUN = ProcessFacts(
     rank=1,
     launcher=10,
 )
-PLAIN = replace(TORCHRUN, launched=False, numbered=False, rank=0, launcher=10)
+PLAIN = TORCHRUN._replace(launched=False, numbered=False, rank=0, launcher=10)
 OF_RANK_1 = Claim("j", 1, 50, trains=True, numbered=True)
 OF_PLAIN = Claim("j", 0, 50, trains=True, numbered=False)
 
@@ -30,7 +28,7 @@ def test_what_a_launcher_started_itself_is_a_rank_at_once() -> None:
 
 
 def test_what_a_script_in_a_task_starts_says_hello_when_it_trains() -> None:
-    assert decide_role(replace(TORCHRUN, launcher=9)) is Role.LATER
+    assert decide_role(TORCHRUN._replace(launcher=9)) is Role.LATER
 
 
 def test_a_plain_python_says_hello_when_it_trains() -> None:
@@ -38,39 +36,39 @@ def test_a_plain_python_says_hello_when_it_trains() -> None:
 
 
 def test_a_child_of_a_rank_is_none() -> None:
-    assert decide_role(replace(TORCHRUN, claim=OF_RANK_1, parent=50)) is Role.NONE
+    assert decide_role(TORCHRUN._replace(claim=OF_RANK_1, parent=50)) is Role.NONE
 
 
 def test_a_child_of_a_rank_that_has_only_started_it_so_far_may_be_the_rank() -> None:
-    wrapper = replace(OF_RANK_1, trains=False)
-    assert decide_role(replace(TORCHRUN, claim=wrapper, parent=50)) is Role.LATER
+    wrapper = OF_RANK_1._replace(trains=False)
+    assert decide_role(TORCHRUN._replace(claim=wrapper, parent=50)) is Role.LATER
 
 
 def test_a_process_that_became_another_program_is_the_rank_it_was() -> None:
-    assert decide_role(replace(TORCHRUN, claim=replace(OF_RANK_1, pid=100))) is Role.RANK
+    assert decide_role(TORCHRUN._replace(claim=OF_RANK_1._replace(pid=100))) is Role.RANK
 
 
 def test_lightnings_own_children_are_ranks_and_theirs_are_none() -> None:
-    child = replace(PLAIN, claim=OF_PLAIN, joined=True, numbered=True, rank=1)
+    child = PLAIN._replace(claim=OF_PLAIN, joined=True, numbered=True, rank=1)
     assert decide_role(child) is Role.RANK
-    assert decide_role(replace(child, claim=OF_RANK_1)) is Role.NONE
+    assert decide_role(child._replace(claim=OF_RANK_1)) is Role.NONE
 
 
 def test_spawned_children_may_join_a_group() -> None:
-    assert decide_role(replace(PLAIN, claim=OF_PLAIN, joined=True)) is Role.HELPER
+    assert decide_role(PLAIN._replace(claim=OF_PLAIN, joined=True)) is Role.HELPER
 
 
 def test_what_a_spawned_rank_starts_is_none_though_nobody_numbered_it() -> None:
-    assert decide_role(replace(PLAIN, claim=OF_RANK_1, joined=True)) is Role.NONE
+    assert decide_role(PLAIN._replace(claim=OF_RANK_1, joined=True)) is Role.NONE
 
 
 def test_torchrun_below_a_script_that_counted_gpus_starts_ranks() -> None:
-    below = replace(TORCHRUN, rank=0, job="k", claim=OF_PLAIN, joined=True)
+    below = TORCHRUN._replace(rank=0, job="k", claim=OF_PLAIN, joined=True)
     assert decide_role(below) is Role.RANK
 
 
 def test_what_a_rank_starts_that_set_its_own_variables_is_none() -> None:
-    spawned = replace(TORCHRUN, job="k", claim=OF_RANK_1, parent=50, launcher=50)
+    spawned = TORCHRUN._replace(job="k", claim=OF_RANK_1, parent=50, launcher=50)
     assert decide_role(spawned) is Role.NONE
 
 

@@ -1,5 +1,5 @@
-"""What a check is, what it is given, and what it finds, a process in words too; makes all checks at
-the same time, within a limit, and runs several calls of one check that may block at the same time.
+"""Make all checks at the same time, within a limit: the types of a check and of what it finds, and
+what checks share (a process in words, several calls that may block at the same time).
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Generic, Literal, TypeVar
 
 from ..base.deadline import aside, within
 from ..base.launcher_env import Ancestor
 from ..base.launchers import ALONE, DIALECTS
+from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask_command
 from ..base.place import Place
 from ..base.proc import read_stat

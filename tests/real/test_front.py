@@ -221,7 +221,7 @@ def test_a_front_whose_helpers_are_stopped_while_they_start_goes_on() -> None:
     # Who starts them is a process of its own, for a moment, and stops itself here.
     program = (
         "import os, signal\n"
-        "from hangbisect.supervisor import supervise\n"
+        "from hangbisect.front import supervise\n"
         "supervise.START_LIMIT = 0.5\n"
         "def tasks():\n"
         "    os.kill(os.getpid(), signal.SIGSTOP)\n"

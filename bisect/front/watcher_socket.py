@@ -9,7 +9,7 @@ import os
 import socket
 from typing import NamedTuple
 
-from ..rank.own_folders import is_own_folder, make_new
+from ..rank.our_folders import is_own_folder, make_new
 
 FOLDER_PREFIX = "hangbisect-run-"
 INTERRUPTED = "interrupted"  # beside the socket, once somebody told the command to end

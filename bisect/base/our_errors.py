@@ -20,7 +20,7 @@ _STANDARD = os.path.dirname(os.path.abspath(os.__file__)) + "/"
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
 
-class own_errors_left_out:
+class our_errors_left_out:
     """Leave out what fails of ours inside, of `kinds`; what is the job's passes."""
 
     def __init__(self, *kinds: type[Exception]) -> None:

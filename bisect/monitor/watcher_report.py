@@ -1,7 +1,7 @@
 """The run folder and the words of a verdict that was made from outside the ranks.
 
 A file of its own: every `hangbisect run` loads it at its end, and few of them what judges
-(launcher_verdict.py).
+(watcher_verdict.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..base.deadline import within
 from ..base.json_codec import to_json
 from ..base.words import terminal_width
 from ..rank.lines import write_within
-from ..rank.own_folders import holds_nothing
+from ..rank.our_folders import holds_nothing
 from ..report.terminal import culprit_stack, verdict_lines
 from .rank_exits import STATES_AFTER
 from .run_folder import RunFolder, name_run
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..base.facts import JobFacts, Verdict
     from ..diagnosis.snapshot import Snapshot
     from ..diagnosis.wait_graph import WaitGraph
-    from .launcher_supervisor import SupervisedCommand
+    from .watcher import SupervisedCommand
 
 PRINT_LIMIT = 1.0  # seconds for a reader to take what we print
 

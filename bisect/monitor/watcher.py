@@ -3,7 +3,7 @@
 It sees what no rank can tell: a launcher that starts nobody, a script that no rank of which speaks
 to a monitor, the time limit of the whole, and what is left when all is over.
 
-The command belongs to the front (supervisor/supervise.py), and needs none of this. Whatever fails
+The command belongs to the front (front/supervise.py), and needs none of this. Whatever fails
 here is said once; then the command runs on without us, and nothing of it is ended.
 """
 
@@ -18,20 +18,21 @@ import socket
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base import events
+from ..base.lazy_dataclass import dataclass
 from ..rank.exit_proxy import EXIT_STATUS
-from .supervisor_link import OUTER_VARIABLE, JobProgress, SupervisorSocket
+from .watcher_link import OUTER_VARIABLE, JobProgress, SupervisorSocket
 
 if TYPE_CHECKING:
     from ..base.checkpoints import Checkpoint
     from ..base.facts import Ended, Verdict
-    from ..supervisor.watcher_socket import WatcherSocket
+    from ..front.watcher_socket import WatcherSocket
     from .ending import ProcessFamily
-    from .launcher_verdict import LauncherJudgement, LauncherSnapshot
+    from .watcher_verdict import LauncherJudgement, LauncherSnapshot
 
 TICK = 0.25  # seconds
 QUIET_TICK = 5.0  # once ranks have spoken: their monitors look, and tell us
@@ -131,7 +132,7 @@ class LauncherSupervisor:
             await what()
         except Exception as error:
             if not self._failed and not self._has_ended:
-                from .launcher_report import print_line
+                from .watcher_report import print_line
 
                 print_line(
                     f"The watch from outside failed, the command goes on without it: {error!r}"
@@ -163,7 +164,7 @@ class LauncherSupervisor:
             self._leave_now()
 
     def _leave_now(self) -> None:
-        from ..supervisor.watcher_socket import remove_watcher_socket
+        from ..front.watcher_socket import remove_watcher_socket
 
         remove_watcher_socket(self._listening)
         self._socket.tell_front({"t": "left", "status": self._given_status()})
@@ -213,7 +214,7 @@ class LauncherSupervisor:
                 self.stop()  # a shell goes on behind its ranks (`torchrun ... | tee log`)
         for folder in self.heard.unprinted - self._printed_in:
             self._printed_in.add(folder)
-            from .launcher_report import print_verdict_again
+            from .watcher_report import print_verdict_again
 
             print_verdict_again(Path(folder))
 
@@ -264,7 +265,7 @@ class LauncherSupervisor:
         """Look from outside, and close if nothing moves."""
         from ..diagnosis.proof_of_hang import describe_waiting_for_work, find_proof_of_hang
         from .clocks import OTHER_NODES_LIMIT
-        from .launcher_verdict import judge_from_outside
+        from .watcher_verdict import judge_from_outside
 
         around, at = self.around, self._at
         if self._is_held():
@@ -298,7 +299,7 @@ class LauncherSupervisor:
         self, outside: LauncherSnapshot, judged: LauncherJudgement, is_to_end: bool
     ) -> None:
         """Write and print the verdict; then end the job, or leave it."""
-        from .launcher_report import print_line, report_from_outside
+        from .watcher_report import print_line, report_from_outside
 
         self.verdict = judged[0]
         if outside.shut_out:
@@ -322,7 +323,7 @@ class LauncherSupervisor:
     async def _take_back(self, now: float) -> None:
         """If what was called hung stirs, look; if it moves, the verdict is void."""
         from .clocks import AFTER_A_VERDICT
-        from .launcher_report import print_line
+        from .watcher_report import print_line
 
         at = self._at
         if now < at.looked + AFTER_A_VERDICT or at.stirred <= at.looked:
@@ -332,7 +333,7 @@ class LauncherSupervisor:
             print_line(f"Taken back: it moves again ({moved}); watching on")
 
     async def _look(self) -> LauncherSnapshot:
-        from .launcher_verdict import look_from_outside
+        from .watcher_verdict import look_from_outside
 
         found = await look_from_outside(self._pid, self.around.expects_words, self._listening.path)
         for pid in found.rank_of:
@@ -358,7 +359,7 @@ class LauncherSupervisor:
             await self._end_all()
         await self._see_monitors_out()
         if self._is_stopped or self._ended_by_a_verdict():
-            from .own_process import call_in_thread
+            from .monitor_process import call_in_thread
 
             self._family.spared = set()
             await call_in_thread(self._family.end_for_good)
@@ -368,12 +369,12 @@ class LauncherSupervisor:
             await self._write_unspoken(status)
         self._say_what_nobody_told(status)
         if self.around.answers and not self.around.expects_words and self.heard.run_dirs:
-            from .launcher_report import print_verdict_as_json
+            from .watcher_report import print_verdict_as_json
 
             print_verdict_as_json(Path(self.heard.run_dirs[-1]))
         if self._reports is not None:
             await self._reports.finish()
-        from ..supervisor.watcher_socket import remove_watcher_socket
+        from ..front.watcher_socket import remove_watcher_socket
 
         remove_watcher_socket(self._listening)
         await self._inherit()
@@ -396,7 +397,7 @@ class LauncherSupervisor:
 
     def _say_what_nobody_told(self, status: int | None) -> None:
         if status and self.heard.outcome == "ok" and not self.around.expects_words:
-            from .launcher_report import print_line
+            from .watcher_report import print_line
 
             shown = status if status > 0 else 128 - status
             print_line(f"The command ended with status {shown}, and no rank told of a failure")
@@ -405,8 +406,8 @@ class LauncherSupervisor:
         from dataclasses import replace
 
         from ..base.command_words import pipeline_of
-        from .launcher_report import has_verdict, write_from_outside
-        from .launcher_verdict import make_unspoken_verdict
+        from .watcher_report import has_verdict, write_from_outside
+        from .watcher_verdict import make_unspoken_verdict
 
         around = self.around
         if has_verdict(around):
@@ -424,7 +425,7 @@ class LauncherSupervisor:
             self._begin_reports(where)
 
     async def _end_all(self) -> None:
-        from .own_process import call_in_thread
+        from .monitor_process import call_in_thread
 
         self._family.spared = self._monitors()
         if self._tasks:  # a client of a scheduler ends with them, and gives back what it had
@@ -477,12 +478,12 @@ class LauncherSupervisor:
         return EXIT_STATUS.get(str(outcome)) if is_ours else None
 
 
-def supervise_launcher(
+def run_watcher(
     around: SupervisedCommand, listening: WatcherSocket, front: socket.socket, pid: int
 ) -> None:
     """Be the watch from outside, to the end of the command `pid`."""
-    from ..supervisor.watcher_socket import remove_deserted_sockets
-    from .own_process import be_killed_first
+    from ..front.watcher_socket import remove_deserted_sockets
+    from .monitor_process import be_killed_first
 
     async def run() -> None:
         with contextlib.suppress(OSError):

@@ -1,6 +1,5 @@
-"""Keeps the monitor's own process going: it withstands what is sent to the whole job, leaves to the
-job what is scarce, and what fails in the watch itself is noted, said once in a sentence, and
-ends nothing.
+"""Keeps the monitor's own process going: it leaves to the job what is scarce, and what fails in the
+watch itself is noted, said once in a sentence, and ends nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import contextlib
 import errno
 import os
 import resource
-import signal
 import sys
 import threading
 import time
@@ -25,14 +23,6 @@ if TYPE_CHECKING:
     from .job import Job
 
 
-# What a batch system, a terminal or a person sends to all processes of a job at once. Ignored, and
-# not handled: a handler would be gone in what is started here. The monitor ends when its job has.
-_WITHSTOOD = (
-    *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1),
-    *(signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGPIPE),
-    *(signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGXCPU, signal.SIGIO),
-    *(signal.SIGPWR, signal.SIGURG, signal.SIGWINCH),
-)
 _MOST_DESCRIPTORS = 1 << 16
 _MOST_MEMORY = 4 << 30  # bytes of data, in each process: a look at 1,024 ranks takes a tenth of it
 _KILLED_FIRST = "1000"  # of oom_score_adj, the most there is (proc_pid_oom_score_adj(5))
@@ -44,18 +34,8 @@ def prepare_process() -> None:
     # (without memory, hashlib logs a traceback for each of its functions). We use descriptor 2.
     if not os.environ.get("HANGBISECT_DEBUG"):
         sys.stderr = None
-    withstand_signals()
     take_descriptors()
     limit_memory()
-
-
-def withstand_signals() -> None:
-    """Ignore what is meant for the job. SIGKILL and SIGSTOP cannot be, and what says that we have
-    failed ourselves (SIGSEGV, SIGABRT) is not.
-    """
-    for number in (*_WITHSTOOD, *range(signal.SIGRTMIN, signal.SIGRTMAX + 1)):
-        with contextlib.suppress(OSError, ValueError):
-            signal.signal(number, signal.SIG_IGN)
 
 
 def take_descriptors() -> None:

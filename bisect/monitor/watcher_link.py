@@ -15,16 +15,17 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ..base import events
 from ..base.events import Event, Failed, Hello, Message, TakenBack, Verdict, Watches, encode_outer
+from ..base.lazy_dataclass import dataclass
 from ..base.outcomes import BADNESS
 from ..base.rank_state import NodeRanks, RankState
 from ..base.variables import OUTER_VARIABLE as OUTER_VARIABLE
 from ..base.variables import STARTER_VARIABLE as STARTER_VARIABLE
-from ..supervisor.watcher_socket import was_interrupted
+from ..front.watcher_socket import was_interrupted
 
 # Set in one of many starts of a search: it is ended where it hangs, proved or not, for whoever made
 # them judges what they show together.

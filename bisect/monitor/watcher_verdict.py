@@ -15,7 +15,7 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ..base.checkpoints import Checkpoint
 from ..base.command_words import pipeline_of, several_nodes
@@ -23,6 +23,7 @@ from ..base.deadline import within
 from ..base.facts import Ended, JobFacts, Look, RankFacts, Ranks, Verdict
 from ..base.launcher_env import number
 from ..base.launchers import BY_NAME, CLIENTS, DIALECTS, find_typed_launcher
+from ..base.lazy_dataclass import dataclass
 from ..base.proc import read_stat
 from ..base.stays import SILENT
 from ..base.variables import PACKAGE_VARIABLE
@@ -40,7 +41,7 @@ from ..evidence.machine import read_machine
 from ..evidence.process import family, marked, variables_of, words_of
 from ..rank.watched.reach import find_hosts_flag
 from ..rank.watched.variables import START_UP
-from .supervisor_link import OUTER_VARIABLE
+from .watcher_link import OUTER_VARIABLE
 
 # In each task: the port on which its srun listens (slurm's src/srun/libsrun/launch.c).
 _PORT = "SLURM_SRUN_COMM_PORT"

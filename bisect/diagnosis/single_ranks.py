@@ -5,9 +5,10 @@ with the others (rank_waits.py).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..base.facts import RankFacts, RankId, Wait
+from ..base.lazy_dataclass import dataclass
 from .blocking_reason import HeldLock, ProcessContext, find_blocking_reason_in
 from .library_calls import (
     find_builders,
@@ -19,7 +20,7 @@ from .process_snapshot import ProcessSnapshot, ProcessTable, build_process_table
 
 
 @dataclass(frozen=True)
-class IndexedRank:
+class SingleRank:
     """One rank before it is compared with the others."""
 
     facts: RankFacts
@@ -36,13 +37,13 @@ def is_gone(facts: RankFacts) -> bool:
 
 
 @dataclass(frozen=True)
-class IndexedRanks:
+class SingleRanks:
     """Each rank by itself, as its looks show it, and the processes of all."""
 
     processes: ProcessTable
-    ranks: tuple[IndexedRank, ...]
+    ranks: tuple[SingleRank, ...]
 
-    def renew(self, ranks: Sequence[RankFacts]) -> IndexedRanks | None:
+    def renew(self, ranks: Sequence[RankFacts]) -> SingleRanks | None:
         """Return these of `ranks` where their looks show the same; None where that is not so:
         then all is to be worked out anew.
         """
@@ -55,10 +56,10 @@ class IndexedRanks:
         indexed = (
             replace(known[facts.rank], facts=facts)
             if facts.rank in known
-            else IndexedRank(facts, None)
+            else SingleRank(facts, None)
             for facts in ranks
         )
-        return IndexedRanks(self.processes, tuple(indexed))
+        return SingleRanks(self.processes, tuple(indexed))
 
 
 def _has_no_process(facts: RankFacts) -> bool:
@@ -76,33 +77,33 @@ def _shows_the_same(facts: RankFacts, before: RankFacts) -> bool:
     )
 
 
-def index_ranks(ranks: Sequence[RankFacts]) -> IndexedRanks:
+def explain_single_ranks(ranks: Sequence[RankFacts]) -> SingleRanks:
     """Return what the looks at each rank show by themselves."""
     everyone = build_process_table(ranks)
     locks = _list_held_locks(ranks)
     indexed = _add_builders([_index_rank(facts, everyone, locks) for facts in ranks])
-    return IndexedRanks(everyone, tuple(indexed))
+    return SingleRanks(everyone, tuple(indexed))
 
 
-def _index_rank(facts: RankFacts, everyone: ProcessTable, locks: Sequence[HeldLock]) -> IndexedRank:
+def _index_rank(facts: RankFacts, everyone: ProcessTable, locks: Sequence[HeldLock]) -> SingleRank:
     if is_gone(facts):
-        return IndexedRank(facts, None)
+        return SingleRank(facts, None)
     view = merge_looks(facts.looks)
     if view is None:
-        return IndexedRank(facts, Wait("unknown", ""))
+        return SingleRank(facts, Wait("unknown", ""))
     wait = find_blocking_reason_in(
         view,
         facts.looks,
         ProcessContext(facts, everyone, [one for one in locks if one.rank != facts.rank]),
     )
     if wait.kind == "futex" and not view.frames:
-        return IndexedRank(facts, wait, view, "unsure")
+        return SingleRank(facts, wait, view, "unsure")
     if wait.kind not in ("collective", "store"):
-        return IndexedRank(facts, wait, view)
-    return IndexedRank(facts, wait, view, find_group_wait(view) or "store", find_group_call(view))
+        return SingleRank(facts, wait, view)
+    return SingleRank(facts, wait, view, find_group_wait(view) or "store", find_group_call(view))
 
 
-def _add_builders(indexed: Sequence[IndexedRank]) -> Sequence[IndexedRank]:
+def _add_builders(indexed: Sequence[SingleRank]) -> Sequence[SingleRank]:
     """Return `indexed`; the lock of a build is that of the only other rank that builds, also where
     no look shows who has it.
     """
@@ -112,7 +113,7 @@ def _add_builders(indexed: Sequence[IndexedRank]) -> Sequence[IndexedRank]:
     return [_add_builder(one, building) for one in indexed]
 
 
-def _add_builder(one: IndexedRank, building: Sequence[RankId]) -> IndexedRank:
+def _add_builder(one: SingleRank, building: Sequence[RankId]) -> SingleRank:
     others = [rank for rank in building if rank != one.facts.rank]
     if one.wait is None or not waits_for_unknown_builder(one.wait) or len(others) != 1:
         return one

@@ -12,6 +12,7 @@ import stat
 from collections.abc import Iterator, Mapping
 
 LONGEST_SOCKET_PATH = 100  # bytes: sun_path has 108 (unix(7))
+OWNER_LINK = "owner"  # in a monitor's folder: a link to the socket that marks its run
 _TRIES = 20  # names, before a folder is given up
 
 
