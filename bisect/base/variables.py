@@ -35,11 +35,3 @@ BARRIER_HELP = (
     "after each checkpoint: nothing; only write down who arrived; hold every rank until all are "
     "there"
 )
-_DOZE = 5.0  # seconds
-
-
-def seconds_to_doze(stall: float, limit: float | None) -> float:
-    """Return for how long a process that watches loads no more than it needs to listen: the start
-    of a script of the user's own has better use for the processor.
-    """
-    return min(_DOZE, stall / 4, limit / 4 if limit else _DOZE)

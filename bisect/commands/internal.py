@@ -20,11 +20,17 @@ def monitor(argv: Sequence[str]) -> int:
     """Watch a node until its job is over. Its first rank starts this."""
     start = json.loads(argv[0])
     try:
-        if start.get("gives_way"):
-            import_at_low_priority(f"{__package__.partition('.')[0]}.monitor.main")
+        heard = None
+        if start.get("doze"):
+            from ..base.doze import DozeLimits
+            from ..monitor.first_words import hear_first_words
+
+            heard = hear_first_words(start["listener"], DozeLimits(*start["doze"]))
+            if not heard.is_needed:
+                import_at_low_priority(f"{__package__.partition('.')[0]}.monitor.main")
         from ..monitor.main import main
 
-        return main(argv[0])
+        return main(start, heard)
     except (ImportError, MemoryError, OSError) as error:  # what it takes to begin is not there
         _leave_without_a_trace(start["folder"], error)
         return INTERNAL_ERROR

@@ -20,14 +20,10 @@ from typing import TYPE_CHECKING
 
 from ..base.argument_types import Parser, around_dashes, count, dashes_missing
 from ..base.command_words import own_words_of_ours
+from ..base.doze import limit_doze
 from ..base.errors import UsageError
 from ..base.files import stamp
-from ..base.variables import (
-    FRONT_VARIABLE,
-    OUTER_VARIABLE,
-    STARTER_VARIABLE,
-    seconds_to_doze,
-)
+from ..base.variables import FRONT_VARIABLE, OUTER_VARIABLE, STARTER_VARIABLE
 
 if TYPE_CHECKING:
     import socket
@@ -79,7 +75,10 @@ def _supervise(args: argparse.Namespace, command: Sequence[str]) -> int:
         if link is not None:  # who started us ends it, should the front be killed
             around = json.dumps({"t": "around", "mark": listening.path})
             os.write(link, f"{around}\n".encode())
-        supervise.wait_for_word(front, link, seconds_to_doze(args.stall, args.limit))
+        if not supervise.doze(front, link, limit_doze(args.stall, args.limit)):
+            from ..base.low_priority import import_at_low_priority
+
+            import_at_low_priority(f"{__package__.partition('.')[0]}.monitor.watcher")
         from ..monitor.watcher import run_watcher as watch_from_outside
 
         watch_from_outside(_around(args, command, run_dir, link, began), listening, front, pid)

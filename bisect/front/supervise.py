@@ -24,6 +24,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 
+from ..base.doze import Doze, DozeLimits
 from ..base.errors import say as say
 from ..base.forks import await_child, read_pipe, why_no_room
 from ..base.proc import read_stat
@@ -298,15 +299,15 @@ def fill_closed_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # the lowest that is free, closed on exec (PEP 446)
 
 
-def wait_for_word(front: socket.socket, starter: int | None, seconds: float) -> None:
-    """In the watcher: wait until the front or who started us has something to say, or `seconds`
-    are over.
+def doze(front: socket.socket, starter: int | None, limits: DozeLimits) -> bool:
+    """In the watcher: wait until the front or who started us has something to say, or the doze is
+    over; return whether they have.
     """
     poll = select.poll()
     poll.register(front, select.POLLIN)
     if starter is not None:
         poll.register(starter, select.POLLIN)
-    poll.poll(seconds * 1000)
+    return Doze(limits).wait_for(poll)
 
 
 def end_as_command(status: int) -> int:

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from ..base.checkpoints import Checkpoint, Phase
 from ..base.deadline import aside
+from ..base.doze import Doze, limit_doze
 from ..base.events import Answer, Event, Message, Said, encode
 from ..base.files import stamp
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_state import NodeRanks, RankState
 from ..base.startup_table import STARTUP
-from ..base.variables import seconds_to_doze
 from ..base.version import VERSION
 from ..evidence.process import started
 from ..rank import our_folders
@@ -57,12 +57,13 @@ class RankLogs:
 
     def __init__(self) -> None:
         self._rings: dict[RankId, int] = {}  # descriptors, by rank
+        self.opened: dict[tuple[int, int], int] = {}  # before: by pid, and the descriptor there
         self._recorders: dict[RankId, _Recorder] = {}
 
     def open(self, rank: int, pid: int, fd: int) -> None:
         """Get hold of a rank's ring: from here on it can be read, whatever becomes of the rank."""
         with contextlib.suppress(OSError):
-            opened = open_ring(pid, fd)
+            opened = self.opened.pop((pid, fd), None) or open_ring(pid, fd)
             before = self._rings.pop(rank, None)
             if before is not None:
                 os.close(before)
@@ -204,9 +205,10 @@ class Job:
         if not self.own:
             await asyncio.sleep(FIRST_BARRIERS)
             return
-        seconds = seconds_to_doze(self.limits.stall, self.settings["limit"])
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.changed.wait(), seconds)
+        doze = Doze(limit_doze(self.limits.stall, self.settings["limit"]), since=self.started)
+        while not self.changed.is_set() and (seconds := doze.next_wait()):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.changed.wait(), seconds)
 
     # ---- talking to ranks and to people ------------------------------------------------------
 

@@ -23,6 +23,7 @@ from ..base.events import Message, decode
 from ..base.low_priority import import_at_low_priority
 from ..base.rank_state import find_released_ranks
 from ..rank import our_folders
+from .first_words import Heard
 from .job import Job
 from .leftovers import note_temporary_folder
 from .monitor_process import call_in_thread, prepare_process
@@ -35,12 +36,11 @@ RESERVE = 4
 SETTINGS_LIMIT = 60.0  # seconds for the rank that started us to read its arguments
 
 
-def main(argument: str) -> int:
-    """Be the monitor; `argument` says as JSON where we listen, and the pipe with our settings.
-    Returns 0.
+def main(start: Message, heard: Heard | None = None) -> int:
+    """Be the monitor; `start` says where we listen, and the pipe with our settings. What ranks said
+    so far was `heard`. Returns 0.
     """
     prepare_process()
-    start: Message = json.loads(argument)
     # The rank's Python may find its packages where an isolated one does not look.
     sys.path += [path for path in start["path"] if path and path not in sys.path]
     settings = _read_settings(start["settings"])
@@ -48,7 +48,7 @@ def main(argument: str) -> int:
         # Before our socket closes: whoever is connected to it may start another one then.
         shutil.rmtree(start["folder"], ignore_errors=True)
         return 0
-    asyncio.run(Monitor({**start, **settings}).run())
+    asyncio.run(Monitor({**start, **settings}, heard).run())
     return 0
 
 
@@ -76,9 +76,10 @@ class Monitor:
     that one look is taken at a time.
     """
 
-    def __init__(self, settings: Message) -> None:
+    def __init__(self, settings: Message, heard: Heard | None) -> None:
         """`settings` are those of the first job, and where we listen."""
         self._start = settings
+        self._heard = heard
         self._servers: dict[str, Server] = {}  # by job
         self._watching: set[asyncio.Task[None]] = set()
         self._looking = asyncio.Lock()
@@ -102,6 +103,8 @@ class Monitor:
             self._serving = await asyncio.start_unix_server(
                 self._connected, sock=listener, limit=LINE_LIMIT
             )
+            if self._heard is not None:
+                await self._go_on_with(self._heard, first.job)
             self._watch(first)
             while self._watching:
                 await asyncio.wait(self._watching, return_when=asyncio.FIRST_COMPLETED)
@@ -109,6 +112,17 @@ class Monitor:
         finally:
             # A thread may hang in /proc, behind a process in the kernel: it must not keep us.
             os._exit(0)
+
+    async def _go_on_with(self, heard: Heard, job: Job) -> None:
+        """Serve the connections that were taken before."""
+        loop = asyncio.get_running_loop()
+        job.logs.opened.update(heard.rings)
+        for connection, said in heard.words:
+            reader = asyncio.StreamReader(LINE_LIMIT)
+            reader.feed_data(said)
+            make = functools.partial(asyncio.StreamReaderProtocol, reader, self._connected)
+            with job.failures.of("answer a rank"):
+                await loop.connect_accepted_socket(make, connection)
 
     def _take(self, settings: Message) -> Server:
         """Take on a job."""

@@ -367,8 +367,7 @@ class Link:
             keep=self._settings["keep"],
             answers=self._settings["json"],
             successor=is_known,
-            # We wait for this one's answer: it gives way to nobody.
-            python=self.python and self.python._replace(gives_way=False),
+            python=self.python and self.python._replace(doze=None),  # we wait for its answer
         )
         found.give({**self._settings, "successor": is_known})
         return found

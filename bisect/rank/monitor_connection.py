@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from ..base.doze import DozeLimits
 from ..base.forks import await_child, read_pipe, why_no_room, withstand_signals
 from ..base.our_errors import pass_on
 from ..base.place import FOLDER_VARIABLE, JOB_VARIABLE, Place, monitor_of
@@ -36,7 +37,7 @@ class Interpreter(NamedTuple):
 
     executable: str
     path: tuple[str, ...]
-    gives_way: bool = False  # to ranks, while it is loaded: they do not wait for it
+    doze: DozeLimits | None = None  # before it is loaded: no rank waits for it
 
 
 class MonitorConnection(NamedTuple):
@@ -285,7 +286,7 @@ def _become_the_monitor(
             "folder": folder,
             "listener": listener.fileno(),
             "settings": settings,
-            "gives_way": python.gives_way,
+            "doze": python.doze,
         }
         command = [python.executable, "-I", "-S", _OURS, "monitor", json.dumps(start)]
         variables = dict(os.environ)

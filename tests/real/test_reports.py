@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -222,9 +223,8 @@ def test_what_cannot_be_is_said_in_a_sentence(
 
 def test_who_makes_them_is_ended_when_its_time_is_over(hung: Hung, tmp_path: Path) -> None:
     async def stopped() -> None:
-        others = {*psutil.Process().children()}  # Slurm's, of another test
         making = asyncio.create_task(start_report_maker(str(tmp_path), limit=2.0))
-        while not (found := {*psutil.Process().children()} - others):
+        while not (found := _find_report_makers(tmp_path)):
             await asyncio.sleep(0.01)
         (maker,) = found
         maker.suspend()  # as if a disk kept it
@@ -232,3 +232,14 @@ def test_who_makes_them_is_ended_when_its_time_is_over(hung: Hung, tmp_path: Pat
         await asyncio.to_thread(maker.wait, DEADLINE)
 
     asyncio.run(asyncio.wait_for(stopped(), DEADLINE))
+
+
+def _find_report_makers(folder: Path) -> list[psutil.Process]:
+    """Only once they run the program: a child suspended before that stops its parent's Popen."""
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            words = child.cmdline()
+            if "make_reports" in words and str(folder) in words[-1]:
+                found.append(child)
+    return found

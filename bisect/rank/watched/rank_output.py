@@ -15,6 +15,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
+from ...base.doze import limit_doze
 from ...base.events import Bye, Line, Quiet
 from ...base.our_errors import our_errors_left_out, pass_on
 from ...base.place import Place
@@ -143,7 +144,6 @@ class RankOutput:
         self.link = Link(place, make_hello(place, **more), self.lines.say)
         self.link.leaving(Bye(status=None))
         self.link.ends_quietly = True
-        self.link.python = monitors_python()
         self.lines.told = lambda text: self.link.tell(Line(text=text))
         self.log: collective_log.CollectiveLog | None = None
         self._going_on = Heartbeat(self.link)
@@ -154,14 +154,15 @@ class RankOutput:
         self._open()
 
     def _open(self) -> None:
+        known = read_settings(self.place)
+        self._stall = float(known["stall"])
+        self.link.python = monitors_python(limit_doze(self._stall, known["limit"]))
         found: monitor_connection.MonitorConnection | OSError
-        try:  # first of all: it comes up while we read its settings
+        try:
             found = monitor_connection.connect_to_monitor(self.place, python=self.link.python)
         except OSError as error:
             pass_on(error)
             found = error
-        known = read_settings(self.place)
-        self._stall = float(known["stall"])
         self.link.open(found, known)
         self.log = collective_log.begin_collective_log(self.link, self.place.rank)
 

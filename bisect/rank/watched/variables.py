@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ...base.variables import CLAIM_VARIABLE, PACKAGE_VARIABLE, PATH_VARIABLE, PYTHON_VARIABLE
 
 if TYPE_CHECKING:
+    from ...base.doze import DozeLimits
     from ..monitor_connection import Interpreter
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -47,12 +48,16 @@ def _absolute(paths: Iterable[str]) -> list[str]:
     return found
 
 
-def monitors_python(environ: Mapping[str, str] = os.environ) -> Interpreter | None:
-    """Return the interpreter for a monitor, None where there is none (in a container)."""
+def monitors_python(
+    doze: DozeLimits, environ: Mapping[str, str] = os.environ
+) -> Interpreter | None:
+    """Return the interpreter for a monitor that dozes first, None where there is none (in a
+    container).
+    """
     from ..monitor_connection import Interpreter
 
     executable = environ.get(PYTHON_VARIABLE, "")
     if not executable or not os.access(executable, os.X_OK):
         return None
     path = tuple(filter(None, environ.get(PATH_VARIABLE, "").split(os.pathsep)))
-    return Interpreter(executable, path, gives_way=True)
+    return Interpreter(executable, path, doze)

@@ -1,0 +1,119 @@
+"""Hears ranks before the monitor is loaded: they are in a hurry then, and need nothing of it.
+
+What serves connections and judges a job takes a tenth of a second of a processor to import. Where
+each processor has a rank that starts, the start of the job takes that longer. So the monitor of a
+script of the user's own listens with this file alone for a while, and gives on what it has heard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+from typing import Any, NamedTuple
+
+from ..base.doze import Doze, DozeLimits
+from ..rank.collective_records import open_ring
+
+_MOST = 1 << 20  # bytes on one connection: who says more than that trains already
+_CHUNK = 1 << 16
+# What is answered, or comes last ("t" of base/events.py, which would take longer to load).
+_NEEDS_AN_ANSWER = frozenset({"bye", "arrive", "await"})
+
+
+class FirstWords(NamedTuple):
+    """What was said on a connection so far: it is read from there no more."""
+
+    connection: socket.socket
+    said: bytes
+
+
+class Heard(NamedTuple):
+    """What came while nothing was loaded."""
+
+    words: list[FirstWords]
+    rings: dict[tuple[int, int], int]  # descriptors, by pid and the descriptor there
+    is_needed: bool  # the monitor, by a rank, and at once
+
+
+def hear_first_words(listener: int, limits: DozeLimits) -> Heard:
+    """Take connections and read them, until a rank needs the monitor (it ends or is about to, waits
+    for an answer, or says much), or the doze is over. What fails, for the want of descriptors or
+    memory, ends this as well, and what was heard is kept.
+    """
+    ear, doze = _Ear(listener), Doze(limits)
+    try:
+        while not ear.is_needed and (seconds := doze.next_wait()):
+            ear.listen(seconds)
+    except (OSError, MemoryError):
+        ear.is_needed = True
+    words = [FirstWords(one.connection, bytes(one.said)) for one in ear.speakers.values()]
+    return Heard(words, ear.rings, ear.is_needed)
+
+
+class _Speaker:
+    """A connection, and what was said on it."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.said = bytearray()
+        self.understood = 0  # bytes
+        self.pid = 0
+
+
+class _Ear:
+    """All that is listened to."""
+
+    def __init__(self, listener: int) -> None:
+        self._listening = socket.socket(fileno=os.dup(listener))  # which stays open
+        self._listening.setblocking(False)
+        self._poll = select.poll()
+        self._poll.register(self._listening, select.POLLIN)
+        self.speakers: dict[int, _Speaker] = {}  # by descriptor
+        self.rings: dict[tuple[int, int], int] = {}
+        self.is_needed = False
+
+    def listen(self, seconds: float) -> None:
+        """Hear what is said within so many seconds. Raises OSError."""
+        for descriptor, _ in self._poll.poll(seconds * 1000):
+            if descriptor == self._listening.fileno():
+                with contextlib.suppress(BlockingIOError, ConnectionError):
+                    self._take(self._listening.accept()[0])
+            else:
+                self._hear(self.speakers[descriptor])
+
+    def _take(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self.speakers[connection.fileno()] = _Speaker(connection)
+        self._poll.register(connection, select.POLLIN)
+
+    def _hear(self, speaker: _Speaker) -> None:
+        try:
+            data = speaker.connection.recv(_CHUNK)
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            data = b""
+        speaker.said += data
+        self.is_needed = self.is_needed or not data or len(speaker.said) > _MOST
+        while (end := speaker.said.find(b"\n", speaker.understood)) >= 0:
+            line = speaker.said[speaker.understood : end]
+            speaker.understood = end + 1
+            with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
+                self._understand(speaker, json.loads(line))
+
+    def _understand(self, speaker: _Speaker, message: dict[str, Any]) -> None:
+        """Raises KeyError, TypeError or ValueError for what is no message of a rank's."""
+        kind = message["t"]
+        self.is_needed = self.is_needed or kind in _NEEDS_AN_ANSWER
+        if kind == "hello":
+            speaker.pid = int(message["pid"])
+        elif kind == "ring":  # it is gone with the rank
+            at = speaker.pid, int(message["fd"])
+            with contextlib.suppress(OSError):
+                opened = open_ring(*at)
+                if at in self.rings:
+                    os.close(self.rings[at])
+                self.rings[at] = opened
