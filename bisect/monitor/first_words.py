@@ -43,12 +43,13 @@ def hear_first_words(listener: int, limits: DozeLimits) -> Heard:
     for an answer, or says much), or the doze is over. What fails, for the want of descriptors or
     memory, ends this as well, and what was heard is kept.
     """
-    ear, doze = _Ear(listener), Doze(limits)
-    try:
-        while not ear.is_needed and (seconds := doze.next_wait()):
-            ear.listen(seconds)
-    except (OSError, MemoryError):
-        ear.is_needed = True
+    with socket.socket(fileno=os.dup(listener)) as listening:  # the listener itself stays open
+        ear, doze = _Ear(listening), Doze(limits)
+        try:
+            while not ear.is_needed and (seconds := doze.next_wait()):
+                ear.listen(seconds)
+        except (OSError, MemoryError):
+            ear.is_needed = True
     words = [FirstWords(one.connection, bytes(one.said)) for one in ear.speakers.values()]
     return Heard(words, ear.rings, ear.is_needed)
 
@@ -66,8 +67,8 @@ class _Speaker:
 class _Ear:
     """All that is listened to."""
 
-    def __init__(self, listener: int) -> None:
-        self._listening = socket.socket(fileno=os.dup(listener))  # which stays open
+    def __init__(self, listening: socket.socket) -> None:
+        self._listening = listening
         self._listening.setblocking(False)
         self._poll = select.poll()
         self._poll.register(self._listening, select.POLLIN)
