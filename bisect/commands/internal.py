@@ -6,14 +6,15 @@ import contextlib
 import json
 import os
 import sys
-import threading
-import traceback
 from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..base.errors import INTERNAL_ERROR, HangbisectError, say
 from ..base.low_priority import import_at_low_priority
 from ..rank.our_folders import OWNER_LINK
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def monitor(argv: Sequence[str]) -> int:
@@ -59,6 +60,9 @@ def make_reports(argv: Sequence[str]) -> int:
     """Make the reports of a run that has just ended, after those of each start of an isolation or a
     matrix that went wrong. Who watched it starts this.
     """
+    import threading
+    from pathlib import Path
+
     asked = json.loads(argv[0])
     sys.path += [path for path in asked["path"] if path and path not in sys.path]
     ends = threading.Timer(asked["limit"], os._exit, (1,))  # whatever hangs, this process ends
@@ -83,6 +87,8 @@ def make_reports(argv: Sequence[str]) -> int:
 
 def _leave_a_word(folder: Path, error: Exception) -> None:
     """Write where it failed in the report's place; not with what values: they may be secrets."""
+    import traceback
+
     from ..report.issue.markdown import code_block
 
     frames = traceback.extract_tb(error.__traceback__)

@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..base.argument_types import Parser, around_dashes, count, dashes_missing
-from ..base.command_words import own_words_of_ours
 from ..base.doze import limit_doze
 from ..base.errors import UsageError
 from ..base.files import stamp
@@ -173,6 +172,10 @@ def _parser() -> Parser:
 
 def _is_ours(command: Sequence[str]) -> bool:
     """Return whether a command walks one of our pipelines."""
+    if not any("bisect" in word for word in command):
+        return False  # most do not: what knows the words of launchers need not be loaded
+    from ..base.command_words import own_words_of_ours
+
     return own_words_of_ours(command) is not None
 
 
