@@ -71,12 +71,15 @@ def publish(asked: dict[str, Any], files: dict[str, str] | None = None) -> dict[
 
 
 def _remove_empty(folder: str) -> None:
-    """Remove a folder that we made in one for temporary files, if nothing came to be written."""
+    """Remove a folder that we made in one for temporary files, if nothing came to be written; and
+    the one of all our runs there, if this was the first.
+    """
     with contextlib.suppress(OSError):
         if not os.stat(os.path.join(folder, LOCK)).st_size:
             os.unlink(os.path.join(folder, LOCK))
     with contextlib.suppress(OSError):  # there is something in it
         os.rmdir(folder)
+        os.rmdir(os.path.dirname(folder))
         os.rmdir(os.path.dirname(folder))
 
 

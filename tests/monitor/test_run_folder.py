@@ -121,11 +121,12 @@ def test_where_no_folder_can_be_it_says_so(inside: str, tmp_path: Path) -> None:
     assert staged(run, "verdict.json").exists()
 
 
-def test_a_full_disk_is_said_and_nothing_raises(run: RunFolder) -> None:
+def _copy_to_a_full_disk(run: RunFolder, base: Path, is_temporary: bool = False) -> str:
+    """Return what `copy_run` says is the trouble, where nobody may write more than 100 bytes."""
     program = (
         "import sys, runpy, resource, signal\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"  # nobody may write more
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
         "sys.argv = sys.argv[1:]\n"
         "runpy.run_path(sys.argv[0], run_name='__main__')\n"
     )
@@ -133,18 +134,35 @@ def test_a_full_disk_is_said_and_nothing_raises(run: RunFolder) -> None:
     copy = str(Path(run_folder.__file__).with_name("copy_run.py"))
     asked = {
         "stage": str(run.stage),
-        "base": str(run.path),
+        "base": str(base),
         "inside": [],
         "run": "",
-        "is_temporary": False,
+        "is_temporary": is_temporary,
     }
     command = [sys.executable, "-I", "-c", program, copy, json.dumps(asked)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE)
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert str(run.path) in json.loads(ended.stdout)["trouble"]
+    return str(json.loads(ended.stdout)["trouble"])
+
+
+def test_a_full_disk_is_said_and_nothing_raises(run: RunFolder) -> None:
+    assert str(run.path) in _copy_to_a_full_disk(run, run.path)
     assert names(run.path) == []  # nothing half written either
-    assert not (run.path / "verdict.json").exists()
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 100
+
+
+@pytest.mark.parametrize("others", [(), ("of another run",)], ids=["alone", "beside another"])
+def test_an_empty_folder_of_ours_is_not_left_among_temporary_files(
+    others: tuple[str, ...], run: RunFolder, tmp_path: Path
+) -> None:
+    runs = tmp_path / "t" / "hangbisect-runs-0"
+    for name in ("one", *others):
+        (runs / name).mkdir(parents=True)
+    assert _copy_to_a_full_disk(run, runs / "one", is_temporary=True)
+    left = [path.name for path in runs.iterdir()] if runs.exists() else []
+    assert left == [*others]
+    assert runs.exists() == bool(others)
+    assert runs.parent.exists()
 
 
 def test_a_folder_that_does_not_answer_is_given_up_in_time_and_not_asked_again(

@@ -1,0 +1,124 @@
+"""Of ranks that stand still, and of which no log tells who waits for whom: the few that stand
+elsewhere than all others are named, and never all where a part of them is enough.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hangbisect.base.facts import Descriptor, Look, RankFacts
+from hangbisect.diagnosis.verdict import judge_job
+from hypothesis import given
+from hypothesis import strategies as st
+
+from .made_up import job, look, rank, silent_peer
+
+_TRAIN = ("train train.py:20", "<module> train.py:30")
+# How ranks wait for their peers where nothing says so: what they have in common is the place.
+MANY = {
+    "spins until the device is done": look(*_TRAIN, call="", state="R"),
+    "torch.cuda.synchronize": look(
+        "synchronize SP/torch/cuda/__init__.py:1040", *_TRAIN, call="", state="R"
+    ),
+    "sleeps until the device is done": look(
+        "synchronize SP/torch/cuda/__init__.py:1040", *_TRAIN, call="ioctl"
+    ),
+    "Work.wait": look(*_TRAIN),
+    "a helper thread": look(
+        "Condition.wait STD/threading.py:327",
+        "Future.result STD/concurrent/futures/_base.py:451",
+        *_TRAIN,
+    ),
+    "a file that another one writes": look(
+        "wait_for_file files.py:8", *_TRAIN, call="clock_nanosleep"
+    ),
+    "a barrier of multiprocessing": look(
+        "Condition.wait STD/multiprocessing/synchronize.py:261",
+        "Barrier.wait STD/threading.py:668",
+        *_TRAIN,
+    ),
+}
+_FIFO = Descriptor(5, "fifo", "/data/feed")
+ONE = {
+    "a server": look("fetch data.py:7", *_TRAIN, call="recvfrom", descriptors=(silent_peer(),)),
+    "its own sleep": look("pause tools.py:5", *_TRAIN, call="clock_nanosleep"),
+    "a lock": look("Store.put store.py:12", *_TRAIN),
+    "a pipe": look("feed data.py:9", *_TRAIN, call="read", descriptors=(_FIFO,)),
+    "a computation": look("tokenize data.py:40", *_TRAIN, call="", state="R"),
+}
+
+
+def standing(number: int, one: Look) -> RankFacts:
+    """A rank that three looks have seen in the same place."""
+    return rank(number, one, replace(one, at=103.0), replace(one, at=106.0))
+
+
+def culprits(*looks: Look) -> tuple[object, ...]:
+    ranks = [standing(number, one) for number, one in enumerate(looks)]
+    return judge_job(job("late", len(looks)), ranks).ranks.culprit
+
+
+@pytest.mark.parametrize("one", ONE)
+@pytest.mark.parametrize("many", MANY)
+def test_the_one_that_stands_elsewhere_is_named(many: str, one: str) -> None:
+    for world, place in ((3, 1), (4, 3), (8, 0), (8, 3)):
+        looks = [ONE[one] if number == place else MANY[many] for number in range(world)]
+        assert culprits(*looks) == (place,), (world, place)
+
+
+def test_the_others_are_told_to_wait() -> None:
+    ranks = [standing(n, (ONE if n == 2 else MANY)[w]) for n, w in _seven_and_one()]
+    found = judge_job(job("late", 8), ranks).ranks
+    assert found.culprit == (2,)
+    assert found.waiting == (0, 1, 3, 4, 5, 6, 7)
+
+
+def _seven_and_one() -> list[tuple[int, str]]:
+    return [(n, "a server" if n == 2 else "Work.wait") for n in range(8)]
+
+
+def test_two_that_stand_elsewhere_are_both_named() -> None:
+    looks = [MANY["Work.wait"]] * 6
+    assert culprits(ONE["a server"], *looks, ONE["its own sleep"]) == (0, 7)
+    assert culprits(*looks, ONE["a server"], ONE["a server"]) == (6, 7)
+
+
+def test_of_two_ranks_nobody_can_tell() -> None:
+    assert culprits(MANY["Work.wait"], ONE["its own sleep"]) == (0, 1)
+
+
+def test_half_of_the_ranks_are_not_few() -> None:
+    looks = [MANY["Work.wait"]] * 2 + [ONE["its own sleep"]] * 2
+    assert culprits(*looks) == (0, 1, 2, 3)
+
+
+def test_who_waits_for_an_outsider_by_name_does_not_wait_for_peers() -> None:
+    """Seven wait for a server that is silent: one that sleeps meanwhile is not why."""
+    found = culprits(*[ONE["a server"]] * 7, ONE["its own sleep"])
+    assert set(range(7)) <= {*found}
+
+
+SHAPES = st.sampled_from([*MANY.values(), *ONE.values()])
+
+
+@given(
+    st.lists(st.tuples(SHAPES, st.booleans()), min_size=1, max_size=8),
+    st.sampled_from(["late", "still", "busy"]),
+)
+def test_a_rank_that_moved_is_never_named(ranks: list[tuple[Look, bool]], ended: str) -> None:
+    facts = [
+        replace(standing(number, one), moved="a file grew" if moved else "")
+        for number, (one, moved) in enumerate(ranks)
+    ]
+    verdict = judge_job(job(ended, len(ranks)), facts)  # type: ignore[arg-type]  # a literal
+    assert not {r.rank for r in facts if r.moved} & {*verdict.ranks.culprit}
+
+
+@given(st.lists(SHAPES, min_size=3, max_size=8), st.data())
+def test_never_all_where_most_stand_in_one_place(looks: list[Look], data: st.DataObject) -> None:
+    place = data.draw(st.integers(0, len(looks) - 1))
+    many = data.draw(st.sampled_from([*MANY.values()]))
+    one = data.draw(st.sampled_from([*ONE.values()]))
+    everyone = [one if number == place else many for number in range(len(looks))]
+    assert culprits(*everyone) == (place,)
