@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import re
 import signal
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
 from ..base.facts import Checkpoint, JobFacts, RankFacts, RankId, Ranks
 from ..base.lazy_dataclass import dataclass
+from ..base.words import format_ranks
+from .frames import frame_owner, job_frames
 from .log_divergence import find_mismatched_ranks
 from .process_snapshot import ProcessSnapshot, merge_looks
 from .rank_waits import RankWait, claimed_world_size
@@ -152,11 +155,14 @@ _FAULTLESS_STATUSES = frozenset([0, None, -2, -15, -1, 130, 143, 129])
 _QUIET = 5.0  # seconds without progress that make an interrupted job suspect
 
 
-def find_roles(case: Case, graph: WaitGraph) -> Ranks:
-    """Return the ranks by what became of them."""
-    culprit = _find_culprits(case, graph)
+def find_roles(case: Case, graph: WaitGraph) -> tuple[Ranks, str]:
+    """Return the ranks by what became of them; and, where only the places in which they stand tell
+    who waits for whom, a sentence that says so.
+    """
+    culprit, peers = _find_culprits(case, graph)
     living = [r for r in case.ranks if not is_gone(r)]
     waiting = {r.rank for r in living if _waits_for_others(case, graph, r)} - set(culprit)
+    waiting.update(peers)
     stuck: set[RankId] = set()
     if case.job.ended != "limit":
         # Where nobody looked for long, one look cannot tell slow from hung.
@@ -168,7 +174,7 @@ def find_roles(case: Case, graph: WaitGraph) -> Ranks:
         }
         blamed = frozenset(culprit)
         stuck = (stuck - waiting) | {r.rank for r in living if r.rank in blamed}
-    return Ranks(
+    ranks = Ranks(
         culprit=culprit,
         stuck=tuple(sorted(stuck)),
         waiting=tuple(sorted(waiting)),
@@ -177,6 +183,10 @@ def find_roles(case: Case, graph: WaitGraph) -> Ranks:
             sorted({r.rank for r in case.ranks if r.never_started} | set(case.absent))
         ),
     )
+    return ranks, _GUESSED.format(format_ranks(peers), format_ranks(culprit)) if peers else ""
+
+
+_GUESSED = "a guess: {} stand in one place, {} elsewhere, and nothing tells for whom they wait"
 
 
 def _waits_for_others(case: Case, graph: WaitGraph, facts: RankFacts) -> bool:
@@ -185,23 +195,83 @@ def _waits_for_others(case: Case, graph: WaitGraph, facts: RankFacts) -> bool:
     return facts.held or bool(facts.awaits) or others or found.away
 
 
-def _find_culprits(case: Case, graph: WaitGraph) -> tuple[RankId, ...]:
-    """Return the ranks whose fault it is, none if that cannot be told."""
+def _find_culprits(case: Case, graph: WaitGraph) -> tuple[tuple[RankId, ...], tuple[RankId, ...]]:
+    """Return the ranks whose fault it is, none if that cannot be told; and those that seem to wait
+    for them, where only the places in which ranks stand say so.
+    """
     job = case.job
     if job.ended == "crash":
-        return find_first_to_fail(case.ranks)
+        return find_first_to_fail(case.ranks), ()
     if job.ended == "left":
         early = [r for r in case.ranks if r.left and not r.finished]
-        return tuple(r.rank for r in early if r.status == 0) or tuple(r.rank for r in early)
+        return tuple(r.rank for r in early if r.status == 0) or tuple(r.rank for r in early), ()
     candidates = [r for r in graph.standing.sinks if _may_be_blamed(case, graph, r)]
     if not candidates and job.ended != "interrupted":
         # Whoever the others wait for moves, or is on another node; what is left are those
         # that stand still by themselves.
         candidates = [
-            r.rank for r in unfinished_ranks(case) if not _waits_for_others(case, graph, r)
+            r.rank
+            for r in unfinished_ranks(case)
+            if not _waits_for_others(case, graph, r) and (not r.moved or job.ended == "limit")
         ]
-    return _find_mismatched_candidates(case, candidates) or find_least_advanced(
-        candidates, progress_by_rank(case)
+    mismatched = _find_mismatched_candidates(case, candidates)
+    if mismatched:
+        return mismatched, ()
+    least = find_least_advanced(candidates, progress_by_rank(case))
+    return (least, ()) if job.ended == "limit" else part_from_most(case, least)
+
+
+_OWNERLESS = "lock of which no owner is known"
+# In each of these a rank may wait for its peers, and nothing in it says for whom it waits.
+_MAY_BE_FOR_PEERS = frozenset(
+    ["device", "futex", "itself", "sleep", "thread", "unknown", _OWNERLESS]
+)
+_POLLS = frozenset(["itself", "sleep"])
+_FEWEST = 3  # ranks, of which most can be told from few
+
+
+def part_from_most(
+    case: Case, ranks: tuple[RankId, ...]
+) -> tuple[tuple[RankId, ...], tuple[RankId, ...]]:
+    """Return those of `ranks`, all to blame alike, that stand elsewhere than more than half of
+    them, and those of that half: it is likelier that many wait for few than few for many. All and
+    nobody, where most wait for something that has a name, or the ranks do not part.
+
+    A guess, and the only one where waits leave no trace: a kernel of a GPU, a helper thread, a file
+    that another rank is to write.
+    """
+    living = [facts for rank in ranks if (facts := case.facts(rank)) and not is_gone(facts)]
+    if len(ranks) < _FEWEST or len(living) < len(ranks):
+        return ranks, ()
+    for with_lines in (False, True):
+        places = {r.rank: _find_standing_place(case, r, with_lines) for r in living}
+        ((usual, count),) = Counter(places.values()).most_common(1)
+        if usual is None or usual[0] not in _MAY_BE_FOR_PEERS or count * 2 <= len(ranks):
+            return ranks, ()
+        few = tuple(rank for rank in ranks if places[rank] != usual)
+        if few:
+            return few, tuple(rank for rank in ranks if places[rank] == usual)
+    return ranks, ()
+
+
+def _find_standing_place(
+    case: Case, facts: RankFacts, with_lines: bool
+) -> tuple[str, tuple[object, ...]] | None:
+    """Return the kind of a rank's wait, and where in its code it stands; None if no look shows."""
+    found = case.found[facts.rank]
+    if found.view is None:
+        return None
+    frames = job_frames(found.view.frames, case.job.package)
+    kind: str = found.wait.kind if found.wait else "itself"
+    if kind == "lock" and found.wait and found.wait.pid is None and not found.wait.what:
+        kind = _OWNERLESS
+    if kind not in _POLLS:
+        return kind, tuple((f.file, f.name, with_lines and f.line) for f in frames)
+    # Each look at a loop shows another line of it, and another function that it calls.
+    own = [n for n, f in enumerate(frames) if frame_owner(f, case.job.package) in ("user", "step")]
+    outer = frames[own[0] :] if own else frames
+    return kind, tuple(
+        (f.file, f.name, with_lines and number > 0 and f.line) for number, f in enumerate(outer)
     )
 
 

@@ -74,6 +74,7 @@ class Moments:
     looked: float = 0.0
     ticked: float = field(default_factory=time.monotonic)
     ranks_ended: float = 0.0  # by a verdict of a monitor
+    elsewhere: float = float("-inf")  # it had a client of who starts the ranks
 
     def skip(self, now: float, pause: float) -> None:
         """Nothing ran for `pause` seconds: no clock counts them."""
@@ -333,9 +334,16 @@ class LauncherSupervisor:
             print_line(f"Taken back: it moves again ({moved}); watching on")
 
     async def _look(self) -> LauncherSnapshot:
+        from .clocks import OTHER_NODES_LIMIT
         from .watcher_verdict import look_from_outside
 
-        found = await look_from_outside(self._pid, self.around.expects_words, self._listening.path)
+        # A launcher whose ssh has just ended gathers what came back from other hosts, and ends.
+        lately = time.monotonic() - self._at.elsewhere < OTHER_NODES_LIMIT
+        found = await look_from_outside(
+            self._pid, self.around.expects_words, self._listening.path, is_elsewhere=lately
+        )
+        if found.has_clients:
+            self._at.elsewhere = time.monotonic()
         for pid in found.rank_of:
             self._family.add_rank(pid)
         self._tasks = set(found.rank_of) if found.is_elsewhere else set()

@@ -92,14 +92,16 @@ class LauncherSnapshot:
     parents: dict[int, int] = field(default_factory=dict)
     # Those that have our variables, and a PYTHONPATH without the folder that starts the watch.
     shut_out: list[int] = field(default_factory=list)
-    is_elsewhere: bool = False  # the launcher is a client of who starts the ranks
+    is_elsewhere: bool = False  # the launcher is, or was lately, a client of who starts the ranks
+    has_clients: bool = False  # in one of these looks
     world_size: int = 0  # as the ranks' variables have it
 
     def find(self) -> list[int]:
         """Find the processes, and which of them are ranks; return their pids."""
         pids = [self.launcher, *sorted(family([self.launcher]))]
         clients = [pid for pid in pids if _is_client(pid)]
-        self.is_elsewhere = bool(clients)
+        self.has_clients = self.has_clients or bool(clients)
+        self.is_elsewhere = self.is_elsewhere or self.has_clients
         if self.is_elsewhere and self.mark:
             started = (marked(OUTER_VARIABLE, self.mark) | find_srun_tasks(clients)) - {os.getpid()}
             pids = [*pids, *sorted(started | set(family(started)) - set(pids))]
@@ -206,9 +208,13 @@ class LauncherSnapshot:
         return pid
 
 
-async def look_from_outside(launcher: int, expects_words: bool, mark: str = "") -> LauncherSnapshot:
-    """Return what some looks at everything below a launcher show."""
-    outside = LauncherSnapshot(launcher, expects_words, mark)
+async def look_from_outside(
+    launcher: int, expects_words: bool, mark: str = "", is_elsewhere: bool = False
+) -> LauncherSnapshot:
+    """Return what some looks at everything below a launcher show; `is_elsewhere`: it was lately a
+    client of who starts the ranks.
+    """
+    outside = LauncherSnapshot(launcher, expects_words, mark, is_elsewhere=is_elsewhere)
     for turn in range(LOOKS):
         if turn:
             await asyncio.sleep(PAUSE)

@@ -69,9 +69,10 @@ def test_the_one_that_stands_elsewhere_is_named(many: str, one: str) -> None:
 
 def test_the_others_are_told_to_wait() -> None:
     ranks = [standing(n, (ONE if n == 2 else MANY)[w]) for n, w in _seven_and_one()]
-    found = judge_job(job("late", 8), ranks).ranks
-    assert found.culprit == (2,)
-    assert found.waiting == (0, 1, 3, 4, 5, 6, 7)
+    verdict = judge_job(job("late", 8), ranks)
+    assert verdict.ranks.culprit == (2,)
+    assert verdict.ranks.waiting == (0, 1, 3, 4, 5, 6, 7)
+    assert any("a guess: ranks 0-1,3-7 stand in one place" in note for note in verdict.notes)
 
 
 def _seven_and_one() -> list[tuple[int, str]]:
@@ -82,6 +83,22 @@ def test_two_that_stand_elsewhere_are_both_named() -> None:
     looks = [MANY["Work.wait"]] * 6
     assert culprits(ONE["a server"], *looks, ONE["its own sleep"]) == (0, 7)
     assert culprits(*looks, ONE["a server"], ONE["a server"]) == (6, 7)
+
+
+def test_the_same_function_is_reached_by_two_branches() -> None:
+    other = look(
+        "wait_for_file files.py:9",
+        "train train.py:25",
+        "<module> train.py:30",
+        call="clock_nanosleep",
+    )
+    polls = MANY["a file that another one writes"]
+    assert culprits(other, polls, ONE["a pipe"], polls) == (2,)
+
+
+def test_two_lines_of_one_function_are_two_places() -> None:
+    other = look("train train.py:25", "<module> train.py:30")
+    assert culprits(*[MANY["Work.wait"]] * 3, other) == (3,)
 
 
 def test_of_two_ranks_nobody_can_tell() -> None:

@@ -84,6 +84,23 @@ def test_a_users_own_job_is_reported_on_and_goes_on(jobs_here: Jobs) -> None:
     assert ended.clean, shown(ended)
 
 
+def test_a_launcher_that_has_just_come_back_from_other_hosts_is_not_judged(jobs_here: Jobs) -> None:
+    """Its ranks ran there, and nothing of them stirred here."""
+    folder = jobs_here.folder()
+    ssh = folder / "ssh"
+    ssh.write_text("#!/bin/sh\nsleep 7\n")
+    ssh.chmod(0o755)
+    waits = (
+        "import subprocess, threading\n"
+        f"subprocess.run(['{ssh}', 'n1', './train.sh'], check=True)\n"
+        "threading.Event().wait(9)\n"
+    )
+    ended = start(jobs_here, sys.executable, "-c", waits, watch=("--stall", "2")).end()
+    assert ended.status == 0
+    assert "HANG" not in ended.err, shown(ended)
+    assert ended.verdict["outcome"] == "ok"
+
+
 def test_a_launcher_that_starts_no_rank_is_checkpoint_0(jobs_here: Jobs) -> None:
     command = (sys.executable, "-c", SLEEPING, "-m", "bisect")
     ended = start(jobs_here, *command, watch=("--timeout", "launcher=2")).end()
