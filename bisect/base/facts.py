@@ -455,6 +455,7 @@ class Ranks:
     waiting: RankSet = ()  # those that only wait for others
     dead: RankSet = ()
     never_started: RankSet = ()
+    guessed: bool = False  # only the places in which ranks stand tell who waits for whom
 
 
 @dataclass(frozen=True)

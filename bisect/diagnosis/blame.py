@@ -13,7 +13,6 @@ from functools import cached_property
 
 from ..base.facts import Checkpoint, JobFacts, RankFacts, RankId, Ranks
 from ..base.lazy_dataclass import dataclass
-from ..base.words import format_ranks
 from .frames import frame_owner, job_frames
 from .log_divergence import find_mismatched_ranks
 from .process_snapshot import ProcessSnapshot, merge_looks
@@ -155,10 +154,8 @@ _FAULTLESS_STATUSES = frozenset([0, None, -2, -15, -1, 130, 143, 129])
 _QUIET = 5.0  # seconds without progress that make an interrupted job suspect
 
 
-def find_roles(case: Case, graph: WaitGraph) -> tuple[Ranks, str]:
-    """Return the ranks by what became of them; and, where only the places in which they stand tell
-    who waits for whom, a sentence that says so.
-    """
+def find_roles(case: Case, graph: WaitGraph) -> Ranks:
+    """Return the ranks by what became of them."""
     culprit, peers = _find_culprits(case, graph)
     living = [r for r in case.ranks if not is_gone(r)]
     waiting = {r.rank for r in living if _waits_for_others(case, graph, r)} - set(culprit)
@@ -174,7 +171,7 @@ def find_roles(case: Case, graph: WaitGraph) -> tuple[Ranks, str]:
         }
         blamed = frozenset(culprit)
         stuck = (stuck - waiting) | {r.rank for r in living if r.rank in blamed}
-    ranks = Ranks(
+    return Ranks(
         culprit=culprit,
         stuck=tuple(sorted(stuck)),
         waiting=tuple(sorted(waiting)),
@@ -182,11 +179,8 @@ def find_roles(case: Case, graph: WaitGraph) -> tuple[Ranks, str]:
         never_started=tuple(
             sorted({r.rank for r in case.ranks if r.never_started} | set(case.absent))
         ),
+        guessed=bool(peers),
     )
-    return ranks, _GUESSED.format(format_ranks(peers), format_ranks(culprit)) if peers else ""
-
-
-_GUESSED = "a guess: {} stand in one place, {} elsewhere, and nothing tells for whom they wait"
 
 
 def _waits_for_others(case: Case, graph: WaitGraph, facts: RankFacts) -> bool:

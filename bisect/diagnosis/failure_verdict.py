@@ -163,8 +163,7 @@ def explain_case(case: Case, outcome: Outcome) -> tuple[Verdict, WaitGraph]:
 
 def _locate_hang(case: Case, outcome: Outcome, graph: WaitGraph) -> Verdict:
     """Return which ranks, where, in which call and waiting for what."""
-    job = case.job
-    roles, guess = find_roles(case, graph)
+    job, roles = case.job, find_roles(case, graph)
     culprit = first_culprit(case, roles)
     place, checkpoint = find_place(case, culprit)
     subject = choose_shown_rank(case, roles)
@@ -183,7 +182,6 @@ def _locate_hang(case: Case, outcome: Outcome, graph: WaitGraph) -> Verdict:
         frame=format_innermost_frame(view.frames) if view else None,
         waits_for=find_culprit_wait(case, roles, graph),
         seen_by=view.look.rung if view else verdict.seen_by,
-        notes=(*verdict.notes, guess) if guess else verdict.notes,
     )
 
 

@@ -176,7 +176,13 @@ def other_rank_rows(verdict: Verdict, ranks: Sequence[RankFacts]) -> list[Row]:
     found = verdict.ranks
     rows: list[Row] = []
     if found.waiting:
-        rows += make_rows("waiting", f"{_describe_waiting_ranks(verdict, ranks)}: not at fault")
+        who = _describe_waiting_ranks(verdict, ranks)
+        why = "not at fault"
+        if found.guessed:
+            why = (
+                f"perhaps for {format_ranks(found.culprit)}, for most stand in one place (a guess)"
+            )
+        rows += make_rows("waiting", f"{who}: {why}")
     stuck = sorted(set(found.stuck) - set(found.culprit))
     if stuck:
         rows += make_rows("also", f"{format_ranks(stuck)} stuck")

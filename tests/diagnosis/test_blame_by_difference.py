@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from hangbisect.base.facts import Descriptor, Look, RankFacts
 from hangbisect.diagnosis.verdict import judge_job
+from hangbisect.report.verdict_rows import other_rank_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,7 +73,10 @@ def test_the_others_are_told_to_wait() -> None:
     verdict = judge_job(job("late", 8), ranks)
     assert verdict.ranks.culprit == (2,)
     assert verdict.ranks.waiting == (0, 1, 3, 4, 5, 6, 7)
-    assert any("a guess: ranks 0-1,3-7 stand in one place" in note for note in verdict.notes)
+    assert verdict.ranks.guessed
+    (row,) = other_rank_rows(verdict, ranks)
+    assert "ranks 0-1,3-7" in row.text
+    assert "perhaps for rank 2" in row.text
 
 
 def _seven_and_one() -> list[tuple[int, str]]:

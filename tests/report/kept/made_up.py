@@ -23,7 +23,14 @@ VERDICT: dict[str, Any] = {
         "title": "WandbLogger ready",
         "phase": None,
     },
-    "ranks": {"culprit": [1], "stuck": [1], "waiting": [0], "dead": [], "never_started": []},
+    "ranks": {
+        "culprit": [1],
+        "stuck": [1],
+        "waiting": [0],
+        "dead": [],
+        "never_started": [],
+        "guessed": False,
+    },
     "where": [
         {
             "rank": 1,
