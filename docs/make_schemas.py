@@ -30,7 +30,10 @@ FILES = {
     "matrix": ("search.cells.RecordedMatrix", "What came of a matrix's cells, secrets masked."),
 }
 # Files of the same schema that an older version wrote have all fields but these.
-_LATER = ("Verdict.seen_ranks", "Verdict.chain", "Verdict.notes", "Cause.avoid")
+_LATER = (
+    *("Verdict.seen_ranks", "Verdict.chain", "Verdict.notes", "Cause.avoid"),
+    "Ranks.guessed",
+)
 # A rank, as `write_rank` writes it.
 _RANK = {
     "description": "its number; where nobody could read that, its process",
