@@ -14,7 +14,7 @@ from ..report.kept.made_up import VERDICT, event, hello, write_run
 
 SECRET = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYz01234567"
 OK = {**VERDICT, "outcome": "ok", "checkpoint": None, "cause": None, "call": None}
-OK["ranks"] = {key: [] for key in VERDICT["ranks"]}
+OK["ranks"] = {key: type(value)() for key, value in VERDICT["ranks"].items()}
 
 
 def write(folder: Path, verdict: Any = OK, **variables: str) -> str:
