@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import sys
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -19,22 +20,29 @@ if TYPE_CHECKING:
 
 def monitor(argv: Sequence[str]) -> int:
     """Watch a node until its job is over. Its first rank starts this."""
-    start = json.loads(argv[0])
+    start = {"since": time.time(), **json.loads(argv[0])}
     try:
         heard = None
-        if start.get("doze"):
+        if start.get("doze") and _has_py_spy():
             from ..base.doze import DozeLimits
             from ..monitor.first_words import hear_first_words
 
             heard = hear_first_words(start["listener"], DozeLimits(*start["doze"]))
-            if not heard.is_needed:
-                import_at_low_priority(f"{__package__.partition('.')[0]}.monitor.main")
+        if start.get("doze") and not (heard and heard.is_needed):
+            import_at_low_priority(f"{__package__.partition('.')[0]}.monitor.main")
         from ..monitor.main import main
 
         return main(start, heard)
     except (ImportError, MemoryError, OSError) as error:  # what it takes to begin is not there
         _leave_without_a_trace(start["folder"], error)
         return INTERNAL_ERROR
+
+
+def _has_py_spy() -> bool:
+    """Return whether it is where it is installed with us. Without it ranks arm timers of their own
+    for their stacks, and have to be told before they hang.
+    """
+    return os.access(os.path.join(os.path.dirname(sys.executable), "py-spy"), os.X_OK)
 
 
 def _leave_without_a_trace(folder: str, error: Exception) -> None:

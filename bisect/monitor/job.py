@@ -144,7 +144,10 @@ class Job:
         self.is_one_of_several = self.folder.name != f"hangbisect-{self.place['job']}"
         self._prefix = f"{self.place['job']}-" if self.is_one_of_several else ""
         self.files = RunFolder(
-            self.folder / f"{self._prefix}run", *self._run_path(), run=self._run()
+            self.folder / f"{self._prefix}run",
+            *self._run_path(),
+            run=self._run(),
+            since=settings.get("since"),
         )
         self.temporary = Path(self._temporary_path())
         self.lockstep = settings["barriers"] == "lockstep"

@@ -159,7 +159,9 @@ class Monitor:
         if message.get("t") == "hello" and isinstance(message.get("settings"), dict):
             if self._is_deaf:
                 return None
-            server = self._take(message["settings"])
+            # It said so a while ago, if nothing was loaded then.
+            since = time.time() - (time.monotonic() - float(message["at"]))
+            server = self._take({"since": since, **message["settings"]})
             self._watch(server)
             return server
         servers = list(self._servers.values())
