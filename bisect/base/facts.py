@@ -455,7 +455,6 @@ class Ranks:
     waiting: RankSet = ()  # those that only wait for others
     dead: RankSet = ()
     never_started: RankSet = ()
-    guessed: bool = False  # only the places in which ranks stand tell who waits for whom
 
 
 @dataclass(frozen=True)
@@ -504,6 +503,7 @@ class Verdict:
     seconds: Seconds = Seconds(0.0)
     versions: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # sentences: what happened besides, what could not be worked out
+    guessed: bool = False  # only the places in which ranks stand tell who waits for whom
     schema: Literal[1] = 1
 
 

@@ -154,8 +154,10 @@ _FAULTLESS_STATUSES = frozenset([0, None, -2, -15, -1, 130, 143, 129])
 _QUIET = 5.0  # seconds without progress that make an interrupted job suspect
 
 
-def find_roles(case: Case, graph: WaitGraph) -> Ranks:
-    """Return the ranks by what became of them."""
+def find_roles(case: Case, graph: WaitGraph) -> tuple[Ranks, bool]:
+    """Return the ranks by what became of them, and whether who waits for whom is a guess: only the
+    places in which they stand tell.
+    """
     culprit, peers = _find_culprits(case, graph)
     living = [r for r in case.ranks if not is_gone(r)]
     waiting = {r.rank for r in living if _waits_for_others(case, graph, r)} - set(culprit)
@@ -171,7 +173,7 @@ def find_roles(case: Case, graph: WaitGraph) -> Ranks:
         }
         blamed = frozenset(culprit)
         stuck = (stuck - waiting) | {r.rank for r in living if r.rank in blamed}
-    return Ranks(
+    ranks = Ranks(
         culprit=culprit,
         stuck=tuple(sorted(stuck)),
         waiting=tuple(sorted(waiting)),
@@ -179,8 +181,8 @@ def find_roles(case: Case, graph: WaitGraph) -> Ranks:
         never_started=tuple(
             sorted({r.rank for r in case.ranks if r.never_started} | set(case.absent))
         ),
-        guessed=bool(peers),
     )
+    return ranks, bool(peers)
 
 
 def _waits_for_others(case: Case, graph: WaitGraph, facts: RankFacts) -> bool:

@@ -178,7 +178,7 @@ def other_rank_rows(verdict: Verdict, ranks: Sequence[RankFacts]) -> list[Row]:
     if found.waiting:
         who = _describe_waiting_ranks(verdict, ranks)
         why = "not at fault"
-        if found.guessed:
+        if verdict.guessed:
             why = (
                 f"perhaps for {format_ranks(found.culprit)}, for most stand in one place (a guess)"
             )

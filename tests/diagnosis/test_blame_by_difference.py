@@ -73,7 +73,7 @@ def test_the_others_are_told_to_wait() -> None:
     verdict = judge_job(job("late", 8), ranks)
     assert verdict.ranks.culprit == (2,)
     assert verdict.ranks.waiting == (0, 1, 3, 4, 5, 6, 7)
-    assert verdict.ranks.guessed
+    assert verdict.guessed
     (row,) = other_rank_rows(verdict, ranks)
     assert "ranks 0-1,3-7" in row.text
     assert "perhaps for rank 2" in row.text

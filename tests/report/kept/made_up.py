@@ -29,7 +29,6 @@ VERDICT: dict[str, Any] = {
         "waiting": [0],
         "dead": [],
         "never_started": [],
-        "guessed": False,
     },
     "where": [
         {
@@ -62,6 +61,7 @@ VERDICT: dict[str, Any] = {
     "seconds": {"total": 31.2, "still": 8.0, "past_deadline": None, "to_verdict": 1.1},
     "versions": {"hangbisect": "0.1.0", "python": "3.11.7"},
     "notes": [],
+    "guessed": False,
 }
 
 
