@@ -93,7 +93,7 @@ def test_a_held_job_stays_as_it_is_until_somebody_ends_it(jobs_here: Jobs) -> No
 def test_the_watch_is_the_same_without_barriers(barriers: str, jobs_here: Jobs) -> None:
     ended = jobs_here.run(
         *("--barriers", barriers, "--until", "tokenizer"),
-        *("--timeout", "logs_directory=2", "--inject", "sleep@logs_directory:rank1"),
+        *("--timeout", "logs_directory=10", "--inject", "sleep@logs_directory:rank1"),
     )
     check(ended, "hang", culprit=[1], checkpoint="logs_directory")
     assert "[R0/2][LR0]" in next(
