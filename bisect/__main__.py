@@ -19,7 +19,7 @@ NAME = "hangbisect"
 
 def _become_the_package(file: str) -> None:
     """Make the folder of `file` the package `hangbisect`, in place of any installed one."""
-    from importlib.machinery import ModuleSpec, SourceFileLoader  # importlib.util takes longer
+    from importlib.util import module_from_spec, spec_from_file_location
     from os.path import dirname, join, realpath
 
     folder = dirname(file)
@@ -28,16 +28,14 @@ def _become_the_package(file: str) -> None:
         del sys.path[0]
     for module in [name for name in sys.modules if name == NAME or name.startswith(f"{NAME}.")]:
         del sys.modules[module]  # an installed one's, loaded by its .pth line
-    loader = SourceFileLoader(NAME, join(folder, "__init__.py"))
-    spec = ModuleSpec(NAME, loader, origin=loader.path, is_package=True)
-    spec.has_location = True
-    assert spec.submodule_search_locations is not None
-    spec.submodule_search_locations.append(folder)
-    package = type(sys)(NAME)
-    package.__spec__, package.__loader__, package.__package__ = spec, loader, NAME
-    package.__file__, package.__path__ = loader.path, [folder]
+    spec = spec_from_file_location(
+        NAME, join(folder, "__init__.py"), submodule_search_locations=[folder]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    package = module_from_spec(spec)
     sys.modules[NAME] = package
-    loader.exec_module(package)
+    spec.loader.exec_module(package)
 
 
 if __package__ != NAME:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import pkgutil
-import subprocess
-import sys
 import threading
 from dataclasses import FrozenInstanceError, field, fields, is_dataclass, replace
 from typing import Any
@@ -14,6 +12,8 @@ from typing import Any
 import hangbisect
 import pytest
 from hangbisect.base.lazy_dataclass import dataclass
+
+from .programs import run_program
 
 # What only a job's own environment has, or what is no module to be imported.
 LEFT_OUT = ("hangbisect.zoo", "hangbisect.pipelines", "hangbisect.start_up", "hangbisect.__main__")
@@ -126,7 +126,5 @@ def test_the_front_needs_none_before_its_command_starts() -> None:
         "command.start_command = start_command\n"
         "cli.main(['run', '--', 'true'])\n"
     )
-    ran = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
-    )
+    ran = run_program(program)
     assert ran.stdout.strip() == "False"

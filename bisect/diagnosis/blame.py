@@ -214,7 +214,7 @@ def _find_culprits(case: Case, graph: WaitGraph) -> tuple[tuple[RankId, ...], tu
     if mismatched:
         return mismatched, ()
     least = find_least_advanced(candidates, progress_by_rank(case))
-    return (least, ()) if job.ended == "limit" else part_from_most(case, least)
+    return (least, ()) if job.ended == "limit" else _part_from_most(case, least)
 
 
 _OWNERLESS = "lock of which no owner is known"
@@ -226,7 +226,7 @@ _POLLS = frozenset(["itself", "sleep"])
 _FEWEST = 3  # ranks, of which most can be told from few
 
 
-def part_from_most(
+def _part_from_most(
     case: Case, ranks: tuple[RankId, ...]
 ) -> tuple[tuple[RankId, ...], tuple[RankId, ...]]:
     """Return those of `ranks`, all to blame alike, that stand elsewhere than more than half of

@@ -12,15 +12,14 @@ import json
 import os
 import select
 import socket
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..base.doze import Doze, DozeLimits
+from ..base.events import Arrive, Await, Bye, Event, Hello, RingOpened, decode
 from ..rank.collective_records import open_ring
 
 _MOST = 1 << 20  # bytes on one connection: who says more than that trains already
 _CHUNK = 1 << 16
-# What is answered, or comes last ("t" of base/events.py, which would take longer to load).
-_NEEDS_AN_ANSWER = frozenset({"bye", "arrive", "await"})
 
 
 class FirstWords(NamedTuple):
@@ -102,17 +101,15 @@ class _Ear:
         while (end := speaker.said.find(b"\n", speaker.understood)) >= 0:
             line = speaker.said[speaker.understood : end]
             speaker.understood = end + 1
-            with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
-                self._understand(speaker, json.loads(line))
+            with contextlib.suppress(ValueError, RecursionError):
+                self._understand(speaker, decode(json.loads(line)))
 
-    def _understand(self, speaker: _Speaker, message: dict[str, Any]) -> None:
-        """Raises KeyError, TypeError or ValueError for what is no message of a rank's."""
-        kind = message["t"]
-        self.is_needed = self.is_needed or kind in _NEEDS_AN_ANSWER
-        if kind == "hello":
-            speaker.pid = int(message["pid"])
-        elif kind == "ring":  # it is gone with the rank
-            at = speaker.pid, int(message["fd"])
+    def _understand(self, speaker: _Speaker, event: Event) -> None:
+        self.is_needed = self.is_needed or isinstance(event, Bye | Arrive | Await)
+        if isinstance(event, Hello):
+            speaker.pid = event.pid
+        elif isinstance(event, RingOpened):  # it is gone with the rank
+            at = speaker.pid, event.fd
             with contextlib.suppress(OSError):
                 opened = open_ring(*at)
                 if at in self.rings:

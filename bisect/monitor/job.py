@@ -164,6 +164,7 @@ class Job:
         self.failures = Failures(self)
         self.slow_steps: dict[tuple[int, str | None], SlowStep] = {}
         self.barrier_opened: str | None = None
+        self.has_dozed = False  # before more than first_words.py was loaded
         self.tried_to_look = False
         self.cannot_look = ""  # why py-spy may not look, "" if it may
         self.machine: MachineFacts | None = None  # as it was when a clock ran out
@@ -207,6 +208,8 @@ class Job:
         """
         if not self.own:
             await asyncio.sleep(FIRST_BARRIERS)
+            return
+        if self.has_dozed:
             return
         doze = Doze(limit_doze(self.limits.stall, self.settings["limit"]), since=self.started)
         while not self.changed.is_set() and (seconds := doze.next_wait()):

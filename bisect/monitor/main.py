@@ -91,6 +91,7 @@ class Monitor:
         """Watch the jobs until all are over, and end this process."""
         try:
             first = self._take(self._start)
+            first.job.has_dozed = self._heard is not None
             loop = asyncio.get_running_loop()
             loop.set_exception_handler(functools.partial(_note, first.job))
             with first.job.failures.of("make a folder for temporary files"):

@@ -71,11 +71,15 @@ def test_all_that_is_said_is_kept_for_who_reads_it_later(
     assert listener.fileno() >= 0
 
 
-@pytest.mark.parametrize("kind", ["bye", "arrive", "await"])
+@pytest.mark.parametrize(
+    "said",
+    [{"t": "bye"}, {"t": "arrive", "n": 1, "held": True}, {"t": "await", "what": "a file"}],
+    ids=lambda said: said["t"],
+)
 def test_a_rank_that_waits_for_an_answer_is_not_let_wait(
-    kind: str, hear: Hear, listener: socket.socket
+    said: dict[str, object], hear: Hear, listener: socket.socket
 ) -> None:
-    with speak(listener, HELLO, {"t": kind}):
+    with speak(listener, HELLO, said):
         assert hear(listener).is_needed
 
 

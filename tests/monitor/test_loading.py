@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from importlib import import_module
 from pathlib import Path
 
 from hangbisect.monitor import watch
+
+from ..programs import run_program
 
 PROGRAM = """
 import runpy, sys
@@ -31,13 +31,7 @@ print(*after - late, sep=",")
 
 
 def test_ranks_wait_for_no_module_that_only_a_hang_needs(package: Path) -> None:
-    ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(package)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    ran = run_program(PROGRAM, str(package))
     early, well, late, missed = (line.split(",") for line in ran.stdout.splitlines())
     assert "hangbisect.base.facts" not in early, "before the first barrier"
     assert "hangbisect.monitor.finalize" in well

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -12,6 +11,8 @@ import pytest
 from hangbisect.base.environment import cuda, lines, process_group, relevant, state
 from hypothesis import given
 from hypothesis import strategies as st
+
+from ..programs import run_program
 
 ENVIRON = {
     "RANK": "1",
@@ -93,9 +94,7 @@ def test_torch_is_never_loaded_for_it(package: Path) -> None:
         "print(state(), *lines('now'))\n"
         "print('torch' in sys.modules)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
+    done = run_program(code)
     assert "torch is not loaded yet" in done.stdout
     assert done.stdout.splitlines()[-1] == "False"
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hangbisect.rank.messages import LONGEST_LOGGED, LogCapture
+
+from ..programs import run_program
 
 
 @pytest.fixture
@@ -76,11 +76,5 @@ logging.basicConfig(format="as configured: %(message)s")
 logging.warning("hello")
 assert lines == ["root: hello"], lines
 """
-    ran = subprocess.run(
-        [sys.executable, "-c", program, str(package)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    ran = run_program(program, str(package))
     assert ran.stderr == "as configured: hello\n"

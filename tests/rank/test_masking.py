@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
-import sys
 from unittest import mock
 
 import pytest
@@ -22,6 +20,8 @@ from hangbisect.base.masking import (
 from hypothesis import given
 from hypothesis import strategies as st
 from planted import lookalikes, planted
+
+from ..programs import run_program
 
 
 @pytest.mark.parametrize(
@@ -169,8 +169,6 @@ def test_what_is_slow_to_load_waits_for_a_name_with_a_value() -> None:
         "masking.mask_values({'tokenizer': ['signals', 'XDG_SESSION_ID']})\n"
         "print(*sorted(name for name in sys.modules if '.secret_rules.' in name))\n"
     )
-    ran = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
-    )
+    ran = run_program(program)
     loaded = {name.rpartition(".")[2] for name in ran.stdout.split()}
     assert loaded == {"names", "shapes"}
