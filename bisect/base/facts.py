@@ -251,6 +251,7 @@ class Collective:
     origin: str = ""
     file: str = ""  # the whole path of the job's own file
     condition: str = ""  # where the source shows that only some ranks come by: "if rank == 0"
+    peer: RankId | None = None  # of a send or a receive: whom it is for
 
 
 @dataclass(frozen=True)

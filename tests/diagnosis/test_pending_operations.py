@@ -1,0 +1,310 @@
+"""Who waits for whom, by what ranks handed out and what is not done: whatever call they stand in,
+a rank with an operation that another member of its group has not entered waits for that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import pytest
+from hangbisect.base.facts import Collective, CollectiveLog, Look, RankFacts, Thread
+from hangbisect.collect.look_series import classify_ranks
+from hangbisect.diagnosis.snapshot import Snapshot
+from hangbisect.diagnosis.verdict import judge_job
+from hypothesis import given
+from hypothesis import strategies as st
+
+from .made_up import ALL_REDUCE, job, look, rank, silent_peer, stack
+
+_TRAIN = ("train train.py:20", "<module> train.py:30")
+ITEM = look("cudaStreamSynchronize <libcudart.so>:0", *_TRAIN, call="", state="R")
+ITEM = replace(
+    ITEM,
+    threads=tuple(
+        replace(t, frames=(replace(t.frames[0], native=True), *t.frames[1:])) for t in ITEM.threads
+    ),
+)
+SPIN = look(*_TRAIN, call="", state="R")
+FUTEX = look(*_TRAIN)
+NAP = look(*_TRAIN, call="clock_nanosleep")
+RESULT = look(
+    "Condition.wait STD/threading.py:327",
+    "Future.result STD/concurrent/futures/_base.py:451",
+    *_TRAIN,
+)
+ANONYMOUS = {"item": ITEM, "spin": SPIN, "futex": FUTEX, "nap": NAP, "result": RESULT}
+RECV = look("fetch data.py:7", *_TRAIN, call="recvfrom", descriptors=(silent_peer(),))
+OWN = look("pause tools.py:5", *_TRAIN, call="clock_nanosleep")
+
+Source = Literal["ring", "torch", "flight recorder"]
+Entered = Sequence[tuple[str, str, bool | None]]  # group, kind, done
+
+
+def log(
+    entered: Entered, source: Source = "ring", groups: Mapping[str, tuple[int, ...]] | None = None
+) -> CollectiveLog:
+    """What a rank entered, in order; numbers go by group."""
+    numbers: dict[str, int] = {}
+    operations = []
+    for at, (group, kind, done) in enumerate(entered):
+        numbers[group] = numbers.get(group, 0) + 1
+        site = f"train.py:{20 + at % 3} train" if source == "ring" else ""
+        operations.append(Collective(group, kind, numbers[group], site, at=100.0 + at, done=done))
+    return CollectiveLog(source, tuple(operations), groups or {})
+
+
+def rounds(count: int, last: bool | None = True, kind: str = "all_reduce") -> Entered:
+    """`count` operations of the default group, the last of which is done or not."""
+    return [("0", kind, True)] * (count - 1) + [("0", kind, last)]
+
+
+def standing(number: int, one: Look, *logs: CollectiveLog, **more: object) -> RankFacts:
+    seen = rank(number, one, replace(one, at=103.0), replace(one, at=106.0))
+    return replace(seen, collectives=logs, busy=one.state == "R", **more)  # type: ignore[arg-type]
+
+
+def culprits(ranks: Sequence[RankFacts]) -> tuple[object, ...]:
+    return judge_job(job("late", len(ranks)), ranks).ranks.culprit
+
+
+def world(
+    size: int, who: int, many: tuple[Look, CollectiveLog], one: tuple[Look, CollectiveLog]
+) -> list[RankFacts]:
+    return [standing(n, *(one if n == who else many)) for n in range(size)]
+
+
+# ---- one rank has not come ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [2, 3, 8])
+@pytest.mark.parametrize("wait", ANONYMOUS)
+@pytest.mark.parametrize("source", ["ring", "torch", "flight recorder"])
+def test_who_has_not_entered_is_named_though_all_stand_alike(
+    source: Source, wait: str, size: int
+) -> None:
+    """A of eight NCCL ranks: all main threads are in `.item()`, one never entered operation 41."""
+    at, who = ANONYMOUS[wait], size // 2
+    ahead, behind = log(rounds(41, False), source), log(rounds(40), source)
+    assert culprits(world(size, who, (at, ahead), (at, behind))) == (who,)
+
+
+@pytest.mark.parametrize("size", [2, 8])
+def test_a_call_that_returned_once_enqueued_may_not_be_done(size: int) -> None:
+    """NCCL's calls return at once: of none it is known whether it is done."""
+    ahead = log([("0", "all_reduce", None)] * 41)
+    behind = log([("0", "all_reduce", None)] * 40)
+    assert culprits(world(size, 1, (ITEM, ahead), (ITEM, behind))) == (1,)
+
+
+def test_an_operation_that_is_done_makes_nobody_wait() -> None:
+    ranks = world(3, 2, (FUTEX, log(rounds(41))), (FUTEX, log(rounds(40))))
+    assert judge_job(job("late", 3), ranks).ranks.waiting == ()
+
+
+def test_what_was_begun_before_one_that_is_done_is_done() -> None:
+    ahead = log([("0", "all_reduce", None)] * 40 + [("0", "barrier", True)])
+    behind = log([("0", "all_reduce", None)] * 39)
+    ranks = world(3, 2, (FUTEX, ahead), (FUTEX, behind))
+    assert judge_job(job("late", 3), ranks).ranks.waiting == ()
+
+
+@pytest.mark.parametrize("size", [2, 8])
+def test_another_size_is_put_down_to_its_rank(size: int) -> None:
+    """B: one rank's tensor has another shape; by two nobody can tell which is the wrong one."""
+
+    def sized(shape: str) -> CollectiveLog:
+        one = log(rounds(41, False), "torch")
+        return replace(one, operations=tuple(replace(o, shape=shape) for o in one.operations))
+
+    ranks = world(size, 1, (ITEM, sized("float32[4]")), (ITEM, sized("float32[8]")))
+    assert culprits(ranks) == ((1,) if size > 2 else (0, 1))
+
+
+def test_an_own_wait_with_a_name_is_not_a_wait_for_peers() -> None:
+    """It handed an operation out and then asked a server: the server is what it waits for."""
+    ranks = [
+        standing(0, RECV, log(rounds(41, None))),
+        standing(1, ALL_REDUCE, log(rounds(42, False))),
+        standing(2, ALL_REDUCE, log(rounds(42, False))),
+    ]
+    assert culprits(ranks) == (0,)
+
+
+def test_who_moves_is_waited_for_and_not_named() -> None:
+    ranks = world(4, 3, (SPIN, log(rounds(41, None))), (OWN, log(rounds(40))))
+    ranks[3] = replace(ranks[3], moved="its child gzip reads 2 MB/s")
+    seen = Snapshot(ranks)
+    settled = classify_ranks(seen.ranks, seen.waits)
+    assert (settled.moving, settled.waiting, settled.hung) == ({3}, {0, 1, 2}, frozenset())
+
+
+def test_who_spins_in_an_operation_is_not_at_work() -> None:
+    """The others spin on the handle: not busy, for the one that they wait for stands still."""
+    ranks = world(4, 3, (SPIN, log(rounds(41, None))), (OWN, log(rounds(40))))
+    seen = Snapshot(ranks)
+    settled = classify_ranks(seen.ranks, seen.waits)
+    assert settled.busy == frozenset()
+    assert settled.hung >= {3}
+
+
+# ---- several groups ----------------------------------------------------------------------------
+
+PAIRS = {"0": (0, 1, 2, 3), "1": (0, 1), "2": (2, 3)}
+
+
+def test_who_is_missing_in_a_part_of_the_ranks() -> None:
+    """Rank 1 is missing in its pair; the others wait for both of the pair in the whole group."""
+    done: Entered = [("0", "all_reduce", True)] * 5
+    ranks = [
+        standing(0, FUTEX, log([*done, ("1", "all_reduce", None)], groups=PAIRS)),
+        standing(1, FUTEX, log(done, groups=PAIRS)),
+        standing(2, ITEM, log([*done, ("0", "all_reduce", None)], groups=PAIRS)),
+        standing(3, ITEM, log([*done, ("0", "all_reduce", None)], groups=PAIRS)),
+    ]
+    assert culprits(ranks) == (1,)
+
+
+def test_a_group_of_others_says_nothing_of_a_rank_outside_it() -> None:
+    """Ranks 0 and 1 wait in their pair for rank 1: not for 2 and 3, that sleep elsewhere."""
+    done: Entered = [("0", "all_reduce", True)] * 5
+    ranks = [
+        standing(0, FUTEX, log([*done, ("1", "all_reduce", False)], groups=PAIRS)),
+        standing(1, RECV, log(done, groups=PAIRS)),
+        standing(2, ITEM, log([*done, ("0", "barrier", False)], groups=PAIRS)),
+        standing(3, ITEM, log([*done, ("0", "barrier", False)], groups=PAIRS)),
+    ]
+    verdict = judge_job(job("late", 4), ranks)
+    assert verdict.ranks.culprit == (1,)
+    assert verdict.ranks.waiting == (0, 2, 3)
+
+
+# ---- helper threads ----------------------------------------------------------------------------
+
+
+def with_thread(one: Look, *frames: str) -> Look:
+    helper = Thread(4242, "saver", False, False, stack(*frames))
+    return replace(one, threads=(*one.threads, helper))
+
+
+IN_A_THREAD = with_thread(
+    RESULT,
+    "all_reduce SP/torch/distributed/distributed_c10d.py:3252",
+    "save checkpoint.py:8",
+    "_worker STD/concurrent/futures/thread.py:83",
+)
+THREAD_ASKS = with_thread(
+    RESULT,
+    "SocketIO.readinto STD/socket.py:706",
+    "save checkpoint.py:9",
+    "_worker STD/concurrent/futures/thread.py:83",
+)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_collective_in_a_helper_thread_by_the_log(size: int) -> None:
+    ranks = world(
+        size, 1, (IN_A_THREAD, log(rounds(7, False))), (THREAD_ASKS, log(rounds(6, True)))
+    )
+    assert culprits(ranks) == (1,)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_collective_in_a_helper_thread_by_its_stack(size: int) -> None:
+    ranks = [standing(n, THREAD_ASKS if n == 1 else IN_A_THREAD) for n in range(size)]
+    assert culprits(ranks) == (1,)
+
+
+# ---- one to one --------------------------------------------------------------------------------
+
+
+def to_peer(kind: str, peer: int, done: bool | None, number: int = 1) -> Collective:
+    return Collective("0", kind, number, "train.py:20 train", at=150.0, done=done, peer=peer)
+
+
+def add(one: CollectiveLog, *operations: Collective) -> CollectiveLog:
+    return replace(one, operations=(*one.operations, *operations))
+
+
+@pytest.mark.parametrize("wait", ANONYMOUS)
+def test_who_receives_waits_for_who_is_to_send(wait: str) -> None:
+    """A pipeline: 1 waits for 0, 2 for 1, 3 for 2; and 0 stands in a place of its own."""
+    at = ANONYMOUS[wait]
+    ranks = [standing(0, OWN, log(rounds(3)))]
+    ranks += [standing(n, at, add(log(rounds(3)), to_peer("irecv", n - 1, None))) for n in (1, 2)]
+    ranks += [standing(3, at, add(log(rounds(3)), to_peer("recv", 2, False)))]
+    assert culprits(ranks) == (0,)
+    assert judge_job(job("late", 4), ranks).ranks.waiting == (1, 2, 3)
+
+
+def test_two_that_each_receive_from_the_other() -> None:
+    ranks = [
+        standing(0, FUTEX, add(log(rounds(3)), to_peer("recv", 1, False))),
+        standing(1, FUTEX, add(log(rounds(3)), to_peer("recv", 0, False))),
+        standing(2, ALL_REDUCE, log(rounds(4, False))),
+    ]
+    assert culprits(ranks) == (0, 1)
+
+
+# ---- a log that parts --------------------------------------------------------------------------
+
+
+def test_a_mismatch_counts_where_ranks_wait_in_ways_of_their_own() -> None:
+    """Rank 0 made a barrier more, and waits in the last call; the others have no more to call."""
+    sites = [("all_reduce", "train.py:20 train")] * 3 + [("broadcast", "train.py:25 end")]
+    extra = [sites[0], ("barrier", "train.py:22 train"), *sites[1:]]
+
+    def made(calls: list[tuple[str, str]], last: bool | None) -> CollectiveLog:
+        return CollectiveLog(
+            "ring",
+            tuple(
+                Collective(
+                    "0", kind, n + 1, site, at=100.0 + n, done=last if n + 1 == len(calls) else None
+                )
+                for n, (kind, site) in enumerate(calls)
+            ),
+        )
+
+    ranks = [standing(n, SPIN, made(sites, None)) for n in range(4)]
+    ranks[2] = standing(2, FUTEX, made(extra, False))
+    assert culprits(ranks) == (2,)
+
+
+# ---- whatever the job --------------------------------------------------------------------------
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([*ANONYMOUS.values(), RECV, OWN, ALL_REDUCE]),
+            st.integers(1, 5),
+            st.sampled_from([True, False, None]),
+            st.booleans(),
+        ),
+        min_size=2,
+        max_size=8,
+    ),
+    st.sampled_from(["late", "still", "busy"]),
+)
+def test_a_rank_that_moved_is_never_named(
+    ranks: list[tuple[Look, int, bool | None, bool]], ended: str
+) -> None:
+    made = [
+        standing(n, at, log(rounds(count, done)), moved="reads" if moved else "")
+        for n, (at, count, done, moved) in enumerate(ranks)
+    ]
+    named = judge_job(job(ended, len(made)), made).ranks.culprit  # type: ignore[arg-type]
+    assert not {r.rank for r in made if r.moved} & {*named}
+
+
+@given(st.integers(2, 8), st.data())
+def test_of_those_that_entered_different_numbers_the_last_are_named(
+    size: int, data: st.DataObject
+) -> None:
+    """All stand alike, in what has no name: never all where the log tells a part of them."""
+    counts = data.draw(st.lists(st.integers(1, 4), min_size=size, max_size=size))
+    least = min(counts)
+    at = ANONYMOUS[data.draw(st.sampled_from(sorted(ANONYMOUS)))]
+    made = [standing(n, at, log(rounds(count, None))) for n, count in enumerate(counts)]
+    assert culprits(made) == tuple(n for n, count in enumerate(counts) if count == least)
