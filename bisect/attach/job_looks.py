@@ -5,12 +5,13 @@ processes have not completed: files whose names say so, and how large they are.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from ..base.deadline import aside
-from ..base.facts import Look, MachineFacts, RankFacts, RankId
+from ..base.facts import CollectiveLog, Look, MachineFacts, RankFacts, RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.words import format_rate
 from ..collect.look_series import PAUSE, LookSeries, RankClasses, may_pause, take_good_looks
@@ -18,6 +19,7 @@ from ..evidence import movement
 from ..evidence.descriptors import read_links, read_quiet_times
 from ..evidence.look import Target
 from ..evidence.machine import read_machine
+from ..evidence.ring_reader import read_ring_of
 from ..evidence.successive_looks import find_peer_request
 from ..monitor.ending import resume_process
 from .jobs import Job
@@ -79,6 +81,7 @@ STILL_SPAN = 2.1  # seconds over which nothing may have moved before a job is ca
 PATIENCE = 10.0  # seconds that are waited until it is clear: it computes, or is about to wake
 LEAST_LOOKS = 3  # looks
 MOST_LOOKS = 16  # that are kept of each process: the first, and the last ones
+LOGS_LIMIT = 1.0  # seconds for reading the logs of all ranks
 HEARD_LATELY = 30.0  # seconds: who heard from a server since then is looked at for longer
 _HEARD_LIMIT = 0.5
 _MOST_NATIVE_RANKS = 2  # ranks that a look with native frames pauses
@@ -107,6 +110,7 @@ class JobLooks(LookSeries):
         self.holders: dict[int, int] = {}
         self.grown: dict[tuple[int, str], list[Download]] = {}
         self.machine = MachineFacts()
+        self.logs: dict[RankId, CollectiveLog] = {}  # of ranks that are watched
         self._family = family
         self._environment = environment or {}
 
@@ -138,15 +142,21 @@ class JobLooks(LookSeries):
         self.holders = self._holders()
         targets = [Target(pid, "rank" if pid in self.ranks else "child") for pid in self.rank_of]
         targets += [Target(pid, "child") for pid in self.holders]
-        looks, seen, about = await asyncio.gather(
+        looks, seen, about, _ = await asyncio.gather(
             take_good_looks(targets),
             find_downloads(list(self.rank_of)),
             read_machine() if self.count == 0 else _look_at_no_machine(),
+            self._read_logs(),
         )
         self.machine = about or self.machine
         self.add(looks)
         for file in seen:
             self.grown.setdefault((file.pid, file.path), []).append(file)
+
+    async def _read_logs(self) -> None:
+        """Read what ranks that are watched log of their operations, as far as time allows."""
+        with contextlib.suppress(TimeoutError, RuntimeError):
+            await aside(_read_logs, dict(self.ranks), self.logs, limit=LOGS_LIMIT, key="rings")
 
     def add(self, looks: Iterable[Look]) -> None:
         """Keep what one look found."""
@@ -243,6 +253,7 @@ class JobLooks(LookSeries):
             children=children,
             moved=moved,
             busy=movement.is_busy(looks, children, moved),
+            collectives=() if (log := self.logs.get(rank)) is None else (log,),
         )
 
     def had_time(self) -> Collection[RankId]:
@@ -278,6 +289,14 @@ class JobLooks(LookSeries):
 
     def _files_of(self, pid: int) -> list[list[Download]]:
         return [f for (p, _), f in self.grown.items() if self.rank_of.get(p) == pid]
+
+
+def _read_logs(ranks: Mapping[int, RankId], found: dict[RankId, CollectiveLog]) -> None:
+    for pid, rank in ranks.items():
+        with contextlib.suppress(OSError):
+            log = read_ring_of(pid)
+            if log is not None:
+                found[rank] = log
 
 
 async def _look_at_no_machine() -> None:

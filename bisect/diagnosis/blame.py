@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import NamedTuple
 
-from ..base.facts import Checkpoint, JobFacts, RankFacts, RankId, Ranks
+from ..base.facts import Checkpoint, JobFacts, RankFacts, RankId, Ranks, Wait
 from ..base.lazy_dataclass import dataclass
 from .frames import frame_owner, job_frames
 from .log_divergence import find_mismatched_ranks
 from .process_snapshot import ProcessSnapshot, merge_looks
-from .rank_waits import RankWait, claimed_world_size
+from .rank_waits import RankWait, claimed_world_size, is_anonymous
 from .single_ranks import is_gone
 from .snapshot import Snapshot
 from .wait_graph import WaitGraph
@@ -217,11 +218,6 @@ def _find_culprits(case: Case, graph: WaitGraph) -> tuple[tuple[RankId, ...], tu
     return (least, ()) if job.ended == "limit" else _part_from_most(case, least)
 
 
-_OWNERLESS = "lock of which no owner is known"
-# In each of these a rank may wait for its peers, and nothing in it says for whom it waits.
-_MAY_BE_FOR_PEERS = frozenset(
-    ["device", "futex", "itself", "sleep", "thread", "unknown", _OWNERLESS]
-)
 _POLLS = frozenset(["itself", "sleep"])
 _FEWEST = 3  # ranks, of which most can be told from few
 
@@ -242,7 +238,7 @@ def _part_from_most(
     for with_lines in (False, True):
         places = {r.rank: _find_standing_place(case, r, with_lines) for r in living}
         ((usual, count),) = Counter(places.values()).most_common(1)
-        if usual is None or usual[0] not in _MAY_BE_FOR_PEERS or count * 2 <= len(ranks):
+        if usual is None or not usual.is_anonymous or count * 2 <= len(ranks):
             return ranks, ()
         few = tuple(rank for rank in ranks if places[rank] != usual)
         if few:
@@ -250,32 +246,46 @@ def _part_from_most(
     return ranks, ()
 
 
-def _find_standing_place(
-    case: Case, facts: RankFacts, with_lines: bool
-) -> tuple[str, tuple[object, ...]] | None:
-    """Return the kind of a rank's wait, and where in its code it stands; None if no look shows."""
+class _StandingPlace(NamedTuple):
+    """Where a rank stands still, to be compared with where others do."""
+
+    kind: str  # of its wait
+    is_anonymous: bool
+    frames: tuple[object, ...]
+
+
+def _find_standing_place(case: Case, facts: RankFacts, with_lines: bool) -> _StandingPlace | None:
+    """Return the place where a rank stands, None if no look shows it."""
     found = case.found[facts.rank]
     if found.view is None:
         return None
     frames = job_frames(found.view.frames, case.job.package)
-    kind: str = found.wait.kind if found.wait else "itself"
-    if kind == "lock" and found.wait and found.wait.pid is None and not found.wait.what:
-        kind = _OWNERLESS
-    if kind not in _POLLS:
-        return kind, tuple((f.file, f.name, with_lines and f.line) for f in frames)
+    wait = found.wait or Wait("itself", "")
+    if wait.kind not in _POLLS:
+        places = tuple((f.file, f.name, with_lines and f.line) for f in frames)
+        return _StandingPlace(wait.kind, is_anonymous(wait), places)
     # Each look at a loop shows another line of it, and another function that it calls.
     own = [n for n, f in enumerate(frames) if frame_owner(f, case.job.package) in ("user", "step")]
     outer = frames[own[0] :] if own else frames
-    return kind, tuple(
+    places = tuple(
         (f.file, f.name, with_lines and number > 0 and f.line) for number, f in enumerate(outer)
     )
+    return _StandingPlace(wait.kind, is_anonymous(wait), places)
 
 
 def _find_mismatched_candidates(case: Case, candidates: Sequence[RankId]) -> tuple[RankId, ...]:
-    """Return those of ranks that all wait in collectives whose calls do not go with the others'."""
-    if len(candidates) < 2 or not all(r in case.found and case.found[r].meets for r in candidates):
+    """Return the ranks whose calls of collectives do not go with the others', where all candidates
+    may wait in one: who waits for something that has a name tells more than a log.
+    """
+    if not candidates or not all(_may_be_in_an_operation(case, rank) for rank in candidates):
         return ()
-    return tuple(rank for rank in find_mismatched_ranks(case.ranks) if rank in set(candidates))
+    still = {r.rank for r in unfinished_ranks(case) if not (r.moved or is_gone(r))}
+    return tuple(rank for rank in find_mismatched_ranks(case.ranks) if rank in still)
+
+
+def _may_be_in_an_operation(case: Case, rank: RankId) -> bool:
+    found = case.found.get(rank)
+    return found is not None and (found.meets or is_anonymous(found.wait))
 
 
 def unfinished_ranks(case: Case) -> list[RankFacts]:

@@ -15,12 +15,17 @@ from ..base.words import format_ranks
 
 LogSource = Literal["ring", "torch", "flight recorder"]
 
-TO_ONE_PEER = frozenset(["send", "recv", "send_object_list", "recv_object_list"])
+_TO_ONE_PEER = frozenset(["send", "recv", "isend", "irecv", "send_object_list", "recv_object_list"])
 WRAPPER_KINDS = frozenset(["ddp", "fsdp"])
 GROUP_MAKING_KINDS = frozenset(["new_group", "split_group", "shrink_group"])
 # Not a collective itself: it stands for those that C++ makes meanwhile.
 BACKWARD_KINDS = frozenset(["backward"])
 DEFAULT_GROUP = "0"
+
+
+def is_to_one_peer(one: Collective) -> bool:
+    """Return whether an operation is a send or a receive: these have numbers of their own."""
+    return one.peer is not None or one.kind in _TO_ONE_PEER
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ def _backward_counts(logs: object) -> bool:
 
 
 def _make_stream(rank: RankId, log: CollectiveLog, name: str, marks: bool) -> Stream:
-    own = [o for o in log.operations if o.group == name and o.kind not in TO_ONE_PEER]
+    own = [o for o in log.operations if o.group == name and not is_to_one_peer(o)]
     since = own[0].number - 1 if own else 0
     if marks:
         backward = [replace(o, group=name) for o in log.operations if o.kind in BACKWARD_KINDS]

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal
 
-from ..base.facts import Frame, RankFacts, RankId, Wait
+from ..base.facts import Frame, RankFacts, RankId, Thread, Wait
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import BUILD_LOCK, Role, find_role, has_role
 from .blocked_syscalls import PEER_WAIT_CALLS
@@ -256,9 +256,22 @@ def _group_wait_by_native(view: ProcessSnapshot) -> GroupWait | None:
     return None
 
 
-def find_group_call(view: ProcessSnapshot) -> str:
-    """Return the short name of the distributed call on the stack ("all_reduce"), or ""."""
-    for frame in view.frames:
+def find_thread_in_collective(view: ProcessSnapshot) -> Thread | None:
+    """Return the first thread besides the main one that waits in a collective: its innermost Python
+    frame is one, and it does not run.
+    """
+    for thread in view.threads:
+        inner = next((f for f in thread.frames if not f.native), None)
+        if thread is view.main or thread.active or inner is None:
+            continue
+        if has_role(inner.file, inner.name, Role.RUNS_COLLECTIVE):
+            return thread
+    return None
+
+
+def find_group_call(frames: Iterable[Frame]) -> str:
+    """Return the short name of the distributed call on a stack ("all_reduce"), or ""."""
+    for frame in frames:
         found = next((e for e in find_entry_points(frame) if e.component == "strategy"), None)
         if found is not None:
             return found.named(frame).rpartition(".")[2]

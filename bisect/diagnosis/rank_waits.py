@@ -21,6 +21,8 @@ from ..base.addresses import host_of, is_loopback, port_of
 from ..base.facts import Frame, ProcessId, RankFacts, RankId, Socket, Wait, WaitKind
 from ..base.launchers import DIALECTS
 from ..base.lazy_dataclass import dataclass
+from .collective_mismatch import DEFAULT_GROUP
+from .pending_operations import PendingOperation, describe_operation, find_pending_operations
 from .process_snapshot import ProcessSnapshot
 from .single_ranks import SingleRank, SingleRanks, is_gone
 
@@ -72,6 +74,7 @@ class RankIndex:
         """`absent` ranks will never come."""
         self.members = {single_rank.facts.rank: single_rank for single_rank in members}
         self.absent = frozenset(absent)
+        self.pending = find_pending_operations([single.facts for single in members])
         self._unfinished = [h for h in self.members.values() if not h.facts.finished]
         self._behind: dict[int, RankGroup] = {}
         self._with_absent: dict[int, frozenset[RankId]] = {}
@@ -325,11 +328,46 @@ def _make_rank_wait(single_rank: SingleRank, index: RankIndex, beyond: str) -> R
         return replace(_make_wait_for_ranks(place, behind, index), place=place)
     if facts.awaits:
         return _make_wait_for_ranks("it said that it waits", index.named(facts.awaits))
+    pending = index.pending.get(facts.rank)
+    if pending is not None and _may_wait_in(pending, single_rank):
+        return _make_pending_wait(pending, index)
     if single_rank.group:
         return _make_peer_wait(single_rank, index, beyond)
     wait = single_rank.wait
     other = wait.rank if wait else None
     return RankWait(wait, frozenset([other]) if other not in (None, facts.rank) else frozenset())
+
+
+# In each of these a rank may wait for an operation, and nothing in it says for whom.
+_ANONYMOUS = frozenset(["device", "futex", "itself", "sleep", "thread", "unknown"])
+
+
+def is_anonymous(wait: Wait | None) -> bool:
+    """Return whether nothing in a wait says for whom it is: it may be for a peer."""
+    if wait is None:
+        return False
+    ownerless = wait.kind == "lock" and wait.pid is None and not wait.what
+    return wait.rank is None and (wait.kind in _ANONYMOUS or ownerless)
+
+
+def _may_wait_in(pending: PendingOperation, single_rank: SingleRank) -> bool:
+    """Return whether a rank may wait for an operation that it handed out: not where its stack or
+    the kernel says what else it waits for.
+    """
+    if single_rank.group in ("collective", "unsure"):
+        return True
+    if single_rank.group:  # a store, or a group that is made: the log may know that call
+        return single_rank.group == "construction" and pending.is_sure
+    return is_anonymous(single_rank.wait)
+
+
+def _make_pending_wait(pending: PendingOperation, index: RankIndex) -> RankWait:
+    place = describe_operation(pending)
+    of_all = pending.operation.group == DEFAULT_GROUP and pending.operation.peer is None
+    found = _make_wait_for_ranks(
+        place.removeprefix("collective "), index.named(pending.missing), index if of_all else None
+    )
+    return replace(found, meets=True, place=place)
 
 
 def _make_peer_wait(single_rank: SingleRank, index: RankIndex, beyond: str) -> RankWait:

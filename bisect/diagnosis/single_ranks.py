@@ -10,10 +10,12 @@ from dataclasses import replace
 from ..base.facts import RankFacts, RankId, Wait
 from ..base.lazy_dataclass import dataclass
 from .blocking_reason import HeldLock, ProcessContext, find_blocking_reason_in
+from .frames import format_frame
 from .library_calls import (
     find_builders,
     find_group_call,
     find_group_wait,
+    find_thread_in_collective,
     waits_for_unknown_builder,
 )
 from .process_snapshot import ProcessSnapshot, ProcessTable, build_process_table, merge_looks
@@ -98,9 +100,21 @@ def _index_rank(facts: RankFacts, everyone: ProcessTable, locks: Sequence[HeldLo
     )
     if wait.kind == "futex" and not view.frames:
         return SingleRank(facts, wait, view, "unsure")
-    if wait.kind not in ("collective", "store"):
+    if wait.kind in ("collective", "store"):
+        call = find_group_call(view.frames)
+        return SingleRank(facts, wait, view, find_group_wait(view) or "store", call)
+    helper = find_thread_in_collective(view) if _may_be_for_a_thread(wait) else None
+    if helper is None:
         return SingleRank(facts, wait, view)
-    return SingleRank(facts, wait, view, find_group_wait(view) or "store", find_group_call(view))
+    place = next(format_frame(f) for f in helper.frames if not f.native)
+    met = Wait("collective", f"{place}, in thread {helper.name or helper.os_id}")
+    return SingleRank(facts, met, view, "collective", find_group_call(helper.frames))
+
+
+def _may_be_for_a_thread(wait: Wait) -> bool:
+    """Return whether a main thread may wait for another thread of its process."""
+    ownerless = wait.kind == "lock" and wait.pid is None and not wait.what
+    return wait.kind in ("thread", "futex") or ownerless
 
 
 def _add_builders(indexed: Sequence[SingleRank]) -> Sequence[SingleRank]:

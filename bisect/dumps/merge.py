@@ -441,6 +441,6 @@ def _all_make_a_group(ranks: Sequence[RankFacts]) -> bool:
     others are counted on, or the ranks look for one another in different places.
     """
     views = [view for facts in ranks if (view := merge_looks(facts.looks)) is not None]
-    calls = {find_group_call(view) for view in views}
+    calls = {find_group_call(view.frames) for view in views}
     makes = all(find_group_wait(view) == "construction" for view in views)
     return len(views) == len(ranks) and len(calls) == 1 and makes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 from ..base.facts import Collective, CollectiveLog
 from ..rank.collective_records import (
@@ -18,6 +19,7 @@ from ..rank.collective_records import (
     RING_VERSION,
     TEXTS,
     TEXTS_SIZE,
+    open_ring,
 )
 
 _PEERS = "p2p "  # before the name of a group: its sends and receives
@@ -25,9 +27,47 @@ _MOST_MEMBERS = 1 << 20
 _WORKED_OUT = 0.05  # seconds
 
 
-def read_ring(descriptor: int) -> CollectiveLog | None:
-    """Return what the ring holds, None if it is not one. Raises OSError."""
-    return parse_ring(os.pread(descriptor, RING_SIZE, 0))
+class RingRead(NamedTuple):
+    """What was read of a ring."""
+
+    data: bytes
+    log: CollectiveLog | None  # None: it is no ring
+
+
+def read_ring(descriptor: int, before: RingRead | None = None) -> RingRead:
+    """Return what the ring holds. Raises OSError.
+
+    `before` is what was read last: where nothing is new it is returned, and its log with it.
+    """
+    data = os.pread(descriptor, _written_size(descriptor), 0)
+    if before is not None and data == before.data:
+        return before
+    return RingRead(data, parse_ring(data))
+
+
+def read_ring_of(pid: int) -> CollectiveLog | None:
+    """Return what a process logs of its operations, None for one that is not watched. Raises
+    OSError where it cannot be read.
+    """
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            descriptor = open_ring(pid, int(fd))
+        except OSError:
+            continue  # another file, or closed meanwhile
+        try:
+            return read_ring(descriptor).log
+        finally:
+            os.close(descriptor)
+    return None
+
+
+def _written_size(descriptor: int) -> int:
+    """Return how much of a ring is in use, by its header."""
+    header = os.pread(descriptor, RING_HEADER.size, 0)
+    if len(header) < RING_HEADER.size:
+        return 0
+    *_, blocks, records = RING_HEADER.unpack(header)
+    return min(RING_SIZE, BLOCKS_AT + int(blocks) * int(records) * RECORD.size)
 
 
 def parse_ring(data: bytes) -> CollectiveLog | None:
@@ -57,7 +97,7 @@ def _parse_records(
 ) -> Iterator[tuple[str, tuple[int, ...], Collective]]:
     """Yield each record with its group's text and members."""
     for at in range(start, end - RECORD.size + 1, RECORD.size):
-        number, group, kind, site, shape, state, when, check = RECORD.unpack_from(data, at)
+        number, group, kind, site, shape, state, when, peer, check = RECORD.unpack_from(data, at)
         if not number or number != check:
             continue
         described = texts.of(group)
@@ -79,6 +119,7 @@ def _parse_records(
                 between=between,
                 origin=far,
                 file=file,
+                peer=peer - 1 if peer else None,
             ),
         )
 

@@ -38,6 +38,7 @@ from .watcher_link import OUTER_VARIABLE, TRIAL_VARIABLE, SupervisorLinks
 if TYPE_CHECKING:
     from ..base.facts import CollectiveLog, MachineFacts, RankId, SlowStep, Verdict
     from ..evidence.process import Life
+    from ..evidence.ring_reader import RingRead
 
 
 LARGEST_ANSWER = 1 << 26  # bytes
@@ -59,6 +60,7 @@ class RankLogs:
         self._rings: dict[RankId, int] = {}  # descriptors, by rank
         self.opened: dict[tuple[int, int], int] = {}  # before: by pid, and the descriptor there
         self._recorders: dict[RankId, _Recorder] = {}
+        self._read: dict[RankId, RingRead] = {}  # what was read last
 
     def open(self, rank: int, pid: int, fd: int) -> None:
         """Get hold of a rank's ring: from here on it can be read, whatever becomes of the rank."""
@@ -98,8 +100,16 @@ class RankLogs:
         from ..evidence.ring_reader import read_ring
 
         with contextlib.suppress(OSError):
-            return read_ring(descriptor)
+            self._read[rank] = read_ring(descriptor, self._read.get(rank))
+            return self._read[rank].log
         return None
+
+    def read_all(self, ranks: Iterable[RankId], found: dict[RankId, CollectiveLog]) -> None:
+        """Put into `found` what the rings of these ranks hold, one after another."""
+        for rank in ranks:
+            log = self.read(rank)
+            if log is not None:
+                found[rank] = log
 
 
 async def _ask_recorder(recorder: _Recorder, limit: float) -> RecorderAnswer | None:

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from .job import Job
 
 
-def make_rank_facts(member: RankState, moved: str = "", busy: bool = False) -> RankFacts:
-    """Return a member as a diagnosis takes it."""
+def make_rank_facts(
+    member: RankState, moved: str = "", busy: bool = False, log: CollectiveLog | None = None
+) -> RankFacts:
+    """Return a member as a diagnosis takes it, with what it logged itself of its operations."""
     return RankFacts(
         rank=member.rank,
         local_rank=member.local_rank,
@@ -54,6 +56,7 @@ def make_rank_facts(member: RankState, moved: str = "", busy: bool = False) -> R
         children=tuple(tuple(looks) for looks in member.children.values()),
         moved=moved,
         busy=busy,
+        collectives=() if log is None else (log,),
     )
 
 

@@ -40,6 +40,7 @@ from .function_patching import (
     COLLECTIVES,
     GROUP_LIFETIME,
     POINT_TO_POINT,
+    TO_PEER_HANDED_OUT,
     Function,
     Maker,
     Undo,
@@ -144,6 +145,7 @@ class CollectiveLog:
     def uninstall(self) -> None:
         """Log no more, and put torch's own functions back: a call costs what it did without us."""
         self.is_on = False
+        self.ring.clear()
         wait_no_more(self._waiting)
         while self._undo:
             with our_errors_left_out():
@@ -170,7 +172,7 @@ class CollectiveLog:
         self._inside |= {id(f.__code__) for f in find_inner_functions(c10d)}
         for names, streams in (
             (COLLECTIVES, self._groups.collective),
-            (POINT_TO_POINT, self._groups.to_peers),
+            ((*POINT_TO_POINT, *TO_PEER_HANDED_OUT), self._groups.to_peers),
         ):
             for name in [n for n in names if hasattr(c10d, n)]:
                 self._undo.append(replace_torch_function(c10d, name, self._maker(name, streams)))
@@ -240,10 +242,12 @@ class CollectiveLog:
             tensor_name, shape_of = "init_method", self._text_of  # "file:///...": where they meet
         tensor_at = names.index(tensor_name) if tensor_name else len(names)
         kind_text = self.ring.text(kind)
-        may_hand_out = "async_op" in names
+        may_hand_out = "async_op" in names or kind in TO_PEER_HANDED_OUT
+        may_queue = not (kind in _WAITED_FOR or "object" in kind)
+        peer_of = _find_peer_parameters(names) if streams is groups.to_peers else ()
 
         def logged(*args: Any, **kwargs: Any) -> Any:
-            at = 0
+            at, state = 0, LEFT
             try:
                 caller = getframe(depth)
                 if log.is_on and id(caller.f_code) not in inside:
@@ -251,28 +255,36 @@ class CollectiveLog:
                     if streams is not None:
                         group = args[group_at] if len(args) > group_at else kwargs.get(group_name)
                         stream = streams.get(id(group)) or groups.meet(group, streams)
-                    next_number, base, name = stream
-                    shape = 0
+                    next_number, base, name, queued_on = stream
+                    shape = peer = 0
+                    tensor = None
                     if tensor_name:
                         given = len(args) > tensor_at
-                        shape = shape_of(args[tensor_at] if given else kwargs.get(tensor_name))
+                        tensor = args[tensor_at] if given else kwargs.get(tensor_name)
+                        shape = shape_of(tensor)
+                    if peer_of:
+                        peer = 1 + groups.find_peer(peer_of, group, args, kwargs)
+                    if queued_on and may_queue:
+                        state = HANDED_OUT if _is_queued(tensor, queued_on) else LEFT
                     site, number = site_of(caller), next_number()
                     at = base + number % RECORDS * size
                     now = monotonic()
-                    pack(memory, at, number, name, kind_text, site, shape, ENTERED, now, number)
+                    pack(
+                        memory, at, number, name, kind_text, site, shape, ENTERED, now, peer, number
+                    )
             except BaseException as error:  # whatever it is: the job's call is what counts
                 if not isinstance(error, Exception) or is_of_the_job(error):
                     if at:  # it is not made: nothing is entered
                         memory[at + STATE_AT] = LEFT
                     raise
                 at = 0
-            state = LEFT
             try:
                 result = function(*args, **kwargs)
                 if may_hand_out and result is not None:
                     state = HANDED_OUT
                 return result
             except BaseException as error:
+                state = LEFT
                 without_our_frame(error)
                 raise
             finally:
@@ -281,6 +293,30 @@ class CollectiveLog:
 
         logged._torchdynamo_disable = True  # type: ignore[attr-defined]  # as torch.compiler does
         return hide_frames(logged)
+
+
+# What returns when it is over, whatever the backend: the caller needs what it brings, or that all
+# are there.
+_WAITED_FOR = frozenset(["barrier", "monitored_barrier", "ddp", "fsdp", *GROUP_LIFETIME])
+_WAITED_FOR |= {"new_group", "split_group", "shrink_group"}
+
+
+def _is_queued(tensor: Any, queued_on: frozenset[str]) -> bool:
+    """Return whether an operation on a tensor, or on a list of them, goes into a queue."""
+    one = tensor[0] if isinstance(tensor, list) and tensor else tensor
+    device = getattr(one, "device", None)
+    return getattr(device, "type", None) in queued_on
+
+
+def _find_peer_parameters(names: tuple[str, ...]) -> tuple[tuple[str, int, bool], ...]:
+    """Return the parameters that may say for whom a send or a receive is: the name, its place, and
+    whether it is a number within the group.
+    """
+    return tuple(
+        (name, names.index(name), name.startswith("group_"))
+        for name in ("dst", "src", "group_dst", "group_src")
+        if name in names
+    )
 
 
 def _try_to_log(then: Callable[[Any], None], module: ModuleType) -> None:

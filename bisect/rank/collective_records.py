@@ -36,18 +36,20 @@ from ..base.our_errors import our_errors_left_out
 
 RING_MAGIC = b"HBRING\x001"
 RING_HEADER = struct.Struct("<8sIIII")  # magic, version, bytes of texts, blocks, records in a block
-RING_VERSION = 1
+RING_VERSION = 2
 TEXTS = 64  # where they begin
 TEXTS_SIZE = (1 << 18) - TEXTS
 BLOCKS_AT = TEXTS + TEXTS_SIZE
 BLOCKS = 64
 RECORDS = 512
 LONGEST_TEXT = 1000  # bytes
-# Number in its group; texts: group, kind, site, shape; state; time; and the number once
-# more, written last: where the two differ the record is half written. Number 0 is no record.
-RECORD = struct.Struct("<IIIIIIdI4x")
+# Number in its group; texts: group, kind, site, shape; state; time; one more than the rank that a
+# send or a receive is for; and the number once more, written last: where the two differ the record
+# is half written. Number 0 is no record.
+RECORD = struct.Struct("<IIIIIIdII")
 STATE_AT = 20  # in a record
-ENTERED, LEFT, HANDED_OUT = 0, 1, 2  # handed out: it returned a handle, and may still be on its way
+# Handed out: it returned, with a handle or once it was in a queue, and may still be on its way.
+ENTERED, LEFT, HANDED_OUT = 0, 1, 2
 BLOCK_SIZE = RECORDS * RECORD.size
 RING_SIZE = BLOCKS_AT + BLOCKS * BLOCK_SIZE  # under 2 MiB, of which only pages written to exist
 RING_NAME = "hangbisect-collectives"
@@ -96,6 +98,12 @@ class RecordRing:
             self._write_header()
         return BLOCKS_AT + number * BLOCK_SIZE
 
+    def clear(self) -> None:
+        """Let whoever reads it find nothing: what is in it is of the past."""
+        with self._lock:
+            self._blocks = 0
+            self._write_header()
+
     def _write_header(self) -> None:
         RING_HEADER.pack_into(
             self.memory, 0, RING_MAGIC, RING_VERSION, self._texts_end, self._blocks, RECORDS
@@ -114,6 +122,7 @@ def open_ring(pid: int, fd: int) -> int:
 
 
 Streams = dict[int, "Stream"]  # by id(group)
+_WAITS = frozenset(["gloo", "mpi", "fake", "threaded"])  # backends whose calls return when done
 
 
 class Stream(NamedTuple):
@@ -122,6 +131,8 @@ class Stream(NamedTuple):
     next_number: Callable[[], int]
     base: int  # of its block in the ring
     group: int  # text: name, members, description, each on a line
+    # Types of the devices whose operations return as soon as they are in a queue, as NCCL's do.
+    queued_on: frozenset[str] = frozenset()
 
 
 class NotAMember(Exception):
@@ -153,11 +164,30 @@ class GroupStreams:
         stream = streams.get(id(real))
         if stream is None:
             prefix = "p2p " if streams is self.to_peers else ""
-            stream = self._new(prefix + self._described(real))
+            stream = self._new(prefix + self._described(real), self._find_queued(real))
         streams[id(real)] = stream
         if real is world:
             streams[id(None)] = stream
         return stream
+
+    def find_peer(
+        self,
+        parameters: tuple[tuple[str, int, bool], ...],
+        group: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> int:
+        """Return the rank that a send or a receive is for, -1 if the call does not say.
+
+        `parameters` may say it: the name of each, its place, and whether it is a number within the
+        group.
+        """
+        for name, at, within in parameters:
+            number = args[at] if len(args) > at else kwargs.get(name)
+            if type(number) is int:
+                real = group if within and group is not None else None
+                return number if real is None else int(self.c10d.get_global_rank(real, number))
+        return -1
 
     def forget(self, group: Any = None) -> None:
         """Forget a group that is destroyed, or all: others may get their ids and names."""
@@ -167,8 +197,20 @@ class GroupStreams:
             else:
                 streams.pop(id(group), None)
 
-    def _new(self, group: str) -> Stream:
-        return Stream(itertools.count(1).__next__, self._ring.block(), self._ring.text(group))
+    def _new(self, group: str, queued_on: frozenset[str] = frozenset()) -> Stream:
+        next_number = itertools.count(1).__next__
+        return Stream(next_number, self._ring.block(), self._ring.text(group), queued_on)
+
+    def _find_queued(self, group: Any) -> frozenset[str]:
+        """Return the types of devices for which a backend of the group returns before it is done.
+
+        torch says which it has for which: "cpu:gloo,cuda:nccl" (distributed_c10d.BackendConfig).
+        """
+        with our_errors_left_out():
+            pairs = str(self.c10d.get_backend_config(group)).split(",")
+            found = (pair.partition(":") for pair in pairs)
+            return frozenset(device for device, _, name in found if name and name not in _WAITS)
+        return frozenset()
 
     def _described(self, group: Any) -> str:
         name = description = members = ""

@@ -209,7 +209,10 @@ COLLECTIVES = (
     *("new_group", "split_group", "shrink_group"),
 )
 POINT_TO_POINT = ("send", "recv", "send_object_list", "recv_object_list")
+TO_PEER_HANDED_OUT = ("isend", "irecv")  # return a handle at once: no steps
+
 GROUP_LIFETIME = ("init_process_group", "destroy_process_group")
+_LOGGED = frozenset([*COLLECTIVES, *POINT_TO_POINT, *TO_PEER_HANDED_OUT, *GROUP_LIFETIME])
 
 # Returns what takes the place of a function; the number says how many frames up its caller is.
 Maker = Callable[[Function, int], Function]
@@ -260,9 +263,7 @@ def find_inner_functions(c10d: ModuleType) -> Iterator[Any]:
     """Yield the functions that others consist of: what these call is a part of their caller."""
     for name, value in vars(c10d).items():
         makes_groups = name.startswith("_") and "group" in name
-        if (
-            makes_groups or name in COLLECTIVES or name in GROUP_LIFETIME or name in POINT_TO_POINT
-        ) and (hasattr(unwrap_function(value), "__code__")):
+        if (makes_groups or name in _LOGGED) and hasattr(unwrap_function(value), "__code__"):
             yield unwrap_function(value)
 
 

@@ -27,7 +27,7 @@ def write(
     at = base + number % RECORDS * RECORD.size
     texts = [ring.text(text) for text in (group, "barrier", "a.py:1 f\n\n/a.py\n\n", "")]
     state = LEFT if number % 2 else ENTERED
-    RECORD.pack_into(ring.memory, at, number, *texts, state, float(number), check or number)
+    RECORD.pack_into(ring.memory, at, number, *texts, state, float(number), 0, check or number)
 
 
 def test_what_was_written_is_read_by_another_descriptor() -> None:
@@ -38,7 +38,7 @@ def test_what_was_written_is_read_by_another_descriptor() -> None:
     descriptor = open_ring(os.getpid(), ring.fd)
     os.close(ring.fd)
     ring.memory.close()  # the writer is gone
-    log = read_ring(descriptor)
+    log = read_ring(descriptor).log
     os.close(descriptor)
     assert log is not None
     assert [(o.kind, o.number, o.site, o.done) for o in log.operations] == [
@@ -53,7 +53,7 @@ def test_a_record_that_is_half_written_is_left_out() -> None:
     base = ring.block()
     write(ring, base, 1)
     write(ring, base, 2, check=514)
-    log = read_ring(ring.fd)
+    log = read_ring(ring.fd).log
     assert log is not None
     assert [o.number for o in log.operations] == [1]
 
@@ -66,8 +66,8 @@ def test_an_earlier_group_of_the_same_name_is_left_out() -> None:
             at = base + number % RECORDS * RECORD.size
             texts = [ring.text("0\n0-1\n"), ring.text("barrier"), 0, 0]
             when = number + 10.0 * (count == 2)
-            RECORD.pack_into(ring.memory, at, number, *texts, LEFT, when, number)
-    log = read_ring(ring.fd)
+            RECORD.pack_into(ring.memory, at, number, *texts, LEFT, when, 0, number)
+    log = read_ring(ring.fd).log
     assert log is not None
     assert [(o.number, o.at) for o in log.operations] == [(1, 11.0), (2, 12.0)]
 
@@ -77,7 +77,7 @@ def test_groups_beyond_the_last_block_share_it() -> None:
     for n in range(BLOCKS + 3):
         base = ring.block()
         write(ring, base, n + 1, group=f"{n}\n0\n")
-    log = read_ring(ring.fd)
+    log = read_ring(ring.fd).log
     assert log is not None
     assert {o.group for o in log.operations} == {str(n) for n in range(BLOCKS + 3)}
 

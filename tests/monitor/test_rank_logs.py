@@ -36,7 +36,7 @@ def ring_of_one() -> RecordRing:
     ring = RecordRing()
     at = ring.block() + RECORD.size
     texts = [ring.text(text) for text in ("0\n0-1\n", "barrier", "a.py:1 f", "")]
-    RECORD.pack_into(ring.memory, at, 1, *texts, LEFT, 1.0, 1)
+    RECORD.pack_into(ring.memory, at, 1, *texts, LEFT, 1.0, 0, 1)
     return ring
 
 

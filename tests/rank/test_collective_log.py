@@ -32,6 +32,8 @@ class Group:
     def __init__(self, name, ranks): self.group_name, self.ranks = name, ranks
     group_desc = "undefined"
 def get_process_group_ranks(group): return group.ranks
+def get_global_rank(group, number): return group.ranks[number]
+def get_backend_config(group): return getattr(group, "backends", "cpu:gloo,cuda:gloo")
 @logs
 def init_process_group(backend=None, init_method=None):
     GroupMember.WORLD = Group("0", [0, 1, 2])
@@ -47,7 +49,9 @@ def all_reduce(tensor, op=None, group=None, async_op=False):
 @logs
 def all_gather_object(object_list, obj, group=None): barrier(group)
 @logs
-def send(tensor, dst=None, group=None): pass
+def send(tensor, dst=None, group=None, tag=0, group_dst=None): isend(tensor, dst, group)
+def isend(tensor, dst=None, group=None, tag=0, group_dst=None): return "handle"
+def irecv(tensor, src=None, group=None, tag=0, group_src=None): return "handle"
 def monitored_barrier(group=None): return "plain"
 """
 Read = Callable[[], list[Collective]]
@@ -85,7 +89,7 @@ def read(log: CollectiveLog) -> Read:
     """Read what the log holds, as the monitor does."""
 
     def operations() -> list[Collective]:
-        found = read_ring(log.ring.fd)
+        found = read_ring(log.ring.fd).log
         assert found is not None
         return list(found.operations)
 
@@ -163,7 +167,7 @@ def test_groups_are_told_apart_with_their_members(
         ("1", "barrier", 2),
         ("0", "barrier", 2),
     ]
-    logged = read_ring(log.ring.fd)
+    logged = read_ring(log.ring.fd).log
     assert logged is not None
     assert logged.groups == {"": (), "0": (0, 1, 2), "1": (0, 2)}
 
@@ -192,6 +196,44 @@ def test_sends_are_counted_apart(c10d: Any, read: Read) -> None:
     c10d.send("x")
     c10d.barrier()
     assert [(o.kind, o.number) for o in read()[1:]] == [("barrier", 1), ("send", 1), ("barrier", 2)]
+
+
+def test_whom_a_send_is_for_is_logged(c10d: Any, read: Read) -> None:
+    c10d.init_process_group()
+    group = c10d.new_group([0, 2])
+    c10d.send("x", 2)
+    c10d.isend("x", dst=1)
+    c10d.irecv("x", group=group, group_src=1)
+    c10d.irecv("x")  # from anybody
+    found = [(one.kind, one.peer, one.done) for one in read()[2:]]
+    assert found == [
+        ("send", 2, True),
+        ("isend", 1, None),
+        ("irecv", 2, None),
+        ("irecv", None, None),
+    ]
+
+
+class OnDevice:
+    """What stands for a tensor there."""
+
+    def __init__(self, kind: str) -> None:
+        self.device = type("device", (), {"type": kind})()
+
+
+def test_what_is_only_in_a_queue_when_the_call_returns_may_not_be_done(
+    c10d: Any, read: Read
+) -> None:
+    c10d.init_process_group()
+    group = c10d.Group("2", [0, 1])
+    group.backends = "cpu:gloo,cuda:nccl"
+    for tensor in (OnDevice("cuda"), OnDevice("cpu"), [OnDevice("cuda")]):
+        c10d.all_reduce(tensor, group=group)
+    c10d.send(OnDevice("cuda"), 1, group)
+    c10d.barrier(group)
+    c10d.all_gather_object([], 1, group)
+    c10d.all_reduce(OnDevice("cuda"))  # by gloo
+    assert [one.done for one in read()[1:]] == [None, True, None, None, True, True, True]
 
 
 def test_the_ring_keeps_the_last_calls_of_each_group(c10d: Any, read: Read) -> None:

@@ -68,7 +68,7 @@ def read_until(ring: int, good: Callable[[list[Collective]], Any]) -> Collective
     """Read a ring until it is good, or until the deadline."""
     end = time.monotonic() + DEADLINE
     while True:
-        log = read_ring(ring)
+        log = read_ring(ring).log
         assert log is not None
         if good(list(log.operations)) or time.monotonic() > end:
             return log
@@ -83,7 +83,7 @@ def test_an_extra_barrier_is_read_from_ranks_that_are_stopped_and_dead(
         read_until(ring, lambda ops: ops and ops[-1].done is False and len(ops) > 5)
     os.kill(first, signal.SIGSTOP)
     os.kill(second, signal.SIGKILL)
-    logs = [read_ring(ring) for ring in (its_ring, other_ring)]
+    logs = [read_ring(ring).log for ring in (its_ring, other_ring)]
     os.kill(first, signal.SIGKILL)
     ranks = [RankFacts(rank=r, collectives=(log,)) for r, log in enumerate(logs) if log]
     assert [o.kind for o in ranks[0].collectives[0].operations] == [

@@ -1,0 +1,154 @@
+"""What each rank handed out and is not done, and which ranks have not entered it: who waits for
+whom as the logs of operations tell, whatever call a rank stands in.
+
+A rank waits for its peers in many ways: inside the call, in `Work.wait()`, in a wait for the GPU
+behind it, in a helper thread, in a loop that asks for a handle. What they have in common is an
+operation that not all members of its group have entered. Numbers of one log are compared with those
+of the same log of others: each counts in a way of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..base.facts import Collective, CollectiveLog, RankFacts, RankId
+from ..base.lazy_dataclass import dataclass
+from .collective_mismatch import BACKWARD_KINDS, DEFAULT_GROUP, LogSource, is_to_one_peer
+
+# torch's own recorders know what C++ makes, and of each operation whether it is done.
+_COMPLETE_SOURCES: tuple[LogSource, ...] = ("torch", "flight recorder")
+_RECEIVING = "recv"  # in the name of an operation
+
+
+@dataclass(frozen=True)
+class PendingOperation:
+    """The first operation of a rank that is not done, as far as it is known, and that others have
+    not entered.
+    """
+
+    operation: Collective
+    missing: tuple[RankId, ...]  # the members of its group that have not entered it
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether a log says that it is not done; else it says only that it was handed out."""
+        return self.operation.done is False
+
+
+def find_pending_operations(ranks: Sequence[RankFacts]) -> dict[RankId, PendingOperation]:
+    """Return the operation of each rank in which it may wait for others that have not come, none
+    for a rank without one.
+    """
+    if not any(facts.collectives for facts in ranks):
+        return {}
+    found: dict[RankId, PendingOperation] = {}
+    told: set[RankId] = set()  # ranks of which a recorder says what is done
+    for source in _COMPLETE_SOURCES:
+        logs = _LogsOfRanks(ranks, source)
+        told.update(logs.by_rank)
+        for rank in logs.by_rank:
+            if rank not in found and (pending := logs.find_first_pending(rank)):
+                found[rank] = pending
+    logs = _LogsOfRanks(ranks, "ring")
+    for rank in logs.by_rank:
+        if rank not in found:
+            pending = logs.find_first_pending(rank, only_sure=rank in told)
+            if pending is not None:
+                found[rank] = pending
+    return found
+
+
+_GroupKey = tuple[str, tuple[int, ...]]  # name and members: two groups may have one name
+
+
+class _LogsOfRanks:
+    """The logs of one source, of all ranks that have one."""
+
+    def __init__(self, ranks: Sequence[RankFacts], source: LogSource) -> None:
+        self.by_rank: dict[RankId, CollectiveLog] = {}
+        for facts in ranks:
+            log = next((one for one in facts.collectives if one.source == source), None)
+            # A recorder that was switched off has nothing; a ring may well have nothing yet.
+            if log is not None and (log.operations or source == "ring"):
+                self.by_rank[facts.rank] = log
+        self._entered: dict[tuple[RankId, _GroupKey], int] = {}
+        self._sent: dict[tuple[RankId, RankId, bool], int] = {}
+        for rank, log in self.by_rank.items():
+            for one in log.operations:
+                if is_to_one_peer(one):
+                    if one.peer is not None:
+                        pair = (rank, one.peer, _receives(one))
+                        self._sent[pair] = self._sent.get(pair, 0) + 1
+                elif one.group and one.kind not in BACKWARD_KINDS:
+                    key = rank, _key_of(log, one)
+                    self._entered[key] = max(self._entered.get(key, 0), one.number)
+
+    def find_first_pending(
+        self, rank: RankId, *, only_sure: bool = False
+    ) -> PendingOperation | None:
+        """Return the first operation of a rank that is not done and in which others are missing:
+        one that its log says is not done before others. `only_sure`: no others.
+        """
+        found = [*self._pending_in_groups(rank), *self._pending_with_peers(rank)]
+        return min(
+            (one for one in found if one.is_sure or not only_sure),
+            key=lambda one: (not one.is_sure, one.operation.at, one.operation.number),
+            default=None,
+        )
+
+    def _pending_in_groups(self, rank: RankId) -> Iterator[PendingOperation]:
+        log = self.by_rank[rank]
+        own = [
+            one
+            for one in log.operations
+            if one.group and one.kind not in BACKWARD_KINDS and not is_to_one_peer(one)
+        ]
+        # Operations of a group end in the order in which they begin.
+        done: dict[str, int] = {}
+        for one in own:
+            if one.done:
+                done[one.group] = max(done.get(one.group, 0), one.number)
+        for one in own:
+            if not one.done and one.number > done.get(one.group, 0):
+                key = _key_of(log, one)
+                missing = tuple(
+                    member
+                    for member in self._members(key)
+                    if member != rank and self._entered.get((member, key), 0) < one.number
+                )
+                if missing:
+                    yield PendingOperation(one, missing)
+
+    def _members(self, group: _GroupKey) -> Iterator[RankId]:
+        """Yield the members of a group whose logs are known."""
+        name, members = group
+        known = members or (self.by_rank if name == DEFAULT_GROUP else ())
+        yield from (rank for rank in known if rank in self.by_rank)
+
+    def _pending_with_peers(self, rank: RankId) -> Iterator[PendingOperation]:
+        counted: dict[tuple[RankId, bool], int] = {}
+        for one in self.by_rank[rank].operations:
+            if not is_to_one_peer(one) or one.peer is None:
+                continue
+            receives = _receives(one)
+            number = counted[one.peer, receives] = counted.get((one.peer, receives), 0) + 1
+            if one.done or one.peer not in self.by_rank:
+                continue
+            if self._sent.get((one.peer, rank, not receives), 0) < number:
+                yield PendingOperation(one, (one.peer,))
+
+
+def _key_of(log: CollectiveLog, one: Collective) -> _GroupKey:
+    return one.group, tuple(log.groups.get(one.group, ()))
+
+
+def _receives(one: Collective) -> bool:
+    return _RECEIVING in one.kind
+
+
+def describe_operation(pending: PendingOperation) -> str:
+    """Return the place where a rank waits: "collective all_reduce", "irecv from rank 2"."""
+    one = pending.operation
+    if is_to_one_peer(one):
+        return f"{one.kind} {'from' if _receives(one) else 'to'} rank {one.peer}"
+    return f"collective {one.kind}"
