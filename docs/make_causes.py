@@ -69,7 +69,7 @@ def _page(known: Any, family: Any) -> Iterator[str]:
     yield ""
     yield "## How it is recognised"
     yield ""
-    yield f"Looked for when a job {words.outcomes(known)}. {words.confidence_in_words(known)}"
+    yield f"Looked for when a job {words.outcomes(known)}. {words.levels_in_words(known)}"
     yield ""
     yield "| sign | |"
     yield "|---|---|"

@@ -398,6 +398,10 @@ class Where:
     last_line_age: Duration | None
 
 
+# How much is known: the kernel or a log says so; the signs agree; there is little to go by.
+Level = Literal["seen", "fits", "guess"]
+
+
 @dataclass(frozen=True)
 class Cause:
     """Why it hangs, as the catalogue of causes has it (docs/causes/ID.md)."""
@@ -405,9 +409,12 @@ class Cause:
     id: str
     title: str
     why: str
-    confidence: Share
+    level: Level = "guess"
     matched: tuple[str, ...] = ()  # the facts that speak for it
     avoid: tuple[str, ...] = ()  # what to change, in words or as commands, the best first
+    # How far the signs agree, from 0 to 1: it puts causes in order, and says nothing of how often
+    # they are right.
+    agreement: float = field(default=0.0, metadata=INSIDE)
 
 
 @dataclass(frozen=True)
@@ -427,7 +434,7 @@ class Edge:
 class Candidate:
     ranks: RankSet
     component: Component | None
-    score: Share  # the scores of all candidates make at most 1
+    level: Level = "guess"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .facts import Wait, WaitKind
+    from .facts import Level, Wait, WaitKind
     from .identity import RankId
 
 
@@ -132,6 +132,7 @@ def wrap_line(line: str, width: int | None, indent: int) -> list[str]:
 
 
 # What is waited for, as far as its kind says it.
+LEVELS: dict[Level, str] = {"seen": "seen", "fits": "fits", "guess": "a guess"}
 AWAITED: dict[WaitKind, str] = {
     "rank": "another rank",
     "absent_rank": "a rank that never came",

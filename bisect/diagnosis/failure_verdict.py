@@ -1,14 +1,12 @@
-"""The verdict on a job that did not end well: the hang located and explained, further candidates
-with their scores, and what to try: the same command with a safer value of a toggle of the
-component in question.
+"""The verdict on a job that did not end well: the hang located and explained, further candidates,
+and what to try: the same command with a safer value of a toggle of the component in question.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, islice
 
 from ..base.facts import Candidate, Cause, Outcome, RankId, Ranks, Try, Verdict
 from ..toggles.command_toggles import apply_setting, format_command, values_as_run
@@ -32,42 +30,34 @@ from .verdict_skeleton import make_verdict_skeleton
 from .wait_graph import WaitGraph
 
 MOST_CANDIDATES = 5
-# How likely a rank is the one, next to the culprit's 1: another sink that came further, one that
-# stands still by itself, one that left early, one that waits for others.
-_WEIGHTS = (1.0, 0.25, 0.15, 0.1, 0.05)
-_TRUST_IF_SURE = 0.95  # of all scores together, where a culprit was looked at more than once
-_TRUST_IF_UNSURE = 0.6
 
 
 def find_candidates(
     case: Case, graph: WaitGraph, ranks: Ranks, outcome: Outcome, component: str | None
 ) -> tuple[Candidate, ...]:
-    """Return at most five candidates, ranks that are in the same way suspect together.
+    """Return at most five candidates, the likeliest first; ranks that are in the same way suspect
+    together. The culprits fit where each was looked at more than once; all others are a guess.
 
-    Scores are shares of how likely each is; what they lack to 1 is that it is none of these.
     None for a job that ended well, or that was interrupted while all were at work.
     """
     if outcome == "ok" or (outcome == "interrupted" and not ranks.culprit):
         return ()
-    chosen = list(_group_suspects(case, graph, ranks))[:MOST_CANDIDATES]
-    whole = sum(weight for weight, _ in chosen)
     culprits = [facts for rank in ranks.culprit if (facts := case.facts(rank))]
-    sure = ranks.culprit and all(len(f.looks) != 1 for f in culprits)
-    trust = _TRUST_IF_SURE if sure else _TRUST_IF_UNSURE
+    sure = bool(ranks.culprit) and all(len(f.looks) != 1 for f in culprits)
     return tuple(
         Candidate(
             group,
             component if group == ranks.culprit else _find_rank_component(case, group[0]),
-            math.floor(100 * trust * weight / whole) / 100,
+            "fits" if sure and group == ranks.culprit else "guess",
         )
-        for weight, group in chosen
+        for group in islice(_group_suspects(case, graph, ranks), MOST_CANDIDATES)
     )
 
 
-def _group_suspects(
-    case: Case, graph: WaitGraph, ranks: Ranks
-) -> Iterator[tuple[float, tuple[RankId, ...]]]:
-    """Yield ranks by how suspect they are, then by how far they came."""
+def _group_suspects(case: Case, graph: WaitGraph, ranks: Ranks) -> Iterator[tuple[RankId, ...]]:
+    """Yield ranks by how suspect they are, then by how far they came: the culprits, other sinks,
+    those that stand still by themselves, that left early, that wait for others.
+    """
     far = progress_by_rank(case)
     passed: set[RankId] = set()
     sinks = [
@@ -75,15 +65,14 @@ def _group_suspects(
         for r in graph.standing.sinks
         if (facts := case.facts(r)) is None or not (facts.moved or is_gone(facts))
     ]
-    kinds = (ranks.culprit, sinks, ranks.stuck, ranks.dead, ranks.waiting)
-    for kind, (weight, members) in enumerate(zip(_WEIGHTS, kinds, strict=True)):
+    for members in (ranks.culprit, sinks, ranks.stuck, ranks.dead, ranks.waiting):
         new = _sort_by_progress((r for r in members if r not in passed and r in far), far)
         passed |= set(members)
-        if kind == 0 and ranks.culprit:
-            yield weight, ranks.culprit
+        if members is ranks.culprit and ranks.culprit:
+            yield ranks.culprit
             continue
         for _, group in groupby(new, key=lambda rank: far[rank]):
-            yield weight, tuple(group)
+            yield tuple(group)
 
 
 def _sort_by_progress(ranks: Iterable[RankId], far: dict[RankId, tuple[int, int]]) -> list[RankId]:

@@ -17,7 +17,6 @@ from .single_ranks import is_gone
 from .snapshot import Snapshot
 from .wait_graph import WaitGraph
 
-_SURE = 0.6  # confidence of a cause
 _ABSENT_AFTER = (
     60.0  # seconds of a job, after which a rank that nobody started is not late any more
 )
@@ -122,7 +121,7 @@ def _missing_peer(verdict: Verdict) -> str:
 
 def _named_by_cause(verdict: Verdict, snapshot: Snapshot) -> str:
     cause = verdict.cause
-    if cause is None or cause.confidence < _SURE:
+    if cause is None or cause.level == "guess":
         return ""
     if cause.id in _OUT_OF_STEP and all_wait_for_peers(snapshot):
         return "all ranks wait in collectives that do not go together"

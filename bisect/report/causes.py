@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..base.words import wrap_line, wrap_width
+from ..base.facts import Level
+from ..base.words import LEVELS, wrap_line, wrap_width
 from ..diagnosis.causes.catalogue import CauseFamily
-from ..diagnosis.causes.known_cause import MOST_CONFIDENT, KnownCause, Sign
+from ..diagnosis.causes.known_cause import KnownCause, Sign, find_level
 from ..toggles.table import toggle
 from ..toggles.toggle import Toggle
 
@@ -40,7 +42,7 @@ def explain_cause(known: KnownCause, family: CauseFamily) -> str:
     parts += [f"Recognised when a job {outcomes(known)}, by", ""]
     signs = [f"  - {sign_in_words(sign)}" for sign in known.signs]
     parts += [line for text in signs for line in wrap_line(text, width, 4)]
-    parts += ["", *wrap_line(f"  {confidence_in_words(known)}", width, 2), "", "What avoids it", ""]
+    parts += ["", *wrap_line(f"  {levels_in_words(known)}", width, 2), "", "What avoids it", ""]
     avoid = [with_names(text) for text in known.avoid]
     avoid += [f"{usage} ({cost})" for usage, cost in settings(known)]
     parts += [line for text in avoid for line in wrap_line(f"  - {text}", width, 4)]
@@ -59,7 +61,7 @@ def cause_json(known: KnownCause, family: CauseFamily) -> dict[str, Any]:
         "why": known.why,
         "outcomes": list(known.outcomes),
         "signs": [
-            {"words": sign.words, "kind": kind_of(sign), "weight": sign.weight}
+            {"words": sign.words, "kind": kind_of(sign), "proves": sign.proves}
             for sign in known.signs
         ],
         "avoid": list(known.avoid),
@@ -79,24 +81,23 @@ def kind_of(sign: Sign) -> str:
 def sign_in_words(sign: Sign) -> str:
     """Return a sign as an entry of a list."""
     ends = {"needed": "", "supporting": " (makes it likelier)", "against": " (rules it out)"}
-    return sign.words + ends[kind_of(sign)]
+    return sign.words + ends[kind_of(sign)] + (" (then it is seen)" if sign.proves else "")
 
 
-def confidence_in_words(known: KnownCause) -> str:
-    """Return how sure a verdict is with the signs that are needed, and with all."""
-    least, most = confidences(known)
-    if least == most:
-        return f"Confidence: {least:.2f}."
-    return f"Confidence: {least:.2f} with the signs that are needed, up to {most:.2f} with all."
+def levels_in_words(known: KnownCause) -> str:
+    """Return how much a verdict says that it knows, with the signs that are needed and with all."""
+    least, most = (LEVELS[level] for level in find_levels(known))
+    return f"Level: {least}." if least == most else f"Level: {least}, or {most} with all signs."
 
 
-def confidences(known: KnownCause) -> tuple[float, float]:
-    """Return the least and the greatest confidence with which a cause can be named."""
-    doubt = most = 1.0
-    for sign in known.signs:
-        most *= 1.0 - sign.weight
-        doubt *= 1.0 - sign.weight if sign.needed else 1.0
-    return min(MOST_CONFIDENT, 1.0 - doubt), min(MOST_CONFIDENT, 1.0 - most)
+def find_levels(known: KnownCause) -> tuple[Level, Level]:
+    """Return the level of a cause with the signs that are needed, and with all."""
+    return _level_of([s for s in known.signs if s.needed]), _level_of(known.signs)
+
+
+def _level_of(signs: Sequence[Sign]) -> Level:
+    agreement = 1.0 - math.prod(1.0 - sign.weight for sign in signs)
+    return find_level(any(sign.proves for sign in signs), agreement)
 
 
 def outcomes(known: KnownCause) -> str:

@@ -11,6 +11,7 @@ from ..base.facts import Cause, CheckpointPlace, Edge, Frame, JobFacts, RankFact
 from ..base.identity import name_rank
 from ..base.masking import mask_text
 from ..base.words import (
+    LEVELS,
     cause_page,
     format_count,
     format_ranks,
@@ -24,7 +25,7 @@ from ..search.trial_results import estimate_proof
 from .rows import Answer, Row, add_detail, change_texts, count_lines, limit_rows, make_rows
 
 MOST_LINES = 15
-_CONFIDENCE_AT = 72  # column, after most titles
+_LEVEL_AT = 72  # column, after most titles
 _FRAMES = 3  # of the stack, in the one line that it gets
 
 
@@ -281,9 +282,9 @@ def _cause(verdict: Verdict) -> list[Row]:
 
 def cause_rows(cause: Cause) -> list[Row]:
     """Return a cause, how sure it is and its page, and what speaks for it."""
-    aside = f"{cause.confidence:.2f}  {cause_page(cause.id)}"
+    aside = f"{LEVELS[cause.level]}  {cause_page(cause.id)}"
     title = join_lines(cause.title or "unknown")
-    row = Row("cause", title, aside=aside, column=_CONFIDENCE_AT)
+    row = Row("cause", title, aside=aside, column=_LEVEL_AT)
     return [row, *make_rows("because", "; ".join(cause.matched) or cause.why)]
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ..base.facts import RankId, Verdict, Wait
+from ..base.facts import Level, RankId, Verdict, Wait
 from ..base.json_codec import to_json
 from ..base.launchers import DIALECTS
 from ..base.words import format_ranges, format_ranks
@@ -189,7 +189,6 @@ def _copy_run(run: Path, output: Path, keep: Path) -> None:
 
 
 FIRST_CANDIDATES = 3  # candidates among which the right one must be
-TOO_SURE = 0.8  # a wrong cause must not be said with more confidence
 
 Right = Literal["right", "unknown", "wrong", ""]  # "": not asked
 
@@ -206,7 +205,7 @@ class ComparedAnswer:
     component: Right = ""
     cause: Right = ""
     said: Mapping[str, Any] = field(default_factory=dict)  # the tool's words on what was compared
-    confidence: float | None = None  # of its cause
+    level: Level | None = None  # of its cause
     blamed: tuple[int, ...] = ()  # ranks that only wait, and were called culprits
     to_verdict: float | None = None  # seconds after the clock ran out
     seconds: float = 0.0  # of the whole job
@@ -261,7 +260,7 @@ def compare_verdict(case: Case, verdict: Verdict | None, seconds: float = 0.0) -
             "waits_for": to_json(verdict.waits_for),
             "cause": cause.id if cause else None,
         },
-        confidence=cause.confidence if cause else None,
+        level=cause.level if cause else None,
         blamed=tuple(rank for rank in culprit if rank in truth.waiting),
         to_verdict=verdict.seconds.to_verdict,
         seconds=seconds,
@@ -326,7 +325,8 @@ def format_shares(answers: Sequence[ComparedAnswer]) -> str:
     hangs = [answer for answer in run if not answer.control]
     controls = [answer for answer in run if answer.control]
     caused = [answer for answer in run if answer.cause]
-    sure = [a for a in caused if a.cause == "wrong" and (a.confidence or 0.0) > TOO_SURE]
+    wrong = [a.level for a in caused if a.cause == "wrong"]
+    fitting = [a for a in caused if a.level == "fits"]
     blamed = sum(len(answer.blamed) for answer in run)
     false = [answer for answer in controls if answer.said.get("outcome") in ("hang", "slow")]
     among = sum(answer.among_first for answer in hangs)
@@ -336,7 +336,8 @@ def format_shares(answers: Sequence[ComparedAnswer]) -> str:
             f"located {_format_share(sum(a.located for a in hangs), len(hangs))}",
             f"among the first three candidates {among} of {len(hangs)}",
             f"cause {_format_share(causes, len(caused))}",
-            f"wrong above {TOO_SURE}: {len(sure)}" if sure else f"never wrong above {TOO_SURE}",
+            f"wrong of those called seen {wrong.count('seen')}",
+            f"wrong of those that fit {wrong.count('fits')} of {len(fitting)}",
             f"waiting ranks blamed {blamed}",
             f"controls: {len(false)} false hangs of {len(controls)}",
         ]
@@ -364,8 +365,8 @@ def format_answer(answer: ComparedAnswer) -> str:
     after = "" if answer.to_verdict is None else f"{answer.to_verdict:.1f}"
     component = _format_part(answer.component, answer.said.get("component"))
     cause = _format_part(answer.cause, answer.said.get("cause"))
-    if answer.confidence is not None and answer.cause:
-        cause += f" {answer.confidence:.2f}"
+    if answer.level is not None and answer.cause:
+        cause += f" {answer.level}"
     return _join_cells((answer.id, answer.title, located, component, cause, after))
 
 

@@ -14,15 +14,13 @@ def test_the_culprit_comes_first_and_those_that_wait_last() -> None:
     found = judge_job(job(world=3), ranks).candidates
     assert [one.ranks for one in found] == [(1,), (0,), (2,)]
     assert found[0].component == "wandb"
-    assert found[0].score > 0.7
-    assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
+    assert [one.level for one in found] == ["fits", "guess", "guess"]
 
 
-def test_scores_make_at_most_one_and_one_look_is_trusted_less() -> None:
+def test_who_was_looked_at_once_is_a_guess() -> None:
     sure = judge_job(job(), [rank(0, *TWICE), held(1)]).candidates
     unsure = judge_job(job(), [rank(0, RECV), held(1)]).candidates
-    assert sum(one.score for one in sure) <= 0.95
-    assert unsure[0].score < sure[0].score
+    assert (sure[0].level, unsure[0].level) == ("fits", "guess")
 
 
 def test_ranks_that_are_suspect_in_the_same_way_are_one_candidate() -> None:
@@ -41,7 +39,7 @@ def test_there_are_at_most_five() -> None:
 def test_after_a_crash_those_that_only_followed_are_unlikely() -> None:
     found = judge_job(job("crash"), [gone(0, -15), gone(1, 1, "ValueError: no")]).candidates
     assert [one.ranks for one in found] == [(1,), (0,)]
-    assert found[1].score < 0.1
+    assert found[1].level == "guess"
 
 
 def test_nobody_is_a_candidate_where_nobody_is_accused() -> None:

@@ -271,7 +271,7 @@ def test_candidates_and_the_chain_are_what_they_promise(
 ) -> None:
     verdict = judge_job(facts, ranks)
     assert len(verdict.candidates) <= 5
-    assert sum(one.score for one in verdict.candidates) <= 1
+    assert all(one.level == "guess" for one in verdict.candidates[1:])
     named = [rank for one in verdict.candidates for rank in one.ranks]
     assert len(named) == len(set(named))
     if verdict.ranks.culprit:

@@ -55,8 +55,8 @@ def test_what_is_not_known_is_null_or_empty() -> None:
 def test_a_whole_verdict_is_read_as_it_was_written() -> None:
     verdict = replace(
         BARE,
-        cause=Cause("x", "a title", "Because.", 0.9, ("a fact",), ("do it",)),
-        candidates=(Candidate((1,), None, 0.9),),
+        cause=Cause("x", "a title", "Because.", "fits", ("a fact",), ("do it",)),
+        candidates=(Candidate((1,), None, "fits"),),
         chain=(Edge("rank 0", "10.0.0.1:443", "socket", "ESTABLISHED"),),
         waits_for=Wait("socket", "10.0.0.1:443 ESTABLISHED", 7, "server"),
         seen_by="pystack",

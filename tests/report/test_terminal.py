@@ -140,7 +140,7 @@ def test_a_terminal_cuts_long_lines_and_a_pipe_does_not() -> None:
 
 
 def test_no_verdict_is_longer_than_a_screen() -> None:
-    cause = Cause("x", "The server never answers", "Because.", 0.93, ("socket silent",))
+    cause = Cause("x", "The server never answers", "Because.", "fits", ("socket silent",))
     full = replace(
         VERDICT,
         cause=cause,
@@ -149,7 +149,7 @@ def test_no_verdict_is_longer_than_a_screen() -> None:
     lines = said(replace(full, chain=(*CHAIN[:3], *RING)))
     assert len(lines) <= MOST_LINES
     assert lines[-2:] == ["job       ended", "report    runs/a1/report.md: paste it into an issue"]
-    assert any("0.93" in line for line in lines)
+    assert any("  fits  docs/causes/x.md" in line for line in lines)
     assert any(line.startswith("missing") for line in lines)
 
 
@@ -202,9 +202,9 @@ def test_one_that_waits_in_a_collective_is_said_to() -> None:
 
 
 def test_a_cause_has_its_page_and_what_it_rests_on_and_its_advice_comes_first() -> None:
-    cause = Cause("stale-build-lock", "a title", "Because.", 0.9, ("a fact",), ("rm x",))
+    cause = Cause("stale-build-lock", "a title", "Because.", "fits", ("a fact",), ("rm x",))
     lines = said(replace(VERDICT, cause=cause))
-    assert f"{'cause     a title':<72}  0.90  docs/causes/stale-build-lock.md" in lines
+    assert f"{'cause     a title':<72}  fits  docs/causes/stale-build-lock.md" in lines
     assert "because   a fact" in lines
     assert "try       rm x" in lines
     by_toggle = replace(cause, id="service-silent")  # one that a toggle avoids

@@ -28,7 +28,7 @@ VERDICT = Verdict(
     world_size=2,
     ranks=Ranks(culprit=(1,), stuck=(1,), waiting=(0,)),
     call="wandb.init",
-    cause=Cause("service-silent", "the server never answers", "", 0.9),
+    cause=Cause("service-silent", "the server never answers", "", "fits"),
     checkpoint=CheckpointPlace(9, "wandb_logger", "WandbLogger ready"),
     seconds=Seconds(70.0, still=20.0),
     versions={"torch": "2.13.0"},

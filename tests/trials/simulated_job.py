@@ -37,7 +37,7 @@ VERDICT = Verdict(
     checkpoint=CheckpointPlace(9, "wandb_logger", "WandbLogger ready"),
     ranks=Ranks(culprit=(0,)),
     component="wandb",
-    cause=Cause("service-silent", "W&B's server accepts and never answers", "", 0.9),
+    cause=Cause("service-silent", "W&B's server accepts and never answers", "", "fits"),
     waits_for=Wait("socket", "127.0.0.1:80"),
     try_=(Try("wandb", "offline", ""),),
 )

@@ -46,8 +46,8 @@ SAID = Verdict(
     component="wandb",
     call="wandb.init",
     waits_for=Wait("process", "", 7, "wandb-core"),
-    cause=Cause("service-silent", "", "", 0.9),
-    candidates=(Candidate((1,), "wandb", 0.9),),
+    cause=Cause("service-silent", "", "", "fits"),
+    candidates=(Candidate((1,), "wandb", "fits"),),
     seconds=Seconds(30.0, to_verdict=4.5),
 )
 
@@ -60,7 +60,7 @@ def test_an_answer_that_is_right_in_all_is_good() -> None:
     answer = compare_verdict(case(), verdict(), 31.0)
     assert answer.good
     assert (answer.component, answer.cause) == ("right", "right")
-    assert (answer.confidence, answer.to_verdict, answer.seconds) == (0.9, 4.5, 31.0)
+    assert (answer.level, answer.to_verdict, answer.seconds) == ("fits", 4.5, 31.0)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_waiting_rank_that_is_accused_is_counted() -> None:
 
 
 def test_a_wrong_answer_may_still_be_among_the_candidates() -> None:
-    right, other = Candidate((1,), "wandb", 0.4), Candidate((0,), "fit", 0.5)
+    right, other = Candidate((1,), "wandb", "fits"), Candidate((0,), "fit", "fits")
     third = verdict(ranks=Ranks((0,)), candidates=(other, other, right))
     assert compare_verdict(case(), third).among_first
     fourth = replace(third, candidates=(other, other, other, right))
@@ -107,10 +107,10 @@ def test_a_cause_that_is_not_known_is_not_wrong() -> None:
 
 
 def test_a_wrong_cause_is_wrong() -> None:
-    answer = compare_verdict(case(), verdict(cause=Cause("other", "", "", 0.85)))
+    answer = compare_verdict(case(), verdict(cause=Cause("other", "", "", "fits")))
     assert answer.cause == "wrong"
     assert not answer.good
-    assert "wrong above 0.8: 1" in format_shares([answer])
+    assert "wrong of those that fit 1 of 1" in format_shares([answer])
 
 
 def test_unknown_can_be_the_right_cause() -> None:
@@ -142,7 +142,8 @@ def test_the_shares_of_what_was_run() -> None:
     ]
     assert format_shares(answers) == (
         "located 1 of 2 (50 %), among the first three candidates 1 of 2, cause 1 of 2 (50 %), "
-        "never wrong above 0.8, waiting ranks blamed 1, controls: 1 false hangs of 2"
+        "wrong of those called seen 0, wrong of those that fit 0 of 1, waiting ranks blamed 1, "
+        "controls: 1 false hangs of 2"
     )
 
 

@@ -122,7 +122,7 @@ CAUSES = tuple(cause for family in FAMILIES for cause in family.causes)
 
 
 def match_causes(scene: Scene, failed: list[str] | None = None) -> list[Cause]:
-    """Return every cause that the scene shows, the most confident first.
+    """Return every cause that the scene shows, that whose signs agree most first.
 
     A declaration that raises is left out, with a sentence in `failed`: no verdict is lost for it.
     """
@@ -136,7 +136,7 @@ def match_causes(scene: Scene, failed: list[str] | None = None) -> list[Cause]:
                 failed.append(f"the cause {known.id} could not be looked for ({what})")
         else:
             found += [cause] if cause is not None else []
-    return sorted(found, key=lambda cause: (-cause.confidence, -len(cause.matched)))
+    return sorted(found, key=lambda cause: (-cause.agreement, -len(cause.matched)))
 
 
 def find_likeliest_cause(scene: Scene, failed: list[str] | None = None) -> Cause | None:

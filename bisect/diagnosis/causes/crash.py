@@ -95,7 +95,7 @@ CAUSES = (
     KnownCause(
         id="meta-device",
         title="a part of the model is on the device meta: it has no data",
-        signs=(need(_on_meta, 0.9),),
+        signs=(need(_on_meta, 0.9, proves=True),),
         why="device_map or init_empty_weights left parameters on meta, for they are to be loaded "
         "or offloaded later; training, LoRA's adapters and gradient checkpointing need them for "
         "real.",
@@ -114,7 +114,7 @@ CAUSES = (
     KnownCause(
         id="port-in-use",
         title="the port is in use",
-        signs=(need(_port_taken, 0.9),),
+        signs=(need(_port_taken, 0.9, proves=True),),
         why="The store, or a server of the job, is to listen at a port at which another process "
         "listens already: a second job, or what is left of an earlier one.",
         avoid=(
@@ -128,7 +128,7 @@ CAUSES = (
     KnownCause(
         id="same-gpu",
         title="two ranks use the same GPU",
-        signs=(need(_same_gpu, 0.95),),
+        signs=(need(_same_gpu, 0.95, proves=True),),
         why="Ranks {one} and {other} chose the same GPU; NCCL refuses.",
         avoid=(
             "torch.cuda.set_device(LOCAL_RANK) before the process group is made",
@@ -140,7 +140,7 @@ CAUSES = (
     KnownCause(
         id="spawn-without-guard",
         title="the script starts processes while it is imported by one of them",
-        signs=(need(_no_main_guard, 0.95),),
+        signs=(need(_no_main_guard, 0.95, proves=True),),
         why="Processes started by spawn or forkserver import the script again. Without a main "
         "guard that import starts processes again.",
         avoid=(
@@ -194,7 +194,7 @@ COMPILATION_CAUSES = (
     KnownCause(
         id="fake-tensor",
         title="a compiled forward gives a function a tensor in the place of a number",
-        signs=(need(_fake_for_a_number, 0.9), also(_packed_attention, 0.5)),
+        signs=(need(_fake_for_a_number, 0.9, proves=True), also(_packed_attention, 0.5)),
         why="While torch.compile traces a forward, tensors have no values. A function of C++ that "
         "takes a number, and gets a tensor with one element, reads its value when nothing is "
         "compiled; there it cannot. Flash attention for packed samples is called so, with the "

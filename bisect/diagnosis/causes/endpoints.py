@@ -210,7 +210,11 @@ CAUSES = (
     KnownCause(
         id="hub-unreachable",
         title="the Hugging Face hub cannot be reached from this machine",
-        signs=(need(_asks_the_hub, 0.5), need(_unanswered, 0.75), unless(through_a_proxy)),
+        signs=(
+            need(_asks_the_hub, 0.5),
+            need(_unanswered, 0.75, proves=True),
+            unless(through_a_proxy),
+        ),
         why="Nothing answers the connection to {peer}: compute nodes often have no way out.",
         avoid=(
             _OFFLINE,
@@ -234,7 +238,7 @@ CAUSES = (
     KnownCause(
         id="hub-file-missing",
         title="a file of the hub is wanted offline, and is not in the cache",
-        signs=(need(_not_in_the_cache, 0.85),),
+        signs=(need(_not_in_the_cache, 0.85, proves=True),),
         why="The hub was not asked, or not reached, and the cache has not what is wanted: {said}.",
         avoid=(
             "download once where the hub can be reached: `hf download NAME`, with the same HF_HOME",
@@ -298,7 +302,7 @@ CAUSES = (
         id="endpoint-unreachable",
         title="a server cannot be reached from this machine",
         signs=(
-            need(_opens_to_outside, 0.65),
+            need(_opens_to_outside, 0.65, proves=True),
             also(_in_a_client, 0.3),
             unless(_asks_the_hub),
             unless(in_wandb),

@@ -354,7 +354,7 @@ CAUSES = (
         signs=(
             need(_forked_and_asleep, 0.45),
             need(_nobody_can_wake_it, 0.6),
-            also(_owner_is_not_there, 0.5),
+            also(_owner_is_not_there, 0.5, proves=True),
             also(parent_waits_for_workers, 0.2),
             unless(_waits_for_a_thread),
             unless(_waits_for_rayon),

@@ -186,7 +186,11 @@ CAUSES = (
     KnownCause(
         id="cuda-before-fork",
         title="CUDA was in use before a process was forked",
-        signs=(need(_cuda_and_fork, 0.65), also(_parent_has_cuda, 0.5), also(_forked_crash, 0.9)),
+        signs=(
+            need(_cuda_and_fork, 0.65),
+            also(_parent_has_cuda, 0.5),
+            also(_forked_crash, 0.9, proves=True),
+        ),
         why="A forked process has the parent's CUDA without its threads: it cannot use the GPU, "
         "and waits or fails as soon as it tries.",
         avoid=(

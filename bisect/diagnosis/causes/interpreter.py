@@ -208,7 +208,7 @@ CAUSES = (
         id="gil-held",
         title="a native call keeps the GIL while it waits",
         signs=(
-            need(_has_the_gil, 0.7),
+            need(_has_the_gil, 0.7, proves=True),
             also(_in_native_code, 0.4),
             also(_others_want_the_gil, 0.4),
         ),

@@ -17,6 +17,7 @@ from ...base.facts import (
     Frame,
     JobFacts,
     Kernel,
+    Level,
     Look,
     Outcome,
     RankFacts,
@@ -345,8 +346,8 @@ def _matches(file: str, function: str, path: str, name: str) -> bool:
     return bool(re.search(rf"(?:{file})$", path) and re.fullmatch(function, unqualified_name(name)))
 
 
-MOST_CONFIDENT = 0.97  # stacks are a suspicion; only turning it off is a proof
-LEAST_CONFIDENT = 0.5  # below this it is not said
+LEAST_AGREEMENT = 0.5  # below this a cause is not said
+FITS = 0.6  # from here on its signs agree; below this it is a guess
 
 
 @dataclass(frozen=True)
@@ -366,16 +367,18 @@ LooksFor = Callable[[Scene], Found | None]
 
 @dataclass(frozen=True)
 class Sign:
-    """Something to look for. `weight`: how far it alone would convince, from 0 to 1.
+    """Something to look for. `weight`: how far it alone would convince, from 0 to 1: it puts the
+    causes of one scene in order.
 
     A sign that is `needed` and not found rules the cause out; so does one that speaks `against`
-    it and is found.
+    it and is found. One that `proves` it is the kernel's word, or a log's, that it is so.
     """
 
     looks_for: LooksFor
     weight: float
     needed: bool = False
     against: bool = False
+    proves: bool = False
 
     @property
     def words(self) -> str:
@@ -394,14 +397,14 @@ def describe_sign(words: str) -> Callable[[LooksFor], LooksFor]:
     return with_words
 
 
-def need(looks_for: LooksFor, weight: float) -> Sign:
+def need(looks_for: LooksFor, weight: float, *, proves: bool = False) -> Sign:
     """Return a sign without which the cause is out of the question."""
-    return Sign(looks_for, weight, needed=True)
+    return Sign(looks_for, weight, needed=True, proves=proves)
 
 
-def also(looks_for: LooksFor, weight: float) -> Sign:
+def also(looks_for: LooksFor, weight: float, *, proves: bool = False) -> Sign:
     """Return a sign that makes the cause more likely."""
-    return Sign(looks_for, weight)
+    return Sign(looks_for, weight, proves=proves)
 
 
 def unless(looks_for: LooksFor) -> Sign:
@@ -440,16 +443,28 @@ class KnownCause:
             if fact is not None:
                 facts[sign] = fact
         found = [facts[sign] for sign in self.signs if sign in facts]
-        doubt = math.prod(1.0 - weight for weight in _weights(facts))
+        agreement = round(1.0 - math.prod(1.0 - weight for weight in _weights(facts)), 2)
         values = _Values({k: v for fact in found for k, v in fact.values.items()})
         return Cause(
             self.id,
             self.title,
             self.why.format_map(values),
-            round(min(MOST_CONFIDENT, 1.0 - doubt), 2),
+            find_level(_is_proved(facts), agreement),
             tuple(dict.fromkeys(fact.sentence for fact in found if fact.sentence)),
             tuple(text.format_map(values) for text in self.avoid),
+            agreement,
         )
+
+
+def find_level(is_proved: bool, agreement: float) -> Level:
+    """Return how much is known where signs agree so far, from 0 to 1."""
+    if is_proved:
+        return "seen"
+    return "fits" if agreement >= FITS else "guess"
+
+
+def _is_proved(facts: Mapping[Sign, Found]) -> bool:
+    return any(sign.proves and fact.trust >= 1.0 for sign, fact in facts.items())
 
 
 def _weights(facts: Mapping[Sign, Found]) -> Iterable[float]:
@@ -467,6 +482,6 @@ class _Values(dict[str, object]):
 
 
 def choose_likeliest(causes: list[Cause]) -> Cause | None:
-    """Return the cause to name: the most confident, with more facts before fewer."""
-    likely = [cause for cause in causes if cause.confidence >= LEAST_CONFIDENT]
-    return max(likely, key=lambda c: (c.confidence, len(c.matched)), default=None)
+    """Return the cause to name: that whose signs agree most, with more facts before fewer."""
+    likely = [cause for cause in causes if cause.agreement >= LEAST_AGREEMENT]
+    return max(likely, key=lambda c: (c.agreement, len(c.matched)), default=None)

@@ -245,7 +245,7 @@ CAUSES = (
         signs=(
             need(_waits_for_a_build, 0.6),
             need(_nobody_builds, 0.35),
-            also(_nobody_has_it, 0.75),
+            also(_nobody_has_it, 0.75, proves=True),
             also(_older_than_the_rank, 0.5),
             unless(_somebody_has_it_open),
         ),
@@ -272,7 +272,7 @@ CAUSES = (
         title="another process has the lock on a file",
         signs=(
             need(_asks_for_a_file_lock, 0.6),
-            need(_a_process_has_it, 0.75),
+            need(_a_process_has_it, 0.75, proves=True),
             also(_in_the_hub_client, 0.2),
             unless(_waits_for_a_build),
             unless(_waits_for_us_in_turn),
@@ -295,7 +295,7 @@ CAUSES = (
         signs=(
             need(_asks_for_a_file_lock, 0.35),
             need(_its_file_is_the_lock, 0.4),
-            also(_nobody_has_it, 0.7),
+            also(_nobody_has_it, 0.7, proves=True),
             also(_older_than_the_rank, 0.4),
             unless(_a_process_has_it),
         ),
@@ -314,7 +314,7 @@ CAUSES = (
         signs=(
             need(_asks_for_a_file_lock, 0.35),
             need(_nobody_here_can_have_it, 0.35),
-            also(_no_locks_to_be_had, 0.65),
+            also(_no_locks_to_be_had, 0.65, proves=True),
             unless(_its_file_is_the_lock),
             unless(_waits_for_a_build),
         ),

@@ -197,7 +197,7 @@ CAUSES = (
     KnownCause(
         id="rank-left",
         title="a rank ended early with status 0, and the others wait for it",
-        signs=(need(_left_with_success, 0.75), also(_others_go_on, 0.5)),
+        signs=(need(_left_with_success, 0.75, proves=True), also(_others_go_on, 0.5)),
         why="Rank {rank} ended before the others were done. Its status 0 means success to every "
         "launcher, so nothing stops the others, who wait for it.",
         avoid=(
@@ -210,7 +210,7 @@ CAUSES = (
     KnownCause(
         id="rank-died",
         title="a rank died, and nothing ended the others",
-        signs=(need(_left_with_failure, 0.7), also(_others_go_on, 0.4)),
+        signs=(need(_left_with_failure, 0.7, proves=True), also(_others_go_on, 0.4)),
         why="Rank {rank} ended {how}. Whoever started the ranks did not end the others, who wait "
         "for it.",
         avoid=("start by torchrun: it ends all ranks when one fails",),

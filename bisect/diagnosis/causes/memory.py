@@ -114,7 +114,7 @@ CAUSES = (
     KnownCause(
         id="cuda-out-of-memory",
         title="the GPU has no memory left",
-        signs=(need(_no_memory_on_the_gpu, 0.9), also(_somebody_else_has_it, 0.3)),
+        signs=(need(_no_memory_on_the_gpu, 0.9, proves=True), also(_somebody_else_has_it, 0.3)),
         why="Rank {rank} needs more memory than its GPU has left: {held}. The others wait for it "
         "in the next collective until their time-out.",
         avoid=(
@@ -129,7 +129,7 @@ CAUSES = (
     KnownCause(
         id="shm-too-small",
         title="/dev/shm is too small for the workers of a DataLoader, or for NCCL",
-        signs=(need(_no_shared_memory, 0.75), also(_little_shared_memory, 0.6)),
+        signs=(need(_no_shared_memory, 0.75, proves=True), also(_little_shared_memory, 0.6)),
         why="Workers hand batches over in /dev/shm, and containers have 64 MiB of it unless told.",
         avoid=(
             "docker run --shm-size=8g, or --ipc=host; Kubernetes: an emptyDir, medium: Memory",
@@ -142,7 +142,7 @@ CAUSES = (
     KnownCause(
         id="worker-killed",
         title="a worker of a DataLoader was killed",
-        signs=(need(_worker_killed, 0.8), unless(_no_shared_memory)),
+        signs=(need(_worker_killed, 0.8, proves=True), unless(_no_shared_memory)),
         why="Worker {pid} ended without having a say ({signal}): most often the kernel killed it "
         "for want of memory, or native code failed.",
         avoid=(
@@ -156,7 +156,7 @@ CAUSES = (
     KnownCause(
         id="killed-from-outside",
         title="a rank was killed: by the kernel for want of memory, a scheduler or a person",
-        signs=(need(_killed, 0.6), also(_little_memory, 0.45)),
+        signs=(need(_killed, 0.6, proves=True), also(_little_memory, 0.45)),
         why="Rank {rank} was ended by SIGKILL, which no process can answer or explain.",
         avoid=(
             "`dmesg | grep -i -e oom -e killed` and the scheduler's log say who did it",

@@ -345,7 +345,7 @@ CAUSES = (
         title="the model has other parameters on some ranks than on others",
         signs=(
             need(_different_parameters, 0.55),
-            also(_parameters_differ, 0.85),
+            also(_parameters_differ, 0.85, proves=True),
         ),
         why="DDP compares parameters when it is made. Where they differ, the ranks that notice end "
         "or wait, and the others go on to a collective that nobody joins.",

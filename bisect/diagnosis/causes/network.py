@@ -200,7 +200,7 @@ CAUSES = (
     KnownCause(
         id="master-unroutable",
         title="nobody answers at MASTER_ADDR: the address leads nowhere, or a firewall is silent",
-        signs=(need(no_answer_from_the_master, 0.8), need(makes_a_group, 0.4)),
+        signs=(need(no_answer_from_the_master, 0.8, proves=True), need(makes_a_group, 0.4)),
         why="Nothing answers the connection to {peer}, neither yes nor no: packets to {address} "
         "get lost, so the rank tries until its time-out.",
         avoid=(
@@ -225,7 +225,7 @@ CAUSES = (
         signs=(
             need(_no_such_interface, 0.65),
             need(_interface_is_wanted, 0.3),
-            also(_gloo_finds_no_address, 0.85),
+            also(_gloo_finds_no_address, 0.85, proves=True),
         ),
         why="{variable}={value} fits no interface here.",
         avoid=(
@@ -239,7 +239,7 @@ CAUSES = (
     KnownCause(
         id="name-server-silent",
         title="a host's name is looked up, and the name server does not answer",
-        signs=(need(_looks_up_a_name, 0.65), also(_asks_a_name_server, 0.6)),
+        signs=(need(_looks_up_a_name, 0.65), also(_asks_a_name_server, 0.6, proves=True)),
         why="The look-up waits for its name server; with the usual settings it gives up after "
         "seconds to minutes, once for each name. torch also looks addresses up backwards, only to "
         "log them.",
@@ -253,7 +253,7 @@ CAUSES = (
     KnownCause(
         id="name-unknown",
         title="a host's name cannot be resolved",
-        signs=(need(_name_not_known, 0.85),),
+        signs=(need(_name_not_known, 0.85, proves=True),),
         why='The look-up of a name failed: "{said}".',
         avoid=(
             "an address, or a name that `getent hosts NAME` knows on every node",
@@ -279,7 +279,7 @@ CAUSES = (
         id="peer-unreachable",
         title="a rank opens a connection to another rank, and nothing comes back",
         signs=(
-            need(_no_answer_from_a_peer, 0.65),
+            need(_no_answer_from_a_peer, 0.65, proves=True),
             need(meets_its_peers, 0.4),
             unless(through_a_proxy),
         ),

@@ -184,7 +184,7 @@ CAUSES = (
         title="a process writes into a pipe that nobody reads",
         signs=(
             need(_writes_into_a_pipe, 0.65),
-            also(_pipe_is_full, 0.5),
+            also(_pipe_is_full, 0.5, proves=True),
             also(_somebody_should_read, 0.4),
         ),
         why="A pipe, {pipe}, is full (it holds 64 KiB), and whoever has its other end does not "
@@ -201,7 +201,7 @@ CAUSES = (
     KnownCause(
         id="pipe-no-writer",
         title="a process waits for the other end of a pipe that nobody has open",
-        signs=(need(_reads_from_nobody, 0.7), also(_fifo_in_open, 0.6)),
+        signs=(need(_reads_from_nobody, 0.7), also(_fifo_in_open, 0.6, proves=True)),
         why="It waits for {path}; no other process has that pipe open.",
         avoid=(
             "start what is to be at the other end first, or open with O_RDWR or O_NONBLOCK",

@@ -201,7 +201,7 @@ CAUSES = (
         id="stopped",
         title="a process is stopped by a signal",
         signs=(
-            need(_stopped, 0.75),
+            need(_stopped, 0.75, proves=True),
             also(_still_stopped, 0.45),
             also(_reads_a_terminal, 0.3),
         ),
@@ -217,7 +217,7 @@ CAUSES = (
     KnownCause(
         id="stopped-by-debugger",
         title="a debugger keeps a process stopped",
-        signs=(need(_traced, 0.75), also(_tracer_is_known, 0.5)),
+        signs=(need(_traced, 0.75, proves=True), also(_tracer_is_known, 0.5)),
         why="Process {tracer} traces {pid} and keeps it stopped: a breakpoint, or a tool that was "
         "left attached.",
         avoid=(
@@ -229,7 +229,7 @@ CAUSES = (
     KnownCause(
         id="frozen",
         title="the job is frozen with its control group: a paused container, a suspended job",
-        signs=(need(_frozen, 0.7), also(_cgroup_says_so, 0.7)),
+        signs=(need(_frozen, 0.7, proves=True), also(_cgroup_says_so, 0.7)),
         why="{group} is frozen, so no process in it runs; none of them notices.",
         avoid=(
             "`docker unpause CONTAINER`, `scontrol resume JOB`, or whatever suspended it",
@@ -240,7 +240,7 @@ CAUSES = (
     KnownCause(
         id="vfork-child",
         title="a child made by vfork has neither started its program nor ended",
-        signs=(need(_waits_for_vfork, 0.65), also(_child_of_vfork, 0.5)),
+        signs=(need(_waits_for_vfork, 0.65, proves=True), also(_child_of_vfork, 0.5)),
         why="The kernel keeps whoever calls vfork until the child runs a program or ends. {child} "
         "does neither: its program lies on a dead file system, or its code never gets there.",
         avoid=(

@@ -216,7 +216,7 @@ DEBUGGER_CAUSES = (
     KnownCause(
         id="tracer-attached",
         title="a tracer is attached to a rank and slows it down",
-        signs=(need(_is_traced, 0.7), unless(_a_debugger)),
+        signs=(need(_is_traced, 0.7, proves=True), unless(_a_debugger)),
         why="Process {tracer} traces {pid}: each of its system calls stops it twice.",
         avoid=(
             "`ps -fp {tracer}` says what it is; detach it, or end it",

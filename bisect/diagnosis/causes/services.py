@@ -183,7 +183,7 @@ CAUSES = (
         title="W&B's server cannot be reached from this machine",
         signs=(
             need(in_wandb, 0.5),
-            need(_server_is_unreachable, 0.75),
+            need(_server_is_unreachable, 0.75, proves=True),
             unless(through_a_proxy),
             unless(_helper_does_not_run),
         ),
@@ -231,7 +231,7 @@ CAUSES = (
     KnownCause(
         id="service-timed-out",
         title="W&B gave up: its server or its process did not answer in time",
-        signs=(need(_timed_out, 0.85),),
+        signs=(need(_timed_out, 0.85, proves=True),),
         why='W&B waited for an answer, then ended the rank: "{said}". It is a hang with a limit.',
         avoid=(
             _OFFLINE,

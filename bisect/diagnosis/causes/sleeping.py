@@ -9,7 +9,7 @@ import re
 from dataclasses import replace
 
 from ..blocked_syscalls import SLEEP_CALLS
-from ..frames import dotted_name, format_frame, frame_owner
+from ..frames import format_frame, frame_owner
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import frame_in, others_wait_for_it
 
@@ -119,23 +119,6 @@ def _tries(scene: Scene) -> Found | None:
     return Found(f"what fails was called in {where}", {"place": where})
 
 
-def _a_library_sleeps(scene: Scene) -> Found | None:
-    """A rank sleeps in a library's code."""
-    view, wait = scene.view, scene.verdict.waits_for
-    frame = next(iter(scene.python), None)
-    if view is None or frame is None or view.running or view.holds_gil or scene.group is not None:
-        return None
-    asleep = scene.call in SLEEP_CALLS - {"pause"} and (wait is None or wait.kind == "sleep")
-    if not asleep or frame_owner(frame, scene.job.package) != "library":
-        return None
-    own = next(
-        (f for f in scene.python if frame_owner(f, scene.job.package) in ("user", "step")), None
-    )
-    caller = f", called in {format_frame(own)}" if own is not None else ""
-    values = {"place": dotted_name(frame), "caller": caller}
-    return Found(f"it sleeps in {format_frame(frame)}, a library's code", values)
-
-
 CAUSES = (
     KnownCause(
         id="swallowed-exception",
@@ -200,22 +183,5 @@ CAUSES = (
             "logging.basicConfig(level=logging.INFO): most of these libraries log each try",
         ),
         references=("https://tenacity.readthedocs.io/en/latest/",),
-    ),
-    KnownCause(
-        id="library-polls",
-        title="a library sleeps and looks, again and again, for something that does not come",
-        signs=(
-            need(_a_library_sleeps, 0.5),
-            also(_again_and_again, 0.1),
-            also(others_wait_for_it, 0.1),
-            unless(_tries),
-        ),
-        why="{place}{caller}, sleeps between two looks at something, or two tries. No system call "
-        "says at what.",
-        avoid=(
-            "logging.basicConfig(level=logging.DEBUG): most libraries then say what they wait for",
-            "a time limit for that call, if it takes one: an error in place of silence",
-        ),
-        references=("clearml/clearml#852", "ray-project/ray#43070"),
     ),
 )

@@ -253,7 +253,7 @@ CAUSES = (
     KnownCause(
         id="machine-overloaded",
         title="the machine has too few cores for what runs on it",
-        signs=(need(_waits_for_cores, 0.6), also(_few_cores, 0.5)),
+        signs=(need(_waits_for_cores, 0.6, proves=True), also(_few_cores, 0.5)),
         why="Ranks are ready and wait for a core {share} of the time; the machine or container "
         "has {cores}.",
         avoid=(

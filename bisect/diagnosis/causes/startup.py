@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ...base.identity import RankId
 from ...base.words import format_ranks
-from ..frames import format_frame, frame_owner
+from ..frames import format_frame
 from .known_cause import Found, KnownCause, Scene, also, need, unless
-from .signs import ended_with, format_waiting_ranks, makes_a_group
+from .signs import ended_with, makes_a_group
 
 _LIGHTNING = r"(?:pytorch_lightning|lightning/pytorch)"
 _WANDB_STARTS = r"wandb/sdk/wandb_(?:init|login|setup)\.py"
@@ -121,32 +121,6 @@ def _only_one_rank_writes_429(scene: Scene) -> Found | None:
     return Found("one rank") if scene.job.world_size < 2 else None
 
 
-def _in_its_own_code(scene: Scene) -> Found | None:
-    """It stands in the job's own code, in no library."""
-    frame = next(iter(scene.python), None)
-    # The top of a script is no place that others wait for by mistake: it only just started.
-    if frame is None or frame_owner(frame, scene.job.package) != "user":
-        return None
-    return Found(f"it stands in {format_frame(frame)}", {"place": format_frame(frame)})
-
-
-def _waits_for_something_known(scene: Scene) -> Found | None:
-    """It is known what it waits for: a lock, a peer, a child, a file."""
-    wait = scene.verdict.waits_for
-    if wait is None or wait.kind not in _TELLING:
-        return None
-    return Found(f"it waits for a {wait.kind}")
-
-
-def _others_meet(scene: Scene) -> Found | None:
-    """The others wait for it in a collective or where the group is made."""
-    waiting = [r for r in scene.waiting_for_it() if r in scene.situations]
-    meeting = tuple(r for r in waiting if scene.situations[r].meets)
-    return (
-        Found(f"{format_waiting_ranks(meeting)} for it in torch.distributed") if meeting else None
-    )
-
-
 # ---- causes --------------------------------------------------------------------------------------
 
 _RANK_0_ONLY = "start W&B on rank 0 only: `if rank == 0: wandb.init(...)`"
@@ -219,22 +193,5 @@ CAUSES = (
         ),
         toggles=(("hub", "rank0-first"), ("hub", "offline")),
         references=("huggingface/kernels#640", "huggingface/datasets#7506"),
-    ),
-    KnownCause(
-        id="one-rank-behind",
-        title="one rank does something of its own, and the others wait for it",
-        signs=(
-            need(_others_meet, 0.3),
-            need(_in_its_own_code, 0.3),
-            unless(_waits_for_something_known),
-        ),
-        why="The others wait in torch.distributed; this rank stands in {place} instead: an error "
-        "that was caught, a retry, or work that only one rank has.",
-        avoid=(
-            "look at {place}: what makes this rank go another way than the others?",
-            "let an exception end the rank; do what takes long before the first collective, or on "
-            "all ranks",
-        ),
-        references=("Lightning-AI/pytorch-lightning#8130", "EleutherAI/bergson#249"),
     ),
 )

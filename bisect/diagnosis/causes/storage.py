@@ -234,7 +234,7 @@ CAUSES = (
         title="a file system does not answer: it is frozen, or its disk is gone",
         signs=(
             need(_uninterruptible, 0.5),
-            also(_file_system_frozen, 0.7),
+            also(_file_system_frozen, 0.7, proves=True),
             also(_waits_for_a_disk, 0.45),
             also(_by_path, 0.3),
             also(_in_every_look, 0.25),
@@ -253,7 +253,7 @@ CAUSES = (
         id="network-filesystem-silent",
         title="a network file system does not answer",
         signs=(
-            need(_waits_for_a_file_server, 0.7),
+            need(_waits_for_a_file_server, 0.7, proves=True),
             also(_uninterruptible, 0.35),
             also(_by_path, 0.3),
             also(_no_page_comes, 0.3),
@@ -294,7 +294,7 @@ CAUSES = (
     KnownCause(
         id="swapping",
         title="the machine has no memory left and swaps",
-        signs=(need(_swaps, 0.65), also(_waits_for_pages, 0.5)),
+        signs=(need(_swaps, 0.65, proves=True), also(_waits_for_pages, 0.5)),
         why="{swapped} of a rank lie in swap and {free} of memory are left: what takes "
         "microseconds in memory takes milliseconds.",
         avoid=(

@@ -131,7 +131,11 @@ def _waits_for_itself(scene: Scene) -> Found | None:
     if own is not None:
         return own
     waits = _waits_for_a_lock(scene)
-    return Found("", waits.values) if waits is not None and _nobody_else(scene) else None
+    # A futex that nothing explains may be anything: a wait for a peer, a GPU, a native thread.
+    explained = find_native_frame(scene.frames, _PYTHON_LOCK) is not None
+    if waits is None or not explained or not _nobody_else(scene):
+        return None
+    return Found("", waits.values)
 
 
 def _waits_to_be_given(scene: Scene) -> Found | None:
@@ -233,7 +237,7 @@ CAUSES = (
         title="a thread waits for a lock that it has itself",
         signs=(
             need(_waits_for_itself, 0.6),
-            also(_mutex_of_its_own, 0.95),
+            also(_mutex_of_its_own, 0.95, proves=True),
             also(_waits_for_a_lock, 0.2),
             also(_nobody_else, 0.3),
         ),
@@ -350,7 +354,7 @@ DEADLOCK = KnownCause(
     id="deadlock",
     title="a deadlock: each waits for the next, the last one for the first",
     signs=(
-        need(_waits_in_a_ring, 0.9),
+        need(_waits_in_a_ring, 0.9, proves=True),
         also(_closed_by_a_child, 0.3),
     ),
     why="Each waits for the next: {ring}. None goes on before the next does, so none ever will.",

@@ -122,7 +122,7 @@ CAUSES = (
     KnownCause(
         id="collective-timed-out",
         title="a library gave up waiting for other ranks in a collective",
-        signs=(need(_a_collective_timed_out, 0.8), also(_groups_differ, 0.4)),
+        signs=(need(_a_collective_timed_out, 0.8, proves=True), also(_groups_differ, 0.4)),
         why="A rank waited for {what} until the group's time-out, and then ended the job. It is a "
         "hang with a time limit; whoever did not come to the operation is the cause.",
         avoid=(
@@ -140,7 +140,7 @@ CAUSES = (
     KnownCause(
         id="store-timed-out",
         title="a rank gave up waiting for the others where the process group is made",
-        signs=(need(_the_store_timed_out, 0.65), also(_where_groups_are_made, 0.6)),
+        signs=(need(_the_store_timed_out, 0.65, proves=True), also(_where_groups_are_made, 0.6)),
         why="{missing} did not come until the store's time-out.",
         avoid=(
             "find out what {missing} did instead: it may have ended early, hang, or never started",
@@ -153,7 +153,7 @@ CAUSES = (
     KnownCause(
         id="store-not-reached",
         title="a rank gave up connecting to the store",
-        signs=(need(_no_store_reached, 0.85),),
+        signs=(need(_no_store_reached, 0.85, proves=True),),
         why="Nobody answered at {where}: rank 0 was not there, or cannot be reached from here.",
         avoid=(
             "look at rank 0: did it start, and does it listen at MASTER_PORT?",

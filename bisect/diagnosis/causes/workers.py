@@ -212,7 +212,7 @@ CAUSES = (
             need(_waits_for_a_pool, 0.45),
             need(_nobody_works, 0.5),
             also(_a_worker_was_replaced, 0.55),
-            also(_a_worker_is_dead, 0.55),
+            also(_a_worker_is_dead, 0.55, proves=True),
         ),
         why="The rank waits for a result that no worker is working on: one was killed (for want of "
         "memory, say), the pool started another, and the lost task is never done.",
@@ -227,7 +227,7 @@ CAUSES = (
         title="a worker is dead, and its rank still waits for it",
         signs=(
             need(parent_waits_for_workers, 0.4),
-            need(_a_worker_is_dead, 0.55),
+            need(_a_worker_is_dead, 0.55, proves=True),
             unless(_waits_for_a_pool),
         ),
         why="{worker} ended, and the rank has not noticed: it waits on in {wait}.",

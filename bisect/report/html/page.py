@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.facts import Cause, Outcome, RankFacts, Ranks, Verdict
 from ...base.lazy_dataclass import dataclass
-from ...base.words import cause_page, format_count, format_seconds
+from ...base.words import LEVELS, cause_page, format_count, format_seconds
 from ...search.cells import RecordedMatrix
 from ...search.isolation import Isolation, IsolationOutcome
 from ..isolation import word_isolation, word_next_step
@@ -88,7 +88,7 @@ class Why:
 
     title: str
     why: str
-    confidence: str  # "0.67"
+    level: str  # in words
     page: str  # where it is explained
     matched: tuple[str, ...]
     avoid: tuple[str, ...]
@@ -147,7 +147,7 @@ def _why(cause: Cause) -> Why:
     return Why(
         title=cause.title,
         why=cause.why,
-        confidence=f"{cause.confidence:.2f}",
+        level=LEVELS[cause.level],
         page=cause_page(cause.id),
         matched=cause.matched,
         avoid=cause.avoid,

@@ -144,7 +144,7 @@ SHOWS: Shows = {
 def test_a_child_is_found_however_it_is_waited_for() -> None:
     for facts in (gets_from_a_queue, pool_of_processes, local_cluster, output_of_a_program):
         found = causes_of(facts())
-        assert found["child-process-stuck"].confidence > 0.5, facts.__name__
+        assert found["child-process-stuck"].agreement > 0.5, facts.__name__
         assert next(iter(found)) == "child-process-stuck", facts.__name__
 
 

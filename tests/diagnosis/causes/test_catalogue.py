@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hangbisect.diagnosis.causes.catalogue import CAUSES, FAMILIES, find_known_cause
 from hangbisect.diagnosis.causes.known_cause import (
-    LEAST_CONFIDENT,
+    LEAST_AGREEMENT,
     Found,
     KnownCause,
     Scene,
@@ -60,7 +60,7 @@ def test_weights_are_shares_of_certainty(known: KnownCause) -> None:
     doubt = 1.0
     for sign in needed:
         doubt *= 1.0 - sign.weight
-    assert 1.0 - doubt >= LEAST_CONFIDENT, "what it needs does not make it worth saying"
+    assert 1.0 - doubt >= LEAST_AGREEMENT, "what it needs does not make it worth saying"
 
 
 @EACH
@@ -100,7 +100,7 @@ def test_a_fact_that_two_signs_show_counts_once() -> None:
         known = KnownCause("x", "x", signs, why="x.", outcomes=("ok",))
         cause = known.match(scene_of((job("done"), [rank(0, look())])))
         assert cause is not None
-        return cause.confidence
+        return cause.agreement
 
     assert made(need(shows, 0.6), also(shows, 0.5)) == 0.6
     assert made(need(doubts, 0.6)) == 0.3

@@ -32,5 +32,5 @@ def test_another_error_of_the_same_words_is_another_cause(error: str) -> None:
 
 def test_packed_samples_make_it_more_certain_and_other_functions_are_found_too() -> None:
     other = PACKED.replace("flash_attn", "own").replace("max_seqlen_q", "length")
-    sure = causes_of(ended(PACKED))["fake-tensor"].confidence
-    assert 0.8 < causes_of(ended(other))["fake-tensor"].confidence < sure
+    sure = causes_of(ended(PACKED))["fake-tensor"].agreement
+    assert 0.8 < causes_of(ended(other))["fake-tensor"].agreement < sure

@@ -53,8 +53,8 @@ def test_another_error_is_another_cause(name: str, error: str) -> None:
 
 def test_what_was_only_logged_is_worth_less_than_the_error() -> None:
     said = "RuntimeError: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device a4000"
-    sure = causes_of(ended(said))["same-gpu"].confidence
-    assert causes_of(ended("", output=(said,)))["same-gpu"].confidence <= 0.8 < sure
+    sure = causes_of(ended(said))["same-gpu"].agreement
+    assert causes_of(ended("", output=(said,)))["same-gpu"].agreement <= 0.8 < sure
 
 
 def test_the_log_of_a_rank_that_is_gone_tells_of_its_store() -> None:

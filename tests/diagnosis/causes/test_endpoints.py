@@ -110,7 +110,7 @@ SHOWS: Shows = {
 def test_a_hub_that_sends_is_less_certain_than_one_that_sends_nothing() -> None:
     sends = hub("recvfrom", *READS, socket=tcp("127.0.0.1:9999", received=400))
     found = causes_of(only_first(sends))["hub-silent"]
-    assert found.confidence < causes_of(hub_silent())["hub-silent"].confidence
+    assert found.agreement < causes_of(hub_silent())["hub-silent"].agreement
 
 
 def test_nothing_between_two_looks_is_silence_too() -> None:
@@ -165,14 +165,14 @@ def test_downloads_in_threads_are_seen_while_the_main_thread_waits_for_them() ->
         call="futex",
         sockets=(SILENT,),
     )
-    unseen = causes_of(only_first(waits))["hub-silent"].confidence
+    unseen = causes_of(only_first(waits))["hub-silent"].agreement
     assert 0.5 < unseen <= 0.8
     loads = beside(waits, ("ThreadPoolExecutor-0_0", READS), call="recvfrom")
     main, task = loads.kernel
     assert task.syscall is not None
     reads = replace(task, syscall=replace(task.syscall, descriptors=on(SILENT)))
     ranks = [first(replace(loads, kernel=(main, reads)), environment=TORCHRUN), held(1)]
-    assert causes_of((job(), ranks))["hub-silent"].confidence > 0.8
+    assert causes_of((job(), ranks))["hub-silent"].agreement > 0.8
 
 
 def test_threads_that_wait_for_a_lock_do_not_wait_for_the_hub() -> None:
@@ -193,7 +193,7 @@ def test_threads_that_wait_for_a_lock_do_not_wait_for_the_hub() -> None:
     loads = beside(waits, ("ThreadPoolExecutor-0_0", asks), call="clock_nanosleep")
     found = causes_of((job(), [first(loads, environment=TORCHRUN), held(1)]))
     assert "hub-silent" not in found
-    assert found["file-lock-held"].confidence > 0.8
+    assert found["file-lock-held"].agreement > 0.8
 
 
 def test_a_peer_in_the_group_is_no_endpoint() -> None:

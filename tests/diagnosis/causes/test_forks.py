@@ -103,7 +103,7 @@ OF_FORKS = frozenset(SHOWS)
 def test_each_is_sure_by_two_facts() -> None:
     sure = {"tokenizers-after-fork", "rust-pool-after-fork", "thread-lost-by-fork"}
     for name in sure | {"opencv-after-fork", "lock-after-fork"}:
-        assert causes_of(SHOWS[name]())[name].confidence > 0.8, name
+        assert causes_of(SHOWS[name]())[name].agreement > 0.8, name
 
 
 def test_a_tokenizer_without_its_threads_is_safe() -> None:
@@ -147,7 +147,7 @@ def test_a_worker_with_threads_may_be_woken_by_one() -> None:
 def test_an_owner_that_does_not_exist_is_a_proof_even_beside_other_threads() -> None:
     busy = beside(LOGS, ("reader", ("read data.py:3", "Thread.run STD/threading.py:982")))
     found = causes_of(parent(with_futex(busy, owner=4711, exists=False)))
-    assert found["lock-after-fork"].confidence > 0.85
+    assert found["lock-after-fork"].agreement > 0.85
 
 
 def test_a_wait_with_a_time_limit_ends_by_itself() -> None:
@@ -170,4 +170,4 @@ def test_without_native_frames_the_tokenizer_is_known_by_its_python() -> None:
         "Texts.__getitem__ data.py:8",
     )
     found = causes_of(parent(one, TOKENIZERS_PARALLELISM="true"))
-    assert found["tokenizers-after-fork"].confidence > 0.8
+    assert found["tokenizers-after-fork"].agreement > 0.8

@@ -93,7 +93,7 @@ def test_a_child_with_a_program_of_its_own_may_use_cuda() -> None:
 def test_what_torch_says_of_cuda_and_fork_is_certain() -> None:
     error = "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with ..."
     found = causes_of((job("crash"), [gone(0, 1, error, left_at=90.0), held(1)]))
-    assert found["cuda-before-fork"].confidence > 0.8
+    assert found["cuda-before-fork"].agreement > 0.8
 
 
 def test_state_d_below_the_driver_makes_it_more_likely() -> None:
@@ -101,4 +101,4 @@ def test_state_d_below_the_driver_makes_it_more_likely() -> None:
     deep = replace(ASKS, kernel=look("x train.py:1", call="", state="D", wchan="os_acquire").kernel)
     weak = causes_of(first(plain, MachineFacts())).get("driver-stuck")
     strong = causes_of(first(replace(deep, state="D"), MachineFacts()))["driver-stuck"]
-    assert weak is None or weak.confidence < strong.confidence
+    assert weak is None or weak.agreement < strong.agreement

@@ -138,4 +138,4 @@ def test_a_metric_that_all_ranks_compute_is_not_missed_by_any() -> None:
     _, ranks = metric_lock()
     both = [ranks[0], replace(ranks[0], rank=1, pid=101)]
     found = causes_of((job(), both))
-    assert "metric-lock" not in found or found["metric-lock"].confidence <= 0.8
+    assert "metric-lock" not in found or found["metric-lock"].agreement <= 0.8

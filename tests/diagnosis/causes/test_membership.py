@@ -90,7 +90,7 @@ def test_a_whole_set_of_variables_may_be_a_launchers() -> None:
     whole = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
     told = [replace(r, environment={**r.environment, **whole}) for r in ranks]
     found = causes_of((facts, told)).get("exported-rank-variables")
-    assert found is None or found.confidence <= 0.8
+    assert found is None or found.agreement <= 0.8
 
 
 def test_variables_that_a_launcher_set_are_not_exported_by_hand() -> None:

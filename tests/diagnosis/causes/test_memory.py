@@ -77,7 +77,7 @@ def test_a_rank_that_its_launcher_ended_was_not_killed_from_outside() -> None:
 
 def test_without_a_fact_of_memory_a_kill_stays_a_suspicion() -> None:
     found = causes_of(ended("", -9))["killed-from-outside"]
-    assert found.confidence < 0.7
+    assert found.agreement < 0.7
 
 
 def test_what_was_logged_before_is_not_what_an_error_says() -> None:

@@ -128,7 +128,7 @@ def test_the_answer_is_the_call_and_its_condition() -> None:
     found = causes_of(rank_conditional_collective())["rank-conditional-collective"]
     assert "callbacks.py:9" in found.why
     assert any("if rank == 0" in fact for fact in found.matched)
-    assert found.confidence > 0.8
+    assert found.agreement > 0.8
 
 
 def test_ranks_that_call_the_same_are_not_at_odds() -> None:
@@ -145,7 +145,7 @@ def test_without_logs_stacks_alone_are_never_sure() -> None:
     _, ranks = collective_mismatch()
     bare: list[RankFacts] = [replace(one, collectives=()) for one in ranks]
     found = causes_of((job(), bare))
-    assert found["collective-mismatch"].confidence <= 0.8
+    assert found["collective-mismatch"].agreement <= 0.8
 
 
 def crashed_in(error: str, status: int) -> set[str]:
@@ -189,7 +189,7 @@ def test_a_backward_and_a_collective_are_different_calls() -> None:
         "<module> train.py:5",
     )
     found = causes_of((job(), [rank(0, steps), rank(1, gathers)]))
-    assert 0.5 < found["collective-mismatch"].confidence <= 0.8
+    assert 0.5 < found["collective-mismatch"].agreement <= 0.8
     assert "collective-mismatch" not in causes_of((job(), [rank(n, steps) for n in (0, 1)]))
 
 
@@ -200,7 +200,7 @@ def test_ranks_that_all_make_ddp_do_not_differ_in_it() -> None:
 
 def test_who_still_compares_parameters_waits_for_those_that_do_not() -> None:
     found = causes_of((job(), [rank(0, ALL_REDUCE), rank(1, DDP)]))
-    assert found["different-parameters"].confidence <= 0.8
+    assert found["different-parameters"].agreement <= 0.8
 
 
 def test_a_store_that_makes_a_group_is_asked_for_ranks_and_not_for_keys() -> None:

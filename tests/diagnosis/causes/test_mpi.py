@@ -47,7 +47,7 @@ def test_lightning_that_chooses_another_environment_does_not_probe_for_mpi() -> 
 def test_ranks_that_mpirun_started_are_right_to_start_mpi() -> None:
     _, ranks = mpi_init()
     started = rank(0, *ranks[0].looks, environment={"OMPI_COMM_WORLD_RANK": "0"})
-    assert causes_of((job(), [started, held(1)]))["mpi-init"].confidence <= 0.8
+    assert causes_of((job(), [started, held(1)]))["mpi-init"].agreement <= 0.8
 
 
 def test_a_rank_without_mpi_on_its_stack_starts_none() -> None:

@@ -120,7 +120,7 @@ def test_ranks_in_different_collectives_are_no_matter_of_p2p() -> None:
 def test_p2p_stays_a_suspicion_while_collectives_worked_before() -> None:
     later = (CollectiveLog("ring", (Collective("0", "all_reduce", 900, done=False),)),)
     found = causes_of(both(WAITS, gpus(1.0, 75), collectives=later))
-    assert found["nccl-first-collective"].confidence < 0.7
+    assert found["nccl-first-collective"].agreement < 0.7
 
 
 def test_gloo_makes_no_communicator_of_nccl() -> None:

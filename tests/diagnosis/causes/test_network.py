@@ -150,7 +150,7 @@ def test_a_server_that_no_variable_names_is_no_proxy() -> None:
     direct = [replace(r, environment=TORCHRUN) for r in ranks]
     found = causes_of((facts, direct))
     assert "proxy-silent" not in found
-    assert found["hub-silent"].confidence > 0.8
+    assert found["hub-silent"].agreement > 0.8
 
 
 def test_a_proxy_by_name_is_told_by_its_port() -> None:

@@ -116,7 +116,7 @@ def test_a_worker_that_opens_a_fifo_says_so_in_place_of_its_rank() -> None:
         "Fed.__getitem__ data.py:9", call="openat", wchan="wait_for_partner", path="/tmp/feed"
     )
     found = causes_of((job(), [first(LOADER, stuck), held(1)]))
-    assert found["pipe-no-writer"].confidence > found["worker-stuck"].confidence
+    assert found["pipe-no-writer"].agreement > found["worker-stuck"].agreement
     assert "/tmp/feed" in found["pipe-no-writer"].why
 
 

@@ -88,7 +88,7 @@ SHOWS: Shows = {
 
 def test_a_silent_server_is_certain_from_two_facts() -> None:
     found = causes_of(service_silent())["service-silent"]
-    assert found.confidence > 0.85
+    assert found.agreement > 0.85
     assert any("wandb-core (4899) is connected to 127.0.0.1:18080" in m for m in found.matched)
 
 

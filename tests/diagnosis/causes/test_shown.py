@@ -10,16 +10,17 @@ from pathlib import Path
 import pytest
 from hangbisect.base.facts import Look, MachineFacts, Thread
 from hangbisect.diagnosis.causes.catalogue import CAUSES, find_likeliest_cause
-from hangbisect.diagnosis.causes.known_cause import LEAST_CONFIDENT, MOST_CONFIDENT
+from hangbisect.diagnosis.causes.known_cause import LEAST_AGREEMENT
 
 from .scenes import Facts, causes_of, scene_of
 
-SURE = 0.8  # beyond it a wrong cause is worse than none
 # A general cause that is right as well where a special one is.
 ALSO_RIGHT = {
     "hub-conversion": {"thread-at-exit"},
     "password-prompt": {"child-program"},
+    "rank-died": {"killed-from-outside"},
     "self-deadlock": {"deadlock"},
+    "wrong-interface": {"peer-unreachable"},
 }
 
 
@@ -45,7 +46,7 @@ def test_a_scene_is_explained_by_its_cause(name: str) -> None:
     cause = find_likeliest_cause(scene_of(SHOWS[name]()))
     assert cause is not None
     assert cause.id == name, causes_of(SHOWS[name]())
-    assert LEAST_CONFIDENT <= cause.confidence <= MOST_CONFIDENT
+    assert cause.agreement >= LEAST_AGREEMENT
     assert cause.matched
     assert "?" not in cause.why, cause.why
     assert cause.avoid
@@ -83,8 +84,8 @@ def test_no_declaration_fails_where_a_fact_is_missing(name: str) -> None:
 @pytest.mark.parametrize("name", SHOWS)
 def test_no_other_cause_is_sure_of_it(name: str) -> None:
     others = {
-        other: cause.confidence
+        other: cause.level
         for other, cause in causes_of(SHOWS[name]()).items()
-        if other not in {name, *ALSO_RIGHT.get(name, ())} and cause.confidence > SURE
+        if other not in {name, *ALSO_RIGHT.get(name, ())} and cause.level == "seen"
     }
     assert others == {}

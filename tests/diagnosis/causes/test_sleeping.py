@@ -55,16 +55,6 @@ def retry_loop() -> Facts:
     return beside_a_waiting_rank(tries, tries)
 
 
-def library_polls() -> Facts:
-    polls = look(
-        "InterfaceBase._send SP/clearml/backend_interface/base.py:103",
-        "Task.init SP/clearml/task.py:700",
-        "<module> train.py:30",
-        call="clock_nanosleep",
-    )
-    return beside_a_waiting_rank(polls, polls)
-
-
 def caught(one: Look, *path: int) -> Look:
     """The same look whose frames at these places stand below an `except`."""
     main = one.threads[0]
@@ -75,7 +65,6 @@ def caught(one: Look, *path: int) -> Look:
 
 
 SHOWS: Shows = {
-    "library-polls": library_polls,
     "swallowed-exception": swallowed_exception,
     "polling-loop": polling_loop,
     "own-code-sleeps": own_code_sleeps,
@@ -85,14 +74,14 @@ SHOWS: Shows = {
 
 def test_none_of_them_is_ever_sure() -> None:
     for name, facts in SHOWS.items():
-        assert causes_of(facts())[name].confidence <= 0.8
+        assert causes_of(facts())[name].agreement <= 0.8
 
 
 def test_a_sleep_below_an_except_has_swallowed_an_exception() -> None:
     long = caught(asleep(SLEEPS, 9e6), 0)
     found = causes_of(beside_a_waiting_rank(long, long))
     assert next(iter(found)) == "swallowed-exception"
-    assert found["swallowed-exception"].confidence > 0.8
+    assert found["swallowed-exception"].agreement > 0.8
     assert any("`except OSError`" in fact for fact in found["swallowed-exception"].matched)
     assert "own-code-sleeps" not in found
 

@@ -133,7 +133,7 @@ def test_a_model_that_is_only_spread_over_gpus_brings_no_weights() -> None:
     said = replace(only, output=(f"{logged}offloaded to the cpu and disk.",))
     found = causes_of((shown, [said, *ranks[1:]]))["offloaded-weights"]
     assert "(cpu and disk)" in found.why
-    assert found.confidence >= 0.5
+    assert found.agreement >= 0.5
 
 
 def test_what_moves_is_said() -> None:

@@ -108,7 +108,7 @@ def test_a_worker_in_state_d_is_found_behind_the_rank_that_waits_for_it() -> Non
 def test_state_d_alone_is_never_sure() -> None:
     one: Look = look("<module> train.py:3", call="exit_group", state="D", wchan="exit_mm")
     found = causes_of((job(), [rank(0, one), held(1)]))
-    assert found["filesystem-stuck"].confidence <= 0.8
+    assert found["filesystem-stuck"].agreement <= 0.8
 
 
 def test_a_rank_that_sleeps_waits_for_no_file_system() -> None:

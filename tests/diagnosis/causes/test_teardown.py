@@ -97,6 +97,4 @@ def test_a_finish_in_the_middle_of_a_script_is_less_sure() -> None:
         "<module> train.py:9",
     )
     found = causes_of((job(), [rank(0, early), held(1)]))
-    assert (
-        found["wandb-at-exit"].confidence < causes_of(wandb_at_exit())["wandb-at-exit"].confidence
-    )
+    assert found["wandb-at-exit"].agreement < causes_of(wandb_at_exit())["wandb-at-exit"].agreement

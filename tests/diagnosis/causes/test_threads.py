@@ -178,4 +178,4 @@ def test_with_a_living_worker_a_shared_lock_is_only_suspect() -> None:
     takes = look("SemLock.__enter__ STD/multiprocessing/synchronize.py:95", args=SHARED)
     one = worker("Shards.__getitem__ data.py:9", call="read")
     found = causes_of((job(), [first(takes, one), held(1)]))
-    assert found["dead-owner"].confidence <= 0.6
+    assert found["dead-owner"].agreement <= 0.6

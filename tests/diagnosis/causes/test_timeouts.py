@@ -64,8 +64,8 @@ def test_the_store_s_key_names_the_rank_that_did_not_come() -> None:
 def test_a_key_of_the_scripts_own_may_be_what_did_not_come() -> None:
     error = "DistStoreError: wait timeout after 10ms, keys: /some/key"
     found = causes_of((job("crash"), [gone(n, 1, error, left_at=90.0) for n in (0, 1)]))
-    assert found["store-timed-out"].confidence < 0.8
-    assert causes_of(store_timed_out())["store-timed-out"].confidence > 0.8
+    assert found["store-timed-out"].agreement < 0.8
+    assert causes_of(store_timed_out())["store-timed-out"].agreement > 0.8
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_gloo_s_own_time_out_is_one_of_a_collective() -> None:
 def test_a_rank_that_is_behind_makes_it_more_certain() -> None:
     even = job("crash"), [watched(0, 808), watched(1, 808)]
     uneven = causes_of(collective_timed_out())["collective-timed-out"]
-    assert uneven.confidence > causes_of(even)["collective-timed-out"].confidence
+    assert uneven.agreement > causes_of(even)["collective-timed-out"].agreement
     assert any("rank 1 is at" in fact for fact in uneven.matched)
 
 

@@ -114,7 +114,7 @@ def test_a_pool_with_a_worker_at_work_has_lost_none() -> None:
 
 def test_workers_of_one_age_are_all_of_the_first_hour() -> None:
     found = causes_of(of(POOL, idle(300, 40.0), idle(301, 40.0)))
-    assert found["pool-worker-lost"].confidence <= 0.8
+    assert found["pool-worker-lost"].agreement <= 0.8
 
 
 def test_the_answer_names_the_worker_and_where_it_is() -> None:

@@ -29,7 +29,7 @@ HANG = replace(
     checkpoint=CheckpointPlace(9, "wandb_logger", "WandbLogger ready"),
     ranks=Ranks(culprit=(1,), stuck=(1,)),
     call="wandb.init",
-    cause=Cause("service-silent", "the server never answers", "", 0.9),
+    cause=Cause("service-silent", "the server never answers", "", "fits"),
 )
 VERSIONS = {"hangbisect": "0.1.0", "torch": "2.13.0"}
 

@@ -20,7 +20,7 @@ from hangbisect.report.run_reader.run import RecordedRun, read_run
 from tinyhtml5.parser import HTMLParser
 
 # Of these only certain words are valid.
-_WORDS = ("outcome", "kind", "t", "rung", "seen_by", "state", "family")
+_WORDS = ("outcome", "kind", "t", "rung", "seen_by", "state", "family", "level")
 
 
 @cache
