@@ -23,7 +23,8 @@ from typing import Any
 
 import jobs
 
-LIMIT = 240.0  # seconds for one job
+LIMIT = 150.0  # seconds for one job
+SETTLES = 6.0  # seconds after a verdict in which it may still be taken back
 _TORCHRUN = str(Path(sys.executable).with_name("torchrun"))
 _HANGBISECT = [sys.executable, "-m", "hangbisect"]
 _ROUNDS = 6
@@ -112,10 +113,15 @@ def judge(
         began = time.monotonic()
         if options.attach:
             return _attach(command, here), time.monotonic() - began
-        ours = [*_HANGBISECT, "run", "--run-dir", "run", "--on-hang", "end"]
-        ours += ["--stall", "8", "--timeout", "30", "--keep-watching", "--"]
-        ended = jobs.Running([*ours, *command], here, jobs.clean_environ()).end(LIMIT)
-        return ended.verdict, time.monotonic() - began
+        ours = [*_HANGBISECT, "run", "--run-dir", "run", "--stall", "8", "--keep-watching", "--"]
+        running = jobs.Running([*ours, *command], here, jobs.clean_environ())
+        verdict = jobs.until(lambda: jobs.verdict_of(running.run_dir), LIMIT, running.process)
+        seconds = time.monotonic() - began
+        if verdict:
+            time.sleep(SETTLES)
+            verdict = jobs.verdict_of(running.run_dir)
+        running.end(0.1)
+        return verdict or {}, seconds
 
 
 def _attach(command: list[str], here: Path) -> dict[str, Any]:

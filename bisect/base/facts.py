@@ -30,7 +30,8 @@ RankSet = Annotated[tuple[RankId, ...], ("uniqueItems", True)]
 Component = Annotated[str, "one that a table of steps names"]
 INSIDE = {"json": False}  # metadata of a field that no file has
 
-Outcome = Literal["ok", "hang", "slow", "crash", "interrupted"]
+# "silent": it stands still, and nothing proves that it hangs.
+Outcome = Literal["ok", "hang", "silent", "slow", "crash", "interrupted"]
 Rung = Literal["py-spy", "pystack", "faulthandler", "proc"]
 WaitKind = Literal[
     "rank",

@@ -15,7 +15,7 @@ from itertools import pairwise
 from ..base.facts import Look, RankFacts, RankId, Wait
 from ..base.lazy_dataclass import dataclass
 from ..base.proc import read_stat
-from ..diagnosis.blocked_syscalls import SLEEP_CALLS
+from ..diagnosis.proof_of_hang import read_time_left, waits_anew
 from ..diagnosis.snapshot import Snapshot
 from ..evidence.kernel import reason_not_to_pause
 from ..evidence.look import Target, take_looks
@@ -113,8 +113,6 @@ def drop_own_thread(one: Look) -> Look:
 
 
 ON_ANOTHER = ("rank", "absent_rank", "collective", "store")
-_COUNT_DOWN = SLEEP_CALLS | {"futex"}  # calls whose time limit is read as what is left of it
-_TICK = 0.05  # seconds by which two such readings may differ
 
 
 @dataclass(frozen=True)
@@ -172,7 +170,7 @@ def may_wait_for_another(facts: RankFacts, wait: Wait | None) -> bool:
     if wait is None:
         return False
     if wait.kind in ("sleep", "futex"):
-        return any(_waits_anew(*pair) for pair in pairwise(facts.looks))
+        return any(waits_anew(*pair) for pair in pairwise(facts.looks))
     unknown = wait.kind == "lock" and wait.pid is None and not wait.what
     return unknown and not any(look.stale_locks for look in facts.looks)
 
@@ -183,20 +181,7 @@ def wakes_soon(facts: RankFacts, wait: Wait | None, soon: float) -> bool:
     """
     if wait is None or wait.kind != "sleep" or not facts.looks:
         return False
-    left = _time_left(facts.looks[-1])
+    left = read_time_left(facts.looks[-1])
     if left is None or not 0.0 < left <= soon:
         return False
-    return not any(_waits_anew(*pair) for pair in pairwise(facts.looks))
-
-
-def _waits_anew(before: Look, after: Look) -> bool:
-    """Return whether the main thread waits for some time at both looks, and not the same time."""
-    first, second = _time_left(before), _time_left(after)
-    if first is None or second is None:
-        return False
-    return second > first - (after.at - before.at) + _TICK
-
-
-def _time_left(look: Look) -> float | None:
-    call = look.kernel[0].syscall if look.kernel else None
-    return call.timeout if call is not None and call.name in _COUNT_DOWN else None
+    return not any(waits_anew(*pair) for pair in pairwise(facts.looks))

@@ -62,6 +62,11 @@ async def close_job(
     with job.failures.of("find out why"):
         verdict, graph = judge_snapshot(facts, seen)
     proof = _find_proof(job, verdict, ended, seen, graph)
+    until = _find_time_limit(job, verdict, ranks)
+    is_step_over = _is_step_over(job, due) and until <= time.monotonic()
+    if _is_only_silent(job, verdict, ended, proof, is_step_over):
+        verdict = replace(verdict, outcome="silent")
+        job.silent_until = max(until, time.monotonic() + job.limits.stall)
     if _sees_too_little(job, verdict, ended, proof):
         _look_again_later(job)
         return
@@ -72,7 +77,7 @@ async def close_job(
     job.verdict = verdict
     with job.failures.of("write the verdict"):
         job.files.write_json("verdict.json", to_json(verdict))
-    ending = does_verdict_end_job(job, verdict, ended, proof, _is_step_over(job, due))
+    ending = does_verdict_end_job(job, verdict, ended, proof, is_step_over)
     if verdict.outcome != "ok" and job.failures.count > failed:
         ending = False
     where = str(job.files.path)
@@ -111,7 +116,7 @@ async def _carry_out(
     with job.failures.of("tell the outcome"):
         server.let_signalled_go()
         say_outcome(job, verdict)
-        if verdict.outcome in ("hang", "slow"):
+        if verdict.outcome in ("hang", "silent", "slow"):
             await tell_torchelastic(job, verdict, lines, since)
     job.was_ended = True
     if verdict.outcome == "ok" and not job.is_one_of_several:
@@ -151,6 +156,19 @@ def _sees_too_little(job: Job, verdict: Verdict, ended: Ended, proof: str) -> bo
     return bool(job.failures.short_of) or (awaits_others and is_part and is_soon)
 
 
+def _is_only_silent(
+    job: Job, verdict: Verdict, ended: Ended, proof: str, is_step_over: bool
+) -> bool:
+    """Return whether a script of the user's own stands still, and it is too early to call that a
+    hang: nothing proves one, and no deadline or time limit is over.
+
+    A start of a search is made to be ended.
+    """
+    if not job.own or job.is_trial or verdict.outcome != "hang" or proof or is_step_over:
+        return False
+    return ended in ("late", "still", "busy")
+
+
 def _look_again_later(job: Job) -> None:
     job.closing = False
     for member in job.members:
@@ -171,6 +189,17 @@ def _find_proof(job: Job, verdict: Verdict, ended: Ended, seen: Snapshot, graph:
             return "a rank has failed, and all others wait for their peers"
         return find_proof_of_hang(verdict, seen, graph)
     return ""
+
+
+def _find_time_limit(job: Job, verdict: Verdict, ranks: Sequence[RankFacts]) -> float:
+    """Return until when (monotonic) the waits of the culprits last at the most, 0.0 if unknown."""
+    if verdict.outcome != "hang":
+        return 0.0
+    from ..diagnosis.proof_of_hang import find_time_limit
+
+    with job.failures.of("look for a time limit"):
+        return find_time_limit(verdict, ranks)
+    return 0.0
 
 
 def _make_reports(job: Job, verdict: Verdict, published: bool) -> None:
@@ -254,7 +283,7 @@ async def _end_job(job: Job, verdict: Verdict, ended: Ended) -> None:
     left = await call_in_thread(job.family.end_for_good)
     if left:
         job.say(f"Still there, in the kernel (state D): {', '.join(map(str, left))}")
-    was_cut_short = verdict.outcome in ("hang", "slow") or ended == "past"
+    was_cut_short = verdict.outcome in ("hang", "silent", "slow") or ended == "past"
     if was_cut_short and any(m.max_restarts > m.attempt for m in job.members):
         await _end_launcher(job)
 

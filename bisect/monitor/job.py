@@ -179,6 +179,7 @@ class Job:
         self.cannot_look = ""  # why py-spy may not look, "" if it may
         self.machine: MachineFacts | None = None  # as it was when a clock ran out
         self.verdict: Verdict | None = None
+        self.silent_until = 0.0  # monotonic; what was only silent is not judged again before
         self.closed_at = 0.0
         self.was_ended = False  # by us
         self.closing = False  # a verdict is being made or was made

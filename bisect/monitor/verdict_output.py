@@ -87,7 +87,7 @@ def describe_state(job: Job, verdict: Verdict, ending: bool, proof: str) -> str:
     pids = ", ".join(f"{m.pid} (rank {m.rank})" for m in job.members if not m.left)
     on_hang = "report" if job.ends_it else job.settings["on_hang"]
     state = STATES_AFTER[on_hang].format(pids=pids)
-    return f"{state} ({NOT_PROVED})" if verdict.outcome == "hang" and not proof else state
+    return f"{state} ({NOT_PROVED})" if verdict.outcome == "silent" else state
 
 
 def say_outcome(job: Job, verdict: Verdict) -> None:

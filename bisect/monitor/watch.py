@@ -198,16 +198,21 @@ class Watch:
             await self._clocks(now)
 
     async def _judge_again(self, now: float) -> bool:
-        """Judge once more what stood still and was not proved to hang, so that it was not ended,
-        once a deadline is over; return whether that is so.
+        """Judge once more what stood still and was not proved to hang, once a deadline is over, and
+        what limits its wait; return whether that is so.
         """
         job, verdict = self.job, self.job.verdict
-        if not job.ends_it or job.was_ended or verdict is None or verdict.outcome != "hang":
+        if job.was_ended or verdict is None or verdict.outcome != "silent":
             return False
         limit = job.settings["limit"]
-        is_over = bool(limit) and now > job.started + limit
+        is_over = job.ends_it and bool(limit) and now > job.started + limit
+        if now < job.silent_until and not is_over:
+            return False
+        stands = {*verdict.ranks.culprit, *verdict.ranks.stuck}
         with_deadline = [
-            m for m in job.members if clocks.find_deadline(job.members, m, job.limits) is not None
+            m
+            for m in job.members
+            if m.rank in stands and clocks.find_deadline(job.members, m, job.limits) is not None
         ]
         found = (clocks.find_overdue(job.members, m, job.limits, now) for m in with_deadline)
         if self._paused or not (is_over or any(one and one.clock == "late" for one in found)):

@@ -18,7 +18,7 @@ import socket
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -293,7 +293,10 @@ class LauncherSupervisor:
             return
         # A start of a search is made to be ended: only of the user's own job a proof is asked.
         is_tried = around.expects_words or around.starter is not None
-        is_sure = is_tried or is_limit or bool(find_proof_of_hang(verdict, seen, graph))
+        is_proved = bool(find_proof_of_hang(verdict, seen, graph))
+        if verdict.outcome == "hang" and not (is_tried or is_proved):
+            judged = (replace(verdict, outcome="silent"), *judged[1:])
+        is_sure = is_tried or is_limit or is_proved
         await self._close(outside, judged, around.on_hang == "end" and is_sure)
 
     async def _close(

@@ -13,7 +13,8 @@ import signal
 from ..base.lazy_dataclass import dataclass
 
 OUTCOME_LIMIT = 10.0  # seconds for the monitor to say the outcome once the rank is gone
-EXIT_STATUS = {"ok": 0, "usage": 2, "hang": 3, "slow": 4, "crash": 5, "interrupted": 130}
+_STATUSES = {"ok": 0, "usage": 2, "hang": 3, "slow": 4, "silent": 4, "crash": 5}
+EXIT_STATUS = {**_STATUSES, "interrupted": 130}
 
 
 @dataclass(frozen=True)

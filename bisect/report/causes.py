@@ -18,6 +18,7 @@ _OUTCOMES = {
     "hang": "hangs",
     "interrupted": "is interrupted",
     "crash": "crashes",
+    "silent": "stands still",
     "slow": "is slow",
     "ok": "ends well",
 }

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from ..base.facts import Cause, CheckpointPlace, Edge, Frame, JobFacts, RankFacts, Verdict
 from ..base.identity import name_rank
 from ..base.masking import mask_text
+from ..base.outcomes import STANDS_STILL
 from ..base.words import (
     LEVELS,
     cause_page,
@@ -49,7 +50,7 @@ def word_verdict(
     head = culprit_rows(verdict, ranks)
     middle = other_rank_rows(verdict, ranks) + _cause(verdict) + _evidence(verdict, job, ranks)
     middle += make_rows("try", choose_advice(verdict))
-    hangs = verdict.outcome == "hang"
+    hangs = verdict.outcome in STANDS_STILL
     proof = make_rows("prove it", _proof(verdict)) if hangs and is_provable else []
     report = f"{run_dir}/report.md: paste it into an issue" if run_dir else ""
     end = make_rows("job", state) + make_rows("report", report)
@@ -276,7 +277,7 @@ def _format_evidence(edge: Edge) -> str:
 def _cause(verdict: Verdict) -> list[Row]:
     cause = verdict.cause
     if cause is None:
-        return make_rows("cause", "unknown") if verdict.outcome == "hang" else []
+        return make_rows("cause", "unknown") if verdict.outcome in STANDS_STILL else []
     return cause_rows(cause)
 
 
@@ -349,9 +350,9 @@ def _seen_by(verdict: Verdict, job: JobFacts, ranks: Sequence[RankFacts]) -> lis
     text = f"{rung} on {on}, "
     text += f"{format_count(len(most.looks), 'look')} in {format_seconds(max(0.0, span))}"
     moved = [r.rank for r in looked if r.moved]
-    if verdict.outcome == "hang" and not moved and len(most.looks) > 1:
+    if verdict.outcome in STANDS_STILL and not moved and len(most.looks) > 1:
         text += ", nothing moved"
-    if job.still is not None and verdict.outcome == "hang" and len(most.looks) > 1:
+    if job.still is not None and verdict.outcome in STANDS_STILL and len(most.looks) > 1:
         text += f", still for {format_seconds(job.still)}"
     return make_rows("seen by", text)
 

@@ -211,6 +211,8 @@ def judge_cell(verdict: Verdict | None, status: int | None, stopped: bool) -> Ce
         return "interrupted"
     if status is None or outcome == "interrupted" or (outcome is None and status > SIGNALLED):
         return "killed"
+    if outcome == "silent":  # of a start that was made to be ended, there is nothing more to come
+        return "hang"
     if outcome not in JUDGED:
         return "not started"
     came: CellOutcome = outcome

@@ -67,6 +67,7 @@ def _run_parts(run: RecordedRun, shown: ShownTexts) -> dict[str, Any]:
 _WORDS: dict[Outcome, str] = {
     "ok": "OK",
     "hang": "Hang",
+    "silent": "Silent",
     "slow": "Slow",
     "crash": "Crash",
     "interrupted": "Interrupted",

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from ...base.facts import Ranks
 from ...base.identity import name_rank, rank_file, write_rank
+from ...base.outcomes import STANDS_STILL
 from ...base.words import format_count, format_rank_numbers, format_ranks
 from ..run_files import JobEnvironment
 from ..run_reader.folder_files import StackFile, read_stack_file, read_stack_files, split_lines
@@ -231,7 +232,7 @@ def reproduce_sections(run: RecordedRun) -> list[Section]:
         return []
     line = quote_command(words)
     parts = ["### How to reproduce", code_block([line], "sh")]
-    if run.outcome == "hang":
+    if run.outcome in STANDS_STILL:
         again = line if words[:1] == ("hangbisect",) else f"hangbisect run -- {line}"
         parts += ["Watched, and searched for what it comes from:"]
         parts += [code_block([again, f"hangbisect isolate -- {line}"], "sh")]

@@ -14,6 +14,7 @@ from ...base.events import Event, Hello, TakenBack
 from ...base.facts import Verdict
 from ...base.identity import RankId
 from ...base.lazy_dataclass import dataclass
+from ...base.outcomes import STANDS_STILL
 from ...base.rank_state import NodeRanks
 from ...base.startup_table import STARTUP
 from ...base.stays import Stay, StayKind
@@ -181,7 +182,7 @@ def _add_verdict(
     verdict: Verdict | None, rows: dict[RankId, RankRow], length: float
 ) -> list[RankRow]:
     """Return the rows with the hang, and with the wait of those that only wait for others."""
-    if verdict and verdict.outcome == "hang":
+    if verdict and verdict.outcome in STANDS_STILL:
         ranks = verdict.ranks
         hung = {*ranks.culprit, *ranks.stuck}
         absent = {*ranks.never_started} - rows.keys()
