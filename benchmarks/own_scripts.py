@@ -67,7 +67,7 @@ def _last_verdict(running: jobs.Running, limit: float) -> dict[str, Any]:
     end, hang_since = time.monotonic() + limit, None
     while time.monotonic() < end and running.process.poll() is None:
         time.sleep(0.5)
-        if jobs.verdict_of(running.run_dir).get("outcome") != "hang":
+        if jobs.verdict_of(running.run_dir).get("outcome") not in ("hang", "silent"):
             hang_since = None
         elif hang_since is None:
             hang_since = time.monotonic()

@@ -18,7 +18,7 @@ from ..base.words import terminal_width
 from ..rank.lines import write_within
 from ..rank.our_folders import holds_nothing
 from ..report.terminal import culprit_stack, verdict_lines
-from .rank_exits import STATES_AFTER
+from .rank_exits import NOT_PROVED, STATES_AFTER
 from .run_folder import RunFolder, name_run
 from .verdict_output import write_looks
 
@@ -55,6 +55,8 @@ async def report_from_outside(
     state = STATES_AFTER["end" if is_to_end else goes_on].format(
         pids=", ".join(f"{one.pid} (rank {one.rank})" for one in seen.ranks)
     )
+    if verdict.outcome == "silent" and not is_to_end:
+        state += f" ({NOT_PROVED})"
     lines = verdict_lines(verdict, facts, seen.ranks, run_dir=where, state=state, width=width)
     stack = culprit_stack(seen.ranks, verdict, graph) if width is None else []
     _write_text(2, "\n".join([*lines, *stack]))

@@ -223,7 +223,9 @@ def test_one_run_for_each_task_blames_no_rank_that_waits_for_one_at_work(
     assert all(f"rank {rank} is done" in said for rank in range(3))
     # What is said of it is said by who hears all three; that a loop which computes and sleeps is
     # told from a hang is a question of its own.
-    assert all("3 ranks" in line for line in said.splitlines() if line.startswith("HANG")), said
+    assert all(
+        "3 ranks" in line for line in said.splitlines() if line.startswith(("HANG", "SILENT"))
+    ), said
     assert [one["seen_ranks"] for one in verdicts(made.folder / "run").values()] == [[0, 1, 2]]
 
 
@@ -265,13 +267,13 @@ def test_of_a_hang_after_training_the_rank_that_is_to_blame_is_shown(
     run = [HANGBISECT, "run", "--run-dir", "run", "--stall", "6", "--on-hang", "report", "--"]
     started = hosts_here.start_each(made.all, lambda k: [*run, *torchrun(k, 2, 1, "train.py")])
     # The first host sees nobody who is to blame, and does not judge before a minute is over.
-    made.until(lambda: "HANG" in started[1].said(), "no verdict")
-    assert "HANG" not in started[0].said()
+    made.until(lambda: "SILENT" in started[1].said(), "no verdict")
+    assert "SILENT" not in started[0].said()
     found = verdicts(made.folder / "run")
     causes = [one["cause"]["id"] for one in found.values() if one["cause"]]
     assert "other-node-missing" not in causes, shown(started)
     told = worst(made.folder / "run")
-    assert told["outcome"] == "hang"
+    assert told["outcome"] == "silent"  # somebody may yet open the pipe
     assert told["ranks"]["culprit"] == [1], shown(started)
 
 
@@ -284,7 +286,7 @@ def test_ranks_of_a_host_that_never_came_are_said_to_be_missing(hosts_here: Host
     environ |= {"MASTER_ADDR": "n1", "MASTER_PORT": "29500", "GROUP_RANK": "0"}
     run = [HANGBISECT, "run", "--run-dir", "run", "--stall", "5", "--on-hang", "end", "--"]
     started = hosts_here.start(made[0], *run, PYTHON, "train.py", env=environ)
-    made.until(lambda: "HANG" in started.said(), "no verdict", 120)
+    made.until(lambda: "SILENT" in started.said(), "no verdict", 120)
     started.signal(signal.SIGTERM)
     started.end()
     assert float(re.search(r"still for (\d+)", started.said())[1]) >= 60  # type: ignore[index]

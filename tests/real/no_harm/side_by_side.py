@@ -39,7 +39,7 @@ GONE = 8.0  # seconds for what is ours to be gone once the command has ended
 
 _STAMP = re.compile(r"\[\d\d:\d\d:\d\d\.\d{3}\]\[\+")
 _SENTENCE = re.compile(r"hangbisect: ")
-_VERDICT = re.compile(r"(OK|CRASH|HANG|SLOW|INTERRUPTED)  ")
+_VERDICT = re.compile(r"(OK|CRASH|HANG|SILENT|SLOW|INTERRUPTED)  ")
 # A label of ten columns, its next lines, and the stack of the culprit.
 _OF_A_VERDICT = re.compile(r"[a-z ]{9} \S| {2}|[a-z ]+: |rank \d|Process |Thread |no stack |$")
 
