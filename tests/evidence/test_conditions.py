@@ -34,8 +34,27 @@ ONLY_SOME = [
         "while not accelerator.is_main_process:\n    barrier()  # here",
         "if not accelerator.is_main_process",
     ),
+    (
+        "self.gpu_id = int(os.environ['LOCAL_RANK'])\nif epoch % 2 == 0 and self.gpu_id == 0:\n"
+        "    barrier()  # here",
+        "if epoch % 2 == 0 and self.gpu_id == 0",
+    ),
+    ("if not rank:\n    barrier()  # here", "if not rank"),
+    ("if rank % 8 == 0:\n    barrier()  # here", "if rank % 8 == 0"),
+    ("if os.environ.get('RANK', '0') == '0':\n    barrier()  # here",)
+    + ("if os.environ.get('RANK', '0') == '0'",),
 ]
 ALL = [
+    # Whether there are ranks at all is the same on every rank.
+    "ddp = int(os.environ.get('RANK', -1)) != -1\nif ddp:\n    barrier()  # here",
+    "if 'RANK' in os.environ:\n    barrier()  # here",
+    "if rank is not None and rank >= 0:\n    barrier()  # here",
+    # What is made of something that knows the rank need not differ itself (nanoGPT).
+    "ddp = int(os.environ.get('RANK', -1)) != -1\nraw = model.module if ddp else model\n"
+    "checkpoint = {'model': raw, 'rank': rank}\niter_num = checkpoint['iter_num']\n"
+    "while True:\n    if iter_num == 0 and eval_only:\n        break\n    backward()  # here",
+    "loader = make_loader(rank)\nif loader.is_full():\n    barrier()  # here",
+    "steps = len(Sampler(data, rank=rank))\nif steps > 3:\n    barrier()  # here",
     "barrier()  # here",
     "if world_size > 1:\n    barrier()  # here",
     "for r in range(world):\n    if r == rank:\n        print()\n    barrier()  # here",
