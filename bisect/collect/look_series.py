@@ -15,7 +15,7 @@ from itertools import pairwise
 from ..base.facts import Look, RankFacts, RankId, Wait
 from ..base.lazy_dataclass import dataclass
 from ..base.proc import read_stat
-from ..diagnosis.proof_of_hang import read_time_left, waits_anew
+from ..diagnosis.proof_of_hang import find_who_waits, is_asleep, read_time_left, waits_anew
 from ..diagnosis.snapshot import Snapshot
 from ..evidence.kernel import reason_not_to_pause
 from ..evidence.look import Target, take_looks
@@ -176,12 +176,14 @@ def may_wait_for_another(facts: RankFacts, wait: Wait | None) -> bool:
 
 
 def wakes_soon(facts: RankFacts, wait: Wait | None, soon: float) -> bool:
-    """Return whether a rank is in one sleep that ends within `soon` seconds, as the kernel knows:
-    a client that was told to come back later. What sleeps again and again has no such end.
+    """Return whether a rank, or the child that it waits for, is in one sleep that ends within
+    `soon` seconds, as the kernel knows: a client that was told to come back later. What sleeps
+    again and again has no such end.
     """
-    if wait is None or wait.kind != "sleep" or not facts.looks:
+    looks = find_who_waits(facts, wait)
+    if wait is None or wait.kind not in ("sleep", "process") or not looks:
         return False
-    left = read_time_left(facts.looks[-1])
+    left = read_time_left(looks[-1]) if is_asleep(looks[-1]) else None
     if left is None or not 0.0 < left <= soon:
         return False
-    return not any(waits_anew(*pair) for pair in pairwise(facts.looks))
+    return not any(waits_anew(*pair) for pair in pairwise(looks))

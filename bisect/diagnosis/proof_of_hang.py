@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise, takewhile
 
-from ..base.facts import Look, RankFacts, Verdict
+from ..base.facts import Look, RankFacts, Verdict, Wait
 from .blocked_syscalls import POLL_CALLS, SLEEP_CALLS
 from .single_ranks import is_gone
 from .snapshot import Snapshot
@@ -69,14 +69,23 @@ def find_time_limit(verdict: Verdict, ranks: Sequence[RankFacts]) -> float:
     it: the latest of their limits; 0.0 where none has one, or who waits begins anew each time.
     """
     named = set(verdict.ranks.culprit)
-    ends = [_find_end_of_wait(facts) for facts in ranks if facts.rank in named and facts.looks]
-    return max(ends, default=0.0)
+    waiting = [find_who_waits(facts, verdict.waits_for) for facts in ranks if facts.rank in named]
+    return max(map(_find_end_of_wait, filter(None, waiting)), default=0.0)
 
 
-def _find_end_of_wait(facts: RankFacts) -> float:
-    if any(waits_anew(*pair) for pair in pairwise(facts.looks)):
+def find_who_waits(facts: RankFacts, wait: Wait | None) -> tuple[Look, ...]:
+    """Return the looks at the process whose own wait keeps a rank: of the child that it waits for,
+    else the rank's.
+    """
+    if wait is None or wait.kind != "process":
+        return facts.looks
+    return next((looks for looks in facts.children if looks and looks[-1].pid == wait.pid), ())
+
+
+def _find_end_of_wait(looks: Sequence[Look]) -> float:
+    if any(waits_anew(*pair) for pair in pairwise(looks)):
         return 0.0
-    last = facts.looks[-1]
+    last = looks[-1]
     left = read_time_left(last)
     if left is not None:
         return last.at + left
@@ -84,7 +93,7 @@ def _find_end_of_wait(facts: RankFacts) -> float:
     if call is None or call.timeout is None or call.name not in POLL_CALLS:
         return 0.0
     # Its argument: what is left of it is not known, and at the first look it had begun.
-    same = [one.at for one in facts.looks if one.kernel and one.kernel[0].syscall == call]
+    same = [one.at for one in looks if one.kernel and one.kernel[0].syscall == call]
     return min(same, default=last.at) + call.timeout
 
 
@@ -94,6 +103,12 @@ def read_time_left(look: Look) -> float | None:
     """
     call = look.kernel[0].syscall if look.kernel else None
     return call.timeout if call is not None and call.name in _COUNT_DOWN else None
+
+
+def is_asleep(look: Look) -> bool:
+    """Return whether the main thread is in a sleep."""
+    call = look.kernel[0].syscall if look.kernel else None
+    return call is not None and call.name in SLEEP_CALLS
 
 
 def waits_anew(before: Look, after: Look) -> bool:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 
 from ..base.facts import Collective, CollectiveLog, Frame, Look, Thread
+from ..base.lazy_dataclass import dataclass
 
 LARGEST_SOURCE = 1 << 21  # bytes
 
@@ -62,11 +63,19 @@ def _count_lines(node: ast.AST) -> int:
 
 
 MOST_SITES = 64  # of a log: the last ones
-# What names, attributes and variables are called that differ between ranks.
-_OF_A_RANK = re.compile(
-    r"(?:^|_)rank(?:$|_)|^is_(?:main|master|global_zero|local_main|world_process|first|leader)"
-    r"|^(?:LOCAL_|GLOBAL_|NODE_|GROUP_)?RANK$|main_process|process_index|is_rank",
+# What is called so is the number of a rank: names, attributes, functions, variables.
+_NUMBER_OF_A_RANK = re.compile(
+    r"(?:^|_)rank(?:$|_)|^(?:LOCAL_|GLOBAL_|NODE_|GROUP_)?RANK$|^process_index$"
+    r"|^(?:SLURM_PROCID|SLURM_LOCALID|OMPI_COMM_WORLD_(?:LOCAL_)?RANK|PMI_RANK)$"
 )
+# What is called so is true on some ranks alone.
+_TRUE_ON_SOME = re.compile(
+    r"^is_(?:main|master|global_zero|local_main|world_process|first|leader)"
+    r"|(?:main|master)_process$|is_rank"
+)
+_ASKS_FOR_A_RANK = re.compile(r"(?:get_)?(?:\w+_)?rank$")  # functions
+_READS_ENVIRONMENT = ("get", "getenv")
+_CONVERTS = ("int", "abs")
 _ONLY_SOME = re.compile(r"rank_zero_only|on_main_process|on_local_main_process|on_last_process")
 _LONGEST_CONDITION = 80  # characters of a condition
 
@@ -98,48 +107,110 @@ def find_condition(source: str, line: int) -> str:
     parsed = _parse_with_names(source)
     if parsed is None:
         return ""
-    tree, telling = parsed
+    tree, names = parsed
     way = find_enclosing_nodes(tree, line)
     for outer, inner in reversed(list(pairwise(way))):
-        found = _condition_between(outer, inner, telling)
+        found = _condition_between(outer, inner, names)
         if found:
             return found
     return ""
 
 
 @lru_cache(maxsize=64)
-def _parse_with_names(source: str) -> tuple[ast.AST, frozenset[str]] | None:
+def _parse_with_names(source: str) -> tuple[ast.AST, _RankNames] | None:
     tree = parse_source(source)
-    return None if tree is None else (tree, frozenset(_find_rank_names(tree)))
+    return None if tree is None else (tree, _find_rank_names(tree))
 
 
-def _find_rank_names(tree: ast.AST) -> set[str]:
-    """Return the variables that are set from something that differs between ranks."""
-    found: set[str] = set()
+@dataclass(frozen=True)
+class _RankNames:
+    """Variables and attributes of a source: those that are the number of a rank, and those that
+    are true on some ranks alone.
+    """
+
+    numbers: frozenset[str] = frozenset()
+    flags: frozenset[str] = frozenset()
+
+
+def _find_rank_names(tree: ast.AST) -> _RankNames:
+    """Return the names that are set to the number of a rank, or to what compares it."""
+    names = _RankNames()
     for _ in range(2):  # is_main = rank == 0; quiet = not is_main
+        numbers, flags = set(names.numbers), set(names.flags)
         for node in ast.walk(tree):
-            if isinstance(node, ast.Assign) and _depends_on_rank(node.value, found):
-                found |= {t.id for t in node.targets if isinstance(t, ast.Name)}
-    return found
+            if isinstance(node, ast.Assign):
+                targets = {name for one in node.targets if (name := _name_of(one))}
+                numbers |= targets if _is_rank_number(node.value, names) else set()
+                flags |= targets if _is_true_on_some(node.value, names) else set()
+        names = _RankNames(frozenset(numbers), frozenset(flags))
+    return names
 
 
-def _depends_on_rank(node: ast.AST, telling: Set[str]) -> bool:
-    """Return True if an expression speaks of a rank, and not only of how many there are."""
-    for part in ast.walk(node):
-        if isinstance(part, ast.Name) and (part.id in telling or _OF_A_RANK.search(part.id)):
+def _name_of(node: ast.AST) -> str:
+    """Return the name of a variable, or of an attribute whatever it belongs to; else ""."""
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _is_rank_number(node: ast.AST, names: _RankNames) -> bool:
+    """Return True for an expression whose value is the number of a rank, or computed from it. What
+    is made by a function that gets it need not differ between ranks.
+    """
+    name = _name_of(node)
+    if name:
+        return name in names.numbers or _NUMBER_OF_A_RANK.search(name) is not None
+    if isinstance(node, ast.Call):
+        function = _name_of(node.func)
+        if function in _CONVERTS:
+            return any(_is_rank_number(one, names) for one in node.args)
+        if function in _READS_ENVIRONMENT:
+            return any(_names_a_rank(one) for one in node.args[:1])
+        return _ASKS_FOR_A_RANK.match(function) is not None
+    if isinstance(node, ast.Subscript):
+        return _names_a_rank(node.slice) and _name_of(node.value) == "environ"
+    if isinstance(node, ast.BinOp):
+        return _is_rank_number(node.left, names) or _is_rank_number(node.right, names)
+    return False
+
+
+def _names_a_rank(node: ast.AST) -> bool:
+    text = node.value if isinstance(node, ast.Constant) else None
+    return isinstance(text, str) and _NUMBER_OF_A_RANK.search(text) is not None
+
+
+def _is_true_on_some(node: ast.AST, names: _RankNames) -> bool:
+    """Return True for a condition that is not the same on all ranks."""
+    if isinstance(node, ast.BoolOp):
+        return any(_is_true_on_some(one, names) for one in node.values)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return _is_true_on_some(node.operand, names)
+    if isinstance(node, ast.Compare):
+        sides = [node.left, *node.comparators]
+        return any(_is_rank_number(one, names) for one in sides) and not _asks_whether_ranked(node)
+    name = _name_of(node.func if isinstance(node, ast.Call) else node)
+    if name and (name in names.flags or _TRUE_ON_SOME.search(name)):
+        return True
+    return not isinstance(node, ast.Call) and _is_rank_number(node, names)
+
+
+def _asks_whether_ranked(node: ast.Compare) -> bool:
+    """Return True for a comparison that asks whether there are ranks at all: with -1, with None,
+    or whether a number is not negative.
+    """
+    for operator, one in zip(node.ops, node.comparators, strict=True):
+        if isinstance(operator, ast.Is | ast.IsNot | ast.In | ast.NotIn):
             return True
-        if isinstance(part, ast.Attribute) and _OF_A_RANK.search(part.attr):
-            return True
-        text = part.value if isinstance(part, ast.Constant) else None
-        if isinstance(text, str) and _OF_A_RANK.search(text):
+        text = ast.unparse(one)
+        if text == "-1" or (text == "0" and isinstance(operator, ast.GtE | ast.Lt)):
             return True
     return False
 
 
-def _condition_between(outer: ast.AST, inner: ast.AST, telling: Set[str]) -> str:
+def _condition_between(outer: ast.AST, inner: ast.AST, names: _RankNames) -> str:
     """Return the condition that stands between two nodes of a way."""
     test = outer.test if isinstance(outer, ast.If | ast.While | ast.IfExp) else None
-    if test is not None and inner is not test and _depends_on_rank(test, telling):
+    if test is not None and inner is not test and _is_true_on_some(test, names):
         in_else = isinstance(outer, ast.If | ast.While) and inner in outer.orelse
         return _shorten(f"{'else of ' if in_else else ''}if {ast.unparse(test)}")
     if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef) and inner in outer.body:
@@ -148,7 +219,7 @@ def _condition_between(outer: ast.AST, inner: ast.AST, telling: Set[str]) -> str
                 return _shorten(f"@{ast.unparse(decorator)}")
     for body in _bodies(outer):
         if inner in body:
-            return _find_early_exit(body[: body.index(inner)], telling)
+            return _find_early_exit(body[: body.index(inner)], names)
     return ""
 
 
@@ -159,10 +230,10 @@ def _bodies(node: ast.AST) -> Iterator[Sequence[ast.stmt]]:
             yield body
 
 
-def _find_early_exit(statements: Sequence[ast.stmt], telling: Set[str]) -> str:
+def _find_early_exit(statements: Sequence[ast.stmt], names: _RankNames) -> str:
     """Return the condition under which others leave before: `if rank != 0: return`."""
     for one in reversed(statements):
-        if not isinstance(one, ast.If) or one.orelse or not _depends_on_rank(one.test, telling):
+        if not isinstance(one, ast.If) or one.orelse or not _is_true_on_some(one.test, names):
             continue
         if isinstance(one.body[-1], ast.Return | ast.Continue | ast.Break):
             return _shorten(f"not left before by: if {ast.unparse(one.test)}")

@@ -15,8 +15,9 @@ from ..base.deadline import aside
 from ..base.files import write_whole
 from ..base.identity import rank_file, write_rank
 from ..base.json_codec import to_json
-from ..base.words import terminal_width
+from ..base.words import format_seconds, terminal_width
 from ..report.rows import format_good_run, word_good_run
+from . import clocks
 from .rank_exits import NOT_PROVED, STATES_AFTER
 
 if TYPE_CHECKING:
@@ -87,7 +88,22 @@ def describe_state(job: Job, verdict: Verdict, ending: bool, proof: str) -> str:
     pids = ", ".join(f"{m.pid} (rank {m.rank})" for m in job.members if not m.left)
     on_hang = "report" if job.ends_it else job.settings["on_hang"]
     state = STATES_AFTER[on_hang].format(pids=pids)
-    return f"{state} ({NOT_PROVED})" if verdict.outcome == "silent" else state
+    return f"{state} ({_describe_silence(job, verdict)})" if verdict.outcome == "silent" else state
+
+
+def _describe_silence(job: Job, verdict: Verdict) -> str:
+    """Return in words that nothing proves a hang, and when it is called one all the same."""
+    stands = {*verdict.ranks.culprit, *verdict.ranks.stuck}
+    deadlines = [
+        clocks.find_clock_start(job.members, m) + allowed
+        for m in job.members
+        if m.rank in stands
+        and (allowed := clocks.find_deadline(job.members, m, job.limits)) is not None
+    ]
+    if not deadlines:
+        return NOT_PROVED
+    left = max(min(deadlines), job.silent_until) - time.monotonic()
+    return f"nothing proves that it hangs: called a hang in {format_seconds(max(0.0, left))}"
 
 
 def say_outcome(job: Job, verdict: Verdict) -> None:

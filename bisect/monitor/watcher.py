@@ -264,8 +264,9 @@ class LauncherSupervisor:
 
     async def _judge(self, ended: Ended, since: float) -> None:
         """Look from outside, and close if nothing moves."""
+        from ..collect.look_series import wakes_soon
         from ..diagnosis.proof_of_hang import describe_waiting_for_work, find_proof_of_hang
-        from .clocks import OTHER_NODES_LIMIT
+        from .clocks import IN_DOUBT, OTHER_NODES_LIMIT
         from .watcher_verdict import judge_from_outside
 
         around, at = self.around, self._at
@@ -289,7 +290,13 @@ class LauncherSupervisor:
             outside, ended, around.command, around.table, at.began, at.looked - at.stirred, since
         )
         verdict, _, seen, graph = judged
-        if ended == "still" and describe_waiting_for_work(seen.ranks):
+        if ended == "still" and (
+            describe_waiting_for_work(seen.ranks)
+            or any(
+                wakes_soon(facts, seen.waits.get(facts.rank), IN_DOUBT * around.stall)
+                for facts in seen.ranks
+            )
+        ):
             return
         # A start of a search is made to be ended: only of the user's own job a proof is asked.
         is_tried = around.expects_words or around.starter is not None

@@ -41,8 +41,11 @@ ONLY_SOME = [
     ),
     ("if not rank:\n    barrier()  # here", "if not rank"),
     ("if rank % 8 == 0:\n    barrier()  # here", "if rank % 8 == 0"),
-    ("if os.environ.get('RANK', '0') == '0':\n    barrier()  # here",)
-    + ("if os.environ.get('RANK', '0') == '0'",),
+    (
+        "if os.environ.get('RANK', '0') == '0':\n    barrier()  # here",
+        "if os.environ.get('RANK', '0') == '0'",
+    ),
+    ("if dist.get_rank(group) == 0:\n    barrier()  # here", "if dist.get_rank(group) == 0"),
 ]
 ALL = [
     # Whether there are ranks at all is the same on every rank.

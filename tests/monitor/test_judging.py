@@ -125,6 +125,15 @@ def test_one_whose_sleep_ends_soon_does_not_hang_nor_who_waits_for_it() -> None:
     assert classify_ranks([polls, meets], waits, soon=60.0).hung == of(0, 1)
 
 
+def test_who_waits_for_a_child_whose_sleep_ends_soon_does_not_hang() -> None:
+    child = tuple(replace(one, pid=4711) for one in asleep(18.0, 17.0, 16.0))
+    waits: dict[RankId, Wait | None] = {0: Wait("process", "sleep", pid=4711)}
+    shell = replace(facts(0, looks=asleep(1.0, 1.0, call="wait4")), children=(child,))
+    assert classify_ranks([shell], waits, soon=60.0).hung == of()
+    assert classify_ranks([shell], waits, soon=5.0).hung == of(0)
+    assert classify_ranks([replace(shell, children=())], waits, soon=60.0).hung == of(0)
+
+
 def test_a_condition_that_is_asked_for_again_and_again_is_such_a_sleep() -> None:
     asks = facts(0, looks=asleep(0.3, 0.9, call="futex"))
     futex = Wait("futex", "Condition.wait")

@@ -276,6 +276,34 @@ def test_what_stands_still_and_is_not_proved_to_hang_is_told_and_not_ended(
     assert ended.status == 0, shown(ended)
     assert "nothing proves that it hangs: it may go on" in ended.err
     assert "done" in ended.out
+    assert "HANG" not in ended.err
+
+
+IMPORTS_FOR_EVER = """
+import socket, threading, time
+mine, theirs = socket.socketpair()
+def keep():
+    time.sleep(1000)
+    theirs.send(b"x")
+threading.Thread(target=keep, daemon=True).start()
+mine.recv(1)
+"""
+
+
+def test_what_is_only_silent_is_a_hang_at_the_deadline_of_its_step_and_ended_then(
+    jobs_here: Jobs,
+) -> None:
+    folder = jobs_here.folder()
+    (folder / "libraries").mkdir()
+    (folder / "libraries" / "torch.py").write_text(IMPORTS_FOR_EVER, encoding="utf-8")
+    command = launch(folder, "import torch", 1, 0)
+    watch = ("--stall", "2", "--timeout", "import_torch=12")
+    ended = watched(jobs_here, folder, command, *END, *watch).end()
+    assert ended.status == 3, shown(ended)
+    told = [(event["outcome"], event["ends"]) for event in events(folder, "verdict")]
+    assert told == [("silent", False), ("hang", True)], shown(ended)
+    assert ended.err.index("SILENT  ") < ended.err.index("HANG  ")
+    assert "nothing proves that it hangs: called a hang in " in ended.err
 
 
 def test_a_hang_that_is_proved_is_ended_where_that_was_asked_for(jobs_here: Jobs) -> None:

@@ -321,9 +321,11 @@ def number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 7 else None
 
 
-def _read_group_values(frames: Iterable[Frame]) -> dict[str, int]:
+def _read_group_values(frames: Sequence[Frame]) -> dict[str, int]:
     found: dict[str, int] = {}
-    renamed = {"group_rank": "rank", "group_size": "world_size"}
+    # In the group of all ranks these are the job's; in another one its own members'.
+    is_part = any(unqualified_name(frame.name) in _MAKES_PARTS for frame in frames)
+    renamed = {} if is_part else {"group_rank": "rank", "group_size": "world_size"}
     for frame in frames:
         if not frame.file.endswith(RENDEZVOUS_FILES):
             continue
@@ -334,6 +336,9 @@ def _read_group_values(frames: Iterable[Frame]) -> dict[str, int]:
                 if name in ("rank", "world_size") and size is not None:
                     found.setdefault(name, size)
     return found
+
+
+_MAKES_PARTS = frozenset(["new_group", "split_group", "_new_group_with_tag", "new_subgroups"])
 
 
 def find_frame(frames: tuple[Frame, ...], file: str, function: str = r".*") -> Frame | None:

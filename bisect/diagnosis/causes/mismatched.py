@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 
 from ...base.facts import Frame, RankFacts, RankId
-from ...base.words import format_ranks
+from ...base.words import AWAITED, format_ranks
 from ..collective_mismatch import GROUP_MAKING_KINDS, WRAPPER_KINDS, Mismatch, MismatchKind
 from ..frames import format_frame, frame_owner
 from ..library_calls import find_entry_points, find_group_wait
@@ -103,7 +103,7 @@ def _left_a_loop_early(scene: Scene) -> Found | None:
 
 def _a_group_of_some(scene: Scene) -> Found | None:
     """The logs show that only some ranks made a group (new_group)."""
-    found = _log(scene, "extra", "skipped", "different", "missing")
+    found = _log(scene, "extra", "skipped", "different")
     if found is None or not _is_of(found, GROUP_MAKING_KINDS):
         return None
     return Found(found.sentence, _list_mismatch_values(found))
@@ -111,7 +111,7 @@ def _a_group_of_some(scene: Scene) -> Found | None:
 
 def _a_wrapper_of_some(scene: Scene) -> Found | None:
     """The logs show that only some ranks wrapped the model (DDP, FSDP)."""
-    found = _log(scene, "extra", "skipped", "different", "missing")
+    found = _log(scene, "extra", "skipped", "different")
     if found is None or not _is_of(found, WRAPPER_KINDS):
         return None
     return Found(found.sentence, _list_mismatch_values(found))
@@ -247,6 +247,26 @@ def _different_parameters(scene: Scene) -> Found | None:
     return _parameters_differ(scene) or _compares_parameters(scene)
 
 
+# Who waits for one of these has not come to the collective yet, and may well be about to.
+_NOT_OF_PEERS = frozenset(
+    [
+        *("socket", "store", "process", "file", "pipe", "input", "gil", "kernel", "stopped"),
+        *("sleep", "thread", "lock"),
+    ]
+)
+
+
+def _waits_elsewhere(scene: Scene) -> Found | None:
+    """The culprit waits for something of its own: a server, a program, a file, a lock, a sleep."""
+    wait = scene.verdict.waits_for
+    meets = scene.group in ("construction", "collective")
+    if wait is None or meets or wait.kind not in _NOT_OF_PEERS:
+        return None
+    if not any(facts.looks for facts in scene.culprits):
+        return None
+    return Found(f"it waits for {AWAITED[wait.kind]}")
+
+
 def _asks_the_store(scene: Scene) -> Found | None:
     """A rank waits for a key of the store, outside of any making of a group."""
     wait = scene.verdict.waits_for
@@ -318,6 +338,7 @@ CAUSES = (
         signs=(
             need(_some_make_a_group, 0.55),
             also(_a_group_of_some, 0.75),
+            unless(_waits_elsewhere),
         ),
         why="{sentence}. new_group waits for all ranks of the job, also for those that will not be "
         "members.",
@@ -334,6 +355,7 @@ CAUSES = (
             need(_some_wrap, 0.55),
             also(_a_wrapper_of_some, 0.75),
             unless(_parameters_differ),
+            unless(_waits_elsewhere),
         ),
         why="{sentence}. The making of DDP and FSDP is a collective: it copies the parameters of "
         "rank 0 to all others.",
@@ -346,6 +368,7 @@ CAUSES = (
         signs=(
             need(_different_parameters, 0.55),
             also(_parameters_differ, 0.85, proves=True),
+            unless(_waits_elsewhere),
         ),
         why="DDP compares parameters when it is made. Where they differ, the ranks that notice end "
         "or wait, and the others go on to a collective that nobody joins.",
@@ -363,6 +386,7 @@ CAUSES = (
             need(_some_are_through, 0.5),
             also(_out_of_the_loop, 0.5),
             also(_left_a_loop_early, 0.65),
+            unless(_waits_elsewhere),
         ),
         why="{sentence}. In DDP every backward waits for all ranks, also for those that have no "
         "batch left.",

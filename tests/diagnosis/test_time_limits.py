@@ -1,0 +1,69 @@
+"""Until when a wait lasts at the most, as the kernel knows: it is not called a hang before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hangbisect.base.facts import Look, RankFacts
+from hangbisect.diagnosis.proof_of_hang import find_time_limit
+from hangbisect.diagnosis.verdict import judge_job
+from hypothesis import given
+from hypothesis import strategies as st
+
+from .made_up import job, look, rank, silent_peer
+
+_TRAIN = ("train train.py:20", "<module> train.py:30")
+
+
+def waiting(call: str, *left: float | None) -> list[Look]:
+    """Looks a second apart at a main thread in a call, each with the time limit that it shows."""
+    seen = []
+    for number, seconds in enumerate(left):
+        one = look(*_TRAIN, call=call, descriptors=(silent_peer(),) if call == "poll" else ())
+        task = one.kernel[0]
+        assert task.syscall is not None
+        call_now = replace(task.syscall, timeout=seconds)
+        task = replace(task, syscall=call_now)
+        seen.append(replace(one, at=100.0 + number, kernel=(task,)))
+    return seen
+
+
+def limit(*ranks: RankFacts) -> float:
+    return find_time_limit(judge_job(job("late", len(ranks)), ranks), ranks)
+
+
+@pytest.mark.parametrize("call", ["clock_nanosleep", "futex"])
+def test_the_kernel_counts_down(call: str) -> None:
+    assert limit(rank(0, *waiting(call, 60.0, 59.0, 58.0))) == pytest.approx(160.0)
+
+
+def test_of_a_poll_the_whole_limit_is_known_from_when_it_was_first_seen() -> None:
+    assert limit(rank(0, *waiting("poll", 30.0, 30.0, 30.0))) == pytest.approx(130.0)
+
+
+@pytest.mark.parametrize("call", ["clock_nanosleep", "futex"])
+def test_who_begins_anew_each_time_has_no_limit(call: str) -> None:
+    assert limit(rank(0, *waiting(call, 0.3, 0.4, 0.3))) == 0.0
+
+
+@pytest.mark.parametrize("call", ["recvfrom", "futex", "poll", "read"])
+def test_a_call_without_a_limit_has_none(call: str) -> None:
+    assert limit(rank(0, *waiting(call, None, None))) == 0.0
+
+
+def test_the_wait_of_the_child_counts_where_that_is_waited_for() -> None:
+    child = tuple(
+        replace(one, pid=4711, ppid=100, name="sleep", threads=())
+        for one in waiting("clock_nanosleep", 90.0, 89.0)
+    )
+    parent = look(*_TRAIN, call="wait4", args=(4711, 0, 0, 0, 0, 0))
+    assert limit(rank(0, parent, replace(parent, at=101.0), children=(child,))) == pytest.approx(
+        190.0
+    )
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(0, 1e6)), min_size=1, max_size=5))
+def test_it_is_never_in_the_past_of_the_last_look(left: list[float | None]) -> None:
+    found = limit(rank(0, *waiting("clock_nanosleep", *left)))
+    assert found == 0.0 or found >= 100.0 + len(left) - 1
