@@ -73,7 +73,8 @@ _TRUE_ON_SOME = re.compile(
     r"^is_(?:main|master|global_zero|local_main|world_process|first|leader)"
     r"|(?:main|master)_process$|is_rank"
 )
-_ASKS_FOR_A_RANK = re.compile(r"(?:get_)?(?:\w+_)?rank$")  # functions
+# Functions.
+_ASKS_FOR_A_RANK = re.compile(r"(?:\w+_)?rank(?:_(?:number|num|no|id|idx|index))?$")
 _READS_ENVIRONMENT = ("get", "getenv")
 _CONVERTS = ("int", "abs")
 _ONLY_SOME = re.compile(r"rank_zero_only|on_main_process|on_local_main_process|on_last_process")

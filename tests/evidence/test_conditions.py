@@ -45,6 +45,10 @@ ONLY_SOME = [
         "if os.environ.get('RANK', '0') == '0':\n    barrier()  # here",
         "if os.environ.get('RANK', '0') == '0'",
     ),
+    (
+        "me = rank_number(given)\nif me == 1 and step == 1:\n    barrier()  # here",
+        "if me == 1 and step == 1",
+    ),
     ("if dist.get_rank(group) == 0:\n    barrier()  # here", "if dist.get_rank(group) == 0"),
 ]
 ALL = [
