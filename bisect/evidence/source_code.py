@@ -189,6 +189,8 @@ def _is_true_on_some(node: ast.AST, names: _RankNames) -> bool:
     if isinstance(node, ast.Compare):
         sides = [node.left, *node.comparators]
         return any(_is_rank_number(one, names) for one in sides) and not _asks_whether_ranked(node)
+    if isinstance(node, ast.IfExp):  # shard = [] if rank == 2 else rows
+        return _is_true_on_some(node.test, names)
     name = _name_of(node.func if isinstance(node, ast.Call) else node)
     if name and (name in names.flags or _TRUE_ON_SOME.search(name)):
         return True

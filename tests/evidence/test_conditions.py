@@ -49,6 +49,7 @@ ONLY_SOME = [
         "me = rank_number(given)\nif me == 1 and step == 1:\n    barrier()  # here",
         "if me == 1 and step == 1",
     ),
+    ("shard = [] if get_rank() == 2 else [1.0]\nif shard:\n    barrier()  # here", "if shard"),
     ("if dist.get_rank(group) == 0:\n    barrier()  # here", "if dist.get_rank(group) == 0"),
 ]
 ALL = [
