@@ -248,11 +248,13 @@ class Collective:
     at: float = 0.0
     done: bool | None = None  # None: not known
     between: str = ""  # frames of libraries between site and torch: "ddp.py:308 barrier < ..."
-    # Where the site is a library's: the job's own line, if this is the first call from there.
-    origin: str = ""
+    origin: str = ""  # where the site is a library's: the job's own line
     file: str = ""  # the whole path of the job's own file
     condition: str = ""  # where the source shows that only some ranks come by: "if rank == 0"
     peer: RankId | None = None  # of a send or a receive: whom it is for
+    # From where the job's own line was called, innermost first: "/home/ada/train.py:40 main",
+    # "torch/nn/modules/module.py:1775 _call_impl".
+    path: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,9 @@ from .collective_mismatch import (
     make_mismatch,
 )
 
-CallKey = tuple[str, str, str, str]
+CallKey = tuple[str, str, str, str, tuple[str, ...]]
 
-_SAME_CALL, _SAME_SITE, _SAME_KIND = 6, 5, 1  # scores of two operations
+_SAME_CALL, _SAME_WAY, _SAME_SITE, _SAME_KIND = 8, 7, 6, 1  # scores of two operations
 # Kinds whose tensors must be the same on every rank; the others gather or scatter.
 SAME_SHAPE = frozenset(["all_reduce", "reduce", "broadcast", "allreduce", "_broadcast_oop"])
 _MOST_CLASSES = 24  # of ranks with the same log
@@ -112,7 +112,7 @@ def _group_by_log(group: LoggedGroup) -> list[_SameLog]:
 
 def call_key(one: Collective) -> CallKey:
     """Return what tells one call from another, on every rank the same."""
-    return one.kind, one.site, one.between, one.group
+    return one.kind, one.site, one.between, one.group, one.path
 
 
 def _score_pair(a: CallKey, b: CallKey) -> int:
@@ -120,7 +120,9 @@ def _score_pair(a: CallKey, b: CallKey) -> int:
         return 0
     if a[1] != b[1]:
         return _SAME_KIND  # who sends often does so in another line than who receives
-    return _SAME_CALL if a[2] == b[2] else _SAME_SITE
+    if a[2] != b[2]:
+        return _SAME_SITE
+    return _SAME_CALL if a[4] == b[4] else _SAME_WAY
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ from ..rank.collective_records import (
 
 _PEERS = "p2p "  # before the name of a group: its sends and receives
 _MOST_MEMBERS = 1 << 20
-_WORKED_OUT = 0.05  # seconds
 
 
 class RingRead(NamedTuple):
@@ -102,9 +101,7 @@ def _parse_records(
             continue
         described = texts.of(group)
         name, members, _ = (*described.split("\n"), "", "")[:3]
-        where, between, file, far, first = (*texts.of(site).split("\n"), *[""] * 5)[:5]
-        if far and not _is_first_call(first, when):
-            file = far = ""  # somebody else may have called it this time
+        where, between, file, far, path = (*texts.of(site).split("\n"), *[""] * 5)[:5]
         yield (
             described,
             _parse_ranges(members),
@@ -120,6 +117,7 @@ def _parse_records(
                 origin=far,
                 file=file,
                 peer=peer - 1 if peer else None,
+                path=tuple(path.split(" < ")) if path else (),
             ),
         )
 
@@ -138,14 +136,6 @@ class _RingTexts:
             text = self._data[at + 4 : at + 4 + min(length, 1 << 12)]
             known = self._known[at] = text.decode(errors="replace")
         return known
-
-
-def _is_first_call(first: str, when: float) -> bool:
-    """Return True for the call at which its site was worked out, which took less than this."""
-    try:
-        return 0.0 <= when - float(first) < _WORKED_OUT
-    except ValueError:
-        return False
 
 
 def _drop_earlier_groups(operations: list[Collective]) -> list[Collective]:

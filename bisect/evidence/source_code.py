@@ -82,21 +82,33 @@ _LONGEST_CONDITION = 80  # characters of a condition
 
 
 def add_conditions(log: CollectiveLog) -> CollectiveLog:
-    """Return a log with the conditions under which its latest calls are made. May block."""
-    sites = list(dict.fromkeys(_place_of_call(o) for o in reversed(log.operations) if o.file))
-    known = {place: _find_condition_of_site(*place) for place in sites[:MOST_SITES]}
+    """Return a log with the conditions under which its latest calls are made: that at the job's own
+    line, else at the innermost of those from which that was called. May block.
+    """
+    latest = list(dict.fromkeys(_list_places(o) for o in reversed(log.operations) if o.file))
+    known = {places: _find_first_condition(places) for places in latest[:MOST_SITES]}
     if not any(known.values()):
         return log
-    operations = [replace(o, condition=known.get(_place_of_call(o), "")) for o in log.operations]
+    operations = [replace(o, condition=known.get(_list_places(o), "")) for o in log.operations]
     return replace(log, operations=tuple(operations))
 
 
-def _place_of_call(one: Collective) -> tuple[str, str]:
-    return one.file, one.origin or one.site
+_Places = tuple[tuple[str, str], ...]  # file and line of each
 
 
-def _find_condition_of_site(file: str, site: str) -> str:
-    line = site.partition(" ")[0].rpartition(":")[2]
+def _list_places(one: Collective) -> _Places:
+    """Return the lines of the job's own by which a call came, innermost first."""
+    site = (one.origin or one.site).partition(" ")[0].rpartition(":")[2]
+    callers = (place.partition(" ")[0].rpartition(":") for place in one.path)
+    return ((one.file, site), *((file, line) for file, _, line in callers if file[:1] == "/"))
+
+
+def _find_first_condition(places: _Places) -> str:
+    return next(filter(None, (_find_condition_at(*place) for place in places)), "")
+
+
+@lru_cache(maxsize=256)
+def _find_condition_at(file: str, line: str) -> str:
     source = read_source(file)
     return find_condition(source, int(line)) if source and line.isdecimal() else ""
 

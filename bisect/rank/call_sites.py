@@ -1,12 +1,13 @@
-"""Where the job called a function of torch, found in well under a microsecond.
+"""Where the job called a function of torch, and by which way it came there, found in a few
+microseconds.
 
 A call site is text, a line each:
 - the innermost frame of the job's own code ("train.py:88 step"), or of a library, if the job's own
-  is further off than is looked each time
+  is further off
 - the frames of libraries that lie between it and torch ("ddp.py:308 barrier"), innermost first
 - the path of the job's own file
-- if the site is a library's: the job's own frame from which it was called this first time
-- the time of this first time
+- if the site is a library's: the job's own frame from which it was called
+- the frames from which that was called, innermost first, those of the job with their whole path
 
 It is worked out once for each way in; after that only code objects and positions are compared.
 """
@@ -16,17 +17,16 @@ from __future__ import annotations
 import os
 import re
 import sys
-import time
 from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
 from .function_patching import HIDDEN_FILE as WRAPPER
 
-# Frames walked, at 0.12 µs each: a hook of the job lies a few frames off, its call of fit() far.
+# Frames between torch and the site: a hook of the job lies a few frames off, its call of fit() far.
 DEEPEST = 5
-FURTHEST = 64  # the first time
-_WALK = range(DEEPEST)
+FURTHEST = 64  # frames walked, at 0.1 µs each
+_MOST_WAYS = 512  # beyond it only the innermost frames tell calls apart
 _MOST_SITES = 4096
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|^<frozen ")
 _BELOW_LIBRARY = re.compile(r"^.*/(?:site|dist)-packages/")
@@ -43,40 +43,33 @@ class CallSites:
 
     def __init__(self, number_of: Callable[[str], int]) -> None:
         self._number_of = number_of
-        self._jobs: set[int] = set()  # ids of the job's own code
         self._known: dict[Any, int] = {}
         # Code is known by its id, which must not be given away again.
         self._kept: list[CodeType] = []
+        self._walk = range(FURTHEST)
 
     def of(self, frame: FrameType | None) -> int:
         """Return the number of the call site that `frame`, the caller of torch, belongs to."""
         key: Any = None
         walked: Any = frame
-        jobs, known = self._jobs, self._known
         try:
-            for _ in _WALK:
-                code = id(walked.f_code)
-                key = (key, code, walked.f_lasti)
-                if code in jobs:
-                    break
+            for _ in self._walk:
+                key = (key, id(walked.f_code), walked.f_lasti)
                 walked = walked.f_back
         except AttributeError:  # there is no further frame
             pass
-        found = known.get(key)
-        return self._new(frame) if found is None else found
+        found = self._known.get(key)
+        return self._new(frame, key) if found is None else found
 
-    def _new(self, frame: FrameType | None) -> int:
+    def _new(self, frame: FrameType | None, key: Any) -> int:
         """Work a site out; 0 once there are too many."""
         if len(self._known) >= _MOST_SITES:
             return 0
+        if len(self._known) == _MOST_WAYS:
+            self._walk = range(DEEPEST)
         frames: list[FrameType] = []
-        key: Any = None
-        while frame is not None and len(frames) < DEEPEST:
+        while frame is not None and len(frames) < len(self._walk):
             frames.append(frame)
-            key = (key, id(frame.f_code), frame.f_lasti)
-            if find_code_owner(frame.f_code.co_filename) == JOBS:
-                self._jobs.add(id(frame.f_code))
-                break
             frame = frame.f_back
         self._kept += [one.f_code for one in frames]
         self._known[key] = number = self._number_of(_format_site(frames))
@@ -99,30 +92,46 @@ def find_code_owner(file: str) -> int:
 
 
 def _format_site(frames: list[FrameType]) -> str:
-    shown = [f for f in frames if find_code_owner(f.f_code.co_filename) != HIDDEN]
-    last = shown[-1] if shown else None
-    if last is not None and find_code_owner(last.f_code.co_filename) == JOBS:
-        return "\n".join(
-            [_format_frame(last), _format_frames_between(shown[:-1]), _absolute_path(last), "", ""]
-        )
-    inner = shown[:1] or frames[:1]
-    far = _find_job_frame(frames[-1]) if frames else None
-    origin = (
-        ["", "", ""]
-        if far is None
-        else [_absolute_path(far), _format_frame(far), f"{time.monotonic():.6f}"]
+    owners = [find_code_owner(frame.f_code.co_filename) for frame in frames]
+    own = next(
+        (at for at, owner in enumerate(owners) if owner == JOBS and _is_file(frames[at])), None
     )
-    return "\n".join([*map(_format_frame, inner), _format_frames_between(shown[1:]), *origin])
+    end = min(DEEPEST, len(frames)) if own is None or own >= DEEPEST else own + 1
+    shown = [f for f, owner in zip(frames[:end], owners, strict=False) if owner != HIDDEN]
+    if own is not None and own < end:
+        site, between = shown[-1:], shown[:-1]
+    else:
+        site, between = shown[:1] or frames[:1], shown[1:]
+    far = frames[own] if own is not None and own >= end else None
+    file = frames[own] if own is not None else None
+    outer = end if own is None else own + 1
+    return "\n".join(
+        [
+            *map(_format_frame, site),
+            _format_frames_between(between),
+            "" if file is None else _absolute_path(file),
+            "" if far is None else _format_frame(far),
+            " < ".join(map(_format_caller, filter(_is_shown, frames[outer:]))),
+        ]
+    )
 
 
-def _find_job_frame(frame: FrameType) -> FrameType | None:
-    """Return the innermost frame of the job's own outside of `frame`."""
-    found = frame.f_back
-    for _ in range(FURTHEST):
-        if found is None or find_code_owner(found.f_code.co_filename) == JOBS:
-            return found
-        found = found.f_back
-    return None
+def _is_file(frame: FrameType) -> bool:
+    """Return whether a frame is of a file, not of what starts a process (`python -c`)."""
+    return frame.f_code.co_filename != "<string>"
+
+
+def _is_shown(frame: FrameType) -> bool:
+    """Return whether a frame tells anything of the way: not what starts a program or a process."""
+    file = frame.f_code.co_filename
+    return not file.startswith("<") and find_code_owner(file) != HIDDEN
+
+
+def _format_caller(frame: FrameType) -> str:
+    """Return a frame of the job with its whole path, so that its source can be read."""
+    if find_code_owner(frame.f_code.co_filename) != JOBS:
+        return _format_frame(frame)
+    return f"{_absolute_path(frame)}:{frame.f_lineno} {frame.f_code.co_name}"
 
 
 def _absolute_path(frame: FrameType) -> str:

@@ -38,11 +38,11 @@ RING_MAGIC = b"HBRING\x001"
 RING_HEADER = struct.Struct("<8sIIII")  # magic, version, bytes of texts, blocks, records in a block
 RING_VERSION = 2
 TEXTS = 64  # where they begin
-TEXTS_SIZE = (1 << 18) - TEXTS
+TEXTS_SIZE = (1 << 20) - TEXTS
 BLOCKS_AT = TEXTS + TEXTS_SIZE
 BLOCKS = 64
 RECORDS = 512
-LONGEST_TEXT = 1000  # bytes
+LONGEST_TEXT = 3000  # bytes
 # Number in its group; texts: group, kind, site, shape; state; time; one more than the rank that a
 # send or a receive is for; and the number once more, written last: where the two differ the record
 # is half written. Number 0 is no record.
@@ -51,7 +51,7 @@ STATE_AT = 20  # in a record
 # Handed out: it returned, with a handle or once it was in a queue, and may still be on its way.
 ENTERED, LEFT, HANDED_OUT = 0, 1, 2
 BLOCK_SIZE = RECORDS * RECORD.size
-RING_SIZE = BLOCKS_AT + BLOCKS * BLOCK_SIZE  # under 2 MiB, of which only pages written to exist
+RING_SIZE = BLOCKS_AT + BLOCKS * BLOCK_SIZE  # under 3 MiB, of which only pages written to exist
 RING_NAME = "hangbisect-collectives"
 
 

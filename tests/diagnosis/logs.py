@@ -18,6 +18,7 @@ class Call:
     group: str = "0"
     condition: str = ""
     between: str = ""
+    path: tuple[str, ...] = ()
 
 
 def ran(programs: Sequence[Sequence[Call]], window: int | None = None) -> list[RankFacts]:
@@ -63,6 +64,7 @@ def rank(
                 done=n < hung,
                 between=call.between,
                 condition=call.condition,
+                path=call.path,
             )
         )
     kept = operations if window is None else operations[-window:]

@@ -84,7 +84,7 @@ def test_groups_beyond_the_last_block_share_it() -> None:
 
 def test_texts_that_find_no_room_are_empty() -> None:
     ring = RecordRing()
-    ids = [ring.text(f"{n} " + "x" * 990) for n in range(300)]
+    ids = [ring.text(f"{n} " + "x" * 990) for n in range(1200)]
     assert ids[-1] == 0
     assert ids[0] != 0
     assert ring.text(f"{0} " + "x" * 990) == ids[0]

@@ -56,10 +56,43 @@ def library_call(sites: CallSites) -> Callable[[], int]:
 
 def test_the_jobs_own_line_is_named(sites: CallSites, texts: list[str]) -> None:
     number = sites.of(sys._getframe())
-    site, between, file, origin, _ = texts[number].split("\n")
+    site, between, file, origin, path = texts[number].split("\n")
     assert site.startswith("test_call_sites.py:")
     assert site.endswith(" test_the_jobs_own_line_is_named")
     assert (between, file, origin) == ("", __file__, "")
+    assert path.split(" < ")[0].startswith("_pytest/python.py:")
+
+
+def called_by(sites: CallSites) -> int:
+    return sites.of(sys._getframe())
+
+
+def test_two_calls_of_one_helper_are_two_sites_and_their_callers_are_told(
+    sites: CallSites, texts: list[str]
+) -> None:
+    first = called_by(sites)
+    second = called_by(sites)
+    again = {called_by(sites) for _ in range(3)}
+    assert len({first, second, *again}) == 3
+    (site, *_, path), (other, *_, other_path) = (texts[n].split("\n") for n in (first, second))
+    assert site == other
+    line = sys._getframe().f_code.co_firstlineno + 3
+    name = "test_two_calls_of_one_helper_are_two_sites_and_their_callers_are_told"
+    assert path.split(" < ")[0] == f"{__file__}:{line} {name}"
+    assert other_path.split(" < ")[0] == f"{__file__}:{line + 1} {name}"
+
+
+def test_beyond_many_ways_the_innermost_frames_tell(
+    sites: CallSites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_sites, "_MOST_WAYS", 1)
+
+    def deep(levels: int) -> int:
+        return deep(levels - 1) if levels else called_by(sites)
+
+    assert len({deep(levels) for levels in range(10, 20)}) > 1
+    known = {deep(levels) for levels in range(10, 30)}
+    assert {deep(levels) for levels in range(30, 40)} <= known
 
 
 def test_one_line_has_one_number_and_another_line_another(sites: CallSites) -> None:
@@ -75,17 +108,16 @@ def test_what_lies_between_is_told_innermost_first(sites: CallSites, texts: list
     assert between == "inner.py:2 call < file0.py:2 level0 < glue.py:1 <lambda>"
 
 
-def test_far_inside_a_library_its_own_frame_is_the_site_and_the_jobs_is_told_once(
+def test_far_inside_a_library_its_own_frame_is_the_site_and_the_jobs_is_told_too(
     sites: CallSites, texts: list[str]
 ) -> None:
     number = within(DEEPEST, library_call(sites))
-    site, between, file, origin, first = texts[number].split("\n")
+    site, between, file, origin, path = texts[number].split("\n")
     assert site == "library/inner.py:2 call"
     assert between.count(" < ") == DEEPEST - 2
     assert "within" in origin
     assert file == __file__
-    assert float(first) > 0
-    assert within(DEEPEST, library_call(sites)) != 0
+    assert path.split(" < ")[0].startswith(f"{__file__}:")
 
 
 def test_torch_and_we_ourselves_are_not_worth_a_word() -> None:
