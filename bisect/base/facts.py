@@ -236,6 +236,9 @@ class Look:
 # ---- what is known of the process groups, and of the machine -----------------------------------
 
 
+BATCH_TO_PEERS = "batch_isend_irecv"  # the kind of several sends and receives at once
+
+
 @dataclass(frozen=True)
 class Collective:
     """One operation of a process group, as a rank entered it."""

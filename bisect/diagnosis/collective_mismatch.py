@@ -9,13 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic, Literal, TypeVar
 
-from ..base.facts import Collective, CollectiveLog, RankFacts, RankId
+from ..base.facts import BATCH_TO_PEERS, Collective, CollectiveLog, RankFacts, RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.words import format_ranks
 
 LogSource = Literal["ring", "torch", "flight recorder"]
 
-_TO_ONE_PEER = frozenset(["send", "recv", "isend", "irecv", "send_object_list", "recv_object_list"])
+_TO_ONE_PEER = frozenset(
+    [
+        *("send", "recv", "isend", "irecv", "send_object_list", "recv_object_list"),
+        BATCH_TO_PEERS,
+    ]
+)
 WRAPPER_KINDS = frozenset(["ddp", "fsdp"])
 GROUP_MAKING_KINDS = frozenset(["new_group", "split_group", "shrink_group"])
 # Not a collective itself: it stands for those that C++ makes meanwhile.

@@ -15,11 +15,12 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, ClassVar, Literal, NoReturn
 
-from ..base.facts import Collective, CollectiveLog
+from ..base.facts import BATCH_TO_PEERS, Collective, CollectiveLog
 from ..rank.call_sites import JOBS, find_code_owner
 
 MOST_STEPS = 4_000_000  # opcodes and their arguments: a recorder's dump of 3 MiB has 500,000
@@ -145,24 +146,34 @@ def parse_dump(dump: Any, source: LogSource, offset: float = 0.0) -> CollectiveL
     if not isinstance(dump, Mapping) or not isinstance(dump.get("entries"), Sequence):
         return None
     operations = []
+    groups = _parse_members(dump.get("pg_config"))
     for entry in dump["entries"][-MOST_ENTRIES:]:
         try:
-            operations.append(_parse_operation(entry, offset))
+            operations.append(_parse_operation(entry, offset, groups))
         except (TypeError, ValueError, KeyError, IndexError, AttributeError):
             continue  # one entry that is not as it should be
     return CollectiveLog(
         source,
         tuple(operations),
-        _parse_members(dump.get("pg_config")),
+        groups,
         _parse_begun(dump.get("pg_status")),
     )
 
 
-def _parse_operation(entry: Mapping[str, Any], offset: float) -> Collective:
+# "nccl:send 0->1", "nccl:recv 0<-1": ranks of the group, its own first (ProcessGroupNCCL.cpp).
+_ENDS = re.compile(r"(?:send|recv) \d{1,7}(?:->|<-)(?P<peer>\d{1,7})$")
+
+
+def _parse_operation(
+    entry: Mapping[str, Any], offset: float, groups: Mapping[str, tuple[int, ...]]
+) -> Collective:
     named = _cut_text(entry["profiling_name"])
     name = named.partition(":")[2] or named
     kind = name.partition(" ")[0]
     to_one = bool(_plain_value(entry.get("is_p2p", kind in ("send", "recv"))))
+    if to_one and kind not in ("send", "recv"):
+        kind = BATCH_TO_PEERS  # several at once: numbered as sends and receives are
+    group = _cut_text(entry["process_group"][0])
     number = entry["p2p_seq_id" if to_one else "collective_seq_id"]
     state = _plain_value(entry.get("state"))
     # gloo's are "scheduled" until the end; what is done is retired.
@@ -171,7 +182,7 @@ def _parse_operation(entry: Mapping[str, Any], offset: float) -> Collective:
         done = False
     site, between = _find_site(entry.get("frames") or ())
     return Collective(
-        group=_cut_text(entry["process_group"][0]),
+        group=group,
         kind=kind,
         number=_parse_number(number),
         site=site,
@@ -179,7 +190,17 @@ def _parse_operation(entry: Mapping[str, Any], offset: float) -> Collective:
         at=round(_parse_number(entry.get("time_created_ns") or 0) * 1e-9 + offset, 6),
         done=done,
         between=between,
+        peer=_find_peer(name, groups.get(group, ())) if to_one else None,
     )
+
+
+def _find_peer(name: str, members: Sequence[int]) -> int | None:
+    """Return the rank that an operation of that name is for, None if the name does not say it."""
+    found = _ENDS.search(name)
+    number = int(found["peer"]) if found else None
+    if number is None or (members and number >= len(members)):
+        return None
+    return members[number] if members else number
 
 
 # ---- what is taken out of a dump: of anybody's, whose parts may hold one another -----------------

@@ -8,6 +8,8 @@ import pickle
 from typing import Any
 
 import pytest
+from hangbisect.base.facts import RankFacts
+from hangbisect.diagnosis.collective_mismatch import list_logged_groups
 from hangbisect.evidence.flight_recorder import load_dump, parse_dump
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,7 +78,10 @@ NCCL_ENTRY = {
 NCCL = {
     "version": "2.4",
     "pg_config": {"1": {"name": "1", "desc": "tp", "ranks": "[1, 2]"}},
-    "entries": [NCCL_ENTRY, NCCL_ENTRY | {"profiling_name": "nccl:_all_gather_base"}],
+    "entries": [
+        NCCL_ENTRY,
+        NCCL_ENTRY | {"profiling_name": "nccl:_all_gather_base", "is_p2p": False},
+    ],
 }
 
 
@@ -90,6 +95,38 @@ def test_gloos_log_is_read_with_what_is_done_and_what_is_not() -> None:
     assert log.operations[0].at == pytest.approx(973.078253)
     assert log.sequence == {"0": 2}
     assert log.groups == {}
+
+
+def test_whom_a_send_is_for_is_told_by_its_name_in_ranks_of_the_group() -> None:
+    named = ("nccl:send 0->1", "nccl:recv 0<-1", "nccl:recv 0<-7", "nccl:coalesced")
+    dump = {
+        "pg_config": {"1": {"name": "1", "desc": "pp", "ranks": "[2, 5]"}},
+        "entries": [NCCL_ENTRY | {"profiling_name": name} for name in named],
+    }
+    log = parse_dump(dump, "flight recorder")
+    assert log is not None
+    assert [(one.kind, one.peer) for one in log.operations] == [
+        ("send", 5),
+        ("recv", 5),
+        ("recv", None),
+        ("batch_isend_irecv", None),
+    ]
+
+
+def test_several_sends_at_once_are_not_compared_with_collectives() -> None:
+    """NCCL's coalesced sends have numbers of their own: 5 is not the fifth collective."""
+    batch = NCCL_ENTRY | {"profiling_name": "nccl:coalesced", "state": "completed"}
+    reduces = NCCL_ENTRY | {"profiling_name": "nccl:all_reduce", "is_p2p": False}
+    logs = [
+        parse_dump({"entries": entries}, "flight recorder")
+        for entries in ([batch, reduces], [reduces | {"collective_seq_id": 5}, reduces])
+    ]
+    ranks = [RankFacts(rank, collectives=(log,)) for rank, log in enumerate(logs) if log]
+    assert len(ranks) == 2
+    for group in list_logged_groups(ranks, "flight recorder"):
+        first, second = (stream.operations for stream in group.streams)
+        assert [one.kind for one in first] == ["all_reduce"]
+        assert [one.kind for one in second] == ["all_reduce", "all_reduce"]
 
 
 def test_nccls_pickle_is_read_with_sites_and_members() -> None:
