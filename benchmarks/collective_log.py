@@ -1,4 +1,4 @@
-"""What the log of collectives costs: under 2 µs an operation.
+"""What the log of collectives costs: under 10 µs an operation.
 
 The log alone is measured around a function that does nothing, called as a job does: from its own
 code, with a group, and from far inside a library (where the most frames are walked); the function
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-LIMIT = 2000.0  # nanoseconds
+LIMIT = 10_000.0  # nanoseconds
 CALLS = 20_000
 SUMS = 300
 FRAMES = 12  # of a library, around the call
