@@ -393,6 +393,11 @@ class Wait:
     # Where process `pid` runs, "" on the machine of whoever waits.
     host: str = field(default="", metadata=INSIDE)
 
+    @property
+    def has_no_owner(self) -> bool:
+        """Whether it is for a lock of which nothing says which one it is, nor who has it."""
+        return self.kind == "lock" and self.pid is None and not self.what
+
 
 @dataclass(frozen=True)
 class Where:

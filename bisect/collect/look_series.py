@@ -15,8 +15,8 @@ from itertools import pairwise
 from ..base.facts import Look, RankFacts, RankId, Wait
 from ..base.lazy_dataclass import dataclass
 from ..base.proc import read_stat
-from ..diagnosis.proof_of_hang import find_who_waits, is_asleep, read_time_left, waits_anew
 from ..diagnosis.snapshot import Snapshot
+from ..diagnosis.time_limits import find_who_waits, is_asleep, read_time_left, waits_anew
 from ..evidence.kernel import reason_not_to_pause
 from ..evidence.look import Target, take_looks
 from ..evidence.successive_looks import complete_look
@@ -171,8 +171,7 @@ def may_wait_for_another(facts: RankFacts, wait: Wait | None) -> bool:
         return False
     if wait.kind in ("sleep", "futex"):
         return any(waits_anew(*pair) for pair in pairwise(facts.looks))
-    unknown = wait.kind == "lock" and wait.pid is None and not wait.what
-    return unknown and not any(look.stale_locks for look in facts.looks)
+    return wait.has_no_owner and not any(look.stale_locks for look in facts.looks)
 
 
 def wakes_soon(facts: RankFacts, wait: Wait | None, soon: float) -> bool:

@@ -346,8 +346,7 @@ def is_anonymous(wait: Wait | None) -> bool:
     """Return whether nothing in a wait says for whom it is: it may be for a peer."""
     if wait is None:
         return False
-    ownerless = wait.kind == "lock" and wait.pid is None and not wait.what
-    return wait.rank is None and (wait.kind in _ANONYMOUS or ownerless)
+    return wait.rank is None and (wait.kind in _ANONYMOUS or wait.has_no_owner)
 
 
 def _may_wait_in(pending: PendingOperation, single_rank: SingleRank) -> bool:

@@ -113,8 +113,7 @@ def _index_rank(facts: RankFacts, everyone: ProcessTable, locks: Sequence[HeldLo
 
 def _may_be_for_a_thread(wait: Wait) -> bool:
     """Return whether a main thread may wait for another thread of its process."""
-    ownerless = wait.kind == "lock" and wait.pid is None and not wait.what
-    return wait.kind in ("thread", "futex") or ownerless
+    return wait.kind in ("thread", "futex") or wait.has_no_owner
 
 
 def _add_builders(indexed: Sequence[SingleRank]) -> Sequence[SingleRank]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.base.facts import Look, RankFacts
-from hangbisect.diagnosis.proof_of_hang import find_time_limit
+from hangbisect.diagnosis.time_limits import find_time_limit
 from hangbisect.diagnosis.verdict import judge_job
 from hypothesis import given
 from hypothesis import strategies as st

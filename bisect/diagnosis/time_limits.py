@@ -1,0 +1,69 @@
+"""Until when a wait lasts at the most, as the kernel knows: a sleep, a futex or a poll with a time
+limit. What waits so is not hung before. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from ..base.facts import Look, RankFacts, Verdict, Wait
+from .blocked_syscalls import POLL_CALLS, SLEEP_CALLS
+
+_COUNT_DOWN = SLEEP_CALLS | {"futex"}  # calls whose time limit is read as what is left of it
+_TICK = 0.05  # seconds by which two such readings may differ
+
+
+def find_time_limit(verdict: Verdict, ranks: Sequence[RankFacts]) -> float:
+    """Return until when (monotonic) the waits of the culprits last at the most, as the kernel knows
+    it: the latest of their limits; 0.0 where none has one, or who waits begins anew each time.
+    """
+    named = set(verdict.ranks.culprit)
+    waiting = [find_who_waits(facts, verdict.waits_for) for facts in ranks if facts.rank in named]
+    return max(map(_find_end_of_wait, filter(None, waiting)), default=0.0)
+
+
+def find_who_waits(facts: RankFacts, wait: Wait | None) -> tuple[Look, ...]:
+    """Return the looks at the process whose own wait keeps a rank: of the child that it waits for,
+    else the rank's.
+    """
+    if wait is None or wait.kind != "process":
+        return facts.looks
+    return next((looks for looks in facts.children if looks and looks[-1].pid == wait.pid), ())
+
+
+def _find_end_of_wait(looks: Sequence[Look]) -> float:
+    if any(waits_anew(*pair) for pair in pairwise(looks)):
+        return 0.0
+    last = looks[-1]
+    left = read_time_left(last)
+    if left is not None:
+        return last.at + left
+    call = last.kernel[0].syscall if last.kernel else None
+    if call is None or call.timeout is None or call.name not in POLL_CALLS:
+        return 0.0
+    # Its argument: what is left of it is not known, and at the first look it had begun.
+    same = [one.at for one in looks if one.kernel and one.kernel[0].syscall == call]
+    return min(same, default=last.at) + call.timeout
+
+
+def read_time_left(look: Look) -> float | None:
+    """Return for how many seconds more the main thread's call waits at the most, None if nobody
+    knows: the kernel counts down for sleeps and futexes.
+    """
+    call = look.kernel[0].syscall if look.kernel else None
+    return call.timeout if call is not None and call.name in _COUNT_DOWN else None
+
+
+def is_asleep(look: Look) -> bool:
+    """Return whether the main thread is in a sleep."""
+    call = look.kernel[0].syscall if look.kernel else None
+    return call is not None and call.name in SLEEP_CALLS
+
+
+def waits_anew(before: Look, after: Look) -> bool:
+    """Return whether the main thread waits for some time at both looks, and not the same time."""
+    first, second = read_time_left(before), read_time_left(after)
+    if first is None or second is None:
+        return False
+    return second > first - (after.at - before.at) + _TICK
