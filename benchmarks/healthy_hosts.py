@@ -157,7 +157,7 @@ def try_it(start: Start, places: Places, keep: Path | None) -> Outcome:
     outcome.seconds = time.monotonic() - began
     outcome.said = "\n".join(path.read_text() for path in sorted(folder.glob("said-*")))
     outcome.wrong += [
-        word for word in ("HANG", "SILENT", "The watch failed") if word in outcome.said
+        word for word in ("HANG", "SILENT  ", "The watch failed") if word in outcome.said
     ]
     outcome.wrong += wrong_verdicts(start, folder / "run", len(places.nodes))
     outcome.wrong += left_behind(places)
