@@ -16,7 +16,7 @@ from ..base.facts import Look, RankFacts, RankId, Wait
 from ..base.lazy_dataclass import dataclass
 from ..base.proc import read_stat
 from ..diagnosis.snapshot import Snapshot
-from ..diagnosis.time_limits import find_who_waits, is_asleep, read_time_left, waits_anew
+from ..diagnosis.time_limits import find_end_of_wait, find_who_waits, is_asleep, waits_anew
 from ..evidence.kernel import reason_not_to_pause
 from ..evidence.look import Target, take_looks
 from ..evidence.successive_looks import complete_look
@@ -182,7 +182,4 @@ def wakes_soon(facts: RankFacts, wait: Wait | None, soon: float) -> bool:
     looks = find_who_waits(facts, wait)
     if wait is None or wait.kind not in ("sleep", "process") or not looks:
         return False
-    left = read_time_left(looks[-1]) if is_asleep(looks[-1]) else None
-    if left is None or not 0.0 < left <= soon:
-        return False
-    return not any(waits_anew(*pair) for pair in pairwise(looks))
+    return is_asleep(looks[-1]) and 0.0 < find_end_of_wait(looks) - looks[-1].at <= soon

@@ -20,7 +20,7 @@ def find_time_limit(verdict: Verdict, ranks: Sequence[RankFacts]) -> float:
     """
     named = set(verdict.ranks.culprit)
     waiting = [find_who_waits(facts, verdict.waits_for) for facts in ranks if facts.rank in named]
-    return max(map(_find_end_of_wait, filter(None, waiting)), default=0.0)
+    return max(map(find_end_of_wait, filter(None, waiting)), default=0.0)
 
 
 def find_who_waits(facts: RankFacts, wait: Wait | None) -> tuple[Look, ...]:
@@ -32,19 +32,22 @@ def find_who_waits(facts: RankFacts, wait: Wait | None) -> tuple[Look, ...]:
     return next((looks for looks in facts.children if looks and looks[-1].pid == wait.pid), ())
 
 
-def _find_end_of_wait(looks: Sequence[Look]) -> float:
-    if any(waits_anew(*pair) for pair in pairwise(looks)):
-        return 0.0
+def find_end_of_wait(looks: Sequence[Look]) -> float:
+    """Return until when (monotonic) the main thread's call waits at the most, 0.0 if nobody knows,
+    or if it waits again and again.
+    """
     last = looks[-1]
-    left = read_time_left(last)
-    if left is not None:
-        return last.at + left
     call = last.kernel[0].syscall if last.kernel else None
-    if call is None or call.timeout is None or call.name not in POLL_CALLS:
+    if call is None or call.timeout is None or call.name not in POLL_CALLS | _COUNT_DOWN:
         return 0.0
-    # Its argument: what is left of it is not known, and at the first look it had begun.
+    if call.name in _COUNT_DOWN and not any(waits_anew(*pair) for pair in pairwise(looks)):
+        return last.at + call.timeout
+    # The whole of it (a poll, the program `sleep`): what is left of it is not known, and at the
+    # first look that shows it it had begun.
     same = [one.at for one in looks if one.kernel and one.kernel[0].syscall == call]
-    return min(same, default=last.at) + call.timeout
+    if call.name in _COUNT_DOWN and len(same) < len(looks):
+        return 0.0
+    return min(same) + call.timeout
 
 
 def read_time_left(look: Look) -> float | None:

@@ -132,6 +132,11 @@ def test_who_waits_for_a_child_whose_sleep_ends_soon_does_not_hang() -> None:
     assert classify_ranks([shell], waits, soon=60.0).hung == of()
     assert classify_ranks([shell], waits, soon=5.0).hung == of(0)
     assert classify_ranks([replace(shell, children=())], waits, soon=60.0).hung == of(0)
+    # The program `sleep` shows its whole length at each look.
+    whole = replace(shell, children=(tuple(replace(one, pid=4711) for one in asleep(7.0, 7.0)),))
+    assert classify_ranks([whole], waits, soon=60.0).hung == of()
+    polls = tuple(replace(one, pid=4711) for one in asleep(0.5, 0.5, 0.5))
+    assert classify_ranks([replace(shell, children=(polls,))], waits, soon=60.0).hung == of(0)
 
 
 def test_a_condition_that_is_asked_for_again_and_again_is_such_a_sleep() -> None:
