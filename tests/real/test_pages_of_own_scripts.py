@@ -120,7 +120,7 @@ def test_a_script_under_run_prints_its_steps_and_the_verdict(
     command = ("torchrun", "--standalone", "--nproc_per_node=2", "train.py", "--lr", "0.2")
     job = start(*ours(package, "run", *watch, "--", *command), cwd=tmp_path, env=environ)
     out, err = job.communicate(timeout=DEADLINE)
-    assert (job.returncode, out) == (3, ""), err
+    assert (job.returncode, out) == (4, ""), err
     shown = block("how-to/your-own-script.md", "[10:")
     assert is_printed(shown, neutral(err)), err
 
@@ -167,8 +167,8 @@ def test_ranks_that_lightning_started_are_found_by_attach(
     assert psutil.Process(job.pid).is_running()
 
 
-@pytest.mark.parametrize(("stuck", "status"), [("", 0), ("1", 3)], ids=["healthy", "hangs"])
-def test_the_step_of_ci_ends_well_or_with_the_verdict_of_a_hang(
+@pytest.mark.parametrize(("stuck", "status"), [("", 0), ("1", 4)], ids=["healthy", "silent"])
+def test_the_step_of_ci_ends_well_or_with_the_verdict_of_what_stands_still(
     stuck: str, status: int, start: Start, environ: dict[str, str], tmp_path: Path, package: Path
 ) -> None:
     pytest.importorskip("torch")
@@ -188,7 +188,7 @@ def test_the_step_of_ci_ends_well_or_with_the_verdict_of_a_hang(
     out, err = job.communicate(timeout=DEADLINE)
     assert job.returncode == status, out + err
     verdict = json.loads((tmp_path / kept["with"]["path"] / "verdict.json").read_text())
-    assert verdict["outcome"] == ("hang" if stuck else "ok")
+    assert verdict["outcome"] == ("silent" if stuck else "ok")
 
 
 def steps_of_ci() -> list[dict[str, Any]]:
