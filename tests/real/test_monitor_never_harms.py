@@ -235,7 +235,7 @@ def test_the_ranks_of_a_launcher_that_is_gone_are_watched_on(jobs_here: Jobs) ->
         said = [event["text"] for event in events(folder, "said")]
         alone = f"The launcher (pid {shell.pid}) is gone; its ranks go on, still watched"
         assert alone in said
-        assert [event["outcome"] for event in events(folder, "verdict")] == ["silent"]
+        assert [event["outcome"] for event in events(folder, "verdict")] == ["hang"]
         assert all(rank.is_running() for rank in ranks)
     finally:
         for rank in ranks:
