@@ -81,7 +81,6 @@ STILL_SPAN = 2.1  # seconds over which nothing may have moved before a job is ca
 PATIENCE = 10.0  # seconds that are waited until it is clear: it computes, or is about to wake
 LEAST_LOOKS = 3  # looks
 MOST_LOOKS = 16  # that are kept of each process: the first, and the last ones
-LOGS_LIMIT = 1.0  # seconds for reading the logs of all ranks
 HEARD_LATELY = 30.0  # seconds: who heard from a server since then is looked at for longer
 _HEARD_LIMIT = 0.5
 _MOST_NATIVE_RANKS = 2  # ranks that a look with native frames pauses
@@ -110,7 +109,6 @@ class JobLooks(LookSeries):
         self.holders: dict[int, int] = {}
         self.grown: dict[tuple[int, str], list[Download]] = {}
         self.machine = MachineFacts()
-        self.logs: dict[RankId, CollectiveLog] = {}  # of ranks that are watched
         self._family = family
         self._environment = environment or {}
 
@@ -146,17 +144,12 @@ class JobLooks(LookSeries):
             take_good_looks(targets),
             find_downloads(list(self.rank_of)),
             read_machine() if self.count == 0 else _look_at_no_machine(),
-            self._read_logs(),
+            self.read_logs(_read_logs, dict(self.ranks)),
         )
         self.machine = about or self.machine
         self.add(looks)
         for file in seen:
             self.grown.setdefault((file.pid, file.path), []).append(file)
-
-    async def _read_logs(self) -> None:
-        """Read what ranks that are watched log of their operations, as far as time allows."""
-        with contextlib.suppress(TimeoutError, RuntimeError):
-            await aside(_read_logs, dict(self.ranks), self.logs, limit=LOGS_LIMIT, key="rings")
 
     def add(self, looks: Iterable[Look]) -> None:
         """Keep what one look found."""

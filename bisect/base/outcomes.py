@@ -22,6 +22,7 @@ BADNESS = (
     "hang",
 )  # outcomes of a job's parts, the worst last
 STANDS_STILL = ("hang", "silent")  # outcomes of a job in which nothing moves
+CUT_SHORT = (*STANDS_STILL, "slow")  # outcomes with which a job that lives is ended
 # The folder of a part, inside that of the job or of a node.
 _PART = re.compile(r"node-[\w.-]{1,64}|attempt-\d{1,6}|job-\d{1,6}", re.ASCII)
 

@@ -131,8 +131,8 @@ def wrap_line(line: str, width: int | None, indent: int) -> list[str]:
     )
 
 
-# What is waited for, as far as its kind says it.
 LEVELS: dict[Level, str] = {"seen": "seen", "fits": "fits", "guess": "a guess"}
+# What is waited for, as far as its kind says it.
 AWAITED: dict[WaitKind, str] = {
     "rank": "another rank",
     "absent_rank": "a rank that never came",

@@ -6,13 +6,15 @@ reasons to look once more.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from ..base.facts import Look, RankFacts, RankId, Wait
+from ..base.deadline import aside
+from ..base.facts import CollectiveLog, Look, RankFacts, RankId, Wait
 from ..base.lazy_dataclass import dataclass
 from ..base.proc import read_stat
 from ..diagnosis.snapshot import Snapshot
@@ -23,6 +25,7 @@ from ..evidence.successive_looks import complete_look
 from ..rank.collective_records import RECORDER_THREAD
 
 PAUSE = 0.7  # seconds between two looks
+_LOGS_LIMIT = 1.0  # seconds for reading the logs of all ranks
 
 
 class LookSeries(ABC):
@@ -36,6 +39,14 @@ class LookSeries(ABC):
         self.last_snapshot = Snapshot()
         self.began = time.monotonic()
         self.count = 0
+        self.logs: dict[RankId, CollectiveLog] = {}  # what each rank logs itself
+
+    async def read_logs(self, read: Callable[..., None], ranks: object) -> None:
+        """Have read(ranks, logs) put what ranks log of their operations into `logs`; what takes too
+        long is left as it was.
+        """
+        with contextlib.suppress(TimeoutError, RuntimeError):
+            await aside(read, ranks, self.logs, limit=_LOGS_LIMIT, key="rings")
 
     @abstractmethod
     def facts(self) -> list[RankFacts]:

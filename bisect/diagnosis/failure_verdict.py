@@ -181,7 +181,7 @@ def _add_cause(case: Case, graph: WaitGraph, verdict: Verdict) -> Verdict:
     failed: list[str] = []
     cause = find_likeliest_cause(Scene(case.job, case.ranks, verdict, case.found, graph), failed)
     avoiding = _list_avoiding_toggles(cause)
-    component = verdict.component if verdict.outcome in ("hang", "silent", "slow") else None
+    component = verdict.component if verdict.outcome in ("hang", "slow") else None
     return replace(
         verdict,
         cause=cause,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ..base import events
 from ..base.facts import Ended, JobFacts, RankFacts, Ranks, Verdict
 from ..base.json_codec import to_json
+from ..base.outcomes import CUT_SHORT
 from ..base.words import format_ranks
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.verdict import OUTCOMES, judge_snapshot
@@ -116,7 +117,7 @@ async def _carry_out(
     with job.failures.of("tell the outcome"):
         server.let_signalled_go()
         say_outcome(job, verdict)
-        if verdict.outcome in ("hang", "silent", "slow"):
+        if verdict.outcome in CUT_SHORT:
             await tell_torchelastic(job, verdict, lines, since)
     job.was_ended = True
     if verdict.outcome == "ok" and not job.is_one_of_several:
@@ -283,7 +284,7 @@ async def _end_job(job: Job, verdict: Verdict, ended: Ended) -> None:
     left = await call_in_thread(job.family.end_for_good)
     if left:
         job.say(f"Still there, in the kernel (state D): {', '.join(map(str, left))}")
-    was_cut_short = verdict.outcome in ("hang", "silent", "slow") or ended == "past"
+    was_cut_short = verdict.outcome in CUT_SHORT or ended == "past"
     if was_cut_short and any(m.max_restarts > m.attempt for m in job.members):
         await _end_launcher(job)
 

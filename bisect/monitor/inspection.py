@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..base.deadline import aside
-from ..base.facts import CollectiveLog, Look, RankFacts, RankId
+from ..base.facts import Look, RankFacts, RankId
 from ..base.rank_state import RankState
 from ..collect.look_series import LookSeries, may_pause, take_good_looks, waits_for_another
 from ..evidence import movement
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
 SPAN = 2.0  # seconds that looks must span before a rank is called hung
 GOES_ON = "does one step after the other"
 KEPT = 9  # looks kept of each process
-LOGS_LIMIT = 1.0  # seconds for reading the logs of all ranks
 
 
 def note_spins(members: Sequence[RankState]) -> None:
@@ -48,7 +45,6 @@ class Inspection(LookSeries):
         self.members = list(job.members) if members is None else list(members)
         self.moved: dict[int, str] = {}
         self.busy: dict[int, bool] = {}
-        self.logs: dict[RankId, CollectiveLog] = {}  # what each rank logs itself
         for member in self.members:
             member.looks = member.looks[-1:]
             member.children = {pid: looks[-1:] for pid, looks in member.children.items()}
@@ -81,18 +77,12 @@ class Inspection(LookSeries):
         async with job.looking:
             looks, _ = await asyncio.gather(
                 take_good_looks(calm, paused, limit=limit, resume=resume_process),
-                self._read_logs(),
+                self.read_logs(job.logs.read_all, [member.rank for member in job.members]),
             )
         found = {one.pid: one for one in looks}  # one rank may have started another
         self.add((m, found[target.pid]) for m, target in targets if target.pid in found)
         if judging:
             self.note_who_moved(members)
-
-    async def _read_logs(self) -> None:
-        """Read what each rank logged of its operations; what takes too long is left as it was."""
-        ranks = [member.rank for member in self.job.members]
-        with contextlib.suppress(TimeoutError, RuntimeError):
-            await aside(self.job.logs.read_all, ranks, self.logs, limit=LOGS_LIMIT, key="rings")
 
     def add(self, looks: Iterable[tuple[RankState, Look]]) -> None:
         """Keep what one look found, each with its rank."""

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base import events
 from ..base.lazy_dataclass import dataclass
+from ..base.outcomes import CUT_SHORT
 from ..rank.exit_proxy import EXIT_STATUS
 from .watcher_link import OUTER_VARIABLE, JobProgress, SupervisorSocket
 
@@ -492,7 +493,7 @@ class LauncherSupervisor:
             return EXIT_STATUS.get(str(outcome))
         # What fails by itself has a status of its own, whoever ends what it left behind.
         ended_by_us = self.heard.ends or (self.verdict is not None and self._is_stopped)
-        is_ours = ended_by_us and outcome in ("hang", "slow", "silent")
+        is_ours = ended_by_us and outcome in CUT_SHORT
         return EXIT_STATUS.get(str(outcome)) if is_ours else None
 
 
