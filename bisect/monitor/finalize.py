@@ -281,12 +281,15 @@ async def _end_job(job: Job, verdict: Verdict, ended: Ended) -> None:
         await _wait_until_gone(job, STRAY_LIMIT)
     elif verdict.outcome == "crash":
         await _wait_until_gone(job, LAUNCHER_LIMIT)
+    was_cut_short = verdict.outcome in CUT_SHORT or ended == "past"
+    starts_again = was_cut_short and any(m.max_restarts > m.attempt for m in job.members)
+    # Before its ranks: an agent that sees them end first starts them once more.
+    ticks = _tell_launcher_to_end(job) if starts_again else None
     left = await call_in_thread(job.family.end_for_good)
     if left:
         job.say(f"Still there, in the kernel (state D): {', '.join(map(str, left))}")
-    was_cut_short = verdict.outcome in CUT_SHORT or ended == "past"
-    if was_cut_short and any(m.max_restarts > m.attempt for m in job.members):
-        await _end_launcher(job)
+    if ticks is not None:
+        await _end_launcher(job, ticks)
 
 
 async def _wait_for_ranks(job: Job, limit: float) -> None:
@@ -305,15 +308,25 @@ async def _wait_until_gone(job: Job, limit: float) -> None:
         await asyncio.sleep(0.02)
 
 
-async def _end_launcher(job: Job) -> None:
-    """End an agent that has restarts left: it would start the hang again."""
+def _tell_launcher_to_end(job: Job) -> int | None:
+    """Send SIGTERM. Return when the launcher started, in ticks; None where there is none left."""
     from ..evidence.process import started
 
     pid = int(job.place["launcher_pid"])
-    for number, seconds in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 1.0)):
-        ticks = started(pid)
-        if ticks is None or not signal_process(pid, ticks, number):
+    ticks = started(pid)
+    if ticks is None or not signal_process(pid, ticks, signal.SIGTERM):
+        return None
+    return ticks
+
+
+async def _end_launcher(job: Job, ticks: int) -> None:
+    """See to it that an agent that was told to end does."""
+    from ..evidence.process import started
+
+    pid = int(job.place["launcher_pid"])
+    until = time.monotonic() + 3.0
+    while started(pid) == ticks:
+        if time.monotonic() > until:
+            signal_process(pid, ticks, signal.SIGKILL)
             return
-        until = time.monotonic() + seconds
-        while started(pid) == ticks and time.monotonic() < until:
-            await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)
