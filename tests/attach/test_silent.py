@@ -1,130 +1,82 @@
-"""Ranks that no environment names: what their frames tell, and what they do not."""
+"""What stands still at a look is a hang where something proves it, else silent."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from hangbisect.attach.jobs import group_ranks
-from hangbisect.attach.ranks import find_candidates, ranks_from_environment, read_ranks_from_stacks
-from hangbisect.base.facts import Frame, Look, Thread
-from hangbisect.dumps.rank_locals import read_rank_locals
+from hangbisect.attach.answer import describe_state
+from hangbisect.attach.judgement import Judgement, judge_nodes
+from hangbisect.base.facts import Descriptor, RankFacts, Syscall
 
-from .made_up import PYTHON, SCRIPT, process, table, torchrun
+from .test_words import BARRIER, FETCH, SLEEP, look, node, rank
 
-SITE = "/venv/lib/python3.11/site-packages/"
-OWN = "/home/ada/train.py"
+WAITS = rank(0, BARRIER, "futex")
 
 
-def frame(name: str, file: str, **values: object) -> Frame:
-    return Frame(name, file, 1, locals=tuple((n, str(v)) for n, v in values.items()))
+def judged(*ranks: RankFacts) -> Judgement:
+    return judge_nodes([node(*ranks)], now=102.1)
 
 
-def look(*frames: Frame, pid: int = 51) -> Look:
-    """A look at a process with these frames, innermost first."""
-    thread = Thread(pid, "MainThread", False, False, frames)
-    return Look(1.0, pid, 50, "python", SCRIPT, 9.0, "S", "py-spy", threads=(thread,))
+def stopped(number: int) -> RankFacts:
+    one = rank(number, FETCH, "")
+    return replace(one, looks=tuple(replace(look, state="T") for look in one.looks))
 
 
-WRAP = frame("_wrap", SITE + "torch/multiprocessing/spawn.py", i=1)
-WORKER = frame("_worker_loop", SITE + "torch/utils/data/_utils/worker.py", worker_id=0)
+def reads_its_own_pipe(number: int) -> RankFacts:
+    one = rank(number, FETCH, "read")
+    pid = 100 + number
+    pipe = Descriptor(3, "pipe", "pipe:[7]", other_ends=(pid,))
+    kernel = replace(one.looks[0].kernel[0], syscall=Syscall(0, "read", (3,), descriptors=(pipe,)))
+    return replace(one, looks=tuple(replace(look, kernel=(kernel,)) for look in one.looks))
 
 
-def test_who_meets_the_others_says_its_number() -> None:
-    group = frame(
-        "init_process_group",
-        SITE + "torch/distributed/distributed_c10d.py",
-        rank=5,
-        world_size=8,
+def gone(number: int) -> RankFacts:
+    return RankFacts(number, number, None, "n01", alive=False, left=True, status=-9)
+
+
+def sleeps(number: int, left: float) -> RankFacts:
+    """A rank in a sleep that the kernel counts down: `left` seconds at the last look."""
+    looks = []
+    for at in (100.0, 101.0, 102.1):
+        one = look(100 + number, SLEEP, "clock_nanosleep", at)
+        call = Syscall(0, "clock_nanosleep", (0,) * 6, timeout=left + 102.1 - at)
+        looks.append(replace(one, kernel=(replace(one.kernel[0], syscall=call),)))
+    return RankFacts(number, number, 100 + number, "n01", looks=tuple(looks))
+
+
+@pytest.mark.parametrize(
+    "other", [stopped(1), reads_its_own_pipe(1), gone(1)], ids=["stopped", "own pipe", "gone"]
+)
+def test_what_is_proved_is_a_hang(other: RankFacts) -> None:
+    found = judged(WAITS, other)
+    assert (found.verdict.outcome, found.verdict.ranks.culprit) == ("hang", (1,))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [rank(1, SLEEP, "clock_nanosleep"), rank(1, FETCH, "recvfrom"), rank(1, FETCH, "futex")],
+    ids=["sleep", "server", "futex"],
+)
+def test_what_may_go_on_is_silent_and_named_all_the_same(other: RankFacts) -> None:
+    found = judged(WAITS, other)
+    assert (found.verdict.outcome, found.verdict.ranks.culprit) == ("silent", (1,))
+    assert found.silent_for is None
+
+
+def test_it_says_when_the_wait_ends_by_itself() -> None:
+    found = judged(WAITS, sleeps(1, left=57.9))
+    assert found.verdict.outcome == "silent"
+    assert found.silent_for == pytest.approx(57.9, abs=0.1)
+    state = describe_state(99, None, False, found)
+    assert state.startswith(
+        "still running, untouched (nothing proves that it hangs: its wait ends by itself in 58 s)"
     )
-    said = read_rank_locals(look(group, WRAP))
-    assert (said.number, said.local, said.world) == (5, 1, 8)
 
 
-def test_what_started_a_process_says_its_number_on_the_node() -> None:
-    said = read_rank_locals(look(frame("train", OWN), WRAP))
-    assert (said.number, said.local, said.worker) == (None, 1, False)
-
-
-def test_the_scripts_own_function_may_say_it() -> None:
-    said = read_rank_locals(
-        look(frame("barrier", SITE + "torch/x.py", rank=9), frame("run", OWN, rank=1))
-    )
-    assert said.number == 1
-
-
-@pytest.mark.parametrize("value", ["-1", '"1"', "None", "1.0", "9" * 12])
-def test_what_is_no_number_tells_nothing(value: str) -> None:
-    assert read_rank_locals(look(frame("run", OWN, rank=value))).number is None
-
-
-def test_a_worker_is_no_rank_whatever_its_locals_say() -> None:
-    assert read_rank_locals(look(WORKER, frame("run", OWN, rank=1))).worker
-
-
-def family(*looks: Look) -> list[tuple[int, int | None, int | None]]:
-    pids = {one.pid: one for one in looks}
-    known = table(process(50), *(process(pid, 50) for pid in pids))
-    return [(r.pid, r.number, r.world) for r in read_ranks_from_stacks(known, pids)]
-
-
-def spawned(pid: int, index: int, *inner: Frame) -> Look:
-    return look(*inner, replace(WRAP, locals=(("i", str(index)),)), pid=pid)
-
-
-def test_ranks_that_one_script_spawned_have_its_numbers() -> None:
-    assert family(spawned(51, 0), spawned(52, 1)) == [(51, 0, 2), (52, 1, 2)]
-
-
-def test_numbers_on_a_node_are_not_those_of_a_larger_job() -> None:
-    size = frame("main", OWN, world_size=8)
-    found = family(spawned(51, 0, size), spawned(52, 1, size))
-    assert found == [(51, None, 8), (52, None, 8)]
-
-
-def test_one_that_does_not_tell_is_unknown_beside_one_that_does() -> None:
-    found = family(look(frame("run", OWN, rank=0), pid=51), look(frame("f", OWN), pid=52))
-    assert found == [(51, 0, 2), (52, None, None)]
-
-
-def test_the_same_number_twice_is_no_number() -> None:
-    found = family(*(look(frame("run", OWN, rank=0), pid=pid) for pid in (51, 52)))
-    assert [number for _, number, _ in found] == [None, None]
-
-
-def test_where_nobody_tells_there_are_no_ranks() -> None:
-    assert family(look(frame("f", OWN), pid=51), look(WORKER, pid=52)) == []
-
-
-def test_only_what_multiprocessing_may_have_started_is_asked() -> None:
-    spawn = (PYTHON, "-c", "from multiprocessing.spawn import ...", "--multiprocessing-fork")
-    known = table(
-        *torchrun(),
-        process(110, 101),  # a worker of a rank
-        process(50, 1, PYTHON, "train.py"),
-        process(51, 50, *spawn),
-        process(52, 50, PYTHON, "train.py"),
-        process(53, 50, PYTHON, "-c", "from multiprocessing.resource_tracker import main"),
-        process(54, 50, "wandb-core"),
-    )
-    ranks = ranks_from_environment(known)
-    assert [one.pid for one in find_candidates(known, ranks, set())] == [51, 52]
-    assert [one.pid for one in find_candidates(known, ranks, {51})] == [52]
-
-
-def test_who_started_another_program_is_no_part_of_its_job() -> None:
-    """A test, a scheduler or a server that started the script: it must never be ended with it."""
-    group = frame(
-        "_create_c10d_store",
-        SITE + "torch/distributed/rendezvous.py",
-        rank=0,
-        world_size=2,
-        hostname='"127.0.0.1"',
-    )
-    known = table(process(40, 1, PYTHON, "server.py"), process(51, 40, PYTHON, "train.py"))
-    (found,) = read_ranks_from_stacks(known, {51: look(group)})
-    assert (found.number, found.world, found.launcher) == (0, 2, None)
-    (job,) = group_ranks(known, [found])
-    assert job.pids == {51}
-    assert job.command == ("python", "train.py")
-    assert job.whole
+def test_a_sleep_of_days_that_others_wait_for_is_no_wait_that_ends() -> None:
+    """No process group waits for a day: those who wait for it give up before."""
+    found = judged(WAITS, sleeps(1, left=2 * 86_400.0))
+    assert found.verdict.outcome == "hang"
+    alone = judged(sleeps(0, left=2 * 86_400.0))
+    assert alone.verdict.outcome == "silent"

@@ -52,11 +52,11 @@ def hung(**more: Any) -> Judgement:
 
 def test_the_rank_that_others_wait_for_is_named_and_the_job_left_as_it_is() -> None:
     found = hung()
-    assert found.verdict.outcome == "hang"
+    assert found.verdict.outcome == "silent"  # a sleep ends, and nobody knows of more
     assert found.verdict.ranks.culprit == (1,)
     assert found.verdict.ranks.waiting == (0,)
     lines = hang_lines(found, "/runs/x", describe_state(99, None, False), None)
-    assert lines[0] == "HANG  90 s after start, 2 ranks"
+    assert lines[0] == "SILENT  90 s after start, 2 ranks"
     assert lines[1].startswith("culprit   rank 1 n01 pid 101")
     assert lines[-2] == "job       still running, untouched; end it: hangbisect attach 99 --kill"
     assert lines[-1] == "report    /runs/x/report.md: paste it into an issue"
@@ -143,7 +143,7 @@ def test_what_computes_for_a_short_time_may_be_at_work() -> None:
     assert (found.verdict.outcome, found.verdict.ranks.culprit) == ("slow", (1,))
     assert "at work, or a loop without end" in hang_lines(found, "", "", None)[1]
     found = judge_nodes([node(*ranks, busy=(1,), span=61.0)], now=102.0)
-    assert found.verdict.outcome == "hang"
+    assert found.verdict.outcome == "silent"
 
 
 def test_a_rank_that_has_left_is_to_blame_where_another_waits_for_it() -> None:

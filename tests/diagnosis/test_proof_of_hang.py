@@ -55,6 +55,16 @@ def test_sleep_an_answer_that_does_not_come_and_one_collective_prove_nothing() -
     assert proof(rank(0, ALL_REDUCE), rank(1, ALL_REDUCE)) == ""
 
 
+def test_a_sleep_that_outlasts_every_group_that_waits_for_it_proves_it() -> None:
+    """Process groups give up after 10 or 30 minutes, or what somebody has set; not after a day."""
+    for seconds, proved in ((3600.0, False), (2 * 86_400.0, True)):
+        (kernel,) = SLEEP.kernel
+        call = replace(kernel.syscall, timeout=seconds) if kernel.syscall else None
+        sleeps = replace(SLEEP, kernel=(replace(kernel, syscall=call),))
+        assert bool(proof(rank(0, ALL_REDUCE), rank(1, sleeps))) is proved
+        assert proof(rank(0, sleeps)) == ""
+
+
 def test_what_waits_for_the_other_end_of_its_own_pipe_proves_it() -> None:
     pipe = Descriptor(3, "pipe", "pipe:[7]", other_ends=(100,))
     own = look("read STD/os.py:1", call="read", descriptors=(pipe,))
