@@ -23,6 +23,7 @@ from ..base.words import (
     format_seconds,
     printable,
 )
+from ..monitor.rank_exits import NOT_PROVED
 from ..monitor.run_folder import RunFolder
 from ..monitor.verdict_output import write_environment, write_looks
 from ..report.rows import format_answer, make_rows
@@ -93,7 +94,13 @@ def _quiet_line(found: Judgement, facts: RankFacts) -> str:
     return f"        rank {facts.rank} has not moved meanwhile{where}"
 
 
-def describe_state(pid: int, notebook: int | None, watched: bool, ends: bool = False) -> str:
+def describe_state(
+    pid: int,
+    notebook: int | None,
+    watched: bool,
+    found: Judgement | None = None,
+    ends: bool = False,
+) -> str:
     """Return what a job is left in, and how it can be ended. The kernel of a notebook is not ours
     to end, nor to offer. `ends`: it was asked to be ended.
     """
@@ -105,7 +112,18 @@ def describe_state(pid: int, notebook: int | None, watched: bool, ends: bool = F
     if ends:
         return "being ended, as asked: all ranks and their children"
     seen = "untouched, watched since its start" if watched else "untouched"
-    return f"still running, {seen}; end it: hangbisect attach {pid} --kill"
+    proof = describe_silence(found) if found is not None else ""
+    return f"still running, {seen}{proof}; end it: hangbisect attach {pid} --kill"
+
+
+def describe_silence(found: Judgement) -> str:
+    """Return in brackets that nothing proves a hang, and how long the wait lasts at the most."""
+    if found.verdict.outcome != "silent":
+        return ""
+    if found.silent_for is None:
+        return f" ({NOT_PROVED})"
+    left = format_seconds(max(0.0, found.silent_for))
+    return f" (nothing proves that it hangs: its wait ends by itself in {left})"
 
 
 def format_age(started: int, ticks: int) -> str:
@@ -150,7 +168,7 @@ async def write_run_files(
     return files.where, files.take_news() + files.losses()
 
 
-HANG_STATUS, MOVES_STATUS = 3, 0  # exit status
+_STATUSES = {"hang": 3, "silent": 4}  # exit status by outcome; 0 of what moves, or may be at work
 
 
 @dataclass(frozen=True)
@@ -190,4 +208,4 @@ async def give_answer(
         print(json.dumps(to_json(found.verdict), ensure_ascii=False), flush=True)
     else:
         print("\n".join(words(where)), flush=True)
-    return HANG_STATUS if found.verdict.outcome == "hang" else MOVES_STATUS, where
+    return _STATUSES.get(found.verdict.outcome, 0), where

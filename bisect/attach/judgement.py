@@ -1,5 +1,8 @@
 """Judges from what the machines of a job tell whether it moves, or hangs, and why. Touches nothing.
 
+What stands still is a hang where something proves it, and silent where nothing does: a look of two
+seconds does not tell how long an answer takes.
+
 A loop that waits by looking runs Python, in a few lines of one function of the job's own, and
 keeps nothing. A rank that works for so long in one place is in a library's or a native function,
 or needs more memory for what it makes. What neither tells stays open.
@@ -29,7 +32,10 @@ from ..base.version import VERSION
 from ..base.words import format_bytes
 from ..diagnosis.frames import frame_owner
 from ..diagnosis.process_snapshot import merge_looks
-from ..diagnosis.verdict import judge_job_with_graph
+from ..diagnosis.proof_of_hang import find_proof_of_hang
+from ..diagnosis.snapshot import Snapshot
+from ..diagnosis.time_limits import find_time_limit
+from ..diagnosis.verdict import judge_snapshot
 from ..diagnosis.wait_graph import WaitGraph
 from ..dumps.checkpoint_in_stack import place_of_call
 from .node_facts import NodeFacts
@@ -39,8 +45,8 @@ BUSY_IS_HUNG = 60.0  # seconds in the same few places that make a rank that comp
 
 @dataclass(frozen=True)
 class Judgement:
-    """The answer, and what it rests on. The outcome is ok for a job that moves, hang, or slow for
-    one that computes in the same few places: it may be at work.
+    """The answer, and what it rests on. The outcome is ok for a job that moves, hang or silent for
+    one that stands still, or slow for one that computes in the same few places: it may be at work.
     """
 
     verdict: Verdict
@@ -49,6 +55,7 @@ class Judgement:
     graph: WaitGraph
     moving: tuple[RankId, ...] = ()
     quiet: tuple[RankId, ...] = ()
+    silent_for: float | None = None  # seconds until a silent wait ends by itself, if that is known
 
 
 def judge_nodes(
@@ -77,7 +84,10 @@ def judge_nodes(
         notes=(*notes, *_note_unknown(ranks), *_note_nodes(nodes)),
         machine=_choose_machine(nodes),
     )
-    verdict, graph = judge_job_with_graph(facts, ranks)
+    seen = Snapshot(ranks)
+    verdict, graph = judge_snapshot(facts, seen)
+    if verdict.outcome == "hang" and not find_proof_of_hang(verdict, seen, graph):
+        verdict = replace(verdict, outcome="silent")
     if moving:
         verdict = replace(verdict, notes=(*verdict.notes, *describe_moves(ranks, moving)))
     else:
@@ -88,7 +98,16 @@ def judge_nodes(
     if first.launcher is not None:
         verdict, facts = _blame_launcher(verdict), replace(facts, world_size=0)
     quiet = tuple(sorted(r for node in nodes for r in node.quiet))
-    return Judgement(verdict, facts, tuple(ranks), graph, moving, quiet)
+    left = _find_time_left(verdict, nodes)
+    return Judgement(verdict, facts, tuple(ranks), graph, moving, quiet, left)
+
+
+def _find_time_left(verdict: Verdict, nodes: Sequence[NodeFacts]) -> float | None:
+    """Return the seconds until the waits of who is silent end by themselves, if that is known."""
+    if verdict.outcome != "silent":
+        return None
+    left = [end - node.at for node in nodes if (end := find_time_limit(verdict, node.ranks))]
+    return max(left, default=None)
 
 
 def _find_checkpoint(verdict: Verdict, ranks: Sequence[RankFacts]) -> CheckpointPlace | None:

@@ -7,8 +7,8 @@ hangbisect attach PID --kill         then end it: every rank and all that belong
 hangbisect attach --slurm [JOBID]    on every node of a job; so do --hosts and --kubernetes
 
 It changes nothing in the job and ends nothing, unless --kill says so. A job that moves is said to
-(status 0); one that hangs is explained, with the same run folder as a job that was watched from
-its start (status 3).
+(status 0); one that hangs (status 3), or stands still without a proof that it does (status 4), is
+explained, with the same run folder as a job that was watched from its start.
 """
 
 from __future__ import annotations

@@ -12,14 +12,18 @@ from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
 from ..base.facts import Look, RankFacts, Verdict
+from ..base.words import format_seconds
 from .blocked_syscalls import POLL_CALLS
 from .single_ranks import is_gone
 from .snapshot import Snapshot
+from .time_limits import is_asleep, read_time_left
 from .wait_graph import WaitGraph
 
 _ABSENT_AFTER = (
     60.0  # seconds of a job, after which a rank that nobody started is not late any more
 )
+# A process group waits for 10 or 30 minutes (torch/distributed/constants.py), or what was set.
+_LONGER_THAN_GROUPS_WAIT = 86_400.0  # seconds
 # Causes that say of somebody who is needed that he is gone, stopped, or waits for himself.
 _PROVING = {
     "a lock, or what it protects, belongs to one that is gone": (
@@ -58,6 +62,7 @@ def find_proof_of_hang(verdict: Verdict, snapshot: Snapshot, graph: WaitGraph) -
         or _named_by_cause(verdict, snapshot)
         or _ring(verdict, graph)
         or _waits_for_itself(verdict, snapshot.ranks)
+        or _sleeps_too_long(verdict, snapshot.ranks)
         or ""
     )
 
@@ -150,3 +155,17 @@ def _waits_for_itself(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
     looks = [facts.looks[-1] for facts in ranks if facts.rank in named and facts.looks]
     alone = bool(looks) and all(len(look.kernel) == 1 for look in looks)
     return f"nobody else has the other end: {wait.detail}" if alone else ""
+
+
+def _sleeps_too_long(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
+    """Others wait in a process group for one whose sleep, as the kernel counts it down, lasts for
+    longer than any group waits.
+    """
+    if not verdict.ranks.waiting:
+        return ""
+    for facts in ranks:
+        if facts.rank in verdict.ranks.culprit and facts.looks and is_asleep(facts.looks[-1]):
+            left = read_time_left(facts.looks[-1])
+            if left is not None and left > _LONGER_THAN_GROUPS_WAIT:
+                return f"rank {facts.rank} sleeps for {format_seconds(left)} more"
+    return ""

@@ -97,7 +97,7 @@ def test_hosts_are_asked_side_by_side_and_one_that_is_gone_is_named(
         text=True,
         timeout=DEADLINE,
     )
-    assert asked.returncode == 3, asked.stdout + asked.stderr
+    assert asked.returncode == 4, asked.stdout + asked.stderr
     verdict = json.loads((tmp_path / "run" / "verdict.json").read_text())
     jsonschema.validate(verdict, schema())
     assert verdict["ranks"]["culprit"] == [0, 1]

@@ -62,8 +62,8 @@ def test_the_nodes_of_a_job_are_judged_as_one(
         text=True,
         timeout=DEADLINE,
     )
-    assert asked.returncode == 3, asked.stderr
-    assert is_printed(block("how-to/hung-on-slurm.md", "HANG "), asked.stdout), asked.stdout
+    assert asked.returncode == 4, asked.stderr
+    assert is_printed(block("how-to/hung-on-slurm.md", "SILENT"), asked.stdout), asked.stdout
     (file,) = (tmp_path / "runs").glob("*/verdict.json")
     verdict = json.loads(file.read_text())
     assert (verdict["ranks"]["culprit"], verdict["ranks"]["waiting"]) == ([1], [0])

@@ -161,8 +161,8 @@ def test_ranks_that_lightning_started_are_found_by_attach(
         time.sleep(0.1)
     attach = start(*ours(package, "attach", str(job.pid)), cwd=tmp_path, env=environ)
     out, err = attach.communicate(timeout=DEADLINE)
-    assert attach.returncode == 3, out + err
-    shown = block("how-to/python-train-and-notebooks.md", "HANG ")
+    assert attach.returncode == 4, out + err
+    shown = block("how-to/python-train-and-notebooks.md", "SILENT")
     assert is_printed(shown, neutral(out)), out
     assert psutil.Process(job.pid).is_running()
 

@@ -140,7 +140,7 @@ def test_attach_and_doctor_send_a_job_no_signal_and_leave_it_running(
 ) -> None:
     ranks = job(start, tmp_path / "job")
     attached = ask(package, "attach", ranks[0], cwd=tmp_path)
-    assert attached.returncode == 3, attached.stdout + attached.stderr
+    assert attached.returncode == 4, attached.stdout + attached.stderr
     assert "still running, untouched" in attached.stdout
     examined = ask(package, "doctor", "--limit", "5", cwd=tmp_path)
     assert examined.returncode in (0, 1), examined.stderr
@@ -182,7 +182,7 @@ def test_attach_with_kill_ends_the_ranks_and_never_the_kernel_of_a_notebook(
     kernel = start(sys.executable, notebook)
     ranks = until_there(tmp_path / "ready-0", tmp_path / "ready-1")
     killed = ask(package, "attach", ranks[1], "--kill", cwd=tmp_path)
-    assert killed.returncode == 3, killed.stdout + killed.stderr
+    assert killed.returncode == 4, killed.stdout + killed.stderr
     assert [pid for pid in ranks if runs(pid)] == []
     assert f"The notebook's kernel ({kernel.pid}) was left alone" in killed.stderr
     # It waits for its children at its end, as a kernel would not; so it may end by itself.

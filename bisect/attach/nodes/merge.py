@@ -21,6 +21,7 @@ from ...report.terminal import culprit_stack
 from ..answer import (
     AnswerOptions,
     add_time,
+    describe_silence,
     give_answer,
     hang_lines,
     moving_lines,
@@ -87,8 +88,12 @@ def judge_answers(job: RemoteJob, answers: Sequence[NodeAnswer], now: float) -> 
     notes = [f"{one.node.name} is not seen: {one.trouble}" for one in answers if not one.facts]
     found = judge_nodes(nodes, notes, now)
     verdict = found.verdict
+    # Who is absent here may be on a machine that could not be asked.
     if notes and verdict.cause is not None and verdict.cause.id in _CAUSES_OF_ABSENCE:
-        verdict = replace(verdict, cause=None)  # they may have come: nobody could ask them
+        verdict = replace(verdict, cause=None)
+    ranks = verdict.ranks
+    if notes and verdict.outcome == "hang" and {*ranks.culprit} <= {*ranks.never_started}:
+        verdict = replace(verdict, outcome="silent")
     return replace(found, verdict=verdict)
 
 
@@ -128,7 +133,7 @@ def _answer_lines(found: Judgement, job: RemoteJob, where: str) -> list[str]:
     width = terminal_width()
     if found.moving:
         return moving_lines(found, width)
-    state = f"still running, untouched; end it: {job.end_it}"
+    state = f"still running, untouched{describe_silence(found)}; end it: {job.end_it}"
     lines = hang_lines(found, where, state, width, again=job.is_slurms)
     notes = [f"note      {note}" for note in found.facts.notes]
     stack = culprit_stack(found.ranks, found.verdict, found.graph) if width is None else []

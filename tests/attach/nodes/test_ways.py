@@ -90,7 +90,7 @@ def test_pods_are_asked_beside_their_container_and_where_that_is_refused_inside(
         '"debug train-1") echo "Error: pods is forbidden: ephemeralcontainers" >&2; exit 1;;\n'
         '"exec train-1") cat fact1;;\nesac',
     )
-    assert attach.run(["--kubernetes", "app=train"]) == 3
+    assert attach.run(["--kubernetes", "app=train"]) == 4
     assert sorted(call.partition(" -- ")[0] for call in calls()) == [
         "kubectl debug train-0 --image=here/hangbisect:1 --target=pytorch --profile=general "
         "--stdin --quiet",
@@ -119,7 +119,7 @@ def test_hosts_are_asked_by_ssh_without_a_prompt(
     stand_in: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stand_in("ssh", 'case "$*" in *" a "*) cat fact0;; *" b "*) cat fact1;; esac')
-    assert attach.run(["--hosts", "a,b", "--json"]) == 3
+    assert attach.run(["--hosts", "a,b", "--json"]) == 4
     assert all("-o BatchMode=yes -o ConnectTimeout=10 -T" in call for call in calls())
     verdict = json.loads(capsys.readouterr().out)
     assert (verdict["ranks"]["culprit"], verdict["where"][0]["host"]) == ([1], "b")
@@ -129,7 +129,7 @@ def test_a_machine_that_does_not_answer_is_reported_and_the_others_are_used(
     stand_in: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stand_in("ssh", 'case "$*" in *" a "*) cat fact0;; *) exec sleep 30;; esac')
-    assert attach.run(["--hosts", "a,b", "--limit", "1.5"]) == 3
+    assert attach.run(["--hosts", "a,b", "--limit", "1.5"]) == 4
     printed = capsys.readouterr()
     assert "b: no answer within 2 s\n    there: ssh b hangbisect attach" in printed.err
     node = transports.slurm_node("n1", "4711", None, {})
@@ -145,7 +145,7 @@ def test_of_a_rank_without_a_stack_it_is_said_what_there_is(
 ) -> None:
     stand_in("ssh", 'case "$*" in *" a "*) cat fact0;; *) cat fact1;; esac')
     Path("fact1").write_text(json.dumps(asdict(facts(1, ()))))
-    assert attach.run(["--hosts", "a,b"]) == 3
+    assert attach.run(["--hosts", "a,b"]) == 4
     told = capsys.readouterr().out
     assert "rank 1   pid 7   call: not readable" in told
     assert "rank 0   pid 7   call" not in told
