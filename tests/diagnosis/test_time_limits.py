@@ -53,6 +53,10 @@ def test_a_sleep_that_shows_its_whole_length_ends_that_long_after_it_was_first_s
     assert limit(rank(0, *waiting("clock_nanosleep", 0.5, 0.5, 0.5))) < 102.0
 
 
+def test_a_wait_of_days_is_no_limit_that_anybody_waits_for() -> None:
+    assert limit(rank(0, *waiting("clock_nanosleep", 1e8, 1e8 - 1, 1e8 - 2))) == 0.0
+
+
 @pytest.mark.parametrize("call", ["recvfrom", "futex", "poll", "read"])
 def test_a_call_without_a_limit_has_none(call: str) -> None:
     assert limit(rank(0, *waiting(call, None, None))) == 0.0

@@ -126,13 +126,12 @@ def test_what_is_slow_but_moves_goes_on(place: str, jobs_here: Jobs) -> None:
     assert STARTUP_BY_NAME[step].number in late
 
 
-def test_what_stands_still_is_found_without_any_deadline(jobs_here: Jobs) -> None:
+def test_what_stands_still_is_looked_at_before_any_deadline(jobs_here: Jobs) -> None:
     ended = jobs_here.run("--stall", "5", "--inject", "socket@logs_directory:rank1")
     check(ended, "hang", culprit=[1], checkpoint="logs_directory")
-    assert ended.verdict["seconds"]["past_deadline"] is None
-    assert ended.verdict["seconds"]["still"] >= 5.0
     number = STARTUP_BY_NAME["logs_directory"].number
-    assert f"Rank 1 stands still at checkpoint {number}: looking" in ended.err
+    looked = ended.err.index(f"Rank 1 stands still at checkpoint {number}: looking")
+    assert looked < ended.err.index("SILENT  ") < ended.err.index("HANG  ")
 
 
 def test_a_job_that_moves_past_its_limit_is_slow(jobs_here: Jobs) -> None:

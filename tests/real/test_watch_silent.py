@@ -1,0 +1,110 @@
+"""Walks in which a rank stands still and nothing proves that it hangs: silent first, and what becomes
+of it after that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs import Ended
+
+from .verdicts import check, shown
+from .whole_jobs import Job, Jobs
+
+# Rank 1 waits for an answer that nobody can tell to come: it does after AFTER seconds.
+WAITS = """
+import os, socket, threading, time
+mine, theirs = socket.socketpair()
+
+def answer():
+    time.sleep(float(os.environ["AFTER"]))
+    theirs.send(b"x")
+
+def folder(given):
+    if given.context.place.rank == 1:
+        mine.settimeout(float(os.environ["GIVES_UP"]) or None)
+        threading.Thread(target=answer, daemon=True).start()
+        mine.recv(1)
+    os.makedirs("made", exist_ok=True)
+    return "made"
+"""
+WALK = ("--use", "logs_directory=mine:folder", "--until", "logs_directory", "--stall", "4")
+
+
+def start(jobs_here: Jobs, *words: str, answers: float = 1000.0, gives_up: float = 0.0) -> Job:
+    folder = jobs_here.folder()
+    (folder / "mine.py").write_text(WAITS)
+    environ = {**os.environ, "AFTER": str(answers), "GIVES_UP": str(gives_up)}
+    return jobs_here.start(*WALK, *words, folder=folder, environ=environ)
+
+
+def verdicts(ended: Ended) -> list[Any]:
+    """Return which verdicts there were, one after another, and whether each ended the job."""
+    lines = Path(ended.run_dir / "events.jsonl").read_text(encoding="utf-8").splitlines()
+    found = [event for event in map(json.loads, lines) if event["t"] == "verdict"]
+    return [(event["outcome"], event["ends"]) for event in found]
+
+
+def test_it_is_told_at_once_and_a_hang_at_the_deadline_of_its_step(jobs_here: Jobs) -> None:
+    ended = start(jobs_here, "--timeout", "logs_directory=15").end()
+    check(ended, "hang", culprit=[1], checkpoint="logs_directory")
+    assert verdicts(ended) == [("silent", False), ("hang", True)], shown(ended)
+    assert ended.err.index("SILENT  ") < ended.err.index("HANG  ")
+    assert "called a hang in " in ended.err
+    assert ended.verdict["seconds"]["past_deadline"] is not None
+
+
+def test_an_answer_that_comes_before_that_takes_it_back(jobs_here: Jobs) -> None:
+    ended = start(jobs_here, "--timeout", "logs_directory=60", answers=15.0).end()
+    assert "SILENT  " in ended.err, shown(ended)
+    assert "Taken back: rank 1 moves again" in ended.err
+    assert ended.verdict["outcome"] == "ok"
+    assert ended.status == 0
+
+
+def test_whoever_gives_up_by_itself_before_that_has_crashed(jobs_here: Jobs) -> None:
+    ended = start(jobs_here, "--timeout", "logs_directory=60", gives_up=15.0).end()
+    check(ended, "crash", culprit=[1], checkpoint="logs_directory")
+    assert "SILENT  " in ended.err, shown(ended)
+    assert "TimeoutError" in ended.err
+
+
+def test_its_own_time_limit_is_waited_for_where_that_is_later_than_the_deadline(
+    jobs_here: Jobs,
+) -> None:
+    ended = start(jobs_here, "--timeout", "logs_directory=5", gives_up=20.0).end()
+    check(ended, "crash", culprit=[1], checkpoint="logs_directory")
+    assert verdicts(ended)[0] == ("silent", False), shown(ended)
+
+
+def test_at_the_limit_of_all_it_is_ended_and_still_only_silent(jobs_here: Jobs) -> None:
+    ended = start(jobs_here, "--timeout", "logs_directory=60", "--limit", "15").end()
+    check(ended, "silent", culprit=[1], checkpoint="logs_directory")
+    assert verdicts(ended)[-1] == ("silent", True), shown(ended)
+
+
+def test_an_interrupted_one_names_who_stood_still(jobs_here: Jobs) -> None:
+    job = start(jobs_here, "--timeout", "logs_directory=60")
+    job.until("SILENT  ")
+    os.killpg(job.running.process.pid, signal.SIGINT)
+    ended = job.end()
+    assert ended.verdict["outcome"] in ("silent", "interrupted"), shown(ended)
+    assert ended.verdict["ranks"]["culprit"] == [1]
+    assert ended.left_processes == [], shown(ended)
+
+
+@pytest.mark.parametrize("kind", ["stop", "sleep"])
+def test_what_is_proved_is_a_hang_at_once(kind: str, jobs_here: Jobs) -> None:
+    """A stopped rank, and one that sleeps for years while the other waits for it."""
+    ended = jobs_here.run(
+        *("--stall", "5", "--timeout", "60", "--inject", f"{kind}@logs_directory:rank1")
+    )
+    check(ended, "hang", culprit=[1], checkpoint="logs_directory")
+    assert verdicts(ended) == [("hang", True)], shown(ended)
+    assert ended.verdict["seconds"]["past_deadline"] is None
+    assert ended.verdict["seconds"]["still"] >= 5.0
