@@ -16,14 +16,12 @@ from ..base.words import format_seconds
 from .blocked_syscalls import POLL_CALLS
 from .single_ranks import is_gone
 from .snapshot import Snapshot
-from .time_limits import is_asleep, read_time_left
+from .time_limits import LONGEST_LIMIT, is_asleep, read_time_left
 from .wait_graph import WaitGraph
 
 _ABSENT_AFTER = (
     60.0  # seconds of a job, after which a rank that nobody started is not late any more
 )
-# A process group waits for 10 or 30 minutes (torch/distributed/constants.py), or what was set.
-_LONGER_THAN_GROUPS_WAIT = 86_400.0  # seconds
 # Causes that say of somebody who is needed that he is gone, stopped, or waits for himself.
 _PROVING = {
     "a lock, or what it protects, belongs to one that is gone": (
@@ -158,14 +156,14 @@ def _waits_for_itself(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
 
 
 def _sleeps_too_long(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
-    """Others wait in a process group for one whose sleep, as the kernel counts it down, lasts for
-    longer than any group waits.
+    """Others wait for one whose sleep, as the kernel counts it down, lasts for longer than they do:
+    a process group waits for 10 or 30 minutes (torch/distributed/constants.py), or what was set.
     """
     if not verdict.ranks.waiting:
         return ""
     for facts in ranks:
         if facts.rank in verdict.ranks.culprit and facts.looks and is_asleep(facts.looks[-1]):
             left = read_time_left(facts.looks[-1])
-            if left is not None and left > _LONGER_THAN_GROUPS_WAIT:
+            if left is not None and left > LONGEST_LIMIT:
                 return f"rank {facts.rank} sleeps for {format_seconds(left)} more"
     return ""

@@ -11,16 +11,19 @@ from ..base.facts import Look, RankFacts, Verdict, Wait
 from .blocked_syscalls import POLL_CALLS, SLEEP_CALLS
 
 _COUNT_DOWN = SLEEP_CALLS | {"futex"}  # calls whose time limit is read as what is left of it
+LONGEST_LIMIT = 86_400.0  # seconds
 _TICK = 0.05  # seconds by which two such readings may differ
 
 
 def find_time_limit(verdict: Verdict, ranks: Sequence[RankFacts]) -> float:
     """Return until when (monotonic) the waits of the culprits last at the most, as the kernel knows
-    it: the latest of their limits; 0.0 where none has one, or who waits begins anew each time.
+    it: the latest of their limits; 0.0 where none has one, or who waits begins anew each time. One
+    of more than a day (LONGEST_LIMIT) is none: nobody waits for it.
     """
     named = set(verdict.ranks.culprit)
     waiting = [find_who_waits(facts, verdict.waits_for) for facts in ranks if facts.rank in named]
-    return max(map(find_end_of_wait, filter(None, waiting)), default=0.0)
+    ends = [(looks[-1].at, find_end_of_wait(looks)) for looks in waiting if looks]
+    return max((end for at, end in ends if end <= at + LONGEST_LIMIT), default=0.0)
 
 
 def find_who_waits(facts: RankFacts, wait: Wait | None) -> tuple[Look, ...]:

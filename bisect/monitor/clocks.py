@@ -6,14 +6,14 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_state import NodeRanks, RankState
 
 if TYPE_CHECKING:
-    from ..base.facts import HangPlace, Look
+    from ..base.facts import HangPlace, Look, RankId
 
 
 STEADY = "steady"  # past it is who is watched no more, in a script of the user's own
@@ -122,6 +122,19 @@ def find_deadline(members: NodeRanks, member: RankState, limits: TimeLimits) -> 
         names = [phase.name, *(names if phase.deadline is not None else [])]
         default = phase.deadline
     return next((limits.timeouts[name] for name in names if name in limits.timeouts), default)
+
+
+def find_deadlines(
+    members: NodeRanks, ranks: Collection[RankId], limits: TimeLimits
+) -> dict[int, float]:
+    """Return when (monotonic) the deadline of each of these ranks is over, without those whose
+    step has none.
+    """
+    return {
+        member.rank: find_clock_start(members, member) + allowed
+        for member in members
+        if member.rank in ranks and (allowed := find_deadline(members, member, limits)) is not None
+    }
 
 
 def find_clock_start(members: NodeRanks, member: RankState) -> float:

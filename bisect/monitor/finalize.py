@@ -160,12 +160,15 @@ def _sees_too_little(job: Job, verdict: Verdict, ended: Ended, proof: str) -> bo
 def _is_only_silent(
     job: Job, verdict: Verdict, ended: Ended, proof: str, is_step_over: bool
 ) -> bool:
-    """Return whether a script of the user's own stands still, and it is too early to call that a
-    hang: nothing proves one, and no deadline or time limit is over.
+    """Return whether the job stands still, and it is too early to call that a hang: nothing proves
+    one, and no deadline or time limit is over.
 
-    A start of a search is made to be ended.
+    A start of a search is made to be ended. Where a walk's steps have no deadline, as in training,
+    --stall is the limit.
     """
-    if not job.own or job.is_trial or verdict.outcome != "hang" or proof or is_step_over:
+    if job.is_trial or verdict.outcome != "hang" or proof or is_step_over:
+        return False
+    if not job.own and not job.find_deadlines(verdict):
         return False
     return ended in ("late", "still", "busy")
 
@@ -243,18 +246,20 @@ def does_verdict_end_job(
 ) -> bool:
     """Return whether the verdict ends the job, or what is left of it.
 
-    A script of the user's own is ended only where that was asked for, and where a hang is proved,
+    A walk of ours is not ended while it is only silent, unless --limit is over. A script of the
+    user's own is ended only where that was asked for, and where a hang is proved,
     or the deadline of a step or the time limit of all is over: what stands still may be a server,
     or slow in a way that no look shows; and whoever was told to end may be saving what it has.
     """
+    limit = job.settings["limit"]
+    is_late = bool(limit) and time.monotonic() > job.started + limit
     if not job.own:
-        return job.ends_it or verdict.outcome in ("ok", "crash", "interrupted")
+        is_early = verdict.outcome == "silent" and not is_late
+        return (job.ends_it and not is_early) or verdict.outcome in ("ok", "crash", "interrupted")
     if not job.ends_it or ended == "done":
         return False
     if job.is_trial or ended == "past":
         return True
-    limit = job.settings["limit"]
-    is_late = bool(limit) and time.monotonic() > job.started + limit
     return ended != "interrupted" and (bool(proof) or is_late or is_step_over)
 
 

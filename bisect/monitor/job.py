@@ -29,7 +29,7 @@ from ..rank import our_folders
 from ..rank.collective_records import open_ring
 from ..rank.lines import write_within
 from .child_processes import LiveTable, Reports
-from .clocks import TimeLimits, parse_known_hang
+from .clocks import TimeLimits, find_deadlines, parse_known_hang
 from .ending import ProcessFamily
 from .monitor_process import Failures
 from .run_folder import RunFolder, name_run
@@ -196,6 +196,11 @@ class Job:
     def started(self) -> float:
         """When the first rank of the job began."""
         return min((m.began for m in self.members), default=self.began)
+
+    def find_deadlines(self, verdict: Verdict) -> dict[int, float]:
+        """Return by rank when (monotonic) the deadlines of those who stand still are over."""
+        stands = {*verdict.ranks.culprit, *verdict.ranks.stuck}
+        return find_deadlines(self.members, stands, self.limits)
 
     @property
     def ends_it(self) -> bool:

@@ -93,16 +93,10 @@ def describe_state(job: Job, verdict: Verdict, ending: bool, proof: str) -> str:
 
 def _describe_silence(job: Job, verdict: Verdict) -> str:
     """Return in words that nothing proves a hang, and when it is called one all the same."""
-    stands = {*verdict.ranks.culprit, *verdict.ranks.stuck}
-    deadlines = [
-        clocks.find_clock_start(job.members, m) + allowed
-        for m in job.members
-        if m.rank in stands
-        and (allowed := clocks.find_deadline(job.members, m, job.limits)) is not None
-    ]
+    deadlines = job.find_deadlines(verdict)
     if not deadlines:
         return NOT_PROVED
-    left = max(min(deadlines), job.silent_until) - time.monotonic()
+    left = max(min(deadlines.values()), job.silent_until) - time.monotonic()
     return f"nothing proves that it hangs: called a hang in {format_seconds(max(0.0, left))}"
 
 

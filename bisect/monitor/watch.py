@@ -175,6 +175,8 @@ class Watch:
         """Look for a reason to end, in the order in which reasons count."""
         job = self.job
         ended = find_job_end(job)
+        if ended not in (None, "done"):
+            self._forget_silence()
         if ended == "done":
             if job.verdict is not None:
                 reopen_job(job)  # it has got on since the last look
@@ -189,13 +191,21 @@ class Watch:
         elif self._interrupted():
             await self._last_look("interrupted")
         elif job.verdict is not None:
-            await self._take_back(now)
+            if not await self._judge_again(now):
+                await self._take_back(now)
         elif job.settings["past"] and are_ranks_past(job.members, job.settings["past"]):
             await self._end_past(job.settings["past"])
         elif job.settings["limit"] and now > job.started + job.settings["limit"]:
             await self._last_look("limit")
         elif not self._paused:
             await self._clocks(now)
+
+    def _forget_silence(self) -> None:
+        """A rank of a walk that was only silent ended in some way: that is the verdict."""
+        job = self.job
+        is_silent = job.verdict is not None and job.verdict.outcome == "silent"
+        if is_silent and not job.own and not job.was_ended:
+            job.verdict, job.closing = None, False
 
     async def _judge_again(self, now: float) -> bool:
         """Judge once more what stood still and was not proved to hang, once a deadline is over, and
@@ -208,14 +218,8 @@ class Watch:
         is_over = job.ends_it and bool(limit) and now > job.started + limit
         if now < job.silent_until and not is_over:
             return False
-        stands = {*verdict.ranks.culprit, *verdict.ranks.stuck}
-        with_deadline = [
-            m
-            for m in job.members
-            if m.rank in stands and clocks.find_deadline(job.members, m, job.limits) is not None
-        ]
-        found = (clocks.find_overdue(job.members, m, job.limits, now) for m in with_deadline)
-        if self._paused or not (is_over or any(one and one.clock == "late" for one in found)):
+        with_deadline = job.find_deadlines(verdict)
+        if self._paused or not (is_over or any(now > over for over in with_deadline.values())):
             return False
         job.verdict, job.closing = None, False
         for member in job.members:

@@ -1,5 +1,5 @@
-"""Walks in which a rank stands still and nothing proves that it hangs: silent first, and what becomes
-of it after that.
+"""Walks in which a rank stands still and nothing proves that it hangs: silent first, and what
+becomes of it after that.
 """
 
 from __future__ import annotations
