@@ -23,6 +23,7 @@ from typing import Any, Literal
 from ..base.facts import Level, RankId, Verdict, Wait
 from ..base.json_codec import to_json
 from ..base.launchers import DIALECTS
+from ..base.outcomes import STANDS_STILL
 from ..base.words import format_ranges, format_ranks
 from ..monitor.child_processes import REPORTS_LATER, REPORTS_VARIABLE
 from ..report.run_files import read_verdict
@@ -34,6 +35,7 @@ MARK = "HANGBISECT_ZOO"  # in the environment of every process of a case's job
 USUAL_OPTIONS = ("--stall", "10")  # before the case's own options
 STARTUP_OPTIONS = ("--fast-dev-run", "1")
 TIMED_OUT = -9
+SETTLES = 10.0  # seconds for which a silent verdict on a hang stands before its job is ended
 stopping = threading.Event()  # set: whatever runs in other threads is to end now
 Ask = Callable[[str], list[str]]  # of the keeper
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -102,7 +104,9 @@ def case_command(case: Case, module: str, stage: Stage, also: Sequence[str] = ()
 
 
 def _run_job(case: Case, words: list[str], stage: Stage, folder: Path, mark: str, ask: Ask) -> int:
-    """Run the job; return its status, TIMED_OUT if it had to be ended."""
+    """Run the job; return its status, TIMED_OUT if it had to be ended: one that is to hang is, too,
+    when nothing more is to be heard but that its step's deadline is over.
+    """
     name, _, value = mark.partition("=")
     environ = {**_make_environ(folder), **case.environment, **stage.environment, name: value}
     with open(folder / "output", "wb") as output:
@@ -119,10 +123,21 @@ def _run_job(case: Case, words: list[str], stage: Stage, folder: Path, mark: str
     while time.monotonic() < until and not stopping.is_set():
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(0.5)
+        if case.truth.outcome == "hang" and _has_long_been_silent(folder):
+            break
     ask("end")
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(1)
     return TIMED_OUT
+
+
+def _has_long_been_silent(folder: Path) -> bool:
+    """Return whether a verdict that says so has stood for SETTLES: it only waits for a deadline."""
+    file = folder / "job" / "run" / "verdict.json"
+    with contextlib.suppress(OSError, ValueError):
+        is_silent = json.loads(file.read_text())["outcome"] == "silent"
+        return is_silent and time.time() > file.stat().st_mtime + SETTLES
+    return False
 
 
 def _make_environ(folder: Path) -> dict[str, str]:
@@ -268,7 +283,8 @@ def compare_verdict(case: Case, verdict: Verdict | None, seconds: float = 0.0) -
 
 
 def _find_wrong(truth: Truth, verdict: Verdict) -> tuple[str, ...]:
-    if verdict.outcome != truth.outcome:
+    outcome = "hang" if verdict.outcome in STANDS_STILL else verdict.outcome
+    if outcome != truth.outcome:
         return (f"outcome {verdict.outcome}",)
     if truth.outcome == "ok":
         listed = [step.phase or step.name for step in verdict.slow_steps]

@@ -63,6 +63,10 @@ def test_an_answer_that_is_right_in_all_is_good() -> None:
     assert (answer.level, answer.to_verdict, answer.seconds) == ("fits", 4.5, 31.0)
 
 
+def test_what_stands_still_without_a_proof_is_the_hang_that_it_is_of() -> None:
+    assert compare_verdict(case(), verdict(outcome="silent")).located
+
+
 @pytest.mark.parametrize(
     ("changed", "wrong"),
     [
