@@ -17,7 +17,6 @@ from ..base.identity import rank_file, write_rank
 from ..base.json_codec import to_json
 from ..base.words import format_seconds, terminal_width
 from ..report.rows import format_good_run, word_good_run
-from . import clocks
 from .rank_exits import NOT_PROVED, STATES_AFTER
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ SLEEPS = look(
 )
 
 
-def asleep(one: Look, left: float) -> Look:
+def asleep(one: Look, left: float, at: float = 100.0) -> Look:
     main = one.kernel[0]
     assert main.syscall is not None
     call = replace(main.syscall, timeout=left)
-    return replace(one, kernel=(replace(main, syscall=call),))
+    return replace(one, at=at, kernel=(replace(main, syscall=call),))
 
 
 def beside_a_waiting_rank(*looks: Look, **more: Any) -> Facts:
@@ -36,11 +36,11 @@ def swallowed_exception() -> Facts:
 
 
 def polling_loop() -> Facts:
-    return beside_a_waiting_rank(asleep(SLEEPS, 0.7), asleep(SLEEPS, 0.2))
+    return beside_a_waiting_rank(asleep(SLEEPS, 0.7), asleep(SLEEPS, 0.2, at=101.0))
 
 
 def own_code_sleeps() -> Facts:
-    return beside_a_waiting_rank(asleep(SLEEPS, 3000.0), asleep(SLEEPS, 2990.0))
+    return beside_a_waiting_rank(asleep(SLEEPS, 3000.0), asleep(SLEEPS, 2999.0, at=101.0))
 
 
 def retry_loop() -> Facts:
@@ -100,9 +100,16 @@ def test_an_event_below_an_except_is_waited_for_in_vain_as_well() -> None:
 
 
 def test_a_loop_that_tries_again_and_again_has_swallowed_nothing() -> None:
-    short = caught(asleep(SLEEPS, 0.5), 0)
-    found = causes_of(beside_a_waiting_rank(short, short))
+    short = [caught(asleep(SLEEPS, 0.5, at), 0) for at in (100.0, 101.0)]
+    found = causes_of(beside_a_waiting_rank(*short))
     assert next(iter(found)) == "polling-loop"
+
+
+def test_one_sleep_that_goes_on_is_no_loop_however_short_it_is() -> None:
+    """The kernel counts it down: it is the same at both looks."""
+    found = causes_of(beside_a_waiting_rank(asleep(SLEEPS, 37.3), asleep(SLEEPS, 36.3, at=101.0)))
+    assert next(iter(found)) == "own-code-sleeps"
+    assert "polling-loop" not in found
 
 
 def test_an_except_far_out_is_not_why_it_sleeps() -> None:
