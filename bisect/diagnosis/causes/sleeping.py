@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from ..blocked_syscalls import SLEEP_CALLS
 from ..frames import format_frame, frame_owner
+from ..time_limits import waits_anew
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import frame_in, others_wait_for_it
 
@@ -57,9 +58,11 @@ def _left(scene: Scene) -> tuple[float, ...]:
 
 
 def _again_and_again(scene: Scene) -> Found | None:
-    """It sleeps for a short time, again and again, in the same place."""
+    """It sleeps for a short time, again and again, in the same place: two looks show two sleeps."""
     left, subject = _left(scene), scene.subject
-    if not left or max(left) > _SHORT or subject is None or len(subject.looks) < 2:
+    if not left or max(left) > _SHORT or subject is None:
+        return None
+    if not any(waits_anew(*pair) for pair in itertools.pairwise(subject.looks)):
         return None
     return Found(f"it sleeps for {max(left):.3g} s at most, in the same place in every look")
 
