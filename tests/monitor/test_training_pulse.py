@@ -1,0 +1,56 @@
+"""Steps of training that come no more: not before ten times the longest pause, and --stall."""
+
+from __future__ import annotations
+
+from hangbisect.evidence.ring_reader import Pulse
+from hangbisect.monitor.training_pulse import TrainingPulse
+from hypothesis import given
+from hypothesis import strategies as st
+
+SECONDS = st.floats(min_value=0.01, max_value=1000.0)
+
+
+def heard(*pulses: Pulse | None, least: float = 20.0) -> TrainingPulse:
+    pulse = TrainingPulse(least)
+    pulse.hear(pulses)
+    return pulse
+
+
+def test_nobody_who_has_done_no_step_since_is_missed() -> None:
+    assert not heard().has_stopped(1e6)
+    assert not heard(None, Pulse(100.0, 1.0, 5)).has_stopped(1e6)
+    assert not heard(Pulse(0.0, 0.0, 0)).has_stopped(1e6)
+    assert not heard(Pulse(100.0, 0.0, 1)).has_stopped(1e6)  # no pause is known yet
+
+
+@given(SECONDS, SECONDS, SECONDS)
+def test_not_before_ten_times_the_longest_pause_nor_before_stall(
+    longest: float, least: float, after: float
+) -> None:
+    pulse = heard(Pulse(100.0, longest, 9), Pulse(90.0, longest / 2, 9), least=least)
+    assert pulse.has_stopped(100.0 + after) == (after > max(least, 10 * longest))
+
+
+def test_a_rank_that_goes_on_is_enough() -> None:
+    pulse = heard(Pulse(100.0, 1.0, 9), Pulse(130.0, 1.0, 9))
+    assert not pulse.has_stopped(149.0)
+    assert pulse.has_stopped(151.0)
+
+
+@given(SECONDS, st.integers(min_value=1, max_value=8))
+def test_who_only_works_is_looked_at_ever_more_seldom(longest: float, times: int) -> None:
+    pulse = heard(Pulse(100.0, longest, 9))
+    patience = max(20.0, 10 * longest)
+    for _ in range(times):
+        pulse.wait_longer()
+        patience *= 2
+    assert not pulse.has_stopped(100.0 + patience * 0.99)
+    assert pulse.has_stopped(100.0 + patience * 1.01)
+
+
+def test_a_step_that_comes_ends_that() -> None:
+    pulse = heard(Pulse(100.0, 1.0, 9))
+    pulse.wait_longer()
+    pulse.hear([Pulse(200.0, 1.0, 10)])
+    assert not pulse.has_stopped(219.0)
+    assert pulse.has_stopped(221.0)
