@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from ..diagnosis.causes.known_cause import find_frame
 from ..diagnosis.process_snapshot import merge_looks
 from ..evidence.lock_and_log_files import PrintingRank, read_last_lines, read_printed_lines
 from ..evidence.process import exit_code, family
+from ..evidence.source_code import add_conditions, add_handlers
 from .job_looks import STILL_SPAN, Download, JobLooks
 from .jobs import Job
 from .processes import ProcessTable
@@ -50,6 +51,7 @@ def find_progress(facts: RankFacts) -> int:
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _OUTPUT_LIMIT = 0.5  # seconds for what ranks printed: it may lie on a disk that does not answer
+_SOURCE_LIMIT = 0.5  # the same, for the job's source code
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,7 @@ async def _make_node_facts(
     host = socket.gethostname()
     ranks = [_add_place(f, job, processes, host) for f in series.last_snapshot.ranks]
     ranks = await _add_output([*ranks, *_find_absent_ranks(job, processes, ranks, host)])
+    ranks = await _add_source_code(ranks)
     now = time.monotonic()
     started = time.clock_gettime(time.CLOCK_BOOTTIME) - job.started / _TICKS
     return NodeFacts(
@@ -194,14 +197,37 @@ def _make_absent_rank(number: int, status: int | None, pid: int | None, host: st
     )
 
 
-async def _add_output(ranks: list[RankFacts]) -> list[RankFacts]:
-    """Return the ranks with the last line that each printed, where it goes to a file of its own."""
+async def _add_source_code(ranks: list[RankFacts]) -> list[RankFacts]:
+    """Return the ranks with what the job's own source says of where they are: the conditions of
+    their collectives, and the handlers around their frames; those that are found in time.
+    """
+    found: dict[RankId, RankFacts] = {}
+    try:
+        await aside(_read_source_code, ranks, found, limit=_SOURCE_LIMIT, key="source code")
+    except TimeoutError:
+        found = dict(found)
+    return [found.get(facts.rank, facts) for facts in ranks]
 
-    def read() -> dict[RankId, tuple[str, float | None]]:
+
+def _read_source_code(ranks: Sequence[RankFacts], found: dict[RankId, RankFacts]) -> None:
+    for facts in ranks:
+        found[facts.rank] = replace(
+            facts,
+            looks=tuple(map(add_handlers, facts.looks)),
+            collectives=tuple(map(add_conditions, facts.collectives)),
+        )
+
+
+async def _add_output(ranks: list[RankFacts]) -> list[RankFacts]:
+    """Return the ranks with the last lines that each printed, where they go to a file of its own,
+    and when the last one came.
+    """
+
+    def read() -> dict[RankId, tuple[tuple[str, ...], float | None]]:
         pids = {facts.rank: facts.pid for facts in ranks if facts.looks}
         printers = [PrintingRank(rank, pid) for rank, pid in pids.items()]
         return {
-            rank: (lines[-1], _age_of_output(pids[rank]))
+            rank: (lines, _age_of_output(pids[rank]))
             for rank, lines in read_printed_lines(printers).items()
         }
 
@@ -213,7 +239,8 @@ async def _add_output(ranks: list[RankFacts]) -> list[RankFacts]:
     return [
         replace(
             facts,
-            last_line=found[facts.rank][0],
+            output=found[facts.rank][0],
+            last_line=found[facts.rank][0][-1],
             last_line_at=None if (age := found[facts.rank][1]) is None else now - age,
         )
         if facts.rank in found

@@ -12,6 +12,8 @@ from ..rank.collective_records import (
     BLOCKS_AT,
     ENTERED,
     LEFT,
+    PULSE,
+    PULSE_AT,
     RECORD,
     RING_HEADER,
     RING_MAGIC,
@@ -24,6 +26,23 @@ from ..rank.collective_records import (
 
 _PEERS = "p2p "  # before the name of a group: its sends and receives
 _MOST_MEMBERS = 1 << 20
+
+
+class Pulse(NamedTuple):
+    """The training steps that a rank has done since it was watched closely."""
+
+    at: float  # when the last one ended (monotonic)
+    longest: float  # seconds between two of them
+    steps: int
+
+
+def read_pulse(descriptor: int) -> Pulse | None:
+    """Return the pulse in a rank's ring, None if there is none yet. Raises OSError."""
+    data = os.pread(descriptor, PULSE.size, PULSE_AT)
+    if len(data) < PULSE.size:
+        return None
+    pulse = Pulse(*PULSE.unpack(data))
+    return pulse if pulse.steps else None
 
 
 class RingRead(NamedTuple):

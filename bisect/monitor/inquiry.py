@@ -77,11 +77,14 @@ class Inquiry:
         self._interrupted = interrupted
         self._said: set[str] = set()
 
-    async def look_until_clear(self, due: Sequence[clocks.Overdue]) -> None:
-        """Look until it is clear which of the ranks that are due hangs, if any."""
+    async def look_until_clear(self, due: Sequence[clocks.Overdue], why: str = "") -> None:
+        """Look until it is clear which of the ranks that are due hangs, if any.
+
+        With `why` nothing is said while they move; it is why they were looked at.
+        """
         job = self.job
         steps = {d.rank: _position_of(job.members.by_rank[d.rank]) for d in due}
-        for one in due:
+        for one in due if not why else ():
             self._announce(one)
         inspection, again = Inspection(job), False
         while True:
@@ -98,7 +101,7 @@ class Inquiry:
                 inspection, again = Inspection(job), True
             await asyncio.sleep(PAUSE)
         if due:
-            await self._decide(inspection, settled, due)
+            await self._decide(inspection, settled, due, why)
 
     async def _look_at_machine(self, inspection: Inspection) -> None:
         if inspection.count == 0:
@@ -152,7 +155,11 @@ class Inquiry:
         return clocks.required_stillness(allowed, limits, member.longest_pause)
 
     async def _decide(
-        self, inspection: Inspection, settled: RankClasses, due: Sequence[clocks.Overdue]
+        self,
+        inspection: Inspection,
+        settled: RankClasses,
+        due: Sequence[clocks.Overdue],
+        why: str,
     ) -> None:
         """Call what hangs hung; let what moves, computes or waits go on."""
         job, now = self.job, time.monotonic()
@@ -170,9 +177,11 @@ class Inquiry:
                 ended, first = "late" if one.clock == "late" else "still", one
                 break
             if one.rank in settled.moving:
-                self._go_on(inspection, member, inspection.moved[one.rank])
+                self._go_on(inspection, member, inspection.moved[one.rank], why)
             elif one.rank not in settled.busy:
                 member.look_again_at = now + clocks.required_stillness(allowed, job.limits)
+            elif why:
+                continue  # it computes: a step is to come
             elif now < clocks.busy_until(job.members, member, job.limits):
                 self._go_on(inspection, member, inspection.computing(member))
             else:
@@ -185,9 +194,11 @@ class Inquiry:
                 return
             member = job.members.by_rank[first.rank]
             if moved := inspection.moved.get(first.rank, ""):  # the last look counts as well
-                self._go_on(inspection, member, moved)
+                self._go_on(inspection, member, moved, why)
                 inspection.remember_places()
                 return
+            if why:
+                job.say(why)
             await close_job(job, self.server, ended, inspection.snapshot(), due=first)
 
     async def _is_waiting_for_work(self, inspection: Inspection) -> bool:
@@ -211,10 +222,12 @@ class Inquiry:
         known = self.job.limits.known
         return known is not None and known.is_shown_by(member.looks)
 
-    def _go_on(self, inspection: Inspection, member: RankState, moved: str) -> None:
+    def _go_on(self, inspection: Inspection, member: RankState, moved: str, why: str = "") -> None:
         """Late, but not hung: say so once a minute, and look again later."""
         job, now = self.job, time.monotonic()
         member.moving = moved
+        if why:
+            return
         allowed = clocks.find_deadline(job.members, member, job.limits) or job.limits.stall
         pause = min(job.limits.stall, max(2.0, allowed / 2))
         known = job.limits.known

@@ -38,7 +38,7 @@ from .watcher_link import OUTER_VARIABLE, TRIAL_VARIABLE, SupervisorLinks
 if TYPE_CHECKING:
     from ..base.facts import CollectiveLog, MachineFacts, RankId, SlowStep, Verdict
     from ..evidence.process import Life
-    from ..evidence.ring_reader import RingRead
+    from ..evidence.ring_reader import Pulse, RingRead
 
 
 LARGEST_ANSWER = 1 << 26  # bytes
@@ -102,6 +102,17 @@ class RankLogs:
         with contextlib.suppress(OSError):
             self._read[rank] = read_ring(descriptor, self._read.get(rank))
             return self._read[rank].log
+        return None
+
+    def read_pulse(self, rank: RankId) -> Pulse | None:
+        """Return when a rank has done its training steps, None if that is not known."""
+        descriptor = self._rings.get(rank)
+        if descriptor is None:
+            return None
+        from ..evidence.ring_reader import read_pulse
+
+        with contextlib.suppress(OSError):
+            return read_pulse(descriptor)
         return None
 
     def read_all(self, ranks: Iterable[RankId], found: dict[RankId, CollectiveLog]) -> None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from ..base import events
 from ..base.place import GONE
+from ..base.words import format_seconds
 from ..diagnosis.snapshot import Snapshot
 from ..evidence.kernel import read_status
 from ..evidence.process import open_life
@@ -33,6 +34,7 @@ from .missing_ranks import MissingRanks
 from .monitor_process import DESCRIPTORS, call_in_thread
 from .rank_exits import find_job_end, find_signal_target, was_asked_to_end
 from .server import INTERRUPTING, Server, have_all_ended
+from .training_pulse import TrainingPulse
 
 if TYPE_CHECKING:
     from ..base.facts import Ended
@@ -83,6 +85,8 @@ class Watch:
         self._said_alone = self._all_ended = False
         self._stillness: dict[int, Stillness] = {}  # by rank
         self._inquiry: Inquiry | None = None
+        self._pulse = TrainingPulse(job.limits.stall)
+        self._is_past_start = False  # ranks were quiet, and are looked at all the same
         self._absent = MissingRanks(job)
         self._loading: asyncio.Task[None] | None = None
 
@@ -111,6 +115,8 @@ class Watch:
             if now - self._reminded > REMIND_EVERY:
                 self._reminded = now
                 await self._try("remind ranks", self.server.remind)
+            if self._is_past_start:
+                await self._try("read the pulse of the training", self._hear_training)
             if job.verdict is None or not job.was_ended:
                 await self._try(JUDGE, functools.partial(self._find_reason_to_end, now))
             await self._try("show the table of ranks", job.live.show)
@@ -231,6 +237,9 @@ class Watch:
 
     async def _clocks(self, now: float) -> None:
         job = self.job
+        if job.is_quiet:
+            await self._look_at_training(now)
+            return
         due = [
             found
             for member in job.members
@@ -238,12 +247,7 @@ class Watch:
             and (found := clocks.find_overdue(job.members, member, job.limits, now))
         ]
         if due:
-            from .inquiry import Inquiry
-
-            self._inquiry = self._inquiry or Inquiry(
-                job, self.server, lambda: self._interrupted() or self._is_paused()
-            )
-            await self._inquiry.look_until_clear(due)
+            await self._inquire().look_until_clear(due)
         elif quiet := [m for m in job.members if clocks.wants_look(m, job.limits, now)]:
             from .inspection import Inspection
 
@@ -259,6 +263,50 @@ class Watch:
             if not self._is_paused():
                 seen = inspection.snapshot()
                 await close_job(job, self.server, "late", seen.update([*seen.ranks, *never_came]))
+
+    def _inquire(self) -> Inquiry:
+        from .inquiry import Inquiry
+
+        self._inquiry = self._inquiry or Inquiry(
+            self.job, self.server, lambda: self._interrupted() or self._is_paused()
+        )
+        return self._inquiry
+
+    async def _look_at_training(self, now: float) -> None:
+        """Look at ranks that have trained, once no step has come for much longer than before; where
+        they are at work, let them be, and say nothing.
+        """
+        job, pulse = self.job, self._pulse
+        living = [member for member in job.members if not member.left]
+        pulse.hear(job.logs.read_pulse(member.rank) for member in living)
+        if not pulse.has_stopped(now):
+            return
+        for member in living:
+            member.quiet, member.moved_at, member.stirred_at = False, pulse.at, pulse.at
+        since = pulse.at + pulse.patience
+        why = (
+            f"No training step for {format_seconds(now - pulse.at)}; before, none took longer than "
+            f"{format_seconds(pulse.longest)}"
+        )
+        due = [clocks.Overdue(member.rank, "still", since) for member in living]
+        await self._inquire().look_until_clear(due, why)
+        self._is_past_start = job.verdict is not None
+        if job.verdict is None:
+            pulse.wait_longer()
+            for member in living:
+                member.quiet = True
+
+    def _hear_training(self) -> None:
+        """A step that comes is movement; ranks whose verdict was taken back are quiet again."""
+        job, pulse = self.job, self._pulse
+        living = [member for member in job.members if not member.left]
+        has_come = pulse.hear(job.logs.read_pulse(member.rank) for member in living)
+        for member in living if has_come else ():
+            member.moved_at = pulse.at
+        if job.verdict is None:
+            self._is_past_start = False
+            for member in living:
+                member.quiet = True
 
     async def _end_past(self, name: str) -> None:
         """Every rank is past what the run was to show: what comes after it is not waited for."""

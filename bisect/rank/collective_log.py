@@ -142,11 +142,38 @@ class CollectiveLog:
         """Log no more: a forked child has the same memory, and is no rank."""
         self.is_on = False
 
+    def go_on_with_groups(self) -> None:
+        """Wait for no more modules of torch. Where there is no process group there is nothing to be
+        logged: put torch's own functions back.
+        """
+        wait_no_more(self._waiting)
+        if not self._groups.collective:
+            self._put_back()
+
+    def count_steps(self) -> Callable[[], None]:
+        """Return what is to be called at the end of each training step: it writes the pulse."""
+        note_step, monotonic = self.ring.note_step, time.monotonic
+        last, longest, count = 0.0, 0.0, 0
+
+        def step() -> None:
+            nonlocal last, longest, count
+            now = monotonic()
+            if count and now - last > longest:
+                longest = now - last
+            last, count = now, count + 1
+            if self.is_on:  # a forked child has the same memory
+                note_step(now, longest, count)
+
+        return step
+
     def uninstall(self) -> None:
         """Log no more, and put torch's own functions back: a call costs what it did without us."""
         self.is_on = False
         self.ring.clear()
         wait_no_more(self._waiting)
+        self._put_back()
+
+    def _put_back(self) -> None:
         while self._undo:
             with our_errors_left_out():
                 self._undo.pop()()

@@ -4,7 +4,7 @@ memory, and the answers of torch's own recorder.
 The memory of the log is a memfd (memfd_create(2)), which the monitor opens by /proc/PID/fd as
 soon as it hears of it: it can be read while this process is stopped, holds the GIL or sits in
 the kernel, and when it is dead. It is not a mapped file: on a full /dev/shm that kills a healthy
-rank by SIGBUS. Its layout is header | texts | block | block | ...
+rank by SIGBUS. Its layout is header | pulse | texts | block | block | ...
 
 A block is a ring of RECORDS records, one block a process group: a busy group pushes out nothing
 of a quiet one. Texts (names, call sites, shapes) are written once and named by their offset.
@@ -37,6 +37,10 @@ from ..base.our_errors import our_errors_left_out
 RING_MAGIC = b"HBRING\x001"
 RING_HEADER = struct.Struct("<8sIIII")  # magic, version, bytes of texts, blocks, records in a block
 RING_VERSION = 2
+# When the last training step ended (monotonic), the longest pause between two, and how many there
+# were: between the header and the texts.
+PULSE = struct.Struct("<ddI")
+PULSE_AT = 32
 TEXTS = 64  # where they begin
 TEXTS_SIZE = (1 << 20) - TEXTS
 BLOCKS_AT = TEXTS + TEXTS_SIZE
@@ -97,6 +101,10 @@ class RecordRing:
             self._blocks = number + 1
             self._write_header()
         return BLOCKS_AT + number * BLOCK_SIZE
+
+    def note_step(self, at: float, longest: float, count: int) -> None:
+        """Write that a training step ended `at` (monotonic); see PULSE."""
+        PULSE.pack_into(self.memory, PULSE_AT, at, longest, count)
 
     def clear(self) -> None:
         """Let whoever reads it find nothing: what is in it is of the past."""

@@ -206,14 +206,19 @@ class RankOutput:
         if self._is_interrupted:
             end_as_interrupted()
 
-    def quiet(self) -> None:
-        """Past the first training steps: take the log of collectives out."""
+    def quiet(self) -> Callable[[], None] | None:
+        """Past the first training steps: tell no more, but for the log of collectives where there
+        is a process group, and what is to be called at the end of each further step, which is
+        returned; None where nobody could read it.
+        """
         self.link.tell(Quiet())
         self.after_step()
         if self._timer is not None:
             self._timer.forget()
-        if self.log is not None:
-            self.log.uninstall()
+        if self.log is None:
+            return None
+        self.log.go_on_with_groups()
+        return self.log.count_steps()
 
     def close(self) -> None:
         """Speak no more as this rank, and say no goodbye."""

@@ -63,6 +63,7 @@ class RankSide:
         self.waiting: list[Callable[..., None]] = []  # for modules
         self._certain = False
         self.is_over = False
+        self.pulse: Callable[[], None] | None = None  # to be called after each step from then on
         self._forked = False
         os.register_at_fork(after_in_child=self._in_child)
 
@@ -280,8 +281,8 @@ class RankSide:
             self.over()
 
     def over(self) -> None:
-        """The script has started: take everything out, and be quiet; unless it is to be watched on
-        (--keep-watching).
+        """The script has started: take all steps out, and be quiet; unless it is to be watched on
+        (--keep-watching). Collectives are logged on, and training steps leave a pulse.
         """
         if os.environ.get(KEEP_WATCHING_VARIABLE) == "1" or self.is_over or self.steps is None:
             return
@@ -289,7 +290,7 @@ class RankSide:
         wait_no_more(self.waiting)
         if self.voice is not None:
             with our_errors_left_out():
-                self.voice.quiet()
+                self.pulse = self.voice.quiet()
         while self._undo:
             with our_errors_left_out():
                 self._undo.pop()()

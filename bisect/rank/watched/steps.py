@@ -133,7 +133,9 @@ def _format_begun(row: KnownCall) -> str:
 
 
 class StepCounter:
-    """Tells the first step, the pulse of those that follow, and when there were enough."""
+    """Tells the first step, the pulse of those that follow, and when there were enough: from then
+    on each step only leaves its time in memory (RankSide.pulse).
+    """
 
     def __init__(self, side: RankSide, limit: int) -> None:
         """It is over after `limit` steps of one optimizer."""
@@ -142,6 +144,7 @@ class StepCounter:
         self._counts: dict[int, int] = {}  # by the optimizer's id
         self._handles: list[Any] = []
         self._first: Any = None
+        self._hear_step: Any = None  # torch's function for hooks after a step
 
     def listen(self, module: Any) -> None:
         """Hear of every step of every optimizer (torch.optim's own hooks)."""
@@ -155,12 +158,11 @@ class StepCounter:
                 self._after(optimizer)
 
         with our_errors_left_out():
+            self._hear_step = module.register_optimizer_step_post_hook
             self._handles.append(
                 module.register_optimizer_step_pre_hook(exclude_from_compile(before))
             )
-            self._handles.append(
-                module.register_optimizer_step_post_hook(exclude_from_compile(after))
-            )
+            self._handles.append(self._hear_step(exclude_from_compile(after)))
 
     def _before(self) -> None:
         if not self._counts and self._first is None:
@@ -176,9 +178,18 @@ class StepCounter:
             if count == self._limit:
                 self._side.over()
         if self._side.is_over:
-            self.stop()
+            self._leave_pulse()
 
-    def stop(self) -> None:
-        """Hear of no more steps."""
+    def _leave_pulse(self) -> None:
+        """Hear of no more steps, but that one has ended."""
         while self._handles:
             self._handles.pop().remove()
+        pulse = self._side.pulse
+        if pulse is None:
+            return
+
+        def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
+            with our_errors_left_out():
+                pulse()
+
+        self._hear_step(exclude_from_compile(stepped))
