@@ -57,6 +57,11 @@ if TYPE_CHECKING:
     from .link import Link
 
 
+# After the start the log stays while it costs less than MOST_COST of the time; what an operation
+# costs is measured by benchmarks/collective_log.py. That is looked at after CHECKED_AFTER training
+# steps, and again after each CHECKED_EVERY.
+COST, MOST_COST = 10e-6, 0.005  # seconds; share
+CHECKED_AFTER, CHECKED_EVERY = 20, 1000
 _MOST_SHAPES = 2048  # where every batch has another length there is no end to them
 
 
@@ -147,22 +152,32 @@ class CollectiveLog:
         logged: put torch's own functions back.
         """
         wait_no_more(self._waiting)
-        if not self._groups.collective:
+        if not self._groups.has_any():
             self._put_back()
 
-    def count_steps(self) -> Callable[[], None]:
-        """Return what is to be called at the end of each training step: it writes the pulse."""
-        note_step, monotonic = self.ring.note_step, time.monotonic
+    def count_steps(self, clock: Callable[[], float] = time.monotonic) -> Callable[[], None]:
+        """Return what is to be called at the end of each training step: it writes the pulse, and
+        now and then sees whether the log costs too much of the steps.
+        """
+        note_step = self.ring.note_step
         last, longest, count = 0.0, 0.0, 0
+        checked, operations = 0.0, 0
 
         def step() -> None:
-            nonlocal last, longest, count
-            now = monotonic()
+            nonlocal last, longest, count, checked, operations
+            if not self.is_on:  # a forked child has the same memory
+                return
+            now = clock()
             if count and now - last > longest:
                 longest = now - last
             last, count = now, count + 1
-            if self.is_on:  # a forked child has the same memory
-                note_step(now, longest, count)
+            note_step(now, longest, count)
+            if count in (1, CHECKED_AFTER) or not count % CHECKED_EVERY:
+                noted = self.ring.count_operations()
+                if checked and (noted - operations) * COST > MOST_COST * (now - checked):
+                    self._put_back()
+                    self.ring.clear()
+                checked, operations = now, noted
 
         return step
 

@@ -106,6 +106,15 @@ class RecordRing:
         """Write that a training step ended `at` (monotonic); see PULSE."""
         PULSE.pack_into(self.memory, PULSE_AT, at, longest, count)
 
+    def count_operations(self) -> int:
+        """Return how many operations were noted so far."""
+        total = 0
+        for block in range(self._blocks):
+            start = BLOCKS_AT + block * BLOCK_SIZE
+            data = self.memory[start : start + BLOCK_SIZE]
+            total += max(record[0] for record in RECORD.iter_unpack(data))
+        return total
+
     def clear(self) -> None:
         """Let whoever reads it find nothing: what is in it is of the past."""
         with self._lock:
@@ -159,6 +168,12 @@ class GroupStreams:
         self.to_peers: Streams = {}
         self._ring = ring
         self.outside = self._new("")
+
+    def has_any(self) -> bool:
+        """Return whether there is a process group now."""
+        with our_errors_left_out():
+            return self.c10d is not None and self.c10d.GroupMember.WORLD is not None
+        return False
 
     def meet(self, group: Any, streams: Streams) -> Stream:
         """Return the stream of a group that is met for the first time; raises NotAMember."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType, ModuleType
 from typing import Any
 
 import pytest
 from hangbisect.base.facts import Collective
-from hangbisect.evidence.ring_reader import read_ring
-from hangbisect.rank.collective_log import CollectiveLog
+from hangbisect.evidence.ring_reader import Pulse, parse_ring, read_pulse, read_ring
+from hangbisect.rank.collective_log import CHECKED_AFTER, CollectiveLog
 from hangbisect.rank.collective_records import RECORD, RECORDS, RecordRing
 
 LOGGERS = """
@@ -340,3 +341,31 @@ def test_a_handler_that_raises_while_a_call_is_noted_leaves_nothing_entered(
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert [one.done for one in read() if one.kind == "barrier"] == [True, True]
+
+
+@pytest.mark.parametrize(("operations", "stays"), [(9, True), (100, False)])
+def test_after_the_start_it_stays_where_it_costs_below_half_a_percent(
+    c10d: Any, log: CollectiveLog, read: Read, operations: int, stays: bool
+) -> None:
+    """At the 10 µs that an operation may cost: of steps of 20 ms ten operations are that."""
+    c10d.init_process_group()
+    log.go_on_with_groups()
+    now = [time.monotonic() + 1.0]
+    step = log.count_steps(lambda: now[0])
+    for _ in range(CHECKED_AFTER + 1):
+        for _ in range(operations):
+            c10d.barrier()
+        now[0] += 0.02
+        step()
+    before = len(read())
+    c10d.barrier()
+    assert (before > 0) == stays
+    assert (len(read()) > before) == stays
+
+
+def test_without_a_group_nothing_of_it_stays_but_the_pulse(c10d: Any, log: CollectiveLog) -> None:
+    log.go_on_with_groups()
+    log.count_steps(lambda: 7.0)()
+    assert read_pulse(log.ring.fd) == Pulse(7.0, 0.0, 1)
+    c10d.init_process_group()
+    assert parse_ring(log.ring.memory[:]).operations == ()  # type: ignore[union-attr]
