@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
+from typing import Any
 
-from hangbisect.base.facts import Look, MachineFacts
+import pytest
+from hangbisect.base.facts import Descriptor, Look, MachineFacts
 
-from ..made_up import held, job, look
+from ..made_up import ALL_REDUCE, RECV, SLEEP, held, job, look
 from .scenes import Facts, Shows, causes_of
 from .seen import FORK, LOADER, first, worker
 
@@ -74,6 +77,25 @@ def worker_dead() -> Facts:
     return of(LOADER, dead)
 
 
+RECEIVES = (
+    "Connection._recv STD/multiprocessing/connection.py:395",
+    "_ConnectionBase.recv STD/multiprocessing/connection.py:250",
+    "launch serve.py:7",
+    "<module> serve.py:20",
+)
+
+
+def died(status: int | None, *frames: str, **more: Any) -> Facts:
+    """A rank that waits for what nobody but a child could send, which ended with a status."""
+    own = Descriptor(3, "pipe", "pipe:[7]", other_ends=(100,))
+    waits = look(*(frames or RECEIVES), call="read", descriptors=(own,), **more)
+    return of(waits, look(pid=300, ppid=100, state="Z", call="", rung="proc", status=status))
+
+
+def child_died() -> Facts:
+    return died(-signal.SIGSEGV)
+
+
 def shm_full() -> Facts:
     puts = worker(
         "reduce_storage SP/torch/multiprocessing/reductions.py:593",
@@ -93,9 +115,36 @@ SHOWS: Shows = {
     "map-worker-stuck": map_worker_stuck,
     "pool-worker-lost": pool_worker_lost,
     "worker-dead": worker_dead,
+    "child-died": child_died,
     "shm-full": shm_full,
     "script-runs-again": script_runs_again,
 }
+
+
+def test_a_child_that_died_is_named_with_what_ended_it() -> None:
+    found = causes_of(child_died())
+    assert next(iter(found)) == "child-died"
+    assert found["child-died"].level == "seen"  # nobody else has the other end
+    assert "python (300) was ended by SIGSEGV" in found["child-died"].matched
+    found = causes_of(died(3))
+    assert "python (300) ended with status 3" in found["child-died"].matched
+
+
+@pytest.mark.parametrize("status", [0, None, -signal.SIGTERM])
+def test_a_child_that_ended_well_or_was_told_to_is_no_cause(status: int | None) -> None:
+    assert "child-died" not in causes_of(died(status))
+
+
+def test_where_others_could_send_a_dead_child_only_fits() -> None:
+    waits = look("Condition.wait STD/threading.py:327", *RECEIVES[2:], call="futex")
+    dead = look(pid=300, ppid=100, state="Z", call="", rung="proc", status=-signal.SIGKILL)
+    assert causes_of(of(waits, dead))["child-died"].level == "fits"
+
+
+def test_a_dead_child_is_not_why_a_rank_sleeps_or_waits_for_another() -> None:
+    dead = look(pid=300, ppid=100, state="Z", call="", rung="proc", status=-signal.SIGKILL)
+    for one in (SLEEP, ALL_REDUCE, RECV):
+        assert "child-died" not in causes_of(of(one, dead))
 
 
 def test_a_worker_that_waits_for_its_next_task_is_not_stuck() -> None:
