@@ -222,6 +222,8 @@ class Look:
     logs: tuple[LogTail, ...] = ()
     stale_locks: tuple[FileLock, ...] = ()  # lock files that it waits to disappear; nobody's
     frozen: str = ""  # the cgroup that is frozen and it with it (a paused container), "" if none
+    # Of a zombie the exit status (negative: the signal that ended it), as far as the kernel tells.
+    status: int | None = None
 
     @property
     def main(self) -> Thread | None:

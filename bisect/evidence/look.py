@@ -30,7 +30,7 @@ from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask_command
 from ..base.proc import Stat, read_stat
 from . import descriptors, kernel, lock_and_log_files, stacks, syscall_arguments
-from .process import ProcessMemory, sample, started, words_of
+from .process import ProcessMemory, exit_code, sample, started, words_of
 from .stacks import read_faulthandler, read_stacks_by_pystack
 from .syscall_arguments import renumber_threads
 
@@ -474,6 +474,7 @@ def _build_look(target: Target, found: PartialLook) -> Look:
         logs=found.logs,
         stale_locks=found.stale_locks,
         frozen=found.frozen,
+        status=exit_code(target.pid) if about.state == "Z" else None,
     )
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import signal
+from collections.abc import Sequence
 
+from ...base.facts import Descriptor
 from ...base.words import format_bytes
 from ..frames import format_frame
 from ..process_snapshot import ProcessSnapshot
@@ -114,6 +117,61 @@ def _a_worker_is_dead(scene: Scene) -> Found | None:
                 f"{format_process(looks[-1])} is dead", {"worker": format_process(looks[-1])}
             )
     return None
+
+
+_RECEIVES = ("read", "readv", "recvfrom", "recvmsg", "poll", "ppoll", "select", "pselect6")
+# What a rank waits for where a child of its own could give it.
+_INSIDE = frozenset(["itself", "pipe", "thread", "futex", "lock", "process", "unknown"])
+
+
+def _a_child_died(scene: Scene) -> Found | None:
+    """A process that the rank started has failed or was killed, and is a zombie (wait(2))."""
+    if scene.subject is None:
+        return None
+    for looks in scene.subject.children:
+        last = looks[-1] if looks else None
+        if last is None or last.state != "Z" or last.status in (None, 0, -signal.SIGTERM):
+            continue
+        process = format_process(last)
+        words = f"{process} {describe_status(last.status)}"
+        return Found(words, {"worker": process, "how": describe_status(last.status)})
+    return None
+
+
+def describe_status(status: int) -> str:
+    """Return in words how a process ended: "was ended by SIGSEGV", "ended with status 3"."""
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was ended by signal {-status}"
+
+
+def _waits_inside(scene: Scene) -> Found | None:
+    """The rank waits for nothing that is outside of it: for no other rank, server or sleep."""
+    wait, view = scene.verdict.waits_for, scene.view
+    if view is None or view.running or wait is None or wait.kind not in _INSIDE:
+        return None
+    frame = innermost_python_frame(view.frames)
+    where = format_frame(frame) if frame is not None else view.call_name
+    return Found(f"the rank waits in {where}", {"wait": where})
+
+
+def _nobody_else_could_send(scene: Scene) -> Found | None:
+    """Whatever the rank waits for, nobody but it has the other end."""
+    view = scene.view
+    named = view.call.descriptors if view is not None and view.call is not None else ()
+    if view is None or not named or view.call_name not in _RECEIVES:
+        return None
+    ends = [_list_other_ends(one) for one in named]
+    if all(pids and set(pids) == {view.look.pid} for pids in ends):
+        return Found(f"nobody but the rank has the other end of {named[0].path}")
+    return None
+
+
+def _list_other_ends(one: Descriptor) -> Sequence[int]:
+    return one.socket.peer_pids if one.socket is not None else one.other_ends
 
 
 def _runs_the_script_again(scene: Scene) -> Found | None:
@@ -237,6 +295,24 @@ CAUSES = (
         ),
         toggles=(("num_workers", "0"),),
         references=("meta-pytorch/data#1173", "pytorch/pytorch#1355"),
+    ),
+    KnownCause(
+        id="child-died",
+        title="a process that the rank started has died, and the rank waits on",
+        signs=(
+            need(_a_child_died, 0.45),
+            need(_waits_inside, 0.3),
+            also(_nobody_else_could_send, 0.5, proves=True),
+            unless(parent_waits_for_workers),
+        ),
+        why="{worker} {how}, nobody has asked how it ended, and the rank waits in {wait}. Where it "
+        "keeps the child's end of a pipe open itself, it is never told that there is nobody.",
+        avoid=(
+            "look at what the child wrote last; `dmesg | grep -i -e oom -e killed` tells of memory",
+            "close the child's end of the pipe in the parent: recv() then raises EOFError",
+            "wait for Process.sentinel beside the pipe (multiprocessing.connection.wait)",
+        ),
+        references=("sgl-project/sglang#20287", "pytorch/pytorch#189290"),
     ),
     KnownCause(
         id="shm-full",
