@@ -14,6 +14,7 @@ from ..base.deadline import aside
 from ..base.facts import CollectiveLog, Look, MachineFacts, RankFacts, RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.words import format_rate
+from ..collect.lock_holders import LockHolders, select_looks_since
 from ..collect.look_series import PAUSE, LookSeries, RankClasses, may_pause, take_good_looks
 from ..evidence import movement
 from ..evidence.descriptors import read_links, read_quiet_times
@@ -105,8 +106,7 @@ class JobLooks(LookSeries):
         self.ranks = ranks
         self.looks: dict[int, list[Look]] = {}  # by pid, oldest first
         self.rank_of: dict[int, int] = {}  # pid of the rank, by pid
-        # Processes of others that have a lock which a rank waits for, each with that rank's pid.
-        self.holders: dict[int, int] = {}
+        self.holders = LockHolders()
         self.grown: dict[tuple[int, str], list[Download]] = {}
         self.machine = MachineFacts()
         self._family = family
@@ -137,9 +137,9 @@ class JobLooks(LookSeries):
     async def look(self) -> None:
         """Look once at everything."""
         self.rank_of = dict(self._family())
-        self.holders = self._holders()
         targets = [Target(pid, "rank" if pid in self.ranks else "child") for pid in self.rank_of]
-        targets += [Target(pid, "child") for pid in self.holders]
+        seen_last = [(r, self.looks[p][-1]) for p, r in self.rank_of.items() if p in self.looks]
+        targets += self.holders.find(seen_last, {*self.rank_of, os.getpid()})
         looks, seen, about, _ = await asyncio.gather(
             take_good_looks(targets),
             find_downloads(list(self.rank_of)),
@@ -154,7 +154,7 @@ class JobLooks(LookSeries):
     def add(self, looks: Iterable[Look]) -> None:
         """Keep what one look found."""
         for one in looks:
-            if one.state:
+            if one.state and not self.holders.add(one, self.keep):
                 self.keep(self.looks.setdefault(one.pid, []), one)
         self.count += 1
 
@@ -208,25 +208,15 @@ class JobLooks(LookSeries):
         """Return what moved of a rank over the last `span` seconds, "" for nothing. Places that
         were seen before that are no news: who asks again and again is in few.
         """
-        recent = {p: _looks_since(looks, span) for p, looks in self._of(pid).items()}
+        recent = {p: select_looks_since(looks, span) for p, looks in self._of(pid).items()}
         earlier = [one for p, looks in self._of(pid).items() for one in looks[: -len(recent[p])]]
         own = recent.pop(pid, [])
         text = movement.describe_movement(
             own, list(recent.values()), movement.collect_places(earlier)
         )
         grows = [said for file in self._files_of(pid) if (said := _describe_growth(file, span))]
-        held = [self._holder_moved(p, span) for p, rank in self.holders.items() if rank == pid]
-        return "; ".join(part for part in (text, *grows, *held) if part)
-
-    def _holder_moved(self, pid: int, span: float) -> str:
-        """Return what a process does that has a lock which a rank waits for, "" for nothing: the
-        lock is freed once it is done.
-        """
-        looks = self.looks.get(pid, [])
-        recent = _looks_since(looks, span)
-        known = movement.collect_places(looks[: len(looks) - len(recent)])
-        does = movement.describe_movement(recent, [], known) or movement.describe_computing(recent)
-        return f"waits for a lock of {looks[0].name} ({pid}), which {does}" if does else ""
+        held = self.holders.describe_work(pid, span)
+        return "; ".join(part for part in (text, *grows, held) if part)
 
     def facts(self) -> list[RankFacts]:
         """Return each rank as a diagnosis takes it, without where it is."""
@@ -263,15 +253,6 @@ class JobLooks(LookSeries):
         known = settled.hung | settled.waiting
         return not settled.busy and known >= set(self.ranks.values())
 
-    def _holders(self) -> dict[int, int]:
-        return {
-            lock.holder: self.rank_of[pid]
-            for pid, looks in self.looks.items()
-            if pid in self.rank_of
-            for lock in looks[-1].locks
-            if lock.holder and lock.holder not in self.rank_of and lock.holder != os.getpid()
-        }
-
     def _of(self, pid: int) -> dict[int, list[Look]]:
         """Return the looks at a rank and at what it has started, by pid."""
         return {
@@ -294,15 +275,6 @@ def _read_logs(ranks: Mapping[int, RankId], found: dict[RankId, CollectiveLog]) 
 
 async def _look_at_no_machine() -> None:
     return None
-
-
-def _looks_since(looks: list[Look], span: float) -> list[Look]:
-    """Return the looks of the last `span` seconds, and the one before them; two at the least."""
-    if not looks:
-        return []
-    start = looks[-1].at - span
-    before = max((i for i, one in enumerate(looks) if one.at <= start), default=0)
-    return looks[min(before, max(0, len(looks) - 2)) :]
 
 
 def _describe_growth(file: list[Download], span: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..base.facts import Look, RankFacts, RankId
 from ..base.rank_state import RankState
+from ..collect.lock_holders import LockHolders
 from ..collect.look_series import LookSeries, may_pause, take_good_looks, waits_for_another
 from ..evidence import movement
 from ..evidence.look import Target
@@ -45,6 +47,7 @@ class Inspection(LookSeries):
         self.members = list(job.members) if members is None else list(members)
         self.moved: dict[int, str] = {}
         self.busy: dict[int, bool] = {}
+        self._holders = LockHolders()
         for member in self.members:
             member.looks = member.looks[-1:]
             member.children = {pid: looks[-1:] for pid, looks in member.children.items()}
@@ -72,14 +75,16 @@ class Inspection(LookSeries):
         for member in members:
             targets.append((member, self._target(member)))
             targets += [(member, Target(p, "child")) for p in job.family.children(member.pid)]
+        holders = self._find_lock_holders()
         paused = [t for m, t in targets if m.rank in native and self._may_pause(m, t)]
-        calm = [t for _, t in targets if t not in paused]
+        calm = [*(t for _, t in targets if t not in paused), *holders]
         async with job.looking:
             looks, _ = await asyncio.gather(
                 take_good_looks(calm, paused, limit=limit, resume=resume_process),
                 self.read_logs(job.logs.read_all, [member.rank for member in job.members]),
             )
-        found = {one.pid: one for one in looks}  # one rank may have started another
+        # One rank may have started another.
+        found = {one.pid: one for one in looks if not self._holders.add(one, self.keep)}
         self.add((m, found[target.pid]) for m, target in targets if target.pid in found)
         if judging:
             self.note_who_moved(members)
@@ -94,6 +99,16 @@ class Inspection(LookSeries):
             before = member.looks if of_rank else member.children.setdefault(one.pid, [])
             self.keep(before, replace(one, sockets=sockets))
         self.count += 1
+
+    def _find_lock_holders(self) -> list[Target]:
+        seen = [
+            (member.pid, looks[-1])
+            for member in self.members
+            for looks in (member.looks, *member.children.values())
+            if looks
+        ]
+        ours = {pid for m in self.job.members for pid in (m.pid, *m.children)}
+        return self._holders.find(seen, ours | {os.getpid()} | set(self.job.outer.pids()))
 
     def note_who_moved(self, members: Sequence[RankState]) -> None:
         """Note who has moved."""
@@ -128,7 +143,9 @@ class Inspection(LookSeries):
 
     def _note_movement(self, member: RankState) -> None:
         children, seen = list(member.children.values()), member.places | self._known_places(member)
-        moved = movement.describe_movement(member.looks, children, seen)
+        moved = movement.describe_movement(
+            member.looks, children, seen
+        ) or self._holders.describe_work(member.pid, SPAN)
         self.moved[member.rank] = moved
         self.busy[member.rank] = movement.is_busy(member.looks, children, moved)
         # Each step that it tells of makes earlier looks void, and with them what moved.

@@ -90,12 +90,17 @@ def test_what_a_child_does_is_its_ranks() -> None:
 def test_a_lock_whose_holder_is_at_work_is_no_hang() -> None:
     lock = FileLock("/c/x.lock", 9, 700, "python")
     made = series(*[replace(one, locks=(lock,)) for one in still(101, call="flock")])
-    made.looks[700] = [replace(one, pid=700, name="cc") for one in places(101, [1, 2, 3, 4])]
-    assert made._holders() == {700: 101}
-    made.holders = {700: 101}
+    seen = [(101, made.looks[101][-1])]
+    assert [target.pid for target in made.holders.find(seen, {100, 101})] == [700]
+    for one in places(101, [1, 2, 3, 4]):
+        assert made.holders.add(replace(one, pid=700, name="cc"), made.keep)
+    assert not made.holders.add(made.looks[101][-1], made.keep)
     assert made.moved(101).startswith("waits for a lock of cc (700), which runs through new code")
-    made.looks[700] = [replace(one, pid=700) for one in still(101)]
+    assert made.moved(100) == ""
+    for one in still(101):
+        made.holders.add(replace(one, pid=700, at=one.at + 10.0), made.keep)
     assert made.moved(101) == ""
+    assert made.holders.find(seen, {100, 101, 700}) == []  # a rank of the job
 
 
 def test_one_look_tells_nothing() -> None:

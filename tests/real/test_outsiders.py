@@ -56,6 +56,6 @@ def test_one_whose_holder_only_sleeps_is_told_and_taken_back(jobs_here: Jobs) ->
     command = launch(folder, LOCKS, 2, 0)
     ended = watched(jobs_here, folder, command, "--stall", "4", before=before).end()
     assert ended.status == 0, shown(ended)
-    assert [event["outcome"] for event in events(folder, "verdict")][0] == "silent", shown(ended)
+    assert next(e["outcome"] for e in events(folder, "verdict")) == "silent", shown(ended)
     assert "culprit   rank 1" in ended.err
     assert "python" in ended.err.partition("rank 1 -> ")[2].partition("\n")[0], shown(ended)

@@ -1,0 +1,65 @@
+"""Processes outside the job that have a lock which a rank waits for. Once such a process is done
+the lock is free: its work is as good as the rank's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Sequence
+
+from ..base.facts import Look
+from ..evidence import movement
+from ..evidence.look import Target
+
+Keep = Callable[[list[Look], Look], None]  # LookSeries.keep
+
+
+class LockHolders:
+    """The looks at them, in a series of looks at a job."""
+
+    def __init__(self) -> None:
+        """Nobody is known to have a lock yet."""
+        self.waiting: dict[int, int] = {}  # by the holder's pid, that of a rank that waits for it
+        self._looks: dict[int, list[Look]] = {}  # by pid, oldest first
+
+    def find(self, looks: Iterable[tuple[int, Look]], known: Container[int]) -> list[Target]:
+        """Return whom to look at: who has a lock that stands in one of these looks, each with the
+        pid of its rank. `known` are processes of the job, and our own.
+        """
+        self.waiting = {
+            lock.holder: rank
+            for rank, look in looks
+            for lock in look.locks
+            if lock.holder and lock.holder not in known
+        }
+        return [Target(pid, "child") for pid in self.waiting]
+
+    def add(self, one: Look, keep: Keep) -> bool:
+        """Keep a look at a holder; return whether it is at one."""
+        if one.pid not in self.waiting:
+            return False
+        if one.state:
+            keep(self._looks.setdefault(one.pid, []), one)
+        return True
+
+    def describe_work(self, rank: int, span: float) -> str:
+        """Return what those do whom a rank (its pid) waits for, over the last `span` seconds; ""
+        for nothing.
+        """
+        found = (self._describe_work(p, span) for p, r in self.waiting.items() if r == rank)
+        return "; ".join(filter(None, found))
+
+    def _describe_work(self, pid: int, span: float) -> str:
+        looks = self._looks.get(pid, [])
+        recent = select_looks_since(looks, span)
+        known = movement.collect_places(looks[: len(looks) - len(recent)])
+        does = movement.describe_movement(recent, [], known) or movement.describe_computing(recent)
+        return f"waits for a lock of {looks[0].name} ({pid}), which {does}" if does else ""
+
+
+def select_looks_since(looks: Sequence[Look], span: float) -> list[Look]:
+    """Return the looks of the last `span` seconds, and the one before them; two at the least."""
+    if not looks:
+        return []
+    start = looks[-1].at - span
+    before = max((i for i, one in enumerate(looks) if one.at <= start), default=0)
+    return list(looks[min(before, max(0, len(looks) - 2)) :])
