@@ -160,6 +160,9 @@ def find_roles(case: Case, graph: WaitGraph) -> tuple[Ranks, bool]:
     places in which they stand tell.
     """
     culprit, peers = _find_culprits(case, graph)
+    if case.job.ended in ("late", "still", "busy", "left"):
+        moving = [r.rank for r in case.ranks if r.moved and r.rank in culprit and not is_gone(r)]
+        assert not moving, f"ranks that move are blamed: {moving}"
     living = [r for r in case.ranks if not is_gone(r)]
     waiting = {r.rank for r in living if _waits_for_others(case, graph, r)} - set(culprit)
     waiting.update(peers)
