@@ -127,8 +127,8 @@ def _answer(kept: CaseFile, args: argparse.Namespace, also: Sequence[str]) -> Co
     case = kept.case
     why_not = _why_not(kept)
     if why_not:
-        control = comparison.is_control(case)
-        return comparison.ComparedAnswer(case.id, case.title, control, skipped=why_not)
+        asked = comparison.find_what_is_asked(case)
+        return comparison.ComparedAnswer(case.id, case.title, asked, skipped=why_not)
     module, source = kept.module, kept.file.read_text(encoding="utf-8")
     if args.renamed:
         source, module = case_files.read_renamed(kept.file)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ..base.facts import Level, RankId, Verdict, Wait
 from ..base.json_codec import to_json
@@ -203,8 +203,7 @@ def _copy_run(run: Path, output: Path, keep: Path) -> None:
             shutil.copy(file, target)
 
 
-FIRST_CANDIDATES = 3  # candidates among which the right one must be
-
+Asks = Literal["hang", "crash", "control"]  # a control must not be called either
 Right = Literal["right", "unknown", "wrong", ""]  # "": not asked
 
 
@@ -214,9 +213,8 @@ class ComparedAnswer:
 
     id: str
     title: str
-    control: bool  # it must not be called a hang; else it is one that must be found
+    asks: Asks
     wrong: tuple[str, ...] = ()  # what is wrong of outcome, culprit, checkpoint, ..., in words
-    among_first: bool = True
     component: Right = ""
     cause: Right = ""
     said: Mapping[str, Any] = field(default_factory=dict)  # the tool's words on what was compared
@@ -238,9 +236,10 @@ class ComparedAnswer:
         return self.located and "wrong" not in (self.component, self.cause)
 
 
-def is_control(case: Case) -> bool:
-    """Return whether a case must not be called a hang."""
-    return case.truth.outcome in ("ok", "crash")
+def find_what_is_asked(case: Case) -> Asks:
+    """Return what is to be seen in a case. A job that is slow beyond its limit counts as a hang."""
+    outcomes: dict[str, Asks] = {"ok": "control", "crash": "crash"}
+    return outcomes.get(case.truth.outcome, "hang")
 
 
 def compare_verdict(case: Case, verdict: Verdict | None, seconds: float = 0.0) -> ComparedAnswer:
@@ -250,9 +249,8 @@ def compare_verdict(case: Case, verdict: Verdict | None, seconds: float = 0.0) -
         return ComparedAnswer(
             case.id,
             case.title,
-            is_control(case),
+            find_what_is_asked(case),
             wrong=("no verdict",),
-            among_first=False,
             cause=_compare_cause(truth, None),
             seconds=seconds,
         )
@@ -261,9 +259,8 @@ def compare_verdict(case: Case, verdict: Verdict | None, seconds: float = 0.0) -
     return ComparedAnswer(
         case.id,
         case.title,
-        is_control(case),
+        find_what_is_asked(case),
         wrong=wrong,
-        among_first=not wrong or _is_among_first(truth, verdict),
         component=_compare_component(truth, verdict),
         cause=_compare_cause(truth, cause.id if cause else None),
         said={
@@ -312,14 +309,6 @@ def _find_wrong_wait(truth: Truth, wait: Wait | None) -> tuple[str, ...]:
     return () if re.search(truth.detail, told) else (f"detail {told.strip()!r}",)
 
 
-def _is_among_first(truth: Truth, verdict: Verdict) -> bool:
-    return any(
-        set(one.ranks) == set(truth.culprit)
-        and (not truth.component or one.component in truth.component)
-        for one in verdict.candidates[:FIRST_CANDIDATES]
-    )
-
-
 def _compare_component(truth: Truth, verdict: Verdict) -> Right:
     if not truth.component:
         return ""
@@ -338,19 +327,19 @@ def _compare_cause(truth: Truth, said: str | None) -> Right:
 def format_shares(answers: Sequence[ComparedAnswer]) -> str:
     """Return the last line: how many of all were right, skipped ones left out."""
     run = [answer for answer in answers if not answer.skipped]
-    hangs = [answer for answer in run if not answer.control]
-    controls = [answer for answer in run if answer.control]
+    hangs, crashes, controls = (
+        [answer for answer in run if answer.asks == asked] for asked in get_args(Asks)
+    )
     caused = [answer for answer in run if answer.cause]
     wrong = [a.level for a in caused if a.cause == "wrong"]
     fitting = [a for a in caused if a.level == "fits"]
     blamed = sum(len(answer.blamed) for answer in run)
     false = [answer for answer in controls if answer.said.get("outcome") in ("hang", "slow")]
-    among = sum(answer.among_first for answer in hangs)
     causes = sum(answer.cause == "right" for answer in caused)
     return ", ".join(
         [
             f"located {_format_share(sum(a.located for a in hangs), len(hangs))}",
-            f"among the first three candidates {among} of {len(hangs)}",
+            f"crashes {_format_share(sum(a.located for a in crashes), len(crashes))}",
             f"cause {_format_share(causes, len(caused))}",
             f"wrong of those called seen {wrong.count('seen')}",
             f"wrong of those that fit {wrong.count('fits')} of {len(fitting)}",

@@ -89,19 +89,10 @@ def test_what_is_wrong_is_named(changed: dict[str, Any], wrong: str) -> None:
 def test_no_verdict_is_wrong() -> None:
     answer = compare_verdict(case(), None)
     assert not answer.located
-    assert not answer.among_first
 
 
 def test_a_waiting_rank_that_is_accused_is_counted() -> None:
     assert compare_verdict(case(), verdict(ranks=Ranks((0, 1)))).blamed == (0,)
-
-
-def test_a_wrong_answer_may_still_be_among_the_candidates() -> None:
-    right, other = Candidate((1,), "wandb", "fits"), Candidate((0,), "fit", "fits")
-    third = verdict(ranks=Ranks((0,)), candidates=(other, other, right))
-    assert compare_verdict(case(), third).among_first
-    fourth = replace(third, candidates=(other, other, other, right))
-    assert not compare_verdict(case(), fourth).among_first
 
 
 def test_a_cause_that_is_not_known_is_not_wrong() -> None:
@@ -142,10 +133,12 @@ def test_the_shares_of_what_was_run() -> None:
         compare_verdict(case(), verdict(ranks=Ranks((0,)), candidates=(), cause=None)),
         compare_verdict(case(Truth(outcome="ok")), verdict()),
         compare_verdict(case(Truth(outcome="ok")), verdict(outcome="ok")),
-        ComparedAnswer("T2", "", control=False, skipped="needs root"),
+        compare_verdict(case(Truth(outcome="crash", culprit=(1,))), verdict(outcome="crash")),
+        compare_verdict(case(Truth(outcome="crash", culprit=(0,))), verdict(outcome="crash")),
+        ComparedAnswer("T2", "", "hang", skipped="needs root"),
     ]
     assert format_shares(answers) == (
-        "located 1 of 2 (50 %), among the first three candidates 1 of 2, cause 1 of 2 (50 %), "
+        "located 1 of 2 (50 %), crashes 1 of 2 (50 %), cause 1 of 2 (50 %), "
         "wrong of those called seen 0, wrong of those that fit 0 of 1, waiting ranks blamed 1, "
         "controls: 1 false hangs of 2"
     )
