@@ -54,3 +54,10 @@ def test_a_step_that_comes_ends_that() -> None:
     pulse.hear([Pulse(200.0, 1.0, 10)])
     assert not pulse.has_stopped(219.0)
     assert pulse.has_stopped(221.0)
+
+
+def test_a_job_that_was_kept_from_running_has_its_time_again() -> None:
+    pulse = heard(Pulse(100.0, 1.0, 9))
+    pulse.begin_anew(500.0)
+    assert not pulse.has_stopped(519.0)
+    assert pulse.has_stopped(521.0)

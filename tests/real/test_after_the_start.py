@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -102,6 +103,24 @@ def test_an_evaluation_that_lasts_long_is_no_hang_and_nothing_is_said(jobs_here:
     assert ended.out.count("trained") == 2
     for word in ("SILENT", "HANG", "SLOW", "No training step", "looking"):
         assert word not in ended.err, shown(ended)
+
+
+def test_a_job_that_somebody_stops_for_a_while_is_no_hang(jobs_here: Jobs) -> None:
+    job = start(jobs_here, "evaluate(0.2)", "--on-hang", "end")
+    job.until("CHECKPOINT first_step")
+    time.sleep(2)
+    os.killpg(job.running.process.pid, signal.SIGSTOP)  # as Ctrl-Z does: the ranks too
+    for rank in (0, 1):
+        job.rank(rank).suspend()
+    time.sleep(20)
+    for rank in (0, 1):
+        job.rank(rank).resume()
+    os.killpg(job.running.process.pid, signal.SIGCONT)
+    ended = job.end()
+    assert ended.status == 0, shown(ended)
+    assert ended.out.count("trained") == 2
+    assert "HANG" not in ended.err, shown(ended)
+    assert "SILENT" not in ended.err
 
 
 def test_attach_reads_the_log_of_a_job_that_trains(jobs_here: Jobs) -> None:
