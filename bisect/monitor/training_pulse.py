@@ -22,6 +22,7 @@ class TrainingPulse:
     def __init__(self, least: float) -> None:
         """A pause of up to `least` seconds is never too long."""
         self.at = 0.0  # when the last step ended (monotonic)
+        self._since = 0.0  # the same, or when the job could go on
         self.longest = 0.0  # seconds
         self.patience = 0.0  # seconds
         self._least = least
@@ -36,12 +37,17 @@ class TrainingPulse:
         self.longest = max((one.longest for one in told), default=0.0)
         if at <= self.at:
             return False
-        self.at, self.patience = at, max(self._least, TIMES * self.longest)
+        self.at = self._since = at
+        self.patience = max(self._least, TIMES * self.longest)
         return True
 
     def has_stopped(self, now: float) -> bool:
         """Return whether no step has come for much longer than ever before."""
-        return self._is_known and now > self.at + self.patience
+        return self._is_known and now > self._since + self.patience
+
+    def begin_anew(self, now: float) -> None:
+        """The job was kept from running until `now`."""
+        self._since = max(self._since, now)
 
     def wait_longer(self) -> None:
         """It was at work: wait twice as long for a step."""

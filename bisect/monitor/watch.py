@@ -158,6 +158,7 @@ class Watch:
                 job.note(None, events.Paused(why=why))
             if away or (self._paused and not why):
                 clocks.restart_clocks(job.members, now)
+                self._pulse.begin_anew(now)
                 self._stillness.clear()
                 job.note(None, events.GoesOn())
             self._paused = why
@@ -280,6 +281,9 @@ class Watch:
         living = [member for member in job.members if not member.left]
         pulse.hear(job.logs.read_pulse(member.rank) for member in living)
         if not pulse.has_stopped(now):
+            return
+        if self._is_paused():
+            pulse.begin_anew(now)
             return
         for member in living:
             member.quiet, member.moved_at, member.stirred_at = False, pulse.at, pulse.at
