@@ -7,12 +7,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jobs import Ended
 
+from .test_monitor_never_harms import launch, watched
 from .verdicts import check, shown
 from .whole_jobs import Job, Jobs
 
@@ -108,3 +110,44 @@ def test_what_is_proved_is_a_hang_at_once(kind: str, jobs_here: Jobs) -> None:
     assert verdicts(ended) == [("hang", True)], shown(ended)
     assert ended.verdict["seconds"]["past_deadline"] is None
     assert ended.verdict["seconds"]["still"] >= 5.0
+
+
+GIVES_UP = """
+import os, socket, time
+if os.environ["RANK"] == "1":
+    mine, theirs = socket.socketpair()
+    mine.settimeout(15)
+    mine.recv(1)
+time.sleep(30)
+"""
+GIVES_UP_ON_ANOTHER = """
+import datetime, socket
+import torch.distributed as dist
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=20))
+if dist.get_rank() == 1:
+    mine, theirs = socket.socketpair()
+    mine.settimeout(60)
+    mine.recv(1)
+dist.barrier()
+"""
+
+
+def test_a_script_that_gives_up_by_itself_has_crashed(jobs_here: Jobs) -> None:
+    folder = jobs_here.folder()
+    command = launch(folder, GIVES_UP, 2, 0)
+    ended = watched(jobs_here, folder, command, "--stall", "4").end()
+    assert "SILENT  " in ended.err, shown(ended)
+    verdict = ended.verdict
+    assert (verdict["outcome"], verdict["ranks"]["culprit"]) == ("crash", [1]), shown(ended)
+
+
+def test_who_gives_up_on_one_that_is_silent_is_not_to_blame(jobs_here: Jobs) -> None:
+    pytest.importorskip("torch")
+    folder = jobs_here.folder()
+    (folder / "train.py").write_text(GIVES_UP_ON_ANOTHER)
+    launcher = (str(Path(sys.executable).parent / "torchrun"), "--nproc_per_node=2")
+    command = (*launcher, "--standalone", str(folder / "train.py"))
+    ended = watched(jobs_here, folder, command, "--stall", "4").end()
+    verdict = ended.verdict
+    assert (verdict["outcome"], verdict["ranks"]["culprit"]) == ("silent", [1]), shown(ended)
+    assert verdict["ranks"]["waiting"] == [0]
