@@ -182,8 +182,8 @@ class Watch:
         """Look for a reason to end, in the order in which reasons count."""
         job = self.job
         ended = find_job_end(job)
-        if ended not in (None, "done"):
-            self._forget_silence()
+        if ended is not None and ended != "done":
+            self._forget_silence(ended)
         if ended == "done":
             if job.verdict is not None:
                 reopen_job(job)  # it has got on since the last look
@@ -207,11 +207,18 @@ class Watch:
         elif not self._paused:
             await self._clocks(now)
 
-    def _forget_silence(self) -> None:
-        """A rank of a walk that was only silent ended in some way: that is the verdict."""
-        job = self.job
-        is_silent = job.verdict is not None and job.verdict.outcome == "silent"
-        if is_silent and not job.own and not job.was_ended:
+    def _forget_silence(self, ended: Ended) -> None:
+        """What was only silent has ended in some way: that is the verdict; unless it is a rank that
+        gave up on those that are silent. A script of the user's own may end as it likes.
+        """
+        job, verdict = self.job, self.job.verdict
+        if verdict is None or verdict.outcome != "silent" or job.was_ended:
+            return
+        gone = [member for member in job.members if member.left_at is not None]
+        first = min(gone, key=lambda member: member.left_at or 0.0, default=None)
+        if first is not None and first.rank in verdict.ranks.waiting:
+            return
+        if ended == "crash" or not job.own:
             job.verdict, job.closing = None, False
 
     async def _judge_again(self, now: float) -> bool:
