@@ -2,11 +2,11 @@
 
 Each case is run as it is, and in copies that a program changes: what blocks stands behind more
 frames and a method, in a helper thread while the main thread waits in Future.result(), is another
-call for the same thing, or all times are other ones. The truth stays: the same rank, checkpoint
-and cause (what is waited for may also be the thread). A table of how many are right, and which are
-not any more.
+call for the same thing, or all times are other ones; or there are four ranks in place of two, where
+one is at fault. The truth stays: the same rank, checkpoint and cause (what is waited for may also
+be the thread). A table of how many are right, and which are not any more.
 
-    python benchmarks/mutations.py [ID ...] [--only frames,thread,calls,times] [--sample 30]
+    python benchmarks/mutations.py [ID ...] [--only frames,thread,calls,times,ranks] [--sample 30]
                                    [--seed 0] [--jobs 2] [--keep DIR]
 """
 
@@ -94,10 +94,23 @@ def scale_times(source: str, factor: float) -> str:
     return _NUMBER.sub(lambda found: f"{found[1]}{float(found[2]) * factor:g}", source)
 
 
+def add_ranks(kept: CaseFile, source: str) -> str:
+    """Return a case's source with four ranks, where one of two is at fault and the other waits."""
+    truth = kept.case.truth
+    if kept.case.ranks != 2 or len(truth.culprit) != 1 or len(truth.waiting) != 1:
+        return source
+    others = tuple(rank for rank in range(4) if rank not in truth.culprit)
+    source = re.sub(r"waiting=\(\d,\)", f"waiting={others}", source)
+    return re.sub(
+        r"^    truth=Truth\(", "    ranks=4,\n    truth=Truth(", source, flags=re.MULTILINE
+    )
+
+
 MUTATIONS: Mapping[str, Callable[[CaseFile, str], str]] = {
     "frames": lambda kept, source: wrap(kept, source, _WRAPPED),
     "thread": lambda kept, source: wrap(kept, source, _THREADED),
     "calls": replace_calls,
+    "ranks": add_ranks,
     **{
         f"times x {factor:g}": lambda kept, source, factor=factor: scale_times(source, factor)
         for factor in TIMES
