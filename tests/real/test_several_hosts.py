@@ -96,7 +96,8 @@ def end_well(started: list[Started], made: Hosts, limit: float = SILENT) -> str:
     said = shown(started)
     assert statuses == [0] * len(started), said
     assert "HANG" not in said
-    assert "Traceback" not in said
+    # Agents of torchrun log one of their own where the host of their store is the first to leave.
+    assert "Traceback" not in re.sub(r".* torch/distributed/elastic/\S+\] .*", "", said)
     made.until(lambda: not any(host.left() for host in made), f"left: {left(made)}")
     return said
 
