@@ -300,12 +300,14 @@ class Watch:
             f"{format_seconds(pulse.longest)}"
         )
         due = [clocks.Overdue(member.rank, "still", since) for member in living]
-        await self._inquire().look_until_clear(due, why)
-        self._is_past_start = job.verdict is not None
-        if job.verdict is None:
-            pulse.wait_longer()
-            for member in living:
-                member.quiet = True
+        try:
+            await self._inquire().look_until_clear(due, why)
+        finally:
+            self._is_past_start = job.verdict is not None
+            if job.verdict is None:
+                pulse.wait_longer()
+                for member in living:
+                    member.quiet = True
 
     def _hear_training(self) -> None:
         """A step that comes is movement; ranks whose verdict was taken back are quiet again."""

@@ -1,0 +1,85 @@
+"""The main thread waits for a thread of its own: why that thread stands still is the cause."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+
+import pytest
+from hangbisect.base.facts import Cause, Descriptor, Kernel, Look, RankFacts, Syscall, Thread
+from hangbisect.diagnosis.verdict import judge_job
+
+from .made_up import ALL_REDUCE, SLEEP, job, look, rank, silent_peer, stack
+
+HELPER = 912
+WAITS = look(
+    "Condition.wait STD/threading.py:327",
+    "Future.result STD/concurrent/futures/_base.py:451",
+    "load train.py:20",
+    "<module> train.py:30",
+)
+POOL = ("_WorkItem.run STD/concurrent/futures/thread.py:58",)
+
+
+def in_a_thread(one: Look) -> Look:
+    """What a main thread does, done by a thread of a pool that the main thread waits for."""
+    assert one.main is not None
+    (kernel,) = one.kernel
+    own = tuple(f for f in one.main.frames if f.name != "<module>")
+    thread = Thread(HELPER, "ThreadPoolExecutor-0_0", False, False, (*own, *stack(*POOL)))
+    task = Kernel(HELPER, "python", "S", kernel.wchan, kernel.syscall)
+    assert WAITS.main is not None
+    return replace(
+        one, threads=(replace(WAITS.main), thread), kernel=(*WAITS.kernel, task), state="S"
+    )
+
+
+def cause_of(*looks: Look, children: tuple[Look, ...] = ()) -> Cause | None:
+    assert {one.pid for one in looks} == {100}  # rank 0's
+    first: RankFacts = rank(0, children=tuple((one,) for one in children))
+    return judge_job(job(), [replace(first, looks=looks), rank(1, ALL_REDUCE)]).cause
+
+
+def reads_its_own_pipe() -> tuple[Look, ...]:
+    own = Descriptor(3, "pipe", "pipe:[7]", other_ends=(100,))
+    return (look("read STD/os.py:1", "load train.py:9", call="read", descriptors=(own,)),)
+
+
+def sleeps() -> tuple[Look, ...]:
+    return (replace(SLEEP, at=100.0), replace(SLEEP, at=101.0))
+
+
+def asks_a_silent_server() -> tuple[Look, ...]:
+    peer = silent_peer()
+    assert peer.socket is not None
+    frames = ("SocketIO.readinto STD/socket.py:706", "load train.py:9")
+    asks = look(*frames, call="recvfrom", descriptors=(peer,), sockets=(peer.socket,))
+    return (asks, replace(asks, at=101.0))
+
+
+@pytest.mark.parametrize("made", [reads_its_own_pipe, sleeps, asks_a_silent_server])
+def test_the_cause_is_that_of_the_thread(made: object) -> None:
+    assert callable(made)
+    looks = made()
+    itself, of_thread = cause_of(*looks), cause_of(*map(in_a_thread, looks))
+    assert itself is not None
+    assert of_thread is not None
+    assert of_thread.id == itself.id
+
+
+def test_where_nothing_is_known_of_the_thread_it_is_said_that_it_is_stuck() -> None:
+    one = look("load train.py:9", "fetch train.py:19", call="ioctl")
+    found = cause_of(in_a_thread(one), in_a_thread(replace(one, at=101.0)))
+    assert found is not None
+    assert found.id == "thread-stuck"
+
+
+def test_a_dead_child_that_a_thread_waits_for_is_named() -> None:
+    dead = look(pid=300, ppid=100, state="Z", call="", rung="proc", status=-signal.SIGKILL)
+    own = Descriptor(3, "pipe", "pipe:[7]", other_ends=(100,))
+    call = Syscall(0, "read", (3, 0, 0, 0, 0, 0), descriptors=(own,))
+    (one,) = reads_its_own_pipe()
+    one = in_a_thread(replace(one, kernel=(replace(one.kernel[0], syscall=call),)))
+    found = cause_of(one, replace(one, at=101.0), children=(dead,))
+    assert found is not None
+    assert found.id == "child-died"
