@@ -13,6 +13,7 @@ from ..toggles.command_toggles import apply_setting, format_command, values_as_r
 from ..toggles.table import TOGGLES
 from ..toggles.toggle import Toggle, as_read, matters, safer, why_not
 from .blame import Case, choose_shown_rank, find_roles, first_culprit, progress_by_rank
+from .blocking_reason import ProcessContext, find_blocking_reason
 from .call_site import (
     find_call,
     find_component,
@@ -22,9 +23,11 @@ from .call_site import (
     format_innermost_frame,
     locate_rank,
 )
+from .causes.awaited import THREAD_STUCK, find_stuck_thread
 from .causes.catalogue import find_known_cause, find_likeliest_cause
 from .causes.known_cause import Scene
 from .graph_builder import build_wait_graph
+from .process_snapshot import merge_looks, put_thread_first
 from .single_ranks import is_gone
 from .verdict_skeleton import make_verdict_skeleton
 from .wait_graph import WaitGraph
@@ -179,7 +182,10 @@ def _locate_hang(case: Case, outcome: Outcome, graph: WaitGraph) -> Verdict:
 def _add_cause(case: Case, graph: WaitGraph, verdict: Verdict) -> Verdict:
     """Return `verdict` with its cause, and what to try: what avoids the cause before all else."""
     failed: list[str] = []
-    cause = find_likeliest_cause(Scene(case.job, case.ranks, verdict, case.found, graph), failed)
+    scene = Scene(case.job, case.ranks, verdict, case.found, graph)
+    cause = find_likeliest_cause(scene, failed)
+    if cause is not None and cause.id == THREAD_STUCK:
+        cause = _find_cause_of_thread(case, scene, failed) or cause
     avoiding = _list_avoiding_toggles(cause)
     component = verdict.component if verdict.outcome in ("hang", "slow") else None
     return replace(
@@ -188,6 +194,27 @@ def _add_cause(case: Case, graph: WaitGraph, verdict: Verdict) -> Verdict:
         try_=list_remedies(component, case.job.command, avoiding, ours=bool(case.job.pipeline)),
         notes=(*verdict.notes, *failed),
     )
+
+
+def _find_cause_of_thread(case: Case, scene: Scene, failed: list[str]) -> Cause | None:
+    """Return why the thread is stuck that the subject's main thread waits for, None if nothing is
+    known of that: what is asked of main threads is asked of that one.
+    """
+    found, subject = find_stuck_thread(scene), scene.subject
+    if found is None or found[0].os_id is None or subject is None:
+        return None
+    looks = tuple(put_thread_first(look, found[0].os_id) for look in subject.looks)
+    inside = replace(subject, looks=looks)
+    wait = find_blocking_reason(looks, ProcessContext(inside, case.snapshot.indexed.processes))
+    seen = replace(case.found[subject.rank], wait=wait, own_wait=wait, view=merge_looks(looks))
+    of_thread = replace(
+        scene,
+        ranks=tuple(inside if facts.rank == subject.rank else facts for facts in scene.ranks),
+        verdict=replace(scene.verdict, waits_for=wait),
+        situations={**scene.situations, subject.rank: seen},
+    )
+    cause = find_likeliest_cause(of_thread, failed)
+    return None if cause is None or cause.id == THREAD_STUCK else cause
 
 
 def _list_avoiding_toggles(cause: Cause | None) -> tuple[tuple[str, str], ...]:

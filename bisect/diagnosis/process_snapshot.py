@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
 from ..base.facts import Frame, Kernel, Look, ProcessId, RankFacts, RankId, Syscall, Thread
 from ..base.lazy_dataclass import dataclass
@@ -114,6 +114,18 @@ def merge_looks(looks: Sequence[Look]) -> ProcessSnapshot | None:
         call=kernel.syscall if kernel else None,
         running=running and last.state not in "DTtZ",
         owner=_find_gil_owner(found),
+    )
+
+
+def put_thread_first(look: Look, thread: int) -> Look:
+    """Return a look as if a thread (its id) were the main one of the process, and the main one a
+    further thread: what is asked of the main thread is then asked of that.
+    """
+    other = {thread: look.pid, look.pid: thread}
+    return replace(
+        look,
+        threads=tuple(replace(t, os_id=other.get(t.os_id or 0, t.os_id)) for t in look.threads),
+        kernel=tuple(replace(k, tid=other.get(k.tid, k.tid)) for k in look.kernel),
     )
 
 

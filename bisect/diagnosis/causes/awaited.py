@@ -20,6 +20,7 @@ from .signs import (
     parent_waits_for_workers,
 )
 
+THREAD_STUCK = "thread-stuck"  # the cause where nothing is known of why that thread is
 # Threads that hand tasks to the processes of a pool and take their results.
 _MANAGES_A_POOL = r"concurrent/futures/process\.py|loky/process_executor\.py"
 _HELPERS = r"multiproc?ess(?:ing)?/(?:resource_tracker|forkserver)\.py"
@@ -152,18 +153,27 @@ def _waits_for_a_thread(scene: Scene) -> Found | None:
     return None if frame is None else Found(f"the main thread waits in {format_frame(frame)}")
 
 
-def _thread_stands_still(scene: Scene) -> Found | None:
-    """Another thread of the job stands still in a system call."""
+def find_stuck_thread(scene: Scene) -> tuple[Thread, Kernel] | None:
+    """Return the thread of the job that stands still in a system call beside the main one, and how
+    the kernel sees it: of several one that is in the job's own code. None if there is none.
+    """
     still = [(thread, task) for thread, task in _at_work(scene) if task and task.state in "SD"]
     own = [one for one in still if scene.users_frame(one[0].frames) is not None]
-    for thread, task in own or still:
-        frame = scene.users_frame(thread.frames) or innermost_python_frame(thread.frames)
-        where = format_frame(frame) if frame is not None else "native code"
-        call = task.syscall.name if task is not None and task.syscall is not None else ""
-        name = f"thread {thread.name or thread.os_id}"
-        words = f"{name} stands still in {where}" + (f" ({call})" if call else "")
-        return Found(words, {"thread": name, "place": where})
-    return None
+    return next(iter(own or still), None)
+
+
+def _thread_stands_still(scene: Scene) -> Found | None:
+    """Another thread of the job stands still in a system call."""
+    found = find_stuck_thread(scene)
+    if found is None:
+        return None
+    thread, task = found
+    frame = scene.users_frame(thread.frames) or innermost_python_frame(thread.frames)
+    where = format_frame(frame) if frame is not None else "native code"
+    call = task.syscall.name if task.syscall is not None else ""
+    name = f"thread {thread.name or thread.os_id}"
+    words = f"{name} stands still in {where}" + (f" ({call})" if call else "")
+    return Found(words, {"thread": name, "place": where})
 
 
 # ---- causes --------------------------------------------------------------------------------------
@@ -205,7 +215,7 @@ CAUSES = (
         ),
     ),
     KnownCause(
-        id="thread-stuck",
+        id=THREAD_STUCK,
         title="a thread of the rank is stuck, and the main thread waits for it",
         signs=(
             need(_waits_for_a_thread, 0.35),
