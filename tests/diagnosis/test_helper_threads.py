@@ -6,7 +6,17 @@ import signal
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.facts import Cause, Descriptor, Kernel, Look, RankFacts, Syscall, Thread
+from hangbisect.base.facts import (
+    Cause,
+    Descriptor,
+    Frame,
+    Futex,
+    Kernel,
+    Look,
+    RankFacts,
+    Syscall,
+    Thread,
+)
 from hangbisect.diagnosis.verdict import judge_job
 
 from .made_up import ALL_REDUCE, SLEEP, job, look, rank, silent_peer, stack
@@ -55,6 +65,28 @@ def asks_a_silent_server() -> tuple[Look, ...]:
     frames = ("SocketIO.readinto STD/socket.py:706", "load train.py:9")
     asks = look(*frames, call="recvfrom", descriptors=(peer,), sockets=(peer.socket,))
     return (asks, replace(asks, at=101.0))
+
+
+def locks_twice() -> tuple[Look, ...]:
+    """A mutex of C that its own thread has."""
+    one = look("load train.py:9", call="futex")
+    call = Syscall(0, "futex", (7, 128, 2, 0, 0, 0), futex=Futex(7, 2, 100, True))
+    own = Frame("lookup", "/usr/lib/index.so", 0, native=True)
+    assert one.main is not None
+    frames = (own, *one.main.frames)
+    thread = replace(one.main, frames=frames)
+    return (replace(one, threads=(thread,), kernel=(replace(one.kernel[0], syscall=call),)),)
+
+
+def test_a_lock_that_a_thread_has_itself_is_one_of_its_own() -> None:
+    itself, (one,) = cause_of(*locks_twice()), map(in_a_thread, locks_twice())
+    task = one.kernel[1]
+    assert task.syscall is not None
+    call = replace(task.syscall, futex=Futex(7, 2, HELPER, True))
+    of_thread = cause_of(replace(one, kernel=(one.kernel[0], replace(task, syscall=call))))
+    assert itself is not None
+    assert of_thread is not None
+    assert itself.id == of_thread.id == "self-deadlock"
 
 
 @pytest.mark.parametrize("made", [reads_its_own_pipe, sleeps, asks_a_silent_server])
