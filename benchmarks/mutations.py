@@ -165,8 +165,10 @@ def run(way: str, chosen: list[CaseFile], options: argparse.Namespace) -> list[d
 
 
 def is_located(row: Mapping[str, Any]) -> bool:
-    """Return whether rank and checkpoint are right; what is waited for may be the thread."""
-    return all(one.startswith(("waits for thread", "detail ")) for one in row["wrong"])
+    """Return whether rank and checkpoint are right; what is waited for may be another thing now:
+    the thread, or a lock in place of a sleep.
+    """
+    return all(one.startswith(("waits for ", "detail ")) for one in row["wrong"])
 
 
 def is_worst(row: Mapping[str, Any]) -> bool:

@@ -125,8 +125,16 @@ def put_thread_first(look: Look, thread: int) -> Look:
     return replace(
         look,
         threads=tuple(replace(t, os_id=other.get(t.os_id or 0, t.os_id)) for t in look.threads),
-        kernel=tuple(replace(k, tid=other.get(k.tid, k.tid)) for k in look.kernel),
+        kernel=tuple(_rename_threads(task, other) for task in look.kernel),
     )
+
+
+def _rename_threads(task: Kernel, other: Mapping[int, int]) -> Kernel:
+    call = task.syscall
+    if call is not None and call.futex is not None and call.futex.owner is not None:
+        owner = other.get(call.futex.owner, call.futex.owner)
+        call = replace(call, futex=replace(call.futex, owner=owner))
+    return replace(task, tid=other.get(task.tid, task.tid), syscall=call)
 
 
 def _is_in_handler(look: Look) -> bool:
