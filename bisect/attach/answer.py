@@ -46,6 +46,8 @@ def hang_lines(
     rows = [replace(row, detail=others) if row.label == "stack" else row for row in answer.rows]
     if found.verdict.outcome == "slow":
         rows[:0] = make_rows("busy", _describe_busy_ranks(found))
+    at = next((n for n, row in enumerate(rows) if row.label == "job"), len(rows))
+    rows[at:at] = make_rows("silent", describe_silence(found))
     lines = format_answer(replace(answer, rows=tuple(rows)))
     return [cut_line(line, width) for line in lines]
 
@@ -94,13 +96,7 @@ def _quiet_line(found: Judgement, facts: RankFacts) -> str:
     return f"        rank {facts.rank} has not moved meanwhile{where}"
 
 
-def describe_state(
-    pid: int,
-    notebook: int | None,
-    watched: bool,
-    found: Judgement | None = None,
-    ends: bool = False,
-) -> str:
+def describe_state(pid: int, notebook: int | None, watched: bool, ends: bool = False) -> str:
     """Return what a job is left in, and how it can be ended. The kernel of a notebook is not ours
     to end, nor to offer. `ends`: it was asked to be ended.
     """
@@ -112,18 +108,19 @@ def describe_state(
     if ends:
         return "being ended, as asked: all ranks and their children"
     seen = "untouched, watched since its start" if watched else "untouched"
-    proof = describe_silence(found) if found is not None else ""
-    return f"still running, {seen}{proof}; end it: hangbisect attach {pid} --kill"
+    return f"still running, {seen}; end it: hangbisect attach {pid} --kill"
 
 
 def describe_silence(found: Judgement) -> str:
-    """Return in brackets that nothing proves a hang, and how long the wait lasts at the most."""
+    """Return in words that nothing proves a hang, and how long the wait lasts at the most; "" of a
+    hang.
+    """
     if found.verdict.outcome != "silent":
         return ""
     if found.silent_for is None:
-        return f" ({NOT_PROVED})"
+        return NOT_PROVED
     left = format_seconds(max(0.0, found.silent_for))
-    return f" (nothing proves that it hangs: its wait ends by itself in {left})"
+    return f"nothing proves that it hangs: its wait ends by itself in {left}"
 
 
 def format_age(started: int, ticks: int) -> str:

@@ -128,7 +128,7 @@ def _answer_lines(
     width = terminal_width()
     if found.moving:
         return [*moving_lines(found, width), *unread]
-    state = describe_state(job.pid, job.notebook, job.watched is not None, found, ends)
+    state = describe_state(job.pid, job.notebook, job.watched is not None, ends)
     lines = hang_lines(found, where, state, width, job.has_one_command)
     stack = culprit_stack(found.ranks, found.verdict, found.graph) if width is None else []
     return [*lines, *unread, *(() if unread else stack)]

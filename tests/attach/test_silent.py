@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.attach.answer import describe_state
+from hangbisect.attach.answer import describe_state, hang_lines
 from hangbisect.attach.judgement import Judgement, judge_nodes
 from hangbisect.base.facts import Descriptor, RankFacts, Syscall
 
@@ -68,10 +68,11 @@ def test_it_says_when_the_wait_ends_by_itself() -> None:
     found = judged(WAITS, sleeps(1, left=57.9))
     assert found.verdict.outcome == "silent"
     assert found.silent_for == pytest.approx(58.0)  # the node was asked 0.1 s before the last look
-    state = describe_state(99, None, False, found)
-    assert state.startswith(
-        "still running, untouched (nothing proves that it hangs: its wait ends by itself in 58 s)"
-    )
+    lines = hang_lines(found, "", describe_state(99, None, False), None)
+    assert lines[-2:] == [
+        "silent    nothing proves that it hangs: its wait ends by itself in 58 s",
+        "job       still running, untouched; end it: hangbisect attach 99 --kill",
+    ]
 
 
 def test_a_sleep_of_days_that_others_wait_for_is_no_wait_that_ends() -> None:

@@ -21,7 +21,6 @@ from ...report.terminal import culprit_stack
 from ..answer import (
     AnswerOptions,
     add_time,
-    describe_silence,
     give_answer,
     hang_lines,
     moving_lines,
@@ -133,7 +132,7 @@ def _answer_lines(found: Judgement, job: RemoteJob, where: str) -> list[str]:
     width = terminal_width()
     if found.moving:
         return moving_lines(found, width)
-    state = f"still running, untouched{describe_silence(found)}; end it: {job.end_it}"
+    state = f"still running, untouched; end it: {job.end_it}"
     lines = hang_lines(found, where, state, width, again=job.is_slurms)
     notes = [f"note      {note}" for note in found.facts.notes]
     stack = culprit_stack(found.ranks, found.verdict, found.graph) if width is None else []
