@@ -10,6 +10,7 @@ from ..base.facts import Look
 from ..evidence import movement
 from ..evidence.look import Target
 
+MOST_COMPUTING = 300.0  # seconds for which burning a CPU in the same places counts as work
 Keep = Callable[[list[Look], Look], None]  # LookSeries.keep
 
 
@@ -18,19 +19,18 @@ class LockHolders:
 
     def __init__(self) -> None:
         """Nobody is known to have a lock yet."""
-        self.waiting: dict[int, int] = {}  # by the holder's pid, that of a rank that waits for it
+        self.waiting: dict[int, set[int]] = {}  # by the holder's pid, those of ranks that wait
         self._looks: dict[int, list[Look]] = {}  # by pid, oldest first
 
     def find(self, looks: Iterable[tuple[int, Look]], known: Container[int]) -> list[Target]:
         """Return whom to look at: who has a lock that stands in one of these looks, each with the
         pid of its rank. `known` are processes of the job, and our own.
         """
-        self.waiting = {
-            lock.holder: rank
-            for rank, look in looks
-            for lock in look.locks
-            if lock.holder and lock.holder not in known
-        }
+        self.waiting = {}
+        for rank, look in looks:
+            for lock in look.locks:
+                if lock.holder and lock.holder not in known:
+                    self.waiting.setdefault(lock.holder, set()).add(rank)
         return [Target(pid, "child") for pid in self.waiting]
 
     def add(self, one: Look, keep: Keep) -> bool:
@@ -45,14 +45,16 @@ class LockHolders:
         """Return what those do whom a rank (its pid) waits for, over the last `span` seconds; ""
         for nothing.
         """
-        found = (self._describe_work(p, span) for p, r in self.waiting.items() if r == rank)
+        found = (self._describe_work(p, span) for p, of in self.waiting.items() if rank in of)
         return "; ".join(filter(None, found))
 
     def _describe_work(self, pid: int, span: float) -> str:
         looks = self._looks.get(pid, [])
         recent = select_looks_since(looks, span)
         known = movement.collect_places(looks[: len(looks) - len(recent)])
-        does = movement.describe_movement(recent, [], known) or movement.describe_computing(recent)
+        does = movement.describe_movement(recent, [], known)
+        if not does and looks and looks[-1].at - looks[0].at < MOST_COMPUTING:
+            does = movement.describe_computing(recent)
         return f"waits for a lock of {looks[0].name} ({pid}), which {does}" if does else ""
 
 

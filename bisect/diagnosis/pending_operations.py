@@ -73,6 +73,12 @@ class _LogsOfRanks:
                 self.by_rank[facts.rank] = log
         self._entered: dict[tuple[RankId, _GroupKey], int] = {}
         self._sent: dict[tuple[RankId, RankId, bool], int] = {}
+        # Whose sends and receives are not all there: a log keeps the last ones, of all peers.
+        self._cut_off = {
+            rank
+            for rank, log in self.by_rank.items()
+            if min((one.number for one in log.operations if is_to_one_peer(one)), default=1) > 1
+        }
         for rank, log in self.by_rank.items():
             for one in log.operations:
                 if is_to_one_peer(one):
@@ -132,7 +138,7 @@ class _LogsOfRanks:
                 continue
             receives = _receives(one)
             number = counted[one.peer, receives] = counted.get((one.peer, receives), 0) + 1
-            if one.done or one.peer not in self.by_rank:
+            if one.done or one.peer not in self.by_rank or {rank, one.peer} & self._cut_off:
                 continue
             if self._sent.get((one.peer, rank, not receives), 0) < number:
                 yield PendingOperation(one, (one.peer,))

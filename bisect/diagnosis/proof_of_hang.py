@@ -163,7 +163,10 @@ def _sleeps_too_long(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
         return ""
     for facts in ranks:
         if facts.rank in verdict.ranks.culprit and facts.looks and is_asleep(facts.looks[-1]):
-            left = read_time_left(facts.looks[-1])
-            if left is not None and left > LONGEST_LIMIT:
+            last = facts.looks[-1]
+            left = read_time_left(last)
+            # A server may keep its main thread asleep, and answer by another.
+            serves = len(last.threads) != 1 or any(one.state == "LISTEN" for one in last.sockets)
+            if left is not None and left > LONGEST_LIMIT and not serves:
                 return f"rank {facts.rank} sleeps for {format_seconds(left)} more"
     return ""

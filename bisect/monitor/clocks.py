@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..base.facts import HangPlace, Look, RankId
 
 
-STEADY = "steady"  # past it is who is watched no more, in a script of the user's own
+STEADY = "steady"  # past it is who tells of no more steps, in a script of the user's own
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,14 @@ class ProcessFamily:
         """Return the living descendants of a rank, by pid."""
         return [p for p in self.living() if self._seen[p][1] == rank_pid and p != rank_pid]
 
+    def descendants(self, rank_pid: int) -> list[int]:
+        """Return the descendants of a rank, those included that died and were not waited for."""
+        return sorted(
+            pid
+            for pid, (ticks, rank) in list(self._seen.items())
+            if rank == rank_pid and pid != rank_pid and started(pid) == ticks
+        )
+
     def living(self) -> list[int]:
         """Return the pids of the family that are still there."""
         return sorted(p for p, (ticks, _) in list(self._seen.items()) if _is_running(p, ticks))

@@ -64,7 +64,7 @@ async def close_job(
         verdict, graph = judge_snapshot(facts, seen)
     proof = _find_proof(job, verdict, ended, seen, graph)
     until = _find_time_limit(job, verdict, ranks)
-    is_step_over = _is_step_over(job, due) and until <= time.monotonic()
+    is_step_over = _is_step_over(job, due, verdict) and until <= time.monotonic()
     if _is_only_silent(job, verdict, ended, proof, is_step_over):
         verdict = replace(verdict, outcome="silent")
         job.silent_until = max(until, time.monotonic() + job.limits.stall)
@@ -235,8 +235,13 @@ def reopen_job(job: Job) -> None:
     job.verdict, job.closing = None, False
 
 
-def _is_step_over(job: Job, due: Overdue | None) -> bool:
-    """Return whether what ran out is the deadline of a step: between two there is none."""
+def _is_step_over(job: Job, due: Overdue | None, verdict: Verdict) -> bool:
+    """Return whether what ran out is the deadline of a step (between two there is none), or that of
+    one who stands still is over.
+    """
+    now = time.monotonic()
+    if any(now > over for over in job.find_deadlines(verdict).values()):
+        return True
     member = job.members.by_rank.get(due.rank) if due and due.clock == "late" else None
     return member is not None and clocks.find_deadline(job.members, member, job.limits) is not None
 

@@ -47,7 +47,8 @@ class Inspection(LookSeries):
         self.members = list(job.members) if members is None else list(members)
         self.moved: dict[int, str] = {}
         self.busy: dict[int, bool] = {}
-        self._holders = LockHolders()
+        # Kept from one inquiry to the next: what polls is in the same places again.
+        self._holders = job.lock_holders = job.lock_holders or LockHolders()
         for member in self.members:
             member.looks = member.looks[-1:]
             member.children = {pid: looks[-1:] for pid, looks in member.children.items()}
@@ -74,7 +75,7 @@ class Inspection(LookSeries):
         targets: list[tuple[RankState, Target]] = []
         for member in members:
             targets.append((member, self._target(member)))
-            targets += [(member, Target(p, "child")) for p in job.family.children(member.pid)]
+            targets += [(member, Target(p, "child")) for p in job.family.descendants(member.pid)]
         holders = self._find_lock_holders()
         paused = [t for m, t in targets if m.rank in native and self._may_pause(m, t)]
         calm = [*(t for _, t in targets if t not in paused), *holders]

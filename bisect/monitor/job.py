@@ -37,6 +37,7 @@ from .watcher_link import OUTER_VARIABLE, TRIAL_VARIABLE, SupervisorLinks
 
 if TYPE_CHECKING:
     from ..base.facts import CollectiveLog, MachineFacts, RankId, SlowStep, Verdict
+    from ..collect.lock_holders import LockHolders
     from ..evidence.process import Life
     from ..evidence.ring_reader import Pulse, RingRead
 
@@ -177,6 +178,7 @@ class Job:
         self.signal_writers: dict[int, asyncio.StreamWriter] = {}  # by rank
         self.lives: dict[int, Life] = {}  # by rank
         self.logs = RankLogs()
+        self.lock_holders: LockHolders | None = None  # once somebody was looked at
         self.looking = asyncio.Lock()  # one look at a time: one of them may pause who is looked at
         self.notes: list[str] = []
         self._is_heard = True

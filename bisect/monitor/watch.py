@@ -86,7 +86,8 @@ class Watch:
         self._stillness: dict[int, Stillness] = {}  # by rank
         self._inquiry: Inquiry | None = None
         self._pulse = TrainingPulse(job.limits.stall)
-        self._is_past_start = False  # ranks were quiet, and are looked at all the same
+        self._is_past_start = False  # ranks were quiet, and have a verdict all the same
+        self._looks_at_training = False  # at this moment, because no step has come
         self._absent = MissingRanks(job)
         self._loading: asyncio.Task[None] | None = None
 
@@ -208,17 +209,16 @@ class Watch:
             await self._clocks(now)
 
     def _forget_silence(self, ended: Ended) -> None:
-        """What was only silent has ended in some way: that is the verdict; unless it is a rank that
-        gave up on those that are silent. A script of the user's own may end as it likes.
+        """What was only silent has ended in some way: that is the verdict; of a script of one's own
+        only if it failed, and not if who failed had given up on those that are silent.
         """
         job, verdict = self.job, self.job.verdict
         if verdict is None or verdict.outcome != "silent" or job.was_ended:
             return
-        gone = [member for member in job.members if member.left_at is not None]
+        gone = [m for m in job.members if m.left_at is not None and m.left_at > job.closed_at]
         first = min(gone, key=lambda member: member.left_at or 0.0, default=None)
-        if first is not None and first.rank in verdict.ranks.waiting:
-            return
-        if ended == "crash" or not job.own:
+        gave_up = first is not None and first.rank in verdict.ranks.waiting
+        if not job.own or (ended == "crash" and not gave_up):
             job.verdict, job.closing = None, False
 
     async def _judge_again(self, now: float) -> bool:
@@ -276,9 +276,21 @@ class Watch:
         from .inquiry import Inquiry
 
         self._inquiry = self._inquiry or Inquiry(
-            self.job, self.server, lambda: self._interrupted() or self._is_paused()
+            self.job,
+            self.server,
+            lambda: self._interrupted() or self._is_paused() or self._trains_again(),
         )
         return self._inquiry
+
+    def _read_pulses(self) -> bool:
+        """Read the pulses of the ranks; return whether a step has come since the last time."""
+        job = self.job
+        ranks = [member.rank for member in job.members if not member.left]
+        return self._pulse.hear(map(job.logs.read_pulse, ranks))
+
+    def _trains_again(self) -> bool:
+        """Return whether a step has come while ranks are looked at because none came."""
+        return self._looks_at_training and self._read_pulses()
 
     async def _look_at_training(self, now: float) -> None:
         """Look at ranks that have trained, once no step has come for much longer than before; where
@@ -286,15 +298,17 @@ class Watch:
         """
         job, pulse = self.job, self._pulse
         living = [member for member in job.members if not member.left]
-        pulse.hear(job.logs.read_pulse(member.rank) for member in living)
+        self._read_pulses()
         if not pulse.has_stopped(now):
             return
         if self._is_paused():
             pulse.begin_anew(now)
             return
-        for member in living:
-            member.quiet, member.moved_at, member.stirred_at = False, pulse.at, pulse.at
-        since = pulse.at + pulse.patience
+        for member in living:  # nobody has looked so far: they have stood still from now on
+            member.forget_looks()
+            member.quiet, member.moved_at, member.stirred_at = False, now, now
+        self._looks_at_training = True
+        since = now + job.limits.stall
         why = (
             f"No training step for {format_seconds(now - pulse.at)}; before, none took longer than "
             f"{format_seconds(pulse.longest)}"
@@ -303,6 +317,7 @@ class Watch:
         try:
             await self._inquire().look_until_clear(due, why)
         finally:
+            self._looks_at_training = False
             self._is_past_start = job.verdict is not None
             if job.verdict is None:
                 pulse.wait_longer()
@@ -313,11 +328,13 @@ class Watch:
         """A step that comes is movement; ranks whose verdict was taken back are quiet again."""
         job, pulse = self.job, self._pulse
         living = [member for member in job.members if not member.left]
-        has_come = pulse.hear(job.logs.read_pulse(member.rank) for member in living)
+        has_come = self._read_pulses()
         for member in living if has_come else ():
             member.moved_at = pulse.at
         if job.verdict is None:
             self._is_past_start = False
+            if not has_come:
+                pulse.wait_longer()
             for member in living:
                 member.quiet = True
 

@@ -154,6 +154,7 @@ class CollectiveLog:
         wait_no_more(self._waiting)
         if not self._groups.has_any():
             self._put_back()
+            self.ring.clear()
 
     def count_steps(self, clock: Callable[[], float] = time.monotonic) -> Callable[[], None]:
         """Return what is to be called at the end of each training step: it writes the pulse, and

@@ -73,7 +73,7 @@ class RecordRing:
         self._lock = threading.RLock()
         self._texts: dict[str, int] = {"": 0}
         self._texts_end = 4  # the empty one
-        self._blocks = 0
+        self._blocks, self._is_over = 0, False
         self._write_header()
 
     def text(self, text: str) -> int:
@@ -116,14 +116,15 @@ class RecordRing:
         return total
 
     def clear(self) -> None:
-        """Let whoever reads it find nothing: what is in it is of the past."""
+        """Let whoever reads it find no log, but the pulse: nothing is noted any more."""
         with self._lock:
-            self._blocks = 0
+            self._blocks, self._is_over = 0, True
             self._write_header()
 
     def _write_header(self) -> None:
+        magic = bytes(len(RING_MAGIC)) if self._is_over else RING_MAGIC
         RING_HEADER.pack_into(
-            self.memory, 0, RING_MAGIC, RING_VERSION, self._texts_end, self._blocks, RECORDS
+            self.memory, 0, magic, RING_VERSION, self._texts_end, self._blocks, RECORDS
         )
 
 

@@ -130,9 +130,9 @@ def add_script_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=count("--steady", 1),
         default=STEADY,
-        help=f"watch no more after so many training steps, or the end of fit ({STEADY})",
+        help=f"be quiet after so many training steps, or the end of fit ({STEADY})",
     )
-    add("--keep-watching", action="store_true", help="watch to the end")
+    add("--keep-watching", action="store_true", help="tell every step to the end")
 
 
 def read_environment_words(parser: Parser, environ: Mapping[str, str]) -> list[str]:

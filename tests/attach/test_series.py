@@ -103,6 +103,16 @@ def test_a_lock_whose_holder_is_at_work_is_no_hang() -> None:
     assert made.holders.find(seen, {100, 101, 700}) == []  # a rank of the job
 
 
+def test_a_lock_that_several_ranks_wait_for_is_freed_for_all_of_them() -> None:
+    lock = FileLock("/c/x.lock", 9, 700, "python")
+    looks = [replace(one, locks=(lock,)) for p in (100, 101) for one in still(p, call="flock")]
+    made = series(*looks)
+    made.holders.find([(p, made.looks[p][-1]) for p in (100, 101)], {100, 101})
+    for one in places(101, [1, 2, 3, 4]):
+        made.holders.add(replace(one, pid=700, name="cc"), made.keep)
+    assert [bool(made.moved(p)) for p in (100, 101)] == [True, True]
+
+
 def test_one_look_tells_nothing() -> None:
     made = series(*still(100, 1), *still(101, 1))
     assert made.settled().moving == frozenset()

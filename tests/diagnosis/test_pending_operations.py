@@ -11,6 +11,7 @@ from typing import Literal
 import pytest
 from hangbisect.base.facts import Collective, CollectiveLog, Look, RankFacts, Thread
 from hangbisect.collect.look_series import classify_ranks
+from hangbisect.diagnosis.pending_operations import find_pending_operations
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_job
 from hypothesis import given
@@ -247,6 +248,17 @@ def test_two_that_each_receive_from_the_other() -> None:
         standing(2, ALL_REDUCE, log(rounds(4, False))),
     ]
     assert culprits(ranks) == (0, 1)
+
+
+def test_of_a_log_that_keeps_only_the_last_ones_nothing_is_counted() -> None:
+    """A healthy pipeline of long ago: 1 was sent to by 0 and 2, and its log has lost what it took."""
+    sent = [to_peer("isend", 1, None, number) for number in (600, 601)]
+    ranks = [
+        standing(0, FUTEX, add(log(rounds(3)), *sent)),
+        standing(1, OWN, add(log(rounds(3)), to_peer("irecv", 0, None, 1400))),
+        standing(2, FUTEX, add(log(rounds(3)), *sent)),
+    ]
+    assert find_pending_operations(ranks) == {}
 
 
 # ---- a log that parts --------------------------------------------------------------------------

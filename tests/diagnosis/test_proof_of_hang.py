@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.facts import Descriptor, RankFacts, Socket
+from hangbisect.base.facts import Descriptor, RankFacts, Socket, Thread
 from hangbisect.diagnosis.proof_of_hang import (
     describe_listening,
     describe_waiting_for_work,
@@ -62,6 +62,12 @@ def test_a_sleep_that_outlasts_every_group_that_waits_for_it_proves_it() -> None
         call = replace(kernel.syscall, timeout=seconds) if kernel.syscall else None
         sleeps = replace(SLEEP, kernel=(replace(kernel, syscall=call),))
         assert bool(proof(rank(0, ALL_REDUCE), rank(1, sleeps))) is proved
+        serves = Thread(907, "server", False, False, ())
+        assert (
+            proof(rank(0, ALL_REDUCE), rank(1, replace(sleeps, threads=(*sleeps.threads, serves))))
+            == ""
+        )
+        assert proof(rank(0, ALL_REDUCE), rank(1, replace(sleeps, sockets=(LISTENS,)))) == ""
         assert proof(rank(0, sleeps)) == ""
 
 

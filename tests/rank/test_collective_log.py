@@ -357,10 +357,12 @@ def test_after_the_start_it_stays_where_it_costs_below_half_a_percent(
             c10d.barrier()
         now[0] += 0.02
         step()
+    if not stays:
+        assert read_ring(log.ring.fd).log is None  # not one that has entered nothing
+        return
     before = len(read())
     c10d.barrier()
-    assert (before > 0) == stays
-    assert (len(read()) > before) == stays
+    assert len(read()) > before
 
 
 def test_without_a_group_nothing_of_it_stays_but_the_pulse(c10d: Any, log: CollectiveLog) -> None:
@@ -368,4 +370,4 @@ def test_without_a_group_nothing_of_it_stays_but_the_pulse(c10d: Any, log: Colle
     log.count_steps(lambda: 7.0)()
     assert read_pulse(log.ring.fd) == Pulse(7.0, 0.0, 1)
     c10d.init_process_group()
-    assert parse_ring(log.ring.memory[:]).operations == ()  # type: ignore[union-attr]
+    assert parse_ring(log.ring.memory[:]) is None  # not one that has entered nothing

@@ -90,6 +90,26 @@ def test_a_training_prints_what_it_does_without_us_and_its_steps_are_told(tmp_pa
     assert {event["rank"] for event in told(tmp_path, "quiet")} == {0, 1}
 
 
+HOOKED = """
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+net = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+steps = []
+register_optimizer_step_post_hook(lambda optimizer, args, kwargs: steps.append(1))
+for _ in range(9):
+    net(torch.ones(2)).sum().backward()
+    optimizer.step()
+print(len(steps))
+"""
+
+
+def test_a_hook_of_the_script_behind_ours_is_called_at_every_step(tmp_path: Path) -> None:
+    done = ended(written(HOOKED, tmp_path), tmp_path / "run")
+    assert (done.status, done.out) == (0, "9\n"), done.err
+    assert told(tmp_path / "run", "quiet")
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_does_and_says_what_it_does_without_us(name: str, tmp_path: Path) -> None:
     script = shelved(name)

@@ -142,27 +142,26 @@ class StepCounter:
         self._side = side
         self._limit = limit
         self._counts: dict[int, int] = {}  # by the optimizer's id
-        self._handles: list[Any] = []
         self._first: Any = None
-        self._hear_step: Any = None  # torch's function for hooks after a step
+        # What is called before and after each step. Torch's hooks stay the same: it goes through
+        # them as one of ours runs, and may not find their number changed.
+        self._act_before: Callable[[], None] = self._before
+        self._act_after: Callable[[Any], None] = self._after
 
     def listen(self, module: Any) -> None:
         """Hear of every step of every optimizer (torch.optim's own hooks)."""
 
         def before(optimizer: Any, args: Any, kwargs: Any) -> None:
             with our_errors_left_out():
-                self._before()
+                self._act_before()
 
         def after(optimizer: Any, args: Any, kwargs: Any) -> None:
             with our_errors_left_out():
-                self._after(optimizer)
+                self._act_after(optimizer)
 
         with our_errors_left_out():
-            self._hear_step = module.register_optimizer_step_post_hook
-            self._handles.append(
-                module.register_optimizer_step_pre_hook(exclude_from_compile(before))
-            )
-            self._handles.append(self._hear_step(exclude_from_compile(after)))
+            module.register_optimizer_step_pre_hook(exclude_from_compile(before))
+            module.register_optimizer_step_post_hook(exclude_from_compile(after))
 
     def _before(self) -> None:
         if not self._counts and self._first is None:
@@ -182,14 +181,10 @@ class StepCounter:
 
     def _leave_pulse(self) -> None:
         """Hear of no more steps, but that one has ended."""
-        while self._handles:
-            self._handles.pop().remove()
         pulse = self._side.pulse
-        if pulse is None:
-            return
+        self._act_before = _do_nothing
+        self._act_after = (lambda optimizer: pulse()) if pulse is not None else _do_nothing
 
-        def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
-            with our_errors_left_out():
-                pulse()
 
-        self._hear_step(exclude_from_compile(stepped))
+def _do_nothing(optimizer: Any = None) -> None:
+    pass
