@@ -251,7 +251,7 @@ def test_two_that_each_receive_from_the_other() -> None:
 
 
 def test_of_a_log_that_keeps_only_the_last_ones_nothing_is_counted() -> None:
-    """A healthy pipeline of long ago: 1 was sent to by 0 and 2, and its log has lost what it took."""
+    """A healthy pipeline: 1 was sent to by 0 and 2, and its log has lost what it took."""
     sent = [to_peer("isend", 1, None, number) for number in (600, 601)]
     ranks = [
         standing(0, FUTEX, add(log(rounds(3)), *sent)),
