@@ -23,7 +23,7 @@ from ..base.words import (
     format_seconds,
     printable,
 )
-from ..monitor.rank_exits import NOT_PROVED
+from ..monitor.rank_exits import NOT_PROVED, UNPROVED
 from ..monitor.run_folder import RunFolder
 from ..monitor.verdict_output import write_environment, write_looks
 from ..report.rows import format_answer, make_rows
@@ -120,7 +120,7 @@ def describe_silence(found: Judgement) -> str:
     if found.silent_for is None:
         return NOT_PROVED
     left = format_seconds(max(0.0, found.silent_for))
-    return f"nothing proves that it hangs: its wait ends by itself in {left}"
+    return f"{UNPROVED}: its wait ends by itself in {left}"
 
 
 def format_age(started: int, ticks: int) -> str:

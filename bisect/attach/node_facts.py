@@ -7,6 +7,7 @@ training, and the end.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -26,7 +27,7 @@ from ..diagnosis.causes.known_cause import find_frame
 from ..diagnosis.process_snapshot import merge_looks
 from ..evidence.lock_and_log_files import PrintingRank, read_last_lines, read_printed_lines
 from ..evidence.process import exit_code, family
-from ..evidence.source_code import add_conditions, add_handlers
+from ..evidence.source_code import add_source_code
 from .job_looks import STILL_SPAN, Download, JobLooks
 from .jobs import Job
 from .processes import ProcessTable
@@ -198,24 +199,18 @@ def _make_absent_rank(number: int, status: int | None, pid: int | None, host: st
 
 
 async def _add_source_code(ranks: list[RankFacts]) -> list[RankFacts]:
-    """Return the ranks with what the job's own source says of where they are: the conditions of
-    their collectives, and the handlers around their frames; those that are found in time.
+    """Return the ranks with what the job's own source says of where they are; those that are done
+    in time.
     """
     found: dict[RankId, RankFacts] = {}
-    try:
+    with contextlib.suppress(TimeoutError):
         await aside(_read_source_code, ranks, found, limit=_SOURCE_LIMIT, key="source code")
-    except TimeoutError:
-        found = dict(found)
     return [found.get(facts.rank, facts) for facts in ranks]
 
 
 def _read_source_code(ranks: Sequence[RankFacts], found: dict[RankId, RankFacts]) -> None:
     for facts in ranks:
-        found[facts.rank] = replace(
-            facts,
-            looks=tuple(map(add_handlers, facts.looks)),
-            collectives=tuple(map(add_conditions, facts.collectives)),
-        )
+        found[facts.rank] = add_source_code(facts)
 
 
 async def _add_output(ranks: list[RankFacts]) -> list[RankFacts]:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 
-from ..base.facts import Collective, CollectiveLog, Frame, Look, Thread
+from ..base.facts import Collective, CollectiveLog, Frame, Look, RankFacts, Thread
 from ..base.lazy_dataclass import dataclass
 
 LARGEST_SOURCE = 1 << 21  # bytes
@@ -262,6 +262,17 @@ def _shorten(text: str) -> str:
 MOST_FRAMES = 8  # of the main thread, the innermost of the job's own
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/(?:lib|lib64)/python\d+(?:\.\d+)?/|^<")
 _LONGEST_HANDLER = 80  # characters
+
+
+def add_source_code(facts: RankFacts) -> RankFacts:
+    """Return a rank with what the job's own source says of where it is: the conditions of its
+    collectives, and the handlers around its frames. May block.
+    """
+    return replace(
+        facts,
+        looks=tuple(map(add_handlers, facts.looks)),
+        collectives=tuple(map(add_conditions, facts.collectives)),
+    )
 
 
 def add_handlers(look: Look) -> Look:

@@ -17,7 +17,7 @@ from ..base.facts import CollectiveLog, Ended, JobFacts, MachineFacts, RankFacts
 from ..base.rank_state import NodeRanks, RankState
 from ..evidence import external_tools, flight_recorder
 from ..evidence.lock_and_log_files import PrintingRank, read_printed_lines
-from ..evidence.source_code import add_conditions, add_handlers
+from ..evidence.source_code import add_source_code
 from .job import RankLogs, RecorderAnswer
 
 if TYPE_CHECKING:
@@ -173,8 +173,8 @@ def _add_from_files(
     """Add what stands in files: the job's source, and what other tools wrote. May block."""
     offset = time.monotonic() - time.time()
     read = []
-    for facts in ranks:
-        logs = [add_conditions(log) for log in facts.collectives]
+    for facts in map(add_source_code, ranks):
+        logs = list(facts.collectives)
         dump = external_tools.read_recorder_dump(facts.rank, facts.environment, since, offset)
         if dump is not None:
             logs.append(dump)
@@ -184,7 +184,6 @@ def _add_from_files(
         read.append(
             replace(
                 facts,
-                looks=tuple(map(add_handlers, facts.looks)),
                 collectives=tuple(logs),
                 error=failure.error if failure else facts.error,
                 traceback=failure.traceback if failure else facts.traceback,

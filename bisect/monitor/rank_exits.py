@@ -25,7 +25,8 @@ STATES_AFTER = {  # what --on-hang leaves the job in, for the verdict's `job` li
     "report": "still running, still watched",
     "hold": "held for you: {pids}",
 }
-NOT_PROVED = "nothing proves that it hangs: it may go on"
+UNPROVED = "nothing proves that it hangs"
+NOT_PROVED = f"{UNPROVED}: it may go on"
 ENDED_ON_REQUEST = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 
 

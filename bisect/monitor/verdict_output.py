@@ -17,7 +17,7 @@ from ..base.identity import rank_file, write_rank
 from ..base.json_codec import to_json
 from ..base.words import format_seconds, terminal_width
 from ..report.rows import format_good_run, word_good_run
-from .rank_exits import NOT_PROVED, STATES_AFTER
+from .rank_exits import NOT_PROVED, STATES_AFTER, UNPROVED
 
 if TYPE_CHECKING:
     from ..base.facts import JobFacts, Look, RankFacts, RankId, Verdict
@@ -96,7 +96,7 @@ def _describe_silence(job: Job, verdict: Verdict) -> str:
     if not deadlines:
         return NOT_PROVED
     left = max(min(deadlines.values()), job.silent_until) - time.monotonic()
-    return f"nothing proves that it hangs: called a hang in {format_seconds(max(0.0, left))}"
+    return f"{UNPROVED}: called a hang in {format_seconds(max(0.0, left))}"
 
 
 def say_outcome(job: Job, verdict: Verdict) -> None:

@@ -7,7 +7,13 @@ import re
 from ...base.facts import Descriptor
 from ..process_snapshot import ProcessSnapshot
 from .known_cause import Found, KnownCause, Scene, also, need
-from .signs import find_blocked_processes, find_used_descriptors, format_owner, format_place
+from .signs import (
+    find_blocked_processes,
+    find_used_descriptors,
+    format_owner,
+    format_place,
+    list_other_ends,
+)
 
 _WRITES = re.compile(r"writev?|pwritev2|send(?:to|msg|mmsg|file)|v?m?splice")
 _READS = re.compile(r"readv?|preadv2|recv(?:from|msg)|splice")
@@ -39,8 +45,7 @@ def _format_descriptor(one: Descriptor) -> str:
 
 def _find_other_holders(view: ProcessSnapshot, one: Descriptor) -> tuple[int, ...]:
     """Return who else has the other end."""
-    ends = one.socket.peer_pids if one.socket is not None else one.other_ends
-    return tuple(pid for pid in ends if pid != view.look.pid)
+    return tuple(pid for pid in list_other_ends(one) if pid != view.look.pid)
 
 
 def _process(scene: Scene, pid: int, names: tuple[str, ...] = ()) -> str:

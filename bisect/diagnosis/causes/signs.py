@@ -5,7 +5,7 @@ processes: the workers and other children of a rank above all.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from ...base.facts import Descriptor, Frame, Look, ProcessId, RankId, Socket, Thread
@@ -200,6 +200,11 @@ def find_used_descriptors(scene: Scene, view: ProcessSnapshot) -> tuple[Descript
             if one.other_ends or (one.socket is not None and one.socket.peer_pids):
                 known[one.path] = one
     return tuple(known.get(one.path, one) for one in now)
+
+
+def list_other_ends(one: Descriptor) -> Sequence[int]:
+    """Return the pids of those who have the other end of a socket or a pipe."""
+    return one.socket.peer_pids if one.socket is not None else one.other_ends
 
 
 def parent_waits_for_workers(scene: Scene) -> Found | None:

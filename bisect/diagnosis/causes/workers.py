@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Sequence
 
-from ...base.facts import Descriptor
 from ...base.words import format_bytes
 from ..frames import format_frame
 from ..process_snapshot import ProcessSnapshot
@@ -16,6 +14,7 @@ from .signs import (
     format_process,
     innermost_python_frame,
     is_forked,
+    list_other_ends,
     parent_waits_for_workers,
 )
 
@@ -132,13 +131,12 @@ def _a_child_died(scene: Scene) -> Found | None:
         last = looks[-1] if looks else None
         if last is None or last.state != "Z" or last.status in (None, 0, -signal.SIGTERM):
             continue
-        process = format_process(last)
-        words = f"{process} {describe_status(last.status)}"
-        return Found(words, {"worker": process, "how": describe_status(last.status)})
+        process, how = format_process(last), _describe_status(last.status)
+        return Found(f"{process} {how}", {"worker": process, "how": how})
     return None
 
 
-def describe_status(status: int) -> str:
+def _describe_status(status: int) -> str:
     """Return in words how a process ended: "was ended by SIGSEGV", "ended with status 3"."""
     if status >= 0:
         return f"ended with status {status}"
@@ -164,14 +162,10 @@ def _nobody_else_could_send(scene: Scene) -> Found | None:
     named = view.call.descriptors if view is not None and view.call is not None else ()
     if view is None or not named or view.call_name not in _RECEIVES:
         return None
-    ends = [_list_other_ends(one) for one in named]
+    ends = [list_other_ends(one) for one in named]
     if all(pids and set(pids) == {view.look.pid} for pids in ends):
         return Found(f"nobody but the rank has the other end of {named[0].path}")
     return None
-
-
-def _list_other_ends(one: Descriptor) -> Sequence[int]:
-    return one.socket.peer_pids if one.socket is not None else one.other_ends
 
 
 def _runs_the_script_again(scene: Scene) -> Found | None:
