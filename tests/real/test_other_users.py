@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -53,7 +54,8 @@ try:
 except OSError as error:
     print("without a watch:", error)
 else:
-    print("watched", found.folder, os.stat(found.folder).st_uid, flush=True)
+    who = "ours" if found.settings_pipe is not None else "there"
+    print("watched", found.folder, os.stat(found.folder).st_uid, who, flush=True)
     sys.stdin.readline()
 """
 )
@@ -73,6 +75,8 @@ def job() -> Iterator[str]:
 
 
 def python(start: Start, program: str, *words: str, **options: object) -> subprocess.Popen[str]:
+    """Start a program that goes on until its stdin is written to or closed."""
+    options.setdefault("stdin", subprocess.PIPE)
     return start(sys.executable, "-c", program, *words, **options)
 
 
@@ -104,7 +108,7 @@ def test_a_lock_that_another_user_holds_is_not_waited_for(
     assert first_words(other) == ["held"]
     as_other(f"import os; os.mkdir('/dev/shm/hangbisect-{job}.lock', 0o777)")
     rank = python(start, REACH, str(checkout), job)
-    assert first_words(rank) == ["watched", f"/dev/shm/hangbisect-{job}", "0"]
+    assert first_words(rank)[:3] == ["watched", f"/dev/shm/hangbisect-{job}", "0"]
     rank.communicate("\n", timeout=DEADLINE)
 
 
@@ -113,7 +117,7 @@ def test_a_folder_that_another_user_has_made_is_not_used(
 ) -> None:
     as_other(f"import os; os.umask(0); os.mkdir('/dev/shm/hangbisect-{job}', 0o777)")
     rank = python(start, REACH, str(checkout), job, env=without_folders())
-    assert first_words(rank) == ["watched", f"/tmp/hangbisect-{job}", "0"]
+    assert first_words(rank)[:3] == ["watched", f"/tmp/hangbisect-{job}", "0"]
     rank.communicate("\n", timeout=DEADLINE)
     assert os.listdir(f"/dev/shm/hangbisect-{job}") == []
 
@@ -136,17 +140,21 @@ def test_a_link_to_a_folder_of_ours_is_not_followed(
     private.mkdir(mode=0o700)
     as_other(f"import os; os.symlink({str(private)!r}, '/dev/shm/hangbisect-{job}')")
     rank = python(start, REACH, str(checkout), job, env=without_folders())
-    assert first_words(rank) == ["watched", f"/tmp/hangbisect-{job}", "0"]
+    assert first_words(rank)[:3] == ["watched", f"/tmp/hangbisect-{job}", "0"]
     rank.communicate("\n", timeout=DEADLINE)
     assert list(private.iterdir()) == []
 
 
 def test_ranks_that_start_at_once_share_one_monitor(start: Start, checkout: Path, job: str) -> None:
     ranks = [python(start, REACH, str(checkout), job) for _ in range(6)]
-    assert [first_words(rank)[:2] for rank in ranks] == [
-        ["watched", f"/dev/shm/hangbisect-{job}"]
-    ] * 6
-    assert len(monitors_of(job)) == 1
+    said = [first_words(rank) for rank in ranks]
+    assert [words[:3] for words in said] == [["watched", f"/dev/shm/hangbisect-{job}", "0"]] * 6
+    assert sorted(words[3] for words in said) == ["ours", *["there"] * 5]
+    # Two monitors would both stay: each waits for the settings of who started it.
+    until = time.monotonic() + DEADLINE / 3
+    while len(found := monitors_of(job)) != 1 and time.monotonic() < until:
+        time.sleep(0.05)
+    assert len(found) == 1, found
     assert not Path(f"/dev/shm/hangbisect-{job}.lock").exists()
     for rank in ranks:
         rank.communicate("\n", timeout=DEADLINE)
@@ -183,7 +191,7 @@ def test_a_lock_whose_holder_was_killed_is_free(start: Start, checkout: Path, jo
     holder.send_signal(signal.SIGKILL)
     holder.wait(DEADLINE)
     rank = python(start, REACH, str(checkout), job)
-    assert first_words(rank) == ["watched", f"/dev/shm/hangbisect-{job}", "0"]
+    assert first_words(rank)[:3] == ["watched", f"/dev/shm/hangbisect-{job}", "0"]
     rank.communicate("\n", timeout=DEADLINE)
 
 
@@ -192,24 +200,16 @@ def without_folders() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if k not in ("TMPDIR", "XDG_RUNTIME_DIR")}
 
 
-def monitors_of(job: str) -> list[int]:
-    """Return its monitors: not what one of them has forked, which is another program soon."""
-    found = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if words[4:5] == [b"monitor"] and f"hangbisect-{job}".encode() in words[5]:
-                found.add(int(entry.name))
-    return [pid for pid in found if parent_of(pid) not in found]
-
-
-def parent_of(pid: int) -> int:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return psutil.Process(pid).ppid()
-    return 0
+def monitors_of(job: str) -> list[str]:
+    """Return what /proc says of each of its monitors: pid, parent, state, program, threads."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            words = process.cmdline()
+            if words[4:5] == ["monitor"] and f"hangbisect-{job}" in words[5]:
+                shown = process.pid, process.ppid(), process.status(), process.exe()
+                found.append(f"{shown} {process.num_threads()} threads")
+    return found
 
 
 # ---- the run folder ------------------------------------------------------------------------------
