@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..base.facts import Collective, RankFacts, RankId
+from ..base.facts import Collective, CollectiveLog, RankFacts, RankId
 from ..base.lazy_dataclass import dataclass
 from .collective_mismatch import (
     BACKWARD_KINDS,
@@ -343,16 +343,38 @@ def find_mismatched_ranks(ranks: Sequence[RankFacts]) -> tuple[RankId, ...]:
 def _find_recorded_mismatch(ranks: Sequence[RankFacts]) -> Mismatch | None:
     """Return what torch's own recorders show, with the call sites that our log has for it."""
     sources: tuple[LogSource, ...] = ("torch", "flight recorder")
+    own = {r.rank: log for r in ranks for log in r.collectives if log.source == "ring"}
     for source in sources:
         found = [
             one
             for group in list_logged_groups(ranks, source)
-            if (one := find_mismatch_by_number(group))
+            if (one := find_mismatch_by_number(_add_calls(group, own)))
         ]
         if found:
             first = min(found, key=lambda one: (not one.is_sure, one.operation.at))
             return _add_sites(first, ranks)
     return None
+
+
+def _add_calls(group: LoggedGroup, own: Mapping[RankId, CollectiveLog]) -> LoggedGroup:
+    """Return a group that torch recorded, with what our own log says of those operations that are
+    the last on their rank: where they were called, and below which condition. What C++ makes by
+    itself (in backward, in DDP's forward) our log has not.
+    """
+    return replace(
+        group, streams=tuple(_add_last_call(s, own.get(s.rank), group.name) for s in group.streams)
+    )
+
+
+def _add_last_call(stream: Stream, own: CollectiveLog | None, group: str) -> Stream:
+    if own is None or not stream.operations or not own.operations:
+        return stream
+    last, call = stream.operations[-1], own.operations[-1]
+    is_same = (call.group, call.kind, call.done) == (group, last.kind, last.done)
+    if not is_same or call.done or call.at > last.at:
+        return stream
+    known = replace(call, number=last.number, shape=last.shape or call.shape, at=last.at)
+    return replace(stream, operations=(*stream.operations[:-1], known))
 
 
 def _add_sites(found: Mismatch, ranks: Sequence[RankFacts]) -> Mismatch:
@@ -381,41 +403,73 @@ def _find_site_before(at: float, rank: RankId, ranks: Sequence[RankFacts]) -> st
 
 
 def _find_mismatch_across_groups(ranks: Sequence[RankFacts]) -> Mismatch | None:
-    """Return the mismatch of ranks that wait in different groups: each in one that the other has
-    not come to yet, because they call them in another order.
+    """Return the mismatch of ranks that wait in different groups: each in one that others have not
+    come to, because they call them in another order, or because one of them left a call out, or
+    made one that no other rank made.
+
+    All ranks are compared: those of another group make the same calls in theirs. It is a mismatch
+    only where it explains a wait: the culprits are missed in an operation, or wait in it.
     """
     groups = list_logged_groups(ranks, "ring")
     waiting = {
-        stream.rank: group.name
+        stream.rank: (group, stream.operations[-1])
         for group in groups
         for stream in group.streams
         if stream.operations and stream.operations[-1].done is False
     }
-    involved = set(waiting)
-    shared = [group for group in groups if involved <= set(group.members)]
-    if len(involved) < 2 or len({waiting[rank] for rank in involved}) < 2 or len(shared) < 2:
+    if len({group.name for group, _ in waiting.values()}) < 2:
         return None
-    names = {group.name for group in shared}
-    if not set(waiting.values()) <= names:
-        return None
+    involved = tuple(sorted({r for group in groups for r in group.members} & _logged(groups)))
     together = LoggedGroup(
-        " and ".join(sorted(names)),
+        " and ".join(sorted({group.name for group, _ in waiting.values()})),
         "ring",
-        tuple(sorted(involved)),
-        tuple(_merge_streams(rank, shared) for rank in sorted(involved)),
+        involved,
+        tuple(_merge_streams(rank, groups, involved) for rank in involved),
     )
     found = find_mismatch_by_site(together)
-    return found if found is not None and found.is_sure else None
+    if found is None or not found.is_sure or not set(found.ranks) <= _parted(groups, waiting):
+        return None
+    return found
 
 
-def _merge_streams(rank: RankId, groups: Sequence[LoggedGroup]) -> Stream:
-    """Return a rank's operations of several groups in the order in which it made them."""
+def _logged(groups: Sequence[LoggedGroup]) -> set[RankId]:
+    """Return the ranks of which something is logged."""
+    return {stream.rank for group in groups for stream in group.streams if stream.operations}
+
+
+def _parted(
+    groups: Sequence[LoggedGroup], waiting: Mapping[RankId, tuple[LoggedGroup, Collective]]
+) -> set[RankId]:
+    """Return the ranks that are missed in an operation in which others wait, and those that wait in
+    one in which others are missed.
+    """
+    found = set()
+    for rank, (group, operation) in waiting.items():
+        reached = {
+            stream.rank: stream.operations[-1].number if stream.operations else 0
+            for stream in group.streams
+        }
+        absent = {r for r in group.members if reached.get(r, 0) < operation.number}
+        found |= {rank, *absent} if absent else set()
+    return found
+
+
+_ONE_OF_SEVERAL = "one of several"
+
+
+def _merge_streams(
+    rank: RankId, groups: Sequence[LoggedGroup], involved: Sequence[RankId]
+) -> Stream:
+    """Return a rank's operations of all groups in the order in which it made them. A group that not
+    all `involved` ranks have loses its name: others have another one in its place.
+    """
+    for_all = {group.name for group in groups if {*involved} <= {*group.members}}
     own = [s for group in groups for s in group.streams if s.rank == rank]
     operations: list[Collective] = sorted((o for s in own for o in s.operations), key=_start_of)
     since = max((s.since for s in own), default=0)
     kept = max((s.operations[0].at for s in own if s.since and s.operations), default=0.0)
     renumbered = [
-        replace(one, number=number)
+        replace(one, number=number, group=one.group if one.group in for_all else _ONE_OF_SEVERAL)
         for number, one in enumerate((o for o in operations if o.at >= kept), since + 1)
     ]
     return Stream(rank, tuple(renumbered), since)

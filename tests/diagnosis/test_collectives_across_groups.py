@@ -1,0 +1,168 @@
+"""Ranks that wait for one another in different groups: which of them left the common way.
+
+In a program that all ranks run, the ranks of one subgroup make at a place what those of another
+make there in theirs. So ranks of other groups tell whether a call was left out, or added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from hangbisect.base.facts import Collective, CollectiveLog, RankFacts
+from hangbisect.diagnosis.log_divergence import find_mismatch, find_mismatched_ranks
+
+Made = tuple[str, str, str]  # kind, group, site
+
+WORLD = "0"
+LOCAL = {"a": (0, 1), "b": (2, 3)}
+
+
+def facts(
+    number: int,
+    made: Sequence[Made],
+    groups: Mapping[str, tuple[int, ...]],
+    waits: bool = True,
+    conditions: Mapping[str, str] | None = None,
+) -> RankFacts:
+    """Return a rank that has made these calls, and waits in the last one."""
+    numbers: dict[str, int] = {}
+    operations = []
+    for n, (kind, group, site) in enumerate(made):
+        numbers[group] = numbers.get(group, 0) + 1
+        operations.append(
+            Collective(
+                group=group,
+                kind=kind,
+                number=numbers[group],
+                site=site,
+                at=100.0 + n + number * 1e-3,
+                done=not waits or n < len(made) - 1,
+                condition=(conditions or {}).get(site, ""),
+            )
+        )
+    known = {name: members for name, members in groups.items() if number in members}
+    return RankFacts(
+        rank=number,
+        pid=100 + number,
+        collectives=(CollectiveLog("ring", tuple(operations), known),),
+    )
+
+
+def local(rank: int) -> str:
+    return "a" if rank in LOCAL["a"] else "b"
+
+
+def tensor_parallel(skips: int | None = None, adds: int | None = None) -> list[RankFacts]:
+    """Two groups of two and the world: each rank sums in its own group, then all meet.
+
+    `skips` leaves the sum out; `adds` sums once more where nobody else does.
+    """
+    groups = {WORLD: (0, 1, 2, 3), **LOCAL}
+    ranks = []
+    for rank in range(4):
+        sums = ("all_reduce", local(rank), "train.py:9")
+        more = ("all_reduce", local(rank), "train.py:11")
+        meets = ("barrier", WORLD, "train.py:12")
+        made = [("new_group", WORLD, "train.py:5"), sums, meets]
+        partner = next(r for r in LOCAL[local(rank)] if r != rank)
+        if rank == skips:
+            made.remove(sums)
+        elif partner == skips:
+            made = made[:2]
+        elif rank == adds:
+            made = [*made[:2], more]
+        ranks.append(facts(rank, made, groups))
+    return ranks
+
+
+@pytest.mark.parametrize("culprit", range(4))
+def test_who_left_out_what_the_ranks_of_another_group_made_is_named(culprit: int) -> None:
+    found = find_mismatch(tensor_parallel(skips=culprit))
+    assert found is not None
+    assert (found.kind, found.ranks) == ("skipped", (culprit,))
+    assert found.operation.site == "train.py:9"
+    assert f"rank {culprit} left out a call" in found.sentence
+
+
+@pytest.mark.parametrize("culprit", range(4))
+def test_who_made_a_call_that_nobody_made_in_another_group_is_named(culprit: int) -> None:
+    # It stands in it, and the others in another: whether they would have come to it nobody knows.
+    found = find_mismatch(tensor_parallel(adds=culprit))
+    assert found is not None
+    assert (found.kind, found.ranks) == ("different", (culprit,))
+    assert found.operation.site == "train.py:11"
+
+
+def test_stages_that_do_different_things_are_no_mismatch() -> None:
+    """Pipeline stages: each group does something of its own, and one rank is merely late."""
+    groups = {WORLD: (0, 1, 2, 3), **LOCAL}
+    ranks = [
+        facts(0, [("all_reduce", "a", "embed.py:3"), ("barrier", WORLD, "train.py:9")], groups),
+        facts(1, [("all_reduce", "a", "embed.py:3"), ("barrier", WORLD, "train.py:9")], groups),
+        facts(2, [("all_gather", "b", "head.py:7"), ("barrier", WORLD, "train.py:9")], groups),
+        facts(3, [("all_gather", "b", "head.py:7")], groups, waits=False),
+    ]
+    found = find_mismatch(ranks)
+    assert found is None or not found.is_sure
+    assert find_mismatched_ranks(ranks) == ()
+
+
+def test_who_is_merely_behind_in_its_own_group_is_not_sure_to_be_to_blame() -> None:
+    ranks = tensor_parallel()
+    for number, rank in enumerate(ranks):
+        (log,) = rank.collectives
+        kept = log.operations[:1] if number == 3 else log.operations[: 2 if number == 2 else 3]
+        if number == 3:
+            kept = tuple(replace(one, done=True) for one in kept)
+        ranks[number] = replace(rank, collectives=(replace(log, operations=kept),))
+    assert find_mismatched_ranks(ranks) == ()
+
+
+def recorded(rank: RankFacts, *made: tuple[str, str]) -> RankFacts:
+    """Return a rank with torch's own record of group 0, which has no sites: kind and shape."""
+    operations = tuple(
+        Collective(WORLD, kind, n + 1, shape=shape, at=100.0 + n + 0.5, done=n + 1 < len(made))
+        for n, (kind, shape) in enumerate(made)
+    )
+    log = CollectiveLog("torch", operations)
+    return replace(rank, collectives=(*rank.collectives, log))
+
+
+def test_what_torch_recorded_is_told_by_the_condition_that_our_log_has_for_it() -> None:
+    """Rank 0 alone evaluates, and meets a broadcast that C++ makes in rank 1's next forward."""
+    condition = {"train.py:16": "if step % 2 == 1 and is_master"}
+    both = [("ddp", WORLD, "train.py:9")]
+    evaluates = [*both, ("all_reduce", WORLD, "train.py:16")]
+    ranks = [
+        recorded(
+            facts(0, evaluates, {WORLD: (0, 1)}, conditions=condition),
+            ("all_gather", "int64[1]"),
+            ("all_reduce", "float32[1]"),
+        ),
+        recorded(
+            facts(1, both, {WORLD: (0, 1)}, waits=False),
+            ("all_gather", "int64[1]"),
+            ("broadcast", "int32[3]"),
+        ),
+    ]
+    found = find_mismatch(ranks)
+    assert found is not None
+    assert (found.kind, found.ranks) == ("extra", (0,))
+    assert (found.operation.kind, found.operation.site) == ("all_reduce", "train.py:16")
+    assert "below `if step % 2 == 1 and is_master`" in found.sentence
+
+
+def test_without_a_condition_two_ranks_in_different_operations_are_both_named() -> None:
+    both = [("ddp", WORLD, "train.py:9")]
+    ranks = [
+        recorded(
+            facts(0, [*both, ("all_reduce", WORLD, "train.py:16")], {WORLD: (0, 1)}),
+            ("all_reduce", "float32[1]"),
+        ),
+        recorded(facts(1, both, {WORLD: (0, 1)}, waits=False), ("broadcast", "int32[3]")),
+    ]
+    found = find_mismatch(ranks)
+    assert found is not None
+    assert (found.kind, found.ranks) == ("different", (0, 1))
