@@ -12,11 +12,13 @@ on each rank, and those of the same number meet: these logs are compared number 
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..base.facts import Collective, CollectiveLog, RankFacts, RankId
+from ..base.files import PACKAGE
 from ..base.lazy_dataclass import dataclass
 from .collective_mismatch import (
     BACKWARD_KINDS,
@@ -31,6 +33,7 @@ from .collective_mismatch import (
     list_logged_groups,
     make_mismatch,
 )
+from .frames import frame_owner, job_frames
 
 CallKey = tuple[str, str, str, str, tuple[str, ...]]
 
@@ -378,9 +381,13 @@ def _add_last_call(stream: Stream, own: CollectiveLog | None, group: str) -> Str
 
 
 def _add_sites(found: Mismatch, ranks: Sequence[RankFacts]) -> Mismatch:
-    """Fill in where each rank called what C++ made: the call of our own log that it came in."""
+    """Fill in where each rank called what C++ made: the line of the job that it stands in, if it
+    waits in that operation, else the call of our own log that the operation came in.
+    """
     sites = {
-        rank: site or _find_site_before(found.operation.at, rank, ranks)
+        rank: site
+        or _find_site_of_wait(found, rank, ranks)
+        or _find_site_before(found.operation.at, rank, ranks)
         for rank, site in found.sites.items()
     }
     operation, paired = found.operation, found.paired
@@ -393,6 +400,23 @@ def _add_sites(found: Mismatch, ranks: Sequence[RankFacts]) -> Mismatch:
         place = next((sites[r] for r in found.others if sites.get(r)), "")
         paired = replace(paired, site=place)
     return add_sentence(replace(found, sites=sites, operation=operation, paired=paired))
+
+
+def _find_site_of_wait(found: Mismatch, rank: RankId, ranks: Sequence[RankFacts]) -> str:
+    """Return the line of the job that a rank's main thread stands in, "" if the operation is not
+    the one that it waits in.
+    """
+    facts = next(r for r in ranks if r.rank == rank)
+    recorded = [
+        o for log in facts.collectives if log.source == found.source for o in log.operations
+    ]
+    own = [o for o in recorded if o.group == found.group]
+    if not own or own[-1].done is not False or own[-1].number != found.number:
+        return ""
+    threads = facts.looks[-1].threads if facts.looks else ()
+    frames = job_frames(threads[0].frames, PACKAGE) if threads else ()
+    line = next((f for f in frames if frame_owner(f, PACKAGE) == "user"), None)
+    return f"{os.path.basename(line.file)}:{line.line} {line.name}" if line is not None else ""
 
 
 def _find_site_before(at: float, rank: RankId, ranks: Sequence[RankFacts]) -> str:

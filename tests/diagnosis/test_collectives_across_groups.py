@@ -13,6 +13,8 @@ import pytest
 from hangbisect.base.facts import Collective, CollectiveLog, RankFacts
 from hangbisect.diagnosis.log_divergence import find_mismatch, find_mismatched_ranks
 
+from .made_up import look
+
 Made = tuple[str, str, str]  # kind, group, site
 
 WORLD = "0"
@@ -135,6 +137,9 @@ def test_what_torch_recorded_is_told_by_the_condition_that_our_log_has_for_it() 
     condition = {"train.py:16": "if step % 2 == 1 and is_master"}
     both = [("ddp", WORLD, "train.py:9")]
     evaluates = [*both, ("all_reduce", WORLD, "train.py:16")]
+    forward = look(
+        "broadcast_coalesced SP/torch/nn/parallel/distributed.py:1775", "main train.py:22"
+    )
     ranks = [
         recorded(
             facts(0, evaluates, {WORLD: (0, 1)}, conditions=condition),
@@ -142,13 +147,14 @@ def test_what_torch_recorded_is_told_by_the_condition_that_our_log_has_for_it() 
             ("all_reduce", "float32[1]"),
         ),
         recorded(
-            facts(1, both, {WORLD: (0, 1)}, waits=False),
+            replace(facts(1, both, {WORLD: (0, 1)}, waits=False), looks=(forward,)),
             ("all_gather", "int64[1]"),
             ("broadcast", "int32[3]"),
         ),
     ]
     found = find_mismatch(ranks)
     assert found is not None
+    assert found.sites[1] == "train.py:22 main"  # and not that of its last call before
     assert (found.kind, found.ranks) == ("extra", (0,))
     assert (found.operation.kind, found.operation.site) == ("all_reduce", "train.py:16")
     assert "below `if step % 2 == 1 and is_master`" in found.sentence
