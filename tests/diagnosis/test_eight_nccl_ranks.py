@@ -21,7 +21,7 @@ from hangbisect.evidence.flight_recorder import load_dump, parse_dump
 from hypothesis import given
 from hypothesis import strategies as st
 
-from .made_up import job, look, rank, silent_peer
+from .made_up import job, rank
 from .recorder_dumps import VERSIONS, dump, entry, rounds, written
 from .test_pending_operations import ITEM, OWN, RECV, SPIN, log
 
@@ -163,6 +163,14 @@ def test_with_a_part_of_the_files_alone_never_another_rank(who: int, lost: set[i
     assert merged.unseen == tuple(sorted(lost))
     named = judge_dumps(merged).ranks.culprit
     assert named == ((who,) if who not in lost and len(found) > 1 else ())
+
+
+@pytest.mark.parametrize("many", [1, 2, 8])
+def test_of_files_by_which_nobody_waits_nobody_is_named(many: int) -> None:
+    """All that each has begun is done: what it did next stands in no log."""
+    done = recorded(dump(rounds(40), ALL))
+    logs = tuple(RecordedLog(done, f"trace_rank_{n}", (*range(8),), n) for n in range(many))
+    assert judge_dumps(merge_dumps(Contents(recorded=logs))).ranks.culprit == ()
 
 
 # ---- several groups, sends, coalesced operations -------------------------------------------------
