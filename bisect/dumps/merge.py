@@ -422,6 +422,9 @@ def _limit_to_seen_ranks(
     if (len(ranks) == 1 and _waits_for_others(verdict, ranks[0])) or _all_make_a_group(ranks):
         nobody = Ranks(waiting=tuple(sorted(facts.rank for facts in ranks)))
         return replace(verdict, ranks=nobody, where=(), **_NOTHING_KNOWN)
+    if not verdict.ranks.waiting and not any(one.has_stack for one in merged.ranks):
+        # Logs alone, and nobody waits by them: they end where they end.
+        return replace(verdict, ranks=Ranks(), where=(), **_NOTHING_KNOWN)
     if merged.unseen and not verdict.ranks.culprit:
         return replace(verdict, **_NOTHING_KNOWN)
     if verdict.waits_for is not None and verdict.waits_for.kind == "unknown":
