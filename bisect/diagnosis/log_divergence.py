@@ -20,6 +20,7 @@ from ..base.facts import Collective, RankFacts, RankId
 from ..base.lazy_dataclass import dataclass
 from .collective_mismatch import (
     BACKWARD_KINDS,
+    SAME_SHAPE,
     LogDifference,
     LoggedGroup,
     LogSource,
@@ -31,12 +32,11 @@ from .collective_mismatch import (
     list_logged_groups,
     make_mismatch,
 )
+from .counted_mismatch import find_counted_mismatch
 
 CallKey = tuple[str, str, str, str, tuple[str, ...]]
 
 _SAME_CALL, _SAME_WAY, _SAME_SITE, _SAME_KIND = 8, 7, 6, 1  # scores of two operations
-# Kinds whose tensors must be the same on every rank; the others gather or scatter.
-SAME_SHAPE = frozenset(["all_reduce", "reduce", "broadcast", "allreduce", "_broadcast_oop"])
 _MOST_CLASSES = 24  # of ranks with the same log
 _MOST_REFERENCES = 5
 
@@ -312,7 +312,8 @@ def find_mismatch(ranks: Sequence[RankFacts]) -> Mismatch | None:
     or if there are no logs of at least two of them.
 
     Our own log is asked first, which has the call sites; then, for what C++ calls, torch's
-    recorder; then whether groups wait for one another; and last who is merely behind.
+    recorder, and what NCCL's watchdog and RAS service count; then whether groups wait for one
+    another; and last who is merely behind.
     """
     own = [
         found
@@ -322,7 +323,7 @@ def find_mismatch(ranks: Sequence[RankFacts]) -> Mismatch | None:
     sure = [found for found in own if found.is_sure]
     if sure:
         return min(sure, key=lambda found: found.operation.at)
-    recorded = _find_recorded_mismatch(ranks)
+    recorded = _find_recorded_mismatch(ranks) or find_counted_mismatch(ranks)
     if recorded is not None and recorded.is_sure:
         return recorded
     across = _find_mismatch_across_groups(ranks)
