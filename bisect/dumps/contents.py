@@ -21,6 +21,7 @@ from ..base.facts import CollectiveLog, Frame, Rung, Thread
 from ..base.lazy_dataclass import dataclass
 from ..diagnosis.frames import unqualified_name
 from ..evidence.watchdog_messages import WatchdogMessages
+from .nccl_log import NcclLine
 
 # The outermost function of a main thread. Where the main thread of a process comes last, what
 # follows it is another process.
@@ -89,6 +90,7 @@ class Contents:
     recorded: tuple[RecordedLog, ...] = ()
     unreadable: tuple[Unreadable, ...] = ()
     messages: tuple[RankMessages, ...] = ()
+    nccl_lines: tuple[tuple[NcclLine, str], ...] = ()  # each with its file
 
     def __add__(self, other: Contents) -> Contents:
         return Contents(
@@ -96,6 +98,7 @@ class Contents:
             self.recorded + other.recorded,
             self.unreadable + other.unreadable,
             self.messages + other.messages,
+            self.nccl_lines + other.nccl_lines,
         )
 
 

@@ -21,6 +21,7 @@ from ..evidence.watchdog_messages import read_watchdog_messages
 from ..saved_log import decode_log, unpack_log
 from . import stack_formats
 from .contents import Contents, RankMessages, RecordedLog, Unreadable
+from .nccl_log import read_nccl_lines
 
 _DEFAULT_GROUPS = ("0", "", "default_pg")  # names of the group of all ranks
 _MOST_RANKS = 1 << 20
@@ -121,9 +122,12 @@ def read_data(data: bytes, name: str) -> Contents:
         if found is not None:
             return found
     text = decode_log(data)
-    told = tuple(RankMessages(one, name) for one in read_watchdog_messages(text.splitlines()))
-    found = stack_formats.read_text(text, name) + Contents(messages=told)
-    is_known = found.processes or found.unreadable or found.messages
+    lines = text.splitlines()
+    found = stack_formats.read_text(text, name) + Contents(
+        messages=tuple(RankMessages(one, name) for one in read_watchdog_messages(lines)),
+        nccl_lines=tuple((one, name) for one in read_nccl_lines(lines)),
+    )
+    is_known = found.processes or found.unreadable or found.messages or found.nccl_lines
     return found if is_known else _unreadable_contents(name, EXPECTED)
 
 

@@ -42,6 +42,7 @@ from ..diagnosis.verdict import judge_job_with_graph
 from ..evidence.watchdog_messages import WatchdogMessages, make_watchdog_logs
 from .checkpoint_in_stack import place_of_call
 from .contents import Contents, DumpedProcess, RankMessages, RecordedLog, drop_sleep_frames
+from .nccl_log import describe_nccl_lines
 from .rank_locals import RankLocals, read_rank_locals
 
 # What faulthandler calls the signals by which a process ends by itself (Modules/faulthandler.c).
@@ -106,7 +107,7 @@ def merge_dumps(found: Contents) -> MergedDumps:
     """Return the job that these dumps show."""
     notes: list[str] = []
     files = [*(one.file for one in found.processes), *(one.file for one in found.recorded)]
-    files += [one.file for one in found.messages]
+    files += [one.file for one in found.messages] + [file for _, file in found.nccl_lines]
     files += [one.file for one in found.unreadable]  # they too are a rank's
     names = by_names(list(dict.fromkeys(files)))
     said = [_ProcessRank(one, _find_rank(one)) for one in found.processes]
@@ -118,6 +119,7 @@ def merge_dumps(found: Contents) -> MergedDumps:
     found_ranks = [_make_dumped_rank(one, at - known) for at, one in enumerate(ranks, 1)]
     together = describe_common_operation([one.facts for one in found_ranks])
     notes += [together] if together else []
+    notes += describe_nccl_lines([(one, names.get(file)) for one, file in found.nccl_lines])
     world = _find_world_size(found, [one.says for one in said], ranks, names)
     return MergedDumps(tuple(found_ranks), world, tuple(dict.fromkeys(notes)))
 
