@@ -57,7 +57,8 @@ hangbisect merge slurm-4711.out          a log in which NCCL's watchdog gave up:
 
 It takes the text of py-spy dump (with or without --native, --locals, --subprocesses; --json too),
 of pystack and of faulthandler, torch's flight recorder dumps (pickles and JSON), and what NCCL's
-watchdog and NCCL itself print into logs, mixed as you like. A rank's number comes from the text, or from the file's name; one that neither tells is "?".
+watchdog and NCCL itself print into logs, mixed as you like. A rank's number comes from the text, or
+from the file's name; one that neither tells is "?".
 """,
 }
 

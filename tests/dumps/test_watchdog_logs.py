@@ -5,9 +5,11 @@ it enqueued last in the group.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from hangbisect.base.facts import Verdict
+from hangbisect.commands.results import merge
 from hangbisect.dumps.contents import Contents
 from hangbisect.dumps.files import read_data
 from hangbisect.dumps.merge import MergedDumps, describe_divergence, judge_dumps, merge_dumps
@@ -15,6 +17,7 @@ from hangbisect.report.merged_dumps import merged_lines
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ..transcripts import block
 from .watchdog_texts import TELLING, VERSIONS, signalled, text, timed_out
 
 TP = ("5", "TENSOR_MODEL_PARALLEL_GROUP")
@@ -92,6 +95,17 @@ def test_a_group_of_some_ranks_is_a_group_of_its_own() -> None:
     logs = [text(signalled(n, 58, 58)) for n in (0, 1)] + [text(one) for one in pair]
     verdict = judged(*logs)
     assert verdict.ranks.culprit == ()
+
+
+def test_the_page_shows_what_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(Path(__file__).parent / "made_up_logs")
+    page = "how-to/dumps-you-have.md"
+    assert block(page, "hangbisect merge slurm-4711.out")
+    assert merge(["slurm-4711.out"]) == 3
+    shown = block(page, "collectives, as NCCL's watchdog")
+    assert capsys.readouterr().out.strip().splitlines() == shown
 
 
 # ---- nobody can be told --------------------------------------------------------------------------
