@@ -69,6 +69,8 @@ def find_groups_of_waiting(
     waits for nobody outside of the group.
     """
     found: dict[RankId, frozenset[RankId]] = {}
+    if not any(facts.collectives for facts in ranks):
+        return found
     sources: tuple[LogSource, ...] = (*_COMPLETE_SOURCES, "watchdog")
     for source in sources:
         logs = _LogsOfRanks(ranks, source)
@@ -87,12 +89,13 @@ class _LogsOfRanks:
 
     def __init__(self, ranks: Sequence[RankFacts], source: LogSource) -> None:
         self.by_rank: dict[RankId, CollectiveLog] = {}
+        self._is_counted = source in COUNTED_SOURCES
         for facts in ranks:
             log = next((one for one in facts.collectives if one.source == source), None)
             # A recorder that was switched off has nothing; a ring may well have nothing yet.
-            if log is not None and (log.operations or log.sequence or source == "ring"):
+            has_count = log is not None and self._is_counted and log.sequence
+            if log is not None and (log.operations or has_count or source == "ring"):
                 self.by_rank[facts.rank] = log
-        self._is_counted = source in COUNTED_SOURCES
         self._entered: dict[tuple[RankId, _GroupKey], int] = {}
         self._known_members: dict[_GroupKey, frozenset[RankId]] = {}
         self._sent: dict[tuple[RankId, RankId, bool], int] = {}

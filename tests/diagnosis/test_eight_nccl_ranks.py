@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from hangbisect.base.facts import CollectiveLog, Gpu, Look, MachineFacts, RankFacts, Verdict
+from hangbisect.diagnosis.pending_operations import find_pending_operations
 from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.dumps.contents import Contents, RecordedLog
 from hangbisect.dumps.merge import judge_dumps, merge_dumps
@@ -163,6 +164,14 @@ def test_with_a_part_of_the_files_alone_never_another_rank(who: int, lost: set[i
     assert merged.unseen == tuple(sorted(lost))
     named = judge_dumps(merged).ranks.culprit
     assert named == ((who,) if who not in lost and len(found) > 1 else ())
+
+
+def test_a_recorder_that_was_switched_off_says_of_nobody_that_he_is_behind() -> None:
+    """A rank tells how far its groups came all the same, and that counts in another way."""
+    ahead = recorded(dump(rounds(41, "started"), ALL))
+    off = replace(recorded(dump([], ALL)), sequence={"0": 57})
+    ranks = of_all(ITEM, [off if n == 3 else ahead for n in range(WORLD)])
+    assert not find_pending_operations(ranks)
 
 
 @pytest.mark.parametrize("many", [1, 2, 8])
