@@ -23,6 +23,7 @@ from ..base.launchers import find_launcher
 from ..base.lazy_dataclass import dataclass
 from ..base.words import format_ranks
 from ..collect.look_series import RankClasses
+from ..collect.ras_counts import RasFacts, add_ras_logs, ask_ras
 from ..diagnosis.causes.known_cause import find_frame
 from ..diagnosis.process_snapshot import merge_looks
 from ..evidence.lock_and_log_files import PrintingRank, read_last_lines, read_printed_lines
@@ -113,6 +114,8 @@ async def _make_node_facts(
 ) -> NodeFacts:
     host = socket.gethostname()
     ranks = [_add_place(f, job, processes, host) for f in series.last_snapshot.ranks]
+    ras = RasFacts() if settled.moving else await ask_ras(ranks, job.world)
+    ranks = add_ras_logs(ranks, ras)
     ranks = await _add_output([*ranks, *_find_absent_ranks(job, processes, ranks, host)])
     ranks = await _add_source_code(ranks)
     now = time.monotonic()
@@ -133,7 +136,7 @@ async def _make_node_facts(
         watched=job.watched,
         notebook=job.notebook,
         machine=series.machine,
-        notes=_note_absent_ranks(ranks),
+        notes=(*_note_absent_ranks(ranks), *ras.notes),
         downloads=tuple(
             replace(file[-1], grew=file[-1].size > file[0].size) for file in series.grown.values()
         ),

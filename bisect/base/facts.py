@@ -266,7 +266,9 @@ class Collective:
 class CollectiveLog:
     """The last operations of each process group on one rank, oldest first."""
 
-    source: Literal["ring", "torch", "flight recorder"]
+    # "watchdog": what NCCL's watchdog printed; "ras": what NCCL's RAS service counts. These two
+    # have no list of operations, but how many each group has begun, and those that do not end.
+    source: Literal["ring", "torch", "flight recorder", "watchdog", "ras"]
     operations: tuple[Collective, ...]
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # their members
     # How many operations each group has begun, as torch counts them: it knows those that C++ makes,

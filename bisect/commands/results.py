@@ -53,10 +53,12 @@ the job's own logs; manifest.json says what was cut, left out and masked.
 hangbisect merge rank*.txt               one file a rank, or several ranks in one file
 py-spy dump --pid 4711 | hangbisect merge -
 hangbisect merge /tmp/nccl_trace_rank_*  flight recorder dumps: who never entered which collective
+hangbisect merge slurm-4711.out          a log in which NCCL's watchdog gave up: who was behind
 
 It takes the text of py-spy dump (with or without --native, --locals, --subprocesses; --json too),
-of pystack and of faulthandler, and torch's flight recorder dumps (pickles and JSON), mixed as you
-like. A rank's number comes from the text, or from the file's name; one that neither tells is "?".
+of pystack and of faulthandler, torch's flight recorder dumps (pickles and JSON), and what NCCL's
+watchdog and NCCL itself print into logs, mixed as you like. A rank's number comes from the text, or
+from the file's name; one that neither tells is "?".
 """,
 }
 
@@ -211,7 +213,7 @@ def merge(argv: list[str]) -> int:
     if not args.files:
         raise UsageError("merge needs the files to merge", "hangbisect merge rank*.txt")
 
-    from ..base.words import terminal_width
+    from ..base.words import replace_unprintable, terminal_width
     from ..dumps.files import read_files
     from ..dumps.merge import describe_divergence, judge_dumps, merge_dumps
     from ..report.merged_dumps import merged_json, merged_lines
@@ -222,6 +224,8 @@ def merge(argv: list[str]) -> int:
         print(f"hangbisect: {where}: {one.fact}", file=sys.stderr)
     merged = merge_dumps(found)
     if not merged.ranks:
+        for note in merged.notes:  # of logs in which nothing tells how far a rank came
+            print(f"hangbisect: {replace_unprintable(note)}", file=sys.stderr)
         raise HangbisectError(
             f"no rank in {len(args.files)} file(s)", "Take one: py-spy dump --pid PID > rank0.txt"
         )

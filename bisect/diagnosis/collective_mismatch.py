@@ -13,7 +13,7 @@ from ..base.facts import BATCH_TO_PEERS, Collective, CollectiveLog, RankFacts, R
 from ..base.lazy_dataclass import dataclass
 from ..base.words import format_ranks
 
-LogSource = Literal["ring", "torch", "flight recorder"]
+LogSource = Literal["ring", "torch", "flight recorder", "watchdog", "ras"]
 
 _TO_ONE_PEER = frozenset(
     [
@@ -26,6 +26,8 @@ GROUP_MAKING_KINDS = frozenset(["new_group", "split_group", "shrink_group"])
 # Not a collective itself: it stands for those that C++ makes meanwhile.
 BACKWARD_KINDS = frozenset(["backward"])
 DEFAULT_GROUP = "0"
+# Kinds whose tensors must be the same on every rank; the others gather or scatter.
+SAME_SHAPE = frozenset(["all_reduce", "reduce", "broadcast", "allreduce", "_broadcast_oop"])
 
 
 def is_to_one_peer(one: Collective) -> bool:

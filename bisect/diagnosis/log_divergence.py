@@ -22,6 +22,7 @@ from ..base.files import PACKAGE
 from ..base.lazy_dataclass import dataclass
 from .collective_mismatch import (
     BACKWARD_KINDS,
+    SAME_SHAPE,
     LogDifference,
     LoggedGroup,
     LogSource,
@@ -33,13 +34,12 @@ from .collective_mismatch import (
     list_logged_groups,
     make_mismatch,
 )
+from .counted_mismatch import find_counted_mismatch
 from .frames import frame_owner, job_frames
 
 CallKey = tuple[str, str, str, str, tuple[str, ...]]
 
 _SAME_CALL, _SAME_WAY, _SAME_SITE, _SAME_KIND = 8, 7, 6, 1  # scores of two operations
-# Kinds whose tensors must be the same on every rank; the others gather or scatter.
-SAME_SHAPE = frozenset(["all_reduce", "reduce", "broadcast", "allreduce", "_broadcast_oop"])
 _MOST_CLASSES = 24  # of ranks with the same log
 _MOST_REFERENCES = 5
 
@@ -315,7 +315,8 @@ def find_mismatch(ranks: Sequence[RankFacts]) -> Mismatch | None:
     or if there are no logs of at least two of them.
 
     Our own log is asked first, which has the call sites; then, for what C++ calls, torch's
-    recorder; then whether groups wait for one another; and last who is merely behind.
+    recorder, and what NCCL's watchdog and RAS service count; then whether groups wait for one
+    another; and last who is merely behind.
     """
     own = [
         found
@@ -325,7 +326,7 @@ def find_mismatch(ranks: Sequence[RankFacts]) -> Mismatch | None:
     sure = [found for found in own if found.is_sure]
     if sure:
         return min(sure, key=lambda found: found.operation.at)
-    recorded = _find_recorded_mismatch(ranks)
+    recorded = _find_recorded_mismatch(ranks) or find_counted_mismatch(ranks)
     if recorded is not None and recorded.is_sure:
         return recorded
     across = _find_mismatch_across_groups(ranks)

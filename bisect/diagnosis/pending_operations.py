@@ -9,14 +9,16 @@ of the same log of others: each counts in a way of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from ..base.facts import Collective, CollectiveLog, RankFacts, RankId
 from ..base.lazy_dataclass import dataclass
 from .collective_mismatch import BACKWARD_KINDS, DEFAULT_GROUP, LogSource, is_to_one_peer
+from .counted_mismatch import COUNTED_SOURCES
 
 # torch's own recorders know what C++ makes, and of each operation whether it is done.
 _COMPLETE_SOURCES: tuple[LogSource, ...] = ("torch", "flight recorder")
+_LESS_COMPLETE: tuple[LogSource, ...] = ("watchdog", "ring", "ras")
 _RECEIVING = "recv"  # in the name of an operation
 
 
@@ -49,12 +51,33 @@ def find_pending_operations(ranks: Sequence[RankFacts]) -> dict[RankId, PendingO
         for rank in logs.by_rank:
             if rank not in found and (pending := logs.find_first_pending(rank)):
                 found[rank] = pending
-    logs = _LogsOfRanks(ranks, "ring")
-    for rank in logs.by_rank:
-        if rank not in found:
-            pending = logs.find_first_pending(rank, only_sure=rank in told)
-            if pending is not None:
-                found[rank] = pending
+    for source in _LESS_COMPLETE:
+        logs = _LogsOfRanks(ranks, source)
+        for rank in logs.by_rank:
+            if rank not in found:
+                pending = logs.find_first_pending(rank, only_sure=rank in told)
+                if pending is not None:
+                    found[rank] = pending
+    return found
+
+
+def find_groups_of_waiting(
+    ranks: Sequence[RankFacts], pending: Container[RankId]
+) -> dict[RankId, frozenset[RankId]]:
+    """Return of each rank that waits in an operation by torch's recorder or NCCL's watchdog, and is
+    not in `pending`, the members of its group that are known: all of these have entered it, so it
+    waits for nobody outside of the group.
+    """
+    found: dict[RankId, frozenset[RankId]] = {}
+    if not any(facts.collectives for facts in ranks):
+        return found
+    sources: tuple[LogSource, ...] = (*_COMPLETE_SOURCES, "watchdog")
+    for source in sources:
+        logs = _LogsOfRanks(ranks, source)
+        for rank in logs.by_rank:
+            if rank not in found and rank not in pending:
+                members = logs.find_members_of_first(rank)
+                found.update({rank: members} if members else {})
     return found
 
 
@@ -66,12 +89,15 @@ class _LogsOfRanks:
 
     def __init__(self, ranks: Sequence[RankFacts], source: LogSource) -> None:
         self.by_rank: dict[RankId, CollectiveLog] = {}
+        self._is_counted = source in COUNTED_SOURCES
         for facts in ranks:
             log = next((one for one in facts.collectives if one.source == source), None)
             # A recorder that was switched off has nothing; a ring may well have nothing yet.
-            if log is not None and (log.operations or source == "ring"):
+            has_count = log is not None and self._is_counted and log.sequence
+            if log is not None and (log.operations or has_count or source == "ring"):
                 self.by_rank[facts.rank] = log
         self._entered: dict[tuple[RankId, _GroupKey], int] = {}
+        self._known_members: dict[_GroupKey, frozenset[RankId]] = {}
         self._sent: dict[tuple[RankId, RankId, bool], int] = {}
         # Whose sends and receives are not all there: a log keeps the last ones, of all peers.
         self._cut_off = {
@@ -88,6 +114,9 @@ class _LogsOfRanks:
                 elif one.group and one.kind not in BACKWARD_KINDS:
                     key = rank, _key_of(log, one)
                     self._entered[key] = max(self._entered.get(key, 0), one.number)
+            for name, number in log.sequence.items() if self._is_counted else ():
+                key = rank, (name, tuple(log.groups.get(name, ())))
+                self._entered[key] = max(self._entered.get(key, 0), number)
 
     def find_first_pending(
         self, rank: RankId, *, only_sure: bool = False
@@ -102,11 +131,23 @@ class _LogsOfRanks:
             default=None,
         )
 
-    def _pending_in_groups(self, rank: RankId) -> Iterator[PendingOperation]:
-        log = self.by_rank[rank]
+    def find_members_of_first(self, rank: RankId) -> frozenset[RankId]:
+        """Return the members of the group of the first operation of a rank that its log says is not
+        done, none if there is no such operation.
+        """
+        own = [one for one in self._open_in_groups(rank) if one.done is False]
+        if not own:
+            return frozenset()
+        key = _key_of(self.by_rank[rank], min(own, key=lambda one: (one.at, one.number)))
+        if key not in self._known_members:
+            self._known_members[key] = frozenset(self._members(key))
+        return self._known_members[key]
+
+    def _open_in_groups(self, rank: RankId) -> Iterator[Collective]:
+        """Yield the operations of a rank that may not be done, oldest first."""
         own = [
             one
-            for one in log.operations
+            for one in self.by_rank[rank].operations
             if one.group and one.kind not in BACKWARD_KINDS and not is_to_one_peer(one)
         ]
         # Operations of a group end in the order in which they begin.
@@ -114,19 +155,26 @@ class _LogsOfRanks:
         for one in own:
             if one.done:
                 done[one.group] = max(done.get(one.group, 0), one.number)
-        for one in own:
-            if not one.done and one.number > done.get(one.group, 0):
-                key = _key_of(log, one)
-                missing = tuple(
-                    member
-                    for member in self._members(key)
-                    if member != rank and self._entered.get((member, key), 0) < one.number
-                )
-                if missing:
-                    yield PendingOperation(one, missing)
+        yield from (one for one in own if not one.done and one.number > done.get(one.group, 0))
+
+    def _pending_in_groups(self, rank: RankId) -> Iterator[PendingOperation]:
+        for one in self._open_in_groups(rank):
+            key = _key_of(self.by_rank[rank], one)
+            missing = tuple(
+                member
+                for member in self._members(key)
+                if member != rank and self._entered.get((member, key), 0) < one.number
+            )
+            if missing:
+                yield PendingOperation(one, missing)
 
     def _members(self, group: _GroupKey) -> Iterator[RankId]:
-        """Yield the members of a group whose logs are known."""
+        """Yield the members of a group whose logs are known; where operations are only counted,
+        those that have a count.
+        """
+        if self._is_counted:
+            yield from (rank for rank in self.by_rank if (rank, group) in self._entered)
+            return
         name, members = group
         known = members or (self.by_rank if name == DEFAULT_GROUP else ())
         yield from (rank for rank in known if rank in self.by_rank)

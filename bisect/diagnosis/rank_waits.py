@@ -22,7 +22,12 @@ from ..base.facts import Frame, ProcessId, RankFacts, RankId, Socket, Wait, Wait
 from ..base.launchers import DIALECTS
 from ..base.lazy_dataclass import dataclass
 from .collective_mismatch import DEFAULT_GROUP
-from .pending_operations import PendingOperation, describe_operation, find_pending_operations
+from .pending_operations import (
+    PendingOperation,
+    describe_operation,
+    find_groups_of_waiting,
+    find_pending_operations,
+)
 from .process_snapshot import ProcessSnapshot
 from .single_ranks import SingleRank, SingleRanks, is_gone
 
@@ -75,6 +80,9 @@ class RankIndex:
         self.members = {single_rank.facts.rank: single_rank for single_rank in members}
         self.absent = frozenset(absent)
         self.pending = find_pending_operations([single.facts for single in members])
+        # Of those that wait in an operation which all of its group have entered: the group.
+        self._together = find_groups_of_waiting([one.facts for one in members], self.pending)
+        self._inside: dict[tuple[int, frozenset[RankId]], RankGroup] = {}
         self._unfinished = [h for h in self.members.values() if not h.facts.finished]
         self._behind: dict[int, RankGroup] = {}
         self._with_absent: dict[int, frozenset[RankId]] = {}
@@ -109,9 +117,17 @@ class RankIndex:
     def missing(self, single_rank: SingleRank) -> RankGroup:
         """Return those for whom a rank that waits for its peers waits, nobody if all are there."""
         softer = self._at_a_store if single_rank.group != "store" else _NO_RANKS
-        return next(
+        found = next(
             (group for group in (self.waiting_for_nobody, softer, self._ours) if group), _NO_RANKS
         )
+        inside = self._together.get(single_rank.facts.rank)
+        if inside is None or single_rank.group != "collective":
+            return found
+        key = id(found), inside
+        if key not in self._inside:
+            members = (h for h in found.members if h.facts.rank in inside)
+            self._inside[key] = _make_rank_group(members)
+        return self._inside[key]
 
     def behind(self, reached: int) -> RankGroup:
         """Return those that are not yet in our barrier after checkpoint `reached`."""

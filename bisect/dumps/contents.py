@@ -20,6 +20,8 @@ from functools import lru_cache
 from ..base.facts import CollectiveLog, Frame, Rung, Thread
 from ..base.lazy_dataclass import dataclass
 from ..diagnosis.frames import unqualified_name
+from ..evidence.watchdog_messages import WatchdogMessages
+from .nccl_log import NcclLine
 
 # The outermost function of a main thread. Where the main thread of a process comes last, what
 # follows it is another process.
@@ -64,6 +66,14 @@ class RecordedLog:
 
 
 @dataclass(frozen=True)
+class RankMessages:
+    """What NCCL's watchdog printed on one rank, in one log."""
+
+    messages: WatchdogMessages
+    file: str
+
+
+@dataclass(frozen=True)
 class Unreadable:
     """A file, or a part of one, that is none of the formats."""
 
@@ -79,12 +89,16 @@ class Contents:
     processes: tuple[DumpedProcess, ...] = ()
     recorded: tuple[RecordedLog, ...] = ()
     unreadable: tuple[Unreadable, ...] = ()
+    messages: tuple[RankMessages, ...] = ()
+    nccl_lines: tuple[tuple[NcclLine, str], ...] = ()  # each with its file
 
     def __add__(self, other: Contents) -> Contents:
         return Contents(
             self.processes + other.processes,
             self.recorded + other.recorded,
             self.unreadable + other.unreadable,
+            self.messages + other.messages,
+            self.nccl_lines + other.nccl_lines,
         )
 
 

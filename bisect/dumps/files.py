@@ -17,9 +17,11 @@ from typing import Any
 from ..base.deadline import within
 from ..base.words import format_bytes
 from ..evidence.flight_recorder import load_dump, parse_dump
+from ..evidence.watchdog_messages import read_watchdog_messages
 from ..saved_log import decode_log, unpack_log
 from . import stack_formats
-from .contents import Contents, RecordedLog, Unreadable
+from .contents import Contents, RankMessages, RecordedLog, Unreadable
+from .nccl_log import read_nccl_lines
 
 _DEFAULT_GROUPS = ("0", "", "default_pg")  # names of the group of all ranks
 _MOST_RANKS = 1 << 20
@@ -75,8 +77,8 @@ LARGEST_FILE = 64 << 20  # bytes
 FILE_LIMIT = 20.0  # seconds for one file: it may lie on a disk that hangs, or be a pipe
 STDIN_LIMIT = 300.0  # what writes to us may have to ask many processes first
 EXPECTED = (
-    "expected: what py-spy dump, pystack or faulthandler print, or a dump of torch's flight "
-    "recorder (pickle or JSON)"
+    "expected: what py-spy dump, pystack, faulthandler or NCCL's watchdog print, or a dump of "
+    "torch's flight recorder (pickle or JSON)"
 )
 _TOO_LARGE = f"it has more than {format_bytes(LARGEST_FILE)}"
 _PICKLE = b"\x80"  # how each begins since protocol 2
@@ -119,8 +121,14 @@ def read_data(data: bytes, name: str) -> Contents:
         found = _parse_json_file(data, name)
         if found is not None:
             return found
-    found = stack_formats.read_text(decode_log(data), name)
-    return found if found.processes or found.unreadable else _unreadable_contents(name, EXPECTED)
+    text = decode_log(data)
+    lines = text.splitlines()
+    found = stack_formats.read_text(text, name) + Contents(
+        messages=tuple(RankMessages(one, name) for one in read_watchdog_messages(lines)),
+        nccl_lines=tuple((one, name) for one in read_nccl_lines(lines)),
+    )
+    is_known = found.processes or found.unreadable or found.messages or found.nccl_lines
+    return found if is_known else _unreadable_contents(name, EXPECTED)
 
 
 def _read_bytes(file: str) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from ..base.facts import (
     Kernel,
     Look,
     RankFacts,
+    RankId,
     Ranks,
     Syscall,
     Thread,
@@ -32,13 +33,16 @@ from ..base.identity import UnknownRank
 from ..base.launcher_env import Ancestor
 from ..base.launchers import LAUNCHERS
 from ..base.lazy_dataclass import dataclass
+from ..diagnosis.counted_mismatch import describe_common_operation
 from ..diagnosis.frames import frame_owner, unqualified_name
 from ..diagnosis.library_calls import find_group_call, find_group_wait
 from ..diagnosis.log_divergence import find_mismatch
 from ..diagnosis.process_snapshot import merge_looks
 from ..diagnosis.verdict import judge_job_with_graph
+from ..evidence.watchdog_messages import WatchdogMessages, make_watchdog_logs
 from .checkpoint_in_stack import place_of_call
-from .contents import Contents, DumpedProcess, RecordedLog, drop_sleep_frames
+from .contents import Contents, DumpedProcess, RankMessages, RecordedLog, drop_sleep_frames
+from .nccl_log import describe_nccl_lines
 from .rank_locals import RankLocals, read_rank_locals
 
 # What faulthandler calls the signals by which a process ends by itself (Modules/faulthandler.c).
@@ -103,14 +107,19 @@ def merge_dumps(found: Contents) -> MergedDumps:
     """Return the job that these dumps show."""
     notes: list[str] = []
     files = [*(one.file for one in found.processes), *(one.file for one in found.recorded)]
+    files += [one.file for one in found.messages] + [file for _, file in found.nccl_lines]
     files += [one.file for one in found.unreadable]  # they too are a rank's
     names = by_names(list(dict.fromkeys(files)))
     said = [_ProcessRank(one, _find_rank(one)) for one in found.processes]
     ranks = _find_ranks(said, names, notes)
-    _add_logs(ranks, found.recorded, names, notes)
+    recorded = [*found.recorded, *_make_watchdog_logs(found.messages, names)]
+    _add_logs(ranks, recorded, names, notes)
     ranks.sort(key=lambda one: (one.number is None, one.number or 0))
     known = sum(one.number is not None for one in ranks)
     found_ranks = [_make_dumped_rank(one, at - known) for at, one in enumerate(ranks, 1)]
+    together = describe_common_operation([one.facts for one in found_ranks])
+    notes += [together] if together else []
+    notes += describe_nccl_lines([(one, names.get(file)) for one, file in found.nccl_lines])
     world = _find_world_size(found, [one.says for one in said], ranks, names)
     return MergedDumps(tuple(found_ranks), world, tuple(dict.fromkeys(notes)))
 
@@ -252,6 +261,24 @@ def _add_logs(
         rank.logs.append(one)
 
 
+def _make_watchdog_logs(
+    messages: Sequence[RankMessages], names: Mapping[str, int]
+) -> Iterator[RecordedLog]:
+    """Yield what NCCL's watchdog told on each rank: that of its lines, else of the file's name."""
+    told: dict[RankId, list[WatchdogMessages]] = {}
+    files: dict[RankId, str] = {}
+    # Beside lines with a rank those without one are what exceptions say again.
+    marked = {one.file for one in messages if one.messages.rank is not None}
+    for one in messages:
+        number = names.get(one.file) if one.file not in marked else one.messages.rank
+        if number is not None:
+            told.setdefault(number, []).append(one.messages)
+            files.setdefault(number, one.file)
+    for rank, log in make_watchdog_logs(told).items():
+        if isinstance(rank, int):
+            yield RecordedLog(log, files[rank], rank=rank)
+
+
 # ---- the job -------------------------------------------------------------------------------------
 
 
@@ -265,7 +292,7 @@ def _make_dumped_rank(one: _RankDumps, place: int) -> DumpedRank:
         tuple(_make_look(d, float(at), d.pid or -2 - n) for at, d in enumerate(dumps))
         for n, dumps in enumerate(one.children.values())
     )
-    logs = _choose_longest_log(one.logs)
+    logs = _choose_longest_logs(one.logs)
     if not looks:
         looks = (_make_look_of_log(logs),)
     fatal = next((dump.fatal for dump in one.dumps if dump.fatal in _FATAL_SIGNALS), "")
@@ -289,15 +316,18 @@ def _make_dumped_rank(one: _RankDumps, place: int) -> DumpedRank:
     return DumpedRank(facts, one.number, sources, bool(one.dumps))
 
 
-def _choose_longest_log(logs: Iterable[RecordedLog]) -> tuple[CollectiveLog, ...]:
-    """Return the log that goes on longest: several dumps of one rank were made one after another,
-    or the same as a pickle and as JSON.
+def _choose_longest_logs(logs: Iterable[RecordedLog]) -> tuple[CollectiveLog, ...]:
+    """Return the log of each source that goes on longest: several dumps of one rank were made one
+    after another, or the same as a pickle and as JSON.
     """
-    found = [one.log for one in logs]
-    newest = max(
-        found, key=lambda log: max((o.at for o in log.operations), default=0), default=None
-    )
-    return () if newest is None else (newest,)
+    newest: dict[str, CollectiveLog] = {}
+    for log in sorted((one.log for one in logs), key=_find_last_time):
+        newest[log.source] = log
+    return tuple(newest.values())
+
+
+def _find_last_time(log: CollectiveLog) -> float:
+    return max((one.at for one in log.operations), default=0.0)
 
 
 def _make_look_of_log(logs: Sequence[CollectiveLog]) -> Look:
@@ -420,13 +450,27 @@ def _limit_to_seen_ranks(
     whose fault it is may stand in their dumps.
     """
     if (len(ranks) == 1 and _waits_for_others(verdict, ranks[0])) or _all_make_a_group(ranks):
-        nobody = Ranks(waiting=tuple(sorted(facts.rank for facts in ranks)))
-        return replace(verdict, ranks=nobody, where=(), **_NOTHING_KNOWN)
+        return _accuse_nobody(verdict, ranks)
+    if not verdict.ranks.waiting and not any(one.has_stack for one in merged.ranks):
+        found = find_mismatch(ranks)
+        if found is None or not found.is_sure:
+            return _accuse_nobody(verdict, [one for one in ranks if _ends_in_operation(one)])
     if merged.unseen and not verdict.ranks.culprit:
         return replace(verdict, **_NOTHING_KNOWN)
     if verdict.waits_for is not None and verdict.waits_for.kind == "unknown":
         return replace(verdict, waits_for=None)
     return verdict
+
+
+def _accuse_nobody(verdict: Verdict, waiting: Sequence[RankFacts]) -> Verdict:
+    """Return `verdict` with these ranks waiting, and nothing said of whom for."""
+    ranks = Ranks(waiting=tuple(sorted(facts.rank for facts in waiting)))
+    return replace(verdict, ranks=ranks, where=(), **_NOTHING_KNOWN)
+
+
+def _ends_in_operation(facts: RankFacts) -> bool:
+    """Return whether a log of a rank ends in an operation that is not done."""
+    return any(log.operations and log.operations[-1].done is False for log in facts.collectives)
 
 
 def _waits_for_others(verdict: Verdict, facts: RankFacts) -> bool:

@@ -2,7 +2,6 @@
 (its checkpoint 0 starts when its allocation does), and what tools found out about the same job.
 
 - NCCL's and torch's flight recorder leaves a file a rank when a collective times out.
-- NCCL's own RAS service (2.24 and later) says which ranks a communicator misses: `ncclras -f json`.
 - torchelastic's error file of a rank has the exception that ended it.
 """
 
@@ -14,23 +13,18 @@ import os
 import shutil
 import stat
 import sys
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 from ..base.deadline import aside, run, within
 from ..base.facts import CollectiveLog, RankId
 from ..base.launchers import SRUN
 from ..base.lazy_dataclass import dataclass
-from ..base.words import format_ranks
 from .flight_recorder import load_dump, parse_dump
 from .process import words_of
 
 LARGEST_DUMP = 1 << 24  # bytes: 2,000 entries with stacks are some 3 MiB
 LARGEST_ERROR = 1 << 20
-RAS_LIMIT = 2.0  # seconds; it asks every process of the job itself, 5 s if one does not answer
 _PREFIX_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
-_MOST_NAMED = 8  # ranks in a sentence
 
 
 @dataclass(frozen=True)
@@ -108,60 +102,7 @@ def read_error_file(path: str) -> ElasticFailure | None:
         return None
 
 
-# ---- NCCL's RAS --------------------------------------------------------------------------------
-
-
-def ask_ras(
-    environment: Mapping[str, str], pids: Collection[int] = (), limit: float = RAS_LIMIT
-) -> tuple[str, ...]:
-    """Return in sentences what NCCL's RAS service says of the job, () if it cannot be asked.
-
-    Of communicators without a process of `pids` nothing is said: they are another job's. Never
-    raises. Blocks for `limit` seconds at most.
-    """
-    program = shutil.which("ncclras")
-    if program is None:
-        return ()
-    host, _, port = environment.get("NCCL_RAS_ADDR", "").rpartition(":")
-    place = ["-h", host, "-p", port] if host and port.isdecimal() else []
-    try:
-        ran = run([program, *place, "-f", "json", "-t", f"{max(1, int(limit))}"], limit)
-        return describe_ras(json.loads(ran.out), pids) if ran.status == 0 else ()
-    except (OSError, ValueError):
-        return ()
-
-
-def describe_ras(status: Any, pids: Collection[int] = ()) -> tuple[str, ...]:
-    """Return what is amiss by the JSON of `ncclras` (src/ras/client_support.cc of NCCL):
-    communicators with missing ranks, and those whose ranks have not begun equally many operations.
-    """
-    communicators = status.get("communicators") if isinstance(status, Mapping) else None
-    found: list[str] = []
-    for one in communicators if isinstance(communicators, Sequence) else ():
-        try:
-            if not pids or any(rank.get("pid") in pids for rank in one["ranks"]):
-                found += _describe_communicator(one)
-        except (TypeError, ValueError, KeyError, AttributeError):
-            continue
-    return tuple(found)
-
-
-def _describe_communicator(communicator: Mapping[str, Any]) -> list[str]:
-    name = f"communicator {communicator['hash']} of {communicator['size']}"
-    missing = sorted(int(one["rank"]) for one in communicator.get("missing_ranks") or ())
-    said = []
-    if missing:
-        said.append(f"NCCL RAS: {name} misses {format_ranks(missing)}")
-    ranks = communicator.get("ranks") or ()
-    kinds = sorted({kind for one in ranks for kind in one.get("collective_counts") or {}})
-    for kind in kinds:
-        counts = {int(one["rank"]): int(one["collective_counts"][kind]) for one in ranks}
-        usual, _ = Counter(counts.values()).most_common(1)[0] if counts else (0, 0)
-        others = [rank for rank, count in sorted(counts.items()) if count != usual]
-        if others:
-            some = ", ".join(f"rank {r}: {counts[r]}" for r in others[:_MOST_NAMED])
-            said.append(f"NCCL RAS: {name} has begun {usual} {kind}, but {some}")
-    return said
+# ---- programs, and a queue ----------------------------------------------------------------------
 
 
 @functools.cache

@@ -17,6 +17,7 @@ import json
 import pickle
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, ClassVar, Literal, NoReturn
 
@@ -113,6 +114,8 @@ _MOST_FRAMES = 200
 _MOST_GROUPS = 1 << 14
 _MOST_MEMBERS = 1 << 20
 
+# What the job called, where the recorder names what it is made of.
+_SPELLED = {"all_reduce_barrier": "barrier"}
 _DTYPES = {
     **{"Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16"},
     **{"Byte": "uint8", "Char": "int8", "Short": "int16", "Int": "int32", "Long": "int64"},
@@ -154,9 +157,23 @@ def parse_dump(dump: Any, source: LogSource, offset: float = 0.0) -> CollectiveL
             continue  # one entry that is not as it should be
     return CollectiveLog(
         source,
-        tuple(operations),
+        _end_parts_of_batches(operations),
         groups,
         _parse_begun(dump.get("pg_status")),
+    )
+
+
+def _end_parts_of_batches(operations: Sequence[Collective]) -> tuple[Collective, ...]:
+    """Return the operations with the sends and receives done of each batch that is done: only the
+    batch itself has events on the GPU by which the recorder sees that (ProcessGroupNCCL.cpp,
+    pointToPoint and endCoalescing).
+    """
+    over = {
+        (one.group, one.number) for one in operations if one.kind == BATCH_TO_PEERS and one.done
+    }
+    return tuple(
+        replace(one, done=True) if one.peer is not None and (one.group, one.number) in over else one
+        for one in operations
     )
 
 
@@ -170,6 +187,7 @@ def _parse_operation(
     named = _cut_text(entry["profiling_name"])
     name = named.partition(":")[2] or named
     kind = name.partition(" ")[0]
+    kind = _SPELLED.get(kind, kind)
     to_one = bool(_plain_value(entry.get("is_p2p", kind in ("send", "recv"))))
     if to_one and kind not in ("send", "recv"):
         kind = BATCH_TO_PEERS  # several at once: numbered as sends and receives are

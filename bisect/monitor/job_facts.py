@@ -15,6 +15,7 @@ from ..base.deadline import aside
 from ..base.events import Message
 from ..base.facts import CollectiveLog, Ended, JobFacts, MachineFacts, RankFacts, RankId
 from ..base.rank_state import NodeRanks, RankState
+from ..collect.ras_counts import RasFacts, add_ras_logs, ask_ras
 from ..evidence import external_tools, flight_recorder
 from ..evidence.lock_and_log_files import PrintingRank, read_printed_lines
 from ..evidence.source_code import add_source_code
@@ -114,12 +115,12 @@ async def add_logs(job: Job, ranks: Sequence[RankFacts], ended: Ended) -> list[R
     """
     able = [r.rank for r in ranks if ended != "crash" and _can_answer(r)]
     limit = LAST_ANSWER_LIMIT if ended == "interrupted" else ANSWER_LIMIT
-    answers, notes = await asyncio.gather(job.logs.ask(able, limit), _ask_ras_service(ranks, ended))
-    job.notes += [note for note in notes if note not in job.notes]
+    answers, ras = await asyncio.gather(job.logs.ask(able, limit), _ask_ras_service(ranks, ended))
+    job.notes += [note for note in ras.notes if note not in job.notes]
     found: dict[RankId, list[CollectiveLog]] = {r.rank: [] for r in ranks}
     with contextlib.suppress(TimeoutError):
         await aside(_read_all, job.logs, answers, found, limit=READING_LIMIT)
-    read = [replace(r, collectives=tuple(found[r.rank])) for r in ranks]
+    read = add_ras_logs([replace(r, collectives=tuple(found[r.rank])) for r in ranks], ras)
     files: dict[RankId, str] = {m.rank: m.error_file for m in job.members if m.error_file}
     with contextlib.suppress(TimeoutError):
         read = await aside(_add_printed_lines, read, files, limit=FILES_LIMIT)
@@ -203,17 +204,6 @@ def _add_printed_lines(
     return [replace(r, output=(*r.output, *found.get(r.rank, ()))) for r in ranks]
 
 
-async def _ask_ras_service(ranks: Sequence[RankFacts], ended: Ended) -> tuple[str, ...]:
+async def _ask_ras_service(ranks: Sequence[RankFacts], ended: Ended) -> RasFacts:
     living = [r for r in ranks if r.alive and r.pid is not None]
-    if not living or ended in ("crash", "interrupted"):
-        return ()
-    pids = frozenset(r.pid for r in living if r.pid is not None)
-    try:
-        return await aside(
-            external_tools.ask_ras,
-            living[0].environment,
-            pids,
-            limit=external_tools.RAS_LIMIT + 0.5,
-        )
-    except TimeoutError:
-        return ()
+    return RasFacts() if ended in ("crash", "interrupted") else await ask_ras(living)

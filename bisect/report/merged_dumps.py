@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..base.facts import JobFacts, RankFacts, Verdict
+from ..base.facts import CollectiveLog, JobFacts, RankFacts, Verdict
 from ..base.identity import RankId
 from ..base.json_codec import to_json
 from ..base.words import cut_line, format_count, format_ranks, printable
@@ -95,7 +95,7 @@ def _stacks(merged: MergedDumps, verdict: Verdict) -> list[Row]:
 
 def _seen_by(merged: MergedDumps, verdict: Verdict) -> list[Row]:
     tools = sorted({look.rung for k in merged.ranks if k.has_stack for look in k.facts.looks})
-    logs = ["the flight recorder"] if any(k.facts.collectives for k in merged.ranks) else []
+    logs = _name_sources(merged.ranks)
     files = {source.rpartition(":")[0] or source for k in merged.ranks for source in k.sources}
     text = f"{', '.join([*tools, *logs])} on {len(merged.ranks)} of "
     text += f"{format_count(merged.world_size or len(merged.ranks), 'rank')}, "
@@ -140,7 +140,7 @@ def _collectives(ranks: Sequence[DumpedRank]) -> list[str]:
     for known in ranks:
         for text in _ends(known.facts):
             places.setdefault(text, []).append(known.facts.rank)
-    lines = ["collectives, as the flight recorder has them"]
+    lines = [f"collectives, as {' and '.join(_name_sources(ranks))} has them"]
     told = [f"{format_ranks(where)}: {text}" for text, where in places.items()]
     lines += told[:_LOGS]
     return lines + (
@@ -148,16 +148,34 @@ def _collectives(ranks: Sequence[DumpedRank]) -> list[str]:
     )
 
 
+_SOURCES = {
+    "torch": "the flight recorder",
+    "flight recorder": "the flight recorder",
+    "watchdog": "NCCL's watchdog",
+}
+
+
+def _name_sources(ranks: Sequence[DumpedRank]) -> list[str]:
+    found = {log.source for known in ranks for log in known.facts.collectives}
+    return list(dict.fromkeys(name for key, name in _SOURCES.items() if key in found))
+
+
 def _ends(facts: RankFacts) -> Iterator[str]:
     for log in facts.collectives:
         last = log.operations[-1] if log.operations else None
         if last is None:
-            yield "none"
+            yield _describe_counts(log)
             continue
         state = {True: "done", False: "not done", None: "state unknown"}[last.done]
         shape = f" {last.shape}" if last.shape else ""
         site = f" at {last.site}" if last.site else ""
         yield f"{last.kind}{shape} number {last.number} of group {last.group}{site}, {state}"
+
+
+def _describe_counts(log: CollectiveLog) -> str:
+    """Return how many operations a rank has begun, where that is all that is known."""
+    counts = [f"{count} of group {group}" for group, count in sorted(log.sequence.items())]
+    return f"has begun {', '.join(counts)}, none that does not end" if counts else "none"
 
 
 # ---- JSON ---------------------------------------------------------------------------------------

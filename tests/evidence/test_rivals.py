@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 from hangbisect.evidence import external_tools
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 ENTRY = {
     "process_group": ("0", "default_pg"),
@@ -23,31 +21,6 @@ ENTRY = {
     "time_created_ns": 0,
     "input_sizes": [[2]],
     "input_dtypes": ["Float"],
-}
-# As jsonWriteRankData and the others of NCCL's src/ras/client_support.cc write it.
-RAS = {
-    "nccl_version": "2.28.3",
-    "communicators_count": 1,
-    "communicators": [
-        {
-            "hash": "0x1f",
-            "size": 4,
-            "ranks_count": 3,
-            "missing_ranks_count": 1,
-            "ranks": [
-                {
-                    "rank": rank,
-                    "host": "10.0.0.1",
-                    "pid": 100 + rank,
-                    "status": {"init_state": 0, "async_error": 0},
-                    "collective_counts": {"AllReduce": 7 + (rank == 2), "Broadcast": 1},
-                }
-                for rank in (0, 1, 2)
-            ],
-            "missing_ranks": [{"rank": 3, "pid": 103, "status": {"unresponsive": True}}],
-        }
-    ],
-    "ras": {"collection_time_sec": 0.1, "timeouts_count": 0},
 }
 
 
@@ -116,48 +89,3 @@ def test_an_error_file_of_another_kind_tells_nothing(tmp_path: Path, text: str) 
     file.write_text(text)
     assert external_tools.read_error_file(str(file)) is None
     assert external_tools.read_error_file(str(tmp_path / "none")) is None
-
-
-def test_ras_says_who_is_missing_and_who_is_behind() -> None:
-    assert external_tools.describe_ras(RAS) == (
-        "NCCL RAS: communicator 0x1f of 4 misses rank 3",
-        "NCCL RAS: communicator 0x1f of 4 has begun 7 AllReduce, but rank 2: 8",
-    )
-
-
-def test_a_communicator_of_another_job_is_passed_over() -> None:
-    assert external_tools.describe_ras(RAS, pids=[4711]) == ()
-    assert external_tools.describe_ras(RAS, pids=[101])
-
-
-def test_the_program_is_asked_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "ncclras"
-    answer = tmp_path / "answer"
-    answer.write_text(json.dumps(RAS))
-    program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\ncat {answer}\n')
-    program.chmod(0o700)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    said = external_tools.ask_ras({"NCCL_RAS_ADDR": "10.0.0.7:28029"}, [101], limit=30.0)
-    assert len(said) == 2
-    asked = (tmp_path / "asked").read_text().split()
-    assert asked[:6] == ["-h", "10.0.0.7", "-p", "28029", "-f", "json"]
-    program.write_text("#!/bin/sh\nexec sleep 60\n")
-    assert external_tools.ask_ras({}, limit=0.2) == ()
-    program.unlink()
-    assert external_tools.ask_ras({}) == ()
-
-
-@settings(deadline=None)
-@given(
-    st.recursive(
-        st.none() | st.integers() | st.text(max_size=4),
-        lambda inner: (
-            st.lists(inner, max_size=3)
-            | st.dictionaries(st.sampled_from(["communicators", "ranks", "rank"]), inner)
-        ),
-    )
-)
-def test_whatever_ras_answers_nothing_is_raised(answer: Any) -> None:
-    external_tools.describe_ras(answer)
-    external_tools.describe_ras({"communicators": [answer]})
-    external_tools.describe_ras({"communicators": [RAS["communicators"][0] | {"ranks": answer}]})  # type: ignore[index]

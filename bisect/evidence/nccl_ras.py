@@ -1,0 +1,258 @@
+"""NCCL's RAS service (2.24 and later, on by default): which ranks of each communicator answer, and
+how many operations each has begun, asked over its socket.
+
+The service listens in one process of the job on each machine, at localhost:28028 or where
+NCCL_RAS_ADDR says; that process asks all others. The protocol is one line each way (NCCL's
+src/ras/client.cc and client_support.cc, v2.24.3-1 to v2.30.7-1): "CLIENT PROTOCOL 2",
+"TIMEOUT 1", "SET FORMAT json" (2.28.7 and later; older ones call it an unknown command and
+answer in words), "VERBOSE STATUS". After the status the service closes the connection.
+
+What is counted are the collectives that a rank has launched, by their function: not those that are
+done, and no sends. In a job at work the counts of its ranks may differ at any moment.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from ..base.facts import Collective, CollectiveLog, RankFacts, RankId
+from ..base.words import format_ranks
+from .ras_answers import ALL_FUNCTIONS, Communicator, RasAnswer
+
+DEFAULT_ADDRESS = ("localhost", 28028)  # NCCL_RAS_CLIENT_PORT, src/ras/ras_internal.h
+ADDRESS_VARIABLE = "NCCL_RAS_ADDR"
+LIMIT = 3.0  # seconds for the whole conversation
+_OTHERS_LIMIT = 1  # seconds that the service waits for a process which does not answer
+_CONNECT_LIMIT = 1.0
+_LONGEST_LINE = 4096
+_LARGEST = 32 << 20  # bytes: a rank is some 700 in JSON
+_MOST_NAMED = 8  # ranks in a sentence
+
+
+class NoRasAnswer(ValueError):
+    """What answers there is not NCCL's RAS service, or says more than it can have to say."""
+
+
+# ---- the protocol --------------------------------------------------------------------------------
+
+
+def find_address(environment: Mapping[str, str]) -> tuple[str, int]:
+    """Return host and port of the service of a rank with this environment."""
+    host, _, port = environment.get(ADDRESS_VARIABLE, "").rpartition(":")
+    number = int(port) if port.isascii() and port.isdecimal() and len(port) < 6 else 0
+    return (host.strip("[]"), number) if host and 0 < number < 1 << 16 else DEFAULT_ADDRESS
+
+
+def find_service(ranks: Sequence[RankFacts]) -> tuple[str, int] | None:
+    """Return where these ranks' service is to be asked: where one of them listens, None without.
+
+    Nobody else's port is connected to. On each machine one process of the job has the port.
+    """
+    for facts in ranks:
+        host, port = find_address(facts.environment)
+        sockets = facts.looks[-1].sockets if facts.looks else ()
+        listens = any(s.state == "LISTEN" and s.local.endswith(f":{port}") for s in sockets)
+        if listens:
+            return host, port
+    return None
+
+
+def ask_service(host: str, port: int, limit: float = LIMIT) -> bytes:
+    """Return what the service answers to VERBOSE STATUS, JSON where it can. Blocks for `limit`
+    seconds at most, beside the time to look a name up. Raises OSError, TimeoutError, and
+    NoRasAnswer for another server.
+    """
+    deadline = time.monotonic() + limit
+    with socket.create_connection((host, port), min(limit, _CONNECT_LIMIT)) as connection:
+        talk = _Conversation(connection, deadline)
+        if not talk.ask("CLIENT PROTOCOL 2").startswith("SERVER PROTOCOL "):
+            raise NoRasAnswer(f"{host}:{port} is not NCCL's RAS service")
+        talk.ask(f"TIMEOUT {_OTHERS_LIMIT}")
+        talk.ask("SET FORMAT json")
+        talk.send("VERBOSE STATUS")
+        return talk.read_to_end()
+
+
+class _Conversation:
+    """A connection that is given up at `deadline` (monotonic)."""
+
+    def __init__(self, connection: socket.socket, deadline: float) -> None:
+        self._connection = connection
+        self._deadline = deadline
+        self._rest = b""
+
+    def ask(self, command: str) -> str:
+        self.send(command)
+        while b"\n" not in self._rest:
+            part = self._receive()
+            if not part or len(self._rest) > _LONGEST_LINE:
+                raise NoRasAnswer(f"no line in answer to {command}")
+            self._rest += part
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line.decode(errors="replace").strip()
+
+    def send(self, command: str) -> None:
+        self._wait()
+        self._connection.sendall(f"{command}\n".encode())
+
+    def read_to_end(self) -> bytes:
+        parts, size = [self._rest], len(self._rest)
+        while part := self._receive():
+            parts.append(part)
+            size += len(part)
+            if size > _LARGEST:
+                raise NoRasAnswer(f"a status of more than {_LARGEST} bytes")
+        return b"".join(parts)
+
+    def _receive(self) -> bytes:
+        self._wait()
+        return self._connection.recv(1 << 16)
+
+    def _wait(self) -> None:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("NCCL's RAS service did not come to an end")
+        self._connection.settimeout(left)
+
+
+# ---- what it means -------------------------------------------------------------------------------
+
+_ERRORS = {
+    **{1: "unhandled CUDA error", 2: "system error", 3: "internal error", 4: "invalid argument"},
+    **{5: "invalid usage", 6: "remote process error"},
+}
+_FUNCTIONS = {
+    **{"Broadcast": "broadcast", "Reduce": "reduce", "AllGather": "all_gather"},
+    **{"ReduceScatter": "reduce_scatter", "AllReduce": "all_reduce"},
+}
+
+
+def describe_status(answer: RasAnswer, pids: Collection[int] = ()) -> tuple[str, ...]:
+    """Return in sentences what is amiss with communicators that have a process of `pids`: the
+    others are another job's. Without `pids` of all.
+    """
+    found: list[str] = []
+    for one in answer.communicators:
+        there = {*(rank.pid for rank in one.ranks), *(rank.pid for rank in one.missing)}
+        if not pids or there & set(pids):
+            name = f"NCCL RAS: communicator {one.name} of {one.size}"
+            found += [f"{name} {words}" for words in _describe_communicator(one)]
+    return tuple(found)
+
+
+def _describe_communicator(one: Communicator) -> Iterator[str]:
+    for lost in one.missing[:_MOST_NAMED]:
+        where = f"pid {lost.pid} on {lost.host}" if lost.pid is not None else "process unknown"
+        dead = ", considered dead" if lost.dead else ""
+        yield f"has no answer from rank {lost.rank} ({where}{dead})"
+    making = sorted(rank.rank for rank in one.ranks if rank.making)
+    if making:
+        yield f"is still being made on {format_ranks(making)}"
+    for rank in [rank for rank in one.ranks if rank.error][:_MOST_NAMED]:
+        words = _ERRORS.get(rank.error, f"error {rank.error}")
+        yield f"is in error on rank {rank.rank} ({words})"
+    for function in sorted({name for rank in one.ranks for name, _ in rank.counts}):
+        counts = {rank.rank: dict(rank.counts).get(function, 0) for rank in one.ranks}
+        usual, _ = Counter(counts.values()).most_common(1)[0]
+        others = [rank for rank, count in sorted(counts.items()) if count != usual]
+        if others:
+            what = "operations" if function == ALL_FUNCTIONS else function
+            some = ", ".join(f"rank {r}: {counts[r]}" for r in others[:_MOST_NAMED])
+            yield f"has begun {usual} {what}, but {some}"
+
+
+def find_moving(before: RasAnswer, after: RasAnswer) -> frozenset[str]:
+    """Return the communicators in which an operation was begun between two answers."""
+    counts = {one.name: [(r.rank, r.counts) for r in one.ranks] for one in before.communicators}
+    return frozenset(
+        one.name
+        for one in after.communicators
+        if counts.get(one.name, []) != [(r.rank, r.counts) for r in one.ranks]
+    )
+
+
+def make_ras_logs(
+    answer: RasAnswer,
+    ranks: Sequence[RankFacts],
+    moving: Collection[str] = (),
+    world: int = 0,
+) -> dict[RankId, CollectiveLog]:
+    """Return for these ranks how many operations each has begun in every communicator in which not
+    all have begun as many, but those `moving`. A rank is known by its process; where all ranks of
+    the job are in a communicator, and those that are known have their own number in it, by that.
+    """
+    known = _ranks_by_pid(answer, ranks)
+    numbers: list[RankId] = [facts.rank for facts in ranks]
+    found: dict[RankId, list[tuple[str, Collective | None, int]]] = {}
+    groups: dict[str, tuple[int, ...]] = {}
+    for one in answer.communicators:
+        members = _identify_ranks(one, known, numbers, world or len(numbers))
+        counts = {members[r.rank]: dict(r.counts) for r in one.ranks if r.rank in members}
+        if one.name in moving or not _differ(counts):
+            continue
+        groups[one.name] = tuple(sorted(rank for rank in counts if isinstance(rank, int)))
+        for rank, of_rank in counts.items():
+            operation, total = _find_last_operation(one.name, of_rank, counts)
+            found.setdefault(rank, []).append((one.name, operation, total))
+    return {
+        rank: CollectiveLog(
+            "ras",
+            tuple(operation for _, operation, _ in told if operation is not None),
+            groups,
+            {name: total for name, _, total in told},
+        )
+        for rank, told in found.items()
+    }
+
+
+def _ranks_by_pid(answer: RasAnswer, ranks: Sequence[RankFacts]) -> dict[int, RankId]:
+    """Return these ranks by process, without numbers that processes of several machines have."""
+    hosts: dict[int, set[str]] = {}
+    for one in answer.communicators:
+        for rank in one.ranks:
+            if rank.pid is not None:
+                hosts.setdefault(rank.pid, set()).add(rank.host)
+    return {
+        facts.pid: facts.rank
+        for facts in ranks
+        if facts.pid is not None and len(hosts.get(facts.pid, ())) == 1
+    }
+
+
+def _identify_ranks(
+    one: Communicator, known: Mapping[int, RankId], numbers: Collection[RankId], world: int
+) -> dict[int, RankId]:
+    """Return which rank of the job each rank of a communicator is, as far as that is known."""
+    found = {
+        rank.rank: known[rank.pid]
+        for rank in one.ranks
+        if rank.pid is not None and rank.pid in known
+    }
+    if found and one.size == world and all(mine == theirs for mine, theirs in found.items()):
+        found.update({r.rank: r.rank for r in one.ranks if r.pid is None and r.rank in numbers})
+    return found
+
+
+def _differ(counts: Mapping[RankId, Mapping[str, int]]) -> bool:
+    return len({tuple(sorted(of.items())) for of in counts.values()}) > 1
+
+
+def _find_last_operation(
+    name: str, mine: Mapping[str, int], all_counts: Mapping[RankId, Mapping[str, int]]
+) -> tuple[Collective | None, int]:
+    """Return the operation by which a rank is ahead of others, None for one that is not, and how
+    many it has begun in all. Where it is ahead in several functions nobody knows which came last.
+    """
+    total = sum(mine.values())
+    ahead = [
+        function
+        for function, count in mine.items()
+        if count > min(other.get(function, 0) for other in all_counts.values())
+    ]
+    if not ahead:
+        return None, total
+    kind = _FUNCTIONS.get(ahead[0], ahead[0]) if len(ahead) == 1 else "operation"
+    return Collective(name, "operation" if kind == ALL_FUNCTIONS else kind, total), total

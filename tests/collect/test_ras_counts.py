@@ -1,0 +1,93 @@
+"""NCCL's RAS service of a job, asked twice: what stands is a fact, what grows is not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hangbisect.base.facts import RankFacts, Socket
+from hangbisect.collect.ras_counts import add_ras_logs, ask_ras
+from hangbisect.diagnosis.verdict import judge_job
+
+from ..diagnosis.made_up import job, rank
+from ..diagnosis.test_pending_operations import ITEM
+from ..evidence.test_nccl_ras import LIMIT, json_status, one_behind, speaks
+
+
+@contextmanager
+def answering(*statuses: dict[str, Any]) -> Iterator[int]:
+    """A service that gives each of its clients the next status, on the port that is returned."""
+    server = socket.create_server(("127.0.0.1", 0))
+    server.settimeout(LIMIT)
+
+    def serve() -> None:
+        with suppress(OSError):
+            for status in statuses:
+                client, _ = server.accept()
+                with client:
+                    client.settimeout(LIMIT)
+                    speaks(json.dumps(status), [], knows_json=True)(client)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield server.getsockname()[1]
+    finally:
+        server.close()
+        thread.join(LIMIT)
+
+
+def eight(port: int, listens: bool = True) -> list[RankFacts]:
+    """Ranks in `.item()`, of which rank 2 has the service's port."""
+    ears = Socket(1, "tcp", f"127.0.0.1:{port}", "", "LISTEN")
+    here = {"NCCL_RAS_ADDR": f"127.0.0.1:{port}"}
+    return [
+        rank(n, replace(ITEM, sockets=(ears,) if listens and n == 2 else ()), environment=here)
+        for n in range(8)
+    ]
+
+
+def asked(ranks: Sequence[RankFacts]) -> Any:
+    return asyncio.run(ask_ras(ranks, limit=LIMIT, pause=0.0))
+
+
+def test_counts_that_stand_name_the_one_that_has_not_come() -> None:
+    with answering(one_behind(), one_behind()) as port:
+        ranks = eight(port)
+        found = asked(ranks)
+    verdict = judge_job(job("late", 8), add_ras_logs(ranks, found))
+    assert verdict.ranks.culprit == (3,)
+    assert found.notes == (
+        "NCCL RAS: communicator 0x1f of 8 has begun 41 AllReduce, but rank 3: 40",
+    )
+
+
+def test_counts_that_grow_name_nobody() -> None:
+    with answering(one_behind(3), one_behind(2)) as port:
+        found = asked(eight(port))
+    assert found.logs == {}
+    assert found.notes == ("NCCL RAS: communicator 0x1f begins operations meanwhile",)
+
+
+def test_where_all_are_equal_it_is_asked_once() -> None:
+    with answering(json_status([{"AllReduce": 9}] * 8)) as port:
+        assert asked(eight(port)).notes == ()
+
+
+def test_nobody_elses_port_is_connected_to() -> None:
+    with answering(one_behind()) as port:
+        assert asked(eight(port, listens=False)).notes == ()
+
+
+@pytest.mark.parametrize("status", [{}, {"communicators": 3}])
+def test_what_cannot_be_read_is_said(status: dict[str, Any]) -> None:
+    with answering(status) as port:
+        (note,) = asked(eight(port)).notes
+    assert note == f"NCCL RAS: 127.0.0.1:{port} gave no answer that can be read"
