@@ -12,7 +12,6 @@ on each rank, and those of the same number meet: these logs are compared number 
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -417,7 +416,7 @@ def _find_site_of_wait(found: Mismatch, rank: RankId, ranks: Sequence[RankFacts]
     threads = facts.looks[-1].threads if facts.looks else ()
     frames = job_frames(threads[0].frames, PACKAGE) if threads else ()
     line = next((f for f in frames if frame_owner(f, PACKAGE) == "user"), None)
-    return f"{os.path.basename(line.file)}:{line.line} {line.name}" if line is not None else ""
+    return f"{line.file.rpartition('/')[2]}:{line.line} {line.name}" if line is not None else ""
 
 
 def _find_site_before(at: float, rank: RankId, ranks: Sequence[RankFacts]) -> str:
