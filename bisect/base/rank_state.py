@@ -1,5 +1,5 @@
-"""What is known of each rank, folded from the events of its job: the same live, from events.jsonl,
-and from what monitors tell outside; and whom a barrier lets go on.
+"""The state of each rank, computed from the job's events: live, from events.jsonl, and in the
+watcher. Also which barriers may open.
 """
 
 from __future__ import annotations

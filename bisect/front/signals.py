@@ -148,7 +148,7 @@ class GroupSignals:
 
 
 def stand_in_group(link: socket.socket, front: int, command: int) -> None:
-    """Be that process: returns when `front`, at the other end of `link`, is gone."""
+    """Run the extra process: returns when `front`, at the other end of `link`, is gone."""
     reader, writer = os.pipe()
     for end in (reader, writer):
         os.set_blocking(end, False)

@@ -40,14 +40,14 @@ def open_watcher_socket() -> WatcherSocket:
 
 
 def note_interruption(path: str) -> None:
-    """Leave word beside the socket at `path` that somebody told the command to end."""
+    """Create a file beside the socket at `path`: the command was told to end."""
     with contextlib.suppress(OSError):
         file = os.path.join(os.path.dirname(path), INTERRUPTED)
         os.close(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
 
 
 def was_interrupted(path: str) -> bool:
-    """Return whether somebody told the command to end, of which the socket is at `path`."""
+    """Return whether the command, whose socket is at `path`, was told to end."""
     return os.path.exists(os.path.join(os.path.dirname(path), INTERRUPTED))
 
 

@@ -236,8 +236,8 @@ def reopen_job(job: Job) -> None:
 
 
 def _is_step_over(job: Job, due: Overdue | None, verdict: Verdict) -> bool:
-    """Return whether what ran out is the deadline of a step (between two there is none), or that of
-    one who stands still is over.
+    """Return whether a deadline is over: of the step whose clock ran out (between two steps there
+    is none), or of a culprit.
     """
     now = time.monotonic()
     if any(now > over for over in job.find_deadlines(verdict).values()):

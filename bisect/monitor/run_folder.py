@@ -102,7 +102,7 @@ class StagedFiles:
         """
         if self.folder is not None and not self.is_closed:
             try:
-                self._look()
+                self._check_files()
             except OSError as error:
                 self._move(error)
         return dict(self._texts)
@@ -117,7 +117,7 @@ class StagedFiles:
         return {**self._texts, **events}
 
     def forget(self, copied: dict[str, str]) -> None:
-        """These have a copy in the run folder now."""
+        """Drop the texts that now have a copy in the run folder."""
         for name, text in copied.items():
             if self._texts.get(name) is text:
                 del self._texts[name]
@@ -146,7 +146,7 @@ class StagedFiles:
         if os.write(self._events, line) != len(line):
             raise OSError(28, os.strerror(28), str(self.folder / EVENTS_FILE))
 
-    def _look(self) -> None:
+    def _check_files(self) -> None:
         """Raise OSError unless all files that have no copy are there."""
         assert self.folder is not None
         os.stat(self.folder)
@@ -164,7 +164,7 @@ class StagedFiles:
             if base in self._failed:
                 continue
             try:
-                self._settle(Path(make_new_in(base, STAGE_PREFIX)), events)
+                self._use_folder(Path(make_new_in(base, STAGE_PREFIX)), events)
                 break
             except OSError:
                 self._failed.add(base)
@@ -177,7 +177,7 @@ class StagedFiles:
                 f"{where}"
             )
 
-    def _settle(self, folder: Path, events: bytes) -> None:
+    def _use_folder(self, folder: Path, events: bytes) -> None:
         self._made.append(folder)
         try:
             for name, text in self._texts.items():
@@ -408,7 +408,10 @@ class RunFolder:
     async def _ask_helper(
         self, asked: Request, files: dict[str, str] | None, limit: float
     ) -> dict[str, str] | None:
-        """Raises OSError if it cannot be started, ValueError if it ends without an answer."""
+        """Return the helper's answer, None if it took too long.
+
+        Raises OSError if it cannot be started, ValueError if it ends without an answer.
+        """
         with contextlib.ExitStack() as opened:
             texts: Any = subprocess.DEVNULL
             if files is not None:
