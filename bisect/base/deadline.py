@@ -2,8 +2,8 @@
 
 Reading /proc/PID/cmdline, environ, maps or mem waits for a lock that a process in state D may
 hold; starting a program waits for the disk that it lies on. A thread that waits so cannot be
-ended, but it can be left: nobody waits for it at the end, and the wait is one that SIGKILL ends, so
-it never keeps the monitor alive.
+ended, but it can be abandoned: it is not joined at the end, and the wait is one that SIGKILL ends,
+so it never keeps the monitor alive.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ async def aside(
             result = call(*args)
         except Exception as e:
             error = e
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits any more
             loop.call_soon_threadsafe(deliver, result, error)
 
     is_over = _start_thread(body)

@@ -48,7 +48,7 @@ def nearest(word: str, allowed: Iterable[str]) -> str:
 
 
 def say(text: str) -> None:
-    """Print a sentence of ours on stderr, if somebody takes it."""
+    """Print a sentence of ours on stderr, if that can be written to."""
     poll = select.poll()
     with contextlib.suppress(OSError, ValueError):
         poll.register(2, select.POLLOUT)

@@ -2,7 +2,7 @@
 the monitor notes beside it in events.jsonl, and what it tells the process around the launcher.
 
 JSON in between (docs/reference/events.md). `encode` makes it, `decode` reads it: whatever it reads,
-it raises nothing, for a line may be cut short, of another version, or of somebody else. What a
+it raises nothing, because a line may be cut short, of another version, or not ours. What a
 monitor answers its ranks is read by `decode_answer`, and written down nowhere.
 
 Not dataclasses: ranks and monitors load this before all else, and forty of those take 10 ms.
@@ -470,7 +470,7 @@ class Alive(Answer, kind="alive"):
 
 
 class Observe(Answer, kind="observe"):
-    """Barriers hold nobody from here on."""
+    """Barriers hold no rank from here on."""
 
 
 class Written(Answer, kind="written"):

@@ -2,7 +2,7 @@
 
 Of the steps of a script of the user's own there is no table beforehand, and ranks need not do
 the same ones. They are matched by name and occurrence, and ordered by when any rank first began
-them: whoever ended a later one is further.
+them: a rank that ended a later one is further.
 """
 
 from __future__ import annotations

@@ -176,7 +176,8 @@ def waits_for_another(wait: Wait | None, rank: RankId) -> bool:
 
 def may_wait_for_another(facts: RankFacts, wait: Wait | None) -> bool:
     """Return whether a rank looks now and then for something that another may do: it waits for a
-    moment again and again (a file that is to be there), or for a lock of nobody knows whom.
+    moment again and again (a file that is to be there), or for a lock without a known
+    owner.
     """
     if wait is None:
         return False

@@ -3,7 +3,7 @@ the live table, one makes the reports of a verdict (report.md, report.html, trac
 
 Ranks wait for the monitor while it is loaded, so what a table needs comes when there is one
 (live_rows.py). Reports have a process of their own since the run folder may lie on a disk that
-hangs, and nobody waits for a page.
+hangs, and no process waits for a page.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _VARIABLES_OF_LOGS = ("CI", "JPY_PARENT_PID")
 
 
 class LiveTable:
-    """The table of one job; none where nobody looks, or where nobody wants one."""
+    """The table of one job; none without a terminal, or where none is wanted."""
 
     def __init__(self, job: Job) -> None:
         """Nothing is started before the first show()."""

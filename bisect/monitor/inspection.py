@@ -171,7 +171,7 @@ class Inspection(LookSeries):
         member.moving = self.moved[member.rank] = what
 
     def _count_answers(self, members: Sequence[RankState]) -> None:
-        """Count it as movement, for a while, that a rank asks somebody outside the job."""
+        """Count it as movement, for a while, that a rank asks a process outside the job."""
         ours = {pid for m in self.job.members for pid in (m.pid, *m.children)}
         asks = {
             m.rank: found

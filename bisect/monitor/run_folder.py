@@ -340,7 +340,7 @@ class RunFolder:
 
         If another run writes there, a folder beside it is used: `path` is another one then, and
         take_news() says so. What did not answer is not tried again but for the `last` time, when
-        nobody waits.
+        no rank waits.
         """
         self.is_published = False
         if self._stuck is not None and not (last and self._stuck.poll() is not None):

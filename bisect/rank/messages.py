@@ -124,7 +124,7 @@ class LogCapture:
         self._at = time.monotonic()
 
     def listen(self) -> None:
-        """Begin, as soon as anybody imports logging: never before, for it is slow to import."""
+        """Begin, as soon as any code imports logging: never before, for it is slow to import."""
         after_import("logging", self._begin)
 
     def _begin(self, logging: ModuleType) -> None:

@@ -150,7 +150,7 @@ class Context:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the first rank of its node, or nobody says which ranks that has."""
+        """Whether this is the first rank of its node, or the ranks of the node are not known."""
         return self.place.local_rank == 0 or not self.place.counted
 
     @property

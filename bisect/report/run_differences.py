@@ -162,7 +162,7 @@ class SettingDifferences:
 
     differing: list[SettingDifference] = field(default_factory=list)
     same: dict[str, int] = field(default_factory=dict)
-    hidden: list[str] = field(default_factory=list)  # masked, so that nobody can compare them
+    hidden: list[str] = field(default_factory=list)  # masked, so they cannot be compared
 
 
 def find_setting_differences(a: RecordedRun, b: RecordedRun) -> SettingDifferences:

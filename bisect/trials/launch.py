@@ -64,7 +64,7 @@ class LaunchEnd:
     status: int | None  # exit status of `hangbisect run`; None: it was killed from outside
     seconds: float
     verdict: Verdict | None  # None: there is none
-    trouble: str = ""  # a sentence where it could not be started, or nobody could judge it
+    trouble: str = ""  # a sentence where it could not be started or judged
 
 
 class RunningLaunch:
@@ -208,7 +208,7 @@ class RunningLaunch:
         shutil.rmtree(os.path.dirname(self._mark), ignore_errors=True)
 
     def _last_words(self) -> str:
-        """Return the last line that was printed, for a launch that nobody judged."""
+        """Return the last line that was printed, for a launch without a verdict."""
         try:
             text = (self.launch.run_dir / OUTPUT).read_text(errors="replace")
         except OSError:

@@ -1,8 +1,8 @@
-"""The process that draws the table: it alone writes it, and it may be left behind, or killed.
+"""The process that draws the table: it alone writes it, and it may be abandoned, or killed.
 
 It reads what to show as lines on its stdin, and ends with that, the table taken away. It opens the
-terminal for itself, so that its writes never wait and nobody else's are made not to: a terminal
-that was stopped (Ctrl-S) takes nothing, and then nothing is drawn.
+terminal for itself, so that its own writes never wait and those of others are as before: a
+terminal that was stopped (Ctrl-S) takes nothing, and then nothing is drawn.
 """
 
 from __future__ import annotations

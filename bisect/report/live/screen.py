@@ -78,7 +78,7 @@ def find_owner(ranks: Sequence[int], launcher: int, terminal: int) -> TerminalOw
 
     That is its launcher: torchrun's workers lead sessions of their own, without a terminal. A rank
     where it was started by a shell, which is in front when the job is not. mpirun gives its ranks
-    terminals where nobody looks.
+    terminals that no person sees.
     """
     here = {
         pid: found

@@ -1,4 +1,4 @@
-"""The files of a run folder that may be anybody's: none too large, none waited for too long.
+"""The files of a run folder that may belong to anyone: none too large, none waited for too long.
 events.jsonl among them, which was appended to and may end in the middle of a line, the fields of
 its JSON objects, and the stacks: whose each is, its threads, and its kind.
 """
