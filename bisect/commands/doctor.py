@@ -24,7 +24,7 @@ _LIMIT, _LIMIT_OF_NODES = 10.0, 30.0  # seconds
 
 
 def run(argv: list[str]) -> int:
-    """Examine this node, if this is its first rank; print what was found."""
+    """Examine this node, if this is its first rank; print the findings, return the exit status."""
     parser = make_parser("doctor", __doc__)
     add = parser.add_argument
     add("--all", action="store_true", help="show what is ok, too")

@@ -33,7 +33,10 @@ _PURPOSE = {
 
 
 def run(argv: list[str]) -> int:
-    """Make the reports, or print the table of checkpoints, last lines and who is missing."""
+    """Make the reports, or print the table of checkpoints, last lines and missing ranks.
+
+    Returns the exit status.
+    """
     args = _parser().parse_all(argv)
     if args.log is None:
         raise UsageError(

@@ -66,7 +66,7 @@ LIMIT = 5.0  # seconds to see whether a file is there
 
 
 def show(argv: list[str]) -> int:
-    """Print it. What could not be read of the folder is said on stderr."""
+    """Print the verdict, and on stderr what could not be read; return the exit status."""
     parser = make_parser("show", HELP["show"])
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.add_argument("folder", nargs="?", metavar="RUN", help="a run folder")
@@ -163,7 +163,7 @@ def _read_start(folder: str) -> RecordedRun:
 
 
 def bundle(argv: list[str]) -> int:
-    """Make it, and print where it is and what was masked."""
+    """Make the bundle; print where it is and what was masked. Returns the exit status."""
     parser = make_parser("bundle", HELP["bundle"])
     add = parser.add_argument
     add("--output", metavar="FILE", help="the .zip (beside the run folder, with its name)")

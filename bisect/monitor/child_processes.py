@@ -151,13 +151,12 @@ def is_table_wanted(settings: Mapping[str, object], environ: Mapping[str, str]) 
     return bool(settings.get("on_terminal")) and os.isatty(2)
 
 
-# "later": who started this job, and others, makes the reports of all of them at the end.
+# "later": the process that started this job, and others, makes the reports of all at the end.
 REPORTS_VARIABLE = "HANGBISECT_REPORTS"
 REPORTS_LATER = "later"
 REPORT_FILE = "report.md"  # the one that a verdict names
-REPORTS_LIMIT = (
-    120.0  # seconds for the reports of one run folder: of 1,024 ranks they take 20 s of a core
-)
+# Seconds for the reports of one run folder: of 1,024 ranks they take 20 s of a core.
+REPORTS_LIMIT = 120.0
 REPORTS_KILL_LIMIT = 0.2  # seconds
 
 

@@ -138,8 +138,10 @@ def prepare(folder: str) -> None:
 
 
 def open_folder(path: str) -> int:
-    """Open a folder, made for this user alone if it is not there. Links are followed if they are
-    this user's or root's: with one of another user's, that user would say where our files go.
+    """Return the descriptor of a folder, made for this user alone if it is not there.
+
+    Links are followed if they are this user's or root's: with one of another user's, that user
+    would say where our files go.
 
     Raises OSError.
     """
@@ -174,7 +176,7 @@ def open_folder(path: str) -> int:
 
 
 def open_inside(top: int, path: str) -> int:
-    """Open a folder below one that is open, made if it is not there. No link is followed."""
+    """Return the descriptor of a folder below `top`, made if it is not there; follow no link."""
     at = os.dup(top)
     for name in path.split("/"):
         before = at

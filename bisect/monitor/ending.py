@@ -125,6 +125,8 @@ class ProcessFamily:
 def signal_process(pid: int, ticks: int, number: signal.Signals) -> bool:
     """Send a signal to the process that had `pid` at `ticks`, and to no later one of that pid.
 
+    Returns whether it was sent.
+
     By its pidfd, which stands for that process alone. Where the kernel gives none or does not take
     it (seccomp profiles, Linux before 5.3), by its pid right after its start time was checked: a
     pid is used again only after all others were, so not in between.

@@ -311,7 +311,10 @@ def _become_the_monitor(
 
 
 def _listen_anywhere(folders: Sequence[str]) -> tuple[str, socket.socket]:
-    """Listen in the first of `folders` where that is possible. Raises OSError with the reason."""
+    """Listen in the first of `folders` where that is possible; return the folder and the socket.
+
+    Raises OSError with the reason.
+    """
     why = "no folder for its socket (/dev/shm, TMPDIR, /tmp, XDG_RUNTIME_DIR)"
     for folder in folders:
         try:
@@ -322,7 +325,7 @@ def _listen_anywhere(folders: Sequence[str]) -> tuple[str, socket.socket]:
 
 
 def _listen(folder: str) -> socket.socket:
-    """Listen in `folder`, made for this user alone. Raises OSError if that is not possible."""
+    """Return a socket that listens in `folder`, made for this user alone. Raises OSError."""
     make(folder)
     if mark := os.environ.get(OUTER_VARIABLE):  # for the clean-up, if no monitor serves it
         with contextlib.suppress(OSError):  # there was a monitor before

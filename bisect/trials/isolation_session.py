@@ -407,9 +407,8 @@ class IsolationSearch:
 
     def _confirm_the_cache(self) -> None:
         """Start again with caches of one's own and without, in turn."""
-        self._found = SearchResult(
-            "stopped", OWN_CACHES
-        )  # if the starts that are allowed end meanwhile
+        # If the starts that are allowed end meanwhile.
+        self._found = SearchResult("stopped", OWN_CACHES)
         self._found = confirm_known_change(OWN_CACHES, self._test, self._plan.confirm)
 
     def _setting_key(self, setting: Setting) -> Hashable:

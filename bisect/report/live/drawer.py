@@ -135,8 +135,8 @@ class Drawer:
         return not self._cut
 
     def _has_turn(self) -> bool:
-        """Two jobs on one terminal have one table: that of the first. The turn is a name in the
-        abstract socket namespace (unix(7)), which is gone with its process.
+        """Return whether this job draws: of two on one terminal only the first does. The turn is a
+        name in the abstract socket namespace (unix(7)), which is gone with its process.
         """
         if self._turn is None:
             turn = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

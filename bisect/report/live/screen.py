@@ -24,7 +24,7 @@ UNFINISHED = _CANCEL + _RESTORE  # before what follows one of these that was wri
 
 
 def reserve_rows(lines: int, height: int) -> str:
-    """Make room for a table of `height` rows at the end of `lines`, below the cursor.
+    """Return what makes room for a table of `height` rows at the end of `lines`, below the cursor.
 
     The cursor goes down and up again: what stands in the last rows scrolls up, and where there is
     nothing nothing moves.
@@ -34,8 +34,8 @@ def reserve_rows(lines: int, height: int) -> str:
 
 
 def draw_rows(rows: Sequence[str], lines: int, height: int) -> str:
-    """Draw `rows` from the first of the `height` reserved ones on. The margins are set again, for
-    a program may have given them up (`clear`, `reset`).
+    """Return what draws `rows` from the first of the `height` reserved ones on. The margins are set
+    again, because a program may have reset them (`clear`, `reset`).
     """
     shown = [*rows, *[""] * (height - len(rows))][:height]
     first = lines - height + 1
@@ -44,13 +44,13 @@ def draw_rows(rows: Sequence[str], lines: int, height: int) -> str:
 
 
 def clear_rows(lines: int, height: int) -> str:
-    """Take the table away: the last `height` of `lines` are empty, and the whole screen scrolls."""
+    """Return what removes the table: the last `height` of `lines` are empty, all lines scroll."""
     first = lines - height + 1
     return f"{_SAVE}{_WHOLE}\x1b[0m\x1b[{first};1H\x1b[J{_RESTORE}"
 
 
 def clear_lost_table() -> str:
-    """Take away a table of which it is not known where it stands any more: the terminal has got
+    """Return what removes a table whose place is not known any more: the terminal has got
     another size, or its drawer was killed. It was below the cursor.
     """
     return f"{_CANCEL}{_SAVE}{_WHOLE}{_RESTORE}\x1b[J"
