@@ -26,8 +26,8 @@ class ProxyResult:
 
 
 def start_exit_proxy() -> ProxyResult:
-    """Fork. Return the pipe in the child, which goes on as the rank; in the parent, once the child has
-    ended, its status.
+    """Fork. Return the pipe in the child, which goes on as the rank; in the parent, once the child
+    has ended, its status.
     """
     reader, writer = os.pipe()
     rank = os.fork()
