@@ -4,9 +4,10 @@ hangbisect report runs/20261120T174812-a1   report.md for an issue, report.html 
                                             trace.json for a trace viewer; secrets are masked
 hangbisect report runs/... --anonymous      users, hosts and addresses are masked as well
 hangbisect report runs/iso-... --trials     every start of an isolation, or cell of a matrix
-hangbisect report slurm-4711.out            who reached which checkpoint, and who is missing, out of
-                                            a log of Slurm, kubectl, CI, torchrun: prefixes and
-                                            other output in it do not matter
+hangbisect report slurm-4711.out            which ranks reached which checkpoint, and which did
+                                            not, from a log of Slurm, kubectl, CI,
+                                            torchrun: prefixes and other output in it
+                                            do not matter
 kubectl logs -l job=train --prefix --timestamps | hangbisect report -
 """
 

@@ -28,7 +28,7 @@ hangbisect show runs/20261120T174812-a1          as it was printed when it was m
 hangbisect show runs/20261120T174812-a1 --json   verdict.json
 hangbisect show runs/iso-20261120T180201         the answer of an isolation, or of a matrix
 """,
-    "compare": """What two starts differ in: it worked yesterday.
+    "compare": """Show what differs between two starts: it worked yesterday.
 
 hangbisect compare runs/20261119T090000-a1 runs/20261120T174812-b2           a good one, a bad one
 hangbisect compare runs/20261119T090000-a1 runs/20261120T174812-b2 --json
@@ -52,11 +52,11 @@ the job's own logs; manifest.json says what was cut, left out and masked.
 
 hangbisect merge rank*.txt               one file a rank, or several ranks in one file
 py-spy dump --pid 4711 | hangbisect merge -
-hangbisect merge /tmp/nccl_trace_rank_*  flight recorder dumps: who never entered which collective
+hangbisect merge /tmp/nccl_trace_rank_*  flight recorder dumps: which rank is missing where
 
 It takes the text of py-spy dump (with or without --native, --locals, --subprocesses; --json too),
 of pystack and of faulthandler, and torch's flight recorder dumps (pickles and JSON), mixed as you
-like. A rank's number comes from the text, or from the file's name; one that neither tells is "?".
+like. A rank's number comes from the text, or from the file's name; without either it is "?".
 """,
 }
 

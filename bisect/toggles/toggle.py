@@ -1,4 +1,4 @@
-"""A toggle: a part of a job, with its settings from as one runs it to safest, those of the user's
+"""A toggle: a part of a job, with its settings from as you run it to safest, those of the user's
 own too; and the settings that a command has now.
 """
 
@@ -167,7 +167,7 @@ def as_run(entry: Toggle, command: Sequence[str], environ: Mapping[str, str]) ->
     """Return the value whose words and variables are all there, else the one that has none.
 
     Where each has some, and nothing is there that any of them replaces, it is the first: they go
-    from as one runs it to safest. None where something else is there.
+    from as you run it to safest. None where something else is there.
     """
     words_there = command[own_words(command) :]
     own = " ".join(["", *words_there, ""])
