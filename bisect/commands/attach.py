@@ -51,7 +51,7 @@ def _parser() -> Parser:
         dest="span",
         metavar="SECONDS",
         type=positive("--for"),
-        help="how long nothing must have moved in a job that stands still (2.1)",
+        help="time without movement before a job is said to stand still (2.1)",
     )
     add("--kill", dest="ends", action="store_true", help="then end the job, unless it moves")
     add("--json", action="store_true", help="the verdict as JSON")

@@ -101,7 +101,7 @@ def add_watch_options(parser: argparse.ArgumentParser) -> None:
         help="no colours and no live table, only lines as in a log",
     )
     add("--json", action="store_true", help="the verdict as JSON on the terminal")
-    add("--every-rank", action="store_true", help="print the lines of all ranks, above 16 too")
+    add("--every-rank", action="store_true", help="print the lines of all ranks, even above 16")
 
 
 def add_script_options(parser: argparse.ArgumentParser) -> None:
