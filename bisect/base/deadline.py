@@ -1,4 +1,4 @@
-"""Calls that may block for ever, made in threads that can be left behind.
+"""Calls that may block for ever, made in threads that can be abandoned.
 
 Reading /proc/PID/cmdline, environ, maps or mem waits for a lock that a process in state D may
 hold; starting a program waits for the disk that it lies on. A thread that waits so cannot be

@@ -1,4 +1,4 @@
-"""Errors that a person is told as one sentence, and the nearest of the names that there are."""
+"""Errors that are printed as one sentence, and the nearest of the known names to a wrong one."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class RankState:
     finished: bool = False  # all it had to do is done
     left: bool = False
     left_at: float | None = None
-    ended_at: float | None = None  # as was told: by its goodbye, or else by its monitor
+    ended_at: float | None = None  # as its goodbye says, or else its monitor
     status: int | None = None
     error: str = ""
     traceback: str = ""
@@ -80,7 +80,7 @@ class RankState:
     last_step: str = ""  # the title of the last one that it began or ended
     steps_told: int = 0  # how often a step began or ended
     tells_steps: bool = False
-    quiet: bool = False  # past its first training steps: it tells of none
+    quiet: bool = False  # past its first training steps: it reports no step
     # what the watch saw of it
     moved_at: float = 0.0
     places: set[Any] = field(default_factory=set)

@@ -119,7 +119,7 @@ class Stays:
 
 SCRIPT_RUNNING = "script"  # the name of what is between two steps
 SCRIPT = STARTUP_BY_NAME["script"].number  # that a rank has reached with its first word
-# The step of one that has told of none.
+# The step of a rank that has reported none.
 SILENT = UserStep(SCRIPT_RUNNING, "Script", "", 0.0, number=SCRIPT, without_deadline=True)
 
 

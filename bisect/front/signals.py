@@ -98,7 +98,7 @@ class GroupSignals:
         self._link = link
         self.is_gone = False
         self._is_ready = False
-        self._got: dict[int, float] = {}  # when it told of each signal (monotonic)
+        self._got: dict[int, float] = {}  # when it reported each signal (monotonic)
 
     def has_all(self, number: int) -> bool | None:
         """Return whether a signal that we just got was sent to all of the group; None if that

@@ -112,7 +112,7 @@ class Inspection(LookSeries):
         return self._holders.find(seen, ours | {os.getpid()} | set(self.job.outer.pids()))
 
     def note_who_moved(self, members: Sequence[RankState]) -> None:
-        """Note who has moved."""
+        """Note which of these ranks have moved."""
         for member in members:
             self._note_movement(member)
         self._count_answers(members)

@@ -239,7 +239,7 @@ def _write_file(path: Path, text: str) -> None:
 
 
 COPY_LIMIT = 2.0  # seconds
-BUSY_LIMIT = 15.0  # the same for a helper that gets on, if slowly: the machine is busy
+BUSY_LIMIT = 15.0  # the same for a helper that makes progress, if slowly: the machine is busy
 MOMENT = 0.5
 KILL_LIMIT = 0.2
 _PAUSE = 0.005
@@ -249,7 +249,7 @@ Request = dict[str, Any]  # of copy_run.publish()
 
 
 def name_run(mark: str) -> str:
-    """Return by what all processes of a run on this node know each other, from what marks it."""
+    """Return the name by which all processes of a run on this node know it, from its mark."""
     return f"{os.getuid()} {os.uname().nodename} {mark}"
 
 

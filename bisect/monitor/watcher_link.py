@@ -67,7 +67,7 @@ class SupervisorLink:
         return pid or None
 
     def sees_our_stderr(self) -> bool:
-        """Return whether what we print goes where it prints itself, as far as can be told."""
+        """Return whether what we print goes where it prints itself, as far as is known."""
         try:
             ours, its = os.fstat(2), os.stat(f"/proc/{self.pid}/fd/2")
         except OSError:
@@ -75,7 +75,7 @@ class SupervisorLink:
         return (ours.st_dev, ours.st_ino) == (its.st_dev, its.st_ino)
 
     def send(self, event: Event, told: Message) -> None:
-        """Send what is told of an event, after those that had to wait."""
+        """Send a message, after those that had to wait."""
         data = json.dumps(told).encode()
         is_sent = self.flush() and self._send(data)
         if not is_sent and isinstance(event, _MUST_ARRIVE):
@@ -135,7 +135,7 @@ class SupervisorLinks:
             link.send(event, told)
 
     def tell(self, event: Event) -> None:
-        """Tell an event, if it is of a kind that matters out there. What failed is told where it
+        """Send an event, if it is of a kind that matters out there. What failed is sent where it
         ended the watch.
         """
         told = encode_outer(event)

@@ -131,7 +131,7 @@ class LauncherSnapshot:
 
     @property
     def spans_nodes(self) -> bool:
-        """It has started no rank yet, and is told to start some on several nodes."""
+        """Whether it has started no rank yet, and has to start some on several nodes."""
         if set(self.rank_of) - {self.launcher}:
             return False
         return any(several_nodes(words_of(pid), variables_of(pid) or {}) for pid in self.parents)

@@ -89,7 +89,7 @@ class _Finder:
         return taken
 
     def leave(self) -> None:
-        """Stand no longer in the way of imports, if there is nothing to wait for."""
+        """Remove this finder from sys.meta_path, if there is nothing to wait for."""
         if not self.wanted and not self.announced and self in sys.meta_path:
             sys.meta_path.remove(self)
 

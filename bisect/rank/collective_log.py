@@ -70,7 +70,7 @@ class TensorShapes:
     """Shapes by number; numbers are given by `number_of(text)`."""
 
     def __init__(self, number_of: Callable[[str], int]) -> None:
-        """Torch itself is told later, once it is there."""
+        """`torch` is set later, once it is there."""
         self.torch: Any = None
         self._number_of = number_of
         self._plain: frozenset[type] = frozenset()

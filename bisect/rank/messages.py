@@ -1,4 +1,4 @@
-"""What a rank tells the monitor of itself: who it is, what it is to be watched by, that it still
+"""What a rank tells the monitor of itself: its place, the options of its watch, that it still
 lives, and what libraries log as a warning or worse, which often says why they wait.
 
 Records of logging are seen as they are made (logging.setLogRecordFactory), so that no handler is

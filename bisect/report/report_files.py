@@ -101,8 +101,8 @@ def failed_starts(folder: Path) -> list[Path]:
 
 
 def render_reports(kept: ReportSource, trouble: list[str]) -> dict[str, str]:
-    """Return the reports by their names; what cannot be made of odd input is told, and the others
-    are made all the same.
+    """Return the reports by their names; one that cannot be made is a sentence in `trouble`, and
+    the others are made all the same.
     """
     run = kept.run
 

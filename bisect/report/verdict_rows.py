@@ -76,7 +76,7 @@ def word_recorded_verdict(
 
 
 def job_of_verdict(verdict: Verdict) -> JobFacts:
-    """Return what a verdict tells of its job, as those that word it take it."""
+    """Return what a verdict says of its job, as the functions that word it take it."""
     return JobFacts(
         ended="still",
         pipeline=verdict.pipeline,

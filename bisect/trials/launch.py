@@ -266,7 +266,7 @@ def _read_verdicts(run_dir: Path) -> list[tuple[Path, Verdict]]:
 
 
 def read_reached_toggles(run_dir: Path) -> tuple[list[str], bool]:
-    """Return what ranks told of the toggles that a user's own script came to, and if any spoke."""
+    """Return the toggles that ranks of a user's own script reported, and whether any reported."""
     told = [event for folder in _list_folders(run_dir) for event in _read_events(folder)]
     names = [event.name for event in told if isinstance(event, Toggle)]
     return names, any(isinstance(event, Hello) for event in told)

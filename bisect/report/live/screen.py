@@ -1,4 +1,4 @@
-"""What a terminal is told so that lines scroll above a table in its last rows.
+"""Control sequences that let lines scroll above a table in the last rows of a terminal.
 
 Sequences of ECMA-48 and DEC's VT100, as xterm's ctlseqs.html has them; every one leaves the cursor
 where it was, and is to be written at once. While others write to the same terminal, the margins

@@ -138,7 +138,7 @@ _HOST_AND_PORT = re.compile(r"(?P<host>[A-Za-z0-9][A-Za-z0-9.-]{0,253}?)(?P<port
 
 
 class People:
-    """Who is replaced, each by the same pseudonym everywhere: host-1, user-1, address-1."""
+    """Replaces people and machines, each by the same pseudonym everywhere: host-1, user-1."""
 
     def __init__(self, known: Known) -> None:
         """Number what is `known` first, in its order."""

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class FolderFiles:
-    """Reads what lies in a folder; what cannot be read is told in `missing`, by sentences."""
+    """Reads the files of a folder; what cannot be read is a sentence in `missing`."""
 
     def __init__(self, folder: Path, until: float, missing: list[str], named: str = "") -> None:
         """`until`: when all has to be read, monotonic; `named`: what stands before each name."""
