@@ -80,7 +80,7 @@ class RankState:
     last_step: str = ""  # the title of the last one that it began or ended
     steps_told: int = 0  # how often a step began or ended
     tells_steps: bool = False
-    quiet: bool = False  # past its first training steps: it reports no step
+    quiet: bool = False  # past its first training steps: it tells of none
     # what the watch saw of it
     moved_at: float = 0.0
     places: set[Any] = field(default_factory=set)

@@ -52,11 +52,11 @@ the job's own logs; manifest.json says what was cut, left out and masked.
 
 hangbisect merge rank*.txt               one file a rank, or several ranks in one file
 py-spy dump --pid 4711 | hangbisect merge -
-hangbisect merge /tmp/nccl_trace_rank_*  flight recorder dumps: which rank is missing where
+hangbisect merge /tmp/nccl_trace_rank_*  flight recorder dumps: who never entered which collective
 
 It takes the text of py-spy dump (with or without --native, --locals, --subprocesses; --json too),
 of pystack and of faulthandler, and torch's flight recorder dumps (pickles and JSON), mixed as you
-like. A rank's number comes from the text, or from the file's name; without either it is "?".
+like. A rank's number comes from the text, or from the file's name; one that neither tells is "?".
 """,
 }
 

@@ -312,8 +312,7 @@ def find_mismatch(ranks: Sequence[RankFacts]) -> Mismatch | None:
     or if there are no logs of at least two of them.
 
     Our own log is asked first, which has the call sites; then, for what C++ calls, torch's
-    recorder; then whether groups wait for one another; and last ranks that have only made fewer
-    calls so far.
+    recorder; then whether groups wait for one another; and last who is merely behind.
     """
     own = [
         found
