@@ -40,10 +40,9 @@ class Rank:
     local: int | None = None
     world: int | None = None
     launcher: int | None = None  # the process that started it
-    dialect: str = ""  # whose variables tell it: a key of launchers.DIALECTS, or "lightning"
-    by: str = (
-        ""  # how its number is known: "environment", "launch", "stack"; "alone": it is no other
-    )
+    dialect: str = ""  # whose variables have it: a key of launchers.DIALECTS, or "lightning"
+    # How its number is known: "environment", "launch", "stack"; "alone": it is no other.
+    by: str = ""
     master: str = ""  # the host where ranks meet, where its frames tell it
 
 

@@ -1,5 +1,5 @@
-"""A checkpoint and a phase: the rows of a pipeline's table. Apart from the other facts, for ranks
-need no more than this.
+"""The types of a pipeline's rows: checkpoint and phase. In a file of their own because ranks load
+these and not the other facts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Checkpoint:
 
     @property
     def never_late(self) -> bool:
-        """No deadline is its own."""
+        """Whether it has no deadline of its own."""
         return False
 
     @property
@@ -72,7 +72,7 @@ class UserStep(Checkpoint):
 
     @property
     def never_late(self) -> bool:
-        """No deadline is its own."""
+        """Whether it has no deadline of its own."""
         return self.without_deadline
 
 

@@ -122,7 +122,7 @@ def _spellings(flag: str) -> tuple[str, str]:
     return flag, "--" + flag[2:].replace("-", "_")
 
 
-VARIABLE, NODES = "NPROC_PER_NODE", "NNODES"  # what an executable in launchers/ is told
+VARIABLE, NODES = "NPROC_PER_NODE", "NNODES"  # what an executable in launchers/ reads
 FOLDER = "launchers"
 PORTS = ("PET_MASTER_PORT", "MASTER_PORT")  # torchrun reads the first, others the second
 
@@ -132,7 +132,7 @@ _OURS = Launcher("", (), ranks=("--devices",), default_ranks=1)
 
 
 def ranks(command: Sequence[str], environ: Mapping[str, str]) -> int | None:
-    """Return how many ranks a command starts, None where that cannot be told."""
+    """Return how many ranks a command starts, None where that is not known."""
     if _by_variable(command, environ):
         return _parse_number(environ.get(VARIABLE, "1"))
     found = _launcher(command)

@@ -1,9 +1,9 @@
-"""Calls that may block for ever, made in threads that can be left behind.
+"""Calls that may block for ever, made in threads that can be abandoned.
 
 Reading /proc/PID/cmdline, environ, maps or mem waits for a lock that a process in state D may
 hold; starting a program waits for the disk that it lies on. A thread that waits so cannot be
-ended, but it can be left: nobody waits for it at the end, and the wait is one that SIGKILL ends, so
-it never keeps the monitor alive.
+ended, but it can be abandoned: it is not joined at the end, and the wait is one that SIGKILL ends,
+so it never keeps the monitor alive.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ async def aside(
     """Return call(*args), made in a thread of its own; raises TimeoutError after `limit` seconds
     (None: never), RuntimeError if there can be no thread.
 
-    While an earlier call with the same `key` that ran out of time still hangs, it is refused at
-    once (TimeoutError): a process that cannot be read costs one thread and not one a second.
+    If an earlier call with the same `key` is still stuck, raise TimeoutError at once, so that an
+    unreadable process costs one thread and not one a second.
     """
     if key is not None:
         before = _left_behind.get(key)
@@ -63,7 +63,7 @@ async def aside(
             result = call(*args)
         except Exception as e:
             error = e
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits any more
             loop.call_soon_threadsafe(deliver, result, error)
 
     is_over = _start_thread(body)
@@ -76,7 +76,10 @@ async def aside(
 
 
 def within(limit: float, call: Callable[..., T], *args: Any) -> T:
-    """Do the same without an event loop: blocks the caller, `limit` seconds at most."""
+    """Return call(*args), without an event loop: blocks for at most `limit` seconds.
+
+    Raises TimeoutError, or what the call raises.
+    """
     box: list[tuple[T | None, Exception | None]] = []
 
     def body() -> None:
@@ -126,8 +129,8 @@ class Ran:
 
 
 def run(command: Sequence[str], limit: float) -> Ran:
-    """Run a program to its end, or kill it after `limit` seconds or MOST_OUTPUT bytes. Blocks: call
-    it aside.
+    """Run a program; return how it ended. It is killed after `limit` seconds or MOST_OUTPUT bytes.
+    Blocks: call it aside.
 
     Raises OSError if it cannot be started.
     """

@@ -1,4 +1,4 @@
-"""Errors that a person is told as one sentence, and the nearest of the names that there are."""
+"""Errors that are printed as one sentence, and the nearest of the known names to a wrong one."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def nearest(word: str, allowed: Iterable[str]) -> str:
 
 
 def say(text: str) -> None:
-    """Print a sentence of ours on stderr, if somebody takes it."""
+    """Print a sentence of ours on stderr, if that can be written to."""
     poll = select.poll()
     with contextlib.suppress(OSError, ValueError):
         poll.register(2, select.POLLOUT)

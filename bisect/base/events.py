@@ -1,8 +1,8 @@
-"""What is told of a job while it runs, a type for each kind: what ranks tell their monitor, what
-the monitor notes beside it in events.jsonl, and what it tells the process around the launcher.
+"""The messages about a job while it runs, a type for each kind: what ranks send their monitor, what
+the monitor notes beside it in events.jsonl, and what it sends to the process around the launcher.
 
 JSON in between (docs/reference/events.md). `encode` makes it, `decode` reads it: whatever it reads,
-it raises nothing, for a line may be cut short, of another version, or of somebody else. What a
+it raises nothing, because a line may be cut short, of another version, or not ours. What a
 monitor answers its ranks is read by `decode_answer`, and written down nowhere.
 
 Not dataclasses: ranks and monitors load this before all else, and forty of those take 10 ms.
@@ -148,7 +148,7 @@ class Event(_Typed):
     wall: float | None = None  # seconds since 1970, when it was noted; of `hello` when it began
 
     def __init_subclass__(cls, kind: str = "", outer: tuple[str, ...] | None = None) -> None:
-        """`kind` is its "t" in JSON; `outer` the fields that are told outside, None: nothing is."""
+        """`kind` is its "t" in JSON; `outer` the fields that are sent outside, None: nothing is."""
         cls.kind, cls.outer = kind, outer
         if kind:
             KINDS[kind] = cls
@@ -446,7 +446,7 @@ class Answer(_Typed):
 
 
 class Places(Answer, kind="places"):
-    """Where things are; what is None was told before, or is told later."""
+    """Where things are; what is None was sent before, or is sent later."""
 
     run_dir: str | None = None
     temporary: str | None = None  # the job's folder for temporary files
@@ -470,7 +470,7 @@ class Alive(Answer, kind="alive"):
 
 
 class Observe(Answer, kind="observe"):
-    """Barriers hold nobody from here on."""
+    """Barriers hold no rank from here on."""
 
 
 class Written(Answer, kind="written"):
@@ -536,7 +536,7 @@ def encode(event: _Typed) -> dict[str, Any]:
 
 
 def encode_outer(event: Event) -> dict[str, Any] | None:
-    """Return what is told of an event to the process around the launcher, None for nothing."""
+    """Return what is sent of an event to the process around the launcher, None for nothing."""
     if event.outer is None:
         return None
     told = encode(event)

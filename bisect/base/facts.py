@@ -405,6 +405,8 @@ class Wait:
 
 @dataclass(frozen=True)
 class Where:
+    """One culprit: its process, and what it printed last."""
+
     rank: RankId
     host: str
     pid: Natural | None
@@ -447,6 +449,8 @@ class Edge:
 
 @dataclass(frozen=True)
 class Candidate:
+    """Ranks that may be to blame, and how likely."""
+
     ranks: RankSet
     component: Component | None
     level: Level = "guess"
@@ -454,6 +458,8 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Try:
+    """A change to try, as a command."""
+
     toggle: str
     value: str
     command: str
@@ -473,6 +479,8 @@ class CheckpointPlace:
 
 @dataclass(frozen=True)
 class Ranks:
+    """The ranks by role; one rank may have several."""
+
     culprit: RankSet = ()  # whose fault it is
     stuck: RankSet = ()  # those that do not move by themselves
     waiting: RankSet = ()  # those that only wait for others
@@ -482,6 +490,8 @@ class Ranks:
 
 @dataclass(frozen=True)
 class Seconds:
+    """Durations of a verdict."""
+
     total: Duration
     still: Duration | None = None
     past_deadline: Duration | None = None
@@ -490,6 +500,8 @@ class Seconds:
 
 @dataclass(frozen=True)
 class SlowStep:
+    """A step that took longer than its deadline."""
+
     checkpoint: Natural | None
     name: str
     phase: str | None

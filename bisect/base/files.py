@@ -16,7 +16,7 @@ _LONGEST = 100  # bytes of its name, in that of the file aside
 
 
 def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write a file aside, under a name that nobody can foresee, and rename it: links are replaced,
+    """Write a file aside, under a name that cannot be foreseen, and rename it: links are replaced,
     not followed. It is for this user alone. Raises OSError, and leaves nothing behind then.
     """
     folder, name = os.path.split(os.fspath(path))

@@ -22,7 +22,7 @@ class ProcessId:
 
 @dataclass(frozen=True)
 class UnknownRank:
-    """A rank whose number nobody could read: its process says who it is. It sorts behind all that
+    """A rank whose number could not be read: its process identifies it. It sorts behind all that
     have a number.
     """
 
@@ -51,7 +51,7 @@ class UnknownRank:
 
 
 _MOST_RANKS = 1 << 24  # a larger number in a file is no rank
-RankId = int | UnknownRank  # who a rank is: its number, or its process where nobody knows that
+RankId = int | UnknownRank  # its number, or its process where that is not known
 
 
 def name_rank(rank: RankId) -> str:

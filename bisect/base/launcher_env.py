@@ -132,7 +132,7 @@ def _preference(environ: Mapping[str, str], name: str) -> int:
 
 
 def local_size(environ: Mapping[str, str], dialect: str) -> int | None:
-    """Return how many ranks this node has, None where nobody says so."""
+    """Return how many ranks this node has, None where no variable says so."""
     said = number(environ, DIALECTS[dialect].local_world_size)
     if dialect == "torchrun" and said is None and _DEEPSPEED_NODE in environ:
         return number(environ, _DEEPSPEED_SIZE)
@@ -160,8 +160,8 @@ def are_in_order(environ: Mapping[str, str], dialect: str) -> bool:
 
 
 def is_on_one_machine(environ: Mapping[str, str]) -> bool:
-    """Return whether ranks that nobody counted for each node are taken to be all on this one: no
-    other machine reaches the master. In a pod of Kubernetes the master itself is told such a name.
+    """Return whether ranks that were not counted for each node are taken to be all on this one: no
+    other machine reaches the master. In a pod of Kubernetes the master itself gets such a name.
     """
     master = environ.get("MASTER_ADDR", "")
     return bool(_LOOPBACK.fullmatch(master)) and "KUBERNETES_SERVICE_HOST" not in environ
@@ -179,7 +179,7 @@ def neighbours(environ: Mapping[str, str], rank: int) -> tuple[int, ...]:
 
 
 def master(environ: Mapping[str, str], dialect: str | None) -> str | None:
-    """Return the host on which rank 0 listens, None where nobody says so.
+    """Return the host on which rank 0 listens, None where no variable says so.
 
     Without MASTER_ADDR that is the first node of Slurm's step, as Lightning has it.
     """

@@ -254,7 +254,7 @@ FUNCTIONS = (
     LibraryFunction(_C10D, _MAKING_GROUPS, frozenset([Role.MAKES_GROUP])),
     LibraryFunction(
         _C10D,
-        # All others but those that ask nobody.
+        # All others but those that ask no other rank.
         rf"(?!(?:{_MAKING_GROUPS}|is_\w+|get_\w+|_get_\w+|_rank_not_in_group|_check_\w+)$).*",
         frozenset([Role.RUNS_COLLECTIVE]),
     ),

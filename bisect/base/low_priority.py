@@ -80,7 +80,7 @@ def _set_autogroup(nice: int) -> None:
             with open(_AUTOGROUP, "w", encoding="ascii") as file:
                 file.write(str(nice))
             return
-        except BlockingIOError:  # somebody else has just changed one
+        except BlockingIOError:  # another process has just changed one
             time.sleep(0.05)
         except OSError:
             return

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .facts import Verdict
 
+# Outcomes of a job's parts, the worst last.
 BADNESS = (
     "ok",
     "interrupted",
@@ -20,7 +21,7 @@ BADNESS = (
     "silent",
     "crash",
     "hang",
-)  # outcomes of a job's parts, the worst last
+)
 STANDS_STILL = ("hang", "silent")  # outcomes of a job in which nothing moves
 CUT_SHORT = (*STANDS_STILL, "slow")  # outcomes with which a job that lives is ended
 # The folder of a part, inside that of the job or of a node.

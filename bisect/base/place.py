@@ -31,7 +31,7 @@ _STATE_LOOKS, _BETWEEN_LOOKS = 5, 0.02  # seconds
 
 @dataclass(frozen=True)
 class Place:
-    """Where a process stands in its job. `launcher` is None where nobody started several ranks."""
+    """Where a process stands in its job. `launcher` is None where none started several."""
 
     rank: int
     local_rank: int
@@ -42,10 +42,10 @@ class Place:
     host: str
     launcher: str | None
     launcher_pid: int
-    job: str  # hash that all local ranks of one attempt share, and nobody else
+    job: str  # hash that all local ranks of one attempt share, and no other process
     joined: bool = False  # started by a rank (Lightning's own launch), not by a launcher
     neighbours: tuple[int, ...] = ()  # this node's ranks, where the launcher names them
-    counted: bool = True  # somebody says how many ranks this node has
+    counted: bool = True  # it is known how many ranks this node has
     in_order: bool = True  # they are numbered one after the other
     # Of what this node writes beside the others: "" of the first or only one, else "1" or its host.
     node_name: str = ""
@@ -126,8 +126,8 @@ def parent_of(pid: int) -> int:
 
 
 def job_of_this_process() -> str:
-    """Return an identity for a plain `python train.py`, which nobody shares but what it starts: a
-    shell may start several such jobs at once.
+    """Return an identity for a plain `python train.py`, shared only with what it starts: a shell
+    may start several such jobs at once.
     """
     return _short_hash((os.getuid(), os.getpid(), _start_time(os.getpid())))
 
@@ -160,7 +160,7 @@ def command_line(place: Place, own: Sequence[str]) -> list[str]:
 
 
 def _typed(pid: int) -> list[str]:
-    """Return the words of the launcher that somebody typed: DeepSpeed's starts another program,
+    """Return the words of the launcher that a person typed: DeepSpeed's starts another program,
     which starts the ranks.
     """
     for _ in range(_LAUNCHERS_DEEP):

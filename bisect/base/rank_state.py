@@ -1,5 +1,5 @@
-"""What is known of each rank, folded from the events of its job: the same live, from events.jsonl,
-and from what monitors tell outside; and whom a barrier lets go on.
+"""The state of each rank, computed from the job's events: live, from events.jsonl, and in the
+watcher. Also which barriers may open.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class RankState:
     finished: bool = False  # all it had to do is done
     left: bool = False
     left_at: float | None = None
-    ended_at: float | None = None  # as was told: by its goodbye, or else by its monitor
+    ended_at: float | None = None  # as its goodbye says, or else its monitor
     status: int | None = None
     error: str = ""
     traceback: str = ""
@@ -151,7 +151,7 @@ class NodeRanks:
         self.world_size = 1
         # Local ranks' numbers: of those that said hello, and of those that the launcher lists.
         self.expected: set[int] = set()
-        self.local_size = 0  # ranks of this node as its launcher counts them, 0: nobody says
+        self.local_size = 0  # ranks of this node as its launcher counts them, 0: not known
         self._remembers = remembers
 
     def __iter__(self) -> Iterator[RankState]:
@@ -323,7 +323,7 @@ class NodeRanks:
 
     def _on_await(self, member: RankState, event: events.Await) -> None:
         if event.what not in self.done:
-            # A rank that cannot know the number of the first one here: nobody, if that is not here.
+            # One that cannot know the number of the first rank here waits for it, if it is here.
             first = tuple(m.rank for m in self if m.local_rank == 0 and m is not member)
             member.awaits = event.ranks or first
             member.awaits_what, member.waits_since = event.what, event.at
@@ -404,7 +404,7 @@ def find_local_ranks(hello: events.Hello) -> set[int]:
 
 
 def find_local_size(hello: events.Hello) -> int:
-    """Return how many ranks a node has, as the launcher counts them; 0 where nobody does."""
+    """Return how many ranks a node has, as the launcher counts them; 0 where it does not."""
     size = hello.local_world_size if hello.counted else 0
     return size if size <= _MOST_LISTED else 0
 
@@ -413,7 +413,7 @@ def find_opening_barriers(members: NodeRanks) -> list[int]:
     """Return the checkpoints whose barrier opens now: every rank of this node has reached them.
 
     A rank that left early cannot arrive any more: that is a finding of its own, and the barrier
-    stays closed until it has been judged. One that had finished is waited for by nobody.
+    stays closed until it has been judged. For one that had finished no rank waits.
     """
     if not members.are_here:
         return []

@@ -1,7 +1,7 @@
 """The checkpoints of the main pipeline, everything that happens until a language model trains.
 
-The steps of a script of the user's own are told by the same rows, in ranks as well: so it stands
-below both. What is done before each checkpoint is in pipelines/startup.py.
+Steps of a user's script are reported under the same rows, in ranks too. So this file is in `base/`.
+What is done before each checkpoint is in pipelines/startup.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Of the steps of a script of the user's own there is no table beforehand, and ranks need not do
 the same ones. They are matched by name and occurrence, and ordered by when any rank first began
-them: whoever ended a later one is further.
+them: a rank that ended a later one is further.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Stays:
 
 SCRIPT_RUNNING = "script"  # the name of what is between two steps
 SCRIPT = STARTUP_BY_NAME["script"].number  # that a rank has reached with its first word
-# The step of one that has told of none.
+# The step of a rank that has reported none.
 SILENT = UserStep(SCRIPT_RUNNING, "Script", "", 0.0, number=SCRIPT, without_deadline=True)
 
 

@@ -32,6 +32,6 @@ STEADY = 5  # training steps of one optimizer, after which a script has started
 BARRIER_MODES = ("off", "observe", "lockstep")
 DEFAULT_BARRIER_MODE = "lockstep"
 BARRIER_HELP = (
-    "after each checkpoint: nothing; only write down who arrived; hold every rank until all are "
-    "there"
+    "after each checkpoint: nothing; only note when each rank arrives; hold every rank until all "
+    "have arrived"
 )

@@ -18,7 +18,7 @@ CAUSE_PAGES = "docs/causes"  # in the repository
 
 
 def format_ranges(ranks: Iterable[RankId]) -> str:
-    """Return ranks in the shortest form: "0-6,9"; those whose number nobody knows last: "0-6,?"."""
+    """Return ranks in the shortest form: "0-6,9"; those without a known number last: "0-6,?"."""
     return ",".join(_count_runs(set(ranks)))
 
 

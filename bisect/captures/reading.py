@@ -367,8 +367,10 @@ class ImportedDump:
 
 
 def convert_dump(source: str, folder: str, name: str) -> ImportedDump:
-    """Write the capture of a dump into `folder`: a dict is taken for keyword arguments, a list or
-    tuple for positional ones. Imports torch. Raises Unreadable, OSError.
+    """Write the capture of a dump into `folder`; return where it is.
+
+    A dict is taken for keyword arguments, a list or tuple for positional ones. Imports torch.
+    Raises Unreadable, OSError.
     """
     import torch  # noqa: F401  # what makes tensors below looks for it
 

@@ -18,13 +18,13 @@ class LockHolders:
     """The looks at them, in a series of looks at a job."""
 
     def __init__(self) -> None:
-        """Nobody is known to have a lock yet."""
+        """No process is known to have a lock yet."""
         self.waiting: dict[int, set[int]] = {}  # by the holder's pid, those of ranks that wait
         self._looks: dict[int, list[Look]] = {}  # by pid, oldest first
 
     def find(self, looks: Iterable[tuple[int, Look]], known: Container[int]) -> list[Target]:
-        """Return whom to look at: who has a lock that stands in one of these looks, each with the
-        pid of its rank. `known` are processes of the job, and our own.
+        """Return the processes to look at: those that have a lock which one of these looks shows,
+        each with the pid of its rank. `known` are processes of the job, and our own.
         """
         self.waiting = {}
         for rank, look in looks:
@@ -42,8 +42,8 @@ class LockHolders:
         return True
 
     def describe_work(self, rank: int, span: float) -> str:
-        """Return what those do whom a rank (its pid) waits for, over the last `span` seconds; ""
-        for nothing.
+        """Return what the processes do that a rank (its pid) waits for, over the last `span`
+        seconds; "" for nothing.
         """
         found = (self._describe_work(p, span) for p, of in self.waiting.items() if rank in of)
         return "; ".join(filter(None, found))

@@ -32,8 +32,8 @@ class LookSeries(ABC):
     """Looks at all ranks and what they started, and what these show together."""
 
     def __init__(self, most: int, soon: float) -> None:
-        """`most` looks are kept of each process. Who sleeps, and wakes within `soon` seconds, does
-        not hang.
+        """Keep at most `most` looks of each process. A process whose sleep ends within `soon`
+        seconds does not hang.
         """
         self._most, self._soon = most, soon
         self.last_snapshot = Snapshot()
@@ -54,17 +54,17 @@ class LookSeries(ABC):
 
     @abstractmethod
     def had_time(self) -> Collection[RankId]:
-        """Return the ranks that have waited so long that others must not only burn CPU."""
+        """Return the ranks whose patience is used up: CPU use of other ranks no longer protects
+        them.
+        """
 
     def snapshot(self) -> Snapshot:
-        """Return the ranks as they are now, for who settles and for who judges; what they wait for
-        is found once for each look.
-        """
+        """Return the ranks as they are now; what they wait for is worked out once for each look."""
         self.last_snapshot = self.last_snapshot.update(self.facts())
         return self.last_snapshot
 
     def settled(self) -> RankClasses:
-        """Return who moves, waits and hangs, as far as these looks tell."""
+        """Return which ranks move, wait and hang, as far as these looks show it."""
         snapshot = self.snapshot()
         return classify_ranks(snapshot.ranks, snapshot.waits, self.had_time(), self._soon)
 
@@ -142,11 +142,11 @@ def classify_ranks(
     had_time: Collection[RankId] = (),
     soon: float = 0.0,
 ) -> RankClasses:
-    """Sort the ranks by what they do.
+    """Return the ranks by what they do.
 
-    A rank that waits for another, or may, hangs only if no other rank moves. Where others only burn
-    CPU, it hangs once it `had_time`: a GPU is waited for in such a way, too. One that sleeps and
-    wakes within `soon` seconds waits.
+    A rank that waits, or may wait, for another rank counts as hung only if no rank moves. If other
+    ranks only use CPU, which is also how a GPU is waited for, it counts as hung once it is in
+    `had_time`. A rank that sleeps and wakes within `soon` seconds is waiting.
     """
     held = {r.rank for r in ranks if r.held or r.awaits}
     alive = {r.rank for r in ranks if r.alive} - held
@@ -176,7 +176,8 @@ def waits_for_another(wait: Wait | None, rank: RankId) -> bool:
 
 def may_wait_for_another(facts: RankFacts, wait: Wait | None) -> bool:
     """Return whether a rank looks now and then for something that another may do: it waits for a
-    moment again and again (a file that is to be there), or for a lock of nobody knows whom.
+    moment again and again (a file that is to be there), or for a lock without a known
+    owner.
     """
     if wait is None:
         return False

@@ -54,5 +54,5 @@ def make_parser(command: str, help: str | None) -> Parser:
     from ..base.argument_types import Parser
 
     parser = Parser(prog=f"hangbisect {command}", epilog=help)
-    parser.add_argument("-h", "--help", action="help", help="show this")
+    parser.add_argument("-h", "--help", action="help", help="show this help")
     return parser

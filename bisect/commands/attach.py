@@ -2,13 +2,13 @@
 
 hangbisect attach                    the job that runs here; several are listed
 hangbisect attach PID                the job that a process belongs to (`hangbisect PID` does, too)
-hangbisect attach PID PID            processes that you say are one job
+hangbisect attach PID PID            several processes that are one job
 hangbisect attach PID --kill         then end it: every rank and all that belongs to it
 hangbisect attach --slurm [JOBID]    on every node of a job; so do --hosts and --kubernetes
 
-It changes nothing in the job and ends nothing, unless --kill says so. A job that moves is said to
-(status 0); one that hangs (status 3), or stands still without a proof that it does (status 4), is
-explained, with the same run folder as a job that was watched from its start.
+It changes nothing in the job and ends nothing, unless --kill says so. If the job moves, it
+says so (status 0). If it hangs (status 3), or stands still without a proof that it hangs (status
+4), it says why, and writes the same run folder as for a job that was watched from its start.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def _parser() -> Parser:
         dest="span",
         metavar="SECONDS",
         type=positive("--for"),
-        help="nothing may have moved for so long in a job that hangs (2.1)",
+        help="time without movement before a job is said to stand still (2.1)",
     )
     add("--kill", dest="ends", action="store_true", help="then end the job, unless it moves")
     add("--json", action="store_true", help="the verdict as JSON")
-    add("--facts", action="store_true", help="what this machine tells, as JSON, to be merged")
+    add("--facts", action="store_true", help="what is seen on this machine, as JSON, to be merged")
     nodes.add_options(parser)
     return parser
 
@@ -92,7 +92,7 @@ async def _attach(args: argparse.Namespace) -> int:
 
 def jobs_of_user(jobs: Sequence[Job]) -> Sequence[Job]:
     """Return this user's jobs of several ranks, or with a launcher; where there are none, the
-    processes that have torch and stand alone. Root is asked for everybody's.
+    processes that have torch and stand alone. For root, those of all users.
     """
     me = os.geteuid()
     jobs = [job for job in jobs if me in (0, job.uid)]

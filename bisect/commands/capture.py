@@ -1,7 +1,7 @@
 """Keep the inputs of a module's forward in a running job, without a restart; list and import them.
 
 hangbisect capture on [DIR]              every job that captures into DIR begins, within a second
-hangbisect capture off [DIR]             and ends
+hangbisect capture off [DIR]             they end it
 hangbisect capture status [DIR]          is it on, which ranks capture, why one has stopped
 hangbisect capture list [DIR]            what was captured: rank, time, shapes, types, how it ended
 hangbisect capture import FILE...        older dumps (.pt, .pkl) as captures; nothing is executed

@@ -1,4 +1,4 @@
-"""Say what of this machine and this environment would make a job hang, before it does.
+"""Say what on this machine and in this environment would make a job hang, before it does.
 
 hangbisect doctor                                   here, in seconds
 torchrun --nproc_per_node=2 -m bisect doctor        once a node; the nodes connect to every other
@@ -6,8 +6,8 @@ srun hangbisect doctor                              the same in a job of Slurm's
 
 Each line is ok, warning, problem or not known, with the value and the next step; only what is not
 ok is shown without --all. It changes nothing: no file is written, no signal sent, no process left.
-Exit status: 0 ok or warnings only, 1 a problem, 2 the command line is wrong. Under torchrun that is
-torchrun's own matter.
+Exit status: 0 ok or warnings only, 1 a problem, 2 the command line is wrong. Under torchrun the
+status is torchrun's own.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _LIMIT, _LIMIT_OF_NODES = 10.0, 30.0  # seconds
 
 
 def run(argv: list[str]) -> int:
-    """Examine this node, if this is its first rank; print what was found."""
+    """Examine this node, if this is its first rank; print the findings, return the exit status."""
     parser = make_parser("doctor", __doc__)
     add = parser.add_argument
     add("--all", action="store_true", help="show what is ok, too")
     add("--json", action="store_true", help="everything as JSON, a line a node")
     add("--plain", action="store_true", help="no colours")
-    limit_help = f"for everything ({_LIMIT:g}; {_LIMIT_OF_NODES:g} with several nodes)"
+    limit_help = f"time limit of all checks ({_LIMIT:g}; {_LIMIT_OF_NODES:g} with several nodes)"
     add("--limit", metavar="SECONDS", type=positive("--limit"), help=limit_help)
     args = parser.parse_all(argv)
     from ..base.place import find_place

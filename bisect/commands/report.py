@@ -4,9 +4,10 @@ hangbisect report runs/20261120T174812-a1   report.md for an issue, report.html 
                                             trace.json for a trace viewer; secrets are masked
 hangbisect report runs/... --anonymous      users, hosts and addresses are masked as well
 hangbisect report runs/iso-... --trials     every start of an isolation, or cell of a matrix
-hangbisect report slurm-4711.out            who reached which checkpoint, and who is missing, out of
-                                            a log of Slurm, kubectl, CI, torchrun: prefixes and
-                                            other output in it do not matter
+hangbisect report slurm-4711.out            which ranks reached which checkpoint, and which did
+                                            not, from a log of Slurm, kubectl, CI,
+                                            torchrun: prefixes and other output in it
+                                            do not matter
 kubectl logs -l job=train --prefix --timestamps | hangbisect report -
 """
 
@@ -33,7 +34,10 @@ _PURPOSE = {
 
 
 def run(argv: list[str]) -> int:
-    """Make the reports, or print the table of checkpoints, last lines and who is missing."""
+    """Make the reports, or print the table of checkpoints, last lines and missing ranks.
+
+    Returns the exit status.
+    """
     args = _parser().parse_all(argv)
     if args.log is None:
         raise UsageError(

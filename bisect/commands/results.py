@@ -28,7 +28,7 @@ hangbisect show runs/20261120T174812-a1          as it was printed when it was m
 hangbisect show runs/20261120T174812-a1 --json   verdict.json
 hangbisect show runs/iso-20261120T180201         the answer of an isolation, or of a matrix
 """,
-    "compare": """What two starts differ in: it worked yesterday.
+    "compare": """Show what differs between two starts: it worked yesterday.
 
 hangbisect compare runs/20261119T090000-a1 runs/20261120T174812-b2           a good one, a bad one
 hangbisect compare runs/20261119T090000-a1 runs/20261120T174812-b2 --json
@@ -68,7 +68,7 @@ LIMIT = 5.0  # seconds to see whether a file is there
 
 
 def show(argv: list[str]) -> int:
-    """Print it. What could not be read of the folder is said on stderr."""
+    """Print the verdict, and on stderr what could not be read; return the exit status."""
     parser = make_parser("show", HELP["show"])
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.add_argument("folder", nargs="?", metavar="RUN", help="a run folder")
@@ -165,7 +165,7 @@ def _read_start(folder: str) -> RecordedRun:
 
 
 def bundle(argv: list[str]) -> int:
-    """Make it, and print where it is and what was masked."""
+    """Make the bundle; print where it is and what was masked. Returns the exit status."""
     parser = make_parser("bundle", HELP["bundle"])
     add = parser.add_argument
     add("--output", metavar="FILE", help="the .zip (beside the run folder, with its name)")

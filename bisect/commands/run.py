@@ -3,9 +3,10 @@
 hangbisect run -- torchrun --nproc_per_node=2 -m bisect --fast-dev-run 1
 hangbisect run --repeat 50 --until-hang -- torchrun ...     start it again until it hangs
 
-What stands before "--" is for the watch, what stands after it is the command. It sees also what no
-rank can tell: a launcher that starts nobody, and what is left when all is over. A job that ends by
-itself ends with its own status; of a pipeline of ours it is 0 ok, 3 hang, 4 slow, 5 crash.
+What comes before "--" is for the watch, what comes after it is the command. The watch also sees
+what no rank can report: a launcher that starts no rank, and what is left at the end. A job
+that ends by itself ends with its own status; of a pipeline of ours it is 0 ok, 3 hang, 4 slow,
+5 crash.
 """
 
 from __future__ import annotations

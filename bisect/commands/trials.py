@@ -23,10 +23,10 @@ hangbisect isolate -- torchrun --nproc_per_node=2 train.py     the command that 
 hangbisect isolate scenarios/startup.yaml                      what a scenario file names
 hangbisect isolate --resume runs/iso-...                       go on after an interruption
 
-It starts the job again and again, each time with other components turned off: as you run it it must
-hang, with all of them safe it must not; then it searches, and confirms what it found. With --crash
-it looks in the same way for what avoids a crash. Exit status: 0 isolated, 1 no start hung, 3 it
-hangs and nothing was isolated, 5 it fails in another way.
+It starts the job again and again, each time with other components turned off. As you run it, it
+must hang; with all of them safe, it must not. Then it searches, and confirms what it found. With
+--crash it looks in the same way for what avoids a crash. Exit status: 0 isolated, 1 no start
+hung, 3 it hangs and nothing was isolated, 5 it fails in another way.
 """,
     "matrix": """\
 Run a job under one setting after the other, from a scenario file, and say how each ended.
@@ -37,7 +37,7 @@ hangbisect matrix my.yaml --dry-run    print the commands, ready to paste, and s
 hangbisect matrix --resume DIR         go on after an interruption; what is done is not repeated
 
 Exit status: 0 all well; 3 a hang; 5 a crash, or a cell that could not be judged; 4 none of these,
-but a cell came to its limit while it still moved; 130 interrupted.
+but a cell reached its limit while it still moved; 130 interrupted.
 """,
 }
 
@@ -76,23 +76,23 @@ def _isolate_parser() -> Parser:
     add("--yes", action="store_true", help="do not ask before a command of yours is started")
     add("--resume", metavar="DIR", help="go on with the isolation in DIR; repeat no start")
     add("--run-dir", metavar="DIR", help="the isolation's folder (runs/iso-<UTC time>-<id>)")
-    add("--plain", action="store_true", help="nothing that a log cannot hold")
+    add("--plain", action="store_true", help="only lines as in a log")
     add("--json", action="store_true", help="the answer as JSON on standard output")
     _add_search(parser)
     _add_watch(parser)
     return parser
 
 
-_KNOWN = "with what is known"
-_CONFIDENCE = "of what is said of a hang that comes and goes (0.95)"
+_KNOWN = "with what is known by then"
+_CONFIDENCE = "of an answer about a hang that comes and goes (0.95)"
 
 
 def _add_search(parser: Parser) -> None:
     add = parser.add_argument_group("the search").add_argument
     for flag, metavar, read, help in (
-        ("--confirm", "N", count("--confirm"), "starts with it and without (3)"),
-        ("--max-trials", "N", count("--max-trials", 1), f"end after so many starts {_KNOWN}"),
-        ("--max-time", "SECONDS", positive("--max-time"), f"end after so long {_KNOWN}"),
+        ("--confirm", "N", count("--confirm"), "starts with the change and without (3)"),
+        ("--max-trials", "N", count("--max-trials", 1), f"end after this many starts, {_KNOWN}"),
+        ("--max-time", "SECONDS", positive("--max-time"), f"end after this time, {_KNOWN}"),
         ("--confidence", "P", share("--confidence"), _CONFIDENCE),
     ):
         add(flag, metavar=metavar, type=read, help=help)
@@ -110,8 +110,8 @@ def _add_search(parser: Parser) -> None:
         default=(),
         help="leave these toggles out",
     )
-    add("--flaky", action="store_true", help="take it for a hang that comes and goes at once")
-    add("--crash", action="store_true", help="look for what avoids a crash, and no hang")
+    add("--flaky", action="store_true", help="treat it as one that comes and goes, from the start")
+    add("--crash", action="store_true", help="look for what avoids a crash, not a hang")
     less = "also start it on fewer ranks, on the CPU, with gloo"
     add("--describe", action="store_true", help=less)
 
@@ -137,8 +137,8 @@ def _add_watch(parser: Parser) -> None:
         help="deadline of every checkpoint, or of the checkpoint or phase NAME; repeatable",
     )
     for flag, help in (
-        ("--stall", "look closely once nothing of a rank has moved for so long (20)"),
-        ("--limit", "end a start after so long, even if it moves (3600)"),
+        ("--stall", "look closely when nothing of a rank has moved for this long (20)"),
+        ("--limit", "end a start after this time, even if it moves (3600)"),
     ):
         add(flag, metavar="SECONDS", type=positive(flag), help=help)
 
@@ -175,6 +175,6 @@ def _matrix_parser() -> Parser:
     add("--resume", metavar="DIR", help="go on with the matrix in DIR; repeat no cell that is done")
     add("--dry-run", action="store_true", help="print the commands, and start nothing")
     add("--run-dir", metavar="DIR", help="the matrix's folder (runs/<UTC time>-matrix-<name>)")
-    add("--plain", action="store_true", help="lines in the place of a table that moves; no colours")
-    add("--json", action="store_true", help="what matrix.json holds on standard output")
+    add("--plain", action="store_true", help="lines in place of a live table; no colours")
+    add("--json", action="store_true", help="print what matrix.json holds")
     return parser

@@ -3,7 +3,7 @@
 torchrun --nproc_per_node=2 -m bisect watch train.py --lr 0.1
 torchrun --nproc_per_node=2 -m bisect watch --stall 60 -m package.train
 
-Options of the watch stand before the script; what follows it is its own. The process becomes
+Options of the watch come before the script; what follows it is its own. The process becomes
 `python train.py --lr 0.1` itself, of the same Python with the same flags. Where the launcher's
 command can be changed too, `hangbisect run -- torchrun ...` sees more.
 """

@@ -36,13 +36,16 @@ class Case:
 
     @property
     def ranks(self) -> tuple[RankFacts, ...]:
+        """The facts of each rank."""
         return self.snapshot.ranks
 
     @cached_property
     def by_rank(self) -> dict[RankId, RankFacts]:
+        """The same by rank."""
         return {facts.rank: facts for facts in self.ranks}
 
     def facts(self, rank: RankId) -> RankFacts | None:
+        """Return the facts of a rank, None if there are none."""
         return self.by_rank.get(rank)
 
     def view(self, facts: RankFacts) -> ProcessSnapshot | None:
@@ -228,12 +231,12 @@ _FEWEST = 3  # ranks, of which most can be told from few
 def _part_from_most(
     case: Case, ranks: tuple[RankId, ...]
 ) -> tuple[tuple[RankId, ...], tuple[RankId, ...]]:
-    """Return those of `ranks`, all to blame alike, that stand elsewhere than more than half of
-    them, and those of that half: it is likelier that many wait for few than few for many. All and
-    nobody, where most wait for something that has a name, or the ranks do not part.
+    """Return the ranks to blame, and those that seem to wait for them. If more than half of `ranks`
+    stand in one place in waits that name no process, the few that stand elsewhere are to blame:
+    it is likelier that many wait for few than few for many. Else all are to blame, and none waits.
 
-    A guess, and the only one where waits leave no trace: a kernel of a GPU, a helper thread, a file
-    that another rank is to write.
+    This is a guess, the only one for waits that leave no trace: a kernel of a GPU, a helper thread,
+    a file that another rank is to write.
     """
     living = [facts for rank in ranks if (facts := case.facts(rank)) and not is_gone(facts)]
     if len(ranks) < _FEWEST or len(living) < len(ranks):

@@ -28,6 +28,8 @@ from .process_snapshot import ProcessSnapshot, merge_looks
 
 @dataclass(frozen=True)
 class EntryPoint:
+    """A function of a library, and the public name of the call that it is."""
+
     file: str  # a regular expression, matched at the end of the file's path
     function: str  # a regular expression, matched whole against the unqualified name
     call: str  # {name}: the function's own, {class}: the one it is a method of
@@ -37,12 +39,14 @@ class EntryPoint:
     container: bool = False  # runs code of the job, and that is inside more often than not
 
     def matches(self, frame: Frame) -> bool:
+        """Return whether a frame is of this function."""
         return bool(
             re.fullmatch(self.function, unqualified_name(frame.name))
             and re.search(rf"(?:^|[/ ]){self.file}>?$", frame.file)
         )
 
     def named(self, frame: Frame) -> str:
+        """Return the call's public name, as this frame has it."""
         owner = frame.name.rpartition(".")[0].rpartition(".")[2]
         owner = _PUBLIC_CLASSES.get(owner, owner)
         return self.call.format(name=unqualified_name(frame.name), **{"class": owner or "object"})

@@ -69,6 +69,7 @@ class ProcessSnapshot:
 
     @property
     def main(self) -> Thread | None:
+        """The main thread; where none has the pid as its id, the first one."""
         return next((t for t in self.threads if t.os_id == self.look.pid), None) or next(
             iter(self.threads), None
         )

@@ -19,10 +19,9 @@ from .snapshot import Snapshot
 from .time_limits import LONGEST_LIMIT, is_asleep, read_time_left
 from .wait_graph import WaitGraph
 
-_ABSENT_AFTER = (
-    60.0  # seconds of a job, after which a rank that nobody started is not late any more
-)
-# Causes that say of somebody who is needed that he is gone, stopped, or waits for himself.
+# Seconds of a job, after which a rank that was not started is not late any more.
+_ABSENT_AFTER = 60.0
+# Causes that say of a needed process that it is gone, stopped, or waits for itself.
 _PROVING = {
     "a lock, or what it protects, belongs to one that is gone": (
         *("stale-build-lock", "lock-file-left", "dead-owner", "dead-producer"),

@@ -44,10 +44,12 @@ class RankGroup:
 
     @cached_property
     def ranks(self) -> frozenset[RankId]:
+        """Their numbers."""
         return frozenset(self.order)
 
     @cached_property
     def started(self) -> tuple[SingleRank, ...]:
+        """Those that have, or had, a process."""
         return tuple(
             h for h in self.members if not h.facts.never_started or h.facts.pid is not None
         )
@@ -282,9 +284,8 @@ class RankWait:
     beyond: str = ""  # in words, ranks that are not seen: it can only wait for these
     rank: RankId = -1
     place: str = ""  # where it waits with others: "collective all_reduce", "our barrier ..."
-    own_wait: Wait | None = (
-        None  # what its own process waits for, before it is compared with others
-    )
+    # What its own process waits for, before it is compared with others.
+    own_wait: Wait | None = None
     view: ProcessSnapshot | None = field(default=None, compare=False, repr=False)
 
     @property

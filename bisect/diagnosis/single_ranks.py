@@ -46,8 +46,8 @@ class SingleRanks:
     ranks: tuple[SingleRank, ...]
 
     def renew(self, ranks: Sequence[RankFacts]) -> SingleRanks | None:
-        """Return these of `ranks` where their looks show the same; None where that is not so:
-        then all is to be worked out anew.
+        """Return the same results for `ranks`, or None if their looks differ and all must be worked
+        out again.
         """
         known = {one.facts.rank: one for one in self.ranks}
         seen = [facts for facts in ranks if facts.rank in known or not _has_no_process(facts)]
@@ -69,7 +69,7 @@ def _has_no_process(facts: RankFacts) -> bool:
 
 
 def _shows_the_same(facts: RankFacts, before: RankFacts) -> bool:
-    """Return whether all is the same of a rank on which what is known of it rests."""
+    """Return whether everything that the results for a rank depend on is the same."""
     return (
         (facts.host, facts.pid) == (before.host, before.pid)
         and (facts.alive, facts.left) == (before.alive, before.left)

@@ -1,5 +1,5 @@
-"""All ranks of a job as they are at one look. Who settles which ranks hang, and who judges the job
-afterwards, take the same snapshot: what the looks show is worked out once.
+"""All ranks of a job as one series of looks shows them. The code that decides which ranks hang and
+the code that makes the verdict use the same object, so the work is done once.
 """
 
 from __future__ import annotations

@@ -33,9 +33,7 @@ def judge_job_with_graph(job: JobFacts, ranks: Sequence[RankFacts]) -> tuple[Ver
 
 
 def judge_snapshot(job: JobFacts, snapshot: Snapshot) -> tuple[Verdict, WaitGraph]:
-    """Return the verdict and its graph of a job whose ranks the same looks have
-    sorted.
-    """
+    """Return the verdict on these ranks, and its wait-for graph (empty if the job ended well)."""
     outcome = OUTCOMES[job.ended]
     if outcome == "ok":
         return make_verdict_skeleton(job, snapshot.ranks, outcome, Ranks()), WaitGraph((), (), ())

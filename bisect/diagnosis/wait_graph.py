@@ -44,6 +44,8 @@ MEETINGS = ("rank", "absent_rank", "collective", "store")
 
 @dataclass(frozen=True)
 class Node:
+    """A rank, a process, a thread, or a thing that is waited for."""
+
     name: str
     kind: NodeKind
     says: str = ""  # for people: "wandb-core, of rank 0"
@@ -96,6 +98,7 @@ class WaitGraph:
 
     @property
     def edges(self) -> tuple[Edge, ...]:
+        """All edges."""
         return tuple(link.edge for link in self.links.values())
 
     def find_wait(self, rank: RankId, look: Look) -> Wait:

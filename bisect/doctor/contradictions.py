@@ -36,7 +36,7 @@ def launchers(setting: Setting, facts: None) -> Iterator[Finding]:
 
 def _without_launcher(setting: Setting) -> Iterator[Finding]:
     """Yield what variables of ranks do that no launcher set (LightningEnvironment: with LOCAL_RANK
-    it starts nobody, with NODE_RANK it counts on the nodes before).
+    it starts no rank, with NODE_RANK it counts on the nodes before).
     """
     environ = setting.environ
     if setting.is_launched:

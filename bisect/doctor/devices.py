@@ -1,5 +1,5 @@
-"""The GPUs: how many, in use by whom, and whether they reach one another; and what stands between
-them on the bus: the IOMMU, and PCI's access control services (ACS).
+"""The GPUs: how many, which processes use them, and whether they reach one another; and what is
+between them on the bus: the IOMMU, and PCI's access control services (ACS).
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def count(setting: Setting, facts: Devices) -> Iterator[Finding]:
 
 
 def in_use(setting: Setting, facts: Devices) -> Iterator[Finding]:
-    """Judge whether somebody uses the GPUs already."""
+    """Judge whether a process uses the GPUs already."""
     busy = [g for g in facts.gpus if (g.memory_used or 0) > _IDLE * (g.memory_total or 0)]
     for gpu in busy:
         users = [one for one in facts.users if one.pid in gpu.pids and one.pid not in setting.pids]

@@ -233,7 +233,7 @@ def _format_own_error(error: Exception) -> str:
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _LONGEST = 70  # characters of a command
-_READ = 0.3  # seconds: a process in state D may hold whoever reads its words
+_READ = 0.3  # seconds: a process in state D may block the one that reads its words
 _DEEPEST = 30
 
 

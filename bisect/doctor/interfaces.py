@@ -1,4 +1,4 @@
-"""The interfaces that NCCL and gloo are told to use, in the spelling of each."""
+"""The interfaces that NCCL and gloo are set to use, in the spelling of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .examination import Check, CheckFamily, Finding, Setting, ok, problem, unkn
 _GET_FLAGS, _GET_ADDRESS = 0x8913, 0x8915  # ioctls: netdevice(7)
 _UP, _LOOPBACK = 0x1, 0x8
 _INFINIBAND = "/sys/class/infiniband"
-# What NCCL tries in turn when it is told nothing (ncclFindInterfaces, src/misc/socket.cc).
+# What NCCL tries in turn when nothing is set (ncclFindInterfaces, src/misc/socket.cc).
 _BY_ITSELF = ("ib", "^docker,lo,virbr", "docker", "lo", "virbr")
 _SHARED = "name one that all nodes have: ip -brief address"
 

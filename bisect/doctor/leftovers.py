@@ -1,5 +1,5 @@
-"""What an earlier start left behind: processes that nobody ended, which hold GPUs, ports and locks;
-and locks in the caches, who has them, and those of which nobody is left.
+"""What an earlier start left behind: processes that were not ended, which hold GPUs, ports and
+locks; and locks in the caches, which process has them, and those whose process is gone.
 
 A lock on a file (flock: the hub, datasets, Triton, torch.compile) goes with its process; the file
 that stays is harmless. Where the file itself is the lock, it stays: `lock` in a folder of a torch
@@ -131,7 +131,7 @@ def _all(above: set[int]) -> Iterator[Seen]:
     mine = os.getuid()
     for pid in list_pids():
         found = read_stat(pid)
-        # What is in state D may hold whoever reads its words.
+        # What is in state D may block the process that reads its words.
         if found is None or found.state in "ZXD" or pid == os.getpid():
             continue
         if uid_of(pid) != mine:
@@ -247,8 +247,8 @@ class Locks:
     """What was found in all caches."""
 
     held: tuple[LockFile, ...] = ()
-    left: tuple[LockFile, ...] = ()  # the file is the lock, and nobody of this machine has it
-    idle: int = 0  # files of locks that nobody has
+    left: tuple[LockFile, ...] = ()  # the file is the lock, and no process of this machine has it
+    idle: int = 0  # files of locks that no process has
     late: tuple[str, ...] = ()  # caches that could not be read in time, or not all of it
     host: str = ""
 
@@ -370,7 +370,7 @@ def parse_marker(data: bytes) -> Marker | None:
 
 
 def held(setting: Setting, facts: Locks) -> Iterator[Finding]:
-    """Judge locks that somebody has."""
+    """Judge locks that a process has."""
     for lock in facts.held:
         if lock.holder is None:
             continue
@@ -389,7 +389,7 @@ def held(setting: Setting, facts: Locks) -> Iterator[Finding]:
 
 
 def stale(setting: Setting, facts: Locks) -> Iterator[Finding]:
-    """Judge files that are locks themselves, and that nobody has."""
+    """Judge files that are locks themselves, and that no process has."""
     for lock in facts.left:
         old = f"{lock.path} ({lock.cache}) is {format_seconds(lock.age)} old"
         if lock.marker is not None and lock.marker.host != facts.host:

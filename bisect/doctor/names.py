@@ -56,7 +56,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Names:
-    """MASTER_ADDR (None where nobody says it) and the name of this machine."""
+    """MASTER_ADDR (None where no variable has it) and the name of this machine."""
 
     master: Named | None
     own: Named
@@ -275,7 +275,7 @@ class Port:
     here: bool  # rank 0 listens on this machine, as far as one can tell
     taken: str = ""  # why it cannot be bound
     holders: tuple[CheckedProcess, ...] = ()  # who listens there
-    listened: bool = False  # somebody does, whoever it is
+    listened: bool = False  # a process does, whichever it is
     reached: Reached | None = None  # of another machine
     seconds: float = 0.0
     dynamic: tuple[int, int] = (0, 0)  # ports that the kernel gives to outgoing connections
@@ -312,7 +312,7 @@ def read_port(setting: Setting) -> Port:
 
 
 def _binds(port: int) -> str:
-    """Return why nobody could listen on a port, "" if one could. It is bound for an instant only.
+    """Return why no process could listen on a port, "" if one could. It is bound for a moment.
 
     As torch does (TCPStoreLibUvBackend.cpp): on all addresses, of IPv6 and IPv4 or of IPv4 alone.
     """
@@ -331,7 +331,7 @@ def _binds(port: int) -> str:
 
 
 def _listeners(port: int) -> tuple[bool, tuple[CheckedProcess, ...]]:
-    """Return whether anybody but us listens on a port of this machine, and who does."""
+    """Return whether another process listens on a port of this machine, and which ones."""
     end = str(port)
     links = {
         f"socket:[{one.inode}]"

@@ -2,8 +2,8 @@
 other.
 
 The one at rank 0 listens at MASTER_PORT, or at one of the ports behind it where that is taken
-(torchrun's own store is there). Who listens speaks first: nothing is ever sent to a port that is
-somebody else's. A line of JSON is all that anybody says.
+(torchrun's own store is there). The side that listens sends first: nothing is ever sent to a port
+of another program. A line of JSON is all that either side sends.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .names import DEFAULT_PORT, LOOK_UP, addresses_of
 
 MOST_PORTS = 8  # that are tried behind MASTER_PORT
 _ANSWER_LIMIT = 3.0  # seconds for a connection, or for a line
-_FOREIGN_LIMIT = 1.0  # seconds after which a port that says nothing is somebody else's
+_FOREIGN_LIMIT = 1.0  # seconds after which a port that sends nothing belongs to another program
 _QUEUE = 1024  # connections that wait to be accepted
 _SHARE_OF_WAITING = 0.6  # of the time: to wait until all have come
 _LONGEST_LINE = 1 << 22  # bytes of a line: all members of a large job
@@ -110,7 +110,7 @@ async def _meet(setting: Setting) -> Meeting:
 
 @contextlib.asynccontextmanager
 async def _listening(port: int, hello: Line) -> AsyncIterator[int]:
-    """Say hello to whoever connects."""
+    """Send `hello` to every process that connects."""
 
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):

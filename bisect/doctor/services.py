@@ -1,5 +1,5 @@
 """The proxies of the environment, whether they answer, and the hosts that they are not to be asked
-for; the services that a job asks while it starts: W&B and the Hugging Face hub; and how anybody on
+for; the services that a job asks while it starts: W&B and the Hugging Face hub; and how a host on
 the network answered a question, in words.
 """
 
@@ -52,7 +52,7 @@ ANSWER_WORDS = {
 
 @dataclass(frozen=True)
 class NetworkAnswer:
-    """How somebody answered, after how many seconds; `detail` in its own or the kernel's words."""
+    """How a host answered, after how many seconds; `detail` in its own or the kernel's words."""
 
     state: AnswerState
     seconds: float = 0.0
@@ -63,8 +63,8 @@ ANSWERED = NetworkAnswer("answers")
 
 
 def unverified_context() -> ssl.SSLContext:
-    """Return what encrypts and trusts everybody."""
-    # Whether it answers is asked, not who it is: nothing is sent that anybody may not know.
+    """Return a context that encrypts and accepts every certificate."""
+    # Whether it answers is asked, not who it is: nothing secret is sent.
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -123,7 +123,7 @@ def read_proxies(setting: Setting) -> tuple[Proxy, ...]:
 
 
 def _ask_proxy(proxy: Proxy) -> NetworkAnswer:
-    """Connect to a proxy and let it speak: it is asked for nothing of anybody else."""
+    """Connect to a proxy and wait for its answer: it is asked for nothing of another host."""
     begun = time.monotonic()
     connected = False
     try:

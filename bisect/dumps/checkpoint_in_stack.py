@@ -1,7 +1,7 @@
 """The row of the start-up's table that a call corresponds to, where one does. Pure.
 
-A script that nobody watched has told of no checkpoint: only what it hangs in tells. That is the
-table of known calls, read from the other end, and what stands around them in a stack.
+A script that was not watched has reported no checkpoint. So it is found from the call that hangs,
+by the table of known calls, and from the frames around it.
 """
 
 from __future__ import annotations

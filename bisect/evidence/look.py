@@ -73,7 +73,7 @@ class PartialLook:
 
 
 def read_safe(pid: int, found: PartialLook, machine: SharedTables) -> None:
-    """Read all that waits for nobody."""
+    """Read what cannot block."""
     found.kernel = kernel.read_threads(pid, found.missing)
     found.status = kernel.read_status(pid)
     found.network = descriptors.read_network_namespace(pid)
@@ -141,7 +141,7 @@ def _describe_syscall(
     return replace(thread, syscall=syscall_arguments.decode_syscall(call, memory, describe, pid))
 
 
-async def name_other_ends(pids: Sequence[int], found: Sequence[PartialLook], end: float) -> None:
+async def find_other_ends(pids: Sequence[int], found: Sequence[PartialLook], end: float) -> None:
     """Fill in, until `end`, who holds the other ends of what the threads of `pids` wait for."""
     wanted: set[str] = set()
     for one in found:
@@ -281,7 +281,7 @@ async def take_looks(
     found = await asyncio.gather(
         *(_look_at_process(target, machine, native, end, slots, resume) for target in targets)
     )
-    await name_other_ends([target.pid for target in targets], found, end)
+    await find_other_ends([target.pid for target in targets], found, end)
     return [_build_look(target, one) for target, one in zip(targets, found, strict=True)]
 
 
@@ -378,7 +378,7 @@ async def _see_python(
     slots: asyncio.Semaphore,
     resume: Callable[[int], object] | None,
 ) -> None:
-    """Climb down the ladder: py-spy, pystack, what faulthandler wrote; the first that answers."""
+    """Read the Python stacks: by py-spy, else pystack, else the file of faulthandler."""
     pid = target.pid
     if found.stat is None or found.stat.state in "ZX" or not _is_python(target):
         return

@@ -2,8 +2,8 @@
 without us), and which were sent to our whole process group, so that the command has them
 already.
 
-A signal tells who sent it, but not to whom: `kill -TERM -PGID`, Ctrl-C, or a batch system that
-signals every process of a step reach the command as well as us, `kill -TERM PID` us alone.
+A signal carries its sender, but not its addressee: `kill -TERM -PGID`, Ctrl-C, or a batch system
+that signals every process of a step reach the command as well as us, `kill -TERM PID` us alone.
 Handed on in the first case the command would get it twice (and requeue a job twice). So one more
 process stands in our group, does nothing, and says what it got.
 """
@@ -98,11 +98,11 @@ class GroupSignals:
         self._link = link
         self.is_gone = False
         self._is_ready = False
-        self._got: dict[int, float] = {}  # when it told of each signal (monotonic)
+        self._got: dict[int, float] = {}  # when it reported each signal (monotonic)
 
     def has_all(self, number: int) -> bool | None:
-        """Return whether a signal that we just got was sent to all of the group; None if nobody can
-        tell: the process is gone, or did not stand there yet when the signal came.
+        """Return whether a signal that we just got was sent to all of the group; None if that
+        is not known: the process is gone, or was not there yet when the signal came.
         """
         was_ready = self._is_ready
         until = time.monotonic() + GROUP_DELAY
@@ -118,7 +118,7 @@ class GroupSignals:
                 return None
 
     def say_stopped(self) -> None:
-        """We are about to stop because the command has: somebody must see it go on."""
+        """We are about to stop because the command has: the stand-in must see it go on."""
         self._send(_STOPPED)
 
     def say_going_on(self) -> None:
@@ -148,7 +148,7 @@ class GroupSignals:
 
 
 def stand_in_group(link: socket.socket, front: int, command: int) -> None:
-    """Be that process: returns when `front`, at the other end of `link`, is gone."""
+    """Run the extra process: returns when `front`, at the other end of `link`, is gone."""
     reader, writer = os.pipe()
     for end in (reader, writer):
         os.set_blocking(end, False)

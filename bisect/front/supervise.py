@@ -6,7 +6,7 @@ Three processes come of it, of which the command needs only the first:
   watcher    in a session of its own: hears monitors, looks from outside, writes, judges
   stand-in   in our process group: tells which signals were sent to all of it (signals.py)
 
-The latter two are nobody's children, so that the command's family looks as without us.
+The latter two are no children of the front, so that the command's family looks as without us.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ def supervise(
     this process is not put back: it has nothing left to do but to end.
 
     `watch` runs in a process of its own, which keeps our stderr, our stdout if `keep_stdout`, and
-    the descriptors `keep`. `interrupted` is called when somebody tells the command to end. Where
+    the descriptors `keep`. `interrupted` is called when the command is told to end. Where
     there are no processes for us, `unwatched` is called, and this one becomes the command. Where
-    the watch was lost, `tidy_up` runs in a process of its own in the end, for which nobody waits.
+    the watch was lost, `tidy_up` runs in a process of its own in the end, which is not waited for.
     Raises CannotStart.
     """
-    # Descriptors are closed below the sockets that have them, and nobody is to be told.
+    # Descriptors are closed below the sockets that have them, and no warning is to be printed.
     warnings.simplefilter("ignore")
     before = Dispositions()
     if why := why_no_room():
@@ -183,7 +183,7 @@ class _Front:
         if has_it is None:
             if self._group is not None and self._group.is_gone:
                 self._group = None
-            # Of what came before anybody stood there the command, not yet begun, had lost these.
+            # Of what came before the stand-in, the command, not yet begun, had lost these.
             is_lost = self._group is not None and number in _LOST_ON_MOST
             # SI_KERNEL: of the terminal (signal.h).
             has_it = is_lost or (got.si_code > 0 and _is_in_front())
@@ -213,7 +213,7 @@ class _Front:
         if changed is None or changed.si_code != os.CLD_STOPPED or not _has_terminal():
             return
         if self._group is None:
-            return  # nobody would see it go on
+            return  # no process would see it go on
         self._group.say_stopped()
         _stop_by(changed.si_status)
         self._group.say_going_on()
@@ -269,7 +269,7 @@ class _Front:
             self._take_messages()
             got = signal.sigtimedwait(signals, 0)
             if got is not None and got.si_signo in _LEAVING and self._status is None:
-                self._tell({"t": "leave"})  # the command is gone: whoever waits now means us
+                self._tell({"t": "leave"})  # the command is gone: who waits now waits for us
                 self._heard_at = min(self._heard_at, time.monotonic() + 2.0 - SILENCE_LIMIT)
             if time.monotonic() > self._heard_at + SILENCE_LIMIT:
                 self._lose_watcher(f"nothing heard for {SILENCE_LIMIT:.0f} s")
@@ -332,7 +332,7 @@ def end_as_command(status: int) -> int:
 
 
 class _Orphan:
-    """A process of ours that is nobody's child, told from later ones of the same pid."""
+    """A process of ours that is not our child, distinguished from later ones with its pid."""
 
     def __init__(self, pid: int) -> None:
         self._pid, self._started = pid, _started(pid)
@@ -344,7 +344,7 @@ class _Orphan:
                 os.kill(self._pid, signal.SIGKILL)
 
     def is_stopped(self) -> bool:
-        """Return whether somebody has stopped it (SIGSTOP)."""
+        """Return whether it was stopped (SIGSTOP)."""
         found = read_stat(self._pid)
         return found is not None and found.state == "T" and found.started == self._started
 
@@ -371,7 +371,7 @@ def _start_orphans(tasks: Sequence[Callable[[], None]]) -> list[_Orphan]:
             os._exit(0)
     os.close(writer)
     try:
-        await_child(between, time.monotonic() + START_LIMIT)  # somebody may have stopped it
+        await_child(between, time.monotonic() + START_LIMIT)  # it may have been stopped
         said = read_pipe(reader, time.monotonic() + START_LIMIT)
     finally:
         os.close(reader)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ..rank.our_folders import is_own_folder, make_new
 
 FOLDER_PREFIX = "hangbisect-run-"
-INTERRUPTED = "interrupted"  # beside the socket, once somebody told the command to end
+INTERRUPTED = "interrupted"  # beside the socket, once the command was told to end
 
 
 class WatcherSocket(NamedTuple):
@@ -20,7 +20,7 @@ class WatcherSocket(NamedTuple):
 
     folder: str
     path: str
-    descriptor: int  # -1: there is none; monitors find nobody, and go on without
+    descriptor: int  # -1: there is none; monitors find no watcher, and go on without
 
 
 def open_watcher_socket() -> WatcherSocket:
@@ -40,14 +40,14 @@ def open_watcher_socket() -> WatcherSocket:
 
 
 def note_interruption(path: str) -> None:
-    """Leave word beside the socket at `path` that somebody told the command to end."""
+    """Create a file beside the socket at `path`: the command was told to end."""
     with contextlib.suppress(OSError):
         file = os.path.join(os.path.dirname(path), INTERRUPTED)
         os.close(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
 
 
 def was_interrupted(path: str) -> bool:
-    """Return whether somebody told the command to end, of which the socket is at `path`."""
+    """Return whether the command, whose socket is at `path`, was told to end."""
     return os.path.exists(os.path.join(os.path.dirname(path), INTERRUPTED))
 
 
@@ -85,13 +85,13 @@ def is_deserted(folder: str) -> bool:
 
 
 def _is_listened_on(folder: str, kind: socket.SocketKind) -> bool:
-    """Return whether somebody listens on the socket in `folder`. Raises OSError where that cannot
-    be told.
+    """Return whether a process listens on the socket in `folder`. Raises OSError where that is not
+    known.
     """
     with socket.socket(socket.AF_UNIX, kind) as asking:
         asking.setblocking(False)
         try:
             asking.connect(os.path.join(folder, "socket"))
-        except (ConnectionRefusedError, FileNotFoundError):  # nobody does any more (connect(2))
+        except (ConnectionRefusedError, FileNotFoundError):  # no process does any more (connect(2))
             return False
     return True

@@ -3,7 +3,7 @@ the live table, one makes the reports of a verdict (report.md, report.html, trac
 
 Ranks wait for the monitor while it is loaded, so what a table needs comes when there is one
 (live_rows.py). Reports have a process of their own since the run folder may lie on a disk that
-hangs, and nobody waits for a page.
+hangs, and no process waits for a page.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _VARIABLES_OF_LOGS = ("CI", "JPY_PARENT_PID")
 
 
 class LiveTable:
-    """The table of one job; none where nobody looks, or where nobody wants one."""
+    """The table of one job; none without a terminal, or where none is wanted."""
 
     def __init__(self, job: Job) -> None:
         """Nothing is started before the first show()."""
@@ -151,13 +151,12 @@ def is_table_wanted(settings: Mapping[str, object], environ: Mapping[str, str]) 
     return bool(settings.get("on_terminal")) and os.isatty(2)
 
 
-# "later": who started this job, and others, makes the reports of all of them at the end.
+# "later": the process that started this job, and others, makes the reports of all at the end.
 REPORTS_VARIABLE = "HANGBISECT_REPORTS"
 REPORTS_LATER = "later"
 REPORT_FILE = "report.md"  # the one that a verdict names
-REPORTS_LIMIT = (
-    120.0  # seconds for the reports of one run folder: of 1,024 ranks they take 20 s of a core
-)
+# Seconds for the reports of one run folder: of 1,024 ranks they take 20 s of a core.
+REPORTS_LIMIT = 120.0
 REPORTS_KILL_LIMIT = 0.2  # seconds
 
 

@@ -1,7 +1,7 @@
 """The two clocks of the watch: late (a deadline) and still (nothing moves).
 
-A hang that a search is about is known: shown again, it need not be waited for as long as a new
-one.
+A search already knows the hang that it looks for. If a rank shows that hang again, a shorter wait
+is enough.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..base.facts import HangPlace, Look, RankId
 
 
-STEADY = "steady"  # past it is who tells of no more steps, in a script of the user's own
+STEADY = "steady"  # in a script of the user's own a rank that reports no more steps is past it
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class KnownHang:
     still: float
 
     def is_place_of(self, members: NodeRanks, member: RankState) -> bool:
-        """Return whether a member is in the step and phase in question. Who has done them all and
-        does not end is told to be in the last one.
+        """Return whether a member is in the step and phase in question. A rank that has done all
+        steps and does not end counts as in the last one.
         """
         if member.inside is not None:
             inside = member.inside
@@ -53,8 +53,8 @@ def parse_known_hang(found: Mapping[str, Any]) -> KnownHang:
 
 
 def are_ranks_past(members: NodeRanks, name: str) -> bool:
-    """Return whether every rank of this node is past the checkpoint or phase of that name. Past the
-    last checkpoint is only who has ended, and that needs no watching for.
+    """Return whether every rank of this node is past the checkpoint or phase `name`. No running
+    rank is past the last checkpoint.
     """
     if not members.by_rank or not members.are_here:
         return False
@@ -83,7 +83,7 @@ TRAINING_SILENCE = 60.0  # seconds without a word from a training, at the least,
 LEAVING_LIMIT = 60.0  # seconds between the last checkpoint and the process's end
 AFTER_A_VERDICT = 2.0  # seconds between looks at what was called hung and stirs
 # Seconds that what can only wait for other nodes may stand still, at the least: a node boots, pulls
-# an image, or waits in a queue, and who does not see it does not judge it before that.
+# an image, or waits in a queue, and a monitor that does not see it does not judge before that.
 OTHER_NODES_LIMIT = 60.0
 IN_DOUBT = 3.0  # times --stall, for what may be polling and may be waiting for something healthy
 
@@ -159,7 +159,7 @@ def find_overdue(
     allowed = _allowed_time(members, member, limits)
     if now > find_clock_start(members, member) + allowed:
         return Overdue(member.rank, "late", find_clock_start(members, member) + allowed)
-    # Whoever waits for one that has left may poll, and stir, for ever: a look tells.
+    # A rank that waits for one that has left may poll, and stir, for ever: a look tells.
     left_alone = members.own is not None and any(one.left for one in members)
     moved_at = member.moved_at if left_alone else max(member.moved_at, member.stirred_at)
     if now > moved_at + limits.stall:
@@ -183,8 +183,8 @@ def asking_until(
 ) -> float:
     """Return until when it counts as movement that a member asks a peer again and again.
 
-    Whoever is answered may have much to ask; whoever only opens one connection after another is
-    more likely to time out.
+    A rank that gets answers may have much to ask; one that only opens connection after connection
+    is more likely to be timing out.
     """
     lasts = _allowed_time(members, member, limits) * limits.slow_limit if answered else 0.0
     return member.asks_since + max(lasts, IN_DOUBT * limits.stall)
@@ -235,8 +235,8 @@ def wants_another_look(member: RankState, closed_at: float, now: float) -> bool:
 def required_stillness(allowed: float | None, limits: TimeLimits, pause: float = 0.0) -> float:
     """Return how long nothing may have moved before a late rank is called hung, in seconds.
 
-    Long deadlines are for steps that pause (a hub that answers every few seconds); short ones are
-    not, and the verdict must not keep anybody waiting. `pause` is the longest time between two
+    Long deadlines are for steps that pause (a hub that answers every few seconds); with a
+    short one the verdict must not come late. `pause` is the longest time between two
     looks that saw it move in this step: the next pause may be twice as long.
     """
     if allowed is None:
@@ -245,7 +245,7 @@ def required_stillness(allowed: float | None, limits: TimeLimits, pause: float =
 
 
 def restart_clocks(members: NodeRanks, now: float) -> None:
-    """Let all clocks begin at `now`: nobody could get on before, and what was seen says nothing."""
+    """Let all clocks begin at `now`: no rank could move before, so what was seen is void."""
     for member in members:
         member.forget_looks()
         member.entered = member.phase_at = member.pulsed_at = now

@@ -3,9 +3,9 @@
 A program of its own (python -I -S copy_run.py REQUEST): it may hang on the file system, and then
 its starter gives up on it. REQUEST and what it prints are JSON: see publish().
 
-The folder may be anybody's, of a group that shares its runs: links that other users made are not
-followed, names that were there before are replaced and never written to, and what we make is for
-this user alone.
+The folder may belong to others, to a group that shares its runs: links that other users made are
+not followed, names that were there before are replaced and never written to, and what we make is
+for this user alone.
 """
 
 from __future__ import annotations
@@ -138,8 +138,10 @@ def prepare(folder: str) -> None:
 
 
 def open_folder(path: str) -> int:
-    """Open a folder, made for this user alone if it is not there. Links are followed if they are
-    this user's or root's: with one of somebody else's, that user says where our files go.
+    """Return the descriptor of a folder, made for this user alone if it is not there.
+
+    Links are followed if they are this user's or root's: with one of another user's, that user
+    would say where our files go.
 
     Raises OSError.
     """
@@ -174,7 +176,7 @@ def open_folder(path: str) -> int:
 
 
 def open_inside(top: int, path: str) -> int:
-    """Open a folder below one that is open, made if it is not there. No link is followed."""
+    """Return the descriptor of a folder below `top`, made if it is not there; follow no link."""
     at = os.dup(top)
     for name in path.split("/"):
         before = at
@@ -232,7 +234,7 @@ def _copy_file(source: str, folder: int, name: str) -> None:
 
 
 def _put(folder: int, name: str, blocks: Any, times: tuple[int, int] | None) -> None:
-    """Write a whole file: aside, under a name that nobody can foresee, then renamed."""
+    """Write a whole file: aside, under a name that cannot be foreseen, then renamed."""
     aside = f".{name[:100]}.{os.urandom(6).hex()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     descriptor = os.open(aside, flags, 0o600, dir_fd=folder)
@@ -380,7 +382,7 @@ def _lock(lock: int, run: str) -> bool:
 def _share(lock: int) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:  # somebody came between: to change a lock gives it back first
+    except BlockingIOError:  # another process came between: to change a lock gives it back first
         raise Busy("another run writes") from None
 
 

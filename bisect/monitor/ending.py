@@ -34,8 +34,8 @@ class ProcessFamily:
         self.spared: set[int] = set()  # marked as well, and not to be ended: monitors
 
     def add_rank(self, pid: int, ticks: int | None = None) -> None:
-        """A rank: whatever descends from it belongs to the family. It is the process that has `pid`
-        now; with `ticks`, the one that began then, and nobody if that is gone.
+        """Add a rank: whatever descends from it belongs to the family. It is the process that has
+        `pid` now; with `ticks`, the one that began then, and none if that is gone.
         """
         now = started(pid)
         if now is not None and ticks in (None, now):
@@ -124,6 +124,8 @@ class ProcessFamily:
 
 def signal_process(pid: int, ticks: int, number: signal.Signals) -> bool:
     """Send a signal to the process that had `pid` at `ticks`, and to no later one of that pid.
+
+    Returns whether it was sent.
 
     By its pidfd, which stands for that process alone. Where the kernel gives none or does not take
     it (seccomp profiles, Linux before 5.3), by its pid right after its start time was checked: a

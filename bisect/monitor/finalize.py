@@ -111,7 +111,7 @@ async def _add_all_evidence(
 async def _carry_out(
     job: Job, server: Server, verdict: Verdict, ended: Ended, lines: Sequence[str], since: float
 ) -> None:
-    """End the job: whoever waits is told first. What is begun here is done to its end."""
+    """End the job: ranks that wait are told first. What is begun here is done to its end."""
     with job.failures.of("close the table of ranks"):
         await job.live.close()
     with job.failures.of("tell the outcome"):
@@ -121,7 +121,7 @@ async def _carry_out(
             await tell_torchelastic(job, verdict, lines, since)
     job.was_ended = True
     if verdict.outcome == "ok" and not job.is_one_of_several:
-        # Before the ranks leave: were we killed after that, nobody would remove it.
+        # Before the ranks leave: were we killed after that, it would not be removed.
         with job.failures.of("remove its own files"):
             job.hush()
             job.remove_folder()
@@ -236,8 +236,8 @@ def reopen_job(job: Job) -> None:
 
 
 def _is_step_over(job: Job, due: Overdue | None, verdict: Verdict) -> bool:
-    """Return whether what ran out is the deadline of a step (between two there is none), or that of
-    one who stands still is over.
+    """Return whether a deadline is over: of the step whose clock ran out (between two steps there
+    is none), or of a culprit.
     """
     now = time.monotonic()
     if any(now > over for over in job.find_deadlines(verdict).values()):
@@ -254,7 +254,7 @@ def does_verdict_end_job(
     A walk of ours is not ended while it is only silent, unless --limit is over. A script of the
     user's own is ended only where that was asked for, and where a hang is proved,
     or the deadline of a step or the time limit of all is over: what stands still may be a server,
-    or slow in a way that no look shows; and whoever was told to end may be saving what it has.
+    or slow in a way that no look shows; and a rank that was told to end may be saving what it has.
     """
     limit = job.settings["limit"]
     is_late = bool(limit) and time.monotonic() > job.started + limit

@@ -1,4 +1,5 @@
-"""Clocks ran out: look until it is clear who hangs, who moves and who only waits; then decide.
+"""What the watch does when clocks run out: look until it is clear which ranks hang, move or wait;
+then act.
 
 Servers above the ranks are known here: an API process waits for requests, and its workers for
 it.
@@ -161,7 +162,7 @@ class Inquiry:
         due: Sequence[clocks.Overdue],
         why: str,
     ) -> None:
-        """Call what hangs hung; let what moves, computes or waits go on."""
+        """Close the job if a due rank hangs; else set when each due rank is looked at again."""
         job, now = self.job, time.monotonic()
         ended: Ended | None = None
         first = due[0]

@@ -112,7 +112,7 @@ class Inspection(LookSeries):
         return self._holders.find(seen, ours | {os.getpid()} | set(self.job.outer.pids()))
 
     def note_who_moved(self, members: Sequence[RankState]) -> None:
-        """Note who has moved."""
+        """Note which of these ranks have moved."""
         for member in members:
             self._note_movement(member)
         self._count_answers(members)
@@ -171,7 +171,7 @@ class Inspection(LookSeries):
         member.moving = self.moved[member.rank] = what
 
     def _count_answers(self, members: Sequence[RankState]) -> None:
-        """Count it as movement, for a while, that a rank asks somebody outside the job."""
+        """Count it as movement, for a while, that a rank asks a process outside the job."""
         ours = {pid for m in self.job.members for pid in (m.pid, *m.children)}
         asks = {
             m.rank: found

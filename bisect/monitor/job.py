@@ -178,7 +178,7 @@ class Job:
         self.signal_writers: dict[int, asyncio.StreamWriter] = {}  # by rank
         self.lives: dict[int, Life] = {}  # by rank
         self.logs = RankLogs()
-        self.lock_holders: LockHolders | None = None  # once somebody was looked at
+        self.lock_holders: LockHolders | None = None  # once a process was looked at
         self.looking = asyncio.Lock()  # one look at a time: one of them may pause who is looked at
         self.notes: list[str] = []
         self._is_heard = True
@@ -281,7 +281,7 @@ class Job:
         self.outer.tell(event)
 
     def _print(self, fd: int, text: str) -> None:
-        # After a first line that nobody took, the next ones do not wait again.
+        # After a first line that was not taken, the next ones do not wait again.
         patience = VOICE_LIMIT if self._is_heard else 0.0
         data = text.encode(errors="replace")
         self._is_heard = write_within(fd, data, patience) == len(data)

@@ -59,9 +59,8 @@ class Stillness:
 
 
 OWN_PAUSE = 5.0  # seconds that our own loop may be late before we were not running ourselves
-_MACHINE_PAUSE = (
-    1.0  # seconds that the machine may seem to have slept: two clocks are read in a row
-)
+# Seconds that the machine may seem to have slept: two clocks are read in a row.
+_MACHINE_PAUSE = 1.0
 
 
 class Suspension:

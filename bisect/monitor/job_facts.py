@@ -171,7 +171,7 @@ def _parse_answer(about: Message, dumps: Sequence[bytes]) -> CollectiveLog | Non
 def _add_from_files(
     ranks: Sequence[RankFacts], error_files: Mapping[RankId, str], since: float
 ) -> list[RankFacts]:
-    """Add what stands in files: the job's source, and what other tools wrote. May block."""
+    """Return the ranks with what files say: the job's source, other tools' files. May block."""
     offset = time.monotonic() - time.time()
     read = []
     for facts in map(add_source_code, ranks):
@@ -196,7 +196,7 @@ def _add_from_files(
 def _add_printed_lines(
     ranks: Sequence[RankFacts], error_files: Mapping[RankId, str]
 ) -> list[RankFacts]:
-    """Add the last lines of ranks' own output. May block."""
+    """Return the ranks with the last lines of their own output. May block."""
     printers = [
         PrintingRank(r.rank, r.pid if r.alive else None, error_files.get(r.rank)) for r in ranks
     ]

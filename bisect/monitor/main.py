@@ -45,7 +45,7 @@ def main(start: Message, heard: Heard | None = None) -> int:
     sys.path += [path for path in start["path"] if path and path not in sys.path]
     settings = _read_settings(start["settings"])
     if settings is None:
-        # Before our socket closes: whoever is connected to it may start another one then.
+        # Before our socket closes: a rank that is connected to it may start another one then.
         shutil.rmtree(start["folder"], ignore_errors=True)
         return 0
     asyncio.run(Monitor({**start, **settings}, heard).run())
@@ -186,7 +186,7 @@ class Monitor:
                 os.close(self._reserve.pop())
             watch = await _load_watch(server)
             await watch.Watch(job, server).run()
-        except Exception as error:  # the ranks go on without us, and somebody must be told why
+        except Exception as error:  # the ranks go on without us, and the reason must be said
             with contextlib.suppress(Exception):
                 server.stop_holding("the watch failed")
             with contextlib.suppress(Exception):
@@ -220,7 +220,7 @@ async def _load_watch(server: Server) -> ModuleType:
 
     Raises OSError if there are none for long.
     """
-    # Ranks of a pipeline may wait for us in a barrier: nobody is given way to then.
+    # Ranks of a pipeline may wait for us in a barrier: then we load at normal priority.
     load = import_at_low_priority if server.job.own else import_module
     name = f"{__package__}.watch"
     for _ in range(LOADING_TRIES - 1):
@@ -234,7 +234,7 @@ async def _load_watch(server: Server) -> ModuleType:
 
 
 def _note(job: Job, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Something failed where nobody waits for it. asyncio would print it on the job's stderr."""
+    """Note what failed in a task that is not awaited: asyncio would print it on stderr."""
     error = context.get("exception")
     part = str(context.get("message", "go on")).partition("\n")[0]
     if isinstance(error, ConnectionError):
@@ -262,7 +262,7 @@ def _take_over(job: Job, server: Server) -> None:
     for member in job.members:
         server.watch(member)
         if member.left and member.left_at is None:
-            # It went while nobody watched: how is not known, and nothing is held against it.
+            # It ended while it was not watched: how is not known, and is not held against it.
             member.finished, member.left_at = True, job.began
     job.say("This monitor goes on for one that died")
 
@@ -276,7 +276,7 @@ async def _make_run_folder(job: Job) -> None:
 
 
 async def _make_temporary_folder(job: Job) -> None:
-    """Make the folder that ranks of ours have for temporary files; if somebody else was there
+    """Make the folder that ranks of ours have for temporary files; if another user was there
     first, another one.
     """
 

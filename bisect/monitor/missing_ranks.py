@@ -25,7 +25,7 @@ class MissingRanks:
     """The ranks that should be here and never said hello."""
 
     def __init__(self, job: Job) -> None:
-        """Nothing is looked for before somebody is late."""
+        """Nothing is looked for before a rank is late."""
         self._job = job
         self._searched = 0.0
         self._stillness: dict[int, Stillness] = {}
@@ -71,8 +71,8 @@ async def find_silent_ranks(job: Job) -> list[RankFacts]:
 
 
 def _find_processes(job: Job, absent: list[int]) -> dict[int, list[int]]:
-    """Return the processes of absent ranks, as far as they are found; also of some that nobody
-    listed, where ranks of this node lack that have no number.
+    """Return the processes of absent ranks, as far as they are found; also of some
+    that no launcher listed, where ranks of this node are missing that have no number.
     """
     found: dict[int, list[int]] = {}
     known = set(job.members.by_rank)

@@ -158,7 +158,7 @@ async def call_in_thread(call: Callable[..., T], *args: Any) -> T:
     """Return call(*args), made in a thread; here, where none can be started, or where one ends
     before its first step, as it does without memory.
     """
-    turn = threading.Lock()  # whoever has it makes the call
+    turn = threading.Lock()  # the thread that has it makes the call
 
     def take_turn() -> T | None:
         return call(*args) if turn.acquire(blocking=False) else None

@@ -31,7 +31,7 @@ ENDED_ON_REQUEST = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 
 
 def note_end(job: Job, member: RankState) -> None:
-    """A rank's process has ended: take its exit status from the zombie, if nobody has yet."""
+    """A rank's process has ended: take its exit status from the zombie, if it was not taken yet."""
     status = exit_code(member.pid)
     if status is not None and (member.status is None or member.status >= 0 > status):
         member.status = status
@@ -87,7 +87,7 @@ def find_job_end(job: Job) -> Ended | None:
         return "interrupted"
     if len(early) == job.members.size:
         return "crash"
-    # A status that nobody could read any more was none that the launcher minds.
+    # A status that could not be read any more was none that the launcher acts on.
     return "left" if first.status in (0, None) else "crash"
 
 
@@ -97,7 +97,7 @@ def was_asked_to_end(member: RankState) -> bool:
 
 
 def _find_script_end(job: Job, gone: Sequence[RankState]) -> Ended | None:
-    """Return the same of a script of the user's own, whose ranks need not end together: whoever has
+    """Return the same of a script of the user's own, whose ranks need not end together: one that
     ended well has done all it had to do.
     """
     failed = [m for m in gone if m.error or m.status not in (0, None)]
@@ -108,15 +108,14 @@ def _find_script_end(job: Job, gone: Sequence[RankState]) -> Ended | None:
     return "done" if len(gone) == job.members.size else None
 
 
-SIGNALLED_TOGETHER = (
-    1.0  # seconds: a launcher that ends its ranks has signalled all of them within it
-)
+# Seconds: a launcher that ends its ranks has signalled all of them within it.
+SIGNALLED_TOGETHER = 1.0
 
 
 def find_signal_target(
     heard: Mapping[int, float], living: Collection[int], now: float
 ) -> Literal["nobody", "job", "one"] | None:
-    """Return for whom the signals are that ranks `heard` (since when), None while it is not clear.
+    """Return which ranks the signals are for that ranks `heard` (since when); None: not clear yet.
 
     A launcher, a scheduler and a terminal signal all ranks. One that alone was sent a signal ends
     by it, or its own handler does what it likes: either way it is the others that go on.

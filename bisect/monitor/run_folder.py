@@ -102,7 +102,7 @@ class StagedFiles:
         """
         if self.folder is not None and not self.is_closed:
             try:
-                self._look()
+                self._check_files()
             except OSError as error:
                 self._move(error)
         return dict(self._texts)
@@ -117,7 +117,7 @@ class StagedFiles:
         return {**self._texts, **events}
 
     def forget(self, copied: dict[str, str]) -> None:
-        """These have a copy in the run folder now."""
+        """Drop the texts that now have a copy in the run folder."""
         for name, text in copied.items():
             if self._texts.get(name) is text:
                 del self._texts[name]
@@ -146,7 +146,7 @@ class StagedFiles:
         if os.write(self._events, line) != len(line):
             raise OSError(28, os.strerror(28), str(self.folder / EVENTS_FILE))
 
-    def _look(self) -> None:
+    def _check_files(self) -> None:
         """Raise OSError unless all files that have no copy are there."""
         assert self.folder is not None
         os.stat(self.folder)
@@ -164,7 +164,7 @@ class StagedFiles:
             if base in self._failed:
                 continue
             try:
-                self._settle(Path(make_new_in(base, STAGE_PREFIX)), events)
+                self._use_folder(Path(make_new_in(base, STAGE_PREFIX)), events)
                 break
             except OSError:
                 self._failed.add(base)
@@ -177,7 +177,7 @@ class StagedFiles:
                 f"{where}"
             )
 
-    def _settle(self, folder: Path, events: bytes) -> None:
+    def _use_folder(self, folder: Path, events: bytes) -> None:
         self._made.append(folder)
         try:
             for name, text in self._texts.items():
@@ -239,7 +239,7 @@ def _write_file(path: Path, text: str) -> None:
 
 
 COPY_LIMIT = 2.0  # seconds
-BUSY_LIMIT = 15.0  # the same for a helper that gets on, if slowly: the machine is busy
+BUSY_LIMIT = 15.0  # the same for a helper that makes progress, if slowly: the machine is busy
 MOMENT = 0.5
 KILL_LIMIT = 0.2
 _PAUSE = 0.005
@@ -249,7 +249,7 @@ Request = dict[str, Any]  # of copy_run.publish()
 
 
 def name_run(mark: str) -> str:
-    """Return by what all processes of a run on this node know each other, from what marks it."""
+    """Return the name by which all processes of a run on this node know it, from its mark."""
     return f"{os.getuid()} {os.uname().nodename} {mark}"
 
 
@@ -340,7 +340,7 @@ class RunFolder:
 
         If another run writes there, a folder beside it is used: `path` is another one then, and
         take_news() says so. What did not answer is not tried again but for the `last` time, when
-        nobody waits.
+        no rank waits.
         """
         self.is_published = False
         if self._stuck is not None and not (last and self._stuck.poll() is not None):
@@ -408,7 +408,10 @@ class RunFolder:
     async def _ask_helper(
         self, asked: Request, files: dict[str, str] | None, limit: float
     ) -> dict[str, str] | None:
-        """Raises OSError if it cannot be started, ValueError if it ends without an answer."""
+        """Return the helper's answer, None if it took too long.
+
+        Raises OSError if it cannot be started, ValueError if it ends without an answer.
+        """
         with contextlib.ExitStack() as opened:
             texts: Any = subprocess.DEVNULL
             if files is not None:

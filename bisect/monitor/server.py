@@ -216,7 +216,7 @@ class Server:
                 self.ask_who_ended()
 
     def ask_who_ended(self) -> None:
-        """Note the ends of those of whom nothing else tells: where there are no pidfds."""
+        """Note the ends of ranks for which nothing else reports them: where there are no pidfds."""
         for rank, (member, life) in list(self._polled.items()):
             if life.has_ended():
                 del self._polled[rank]
@@ -319,7 +319,7 @@ class Server:
         self.job.tell(member.rank, events.Go(done=done))
 
     def remind(self) -> None:
-        """Tell those that wait in a barrier that we are here, and for whom they wait."""
+        """Tell ranks that wait in a barrier that we are here, and which ranks they wait for."""
         job = self.job
         now = asyncio.get_running_loop().time()
         for member in job.members:

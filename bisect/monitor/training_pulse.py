@@ -1,6 +1,6 @@
 """After the start: whether steps of training still come, as ranks leave it in memory.
 
-Nothing is told any more then, and nobody is looked at: a pause of an evaluation or a checkpoint
+No rank reports any more then, and none is looked at: a pause of an evaluation or a checkpoint
 may be long. Only where no rank has done a step for TIMES as long as ever before is it time for a
 look; where that shows work, for a longer pause.
 """

@@ -1,6 +1,6 @@
 """The watch from outside, of `hangbisect run`: a process beside the command.
 
-It sees what no rank can tell: a launcher that starts nobody, a script that no rank of which speaks
+It sees what no rank can report: a launcher that starts no rank, a script of which no rank speaks
 to a monitor, the time limit of the whole, and what is left when all is over.
 
 The command belongs to the front (front/supervise.py), and needs none of this. Whatever fails
@@ -158,7 +158,7 @@ class LauncherSupervisor:
         if kind in ("ended", "gone"):
             self._has_ended = True
             self._wake.set()
-            if kind == "gone":  # killed, and with it the command: nobody is left to tell
+            if kind == "gone":  # killed, and with it the command: no process is left to tell
                 self._leave_now()
         elif kind == "stop":
             self.stop()
@@ -247,7 +247,7 @@ class LauncherSupervisor:
         self._at.stirred = max(self._at.stirred, stirred)
 
     def _is_held(self) -> bool:
-        """Return whether somebody has stopped the command, or all of it."""
+        """Return whether the command was stopped, or all of it."""
         from ..base.proc import read_stat
 
         found = [read_stat(pid) for pid in (self._pid, self._front_pid)]
@@ -281,7 +281,7 @@ class LauncherSupervisor:
         is_limit = ended == "limit"
         if (moved or outside.sees_nothing) and not is_limit:
             return
-        # Its agent meets those of other nodes first, and nobody here sees whether they come.
+        # Its agent meets those of other nodes first, and we do not see whether they come.
         is_soon = time.monotonic() - at.stirred < OTHER_NODES_LIMIT
         if ended == "still" and is_soon and outside.spans_nodes and around.starter is None:
             return
@@ -491,7 +491,7 @@ class LauncherSupervisor:
         outcome = self.verdict.outcome if self.verdict is not None else self.heard.outcome
         if self.around.expects_words:
             return EXIT_STATUS.get(str(outcome))
-        # What fails by itself has a status of its own, whoever ends what it left behind.
+        # What fails by itself has a status of its own, also if we end what it left behind.
         ended_by_us = self.heard.ends or (self.verdict is not None and self._is_stopped)
         is_ours = ended_by_us and outcome in CUT_SHORT
         return EXIT_STATUS.get(str(outcome)) if is_ours else None

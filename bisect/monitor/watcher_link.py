@@ -27,8 +27,8 @@ from ..base.variables import OUTER_VARIABLE as OUTER_VARIABLE
 from ..base.variables import STARTER_VARIABLE as STARTER_VARIABLE
 from ..front.watcher_socket import was_interrupted
 
-# Set in one of many starts of a search: it is ended where it hangs, proved or not, for whoever made
-# them judges what they show together.
+# Set in one of many starts of a search: it is ended where it hangs, proved or not, because the
+# search judges what they show together.
 TRIAL_VARIABLE = "HANGBISECT_TRIAL"
 
 _MUST_ARRIVE = (Watches, Hello, Verdict, TakenBack, Failed)
@@ -67,7 +67,7 @@ class SupervisorLink:
         return pid or None
 
     def sees_our_stderr(self) -> bool:
-        """Return whether what we print goes where it prints itself, as far as can be told."""
+        """Return whether what we print goes where it prints itself, as far as is known."""
         try:
             ours, its = os.fstat(2), os.stat(f"/proc/{self.pid}/fd/2")
         except OSError:
@@ -75,7 +75,7 @@ class SupervisorLink:
         return (ours.st_dev, ours.st_ino) == (its.st_dev, its.st_ino)
 
     def send(self, event: Event, told: Message) -> None:
-        """Send what is told of an event, after those that had to wait."""
+        """Send a message, after those that had to wait."""
         data = json.dumps(told).encode()
         is_sent = self.flush() and self._send(data)
         if not is_sent and isinstance(event, _MUST_ARRIVE):
@@ -97,7 +97,7 @@ class SupervisorLink:
             self._socket = None
 
     def _send(self, data: bytes) -> bool:
-        """Return whether it need not be sent again: it was, or nobody is there any more."""
+        """Return whether it need not be sent again: it was, or no watcher is there any more."""
         if self._socket is None:
             return True
         try:
@@ -135,7 +135,7 @@ class SupervisorLinks:
             link.send(event, told)
 
     def tell(self, event: Event) -> None:
-        """Tell an event, if it is of a kind that matters out there. What failed is told where it
+        """Send an event, if it is of a kind that matters out there. What failed is sent where it
         ended the watch.
         """
         told = encode_outer(event)
@@ -154,7 +154,7 @@ class SupervisorLinks:
         return [pid for link in self._links.values() if (pid := link.pid) is not None]
 
     def were_interrupted(self) -> bool:
-        """Return whether somebody told a command to end, around which one of them stands."""
+        """Return whether the command of one of the fronts was told to end."""
         return any(map(was_interrupted, self._links))
 
     def flush(self) -> None:
@@ -186,7 +186,7 @@ class SupervisorSocket:
         self._told = 0  # connections made and messages read
 
     def listen(self, listener: int, front: socket.socket, starter: int | None) -> None:
-        """Begin to hear on the descriptor `listener` (-1: nobody speaks there)."""
+        """Begin to hear on the descriptor `listener` (-1: there is none)."""
         self._front = front
         front.setblocking(False)
         self._loop.add_reader(front, self._read_front)
@@ -204,7 +204,7 @@ class SupervisorSocket:
                 self._front.send(json.dumps(message).encode())
 
     async def catch_up(self) -> None:
-        """Take in what was said before now: one has ended since, perhaps, and nobody had read."""
+        """Read what was sent before now: its sender may have ended since."""
         told = -1
         while told != self._told:
             told = self._told
@@ -266,7 +266,7 @@ class JobProgress:
     folders: set[str] = field(default_factory=set)  # of the monitors' sockets
     outcomes: dict[str, str] = field(default_factory=dict)  # by job: one command may start several
     ending: set[str] = field(default_factory=set)  # the jobs that their monitor ends
-    failed: bool = False  # a monitor failed: its ranks go on, and nobody watches them
+    failed: bool = False  # a monitor failed: its ranks go on, and are not watched
     # Run folders of verdicts that their monitor printed where our reader does not see it.
     unprinted: set[str] = field(default_factory=set)
 

@@ -64,7 +64,7 @@ async def report_from_outside(
 
 
 def has_verdict(around: SupervisedCommand) -> bool:
-    """Return whether somebody else has written the verdict of this run: a monitor on another
+    """Return whether the verdict of this run was written by another process: a monitor on another
     machine, which cannot speak to us.
     """
     path = around.run_dir / "verdict.json"

@@ -131,7 +131,7 @@ class LauncherSnapshot:
 
     @property
     def spans_nodes(self) -> bool:
-        """It has started no rank yet, and is told to start some on several nodes."""
+        """Whether it has started no rank yet, and has to start some on several nodes."""
         if set(self.rank_of) - {self.launcher}:
             return False
         return any(several_nodes(words_of(pid), variables_of(pid) or {}) for pid in self.parents)
@@ -151,8 +151,8 @@ class LauncherSnapshot:
     def moved(self) -> str:
         """Return what moved over the looks, in words; "" for nothing.
 
-        That a script of the user's own prints something counts: it may sleep in between, and nobody
-        can be asked what it does.
+        That a script of the user's own prints something counts: it may sleep in between, and it
+        cannot be asked what it does.
         """
         seen: list[str] = []
         for looks in self.looks.values():
@@ -270,7 +270,7 @@ def _blame_launcher(verdict: Verdict) -> Verdict:
 def make_unspoken_verdict(
     command: Sequence[str], pipeline: str, started: float, status: int | None, note: str
 ) -> Verdict:
-    """Return the verdict on a job that nobody watched from inside: by its exit status alone."""
+    """Return the verdict on a job that was not watched from inside: by its exit status alone."""
     facts = JobFacts(
         ended="done" if status == 0 else "crash",
         pipeline=pipeline,

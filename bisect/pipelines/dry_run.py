@@ -129,9 +129,8 @@ def take_rows_as_texts() -> Iterator[None]:
 
 CPU_BLOCK, GPU_BLOCK = 1, 512  # bytes that an allocation is a multiple of (CUDACachingAllocator)
 STATE_BLOCK = 256  # numbers of an 8-bit optimizer that share a float32 scale
-SMALLEST_8BIT = (
-    4096  # numbers; the state of smaller tensors stays in float32 (bitsandbytes, torchao)
-)
+# Numbers; the state of smaller tensors stays in float32 (bitsandbytes, torchao).
+SMALLEST_8BIT = 4096
 
 
 def dry_run(config: Any, plan: TrainingPlan, block: int = CPU_BLOCK) -> HeldMemory:

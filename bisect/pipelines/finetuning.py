@@ -252,7 +252,7 @@ _NUMBERS = (
     (
         "--examples",
         None,
-        "examples of the training that is planned: how long it will take is told from the steps "
+        "examples of the training that is planned: its duration is computed from the steps "
         "measured",
     ),
     ("--epochs", 1, "passes over --examples (1)"),

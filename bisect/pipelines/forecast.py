@@ -118,6 +118,7 @@ class OffloadLink:
 
     @property
     def seconds(self) -> float:
+        """For one forward pass."""
         return self.bytes / self.bytes_a_second
 
 
@@ -133,7 +134,7 @@ class GpuMemory:
 
     @property
     def full(self) -> float:
-        """The share that is in use, by anybody."""
+        """The share that is in use, by any process."""
         return 1 - self.free / self.total
 
     def in_words(self) -> str:

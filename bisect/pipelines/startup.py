@@ -271,7 +271,7 @@ def _add_arguments(group: argparse._ActionsContainer) -> None:
     for flag, least, default, help in (
         ("--batch-size", 1, 32, "examples a batch, on each rank"),
         ("--max-steps", 1, 10000, "training steps"),
-        ("--fast-dev-run", 0, 0, "train on so many batches only; 0: off"),
+        ("--fast-dev-run", 0, 0, "train on this many batches only; 0: off"),
         ("--devices", 1, None, "without a launcher: ranks that Lightning starts (1)"),
     ):
         shown = f"{help} ({default})" if default is not None else help

@@ -1,5 +1,5 @@
-"""Call a function as soon as a module has been imported, before whoever imported it goes on; or
-just before it is imported.
+"""Call a function as soon as a module has been imported, before the code that imported it goes on;
+or just before it is imported.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Finder:
     """A finder that finds nothing itself: it asks the others, and marks what they found.
 
     The module's own loader stays its loader (its `exec_module` is taken back at once), so that
-    nobody who looks at `__spec__` or `__loader__` sees a difference.
+    code that looks at `__spec__` or `__loader__` sees no difference.
     """
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class _Finder:
         return taken
 
     def leave(self) -> None:
-        """Stand no longer in the way of imports, if there is nothing to wait for."""
+        """Remove this finder from sys.meta_path, if there is nothing to wait for."""
         if not self.wanted and not self.announced and self in sys.meta_path:
             sys.meta_path.remove(self)
 

@@ -60,7 +60,7 @@ def _add_walk_options(parser: argparse.ArgumentParser, walked: Pipeline) -> None
         type=choice("--skip", walked.skippable),
         action="append",
         default=[],
-        help=f"leave one out: {', '.join(walked.skippable)}; repeatable",
+        help=f"leave a checkpoint out: {', '.join(walked.skippable)}; repeatable",
     )
     add(
         "--use",
@@ -137,7 +137,7 @@ class _Help(argparse.Action):
 
 
 def _add_help(parser: Parser, place: Place) -> None:
-    help = parser.add_argument("-h", "--help", action=_Help, nargs=0, help="show this")
+    help = parser.add_argument("-h", "--help", action=_Help, nargs=0, help="show this help")
     if isinstance(help, _Help):
         help.quiet = place.rank != 0
 
@@ -159,7 +159,7 @@ def _format_checkpoints(walked: Pipeline) -> list[str]:
 
 
 def _format_toggles(walked: Pipeline) -> list[str]:
-    lines = ["toggles, from as one runs it to safest (* is the default):"]
+    lines = ["toggles, from as you run it to safest (* is the default):"]
     for entry in toggles_of(walked.name):
         values = [f"{value}*" if value == entry.default else value for value in entry.values]
         if entry.accepts == "count":

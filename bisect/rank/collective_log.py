@@ -1,7 +1,8 @@
 """A log of the collectives that this rank enters, in memory that the monitor reads.
 
-Where every rank waits in a collective, stacks blame nobody: an extra barrier on one rank pairs
-with a later one of another, and what hangs in the end is elsewhere. The order of calls tells.
+Where every rank waits in a collective, stacks do not show which is to blame: an extra barrier on
+one rank meets a later one of another, and what hangs in the end is elsewhere. The order of calls
+shows it.
 
 Construction of DDP and FSDP, and backward, stand for the collectives that C++ makes and Python
 never sees. Not seen at all are those that a compiled graph makes, and torch.distributed's
@@ -69,7 +70,7 @@ class TensorShapes:
     """Shapes by number; numbers are given by `number_of(text)`."""
 
     def __init__(self, number_of: Callable[[str], int]) -> None:
-        """Torch itself is told later, once it is there."""
+        """`torch` is set later, once it is there."""
         self.torch: Any = None
         self._number_of = number_of
         self._plain: frozenset[type] = frozenset()
@@ -352,8 +353,8 @@ def _is_queued(tensor: Any, queued_on: frozenset[str]) -> bool:
 
 
 def _find_peer_parameters(names: tuple[str, ...]) -> tuple[tuple[str, int, bool], ...]:
-    """Return the parameters that may say for whom a send or a receive is: the name, its place, and
-    whether it is a number within the group.
+    """Return the parameters that may have the other rank of a send or receive: the name, its place,
+    and whether it is a number within the group.
     """
     return tuple(
         (name, names.index(name), name.startswith("group_"))

@@ -60,7 +60,7 @@ RING_NAME = "hangbisect-collectives"
 
 
 class RecordRing:
-    """The writer's end. Nothing here is fast; records are packed by whoever logs."""
+    """The writer's end. Nothing here is fast; the code that logs packs the records."""
 
     def __init__(self) -> None:
         """Raises OSError where there is no memory to be had."""
@@ -116,7 +116,7 @@ class RecordRing:
         return total
 
     def clear(self) -> None:
-        """Let whoever reads it find no log, but the pulse: nothing is noted any more."""
+        """Leave no log to its reader, only the pulse: nothing is noted any more."""
         with self._lock:
             self._blocks, self._is_over = 0, True
             self._write_header()

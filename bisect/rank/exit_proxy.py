@@ -26,7 +26,9 @@ class ProxyResult:
 
 
 def start_exit_proxy() -> ProxyResult:
-    """Fork; the child goes on as the rank, the parent waits for it and has its status."""
+    """Fork. Return the pipe in the child, which goes on as the rank; in the parent, once the child
+    has ended, its status.
+    """
     reader, writer = os.pipe()
     rank = os.fork()
     if rank == 0:

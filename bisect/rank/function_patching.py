@@ -1,9 +1,9 @@
-"""Puts a call in the place of a function's body, so that nobody notices, and puts the body back.
+"""Replaces a function's body by a call, without a difference to the outside, and puts it back.
 
-The function stays the object that it is: whoever has it, however it came by the name (`from
-torch import load`, an argument's default, a pickle, a table of identities), has the same one
-before, while and after. What is exchanged is its code (`__code__`): a call of what stands in,
-with the parameters of the original. An object in another's place would have to pickle as the
+The function stays the same object under every name that refers to it (`from torch import load`,
+an argument's default, a pickle, a table of identities), before, while and after. What is
+replaced is its code (`__code__`), by a call of the stand-in with the parameters of the
+original. Another object in its place would have to pickle as the
 original, and could not: pickle, cloudpickle and dill ask the module whether it holds this very
 object.
 
@@ -71,13 +71,13 @@ def exchange_code(function: Any, made: Callable[[Function], Function]) -> Undo |
     stand_in = _StandIn(_copy_function(function))
     try:
         new = _make_calling_code(code, stand_in)
-    except (SyntaxError, ValueError, AssertionError):  # parameters that nobody can write
+    except (SyntaxError, ValueError, AssertionError):  # parameters that no source can spell
         return None
     stand_in.__call__ = made(stand_in.original)
     function.__code__ = new
 
     def undo() -> None:
-        stand_in.__call__ = stand_in.original  # for whoever copied the function meanwhile
+        stand_in.__call__ = stand_in.original  # for those who copied the function meanwhile
         stand_in.is_over = True
         while (top := _find_stand_in(function.__code__)) is not None and top.is_over:
             function.__code__ = top.original.__code__
@@ -86,7 +86,7 @@ def exchange_code(function: Any, made: Callable[[Function], Function]) -> Undo |
 
 
 def hide_frames(function: Function) -> Function:
-    """Return `function`, whose frames nobody counts from now on, as above."""
+    """Return `function`, whose frames are not counted from now on, as above."""
     made: Any = function
     made.__code__ = _with_hidden_file(made.__code__)
     return function

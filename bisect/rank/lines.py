@@ -83,7 +83,7 @@ class Lines:
                 self._print(line)
 
     def aside(self, text: str) -> None:
-        """Print `text` and tell nobody: that a line is printed is no sign that the rank gets on."""
+        """Print `text`, without a message to the monitor: a printed line is no progress."""
         if not self.quiet:
             self._print(mask_ends(text, LONGEST))
 
@@ -107,7 +107,7 @@ class Lines:
         data = f"{stamp} {line}\n".encode(errors="replace")
         if self._is_cut:
             data = b"\n" + data
-        # After a first line that nobody took, the next ones do not wait again.
+        # After a first line that was not taken, the next ones do not wait again.
         began_at = time.monotonic()
         written = write_within(self.fd, data, 0.0 if self._blocked else self._patience)
         if self.waits_once:

@@ -6,7 +6,7 @@ monitor that takes no message within SEND_LIMIT is left, a new one is waited for
 at most, and one that is stopped (SIGSTOP) is not waited for at all.
 
 Messages may be told from any thread, and from a handler of a signal that interrupts one: they are
-queued, and sent whole, one after the other, by whoever sends already.
+queued, and sent whole, one after the other, by the thread that is sending already.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a rank tells the monitor of itself: who it is, what it is to be watched by, that it still
+"""What a rank tells the monitor of itself: its place, the options of its watch, that it still
 lives, and what libraries log as a warning or worse, which often says why they wait.
 
 Records of logging are seen as they are made (logging.setLogRecordFactory), so that no handler is
@@ -124,7 +124,7 @@ class LogCapture:
         self._at = time.monotonic()
 
     def listen(self) -> None:
-        """Begin, as soon as anybody imports logging: never before, for it is slow to import."""
+        """Begin, as soon as any code imports logging: never before, for it is slow to import."""
         after_import("logging", self._begin)
 
     def _begin(self, logging: ModuleType) -> None:

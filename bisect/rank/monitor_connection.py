@@ -1,4 +1,4 @@
-"""Reach the monitor of this node: connect to it, or start it if nobody has.
+"""Reach the monitor of this node: connect to it, or start it if no rank has.
 
 The monitor is another process because a rank may hold the GIL, be stopped, or sit in the kernel;
 a thread in the rank would be stuck with it.
@@ -116,9 +116,9 @@ def _claim_succession(folder: str) -> None:
 def _hold_lock(job: str) -> Iterator[None]:
     """Let one local rank at a time in. Raises OSError if our turn does not come.
 
-    The lock is an flock on a folder of ours alone, which nobody else can open: it is gone with its
+    The lock is an flock on a folder of ours alone, which no other user can open: it ends with its
     process, and no other user can hold it. (A name in the abstract namespace of Unix sockets can be
-    taken by anybody.) The folder is there only as long as somebody wants the lock.
+    taken by any user.) The folder is there only as long as a rank wants the lock.
     """
     end = time.monotonic() + LOCK_LIMIT
     while True:
@@ -216,8 +216,8 @@ def _import_path() -> tuple[str, ...]:
 def _start_monitor(
     folders: Sequence[str], answers: bool, keep: Sequence[int], python: Interpreter
 ) -> tuple[str, int]:
-    """Start the monitor as nobody's child, in a session of its own; return the folder it uses,
-    and the pipe that it will read its settings from.
+    """Start the monitor, as no child of this rank and in a session of its own; return the folder
+    it uses, and the pipe that it will read its settings from.
 
     It makes its folder and its socket itself, so that nothing of them is left where this rank is
     killed meanwhile. Raises OSError with the reason if it could do so nowhere.
@@ -311,7 +311,10 @@ def _become_the_monitor(
 
 
 def _listen_anywhere(folders: Sequence[str]) -> tuple[str, socket.socket]:
-    """Listen in the first of `folders` where that is possible. Raises OSError with the reason."""
+    """Listen in the first of `folders` where that is possible; return the folder and the socket.
+
+    Raises OSError with the reason.
+    """
     why = "no folder for its socket (/dev/shm, TMPDIR, /tmp, XDG_RUNTIME_DIR)"
     for folder in folders:
         try:
@@ -322,9 +325,9 @@ def _listen_anywhere(folders: Sequence[str]) -> tuple[str, socket.socket]:
 
 
 def _listen(folder: str) -> socket.socket:
-    """Listen in `folder`, made for this user alone. Raises OSError if that is not possible."""
+    """Return a socket that listens in `folder`, made for this user alone. Raises OSError."""
     make(folder)
-    if mark := os.environ.get(OUTER_VARIABLE):  # for who tidies up, should nobody come to serve it
+    if mark := os.environ.get(OUTER_VARIABLE):  # for the clean-up, if no monitor serves it
         with contextlib.suppress(OSError):  # there was a monitor before
             os.symlink(mark, os.path.join(folder, OWNER_LINK))
     path = os.path.join(folder, "socket")

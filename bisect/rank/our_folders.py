@@ -30,7 +30,7 @@ def bases(environ: Mapping[str, str] = os.environ) -> Iterator[str]:
 
 
 def is_own_folder(folder: str) -> bool:
-    """Return whether `folder` is a real folder of this user that nobody else may enter.
+    """Return whether `folder` is a real folder of this user that no other user may enter.
 
     Raises OSError if it is not there.
     """
@@ -43,7 +43,7 @@ def is_own_folder(folder: str) -> bool:
 def make(folder: str) -> None:
     """Make `folder` for this user alone, or take one that is so already.
 
-    Raises OSError where that is not possible, FileExistsError if what is there is somebody else's.
+    Raises OSError where that is not possible, FileExistsError if what is there is another user's.
     """
     try:
         os.mkdir(folder, 0o700)

@@ -28,18 +28,18 @@ def find_peer_pid(connection: socket.socket) -> int:
 
 
 class PtracePermission:
-    """The leave that this process gives to look at it, where Yama asks for one (scope 1)."""
+    """The permission that this process gives to look at it, where Yama asks for one (scope 1)."""
 
     def __init__(self) -> None:
-        """Nobody is given any before allow()."""
+        """No process has it before allow()."""
         self._tracer = 0
         self._prctl: Callable[..., int] | None = None
 
     def allow(self, connection: socket.socket) -> None:
         """Let the monitor at the other end read our memory, and what it starts, but no other
-        process of this user's. The one that was let before is so no longer.
+        process of this user's. The monitor that was allowed before no longer is.
 
-        The leave is not inherited by fork(), so forked children give it again (PR_SET_PTRACER
+        The permission is not inherited by fork(), so forked children give it again (PR_SET_PTRACER
         (2const)), by the function that is there already: after a fork nothing is loaded.
         """
         with our_errors_left_out():
@@ -64,7 +64,7 @@ class StackTimer:
 
     Armed at the start of a step, because under a held GIL nothing could arm it later, and only
     where py-spy may not look. A process has one such timer (faulthandler's), which may be the job's
-    own watchdog: armed or cancelled by us, that would never bite. So a `shared` one is used only
+    own watchdog: armed or cancelled by us, that would never fire. So a `shared` one is used only
     until anything of the job imports that module, which is as far as anything can come without it;
     from then on it is the job's. It is never armed while the process forks: a child would wait for
     its thread, which is not there, when it ends (faulthandler.c, cancel_dump_traceback_later).

@@ -51,8 +51,8 @@ class Signals:
                 signal.signal(number, self._interrupted)
 
     def release(self) -> None:
-        """Give the signals back: without a monitor nobody looks, and a rank stuck in a native call
-        would never run a Python handler.
+        """Give the signals back: without a monitor there is no last look, and a rank stuck in a
+        native call would never run a Python handler.
         """
         with contextlib.suppress(ValueError):  # not the main thread
             signal.set_wakeup_fd(-1)

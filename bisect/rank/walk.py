@@ -1,5 +1,6 @@
-"""Walks a pipeline on one rank (each step, its line, its barrier), and gives each step its context:
-the arguments, the products before it, and a voice.
+"""Walks a pipeline on one rank: runs each step, prints its line, waits at its barrier. `Context` is
+what a step gets: arguments, products of earlier steps, and functions that print lines and tell the
+monitor.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ class Context:
         self._lines.say(text)
 
     def remark(self, text: str) -> None:
-        """Print a line, from any thread, that is no sign of life: the watch hears it as it hears
-        what a library logs.
+        """Print a line, from any thread. It does not count as progress: the monitor takes it like a
+        library's log line.
         """
         self._lines.aside(text)
         self._link.mention(events.Logged(text=text))
@@ -113,8 +114,8 @@ class Context:
 
     @contextlib.contextmanager
     def rank0_only(self, what: str) -> Iterator[bool]:
-        """Yield True on rank 0; on the others yield False, where all ranks are on one node once
-        rank 0 is through: a rank of another node is never heard here, so nobody waits for it.
+        """Yield True on rank 0, False on the others: on one node only after rank 0 is done, else at
+        once, because this monitor hears no other node.
         """
         if self.place.rank == 0:
             yield True
@@ -149,7 +150,7 @@ class Context:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the first rank of its node, or nobody says which ranks that has."""
+        """Whether this is the first rank of its node, or the ranks of the node are not known."""
         return self.place.local_rank == 0 or not self.place.counted
 
     @property

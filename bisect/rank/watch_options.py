@@ -30,7 +30,7 @@ _SWITCH = ("0", "1")
 def parser_for_scripts(prog: str, epilog: str | None) -> Parser:
     """Return a parser for a command that watches a script: the options of the watch, and of it."""
     parser = Parser(prog=prog, epilog=epilog)
-    parser.add_argument("-h", "--help", action="help", help="show this")
+    parser.add_argument("-h", "--help", action="help", help="show this help")
     add_watch_options(parser)
     add_script_options(parser)
     return parser
@@ -54,20 +54,20 @@ def add_watch_options(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         type=positive("--stall"),
         default=20.0,
-        help="look closely once nothing of a rank has moved for so long (20)",
+        help="look closely when nothing of a rank has moved for this long (20)",
     )
     add(
         "--slow-limit",
         metavar="FACTOR",
         type=positive("--slow-limit", "deadlines"),
         default=5.0,
-        help="a rank that burns CPU in the same place is hung after so many deadlines (5)",
+        help="a rank that only uses CPU in one place is hung after this many deadlines (5)",
     )
     add(
         "--limit",
         metavar="SECONDS",
         type=positive("--limit"),
-        help="end the run after so long, even if it moves",
+        help="end the run after this time, even if it moves",
     )
     add(
         "--barriers",
@@ -80,8 +80,8 @@ def add_watch_options(parser: argparse.ArgumentParser) -> None:
         "--on-hang",
         metavar="WHAT",
         type=choice("--on-hang", ("end", "report", "hold")),
-        help="end every rank, report and go on watching, or hold: stop nothing and wait for you "
-        "(end; for a script of your own report)",
+        help="end: end every rank; report: report, and go on watching; hold: stop nothing and wait "
+        "for you (end; for a script of your own: report)",
     )
     add(
         "--past",
@@ -98,14 +98,14 @@ def add_watch_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--plain",
         action="store_true",
-        help="no colours, no live table, nothing that a log cannot hold",
+        help="no colours and no live table, only lines as in a log",
     )
     add("--json", action="store_true", help="the verdict as JSON on the terminal")
-    add("--every-rank", action="store_true", help="print the lines of every rank above 16 ranks")
+    add("--every-rank", action="store_true", help="print the lines of all ranks, even above 16")
 
 
 def add_script_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for a script that is not ours: what of it is told, and for how long."""
+    """Add the options for a script that is not ours: what of it is reported, and for how long."""
     add = parser.add_argument_group(SCRIPT, "Each also as HANGBISECT_NAME.").add_argument
     add(
         "--step",
@@ -130,9 +130,9 @@ def add_script_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=count("--steady", 1),
         default=STEADY,
-        help=f"be quiet after so many training steps, or the end of fit ({STEADY})",
+        help=f"stop reporting steps after this many training steps, or the end of fit ({STEADY})",
     )
-    add("--keep-watching", action="store_true", help="tell every step to the end")
+    add("--keep-watching", action="store_true", help="report every step to the end")
 
 
 def read_environment_words(parser: Parser, environ: Mapping[str, str]) -> list[str]:

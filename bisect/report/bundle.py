@@ -98,9 +98,8 @@ class BundleFile:
     text: str
     size: int  # of what it was made of, bytes
     cut: str = ""  # a sentence: what of it was cut
-    replaced: Mapping[str, int] | None = (
-        None  # by kind; None: it was made of what had been redacted
-    )
+    # By kind; None: it was made of what had been redacted.
+    replaced: Mapping[str, int] | None = None
 
 
 def fit_files(

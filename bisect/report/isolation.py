@@ -265,7 +265,7 @@ def shorten_setting(setting: Setting, all_safe: Setting) -> str:
 def _describe_result(trial: Trial) -> str:
     if trial.result == "pass":
         return "pass"
-    which = "other: " if trial.result == "other" else ""  # it accuses nobody
+    which = "other: " if trial.result == "other" else ""  # it counts for neither
     return which + cut_line(join_lines(trial.why) or trial.result, _MOST_WHY)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..dumps.merge import DumpedRank, MergedDumps
 
 _CHAIN = 4
-_MOST_NAMED = 3  # ranks without a number, and ranks that are nobody's fault, that are told apart
+_MOST_NAMED = 3  # ranks without a number, and ranks not at fault, that are listed one by one
 _LOGS = 12  # lines of collectives
 
 
@@ -78,7 +78,7 @@ def _matched(verdict: Verdict) -> str:
 
 
 def _stacks(merged: MergedDumps, verdict: Verdict) -> list[Row]:
-    """The culprit's innermost frames; where nobody can be blamed, those of some ranks."""
+    """The culprit's innermost frames; where no rank can be blamed, those of some ranks."""
     culprits = [k.facts for k in merged.ranks if k.facts.rank in verdict.ranks.culprit]
     with_stack = [k.facts for k in merged.ranks if k.has_stack]
     if culprits:

@@ -101,8 +101,8 @@ def failed_starts(folder: Path) -> list[Path]:
 
 
 def render_reports(kept: ReportSource, trouble: list[str]) -> dict[str, str]:
-    """Return the reports by their names; what cannot be made of odd input is told, and the others
-    are made all the same.
+    """Return the reports by their names; one that cannot be made is a sentence in `trouble`, and
+    the others are made all the same.
     """
     run = kept.run
 
@@ -127,7 +127,7 @@ def render_reports(kept: ReportSource, trouble: list[str]) -> dict[str, str]:
 
     makers: dict[str, Callable[[], str]] = dict(zip(NAMES, (markdown, html, trace), strict=True))
     if not any(part.events for part in run.everywhere):
-        del makers["trace.json"]  # nobody told when what was
+        del makers["trace.json"]  # no rank reported when what was
     made = {}
     for name, maker in makers.items():
         try:
@@ -180,7 +180,7 @@ def write_in_time(path: Path, write: Callable[[], T], hint: str) -> T:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file aside, under a name that nobody can foresee, and rename it: links are replaced,
+    """Write a file aside, under a name that cannot be foreseen, and rename it: links are replaced,
     not followed. Raises OSError, and leaves nothing behind then.
     """
     prefix = f".{path.name[:_LONGEST]}."

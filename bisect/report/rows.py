@@ -1,5 +1,5 @@
-"""What is told, as data: a headline, and rows of a label, a text and what belongs to it. An answer
-is worded into rows once; who prints it has rows, and never a line to take apart.
+"""An answer as data: a headline, and rows of a label, a text and what belongs to it. It is worded
+into rows once; code that prints it has rows, and never a line to take apart.
 
 The rows of a verdict are made in verdict_rows.py, which needs a diagnosis. The ranks of a job that
 ends well wait for `word_good_run`, so this module imports none.
@@ -27,7 +27,7 @@ LABEL = 10  # columns
 
 @dataclass(frozen=True)
 class Row:
-    """One thing that is told."""
+    """One thing that an answer says."""
 
     label: str  # "culprit", the same wherever it is printed
     text: str
@@ -39,7 +39,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is told of a job, of an isolation or of dumps."""
+    """What is said of a job, of an isolation or of dumps."""
 
     headline: str
     rows: tuple[Row, ...]
@@ -129,7 +129,7 @@ def word_good_run(
     run_dir: str = "",
     own: bool = False,
 ) -> Answer:
-    """Return what is told of a good run. `slowest` is which step took longest, in words; `own`: it
+    """Return the answer for a good run. `slowest` is which step took longest, in words; `own`: it
     was a script of the user's own.
     """
     parts = [verdict.pipeline, *_count_ranks(verdict), format_seconds(verdict.seconds.total)]

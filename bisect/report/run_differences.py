@@ -162,7 +162,7 @@ class SettingDifferences:
 
     differing: list[SettingDifference] = field(default_factory=list)
     same: dict[str, int] = field(default_factory=dict)
-    hidden: list[str] = field(default_factory=list)  # masked, so that nobody can compare them
+    hidden: list[str] = field(default_factory=list)  # masked, so they cannot be compared
 
 
 def find_setting_differences(a: RecordedRun, b: RecordedRun) -> SettingDifferences:
@@ -239,7 +239,7 @@ def _set_by_both(ones: _Named, others: _Named, run: RecordedRun, other: Recorded
     }
 
 
-# They change only how a run is told, and where.
+# They change only how a run is printed, and where.
 _REPORT_FLAGS = ("--run-dir", "--json", "--plain", "--every-rank")
 
 
@@ -259,7 +259,7 @@ def find_launch_differences(a: RecordedRun, b: RecordedRun) -> Iterator[SettingD
 
 
 def _drop_report_flags(words: Iterable[Any]) -> list[str]:
-    """Return a command without what changes only how it is told."""
+    """Return a command without what changes only how it is printed."""
     told: list[str] = []
     is_value = False
     for word in map(str, words):

@@ -1,4 +1,4 @@
-"""What a saved log tells of a job, in words and as JSON."""
+"""What a saved log says of a job, in words and as JSON."""
 
 from __future__ import annotations
 

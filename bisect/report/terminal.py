@@ -37,7 +37,7 @@ def verdict_lines(
 def slow_line(
     table: Sequence[Checkpoint], ranks: Sequence[RankFacts], rank: RankId, moved: str, now: float
 ) -> str:
-    """Return one line for a rank that is late but moves: what moves, and who waits meanwhile."""
+    """Return one line for a rank that is late but moves: what moves, and which ranks wait."""
     facts = next((r for r in ranks if r.rank == rank), None)
     place = ""
     if facts is not None:

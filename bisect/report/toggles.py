@@ -93,7 +93,7 @@ def values(entry: Toggle, mark: str = "") -> str:
 
 
 def format_reading(entry: Toggle) -> str:
-    """Return when its value is looked at for the last time, and by whom."""
+    """Return when its value is read for the last time, and by what."""
     return f"{_READ[entry.read]}: {entry.read_how}"
 
 

@@ -128,7 +128,7 @@ def _looks(part: RecordedRun) -> Iterator[tuple[RankId, Mapping[str, Any]]]:
 
 
 def _rows_from_verdict(run: RecordedRun) -> tuple[RankRow, ...]:
-    """Return what ranks were found at that never told of a step: the job was attached to."""
+    """Return where ranks were found that never reported a step: `attach` looked at the job."""
     if not run.verdict:
         return ()
     ranks, call = run.verdict.ranks, run.verdict.call or "nothing moves"
@@ -143,7 +143,7 @@ def _rows_from_verdict(run: RecordedRun) -> tuple[RankRow, ...]:
 
 
 def _moment_events(one: _Moment, pids: Mapping[RankId, int], watch: int) -> Iterator[Event]:
-    """Yield what becomes of something that was told; most of it is in the slices already."""
+    """Yield the events for one message; most of it is in the slices already."""
     what = one.what
     if one.rank is None:
         if isinstance(what, Said | TakenBack):

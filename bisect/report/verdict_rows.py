@@ -76,7 +76,7 @@ def word_recorded_verdict(
 
 
 def job_of_verdict(verdict: Verdict) -> JobFacts:
-    """Return what a verdict tells of its job, as those that word it take it."""
+    """Return what a verdict says of its job, as the functions that word it take it."""
     return JobFacts(
         ended="still",
         pipeline=verdict.pipeline,
@@ -307,7 +307,7 @@ def _evidence(verdict: Verdict, job: JobFacts, ranks: Sequence[RankFacts]) -> li
 
 
 def _where_they_were(job: JobFacts, ranks: Sequence[RankFacts]) -> list[Row]:
-    """Where the ranks were, the furthest behind first, when nobody can be blamed."""
+    """Where the ranks were, the furthest behind first, when no rank can be blamed."""
     rows: list[Row] = []
     for one in sorted((r for r in ranks if r.alive and not r.held), key=lambda r: r.reached)[:3]:
         stack = short_stack(one, job)

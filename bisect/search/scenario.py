@@ -40,7 +40,7 @@ class Watch(Part):
     """Options of the watch, for every cell."""
 
     stall: Seconds | None = Field(
-        default=None, description="look closely once nothing of a rank has moved for so long"
+        default=None, description="look closely when nothing of a rank has moved for this long"
     )
     timeout: Timeouts = Field(
         default_factory=dict,
@@ -48,7 +48,7 @@ class Watch(Part):
     )
     slow_limit: Deadlines | None = Field(
         default=None,
-        description="a rank that burns CPU in the same place is hung after so many deadlines",
+        description="a rank that only uses CPU in one place is hung after this many deadlines",
     )
 
     def options(self) -> dict[str, str]:
@@ -72,7 +72,7 @@ class OwnToggle(Part):
     """A toggle of one's own script."""
 
     values: dict[str, Change | None] = Field(
-        description="at least two, from as one runs it to safest; each with what it adds"
+        description="at least two, from as you run it to safest; each with what it adds"
     )
     component: Text = Field(
         default="own", description="what it is a part of, in the table of trials"

@@ -233,7 +233,7 @@ class StartEstimate:
 def estimate_starts(remedies: Sequence[Toggle], confirm: int = CONFIRM) -> StartEstimate:
     """Return how many starts to expect: as it is, all safe, the search, walking back, confirming.
 
-    About: a suspect of the diagnosis is it. Most: one toggle is, and nothing points to it.
+    About: if the first suspect is right. Most: if one toggle is to blame and nothing points to it.
     """
     back = max((len(toggle.values) - 2 for toggle in remedies), default=0)
     log = math.ceil(math.log2(max(2, len(remedies))))

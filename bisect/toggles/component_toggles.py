@@ -15,7 +15,7 @@ WANDB = Toggle(
     read_how="wandb.init, through WandbLogger.experiment",
     cost="offline: no live charts until `wandb sync`; off: none at all",
     help="who starts W&B: wandb.init on every rank; WandbLogger on every rank, as Lightning "
-    "users do (starts it on rank 0); rank 0 alone; the same offline; nobody",
+    "users do (starts it on rank 0); rank 0 alone; the same offline; no rank",
     environment=(("offline", "WANDB_MODE", "offline"), ("off", "WANDB_MODE", "disabled")),
     in_code=(
         ("rank0", "wandb.init(mode='disabled') on every rank but 0"),
@@ -61,7 +61,7 @@ HUB = (
         read_how="huggingface_hub.constants, once",
         cost="offline: what is loaded must be in the cache",
         help="who asks the Hugging Face hub: every rank at once; the first of each node first, "
-        "the others from its cache; nobody (HF_HUB_OFFLINE)",
+        "the others from its cache; no rank (HF_HUB_OFFLINE)",
         pipelines=("startup", "generation", "finetuning", "replay"),
         environment=(("offline", "HF_HUB_OFFLINE", "1"),),
         needs=("--tokenizer", "--model"),
@@ -185,7 +185,7 @@ MODEL = (
         default="none",
         read_how="AutoModelForCausalLM.from_pretrained",
         cost="the model must fit on each rank's own device",
-        help="who places a model's layers: accelerate, over all devices that a rank sees; nobody, "
+        help="who places a model's layers: accelerate, over all devices that a rank sees; none: "
         "the Trainer moves the whole of it",
         needs=("--model",),
         pipelines=("startup", "generation", "finetuning"),
@@ -194,7 +194,7 @@ MODEL = (
                 "finetuning",
                 needs=(),
                 help="who places a model's layers: accelerate, over all devices and, where these "
-                "are full (--max-memory), the CPU and the disk; nobody, it is whole on one device",
+                "are full (--max-memory), the CPU and the disk; none: it is whole on one device",
             ),
             Variant(
                 "generation",
@@ -203,7 +203,7 @@ MODEL = (
                 needs=(),
                 help="who places a model's layers: accelerate, all of them on the CPU, from where "
                 "each comes to the device when it is its turn; accelerate, over all devices and, "
-                "where these are full, the CPU and the disk; nobody, it is whole on one device",
+                "where these are full, the CPU and the disk; none: it is whole on one device",
             ),
         ),
         in_code=(("none", "from_pretrained(..., device_map={'': LOCAL_RANK})"),),

@@ -1,4 +1,4 @@
-"""A toggle: a part of a job, with its settings from as one runs it to safest, those of the user's
+"""A toggle: a part of a job, with its settings from as you run it to safest, those of the user's
 own too; and the settings that a command has now.
 """
 
@@ -33,8 +33,8 @@ class Variant:
 class Toggle:
     """A named setting of one component.
 
-    A remedy is a change that one can live with; a probe makes nearly every hang vanish and so
-    describes more than it heals. `accepts`: "choice": the values are all there are; "count": any
+    A remedy is a change that a user can keep. A probe makes nearly every hang vanish: it describes
+    the hang and does not repair it. `accepts`: "choice": the values are all there are; "count": any
     whole number from 0; "strategy": any strategy that Lightning registers; "text": any words;
     "host": a value may name a host ("excepted:api.wandb.ai").
 
@@ -51,12 +51,12 @@ class Toggle:
 
     name: str
     component: str
-    values: tuple[str, ...]  # from as one runs it to safest
+    values: tuple[str, ...]  # from as you run it to safest
     kind: Literal["remedy", "probe"] = "remedy"
-    read: Literal["start", "import", "run"] = "run"  # when its value is looked at for the last time
-    cost: str = ""  # what one gives up with the safest values
+    read: Literal["start", "import", "run"] = "run"  # when its value is read for the last time
+    cost: str = ""  # what you give up with the safest values
     help: str = ""
-    read_how: str = ""  # who looks at it: "wandb.init", "the launcher"
+    read_how: str = ""  # what reads it: "wandb.init", "the launcher"
     default: str | None = None  # None: whatever the environment or the library says
     accepts: Literal["choice", "count", "strategy", "text", "host"] = "choice"
     flag: str = ""
@@ -167,7 +167,7 @@ def as_run(entry: Toggle, command: Sequence[str], environ: Mapping[str, str]) ->
     """Return the value whose words and variables are all there, else the one that has none.
 
     Where each has some, and nothing is there that any of them replaces, it is the first: they go
-    from as one runs it to safest. None where something else is there.
+    from as you run it to safest. None where something else is there.
     """
     words_there = command[own_words(command) :]
     own = " ".join(["", *words_there, ""])

@@ -1,5 +1,5 @@
-"""What a person is told of an isolation: before the first start how many starts to expect and what
-each writes; at the end the answer, made from what the search found.
+"""What an isolation prints: before the first start how many starts to expect and what each writes;
+at the end the answer, made from what the search found.
 """
 
 from __future__ import annotations

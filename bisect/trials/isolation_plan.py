@@ -52,7 +52,7 @@ Start = Callable[[int, StartRequest, float | None], Trial]
 
 
 class NoMoreStarts(Exception):
-    """No further start: somebody interrupted, or the starts or the time asked for are used up."""
+    """No further start: it was interrupted, or the starts or the time asked for are used up."""
 
     def __init__(self, why: str, interrupted: bool = False) -> None:
         super().__init__(why)
@@ -89,12 +89,12 @@ class Starts:
         self._recorded = list(recorded)
         self._stopping = stopping or threading.Event()
         self._clock = clock
-        # As if these had been made now: what was between them nobody knows any more.
+        # As if these had been made now: the time between them is not known any more.
         self._began = clock() - sum(trial.seconds for trial in recorded)
 
     @property
     def all(self) -> tuple[Trial, ...]:
-        """All trials, by number; the recorded ones too that nobody has asked for again yet."""
+        """All trials, by number; also recorded ones that were not asked for again yet."""
         return tuple(sorted((*self.trials, *self._recorded), key=lambda trial: trial.number))
 
     def start(self, ask: StartRequest) -> tuple[Trial, bool]:
@@ -111,7 +111,7 @@ class Starts:
         if self._stopping.is_set():
             raise NoMoreStarts(
                 "interrupted", interrupted=True
-            )  # what it would have shown, nobody knows
+            )  # what it would have shown is not known
         if left is not None and trial.seconds >= left and trial.result == "other":
             raise self._out_of_time()
         self.trials.append(trial)
@@ -119,7 +119,7 @@ class Starts:
         return trial, True
 
     def _known(self, setting: Setting) -> Trial | None:
-        """Take the first recorded trial of this setting that nobody has taken yet."""
+        """Take the first recorded trial of this setting that was not taken yet."""
         for trial in self._recorded:
             if dict(trial.setting) == dict(setting):
                 self._recorded.remove(trial)

@@ -116,8 +116,8 @@ def read_isolation(folder: Path) -> Isolation:
         ) from None
 
 
-# Options that nobody gives: the folder of the command, what a scenario file said when it began, and
-# whether a secret of the command was left out.
+# Options that no person gives: the folder of the command, what a scenario file said when it began,
+# and whether a secret of the command was left out.
 STARTED_IN, MARK, MASKED = "started_in", "mark", "masked"
 _OF_THE_MOMENT = ("command", "resume", "folder", "yes", "json", "plain")
 
@@ -260,7 +260,7 @@ def _resume_request(request: IsolationRequest, recorded: Isolation) -> Isolation
 
 
 def _original_request(recorded: Isolation, request: IsolationRequest) -> IsolationRequest:
-    """Return what was asked for when it began. Raises UsageError for what nobody can ask for."""
+    """Return what was asked for when it began. Raises UsageError for what cannot be asked for."""
     own = (STARTED_IN, MARK, MASKED)
     try:
         was = from_json(

@@ -327,12 +327,12 @@ class IsolationSearch:
             self._why = "no toggle changes anything about this command"
             return
         wants = self._plan.describe
-        self._found = self._searched(wants)
+        self._found = self._run_search(wants)
         if self._found.outcome == "not avoided" and not wants:
             # Nothing to live with helps: now at least what the probes say.
-            self._found = self._searched(True, self._found)
+            self._found = self._run_search(True, self._found)
 
-    def _searched(self, probes: bool, before: SearchResult | None = None) -> SearchResult:
+    def _run_search(self, probes: bool, before: SearchResult | None = None) -> SearchResult:
         assert self._seen is not None
         recorded: list[tuple[Setting, Result]] = [({}, "hang")]
         if before is not None:
@@ -343,7 +343,7 @@ class IsolationSearch:
             likely=likely_toggles(self._usable.remedies, self._seen),
             probes=_make_choices(self._usable.probes) if probes else (),
             recorded=recorded,
-            same=self._same,
+            same=self._setting_key,
             confirm=self._plan.confirm,
         )
 
@@ -359,13 +359,13 @@ class IsolationSearch:
         self._about = estimate_flaky_starts(len(remedies), RARE_RATE, confidence)
         self._base.update(base_of_flaky(self._plan))
         make_first_starts(self._test, recorded=self._as_run(), confidence=confidence)
-        choices, first = self._after_first_hangs()
+        choices, first = self._choices_after_first_hangs()
         self._found = search_flaky(
             choices,
             self._test,
             likely=first,
             recorded=self._as_run(),
-            same=self._same,
+            same=self._setting_key,
             confidence=confidence,
         )
 
@@ -374,7 +374,7 @@ class IsolationSearch:
         known = [trial for trial in self._starts.trials if dict(trial.setting) == self._base]
         return [({}, trial.result) for trial in known]
 
-    def _after_first_hangs(self) -> tuple[tuple[Choice, ...], tuple[str, ...]]:
+    def _choices_after_first_hangs(self) -> tuple[tuple[Choice, ...], tuple[str, ...]]:
         """Return what to change, and what of it first, as the diagnosis of a hang has it."""
         remedies = self._usable.remedies
         choices = _make_choices(remedies)
@@ -407,12 +407,11 @@ class IsolationSearch:
 
     def _confirm_the_cache(self) -> None:
         """Start again with caches of one's own and without, in turn."""
-        self._found = SearchResult(
-            "stopped", OWN_CACHES
-        )  # if the starts that are allowed end meanwhile
+        # If the starts that are allowed end meanwhile.
+        self._found = SearchResult("stopped", OWN_CACHES)
         self._found = confirm_known_change(OWN_CACHES, self._test, self._plan.confirm)
 
-    def _same(self, setting: Setting) -> Hashable:
+    def _setting_key(self, setting: Setting) -> Hashable:
         whole = {name: value for name, value in setting.items() if name not in OWN_CACHES}
         plan = self._plan
         made = apply_setting(plan.command, whole, plan.table, plan.environ, plan.ours)

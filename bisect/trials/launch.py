@@ -64,7 +64,7 @@ class LaunchEnd:
     status: int | None  # exit status of `hangbisect run`; None: it was killed from outside
     seconds: float
     verdict: Verdict | None  # None: there is none
-    trouble: str = ""  # a sentence where it could not be started, or nobody could judge it
+    trouble: str = ""  # a sentence where it could not be started or judged
 
 
 class RunningLaunch:
@@ -208,7 +208,7 @@ class RunningLaunch:
         shutil.rmtree(os.path.dirname(self._mark), ignore_errors=True)
 
     def _last_words(self) -> str:
-        """Return the last line that was printed, for a launch that nobody judged."""
+        """Return the last line that was printed, for a launch without a verdict."""
         try:
             text = (self.launch.run_dir / OUTPUT).read_text(errors="replace")
         except OSError:
@@ -266,7 +266,7 @@ def _read_verdicts(run_dir: Path) -> list[tuple[Path, Verdict]]:
 
 
 def read_reached_toggles(run_dir: Path) -> tuple[list[str], bool]:
-    """Return what ranks told of the toggles that a user's own script came to, and if any spoke."""
+    """Return the toggles that ranks of a user's own script reported, and whether any reported."""
     told = [event for folder in _list_folders(run_dir) for event in _read_events(folder)]
     names = [event.name for event in told if isinstance(event, Toggle)]
     return names, any(isinstance(event, Hello) for event in told)

@@ -244,7 +244,7 @@ def _script_interpreter(path: Path) -> list[str]:
     return os.fsdecode(first)[2:].strip().split(maxsplit=1) if first.startswith(b"#!") else []
 
 
-_LOOK_EVERY = 0.2  # seconds between two looks whether a cell has ended, or somebody interrupted
+_LOOK_EVERY = 0.2  # seconds between two looks whether a cell has ended, or was interrupted
 
 
 class Matrix:
@@ -265,7 +265,7 @@ class Matrix:
         under way are ended and no other begins.
         """
         self.stopping = stopping
-        self.note = ""  # what somebody should know who looks on
+        self.note = ""  # what a person at the terminal should know
         self._around = around
         self._keep = keep
         self._scratch = ScratchSpace()
@@ -300,7 +300,7 @@ class Matrix:
         return True
 
     def close(self) -> None:
-        """Remove what cells had for themselves, those too that nobody waits for any more."""
+        """Remove what cells had for themselves, also of cells that are not waited for any more."""
         self._scratch.remove()
 
     def now(self) -> list[CellState]:

@@ -206,7 +206,7 @@ def _run_cells(
                 view.show(now, _seconds_left(now, len(each)), note or record.trouble or matrix.note)
             view.show(matrix.now(), None, record.trouble)
         except KeyboardInterrupt:
-            pass  # the second one: nobody waits for what is under way, which ends without us
+            pass  # the second one: what is under way is not waited for, and ends without us
         finally:
             view.close()
             matrix.close()

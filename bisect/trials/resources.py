@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 DEVICES = "CUDA_VISIBLE_DEVICES"
 # Below the ports that Linux gives to outgoing connections (net.ipv4.ip_local_port_range, from
-# 32768), and not torchrun's own 29500, where a job of somebody else may start.
+# 32768), and not torchrun's own 29500, where another user's job may start.
 _PORT_RANGE = range(20000, 29400)
 _PORT_TRIES = 200
 
@@ -186,7 +186,7 @@ def missing_resources(
     visible = listed_devices(environment.get(DEVICES, ""))
     for index, used in now.gpus.items():
         if DEVICES in environment and all(map(str.isdigit, visible)) and str(index) not in visible:
-            continue  # somebody else's
+            continue  # another process's
         if used > before.gpus.get(index, used) + GPU_SLACK:
             return f"GPU {index} has {format_bytes(used)} in use still"
     return ""

@@ -13,10 +13,10 @@ Tell = Callable[[str], None]
 
 
 class WordQueue:
-    """Called with a word it tells it, or keeps it until it is known whom to tell.
+    """Called with a word it passes it on, or keeps it until there is a receiver.
 
     A toggle's call may be reached before its process is known to be a rank; a process that never is
-    one tells nobody.
+    one passes none on.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class WordQueue:
             tell(self._kept.pop(0))
 
 
-# Of this process: given to begin_patching() where nobody is there to hear yet.
+# Of this process: given to begin_patching() where there is no receiver yet.
 QUEUE = WordQueue()
 
 

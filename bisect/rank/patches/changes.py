@@ -1,6 +1,9 @@
 """How each toggle changes a call under way, and what the script itself says there: process groups,
 DataLoaders, models and generation of transformers, trainers, W&B.
 
+Each `set_` function is a `Change`: it changes the call, unless the value is ASKED, and returns what
+the script itself says there.
+
 WandbLogger starts W&B on rank 0 alone, so what it does is left as it is.
 """
 

@@ -1,5 +1,5 @@
 """Which process of a job is a rank, and when it says so; and which rank a process becomes by
-init_process_group, where nobody said so before.
+init_process_group, where its number was not known before.
 
 A process that has said hello as a rank claims it: the claim stands in its environment, and its
 children inherit it. So a child that would be the same rank again (a DataLoader worker, a

@@ -209,7 +209,7 @@ class RankOutput:
     def quiet(self) -> Callable[[], None] | None:
         """Past the first training steps: tell no more, but for the log of collectives where there
         is a process group, and what is to be called at the end of each further step, which is
-        returned; None where nobody could read it.
+        returned; None where no monitor could read it.
         """
         self.link.tell(Quiet())
         self.after_step()

@@ -222,7 +222,7 @@ class RankSide:
             os.environ[CLAIM_VARIABLE] = str(mine)
 
     def _join(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        """A group is joined: where nobody said which rank this is, it is the one that joins."""
+        """A group is joined: if the rank's number was not known, it is the one that joins."""
         if self._certain or not (self._is_helper or self._forked or self.voice is not None):
             return
         try:
@@ -345,7 +345,7 @@ def _become_rank(place: Place, trains: bool) -> None:
     global CURRENT
     CURRENT = side = RankSide(is_helper=False)
     if os.environ.get(JOB_VARIABLE, place.job) != place.job:
-        # Another job's: whoever started our launcher left them in its environment.
+        # Another job's: the process that started our launcher left them in its environment.
         del os.environ[JOB_VARIABLE]
         os.environ.pop(FOLDER_VARIABLE, None)
     place = find_place()

@@ -80,14 +80,14 @@ class Steps:
         return step
 
     def go_on_with(self, open_before: Sequence[OpenStep]) -> None:
-        """Tell of steps that are open already, for who hears it does not know them."""
+        """Report steps that are open already, because the receiver does not know them."""
         for step in open_before:
             self._counts[step.row.step] = step.k
             self._tell(make_begin(step.row, step.k, len(self.open)))
             self.open.append(step)
 
     def end(self, step: OpenStep, error: BaseException | None) -> None:
-        """It ends, with whatever was begun inside it."""
+        """End a step, with all that was begun inside it."""
         if step not in self.open or os.getpid() != self._process:
             return
         del self.open[self.open.index(step) :]
@@ -101,7 +101,7 @@ class Steps:
 
 
 def make_begin(row: KnownCall, k: int, depth: int) -> Begin:
-    """Return what the monitor is told of a step that begins, the `k`-th of its name, with `depth`
+    """Return the message on a step that begins, the `k`-th of its name, with `depth`
     steps open around it.
     """
     return Begin(

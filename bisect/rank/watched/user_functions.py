@@ -32,7 +32,7 @@ def check_step_functions(words: Iterable[str], command: Sequence[str]) -> None:
     """Raise UsageError if one of `words` (module:function) is in what `command` runs as __main__.
 
     What runs as `python train.py` is that module: nothing happens between the line that makes a
-    function of it and the line that calls it, so nobody can be told in time.
+    function of it and the line that calls it, so the function cannot be wrapped in time.
     """
     mains = {"__main__", *list_main_modules(command)}
     for word in words:

@@ -1,4 +1,4 @@
-"""Where the nodes of a directed graph stand in a picture: in layers, from those that nobody waits
+"""Where the nodes of a directed graph stand in a picture: in layers, from those that no node waits
 for down to what is waited for in the end (Sugiyama's method, its simplest form).
 """
 
@@ -56,7 +56,7 @@ def _find_turned_links(nodes: Sequence[str], links: Sequence[Link]) -> set[Link]
         ahead[a].append(b)
     turned: set[Link] = set()
     done: set[str] = set()
-    for root in sorted(nodes, key=lambda node: node in entered):  # those nobody waits for first
+    for root in sorted(nodes, key=lambda node: node in entered):  # no node waits for the first
         way: dict[str, list[str]] = {} if root in done else {root: list(ahead[root])}
         while way:
             node, left = next(reversed(way.items()))

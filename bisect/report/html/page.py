@@ -176,7 +176,7 @@ def _facts(verdict: Verdict, ranks: Sequence[RankFacts], folder: str) -> list[Fa
 
 
 def _row_fact(row: Row) -> Fact:
-    """Return a row by the label of a page; what stands aside a page says in a sentence."""
+    """Return a row by the label of a page; a page says its `aside` in a sentence."""
     return Fact(_LABELS.get(row.label, row.label.capitalize()), (row.text, *row.detail))
 
 

@@ -1,5 +1,5 @@
 """The timeline as it is drawn: a row for a rank or for a group of ranks that went the same way
-(nobody reads a thousand rows), a block for a step. Places are percent of the whole length.
+(a thousand rows are not read), a block for a step. Places are percent of the whole length.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ _KINDS = {"import": "", "wait": "waits: ", "hang": "hangs: ", "phase": "phase "}
 
 
 def time_picture(run: RecordedRun, verdict: Verdict, shown: ShownTexts) -> TimePicture | None:
-    """Return the timeline; None where nobody told it."""
+    """Return the timeline; None where no rank reported one."""
     found = read_timeline(run)
     if not found.rows or found.length <= 0:
         return None

@@ -1,4 +1,4 @@
-"""Anybody's text in Markdown, as text (it ends no block, makes no tag, mentions nobody); and
+"""Any text in Markdown, as text (it ends no block, makes no tag, mentions no user); and
 sections of a page that are made to fit into what GitHub takes: the least useful one is cut
 first.
 """

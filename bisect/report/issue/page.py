@@ -176,7 +176,7 @@ class _Step:
 
 
 def checkpoint_table(found: Timeline) -> str:
-    """Return the table, "" where nobody told of a step."""
+    """Return the table, "" where no rank reported a step."""
     steps = _collect_steps(found.rows)
     if not steps:
         return ""
@@ -274,7 +274,7 @@ _MOST_HOSTS = 3
 
 
 def places_table(verdict: Verdict, ranks: Sequence[RankFacts], job: JobFacts) -> str:
-    """Return the table, "" where nobody was looked at."""
+    """Return the table, "" where no process was looked at."""
     groups: dict[tuple[str, str], list[RankFacts]] = {}
     for one in ranks:
         groups.setdefault((_role(verdict, one), _describe_rank(one, job)), []).append(one)

@@ -1,8 +1,8 @@
-"""The process that draws the table: it alone writes it, and it may be left behind, or killed.
+"""The process that draws the table: it alone writes it, and it may be abandoned, or killed.
 
 It reads what to show as lines on its stdin, and ends with that, the table taken away. It opens the
-terminal for itself, so that its writes never wait and nobody else's are made not to: a terminal
-that was stopped (Ctrl-S) takes nothing, and then nothing is drawn.
+terminal for itself, so that its own writes never wait and those of others are as before: a
+terminal that was stopped (Ctrl-S) takes nothing, and then nothing is drawn.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ class Drawer:
         return not self._cut
 
     def _has_turn(self) -> bool:
-        """Two jobs on one terminal have one table: that of the first. The turn is a name in the
-        abstract socket namespace (unix(7)), which is gone with its process.
+        """Return whether this job draws: of two on one terminal only the first does. The turn is a
+        name in the abstract socket namespace (unix(7)), which is gone with its process.
         """
         if self._turn is None:
             turn = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -1,4 +1,4 @@
-"""What a terminal is told so that lines scroll above a table in its last rows.
+"""Control sequences that let lines scroll above a table in the last rows of a terminal.
 
 Sequences of ECMA-48 and DEC's VT100, as xterm's ctlseqs.html has them; every one leaves the cursor
 where it was, and is to be written at once. While others write to the same terminal, the margins
@@ -24,7 +24,7 @@ UNFINISHED = _CANCEL + _RESTORE  # before what follows one of these that was wri
 
 
 def reserve_rows(lines: int, height: int) -> str:
-    """Make room for a table of `height` rows at the end of `lines`, below the cursor.
+    """Return what makes room for a table of `height` rows at the end of `lines`, below the cursor.
 
     The cursor goes down and up again: what stands in the last rows scrolls up, and where there is
     nothing nothing moves.
@@ -34,8 +34,8 @@ def reserve_rows(lines: int, height: int) -> str:
 
 
 def draw_rows(rows: Sequence[str], lines: int, height: int) -> str:
-    """Draw `rows` from the first of the `height` reserved ones on. The margins are set again, for
-    a program may have given them up (`clear`, `reset`).
+    """Return what draws `rows` from the first of the `height` reserved ones on. The margins are set
+    again, because a program may have reset them (`clear`, `reset`).
     """
     shown = [*rows, *[""] * (height - len(rows))][:height]
     first = lines - height + 1
@@ -44,13 +44,13 @@ def draw_rows(rows: Sequence[str], lines: int, height: int) -> str:
 
 
 def clear_rows(lines: int, height: int) -> str:
-    """Take the table away: the last `height` of `lines` are empty, and the whole screen scrolls."""
+    """Return what removes the table: the last `height` of `lines` are empty, all lines scroll."""
     first = lines - height + 1
     return f"{_SAVE}{_WHOLE}\x1b[0m\x1b[{first};1H\x1b[J{_RESTORE}"
 
 
 def clear_lost_table() -> str:
-    """Take away a table of which it is not known where it stands any more: the terminal has got
+    """Return what removes a table whose place is not known any more: the terminal has got
     another size, or its drawer was killed. It was below the cursor.
     """
     return f"{_CANCEL}{_SAVE}{_WHOLE}{_RESTORE}\x1b[J"
@@ -78,7 +78,7 @@ def find_owner(ranks: Sequence[int], launcher: int, terminal: int) -> TerminalOw
 
     That is its launcher: torchrun's workers lead sessions of their own, without a terminal. A rank
     where it was started by a shell, which is in front when the job is not. mpirun gives its ranks
-    terminals where nobody looks.
+    terminals that no person sees.
     """
     here = {
         pid: found

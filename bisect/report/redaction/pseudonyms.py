@@ -89,7 +89,7 @@ def _parse_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address |
         return None
 
 
-# Accounts and names that everybody has: they tell nobody's name.
+# Common accounts and names: they identify no person.
 _COMMON_NAMES = frozenset(
     (
         *("root", "user", "users", "admin", "ubuntu", "debian", "centos", "ec2-user", "runner"),
@@ -117,7 +117,7 @@ _URL_HOST = re.compile(
 _CLOUD_HOST = re.compile(
     r"(?<![A-Za-z0-9.-])ip-\d{1,3}-\d{1,3}-\d{1,3}-\d{1,3}(?:\.[a-z0-9-]+){0,6}"
 )
-# Services that a report must name to be of use, and that tell nobody's name.
+# Services that a report must name to be of use, and that identify no person.
 _PUBLIC = re.compile(
     r"(?i)(?:^|\.)(?:wandb\.ai|huggingface\.co|hf\.co|github\.com|githubusercontent\.com|gitlab\.com"
     r"|pytorch\.org|nvidia\.com|nvcr\.io|docker\.io|amazonaws\.com"
@@ -138,7 +138,7 @@ _HOST_AND_PORT = re.compile(r"(?P<host>[A-Za-z0-9][A-Za-z0-9.-]{0,253}?)(?P<port
 
 
 class People:
-    """Who is replaced, each by the same pseudonym everywhere: host-1, user-1, address-1."""
+    """Replaces people and machines, each by the same pseudonym everywhere: host-1, user-1."""
 
     def __init__(self, known: Known) -> None:
         """Number what is `known` first, in its order."""
@@ -261,7 +261,7 @@ def _pattern(edges: str, name: str) -> re.Pattern[str]:
 
 
 def _is_name(name: str) -> bool:
-    """Return whether `name` may tell who or where: no account of everybody's, no pseudonym."""
+    """Return whether `name` may identify a person or place: no common account, no pseudonym."""
     return (
         len(name) > 1
         and name.lower() not in _COMMON_NAMES

@@ -96,7 +96,7 @@ class AnyRedactor(Protocol):
 
 
 class NoRedaction:
-    """Masks nothing: for who keeps the reports."""
+    """Masks nothing, with the methods of a Redactor: for reports that are not given away."""
 
     counts: Mapping[str, int] = {}
     secrets = 0

@@ -1,4 +1,4 @@
-"""The files of a run folder that may be anybody's: none too large, none waited for too long.
+"""The files of a run folder that may belong to anyone: none too large, none waited for too long.
 events.jsonl among them, which was appended to and may end in the middle of a line, the fields of
 its JSON objects, and the stacks: whose each is, its threads, and its kind.
 """
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class FolderFiles:
-    """Reads what lies in a folder; what cannot be read is told in `missing`, by sentences."""
+    """Reads the files of a folder; what cannot be read is a sentence in `missing`."""
 
     def __init__(self, folder: Path, until: float, missing: list[str], named: str = "") -> None:
         """`until`: when all has to be read, monotonic; `named`: what stands before each name."""

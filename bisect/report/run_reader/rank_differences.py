@@ -1,4 +1,4 @@
-"""What a run tells of each of its ranks, by name and rank; and what differs between the ranks, and
+"""What a run has of each of its ranks, by name and rank; and what differs between the ranks, and
 only that.
 """
 

@@ -59,8 +59,8 @@ class Timeline:
 
 
 def read_timeline(run: RecordedRun) -> Timeline:
-    """Return where each rank was when; no rows where nobody told it: `attach` finds a job that
-    runs already.
+    """Return where each rank was when; no rows where no rank reported it: `attach` finds a
+    job that runs already.
 
     Each node has a monotonic clock of its own; they are brought together by what each node has for
     the time of day, so between nodes this is as good as those agree.
