@@ -221,6 +221,9 @@ class Look:
     network: str = ""  # the network namespace, "" if not known
     logs: tuple[LogTail, ...] = ()
     stale_locks: tuple[FileLock, ...] = ()  # lock files that it waits to disappear; nobody's
+    # Addresses to which its message queues try to connect and that nobody serves ("ipc:///tmp/x"),
+    # where they have no connection at all.
+    unserved: tuple[str, ...] = ()
     frozen: str = ""  # the cgroup that is frozen and it with it (a paused container), "" if none
     # Of a zombie the exit status (negative: the signal that ended it), as far as the kernel tells.
     status: int | None = None
@@ -394,6 +397,8 @@ class Wait:
     what: str = field(default="", metadata=INSIDE)
     # Where process `pid` runs, "" on the machine of whoever waits.
     host: str = field(default="", metadata=INSIDE)
+    # Processes for which it may as well be: of several peers nothing says which one is meant.
+    others: tuple[int, ...] = field(default=(), metadata=INSIDE)
 
     @property
     def has_no_owner(self) -> bool:

@@ -31,6 +31,7 @@ from .blocked_syscalls import (
     TRANSFER_CALLS,
     choose_descriptor_wait,
     find_outward_socket,
+    find_queue_wait,
     make_socket_wait,
 )
 from .frames import format_frame, frame_owner, unqualified_name
@@ -296,7 +297,12 @@ def _find_syscall_wait(
     descriptors = view.call.descriptors if view.call else ()
     named = choose_descriptor_wait(descriptors, view.look, pids)
     if named is None and name in POLL_CALLS | TRANSFER_CALLS:
-        named = _find_wait_for_itself(view) or _find_only_socket_wait(view, pids)
+        mine = around.table.awaited_by.get(ProcessId(around.facts.host, view.look.pid), ())
+        named = (
+            find_queue_wait(view.call, view.look, pids, mine)
+            or _find_wait_for_itself(view)
+            or _find_only_socket_wait(view, pids)
+        )
     if named is not None:
         return _as_store_wait(named, view, around) or named
     if name in POLL_CALLS and view.call is not None and view.call.timeout is not None:
@@ -393,15 +399,16 @@ def _complete_wait(
     name = wait.process or names.get(process) or around.table.names.get(process) or None
     rank = around.table.other_rank(process, around.facts.rank)
     wait = replace(wait, process=name, rank=rank)
-    if wait.kind != "process" or depth >= _DEPTH:
-        return wait
     looks = next((lks for lks in family if lks[-1].pid == wait.pid), None)
-    if looks is None:
+    if wait.kind == "process" and depth < _DEPTH and looks is not None:
+        next_hop = find_blocking_reason_of_child(looks, around, depth + 1)
+        by_peer = next_hop.kind == "socket" and not looks[-1].threads
+        kind = "" if by_peer or next_hop.kind == "unknown" else next_hop.kind
+        wait = replace(wait, detail=_joined(kind, next_hop.detail) or wait.detail)
+    if not wait.others:
         return wait
-    next_hop = find_blocking_reason_of_child(looks, around, depth + 1)
-    by_peer = next_hop.kind == "socket" and not looks[-1].threads
-    kind = "" if by_peer or next_hop.kind == "unknown" else next_hop.kind
-    return replace(wait, detail=_joined(kind, next_hop.detail) or wait.detail)
+    others = f"or it waits for {', '.join(map(str, wait.others))}"
+    return replace(wait, detail=_joined(wait.detail, others))
 
 
 def find_reason_in_look(look: Look, rank: RankId) -> Wait:

@@ -31,6 +31,7 @@ from ..base.masking import mask_command
 from ..base.proc import Stat, read_stat
 from . import descriptors, kernel, lock_and_log_files, stacks, syscall_arguments
 from .process import ProcessMemory, exit_code, sample, started, words_of
+from .queue_addresses import read_unserved_addresses
 from .stacks import read_faulthandler, read_stacks_by_pystack
 from .syscall_arguments import renumber_threads
 
@@ -64,6 +65,7 @@ class PartialLook:
     logs: tuple[LogTail, ...] = ()
     network: str = ""
     frozen: str = ""
+    unserved: tuple[str, ...] = ()
     sample: Sample | None = None
     command: tuple[str, ...] = ()
     threads: tuple[Thread, ...] = ()
@@ -104,6 +106,7 @@ def read_risky(pid: int, found: PartialLook, machine: SharedTables) -> None:
         found.kernel = tuple(
             _describe_syscall(pid, thread, found, memory) for thread in found.kernel
         )
+        found.unserved = read_unserved_addresses(pid, memory, found.kernel, found.sockets)
 
 
 def read_files(pid: int, found: PartialLook, logs: bool) -> None:
@@ -474,6 +477,7 @@ def _build_look(target: Target, found: PartialLook) -> Look:
         logs=found.logs,
         stale_locks=found.stale_locks,
         frozen=found.frozen,
+        unserved=found.unserved,
         status=exit_code(target.pid) if about.state == "Z" else None,
     )
 

@@ -1,5 +1,5 @@
-"""Short spellings of what a look shows of a process that waits at a queue of ZeroMQ's: libzmq 5.2.5,
-pyzmq 27.3.
+"""Short spellings of what a look shows of a process that waits at a queue of ZeroMQ's (libzmq
+5.2.5, pyzmq 27.3).
 """
 
 from __future__ import annotations

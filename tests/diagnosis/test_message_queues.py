@@ -73,7 +73,7 @@ def test_of_several_peers_it_is_one_that_does_not_wait_for_us_and_the_others_are
     )
     assert found is not None
     assert (found.rank, found.others) == (2, (101, 103))
-    assert "or for 101, 103" in found.detail
+    assert "or it waits for 101, 103" in found.detail
 
 
 def test_a_worker_without_a_task_waits_for_who_is_to_send_one() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from hangbisect.base import message_queues
 from hangbisect.base.facts import Descriptor, Kernel, Socket, Syscall
-from hangbisect.evidence import message_queues
+from hangbisect.evidence import queue_addresses
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,7 +29,7 @@ def thread(*sockets: Socket, timeout: float | None) -> Kernel:
 
 
 def test_the_heaps_of_malloc_are_read_and_nothing_else() -> None:
-    assert message_queues.parse_heaps(MAPS) == [
+    assert queue_addresses.parse_heaps(MAPS) == [
         (0x7F0000000000, 0x21000),
         (0x55D0C0000000, 0x21000),
     ]
@@ -36,26 +37,28 @@ def test_the_heaps_of_malloc_are_read_and_nothing_else() -> None:
 
 def test_addresses_are_texts_that_end_where_c_ends_them() -> None:
     data = b"\x01ipc:///tmp/a.sock\0xtcp://127.0.0.1:5555\0ipc://cut-off"
-    assert message_queues.find_addresses(data) == ("ipc:///tmp/a.sock", "tcp://127.0.0.1:5555")
+    assert queue_addresses.find_addresses(data) == ("ipc:///tmp/a.sock", "tcp://127.0.0.1:5555")
 
 
 @given(st.binary(max_size=200))
 def test_whatever_memory_holds_is_searched(data: bytes) -> None:
-    for address in message_queues.find_addresses(data):
+    for address in queue_addresses.find_addresses(data):
         assert address.startswith(("ipc://", "tcp://"))
 
 
 def test_an_address_is_unserved_where_no_socket_listens() -> None:
-    named = ("ipc:///tmp/a.sock", "ipc:///tmp/b.sock", "ipc://@b", "tcp://127.0.0.1:5555")
-    named += ("tcp://localhost:6666", "tcp://10.255.0.9:7777", "tcp://*:8888", "ipc://*")
+    named = (
+        *("ipc:///tmp/a.sock", "ipc:///tmp/b.sock", "ipc://@b", "tcp://127.0.0.1:5555"),
+        *("tcp://localhost:6666", "tcp://10.255.0.9:7777", "tcp://*:8888", "ipc://*"),
+    )
     known = {1: LISTENS, 2: SERVES, 3: CONNECTED}
-    assert message_queues.select_unserved(named, known) == (
+    assert queue_addresses.select_unserved(named, known) == (
         "ipc:///tmp/b.sock",
         "ipc://@b",
         "tcp://localhost:6666",
     )
     # In a network of its own nobody tells of Unix sockets.
-    assert message_queues.select_unserved(named, {2: SERVES}) == ("tcp://localhost:6666",)
+    assert queue_addresses.select_unserved(named, {2: SERVES}) == ("tcp://localhost:6666",)
 
 
 def test_it_tries_to_connect_where_it_has_no_connection_and_a_time_limit() -> None:

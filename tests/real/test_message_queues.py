@@ -23,7 +23,8 @@ LAUNCHER = """
 import os, subprocess, sys
 own = [{"RANK": str(n), "LOCAL_RANK": str(n)} for n in range(2)]
 run = {"TORCHELASTIC_RUN_ID": sys.argv[2], "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-ranks = [subprocess.Popen([sys.executable, sys.argv[1]], env={**os.environ, **run, **n}) for n in own]
+command = [sys.executable, sys.argv[1]]
+ranks = [subprocess.Popen(command, env={**os.environ, **run, **one}) for one in own]
 ranks[0].wait()
 """
 BEGINS = """
@@ -72,7 +73,7 @@ else:
     server = socket.socket(socket.AF_UNIX)
     server.bind(str(here / "s"))
     server.listen()
-    server.accept()
+    kept, _ = server.accept()
     read_the_index()
 """
 NOBODY_THERE = """

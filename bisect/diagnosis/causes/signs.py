@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from ...base.facts import Descriptor, Frame, Look, ProcessId, RankId, Socket, Thread
 from ...base.library_functions import Role, find_role
+from ...base.message_queues import list_queue_sockets, waits_at_queue
 from ...base.words import format_ranks
 from ..frames import format_frame
 from ..process_snapshot import ProcessSnapshot
@@ -289,6 +290,17 @@ def meets_its_peers(scene: Scene) -> Found | None:
         return None
     where = next((format_frame(f) for f in scene.frames if not f.native), "")
     return Found(f"it waits for its peers in {where}")
+
+
+def waits_at_a_queue(scene: Scene) -> Found | None:
+    """A rank waits for a message (ZeroMQ), and whom it can come from is known."""
+    view = scene.view
+    if view is None or not waits_at_queue(view.call, view.look.kernel):
+        return None
+    peers = {pid for one in list_queue_sockets(view.look.kernel) for pid in one.peer_pids}
+    if not peers and not view.look.unserved:
+        return None
+    return Found(f"it waits for a message in {format_place(view)}", {"place": format_place(view)})
 
 
 def others_wait_for_it(scene: Scene) -> Found | None:
