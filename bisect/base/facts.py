@@ -67,6 +67,8 @@ class Frame:
     file: str
     line: int
     native: bool = False
+    # Of a native frame whose source is known, and is its `file`: the library that has its code.
+    library: str = field(default="", compare=False)
     # Of an allowlist of frames (base/library_functions.py), as py-spy words them, secrets masked:
     # (("timeout", "90"), ("build_directory", '"/home/me/x"')). No part of what a frame is: the
     # same place on two ranks is equal.
@@ -224,6 +226,9 @@ class Look:
     # Addresses to which its message queues try to connect and that nobody serves ("ipc:///tmp/x"),
     # where they have no connection at all.
     unserved: tuple[str, ...] = ()
+    # What the loader was told to load before all else (LD_PRELOAD, /etc/ld.so.preload): paths, or
+    # names that it looks for.
+    preloaded: tuple[str, ...] = ()
     frozen: str = ""  # the cgroup that is frozen and it with it (a paused container), "" if none
     # Of a zombie the exit status (negative: the signal that ended it), as far as the kernel tells.
     status: int | None = None

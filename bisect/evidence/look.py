@@ -30,7 +30,7 @@ from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask_command
 from ..base.proc import Stat, read_stat
 from . import descriptors, kernel, lock_and_log_files, stacks, syscall_arguments
-from .process import ProcessMemory, exit_code, sample, started, words_of
+from .process import ProcessMemory, exit_code, read_preloaded, sample, started, words_of
 from .queue_addresses import read_unserved_addresses
 from .stacks import read_faulthandler, read_stacks_by_pystack
 from .syscall_arguments import renumber_threads
@@ -66,6 +66,7 @@ class PartialLook:
     network: str = ""
     frozen: str = ""
     unserved: tuple[str, ...] = ()
+    preloaded: tuple[str, ...] = ()
     sample: Sample | None = None
     command: tuple[str, ...] = ()
     threads: tuple[Thread, ...] = ()
@@ -98,6 +99,7 @@ def read_risky(pid: int, found: PartialLook, machine: SharedTables) -> None:
     """Read the command line and the memory, which a process in the kernel may block."""
     found.frozen = kernel.find_frozen_group(pid)
     found.command = tuple(mask_command(words_of(pid)))
+    found.preloaded = read_preloaded(pid)
     with ProcessMemory(pid) as memory:
         if memory.refused:
             kernel.note_once(
@@ -478,6 +480,7 @@ def _build_look(target: Target, found: PartialLook) -> Look:
         stale_locks=found.stale_locks,
         frozen=found.frozen,
         unserved=found.unserved,
+        preloaded=found.preloaded,
         status=exit_code(target.pid) if about.state == "Z" else None,
     )
 

@@ -12,6 +12,7 @@ from hangbisect.evidence import (
     descriptors,
     kernel,
     lock_and_log_files,
+    process,
     stacks,
     syscall_arguments,
 )
@@ -309,7 +310,7 @@ def test_a_native_frame_keeps_its_library_where_its_source_is_known() -> None:
 
 
 def test_preloaded_libraries_are_split_as_the_loader_does() -> None:
-    parse = kernel.parse_preloaded
+    parse = process.parse_preloaded
     assert parse("/a/libx.so:libjemalloc.so.2 /b/y.so", "/etc/z.so\n# not this\n") == (
         *("/a/libx.so", "libjemalloc.so.2", "/b/y.so"),
         "/etc/z.so",

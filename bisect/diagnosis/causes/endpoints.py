@@ -340,6 +340,9 @@ CAUSES = (
             "address",
             "socket.setsockopt(zmq.RCVTIMEO, 60000): an error in place of silence",
         ),
-        references=("vllm-project/vllm#50039", "https://libzmq.readthedocs.io/en/latest/zmq_connect.html"),
+        references=(
+            "vllm-project/vllm#50039",
+            "https://libzmq.readthedocs.io/en/latest/zmq_connect.html",
+        ),
     ),
 )

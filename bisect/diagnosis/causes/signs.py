@@ -100,15 +100,20 @@ def is_called_by_ctypes(frames: tuple[Frame, ...]) -> bool:
     return any(_CALLS_FOR_PYTHON.search(frame.file) for frame in innermost_native_frames(frames))
 
 
+def library_of(frame: Frame) -> str:
+    """Return the path of the library that has a native frame's code."""
+    return frame.library or frame.file
+
+
 def is_of_libc(frame: Frame) -> bool:
     """Return True for a function of the C library."""
-    return _OF_LIBC.search(frame.file) is not None
+    return _OF_LIBC.search(library_of(frame)) is not None
 
 
 def format_native_function(frame: Frame) -> str:
     """Return a native function in words: "ncclCommInitRank (libnccl.so.2)"."""
     name = frame.name.partition("(")[0].partition("<")[0][:80]
-    library = frame.file.rpartition("/")[2]
+    library = library_of(frame).rpartition("/")[2]
     return f"{name} ({library})" if library else name
 
 

@@ -9,7 +9,8 @@ from ...base.facts import Frame, Kernel, Thread
 from ..blocked_syscalls import POLL_CALLS
 from ..frames import format_frame, frame_owner
 from ..wait_graph import Ring
-from .known_cause import Found, KnownCause, Scene, also, find_frame, need
+from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
+from .preloaded import in_a_preloaded_library
 from .signs import (
     EXPORTERS,
     find_native_frame,
@@ -240,6 +241,7 @@ CAUSES = (
             also(_mutex_of_its_own, 0.95, proves=True),
             also(_waits_for_a_lock, 0.2),
             also(_nobody_else, 0.3),
+            unless(in_a_preloaded_library),
         ),
         why="In {place} it waits for a lock that no other thread can have: it took it itself "
         "before, and such a lock cannot be taken twice.",
@@ -341,6 +343,13 @@ def _waits_in_a_ring(scene: Scene) -> Found | None:
     return Found("; ".join(links), {"ring": way})
 
 
+def _closed_by_a_preloaded_library(scene: Scene) -> Found | None:
+    """The ring is one rank's own, which stands in a library that is preloaded: that is its lock."""
+    ring, subject = _ring(scene), scene.subject
+    own = ring is not None and subject is not None and ring.ranks == {subject.rank}
+    return in_a_preloaded_library(scene) if own else None
+
+
 def _closed_by_a_child(scene: Scene) -> Found | None:
     """A child is part of the ring: its parent waits for its end and reads nothing meanwhile."""
     ring = _ring(scene)
@@ -356,6 +365,7 @@ DEADLOCK = KnownCause(
     signs=(
         need(_waits_in_a_ring, 0.9, proves=True),
         also(_closed_by_a_child, 0.3),
+        unless(_closed_by_a_preloaded_library),
     ),
     why="Each waits for the next: {ring}. None goes on before the next does, so none ever will.",
     avoid=(
