@@ -89,6 +89,15 @@ class Thread:
 
 
 @dataclass(frozen=True)
+class AsyncTask:
+    """A task of an event loop that waits; `frames` of its coroutines, innermost first."""
+
+    name: str
+    frames: tuple[Frame, ...] = ()
+    awaits: tuple[str, ...] = ()  # the names of the tasks that it awaits
+
+
+@dataclass(frozen=True)
 class Socket:
     """A socket. `received` and `sent` count payload since it was opened (TCP_INFO), if known."""
 
@@ -229,6 +238,10 @@ class Look:
     # What the loader was told to load before all else (LD_PRELOAD, /etc/ld.so.preload): paths, or
     # names that it looks for.
     preloaded: tuple[str, ...] = ()
+    # The tasks of its event loops, and those that await one another, as far as its Python tells
+    # (3.14 and later).
+    tasks: tuple[AsyncTask, ...] = ()
+    task_ring: tuple[str, ...] = ()
     frozen: str = ""  # the cgroup that is frozen and it with it (a paused container), "" if none
     # Of a zombie the exit status (negative: the signal that ended it), as far as the kernel tells.
     status: int | None = None

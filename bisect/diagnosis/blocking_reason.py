@@ -37,6 +37,7 @@ from .blocked_syscalls import (
 from .frames import format_frame, frame_owner, unqualified_name
 from .helper_processes import find_polled_helper, find_serving_child, is_halted
 from .library_calls import find_group_wait
+from .loop_waits import describe_loop
 from .process_snapshot import ProcessSnapshot, ProcessTable, find_descendants, merge_looks
 
 # CPython's own names: Modules/_threadmodule.c, Python/thread_pthread.h, Python/lock.c.
@@ -164,7 +165,9 @@ def find_blocking_reason_in(
         or _find_syscall_wait(view, family, around)
         or Wait("unknown", view.wchan or view.call_name)
     )
-    return _complete_wait(wait, family, around, depth)
+    return describe_loop(
+        _complete_wait(wait, family, around, depth), view, [looks[-1].pid for looks in family]
+    )
 
 
 def _find_halt(view: ProcessSnapshot) -> Wait | None:

@@ -62,12 +62,21 @@ def test_a_loop_that_nothing_can_wake_names_what_was_lost() -> None:
     assert "?" not in without.why
 
 
-def test_tasks_that_await_one_another_are_seen() -> None:
+def test_tasks_that_await_one_another_are_named_and_may_not_be_all_that_hangs() -> None:
     one = loop(task_ring=("writes", "reads", "writes"))
     cause = causes_of((job(), [rank(0, one), held(1)]))["tasks-await-one-another"]
-    assert cause.level == "seen"
+    assert cause.level == "fits"
     assert "writes -> reads -> writes" in cause.why
 
 
 def test_what_runs_no_loop_says_nothing_of_one() -> None:
     assert "event loop" not in wait_of(look("f train.py:1", call="clock_nanosleep")).detail
+
+
+def test_a_pipe_by_which_it_wakes_itself_is_no_proof_beside_another_wait() -> None:
+    wakes = Descriptor(30, "pipe", "pipe:[5]", other_ends=(100,))
+    reads = Descriptor(31, "pipe", "pipe:[6]", other_ends=(999,))
+    one = look(*SELECTS, call="epoll_wait", descriptors=(EPOLL, wakes, reads))
+    found = wait_of(one)
+    assert (found.kind, found.pid) == ("pipe", 999)
+    assert "its own" not in found.detail
