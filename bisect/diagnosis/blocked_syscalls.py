@@ -151,6 +151,11 @@ def find_queue_wait(
     return replace(chosen, kind=kind, others=others)
 
 
+def format_others(wait: Wait) -> str:
+    """Return in words for whom a wait may be as well, "" for nobody."""
+    return f"or it waits for {', '.join(map(str, wait.others))}" if wait.others else ""
+
+
 def _make_lonely_queue_wait(look: Look, sockets: Iterable[Socket]) -> Wait | None:
     """Return the wait at a message queue without a connection."""
     listening = next((one.local for one in sockets if one.state == "LISTEN"), "")

@@ -32,6 +32,7 @@ from .blocked_syscalls import (
     choose_descriptor_wait,
     find_outward_socket,
     find_queue_wait,
+    format_others,
     make_socket_wait,
 )
 from .frames import format_frame, frame_owner, unqualified_name
@@ -72,7 +73,9 @@ def _format_thread(thread: Thread) -> str:
 def find_futex_wait(view: ProcessSnapshot) -> Wait:
     """Return what a main thread that sleeps in a futex waits for, by its innermost frames."""
     python = [f for f in view.frames if not f.native]
-    native = next((f.name for f in view.frames if f.native), "")
+    # A function without a symbol is shown by its address, which differs from start to start.
+    named = (f.name for f in view.frames if f.native and not f.name.startswith("0x"))
+    native = next(named, "")
     if view.holds_gil:
         return Wait("gil", "a native call that holds the GIL waits for a futex")
     if not python:
@@ -408,10 +411,7 @@ def _complete_wait(
         by_peer = next_hop.kind == "socket" and not looks[-1].threads
         kind = "" if by_peer or next_hop.kind == "unknown" else next_hop.kind
         wait = replace(wait, detail=_joined(kind, next_hop.detail) or wait.detail)
-    if not wait.others:
-        return wait
-    others = f"or it waits for {', '.join(map(str, wait.others))}"
-    return replace(wait, detail=_joined(wait.detail, others))
+    return replace(wait, detail=_joined(wait.detail, format_others(wait)))
 
 
 def find_reason_in_look(look: Look, rank: RankId) -> Wait:

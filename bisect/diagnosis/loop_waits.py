@@ -29,18 +29,26 @@ def runs_event_loop(view: ProcessSnapshot) -> bool:
 
 
 def describe_loop(wait: Wait, view: ProcessSnapshot, family: Sequence[int]) -> Wait:
-    """Return the wait of a process with what its event loop listens to besides, and which tasks
-    await what; as it is where the main thread runs no such loop.
+    """Return the wait of a process with what `format_loop` says of it."""
+    said = format_loop(wait, view, family)
+    if not said:
+        return wait
+    return replace(wait, detail=f"{wait.detail}, {said}" if wait.detail else said)
+
+
+def format_loop(wait: Wait, view: ProcessSnapshot, family: Sequence[int]) -> str:
+    """Return in words that a process waits in an event loop, what that listens to besides what
+    `wait` is about, and which tasks await what; "" where the main thread runs no such loop.
+    `family`: the pids of its descendants.
     """
     if wait.kind not in _EXPLAINED or not runs_event_loop(view):
-        return wait
+        return ""
     others = _list_other_waits(wait, view, family)
     named = ", ".join(others[:_MOST_NAMED])
     more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
     also = f" that listens to {named}{more} as well" if others else ""
     tasks = describe_tasks(view.look)
-    said = f"in an event loop{also}" + (f": {tasks}" if tasks else "")
-    return replace(wait, detail=f"{wait.detail}, {said}" if wait.detail else said)
+    return f"in an event loop{also}" + (f": {tasks}" if tasks else "")
 
 
 def _list_other_waits(wait: Wait, view: ProcessSnapshot, family: Sequence[int]) -> list[str]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hangbisect.base.facts import AsyncTask, Descriptor, Look, Socket, Wait
 from hangbisect.diagnosis.snapshot import Snapshot
+from hangbisect.diagnosis.verdict import judge_job
 
 from .causes.scenes import causes_of, on, tcp
 from .made_up import held, job, look, rank, stack
@@ -52,6 +53,13 @@ def test_the_innermost_tasks_are_named_with_where_they_await() -> None:
     found = wait_of(loop(tcp("10.0.0.1:80"), tasks=TASKS))
     assert "task 'load shards' awaits StreamReader.read in fetch (serve.py:3)" in found.detail
     assert "Task-1" not in found.detail
+
+
+def test_the_chain_says_so_beside_what_came_over_the_connection() -> None:
+    verdict = judge_job(job(), [rank(0, loop(tcp("10.0.0.1:80"), tasks=TASKS)), held(1)])
+    (edge,) = [edge for edge in verdict.chain if edge.target == "10.0.0.1:80"]
+    assert "ESTABLISHED" in edge.evidence
+    assert "in an event loop: task 'load shards' awaits" in edge.evidence
 
 
 def test_a_loop_that_nothing_can_wake_names_what_was_lost() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hangbisect.base.facts import Descriptor, Look, RankFacts, Socket, Wait
 from hangbisect.diagnosis.snapshot import Snapshot
+from hangbisect.diagnosis.verdict import judge_job
 
 from .causes.scenes import causes_of
 from .made_up import job, look, rank
@@ -74,6 +75,17 @@ def test_of_several_peers_it_is_one_that_does_not_wait_for_us_and_the_others_are
     assert found is not None
     assert (found.rank, found.others) == (2, (101, 103))
     assert "or it waits for 101, 103" in found.detail
+
+
+def test_the_chain_names_the_other_peers() -> None:
+    ranks = [
+        rank(0, receives(0, unix(101, 51), unix(102, 53))),
+        rank(1, STUCK),
+        rank(2, receives(2, unix(100, 54))),
+    ]
+    verdict = judge_job(job(world=3), ranks)
+    assert verdict.ranks.culprit == (1,)
+    assert any("or it waits for 102" in edge.evidence for edge in verdict.chain)
 
 
 def test_a_worker_without_a_task_waits_for_who_is_to_send_one() -> None:
