@@ -451,6 +451,8 @@ class Cause:
     # How far the signs agree, from 0 to 1: it puts causes in order, and says nothing of how often
     # they are right.
     agreement: float = field(default=0.0, metadata=INSIDE)
+    # The process that it is about, where that is one below a rank.
+    process: int | None = field(default=None, metadata=INSIDE)
 
 
 @dataclass(frozen=True)

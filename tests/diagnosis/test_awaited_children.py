@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangbisect.base.facts import Cause, FileLock, Look
-from hangbisect.diagnosis.verdict import judge_job
+from hangbisect.diagnosis.proof_of_hang import find_proof_of_hang
+from hangbisect.diagnosis.snapshot import Snapshot
+from hangbisect.diagnosis.verdict import judge_job, judge_snapshot
 
+from .causes.seen import SHARED
 from .made_up import job, look, rank
 from .queues import receives, unix
 
@@ -43,6 +46,21 @@ def test_the_cause_is_why_the_last_of_the_chain_stands_still() -> None:
     assert cause.id == "file-lock-held"
     assert "/cache/model.lock" in cause.why
     assert cause.why.startswith("It waits for python (502), a process of its own. There: ")
+
+
+def test_it_is_no_proof_that_the_rank_hangs() -> None:
+    """It may be a process that has no more to do for it."""
+    taken = process(
+        502,
+        501,
+        look("Lock.acquire STD/multiprocessing/synchronize.py:95", *SPAWNED, args=SHARED),
+    )
+    facts = rank(0, ASKS, children=((ENGINE,), (taken,)))
+    snapshot = Snapshot([facts])
+    verdict, graph = judge_snapshot(job(world=1), snapshot)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "dead-owner"  # which is a proof where it is the rank's own
+    assert find_proof_of_hang(verdict, snapshot, graph) == ""
 
 
 def test_of_one_that_nothing_explains_it_is_that_it_is_stuck() -> None:

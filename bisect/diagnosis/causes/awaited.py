@@ -20,7 +20,9 @@ from .signs import (
     parent_waits_for_workers,
 )
 
-THREAD_STUCK = "thread-stuck"  # the cause where nothing is known of why that thread is
+# The causes where nothing is known of why that thread, or that process, is.
+THREAD_STUCK = "thread-stuck"
+CHILD_STUCK = "child-process-stuck"
 # Threads that hand tasks to the processes of a pool and take their results.
 _MANAGES_A_POOL = r"concurrent/futures/process\.py|loky/process_executor\.py"
 _HELPERS = r"multiproc?ess(?:ing)?/(?:resource_tracker|forkserver)\.py"
@@ -180,7 +182,7 @@ def _thread_stands_still(scene: Scene) -> Found | None:
 
 CAUSES = (
     KnownCause(
-        id="child-process-stuck",
+        id=CHILD_STUCK,
         title="a process that a rank started is stuck, and the rank waits for it",
         signs=(
             need(_waits_for_a_child, 0.4),

@@ -58,8 +58,8 @@ def in_a_preloaded_library(scene: Scene) -> Found | None:
 
 
 def _in_a_foreign_library(scene: Scene) -> Found | None:
-    """The innermost native frames of a rank are those of a library that is preloaded, or that has a
-    function of the C library's or of CUDA's and lies in none of the usual folders.
+    """The innermost native frames of a rank are those of a preloaded library, or of one from an
+    unusual folder, in a function of libc's or CUDA's.
     """
     found = in_a_preloaded_library(scene)
     if found is not None or is_called_by_ctypes(scene.frames):
