@@ -83,3 +83,9 @@ def test_its_parent_is_no_server_outside_of_the_job() -> None:
     waits = process(502, 501, replace(asks, kernel=(replace(main, syscall=call),)))
     cause = cause_of(ASKS, ENGINE, waits)
     assert cause is None or cause.id != "endpoint-silent"
+
+
+def test_one_that_waits_for_the_rank_in_turn_has_no_task_and_is_not_stuck() -> None:
+    idle = process(501, 100, receives(0, unix(100, 61)))
+    cause = cause_of(ASKS, idle)
+    assert cause is None or cause.id != "child-process-stuck"

@@ -123,3 +123,20 @@ def test_who_waits_for_a_rank_by_a_queue_is_not_blamed() -> None:
     causes = causes_of((job(), [rank(0, receives(0, unix(101))), rank(1, STUCK)]))
     assert "endpoint-unserved" not in causes
     assert "native-call" not in causes
+
+
+def test_a_parent_at_the_other_end_of_a_queue_is_no_store() -> None:
+    """torchrun's agent serves the store to its ranks; an engine sends tasks to its workers."""
+    engine = 77
+    for peer in (
+        unix(engine),
+        Socket(51, "tcp", "127.0.0.1:5", "127.0.0.1:6", "ESTABLISHED", peer_pids=(engine,)),
+    ):
+        found = wait_of(replace(receives(0, peer), ppid=engine))
+        assert (found.kind, found.pid) == ("socket", engine)
+
+
+def test_a_parent_at_the_other_end_of_a_unix_socket_is_no_store() -> None:
+    named = Descriptor(5, "socket", "socket:[51]", socket=unix(77))
+    found = wait_of(look("work train.py:5", call="recvfrom", descriptors=(named,), ppid=77))
+    assert (found.kind, found.pid) == ("socket", 77)
