@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import field, replace
 
+from ..base.addresses import port_of
 from ..base.facts import FileLock, Frame, Look, ProcessId, RankFacts, RankId, Thread, Wait
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import (
@@ -304,11 +305,10 @@ def _find_syscall_wait(
     named = choose_descriptor_wait(descriptors, view.look, pids)
     if named is None and name in POLL_CALLS | TRANSFER_CALLS:
         mine = around.table.awaited_by.get(ProcessId(around.facts.host, view.look.pid), ())
-        named = (
-            find_queue_wait(view.call, view.look, pids, mine)
-            or _find_wait_for_itself(view)
-            or _find_only_socket_wait(view, pids)
-        )
+        queue = find_queue_wait(view.call, view.look, pids, mine)
+        if queue is not None:
+            return queue
+        named = _find_wait_for_itself(view) or _find_only_socket_wait(view, pids)
     if named is not None:
         return _as_store_wait(named, view, around) or named
     if name in POLL_CALLS and view.call is not None and view.call.timeout is not None:
@@ -371,7 +371,8 @@ def _as_store_wait(wait: Wait, view: ProcessSnapshot, around: ProcessContext) ->
     port = around.store_port
     peer = wait.detail.partition(" ")[0]
     # torchrun's agent serves the store: the parent of a rank at the other end of a TCP socket.
-    parent = wait.pid is not None and wait.pid == view.look.ppid
+    tcp = port_of(wait.what).isdecimal() and not wait.what.startswith("/")
+    parent = tcp and wait.pid is not None and wait.pid == view.look.ppid
     if (port and peer.rpartition(":")[2] == port) or parent:
         return replace(wait, kind="store")
     return None

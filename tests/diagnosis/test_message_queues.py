@@ -126,7 +126,7 @@ def test_who_waits_for_a_rank_by_a_queue_is_not_blamed() -> None:
 
 
 def test_a_parent_at_the_other_end_of_a_queue_is_no_store() -> None:
-    """torchrun's agent serves the store to its ranks; an engine sends tasks to its workers."""
+    """Torchrun's agent serves the store to its ranks; an engine sends tasks to its workers."""
     engine = 77
     for peer in (
         unix(engine),

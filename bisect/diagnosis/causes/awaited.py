@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...base.facts import Frame, Kernel, Thread
-from ..blocked_syscalls import POLL_CALLS, TRANSFER_CALLS
+from ..blocked_syscalls import POLL_CALLS, TRANSFER_CALLS, list_awaited_pids
 from ..frames import format_frame, frame_owner
 from ..process_snapshot import ProcessSnapshot
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
@@ -103,9 +103,11 @@ def _waits_for_a_child(scene: Scene) -> Found | None:
 
 
 def _child_stands_still(scene: Scene) -> Found | None:
-    """That process lives, and does not move."""
-    view = _child(scene)
-    if view is None or view.running or (scene.subject is not None and scene.subject.moved):
+    """That process lives, does not move, and does not wait for the rank in turn."""
+    view, subject = _child(scene), scene.subject
+    if view is None or view.running or subject is None or subject.moved:
+        return None
+    if list_awaited_pids(view.look) == {subject.pid}:
         return None
     where = _in_the_jobs_code(scene, view) or format_place(view)
     told = ", ".join(part for part in (view.call_name, view.wchan) if part)
