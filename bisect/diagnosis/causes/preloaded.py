@@ -52,8 +52,8 @@ def in_a_preloaded_library(scene: Scene) -> Found | None:
     /etc/ld.so.preload names, and it has not handed the call on.
     """
     look = scene.view.look if scene.view is not None else None
-    names = {path.rpartition("/")[2] for path in look.preloaded} if look is not None else set()
-    frame = _find_standing_frame(scene.frames, lambda path: path.rpartition("/")[2] in names)
+    names = {_name_library(path) for path in look.preloaded} if look is not None else set()
+    frame = _find_standing_frame(scene.frames, lambda path: _name_library(path) in names)
     return None if frame is None else _describe_frame(frame, "which is preloaded")
 
 
@@ -95,6 +95,11 @@ def _find_standing_frame(
     own = list(takewhile(lambda frame: is_meant(library_of(frame)), native[len(called) :]))
     handed_on = {_undecorated(frame) for frame in called} & {_undecorated(frame) for frame in own}
     return own[-1] if own and not handed_on else None
+
+
+def _name_library(path: str) -> str:
+    """Return a library's name without its version: what is preloaded may be a link to that."""
+    return path.rpartition("/")[2].partition(".so")[0]
 
 
 def _undecorated(frame: Frame) -> str:

@@ -67,6 +67,13 @@ def test_a_bare_name_and_a_library_with_its_source_are_the_same_library() -> Non
     assert "connect (libx.so)" in causes_of(facts(one, "libx.so"))["preloaded-library"].why
 
 
+def test_a_link_to_a_version_of_it_is_the_same_library() -> None:
+    one = native(CONNECTS, ("pthread_mutex_lock", LIBC), ("connect", "/opt/x/libx.so.1.2"))
+    assert causes_of(facts(one, "/opt/x/libx.so"))["preloaded-library"].level == "fits"
+    other = native(CONNECTS, ("pthread_mutex_lock", LIBC), ("connect", "/opt/x/libxy.so"))
+    assert "preloaded-library" not in causes_of(facts(other, "/opt/x/libx.so"))
+
+
 def test_its_own_lock_taken_twice_is_the_librarys_and_no_lock_of_pythons() -> None:
     one = native(CONNECTS, ("pthread_mutex_lock", LIBC), ("connect", "/opt/x/libx.so"))
     found = causes_of(facts(with_futex(one, 100), "/opt/x/libx.so"))
