@@ -67,6 +67,8 @@ class Frame:
     file: str
     line: int
     native: bool = False
+    # Of a native frame whose source is known, and is its `file`: the library that has its code.
+    library: str = field(default="", compare=False)
     # Of an allowlist of frames (base/library_functions.py), as py-spy words them, secrets masked:
     # (("timeout", "90"), ("build_directory", '"/home/me/x"')). No part of what a frame is: the
     # same place on two ranks is equal.
@@ -84,6 +86,15 @@ class Thread:
     active: bool
     owns_gil: bool
     frames: tuple[Frame, ...]
+
+
+@dataclass(frozen=True)
+class AsyncTask:
+    """A task of an event loop that waits; `frames` of its coroutines, innermost first."""
+
+    name: str
+    frames: tuple[Frame, ...] = ()
+    awaits: tuple[str, ...] = ()  # the names of the tasks that it awaits
 
 
 @dataclass(frozen=True)
@@ -221,6 +232,16 @@ class Look:
     network: str = ""  # the network namespace, "" if not known
     logs: tuple[LogTail, ...] = ()
     stale_locks: tuple[FileLock, ...] = ()  # lock files that it waits to disappear; nobody's
+    # Addresses to which its message queues try to connect and that nobody serves ("ipc:///tmp/x"),
+    # where they have no connection at all.
+    unserved: tuple[str, ...] = ()
+    # What the loader was told to load before all else (LD_PRELOAD, /etc/ld.so.preload): paths, or
+    # names that it looks for.
+    preloaded: tuple[str, ...] = ()
+    # The tasks of its event loops, and those that await one another, as far as its Python tells
+    # (3.14 and later).
+    tasks: tuple[AsyncTask, ...] = ()
+    task_ring: tuple[str, ...] = ()
     frozen: str = ""  # the cgroup that is frozen and it with it (a paused container), "" if none
     # Of a zombie the exit status (negative: the signal that ended it), as far as the kernel tells.
     status: int | None = None
@@ -396,6 +417,8 @@ class Wait:
     what: str = field(default="", metadata=INSIDE)
     # Where process `pid` runs, "" on the machine of whoever waits.
     host: str = field(default="", metadata=INSIDE)
+    # Processes for which it may as well be: of several peers nothing says which one is meant.
+    others: tuple[int, ...] = field(default=(), metadata=INSIDE)
 
     @property
     def has_no_owner(self) -> bool:
@@ -432,6 +455,8 @@ class Cause:
     # How far the signs agree, from 0 to 1: it puts causes in order, and says nothing of how often
     # they are right.
     agreement: float = field(default=0.0, metadata=INSIDE)
+    # The process that it is about, where that is one below a rank.
+    process: int | None = field(default=None, metadata=INSIDE)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,9 @@ from itertools import pairwise
 from ..base.deadline import aside
 from ..base.facts import CollectiveLog, Look, RankFacts, RankId, Wait
 from ..base.lazy_dataclass import dataclass
+from ..base.message_queues import waits_at_queue
 from ..base.proc import read_stat
+from ..diagnosis.process_snapshot import main_kernel
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.time_limits import find_end_of_wait, find_who_waits, is_asleep, waits_anew
 from ..evidence.kernel import reason_not_to_pause
@@ -176,14 +178,23 @@ def waits_for_another(wait: Wait | None, rank: RankId) -> bool:
 
 def may_wait_for_another(facts: RankFacts, wait: Wait | None) -> bool:
     """Return whether a rank looks now and then for something that another may do: it waits for a
-    moment again and again (a file that is to be there), or for a lock without a known
-    owner.
+    moment again and again (a file that is to be there), for a lock without a known owner, or at a
+    message queue for an unknown peer.
     """
     if wait is None:
         return False
+    if wait.others:
+        return True
+    if wait.kind == "socket":
+        return wait.pid is None and _is_at_a_queue(facts)
     if wait.kind in ("sleep", "futex"):
         return any(waits_anew(*pair) for pair in pairwise(facts.looks))
     return wait.has_no_owner and not any(look.stale_locks for look in facts.looks)
+
+
+def _is_at_a_queue(facts: RankFacts) -> bool:
+    main = main_kernel(facts.looks[-1]) if facts.looks else None
+    return main is not None and waits_at_queue(main.syscall, facts.looks[-1].kernel)
 
 
 def wakes_soon(facts: RankFacts, wait: Wait | None, soon: float) -> bool:

@@ -4,11 +4,13 @@ call names, and what a connection has carried while its process was looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from string import digits
 
 from ..base.addresses import host_of, may_be, port_of, proxies
-from ..base.facts import Descriptor, Look, Socket, Wait, WaitKind
+from ..base.facts import Descriptor, Look, Socket, Syscall, Wait, WaitKind
+from ..base.message_queues import list_queue_sockets, tries_to_connect, waits_at_queue
 
 
 def _split_names(text: str) -> frozenset[str]:
@@ -125,6 +127,59 @@ def find_outward_socket(look: Look, inside: Iterable[int]) -> Socket | None:
     ]
     opening = [s for s in talking if s.state == "SYN_SENT"]
     return next(iter(opening or talking), None)
+
+
+def find_queue_wait(
+    call: Syscall | None, look: Look, family: Collection[int], waiting_for_it: Collection[int]
+) -> Wait | None:
+    """Return the wait of a process whose main thread waits at a message queue, None if it does not.
+
+    Which of its connections is meant nothing says: it is one to a process that does not wait for
+    this one (`waiting_for_it`: the pids of those that do), and the others are named beside it.
+    """
+    if not waits_at_queue(call, look.kernel):
+        return None
+    sockets = list_queue_sockets(look.kernel)
+    outward = [s for s in sockets if s.state not in _SILENT and set(s.peer_pids) != {look.pid}]
+    found = [make_socket_wait(socket, look.pid) for socket in outward]
+    if not found:
+        return _make_lonely_queue_wait(look, sockets)
+    chosen = min(found, key=lambda wait: (wait.pid in waiting_for_it, wait.pid is None))
+    peers = dict.fromkeys(wait.pid for wait in found if wait.pid is not None)
+    others = tuple(pid for pid in peers if pid != chosen.pid)
+    kind: WaitKind = "process" if chosen.pid in family else "socket"
+    return replace(chosen, kind=kind, others=others)
+
+
+def format_others(wait: Wait) -> str:
+    """Return in words for whom a wait may be as well, "" for nobody."""
+    return f"or it waits for {', '.join(map(str, wait.others))}" if wait.others else ""
+
+
+def _make_lonely_queue_wait(look: Look, sockets: Iterable[Socket]) -> Wait | None:
+    """Return the wait at a message queue without a connection."""
+    listening = next((one.local for one in sockets if one.state == "LISTEN"), "")
+    if listening:
+        return Wait("socket", f"{listening} LISTEN, nobody is connected", what=listening)
+    if not tries_to_connect(look.kernel):
+        return None
+    if look.unserved:
+        words = f"nobody serves {' or '.join(look.unserved)}"
+        return Wait("socket", words, what=look.unserved[0])
+    return Wait("socket", "no connection is made, though it is tried again and again")
+
+
+def list_awaited_pids(look: Look) -> frozenset[int]:
+    """Return the other processes at the other ends of what the main thread's call waits for."""
+    call = next((task.syscall for task in look.kernel if task.tid == look.pid), None)
+    if call is None or look.state == "R" or call.name not in POLL_CALLS | TRANSFER_CALLS:
+        return frozenset()
+    sockets = [one.socket for one in call.descriptors if one.socket is not None]
+    if waits_at_queue(call, look.kernel):
+        sockets += list_queue_sockets(look.kernel)
+    pids = {pid for one in sockets for pid in one.peer_pids}
+    pids.update(pid for one in call.descriptors for pid in one.other_ends)
+    return frozenset(pids - {look.pid})
 
 
 def format_traffic(looks: Sequence[Look], wait: Wait, environment: Mapping[str, str]) -> str:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import field, replace
 
+from ..base.addresses import port_of
 from ..base.facts import FileLock, Frame, Look, ProcessId, RankFacts, RankId, Thread, Wait
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import (
@@ -31,11 +32,14 @@ from .blocked_syscalls import (
     TRANSFER_CALLS,
     choose_descriptor_wait,
     find_outward_socket,
+    find_queue_wait,
+    format_others,
     make_socket_wait,
 )
 from .frames import format_frame, frame_owner, unqualified_name
 from .helper_processes import find_polled_helper, find_serving_child, is_halted
 from .library_calls import find_group_wait
+from .loop_waits import describe_loop
 from .process_snapshot import ProcessSnapshot, ProcessTable, find_descendants, merge_looks
 
 # CPython's own names: Modules/_threadmodule.c, Python/thread_pthread.h, Python/lock.c.
@@ -70,7 +74,9 @@ def _format_thread(thread: Thread) -> str:
 def find_futex_wait(view: ProcessSnapshot) -> Wait:
     """Return what a main thread that sleeps in a futex waits for, by its innermost frames."""
     python = [f for f in view.frames if not f.native]
-    native = next((f.name for f in view.frames if f.native), "")
+    # A function without a symbol is shown by its address, which differs from start to start.
+    named = (f.name for f in view.frames if f.native and not f.name.startswith("0x"))
+    native = next(named, "")
     if view.holds_gil:
         return Wait("gil", "a native call that holds the GIL waits for a futex")
     if not python:
@@ -163,7 +169,9 @@ def find_blocking_reason_in(
         or _find_syscall_wait(view, family, around)
         or Wait("unknown", view.wchan or view.call_name)
     )
-    return _complete_wait(wait, family, around, depth)
+    return describe_loop(
+        _complete_wait(wait, family, around, depth), view, [looks[-1].pid for looks in family]
+    )
 
 
 def _find_halt(view: ProcessSnapshot) -> Wait | None:
@@ -296,6 +304,10 @@ def _find_syscall_wait(
     descriptors = view.call.descriptors if view.call else ()
     named = choose_descriptor_wait(descriptors, view.look, pids)
     if named is None and name in POLL_CALLS | TRANSFER_CALLS:
+        mine = around.table.awaited_by.get(ProcessId(around.facts.host, view.look.pid), ())
+        queue = find_queue_wait(view.call, view.look, pids, mine)
+        if queue is not None:
+            return queue
         named = _find_wait_for_itself(view) or _find_only_socket_wait(view, pids)
     if named is not None:
         return _as_store_wait(named, view, around) or named
@@ -359,7 +371,8 @@ def _as_store_wait(wait: Wait, view: ProcessSnapshot, around: ProcessContext) ->
     port = around.store_port
     peer = wait.detail.partition(" ")[0]
     # torchrun's agent serves the store: the parent of a rank at the other end of a TCP socket.
-    parent = wait.pid is not None and wait.pid == view.look.ppid
+    tcp = port_of(wait.what).isdecimal() and not wait.what.startswith("/")
+    parent = tcp and wait.pid is not None and wait.pid == view.look.ppid
     if (port and peer.rpartition(":")[2] == port) or parent:
         return replace(wait, kind="store")
     return None
@@ -393,15 +406,13 @@ def _complete_wait(
     name = wait.process or names.get(process) or around.table.names.get(process) or None
     rank = around.table.other_rank(process, around.facts.rank)
     wait = replace(wait, process=name, rank=rank)
-    if wait.kind != "process" or depth >= _DEPTH:
-        return wait
     looks = next((lks for lks in family if lks[-1].pid == wait.pid), None)
-    if looks is None:
-        return wait
-    next_hop = find_blocking_reason_of_child(looks, around, depth + 1)
-    by_peer = next_hop.kind == "socket" and not looks[-1].threads
-    kind = "" if by_peer or next_hop.kind == "unknown" else next_hop.kind
-    return replace(wait, detail=_joined(kind, next_hop.detail) or wait.detail)
+    if wait.kind == "process" and depth < _DEPTH and looks is not None:
+        next_hop = find_blocking_reason_of_child(looks, around, depth + 1)
+        by_peer = next_hop.kind == "socket" and not looks[-1].threads
+        kind = "" if by_peer or next_hop.kind == "unknown" else next_hop.kind
+        wait = replace(wait, detail=_joined(kind, next_hop.detail) or wait.detail)
+    return replace(wait, detail=_joined(wait.detail, format_others(wait)))
 
 
 def find_reason_in_look(look: Look, rank: RankId) -> Wait:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, islice
 
-from ..base.facts import Candidate, Cause, Outcome, RankId, Ranks, Try, Verdict
+from ..base.facts import Candidate, Cause, Outcome, RankFacts, RankId, Ranks, Try, Verdict
 from ..toggles.command_toggles import apply_setting, format_command, values_as_run
 from ..toggles.table import TOGGLES
 from ..toggles.toggle import Toggle, as_read, matters, safer, why_not
@@ -23,11 +23,12 @@ from .call_site import (
     format_innermost_frame,
     locate_rank,
 )
-from .causes.awaited import THREAD_STUCK, find_stuck_thread
+from .causes.awaited import CHILD_STUCK, THREAD_STUCK, find_stuck_thread
 from .causes.catalogue import find_known_cause, find_likeliest_cause
 from .causes.known_cause import Scene
+from .causes.signs import find_blocked_processes, format_process
 from .graph_builder import build_wait_graph
-from .process_snapshot import merge_looks, put_thread_first
+from .process_snapshot import find_descendants, merge_looks, put_thread_first
 from .single_ranks import is_gone
 from .verdict_skeleton import make_verdict_skeleton
 from .wait_graph import WaitGraph
@@ -186,6 +187,8 @@ def _add_cause(case: Case, graph: WaitGraph, verdict: Verdict) -> Verdict:
     cause = find_likeliest_cause(scene, failed)
     if cause is not None and cause.id == THREAD_STUCK:
         cause = _find_cause_of_thread(case, scene, failed) or cause
+    elif cause is not None and cause.id == CHILD_STUCK:
+        cause = _find_cause_of_child(case, scene, failed) or cause
     avoiding = _list_avoiding_toggles(cause)
     component = verdict.component if verdict.outcome in ("hang", "slow") else None
     return replace(
@@ -198,23 +201,51 @@ def _add_cause(case: Case, graph: WaitGraph, verdict: Verdict) -> Verdict:
 
 def _find_cause_of_thread(case: Case, scene: Scene, failed: list[str]) -> Cause | None:
     """Return why the thread is stuck that the subject's main thread waits for, None if nothing is
-    known of that: what is asked of main threads is asked of that one.
+    known of that.
     """
     found, subject = find_stuck_thread(scene), scene.subject
     if found is None or found[0].os_id is None or subject is None:
         return None
     looks = tuple(put_thread_first(look, found[0].os_id) for look in subject.looks)
-    inside = replace(subject, looks=looks)
-    wait = find_blocking_reason(looks, ProcessContext(inside, case.snapshot.indexed.processes))
-    seen = replace(case.found[subject.rank], wait=wait, own_wait=wait, view=merge_looks(looks))
-    of_thread = replace(
-        scene,
-        ranks=tuple(inside if facts.rank == subject.rank else facts for facts in scene.ranks),
-        verdict=replace(scene.verdict, waits_for=wait),
-        situations={**scene.situations, subject.rank: seen},
-    )
-    cause = find_likeliest_cause(of_thread, failed)
+    cause = _find_cause_in(case, scene, replace(subject, looks=looks), failed)
     return None if cause is None or cause.id == THREAD_STUCK else cause
+
+
+def _find_cause_of_child(case: Case, scene: Scene, failed: list[str]) -> Cause | None:
+    """Return why the last of the processes stands still that wait for one another below the
+    subject, None if nothing is known of that.
+    """
+    subject, last = scene.subject, find_blocked_processes(scene)[-1:]
+    if subject is None or not last or last[0].look.pid == subject.pid or not last[0].threads:
+        return None
+    pid, family = last[0].look.pid, [looks for looks in (subject.looks, *subject.children) if looks]
+    looks = next(looks for looks in family if looks[-1].pid == pid)
+    children = find_descendants(subject, pid)
+    inside = replace(subject, pid=pid, looks=looks, children=children)
+    around = replace(scene, relatives=frozenset(looks[-1].pid for looks in family))
+    cause = _find_cause_in(case, around, inside, failed)
+    if cause is None or cause.id == CHILD_STUCK or cause.level == "guess":
+        return None
+    who = f"It waits for {format_process(last[0].look)}, a process of its own"
+    return replace(cause, why=f"{who}. There: {cause.why}", process=pid)
+
+
+def _find_cause_in(case: Case, scene: Scene, inside: RankFacts, failed: list[str]) -> Cause | None:
+    """Return the likeliest cause of a scene whose subject is seen as `inside` has it: what is asked
+    of a rank's main thread is asked of that.
+    """
+    wait = find_blocking_reason(
+        inside.looks, ProcessContext(inside, case.snapshot.indexed.processes)
+    )
+    view = merge_looks(inside.looks)
+    seen = replace(case.found[inside.rank], wait=wait, own_wait=wait, view=view)
+    asked = replace(
+        scene,
+        ranks=tuple(inside if facts.rank == inside.rank else facts for facts in scene.ranks),
+        verdict=replace(scene.verdict, waits_for=wait),
+        situations={**scene.situations, inside.rank: seen},
+    )
+    return find_likeliest_cause(asked, failed)
 
 
 def _list_avoiding_toggles(cause: Cause | None) -> tuple[tuple[str, str], ...]:

@@ -22,10 +22,17 @@ from ..base.identity import name_rank
 from ..base.lazy_dataclass import dataclass
 from ..base.words import AWAITED
 from .blame import Case
-from .blocked_syscalls import CHILD_WAIT_CALLS, format_traffic
+from .blocked_syscalls import CHILD_WAIT_CALLS, format_others, format_traffic
 from .blocking_reason import ProcessContext, find_blocking_reason_of_child
 from .frames import format_frame
-from .process_snapshot import ProcessSnapshot, ProcessTable, main_kernel, merge_looks
+from .loop_waits import format_loop
+from .process_snapshot import (
+    ProcessSnapshot,
+    ProcessTable,
+    find_descendants,
+    main_kernel,
+    merge_looks,
+)
 from .rank_waits import RankWait
 from .single_ranks import is_gone
 from .wait_graph import Link, Node, NodeKind, ProcessKey, WaitGraph
@@ -234,9 +241,8 @@ class ProcessEdges:
             child = self._someone(awaited, wait.process or "")
         # The end of a child, or only what it has to say?
         hard = process.view.call_name in CHILD_WAIT_CALLS
-        self._drawing.link(
-            process.name, child, "process", _format_process_place(process.view), hard=hard
-        )
+        shows = _add_what_else(_format_process_place(process.view), process, wait)
+        self._drawing.link(process.name, child, "process", shows, hard=hard)
 
     def _thing(self, process: _Process, wait: Wait) -> None:
         """Draw the edge to a thing, and from there to whoever has it or is behind it."""
@@ -256,9 +262,8 @@ class ProcessEdges:
             shows = format_traffic(process.looks, wait, process.facts.environment)
         # What a child was told to wait for by a peer is no reason to blame that peer's rank.
         firm = process.own or kind == "lock"
-        self._drawing.link(
-            process.name, thing, wait.kind, shows or _format_process_place(process.view), firm, hard
-        )
+        shows = _add_what_else(shows or _format_process_place(process.view), process, wait)
+        self._drawing.link(process.name, thing, wait.kind, shows, firm, hard)
         if other is not None:
             name = wait.process or self._people.names.get(other, "")
             called = f"{name} ({other.pid})" if name else f"process {other.pid}"
@@ -275,6 +280,15 @@ class ProcessEdges:
         if process in self._children:
             self._ahead.append(process)
         return self._drawing.process(process, says, rank)
+
+
+def _add_what_else(shows: str, process: _Process, wait: Wait) -> str:
+    """Return what an edge shows, with the others for whom it may stand, and what the event loop of
+    the process that waits tells.
+    """
+    family = [looks[-1].pid for looks in find_descendants(process.facts, process.view.look.pid)]
+    loop = format_loop(wait, process.view, family)
+    return ", ".join(filter(None, [shows, format_others(wait), loop]))
 
 
 def _find_awaited_process(wait: Wait, facts: RankFacts) -> ProcessId | None:

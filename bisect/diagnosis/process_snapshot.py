@@ -7,6 +7,7 @@ from dataclasses import field, replace
 
 from ..base.facts import Frame, Kernel, Look, ProcessId, RankFacts, RankId, Syscall, Thread
 from ..base.lazy_dataclass import dataclass
+from .blocked_syscalls import list_awaited_pids
 from .frames import drop_signal_handlers, is_signal_handler
 
 # A call that was interrupted and goes on is shown as restart_syscall; what it sleeps on tells
@@ -162,6 +163,8 @@ class ProcessTable:
 
     rank_of: Mapping[ProcessId, RankId] = field(default_factory=dict)  # children: their rank's
     names: Mapping[ProcessId, str] = field(default_factory=dict)
+    # The pids of those that wait for a process, as the other ends of their calls show.
+    awaited_by: Mapping[ProcessId, frozenset[int]] = field(default_factory=dict)
 
     def other_rank(self, process: ProcessId, me: RankId) -> RankId | None:
         """Return the rank to which `process` belongs, None if to none or to `me`."""
@@ -184,7 +187,17 @@ def build_process_table(ranks: Sequence[RankFacts]) -> ProcessTable:
             process = ProcessId(facts.host, facts.pid)
             rank_of[process] = facts.rank
             names.setdefault(process, facts.looks[-1].name if facts.looks else "")
-    return ProcessTable(rank_of, names)
+    return ProcessTable(rank_of, names, _find_who_awaits(ranks))
+
+
+def _find_who_awaits(ranks: Sequence[RankFacts]) -> dict[ProcessId, frozenset[int]]:
+    """Return by process the pids of those that wait for it."""
+    found: dict[ProcessId, set[int]] = {}
+    for facts in ranks:
+        for look in [looks[-1] for looks in (facts.looks, *facts.children) if looks]:
+            for pid in list_awaited_pids(look):
+                found.setdefault(ProcessId(facts.host, pid), set()).add(look.pid)
+    return {process: frozenset(pids) for process, pids in found.items()}
 
 
 def find_descendants(facts: RankFacts, pid: int) -> tuple[tuple[Look, ...], ...]:

@@ -123,7 +123,8 @@ def _missing_peer(verdict: Verdict) -> str:
 
 def _named_by_cause(verdict: Verdict, snapshot: Snapshot) -> str:
     cause = verdict.cause
-    if cause is None or cause.level == "guess":
+    # A process that has no more to do for a rank may stand still for any reason.
+    if cause is None or cause.level == "guess" or cause.process is not None:
         return ""
     if cause.id in _OUT_OF_STEP and all_wait_for_peers(snapshot):
         return "all ranks wait in collectives that do not go together"

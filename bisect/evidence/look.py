@@ -30,10 +30,13 @@ from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask_command
 from ..base.proc import Stat, read_stat
 from . import descriptors, kernel, lock_and_log_files, stacks, syscall_arguments
-from .process import ProcessMemory, exit_code, sample, started, words_of
+from .event_loops import LIMIT, LoopTasks, read_loop_tasks, runs_readable_loop
+from .process import ProcessMemory, exit_code, read_preloaded, sample, started, words_of
+from .queue_addresses import read_unserved_addresses
 from .stacks import read_faulthandler, read_stacks_by_pystack
 from .syscall_arguments import renumber_threads
 
+NO_TASKS = LoopTasks()
 NO_STATUS = kernel.ProcessStatus(0, ())
 
 
@@ -64,6 +67,9 @@ class PartialLook:
     logs: tuple[LogTail, ...] = ()
     network: str = ""
     frozen: str = ""
+    unserved: tuple[str, ...] = ()
+    preloaded: tuple[str, ...] = ()
+    loop: LoopTasks = NO_TASKS
     sample: Sample | None = None
     command: tuple[str, ...] = ()
     threads: tuple[Thread, ...] = ()
@@ -96,6 +102,7 @@ def read_risky(pid: int, found: PartialLook, machine: SharedTables) -> None:
     """Read the command line and the memory, which a process in the kernel may block."""
     found.frozen = kernel.find_frozen_group(pid)
     found.command = tuple(mask_command(words_of(pid)))
+    found.preloaded = read_preloaded(pid)
     with ProcessMemory(pid) as memory:
         if memory.refused:
             kernel.note_once(
@@ -104,6 +111,7 @@ def read_risky(pid: int, found: PartialLook, machine: SharedTables) -> None:
         found.kernel = tuple(
             _describe_syscall(pid, thread, found, memory) for thread in found.kernel
         )
+        found.unserved = read_unserved_addresses(pid, memory, found.kernel, found.sockets)
 
 
 def read_files(pid: int, found: PartialLook, logs: bool) -> None:
@@ -393,6 +401,7 @@ async def _see_python(
         found.missing.append(seen.missing)
         if seen.threads:
             found.threads, found.rung = renumber_threads(pid, seen.threads), "py-spy"
+            await _see_tasks(pid, found, end)
             return
         left = end - time.monotonic()
         if not seen.hopeless and left > 0.2:
@@ -403,6 +412,14 @@ async def _see_python(
                 return
     if target.faulthandler_file is not None:
         await _see_faulthandler(target.faulthandler_file, pid, found)
+
+
+async def _see_tasks(pid: int, found: PartialLook, end: float) -> None:
+    """Read which tasks of its event loops await what, where its Python has a tool for that."""
+    left = end - time.monotonic()
+    if left > 0.2 and runs_readable_loop(found.threads):
+        found.loop = await read_loop_tasks(pid, min(LIMIT, left))
+        found.missing.append(found.loop.missing)
 
 
 async def _see_faulthandler(path: str, pid: int, found: PartialLook) -> None:
@@ -474,6 +491,10 @@ def _build_look(target: Target, found: PartialLook) -> Look:
         logs=found.logs,
         stale_locks=found.stale_locks,
         frozen=found.frozen,
+        unserved=found.unserved,
+        preloaded=found.preloaded,
+        tasks=found.loop.tasks,
+        task_ring=found.loop.ring,
         status=exit_code(target.pid) if about.state == "Z" else None,
     )
 

@@ -219,6 +219,27 @@ def variables_of(pid: int) -> dict[str, str] | None:
     return {name: value for name, sign, value in pairs if sign}
 
 
+def read_preloaded(pid: int) -> tuple[str, ...]:
+    """Return what the loader was told to load before all else in a process, by the variable that it
+    was started with and by the file of the machine, or container, that it runs in; () for what may
+    not be read. May block.
+    """
+    try:
+        with open(f"/proc/{pid}/root/etc/ld.so.preload", errors="replace") as file:
+            listed = file.read(LARGEST)
+    except OSError:
+        listed = ""
+    return parse_preloaded((variables_of(pid) or {}).get("LD_PRELOAD", ""), listed)
+
+
+def parse_preloaded(variable: str, listed: str) -> tuple[str, ...]:
+    """Return the libraries in the value of LD_PRELOAD and in the text of /etc/ld.so.preload (man 8
+    ld.so: separated by spaces or colons; in the file there may be comments).
+    """
+    lines = [line.partition("#")[0] for line in listed.splitlines()]
+    return tuple(dict.fromkeys(" ".join([variable, *lines]).replace(":", " ").split()))
+
+
 def uid_of(pid: int) -> int | None:
     """Return who a process belongs to, None if it is gone."""
     try:

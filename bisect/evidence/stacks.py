@@ -169,13 +169,15 @@ def _parse_thread(data: dict[str, Any]) -> Thread:
 
 
 def _parse_frame(data: dict[str, Any]) -> Frame:
-    line = data.get("line")
+    line, library = data.get("line"), data.get("module")
+    file = str(data.get("filename") or "")
     frame = Frame(
         name=str(data.get("name") or "?"),
-        file=str(data.get("filename") or ""),
+        file=file,
         line=line if type(line) is int else 0,
         # Only frames of C, C++ and Cython name the library that they are in.
-        native=data.get("module") is not None,
+        native=library is not None,
+        library=library if isinstance(library, str) and library != file else "",
     )
     found = keep_locals(frame, _parse_locals(data.get("locals")))
     return replace(frame, locals=found) if found else frame

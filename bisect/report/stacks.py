@@ -53,6 +53,16 @@ def _header(look: Look, rank: RankId, role: str, wait: Wait, host: str) -> Itera
     for lock in look.stale_locks:
         age = f", {lock.age:.0f} s old" if lock.age is not None else ""
         yield f"lock file: {lock.path}{age}, no process here has it open"
+    for address in look.unserved:
+        yield f"nobody serves: {address}"
+    if look.preloaded:
+        yield f"preloaded: {', '.join(look.preloaded)}"
+    for task in look.tasks:
+        where = " < ".join(format_frame(frame) for frame in task.frames)
+        awaits = f", for {', '.join(map(repr, task.awaits))}" if task.awaits else ""
+        yield f"task {task.name!r}: {join_lines(where) or 'not begun'}{awaits}"
+    if look.task_ring:
+        yield f"tasks that await one another: {' -> '.join(look.task_ring)}"
     for sentence in look.missing:
         yield f"missing: {join_lines(sentence)}"
 

@@ -12,6 +12,7 @@ from hangbisect.evidence import (
     descriptors,
     kernel,
     lock_and_log_files,
+    process,
     stacks,
     syscall_arguments,
 )
@@ -298,3 +299,20 @@ WHOLE = json.dumps(
 @given(st.integers(0, len(WHOLE)))
 def test_json_that_was_cut_off_gives_none(length: int) -> None:
     assert len(stacks.parse_py_spy(WHOLE[:length], 1)) == (length == len(WHOLE))
+
+
+def test_a_native_frame_keeps_its_library_where_its_source_is_known() -> None:
+    frame = {"name": "connect", "filename": "/src/hook.c", "module": "/opt/x/libx.so", "line": 15}
+    plain = frame | {"filename": "/opt/x/libx.so", "line": 0}
+    text = json.dumps([{"os_thread_id": 1, "frames": [frame, plain]}])
+    (thread,) = stacks.parse_py_spy(text, 1)
+    assert [one.library for one in thread.frames] == ["/opt/x/libx.so", ""]
+
+
+def test_preloaded_libraries_are_split_as_the_loader_does() -> None:
+    parse = process.parse_preloaded
+    assert parse("/a/libx.so:libjemalloc.so.2 /b/y.so", "/etc/z.so\n# not this\n") == (
+        *("/a/libx.so", "libjemalloc.so.2", "/b/y.so"),
+        "/etc/z.so",
+    )
+    assert parse("", "") == ()

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.facts import FileLock, Kernel, Look, RankFacts, RankId, Syscall, Wait, WaitKind
+from hangbisect.base.facts import (
+    Descriptor,
+    FileLock,
+    Kernel,
+    Look,
+    RankFacts,
+    RankId,
+    Syscall,
+    Wait,
+    WaitKind,
+)
 from hangbisect.collect.look_series import (
     RankClasses,
     classify_ranks,
@@ -144,6 +154,22 @@ def test_a_condition_that_is_asked_for_again_and_again_is_such_a_sleep() -> None
     futex = Wait("futex", "Condition.wait")
     assert may_wait_for_another(asks, futex)
     assert not may_wait_for_another(facts(0, looks=asleep(0.3, 0.9, call="poll")), ASLEEP)
+
+
+def test_so_may_one_at_a_message_queue_where_nobody_is_connected_yet() -> None:
+    """The server that it waits for may be another rank, which still loads its model."""
+    waits = Wait("socket", "nobody serves ipc:///q", what="ipc:///q")
+    events = Descriptor(8, "anon", "anon_inode:[eventfd]")
+    main = Kernel(100, "python", "S", "", Syscall(7, "poll", (0,), 5.0, descriptors=(events,)))
+    queue = Kernel(901, "ZMQbg/IO/0", "S", "", Syscall(232, "epoll_wait", (7,), 0.1))
+    asks = facts(0, looks=(replace(look(1.0), kernel=(main, queue)),))
+    loads = facts(1, moved="reads 41 MiB/s")
+    assert settled(asks, loads, r0=waits).hung == of()
+    assert settled(asks, facts(1), r0=waits, r1=SOCKET).hung == of(0, 1)
+    # Of several peers any may be meant; a peer outside of the job, alone, is no other rank.
+    several = Wait("socket", "/q", pid=9, what="/q", others=(101,))
+    assert settled(asks, loads, r0=several).hung == of()
+    assert settled(asks, loads, r0=replace(several, others=())).hung == of(0)
 
 
 def test_so_may_one_that_asks_for_a_lock_of_which_nobody_knows_who_has_it() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangbisect.base.facts import (
+    AsyncTask,
     Descriptor,
     FileLock,
     Frame,
@@ -118,3 +119,18 @@ def test_a_stack_says_the_reason_that_the_verdict_has_found() -> None:
     assert (waiting.kind, waiting.rank) == ("rank", 1)
     text = stack_text(ranks[0].looks[-1], 0, "rank", waiting)
     assert "waits for: rank 1: all_reduce: rank 1" in text.splitlines()
+
+
+def test_what_no_stack_shows_is_told_above_it() -> None:
+    fetch = AsyncTask("load", (Frame("fetch", "/home/ada/serve.py", 3),))
+    first = AsyncTask("Task-1", (Frame("main", "/home/ada/serve.py", 9),), awaits=("load",))
+    one = replace(
+        look("f"), tasks=(first, fetch), unserved=("ipc:///q",), preloaded=("/x/libx.so",)
+    )
+    lines = stack_text(one, 0, "rank", WAIT, "").splitlines()
+    assert "nobody serves: ipc:///q" in lines
+    assert "preloaded: /x/libx.so" in lines
+    assert "task 'Task-1': main (serve.py:9), for 'load'" in lines
+    assert "task 'load': fetch (serve.py:3)" in lines
+    ring = replace(look("f"), task_ring=("a", "b", "a"))
+    assert "tasks that await one another: a -> b -> a" in stack_text(ring, 0, "rank", WAIT, "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...base.facts import Frame, Kernel, Thread
-from ..blocked_syscalls import POLL_CALLS, TRANSFER_CALLS
+from ..blocked_syscalls import POLL_CALLS, TRANSFER_CALLS, list_awaited_pids
 from ..frames import format_frame, frame_owner
 from ..process_snapshot import ProcessSnapshot
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
@@ -20,7 +20,9 @@ from .signs import (
     parent_waits_for_workers,
 )
 
-THREAD_STUCK = "thread-stuck"  # the cause where nothing is known of why that thread is
+# The causes where nothing is known of why that thread, or that process, is.
+THREAD_STUCK = "thread-stuck"
+CHILD_STUCK = "child-process-stuck"
 # Threads that hand tasks to the processes of a pool and take their results.
 _MANAGES_A_POOL = r"concurrent/futures/process\.py|loky/process_executor\.py"
 _HELPERS = r"multiproc?ess(?:ing)?/(?:resource_tracker|forkserver)\.py"
@@ -101,9 +103,11 @@ def _waits_for_a_child(scene: Scene) -> Found | None:
 
 
 def _child_stands_still(scene: Scene) -> Found | None:
-    """That process lives, and does not move."""
-    view = _child(scene)
-    if view is None or view.running or (scene.subject is not None and scene.subject.moved):
+    """That process lives, does not move, and does not wait for the rank in turn."""
+    view, subject = _child(scene), scene.subject
+    if view is None or view.running or subject is None or subject.moved:
+        return None
+    if list_awaited_pids(view.look) == {subject.pid}:
         return None
     where = _in_the_jobs_code(scene, view) or format_place(view)
     told = ", ".join(part for part in (view.call_name, view.wchan) if part)
@@ -180,7 +184,7 @@ def _thread_stands_still(scene: Scene) -> Found | None:
 
 CAUSES = (
     KnownCause(
-        id="child-process-stuck",
+        id=CHILD_STUCK,
         title="a process that a rank started is stuck, and the rank waits for it",
         signs=(
             need(_waits_for_a_child, 0.4),

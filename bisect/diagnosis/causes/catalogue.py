@@ -20,6 +20,7 @@ from . import (
     network,
     other_runtimes,
     pipes,
+    preloaded,
     processes,
     prompts_and_debuggers,
     rendezvous,
@@ -80,6 +81,7 @@ FAMILIES = (
         " end",
         interpreter.NATIVE_CAUSES,
     ),
+    _family_of(preloaded),
     CauseFamily(
         "mpi",
         "MPI that is asked for although nobody started the ranks with it",

@@ -6,6 +6,7 @@ import re
 
 from ...base.addresses import port_of
 from ...base.facts import Socket
+from ...base.message_queues import tries_to_connect
 from ..blocked_syscalls import POLL_CALLS
 from ..frames import format_frame
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
@@ -19,6 +20,7 @@ from .signs import (
     native_name,
     nothing_came,
     through_a_proxy,
+    waits_at_a_queue,
 )
 
 _HUB = r"huggingface_hub/\S*\.py|transformers/utils/hub\.py|hf_xet/\S*|hf_transfer/\S*"
@@ -140,6 +142,18 @@ def _between_two_tries(scene: Scene) -> Found | None:
     if frame is None or "nanosleep" not in scene.call:
         return None
     return Found(f"it sleeps in {format_frame(frame)}")
+
+
+def _nobody_serves_its_address(scene: Scene) -> Found | None:
+    """Its message queues have no connection and try again and again, and no socket of this machine
+    listens at an address that its memory names.
+    """
+    look = scene.view.look if scene.view is not None else None
+    if look is None or not look.unserved or not tries_to_connect(look.kernel):
+        return None
+    named = " or ".join(look.unserved)
+    words = f"it has no connection and tries again and again; nobody listens at {named}"
+    return Found(words, {"address": named})
 
 
 def _downloads_by_xet(scene: Scene) -> Found | None:
@@ -314,5 +328,21 @@ CAUSES = (
             "give the connection a time limit",
         ),
         references=("huggingface/setfit#495",),
+    ),
+    KnownCause(
+        id="endpoint-unserved",
+        title="nobody serves the address to which a message queue connects",
+        signs=(need(waits_at_a_queue, 0.4), need(_nobody_serves_its_address, 0.6)),
+        why="In {place} the rank waits for a message. ZeroMQ raises nothing where nobody listens: "
+        "it tries {address} again and again, without a word.",
+        avoid=(
+            "look whether what is to serve {address} was started, lives, and has bound the same "
+            "address",
+            "socket.setsockopt(zmq.RCVTIMEO, 60000): an error in place of silence",
+        ),
+        references=(
+            "vllm-project/vllm#50039",
+            "https://libzmq.readthedocs.io/en/latest/zmq_connect.html",
+        ),
     ),
 )

@@ -23,6 +23,7 @@ from .signs import (
     meets_its_peers,
     native_name,
     others_wait_for_it,
+    waits_at_a_queue,
 )
 
 _IMPORTS = r"<frozen importlib\._bootstrap(?:_external)?>|importlib/_bootstrap(?:_external)?\.py"
@@ -353,6 +354,7 @@ NATIVE_CAUSES = (
             also(_in_a_library, 0.35),
             unless(meets_its_peers),
             unless(_waits_for_a_signal),
+            unless(waits_at_a_queue),
         ),
         why="{call} waits for something outside Python. Other threads go on, so a heartbeat says "
         "that all is well.",

@@ -52,6 +52,7 @@ class Scene:
     verdict: Verdict
     situations: Mapping[RankId, RankWait] = field(default_factory=dict)
     graph: WaitGraph | None = None
+    relatives: frozenset[int] = frozenset()  # processes of the job that `ranks` do not show
 
     @cached_property
     def subject(self) -> RankFacts | None:
@@ -154,7 +155,7 @@ class Scene:
         """The processes of the job on the subject's machine, as far as they are known: ranks and
         their descendants.
         """
-        pids = {r.pid for r in self.neighbours if r.pid is not None}
+        pids = {*self.relatives, *(r.pid for r in self.neighbours if r.pid is not None)}
         for facts in self.neighbours:
             pids.update(look.pid for looks in (facts.looks, *facts.children) for look in looks)
         return frozenset(pids)

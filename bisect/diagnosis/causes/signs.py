@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from ...base.facts import Descriptor, Frame, Look, ProcessId, RankId, Socket, Thread
 from ...base.library_functions import Role, find_role
+from ...base.message_queues import list_queue_sockets, waits_at_queue
 from ...base.words import format_ranks
 from ..frames import format_frame
 from ..process_snapshot import ProcessSnapshot
@@ -99,15 +100,20 @@ def is_called_by_ctypes(frames: tuple[Frame, ...]) -> bool:
     return any(_CALLS_FOR_PYTHON.search(frame.file) for frame in innermost_native_frames(frames))
 
 
+def library_of(frame: Frame) -> str:
+    """Return the path of the library that has a native frame's code."""
+    return frame.library or frame.file
+
+
 def is_of_libc(frame: Frame) -> bool:
     """Return True for a function of the C library."""
-    return _OF_LIBC.search(frame.file) is not None
+    return _OF_LIBC.search(library_of(frame)) is not None
 
 
 def format_native_function(frame: Frame) -> str:
     """Return a native function in words: "ncclCommInitRank (libnccl.so.2)"."""
     name = frame.name.partition("(")[0].partition("<")[0][:80]
-    library = frame.file.rpartition("/")[2]
+    library = library_of(frame).rpartition("/")[2]
     return f"{name} ({library})" if library else name
 
 
@@ -289,6 +295,17 @@ def meets_its_peers(scene: Scene) -> Found | None:
         return None
     where = next((format_frame(f) for f in scene.frames if not f.native), "")
     return Found(f"it waits for its peers in {where}")
+
+
+def waits_at_a_queue(scene: Scene) -> Found | None:
+    """A rank waits for a message (ZeroMQ), and whom it can come from is known."""
+    view = scene.view
+    if view is None or not waits_at_queue(view.call, view.look.kernel):
+        return None
+    peers = {pid for one in list_queue_sockets(view.look.kernel) for pid in one.peer_pids}
+    if not peers and not view.look.unserved:
+        return None
+    return Found(f"it waits for a message in {format_place(view)}", {"place": format_place(view)})
 
 
 def others_wait_for_it(scene: Scene) -> Found | None:

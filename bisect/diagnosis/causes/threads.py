@@ -8,8 +8,10 @@ from __future__ import annotations
 from ...base.facts import Frame, Kernel, Thread
 from ..blocked_syscalls import POLL_CALLS
 from ..frames import format_frame, frame_owner
+from ..loop_waits import describe_tasks
 from ..wait_graph import Ring
-from .known_cause import Found, KnownCause, Scene, also, find_frame, need
+from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
+from .preloaded import in_a_preloaded_library
 from .signs import (
     EXPORTERS,
     find_native_frame,
@@ -204,7 +206,22 @@ def _hears_only_itself(scene: Scene) -> Found | None:
     where = format_frame(frame) if frame is not None else format_place(view)
     # A thread at work may be what is awaited: it wakes the loop by such a socket.
     trust = 0.5 if _find_side_threads(scene) else 1.0
-    return Found("both ends of all that it listens to are its own", {"place": where}, trust)
+    unknown = "before 3.14 no Python tells which task awaits it"
+    values = {"place": where, "lost": unknown}
+    return Found("both ends of all that it listens to are its own", values, trust)
+
+
+def _its_tasks_await(scene: Scene) -> Found | None:
+    """Its Python (3.14 and later) tells which tasks stand still, and where."""
+    tasks = describe_tasks(scene.view.look) if scene.view is not None else ""
+    return Found(tasks, {"lost": tasks}) if tasks else None
+
+
+def _tasks_await_one_another(scene: Scene) -> Found | None:
+    """Its Python (3.14 and later) tells of tasks that each await the next, the last the first."""
+    ring = scene.view.look.task_ring if scene.view is not None else ()
+    way = " -> ".join(ring)
+    return Found(f"tasks await one another: {way}", {"ring": way}) if ring else None
 
 
 def _waits_for_a_shared_lock(scene: Scene) -> Found | None:
@@ -240,6 +257,7 @@ CAUSES = (
             also(_mutex_of_its_own, 0.95, proves=True),
             also(_waits_for_a_lock, 0.2),
             also(_nobody_else, 0.3),
+            unless(in_a_preloaded_library),
         ),
         why="In {place} it waits for a lock that no other thread can have: it took it itself "
         "before, and such a lock cannot be taken twice.",
@@ -294,14 +312,26 @@ CAUSES = (
             need(_in_an_event_loop, 0.4),
             need(_hears_only_itself, 0.45),
             also(_nobody_else, 0.4),
+            also(_its_tasks_await, 0.3),
         ),
         why="Nothing outside the process can wake the loop that runs {place}: what it awaits was "
-        "lost, or never started.",
+        "lost, or never started ({lost}).",
         avoid=(
             "asyncio.wait_for(..., timeout=60): an error that names what is awaited",
             "PYTHONASYNCIODEBUG=1 names tasks that were never awaited: slower",
         ),
         references=("fsspec/filesystem_spec#835", "fsspec/s3fs#369"),
+    ),
+    KnownCause(
+        id="tasks-await-one-another",
+        title="tasks of an event loop await one another",
+        signs=(need(_tasks_await_one_another, 0.9),),
+        why="Of the tasks {ring} each awaits the next, and none is done before that is.",
+        avoid=(
+            "let one of them await an asyncio.Event that the other sets, in place of that task",
+            "asyncio.wait_for(..., timeout=60): an error that names what is awaited",
+        ),
+        references=("https://docs.python.org/3/whatsnew/3.14.html#asyncio",),
     ),
     KnownCause(
         id="dead-owner",
@@ -341,6 +371,13 @@ def _waits_in_a_ring(scene: Scene) -> Found | None:
     return Found("; ".join(links), {"ring": way})
 
 
+def _closed_by_a_preloaded_library(scene: Scene) -> Found | None:
+    """The ring is one rank's own, which stands in a library that is preloaded: that is its lock."""
+    ring, subject = _ring(scene), scene.subject
+    own = ring is not None and subject is not None and ring.ranks == {subject.rank}
+    return in_a_preloaded_library(scene) if own else None
+
+
 def _closed_by_a_child(scene: Scene) -> Found | None:
     """A child is part of the ring: its parent waits for its end and reads nothing meanwhile."""
     ring = _ring(scene)
@@ -356,6 +393,7 @@ DEADLOCK = KnownCause(
     signs=(
         need(_waits_in_a_ring, 0.9, proves=True),
         also(_closed_by_a_child, 0.3),
+        unless(_closed_by_a_preloaded_library),
     ),
     why="Each waits for the next: {ring}. None goes on before the next does, so none ever will.",
     avoid=(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from hangbisect.base.facts import FileLock, Look, Thread
 
 from ..made_up import ALL_REDUCE, gone, held, job, look, rank, stack
+from ..queues import LISTENS, receives, unix
 from .scenes import TORCHRUN, Facts, Shows, causes_of, on, tcp, with_native
 from .seen import beside, first
 
@@ -95,6 +96,11 @@ def endpoint_unreachable() -> Facts:
     return endpoint(tcp("10.9.9.9:80", "SYN_SENT"), call="connect")
 
 
+def queue_unserved() -> Facts:
+    one = replace(receives(0, retries=0.1), unserved=("ipc:///tmp/a.sock",))
+    return only_first(with_native(one, "poll", "zmq_msg_recv"))
+
+
 SHOWS: Shows = {
     "hub-silent": hub_silent,
     "hub-unreachable": hub_unreachable,
@@ -104,6 +110,7 @@ SHOWS: Shows = {
     "hub-conversion": hub_conversion,
     "endpoint-silent": endpoint_silent,
     "endpoint-unreachable": endpoint_unreachable,
+    "endpoint-unserved": queue_unserved,
 }
 
 
@@ -206,3 +213,16 @@ def test_another_process_of_the_job_is_no_endpoint() -> None:
     inner = tcp("127.0.0.1:45000", peer_pids=(101,))
     facts, ranks = endpoint(inner)
     assert "endpoint-silent" not in causes_of((facts, [ranks[0], held(1)]))
+
+
+def test_an_address_that_nobody_serves_is_named_and_never_more_than_fits() -> None:
+    cause = causes_of(queue_unserved())["endpoint-unserved"]
+    assert "ipc:///tmp/a.sock" in cause.why
+    assert cause.level == "fits"  # that it is the address in question is read out of memory
+
+
+def test_a_queue_with_a_connection_or_that_listens_is_served() -> None:
+    stale = ("ipc:///tmp/old.sock",)
+    for one in (receives(0, unix(999)), receives(0, LISTENS)):
+        found = causes_of(only_first(replace(one, unserved=stale)))
+        assert "endpoint-unserved" not in found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hangbisect.base.facts import Descriptor, Look, Socket
 
 from ..made_up import held, job, look, rank
@@ -87,12 +89,19 @@ def dead_owner() -> Facts:
     return job(), [rank(0, takes), held(1)]
 
 
+def tasks_in_a_ring() -> Facts:
+    (facts, (first_rank, *others)) = event_loop()
+    looks = tuple(replace(one, task_ring=("writes", "reads", "writes")) for one in first_rank.looks)
+    return facts, [replace(first_rank, looks=looks), *others]
+
+
 SHOWS: Shows = {
     "self-deadlock": self_deadlock,
     "lock-order": lock_order,
     "dead-producer": dead_producer,
     "pool-waits-for-itself": pool_waits_for_itself,
     "event-loop": event_loop,
+    "tasks-await-one-another": tasks_in_a_ring,
     "dead-owner": dead_owner,
 }
 ALL = frozenset(SHOWS)

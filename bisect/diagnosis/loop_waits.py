@@ -1,0 +1,83 @@
+"""What a main thread that runs an event loop waits for, in words: all that the loop listens to, and
+which of its tasks awaits what, where that is known.
+
+Whatever the tasks of a loop await, its stack shows the loop alone. Python 3.14 and later tell the
+tasks (`evidence/event_loops.py`); of an earlier one the descriptors are all there is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..base.facts import AsyncTask, Look, Wait
+from .blocked_syscalls import POLL_CALLS, make_descriptor_wait
+from .frames import format_frame, frame_owner
+from .process_snapshot import ProcessSnapshot
+
+_LOOP = re.compile(r"/asyncio/(?:base_events|runners|unix_events)\.py$|/uvloop/")
+_INNERMOST = 8  # Python frames among which a loop's own are, where it waits
+_MOST_NAMED = 3
+_EXPLAINED = frozenset(["socket", "store", "pipe", "process", "itself", "kernel", "sleep"])
+
+
+def runs_event_loop(view: ProcessSnapshot) -> bool:
+    """Return whether the main thread waits in an event loop."""
+    python = [frame for frame in view.frames if not frame.native][:_INNERMOST]
+    return view.call_name in POLL_CALLS and any(_LOOP.search(frame.file) for frame in python)
+
+
+def describe_loop(wait: Wait, view: ProcessSnapshot, family: Sequence[int]) -> Wait:
+    """Return the wait of a process with what `format_loop` says of it."""
+    said = format_loop(wait, view, family)
+    if not said:
+        return wait
+    return replace(wait, detail=f"{wait.detail}, {said}" if wait.detail else said)
+
+
+def format_loop(wait: Wait, view: ProcessSnapshot, family: Sequence[int]) -> str:
+    """Return in words that a process waits in an event loop, what that listens to besides what
+    `wait` is about, and which tasks await what; "" where the main thread runs no such loop.
+    `family`: the pids of its descendants.
+    """
+    if wait.kind not in _EXPLAINED or not runs_event_loop(view):
+        return ""
+    others = _list_other_waits(wait, view, family)
+    named = ", ".join(others[:_MOST_NAMED])
+    more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
+    also = f" that listens to {named}{more} as well" if others else ""
+    tasks = describe_tasks(view.look)
+    return f"in an event loop{also}" + (f": {tasks}" if tasks else "")
+
+
+def _list_other_waits(wait: Wait, view: ProcessSnapshot, family: Sequence[int]) -> list[str]:
+    """Return in words what the loop listens to besides what `wait` is about; a pipe of which both
+    ends are the process's own, by which its threads wake it, left out.
+    """
+    found: dict[str, None] = {}
+    for descriptor in view.call.descriptors if view.call is not None else ():
+        other = make_descriptor_wait(descriptor, view.look, family)
+        own = descriptor.kind == "pipe" and set(descriptor.other_ends) == {view.look.pid}
+        if other is not None and not own and other.what != wait.what:
+            who = f" of process {other.pid}" if other.pid is not None else ""
+            found[f"{other.detail or other.what}{who}"] = None
+    return list(found)
+
+
+def describe_tasks(look: Look) -> str:
+    """Return in words which tasks stand still, and where: those that await no other task. "" where
+    no task is known.
+    """
+    still = [task for task in look.tasks if not task.awaits and task.frames]
+    named = "; ".join(_describe_task(task) for task in still[:_MOST_NAMED])
+    more = f"; and {len(still) - _MOST_NAMED} more" if len(still) > _MOST_NAMED else ""
+    return named + more
+
+
+def _describe_task(task: AsyncTask) -> str:
+    """Return "task 'load shards' awaits StreamReader.read in fetch (serve.py:3)"."""
+    inner = task.frames[0]
+    own = next((frame for frame in task.frames if frame_owner(frame, "") == "user"), inner)
+    awaited = f"{inner.name} in " if own is not inner else ""
+    return f"task {task.name!r} awaits {awaited}{format_frame(own)}"

@@ -1,0 +1,90 @@
+"""Who awaits whom where a main thread runs an event loop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hangbisect.base.facts import AsyncTask, Descriptor, Look, Socket, Wait
+from hangbisect.diagnosis.snapshot import Snapshot
+from hangbisect.diagnosis.verdict import judge_job
+
+from .causes.scenes import causes_of, on, tcp
+from .made_up import held, job, look, rank, stack
+
+EPOLL = Descriptor(7, "anon", "anon_inode:[eventpoll]")
+OWN = Socket(60, "unix", "", "", "ESTABLISHED", peer_pids=(100,), peer_inode=61)
+SELECTS = (
+    "EpollSelector.select STD/selectors.py:468",
+    "BaseEventLoop._run_once STD/asyncio/base_events.py:1884",
+    "BaseEventLoop.run_forever STD/asyncio/base_events.py:607",
+    "Runner.run STD/asyncio/runners.py:118",
+    "<module> serve.py:12",
+)
+FETCH = stack(
+    "StreamReader.read STD/asyncio/streams.py:730", "fetch serve.py:3", "worker serve.py:5"
+)
+TASKS = (
+    AsyncTask("Task-1", stack("main serve.py:9"), awaits=("load shards",)),
+    AsyncTask("load shards", FETCH),
+)
+
+
+def loop(*sockets: Socket, **more: object) -> Look:
+    named = (EPOLL, *on(OWN, 12), *(d for n, s in enumerate(sockets) for d in on(s, 20 + n)))
+    one = look(*SELECTS, call="epoll_wait", wchan="do_epoll_wait", descriptors=named)
+    return replace(one, **more)  # type: ignore[arg-type]  # fields of Look
+
+
+def wait_of(one: Look) -> Wait:
+    found = Snapshot([rank(0, one)]).waits[0]
+    assert found is not None
+    return found
+
+
+def test_a_loop_is_said_to_wait_and_for_what_its_descriptors_are() -> None:
+    found = wait_of(loop(tcp("10.0.0.1:80"), tcp("10.0.0.2:81", inode=72)))
+    assert found.kind == "socket"
+    assert "in an event loop" in found.detail
+    assert "10.0.0.1:80" in found.detail
+    assert "10.0.0.2:81" in found.detail
+
+
+def test_the_innermost_tasks_are_named_with_where_they_await() -> None:
+    found = wait_of(loop(tcp("10.0.0.1:80"), tasks=TASKS))
+    assert "task 'load shards' awaits StreamReader.read in fetch (serve.py:3)" in found.detail
+    assert "Task-1" not in found.detail
+
+
+def test_the_chain_says_so_beside_what_came_over_the_connection() -> None:
+    verdict = judge_job(job(), [rank(0, loop(tcp("10.0.0.1:80"), tasks=TASKS)), held(1)])
+    (edge,) = [edge for edge in verdict.chain if edge.target == "10.0.0.1:80"]
+    assert "ESTABLISHED" in edge.evidence
+    assert "in an event loop: task 'load shards' awaits" in edge.evidence
+
+
+def test_a_loop_that_nothing_can_wake_names_what_was_lost() -> None:
+    facts = job(), [rank(0, loop(tasks=TASKS)), held(1)]
+    cause = causes_of(facts)["event-loop"]
+    assert "task 'load shards' awaits StreamReader.read in fetch (serve.py:3)" in cause.why
+    without = causes_of((job(), [rank(0, loop()), held(1)]))["event-loop"]
+    assert "?" not in without.why
+
+
+def test_tasks_that_await_one_another_are_named_and_may_not_be_all_that_hangs() -> None:
+    one = loop(task_ring=("writes", "reads", "writes"))
+    cause = causes_of((job(), [rank(0, one), held(1)]))["tasks-await-one-another"]
+    assert cause.level == "fits"
+    assert "writes -> reads -> writes" in cause.why
+
+
+def test_what_runs_no_loop_says_nothing_of_one() -> None:
+    assert "event loop" not in wait_of(look("f train.py:1", call="clock_nanosleep")).detail
+
+
+def test_a_pipe_by_which_it_wakes_itself_is_no_proof_beside_another_wait() -> None:
+    wakes = Descriptor(30, "pipe", "pipe:[5]", other_ends=(100,))
+    reads = Descriptor(31, "pipe", "pipe:[6]", other_ends=(999,))
+    one = look(*SELECTS, call="epoll_wait", descriptors=(EPOLL, wakes, reads))
+    found = wait_of(one)
+    assert (found.kind, found.pid) == ("pipe", 999)
+    assert "its own" not in found.detail

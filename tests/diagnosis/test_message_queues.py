@@ -1,0 +1,142 @@
+"""Whom a main thread waits for that waits at a message queue: ZeroMQ keeps its connections in
+threads of its own, and the main thread sleeps at an eventfd that names nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hangbisect.base.facts import Descriptor, Look, RankFacts, Socket, Wait
+from hangbisect.diagnosis.snapshot import Snapshot
+from hangbisect.diagnosis.verdict import judge_job
+
+from .causes.scenes import causes_of
+from .made_up import job, look, rank
+from .queues import EPOLL, EVENT, LISTENS, queue, receives, unix
+
+
+def waits(*ranks: RankFacts) -> Sequence[Wait | None]:
+    return list(Snapshot(ranks).waits.values())
+
+
+def wait_of(one: Look, **more: Any) -> Wait:
+    (found,) = waits(rank(0, one, **more))
+    assert found is not None
+    return found
+
+
+STUCK = look("read_the_index train.py:9", pid=101, call="openat", wchan="wait_for_partner")
+
+
+@pytest.mark.parametrize("timeout", [None, 5.0])
+def test_the_peer_of_its_queue_is_waited_for_with_a_time_limit_or_without(
+    timeout: float | None,
+) -> None:
+    found, stuck = waits(rank(0, receives(0, unix(101), timeout=timeout)), rank(1, STUCK))
+    assert found is not None
+    assert stuck is not None
+    assert (found.kind, found.rank, found.pid) == ("socket", 1, 101)
+    assert found.what == "/tmp/a.sock"
+    assert stuck.kind == "pipe"
+
+
+def test_an_event_loop_that_awaits_a_queue_waits_for_its_peer() -> None:
+    own = Socket(60, "unix", "", "", "ESTABLISHED", peer_pids=(100,), peer_inode=61)
+    wakes = Descriptor(12, "socket", "socket:[60]", socket=own)
+    one = receives(0, unix(101))
+    main, thread = one.kernel
+    assert main.syscall is not None
+    call = replace(main.syscall, name="epoll_wait", descriptors=(EPOLL, EVENT, wakes))
+    found, _ = waits(
+        rank(0, replace(one, kernel=(replace(main, syscall=call), thread))), rank(1, STUCK)
+    )
+    assert found is not None
+    assert (found.kind, found.rank) == ("socket", 1)
+
+
+def test_a_child_at_the_other_end_is_what_is_waited_for() -> None:
+    engine = replace(STUCK, pid=501, ppid=100, name="VLLM::EngineCor")
+    found = wait_of(receives(0, unix(501)), children=((engine,),))
+    assert (found.kind, found.pid) == ("process", 501)
+    assert found.detail.startswith("pipe")
+
+
+def test_of_several_peers_it_is_one_that_does_not_wait_for_us_and_the_others_are_named() -> None:
+    peers = (unix(101, 51), unix(102, 53), unix(103, 55))
+    found, *_ = waits(
+        rank(0, receives(0, *peers)),
+        rank(1, receives(1, unix(100, 52))),
+        rank(2, replace(STUCK, pid=102)),
+        rank(3, receives(3, unix(100, 56))),
+    )
+    assert found is not None
+    assert (found.rank, found.others) == (2, (101, 103))
+    assert "or it waits for 101, 103" in found.detail
+
+
+def test_the_chain_names_the_other_peers() -> None:
+    ranks = [
+        rank(0, receives(0, unix(101, 51), unix(102, 53))),
+        rank(1, STUCK),
+        rank(2, receives(2, unix(100, 54))),
+    ]
+    verdict = judge_job(job(world=3), ranks)
+    assert verdict.ranks.culprit == (1,)
+    assert any("or it waits for 102" in edge.evidence for edge in verdict.chain)
+
+
+def test_a_worker_without_a_task_waits_for_who_is_to_send_one() -> None:
+    found, other = waits(rank(0, STUCK), rank(1, receives(1, unix(100))))
+    assert found is not None
+    assert other is not None
+    assert (found.kind, other.rank) == ("pipe", 0)
+
+
+def test_a_queue_that_listens_and_has_no_connection_says_so() -> None:
+    found = wait_of(receives(0, LISTENS))
+    assert (found.kind, found.pid, found.what) == ("socket", None, "/tmp/a.sock")
+    assert "nobody is connected" in found.detail
+
+
+def test_an_address_that_nobody_serves_is_named() -> None:
+    one = replace(receives(0, retries=0.1), unserved=("ipc:///tmp/a.sock",))
+    found = wait_of(one)
+    assert (found.kind, found.pid, found.what) == ("socket", None, "ipc:///tmp/a.sock")
+    assert "nobody serves ipc:///tmp/a.sock" in found.detail
+
+
+def test_an_eventfd_of_who_has_no_queue_is_still_a_sleep() -> None:
+    one = receives(0, timeout=5.0)
+    assert wait_of(replace(one, kernel=one.kernel[:1])).kind == "sleep"
+
+
+def test_a_queue_at_which_the_main_thread_does_not_wait_is_not_its_wait() -> None:
+    sleeps = look("step train.py:5", call="clock_nanosleep")
+    one = replace(sleeps, kernel=(*sleeps.kernel, queue(unix(101))))
+    assert wait_of(one).kind == "sleep"
+
+
+def test_who_waits_for_a_rank_by_a_queue_is_not_blamed() -> None:
+    causes = causes_of((job(), [rank(0, receives(0, unix(101))), rank(1, STUCK)]))
+    assert "endpoint-unserved" not in causes
+    assert "native-call" not in causes
+
+
+def test_a_parent_at_the_other_end_of_a_queue_is_no_store() -> None:
+    """Torchrun's agent serves the store to its ranks; an engine sends tasks to its workers."""
+    engine = 77
+    for peer in (
+        unix(engine),
+        Socket(51, "tcp", "127.0.0.1:5", "127.0.0.1:6", "ESTABLISHED", peer_pids=(engine,)),
+    ):
+        found = wait_of(replace(receives(0, peer), ppid=engine))
+        assert (found.kind, found.pid) == ("socket", engine)
+
+
+def test_a_parent_at_the_other_end_of_a_unix_socket_is_no_store() -> None:
+    named = Descriptor(5, "socket", "socket:[51]", socket=unix(77))
+    found = wait_of(look("work train.py:5", call="recvfrom", descriptors=(named,), ppid=77))
+    assert (found.kind, found.pid) == ("socket", 77)
