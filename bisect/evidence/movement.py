@@ -2,7 +2,8 @@
 
 Progress is a new place in the code, or payload: bytes of what is waited for, or so many bytes that
 nobody polls with them. No progress is the same few places, a heartbeat, a store asked again, a
-program started over and over. CPU alone is none either: see `is_busy`.
+program started over and over. CPU alone is none either: see `is_busy`. And nothing is that the main
+thread's wait cannot depend on (awaited_work.py).
 
 Which bytes are progress: those of what is waited for, and those that nobody polls with.
 Measured: a TCPStore master that waits for ever reads 3,816 bytes a second, and that for each
@@ -19,6 +20,12 @@ from ..base.facts import Descriptor, Kernel, Look, Sample, Socket
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import Role, has_role
 from ..base.words import format_rate
+from .awaited_work import (
+    find_feeders,
+    is_same_wait,
+    keep_children_that_feed,
+    keep_what_feeds,
+)
 from .kernel import split_words
 
 AwaitedDescriptors = tuple[tuple[str, Descriptor], ...]
@@ -318,8 +325,8 @@ def describe_movement(
     Each sequence is of one process, oldest first. With one look nothing can be told.
     """
     known = frozenset(seen)
-    parts = [_describe_last_movement(looks, known)]
-    for child in children:
+    parts = [_describe_last_movement(looks, known, [one[-1] for one in children if one])]
+    for child in keep_children_that_feed(looks, children):
         if not child:
             continue
         about = f"its child {child[0].name} ({child[0].pid})"
@@ -330,10 +337,14 @@ def describe_movement(
     return "; ".join(part for part in parts if part)
 
 
-def _describe_last_movement(looks: Sequence[Look], seen: frozenset[CodePlace]) -> str:
+def _describe_last_movement(
+    looks: Sequence[Look], seen: frozenset[CodePlace], children: Sequence[Look] = ()
+) -> str:
     text = ""
     for before, after in pairwise(looks):
         seen |= collect_places([before])
+        if is_same_wait(before, after) and not find_feeders(after, children).own_threads:
+            before, after = keep_what_feeds(before, after)
         text = compare_looks(before, after, seen).text or text
     return text
 
