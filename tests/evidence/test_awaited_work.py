@@ -191,6 +191,15 @@ def test_a_child_that_is_not_among_those_looked_at_may_be_any_of_them() -> None:
     assert "fetch" in describe_movement(waits, [[child(0), child(2)]])
 
 
+def test_the_awaited_child_reads_nothing_over_a_socket_that_it_has_by_a_fork_alone() -> None:
+    waits = [trickles(at, "wait4", args=(CHILD, 0, 0, 0, 0, 0)) for at in range(3)]
+    forked = [child(at, sockets=(replace(NEWS, received=at * 50_000),)) for at in (0, 2)]
+    assert describe_movement(waits, [forked]) == ""
+    reads = Kernel(CHILD, "python", "S", "", Syscall(0, "recvfrom", (), descriptors=(to(NEWS),)))
+    works = [replace(one, kernel=(reads,)) for one in forked]
+    assert "fetch (200) receives" in describe_movement(waits, [works])
+
+
 def test_the_lock_of_a_program_elsewhere_is_given_up_by_that_program() -> None:
     looks = [trickles(at, "flock", locks=(FileLock("/m.lock", 5, 77, "other"),)) for at in range(3)]
     assert describe_movement(looks) == ""
