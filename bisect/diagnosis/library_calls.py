@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal
 
+from ..base.compilers import name_compiler
 from ..base.facts import Frame, RankFacts, RankId, Thread, Wait
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import BUILD_LOCK, Role, find_role, has_role
@@ -278,18 +279,12 @@ def find_group_call(frames: Iterable[Frame]) -> str:
     return ""
 
 
-_COMPILERS = re.compile(
-    r"ninja|make|cmake|(?:\S+-)?(?:g\+\+|gcc|c\+\+|cc|clang(?:\+\+)?)(?:-\d+)?|nvcc|hipcc|icpx?"
-    r"|cc1|cc1plus|cicc|ptxas|cudafe\+\+|collect2|ld|as"
-)
-
-
 def describe_build(facts: RankFacts) -> str:
     """Return by what it is seen that a rank builds: a compiler below it, or its own frame; "" if it
     does not.
     """
     for looks in facts.children:
-        if looks and looks[-1].state not in "ZX" and _COMPILERS.fullmatch(looks[-1].name):
+        if looks and looks[-1].state not in "ZX" and name_compiler(looks[-1].name, ()):
             return f"{looks[-1].name} ({looks[-1].pid})"
     view = merge_looks(facts.looks)
     frame = find_role(view.frames, Role.BUILDS_EXTENSION) if view else None

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ..base.addresses import host_of
-from ..base.facts import Kernel, Look, Syscall
+from ..base.addresses import host_of, is_loopback, is_talking
+from ..base.facts import Kernel, Look, Socket, Syscall
 from ..base.lazy_dataclass import dataclass
 from .kernel import split_words
 
@@ -89,8 +89,31 @@ def keep_children_that_feed(
     if feeders.children is None:
         return list(children)
     pids, began = feeders.children, wait[0].at
-    kept = [one if not one or one[-1].pid in pids else _before(one, began) for one in children]
+    inherited = {one.inode for one in wait[-1].sockets}
+    kept = (
+        _without_inherited(one, inherited) if one[-1].pid in pids else _before(one, began)
+        for one in children
+        if one
+    )
     return [one for one in kept if one]
+
+
+def _without_inherited(looks: Sequence[Look], inherited: Collection[int]) -> Sequence[Look]:
+    """Return looks at a child without the sockets that its parent has too, and it never waits on: a
+    fork has them all, and the kernel counts what the parent reads.
+    """
+    own = {
+        one.socket.inode
+        for look in looks
+        for task in look.kernel
+        for one in (task.syscall.descriptors if task.syscall is not None else ())
+        if one.socket is not None
+    }
+    foreign = set(inherited) - own
+    return [
+        replace(one, sockets=tuple(s for s in one.sockets if s.inode not in foreign))
+        for one in looks
+    ]
 
 
 def _before(looks: Sequence[Look], began: float) -> Sequence[Look]:
@@ -155,20 +178,22 @@ def _list_other_ends(call: Syscall, look: Look) -> set[int] | None:
     found: set[int] = set()
     for one in call.descriptors:
         ends = one.other_ends if one.socket is None else one.socket.peer_pids
-        is_elsewhere = one.socket is not None and _is_elsewhere(one.socket.peer, look)
+        is_elsewhere = one.socket is not None and _is_elsewhere(one.socket, look)
         if one.kind not in ("pipe", "fifo", "socket") or not (ends or is_elsewhere):
             return None
         found.update(ends)
     return found
 
 
-def _is_elsewhere(peer: str, look: Look) -> bool:
-    """Return whether an address is another machine's, as far as the sockets of a process tell."""
-    host = host_of(peer) if ":" in peer else ""
-    local = {host_of(one.local) for one in look.sockets if ":" in one.local}
-    if not host or host in local:
+def _is_elsewhere(socket: Socket, look: Look) -> bool:
+    """Return whether the other end of a socket is on another machine, as far as the sockets of a
+    process tell.
+    """
+    if not is_talking(socket):
         return False
-    return not host.startswith(("127.", "::1", "::ffff:127.", "0.0.0.0", "localhost"))
+    host = host_of(socket.peer).removeprefix("::ffff:")
+    local = {host_of(one.local).removeprefix("::ffff:") for one in (socket, *look.sockets)}
+    return host not in local and not is_loopback(host)
 
 
 def _add_what_they_need(

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 
+from ..base.compilers import BUSY_SHARE, describe_compiling, measure_cpu_share
 from ..base.facts import Descriptor, Kernel, Look, Sample, Socket
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import Role, has_role
@@ -140,7 +141,6 @@ CodeLine = tuple[str, str, int]
 CodePlace = tuple[str, tuple[CodeLine, ...]]
 
 _NO_LINE = -1
-BUSY_SHARE = 0.5  # of one core
 
 # Calls in which the main thread may wait for other threads of its process. In another one (recv,
 # read, flock, wait4 ...) it waits for something else, and what its helpers do is no progress.
@@ -279,22 +279,18 @@ def compare_looks(before: Look, after: Look, seen: Collection[CodePlace] = ()) -
         for place in _places_in_look(after)
         if not {place, _without_lines(place)} & known and counts.get(place[0], python_counts)
     )
+    compiling = describe_compiling(before, after)
     return Movement(
         seconds,
         new,
-        _cpu_share(before.sample, after.sample),
-        find_progress_traffic(
-            before, after, find_awaited_descriptors(before), find_awaited_descriptors(after)
+        measure_cpu_share(before.sample, after.sample),
+        (
+            *((compiling,) if compiling else ()),
+            *find_progress_traffic(
+                before, after, find_awaited_descriptors(before), find_awaited_descriptors(after)
+            ),
         ),
     )
-
-
-def _cpu_share(before: Sample | None, after: Sample | None) -> float:
-    if before is None or after is None or before.started != after.started:
-        return 0.0
-    # Time in the run queue counts: on a loaded machine what computes gets little of a core.
-    used = after.cpu - before.cpu + after.delayed - before.delayed
-    return max(0.0, used) / max(after.at - before.at, 1e-3)
 
 
 def find_awaited_descriptors(look: Look) -> tuple[tuple[str, Descriptor], ...]:
@@ -358,7 +354,7 @@ def describe_computing(looks: Sequence[Look], children: Sequence[Sequence[Look]]
     """Return who burns CPU, in words ("computes (97 % of a core)"), "" if nobody does."""
     parts = []
     for index, one in enumerate([looks, *children]):
-        share = _cpu_share(one[0].sample, one[-1].sample) if len(one) > 1 else 0.0
+        share = measure_cpu_share(one[0].sample, one[-1].sample) if len(one) > 1 else 0.0
         if share >= BUSY_SHARE or _is_mostly_running(one):
             subject = f"its child {one[0].name} ({one[0].pid}) " if index else ""
             parts.append(f"{subject}computes ({share:.0%} of a core)".replace("%", " %"))
@@ -392,7 +388,7 @@ def compare_samples(before: Sample, after: Sample) -> str:
     seconds = max(after.at - before.at, 1e-3)
     if before.started != after.started:
         return "is another process"
-    share = _cpu_share(before, after)
+    share = measure_cpu_share(before, after)
     if share >= 0.05:
         return f"uses {share:.0%} of a core".replace("%", " %")
     for verb, old, new in (
