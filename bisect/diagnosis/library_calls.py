@@ -8,7 +8,8 @@ the innermost telling one is the answer; the others only give the outermost libr
 public name.
 
 Also here: which of these calls wait for the other ranks inside torch.distributed, and which
-ranks build a torch extension (torch/utils/cpp_extension.py, and the compilers below it).
+ranks build a torch extension (torch/utils/cpp_extension.py, and the compilers below it: their names
+are in base/compilers.py).
 """
 
 from __future__ import annotations
