@@ -70,7 +70,9 @@ def test_it_is_told_what_is_compiled_by_whom_since_when_and_how_far_it_is() -> N
 def test_who_waits_for_the_lock_of_the_build_does_not_have_it() -> None:
     told = describe_compilations([builder(), rank(1, BATON), rank(2, BATON)])
     assert "ranks 1-2 wait for the lock file of a build" in told
-    assert "the kernel knows no time limit of those that wait" in told[-1]
+    assert told[-1] == "the wait for a lock file has no time limit"
+    unknown = describe_compilations([builder(), in_gloo(1, None)])
+    assert "the kernel knows no time limit of those that wait" in unknown[-1]
 
 
 def test_a_cache_that_grows_is_told() -> None:

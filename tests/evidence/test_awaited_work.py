@@ -100,6 +100,14 @@ def test_a_child_counts_for_which_the_awaited_child_waits_in_turn() -> None:
     assert "fetch (300)" in describe_movement(waits, [sorts, [child(0, OTHER), child(2, OTHER)]])
 
 
+def test_a_process_whose_parent_has_ended_counts() -> None:
+    """What a program has left in the background may be what the next one waits for."""
+    waits = [seen(at, "wait4", args=(CHILD, 0, 0, 0, 0, 0)) for at in range(3)]
+    orphan = [child(at, OTHER, ppid=1) for at in (0, 2)]
+    quiet = [child(at, sockets=()) for at in (0, 2)]
+    assert "fetch (300) receives" in describe_movement(waits, [quiet, orphan])
+
+
 def test_a_thread_of_its_own_may_feed_the_child_that_it_waits_for() -> None:
     waits = [trickles(at, "wait4", args=(CHILD, 0, 0, 0, 0, 0)) for at in range(3)]
     pipe = Descriptor(0, "pipe", "pipe:[2]", other_ends=(PID,))

@@ -255,6 +255,25 @@ def test_the_work_of_a_child_counts() -> None:
     assert text == "its child git (200) reads 4.77 MiB/s"
 
 
+def test_what_a_child_writes_for_a_helper_thread_that_reads_from_it_counts() -> None:
+    def child(at: float) -> Look:
+        one = seen(at, threads=(), rung="proc", sample=sampled(at, main_written=2 * at))
+        return replace(one, pid=200, name="sh", command=("sh", "build.sh"))
+
+    def reads(at: float, *ends: int) -> Look:
+        pipe = Descriptor(4, "pipe", "pipe:[1]", other_ends=ends)
+        helper = replace(in_call("read", pipe), tid=101)
+        threads = (thread(1), thread(5, 101))
+        return seen(at, threads=threads, kernel=(in_call("futex"), helper))
+
+    written = [child(0), child(1)]
+    assert (
+        describe_movement([reads(0, 200), reads(1, 200)], [written])
+        == "its child sh (200) writes 2 bytes/s to pipe:[1]"
+    )
+    assert describe_movement([reads(0, 7), reads(1, 7)], [written]) == ""
+
+
 def test_a_child_that_was_started_counts_once_for_a_command_line() -> None:
     born = replace(
         seen(2, threads=(), rung="proc"),

@@ -131,6 +131,20 @@ def test_a_program_that_runs_for_long_counts_whoever_has_started_it() -> None:
     )
 
 
+def test_the_programs_of_a_thread_that_waits_for_one_after_another_count() -> None:
+    """It is in the same place at every look: in the wait for the child."""
+    place = (Frame("Popen._try_wait", "subprocess.py", 2004), *stack(("pack_all", 5)))
+    works = [
+        replace(
+            one,
+            threads=(*one.threads, Thread(WORKER, "w", False, False, place)),
+            kernel=(*one.kernel, task(WORKER, "wait4")),
+        )
+        for one in heartbeat(30)
+    ]
+    assert "was started" in moved(works, ((child(29.0, 0.5),),))
+
+
 # ---- it does not count ---------------------------------------------------------------------------
 
 

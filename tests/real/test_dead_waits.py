@@ -10,7 +10,9 @@ from .test_monitor_never_harms import watched
 from .verdicts import shown
 from .whole_jobs import Job, Jobs
 
-PARTS = """
+pytest.importorskip("torch")
+
+PARTS = """import torch  # so it is a rank
 import os, queue, socket, subprocess, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -112,10 +114,11 @@ with ThreadPoolExecutor(1) as pool:
 }
 
 
-def start(jobs_here: Jobs, body: str) -> Job:
+def start(jobs_here: Jobs, body: str, parts: str = PARTS) -> Job:
     folder = jobs_here.folder()
     script = folder / "train.py"
-    script.write_text(PARTS + body, encoding="utf-8")
+    done = "\nprint('all is done', file=sys.stderr, flush=True)\n"
+    script.write_text(parts + body + done, encoding="utf-8")
     return watched(jobs_here, folder, (sys.executable, str(script)), "--stall", "4")
 
 
@@ -126,9 +129,17 @@ def test_helpers_that_move_do_not_keep_a_dead_wait_alive(jobs_here: Jobs, scene:
     assert "SILENT  " in said or "HANG  " in said
 
 
+def test_nor_where_no_rank_speaks_and_all_is_seen_from_outside(jobs_here: Jobs) -> None:
+    silent = PARTS.partition("\n")[2]  # without the library by which it is known
+    job = start(jobs_here, HANG["programs beside the awaited one"], silent)
+    assert "SILENT  " in job.until("still running, still watched")
+
+
 @pytest.mark.parametrize("scene", HEALTHY)
 def test_helpers_that_are_waited_for_count(jobs_here: Jobs, scene: str) -> None:
     ended = start(jobs_here, HEALTHY[scene]).end()
-    assert "SILENT  " not in ended.err, shown(ended)
-    assert "HANG  " not in ended.err, shown(ended)
+    said, done, _ = ended.err.partition("all is done")
+    assert done, shown(ended)
+    assert "SILENT  " not in said, shown(ended)
+    assert "HANG  " not in said, shown(ended)
     assert ended.verdict["outcome"] == "ok"
