@@ -162,7 +162,7 @@ def describe_who_waits(
     waiting = find_waiting_ranks(ranks, compilations)
     if not waiting:
         return []
-    return [_describe_waiting(waiting), _describe_limit(find_first_limit(waiting))]
+    return [_describe_waiting(waiting), _describe_limit(find_first_limit(waiting), waiting)]
 
 
 def _describe_waiting(waiting: Sequence[RankFacts]) -> str:
@@ -191,7 +191,9 @@ def _verb(ranks: Sequence[RankId], verb: str) -> str:
     return f"{verb}s" if len(ranks) == 1 else verb
 
 
-def _describe_limit(limit: WaitLimit | None) -> str:
+def _describe_limit(limit: WaitLimit | None, waiting: Sequence[RankFacts]) -> str:
+    if limit is None and all(map(_awaits_build, waiting)):
+        return "the wait for a lock file has no time limit"
     if limit is None:
         return (
             "the kernel knows no time limit of those that wait; by default a process group gives "

@@ -90,12 +90,24 @@ def keep_children_that_feed(
         return list(children)
     pids, began = feeders.children, wait[0].at
     inherited = {one.inode for one in wait[-1].sockets}
-    kept = (
-        _without_inherited(one, inherited) if one[-1].pid in pids else _before(one, began)
-        for one in children
-        if one
-    )
+    parents = {one[-1].pid: one[-1].ppid for one in children if one}
+    kept = []
+    for one in filter(None, children):
+        if one[-1].pid in pids:
+            kept.append(_without_inherited(one, inherited))
+        elif _is_below(one[-1].pid, wait[-1].pid, parents):
+            kept.append(_before(one, began))
+        else:  # its parent has ended: nobody knows who started it
+            kept.append(one)
     return [one for one in kept if one]
+
+
+def _is_below(pid: int, top: int, parents: Mapping[int, int]) -> bool:
+    passed: set[int] = set()
+    while pid in parents and pid not in passed:
+        passed.add(pid)
+        pid = parents[pid]
+    return pid == top
 
 
 def _without_inherited(looks: Sequence[Look], inherited: Collection[int]) -> Sequence[Look]:

@@ -328,7 +328,7 @@ def describe_movement(
         about = f"its child {child[0].name} ({child[0].pid})"
         if looks and _born_after(child[0], looks[0]) and _process_place(child[0]) not in known:
             parts.append(f"{about} was started")
-        elif text := _describe_last_movement(child, known):
+        elif text := _describe_last_movement(child, known) or _describe_output(looks, child):
             parts.append(f"{about} {text}")
     return "; ".join(part for part in parts if part)
 
@@ -343,6 +343,25 @@ def _describe_last_movement(
             before, after = keep_what_feeds(before, after)
         text = compare_looks(before, after, seen).text or text
     return text
+
+
+def _describe_output(looks: Sequence[Look], child: Sequence[Look]) -> str:
+    """Return what a child writes while a thread of its parent reads from a pipe of which it has the
+    other end: of what a helper thread reads the kernel keeps no count of its own.
+    """
+    pipes = [
+        one.path
+        for name, one in (find_awaited_descriptors(looks[-1]) if looks else ())
+        if one.kind in ("pipe", "fifo") and name not in _SENDS and child[-1].pid in one.other_ends
+    ]
+    for before, after in pairwise(child) if pipes else ():
+        old, new = before.sample, after.sample
+        if old is None or new is None or old.started != new.started:
+            continue
+        if new.main_written > old.main_written:
+            rate = format_rate(new.main_written - old.main_written, max(new.at - old.at, 1e-3))
+            return f"writes {rate} to {pipes[0]}"
+    return ""
 
 
 def _born_after(child: Look, first: Look) -> bool:

@@ -36,6 +36,7 @@ class _Turn:
     at: float
     place: tuple[CodeLine, ...]  # innermost first
     left: float | None  # seconds until it wakes by itself; None: it does not rest
+    is_idle: bool  # it sleeps, or waits for another thread of its process
 
 
 @dataclass
@@ -68,7 +69,7 @@ class PeriodicThreads:
             if thread is look.main or task is None or thread.os_id is None:
                 continue
             turns = known.threads.setdefault(thread.os_id, deque(maxlen=_KEPT))
-            turns.append(_Turn(look.at, _place(thread), _read_rest(task)))
+            turns.append(_Turn(look.at, _place(thread), _read_rest(task), _is_idle(task)))
 
     def find(self) -> frozenset[int]:
         """Return the ids of the threads that come round again and again and feed nothing."""
@@ -87,7 +88,8 @@ class PeriodicThreads:
         if not periodic or known is None:
             return looks, children
         kept = [_without_threads(one, periodic) for one in looks]
-        if any(_is_active(turns) for tid, turns in known.threads.items() if tid not in periodic):
+        others = [turns for tid, turns in known.threads.items() if tid not in periodic]
+        if any(map(_may_start_programs, others)):
             return kept, children
         pid, since = known.first.pid, known.first.at
         return kept, [one for one in children if not _is_short_program(one, pid, since)]
@@ -102,6 +104,10 @@ def _read_rest(task: Kernel) -> float | None:
     if call is None or task.state != "S" or call.name not in _RESTS:
         return None
     return call.timeout
+
+
+def _is_idle(task: Kernel) -> bool:
+    return task.state == "S" and task.syscall is not None and task.syscall.name in _RESTS
 
 
 def _moves_much(before: Sample | None, after: Sample | None) -> bool:
@@ -145,8 +151,11 @@ def _rests_anew(before: _Turn, one: _Turn) -> bool:
     return one.left > before.left - (one.at - before.at) + _TICK
 
 
-def _is_active(turns: Sequence[_Turn]) -> bool:
-    return len({one.place for one in turns}) > 1
+def _may_start_programs(turns: Sequence[_Turn]) -> bool:
+    """Return whether a thread does anything but wait in one place for another thread: one that runs
+    a program for each of many files is in one place as well, in the wait for a child.
+    """
+    return len({one.place for one in turns}) > 1 or not all(one.is_idle for one in turns)
 
 
 def _without_threads(look: Look, ids: frozenset[int]) -> Look:
