@@ -14,7 +14,7 @@ from hangbisect.report.verdict_rows import word_verdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from .made_up import ALL_REDUCE, look, rank
+from .made_up import ALL_REDUCE, RECV, look, rank
 
 NINJA, NVCC = 4001, 4002
 BUILD = Build("ninja", "fused", "/x/fused", done=2, steps=5, files=4, size=1000)
@@ -99,6 +99,16 @@ def test_a_worker_of_inductor_without_work_compiles_nothing_whatever_else_the_ra
     assert find_compilations([busy]) == ()
 
 
+def test_of_several_workers_the_one_is_told_that_compiles() -> None:
+    worker, file = Build("inductor's compile worker"), Build("g++", "kernel.cpp")
+    idle = program(3001, "python", 100, worker, worker)
+    asked = program(3002, "python", 100, worker, worker)
+    works = program(NVCC, "g++", 3002, file, file, cpu=0.9)
+    (found,) = find_compilations([rank(0, *seconds(ALL_REDUCE), children=(idle, asked, works))])
+    assert found.pid == 3002
+    assert "now kernel.cpp by g++ (4002)" in found.text
+
+
 def test_the_first_limit_is_that_of_whoever_gives_up_first() -> None:
     limit = find_first_limit([in_gloo(0, 290.0), in_gloo(1, 60.0), in_gloo(2, None)])
     assert limit is not None
@@ -109,7 +119,7 @@ def test_the_first_limit_is_that_of_whoever_gives_up_first() -> None:
 # ---- attach --------------------------------------------------------------------------------------
 
 
-def judged(*ranks: RankFacts) -> Any:
+def judged(*ranks: RankFacts, quiet: tuple[int, ...] = ()) -> Any:
     node = NodeFacts(
         host="n01",
         command=("torchrun", "train.py"),
@@ -120,6 +130,7 @@ def judged(*ranks: RankFacts) -> Any:
         span=2.1,
         ranks=ranks,
         moving=tuple(r.rank for r in ranks if r.moved),
+        quiet=quiet,
     )
     return judge_nodes([node], now=102.0)
 
@@ -132,6 +143,11 @@ def test_a_job_that_waits_for_a_compiler_is_slow_with_these_rows() -> None:
     told = next(row for row in rows if row.label == "compiles")
     assert told.text.startswith("rank 0 compiles fused by ninja (4001)")
     assert "first to give up" in told.detail[-1]
+
+
+def test_a_job_of_which_a_rank_waits_for_something_of_its_own_only_moves() -> None:
+    """It does not wait for the compiler: that is said of it, and no more."""
+    assert judged(builder(), in_gloo(1, 290.0), rank(2, RECV), quiet=(2,)).only_moves
 
 
 def test_a_job_of_which_all_compile_only_moves() -> None:
