@@ -78,7 +78,8 @@ def judge_nodes(
     moving = tuple(sorted(r for node in nodes for r in node.moving))
     busy = tuple(sorted(r for node in nodes for r in node.busy))
     span = min(node.span for node in nodes)
-    is_compiling = _others_wait_for_compilation(ranks)
+    # Who waits for something of its own does not wait for a compiler.
+    is_compiling = not any(node.quiet for node in nodes) and _others_wait_for_compilation(ranks)
     facts = JobFacts(
         ended="limit" if is_compiling else _choose_end(moving, busy),
         command=first.command,

@@ -5,6 +5,7 @@ which time limit of those that wait runs out first. Pure.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from ..base.compilers import describe_compiling, is_builder
@@ -77,25 +78,34 @@ def _find_compilation(facts: RankFacts) -> Compilation | None:
         if looks and looks[-1].build is not None and looks[-1].state not in ("", "Z", "X")
     ]
     own = facts.looks[-1].build if facts.looks else None
-    if not any(map(_is_at_work, builds)):
+    working = [looks for looks in builds if _is_at_work(looks)]
+    if not working:
         at_work = own is not None and _is_at_work(facts.looks)
         return _make_compilation(facts.rank, facts.looks, own, True) if own and at_work else None
     pids = {looks[-1].pid for looks in builds}
-    outermost = [looks for looks in builds if looks[-1].ppid not in pids]
+    busy = {looks[-1].pid for looks in working}
+    outermost = [
+        looks
+        for looks in builds
+        if looks[-1].ppid not in pids
+        and busy & {looks[-1].pid, *(one[-1].pid for one in find_descendants(facts, looks[-1].pid))}
+    ]
     # A build of several files says more than what was started beside it.
-    chosen = min(outermost or builds, key=_order_of_outermost)
+    chosen = min(outermost or working, key=_order_of_outermost)
     first = chosen[-1]
     assert first.build is not None
     made = _make_compilation(facts.rank, chosen, first.build, False)
-    below = find_descendants(facts, first.pid)
+    return replace(made, inner=_list_innermost_compilers(facts, first.pid))
+
+
+def _list_innermost_compilers(facts: RankFacts, pid: int) -> tuple[Look, ...]:
+    """Return the last looks at the compilers below a process that have started no other."""
+    below = find_descendants(facts, pid)
     parents = {looks[-1].ppid for looks in below}
-    inner = tuple(
+    return tuple(
         looks[-1]
         for looks in below
         if looks[-1].build is not None and looks[-1].pid not in parents and looks[-1].state != "Z"
-    )
-    return Compilation(
-        made.rank, made.pid, made.build, made.seconds, inner, made.new_files, made.new_bytes
     )
 
 

@@ -285,7 +285,11 @@ def describe_build(facts: RankFacts) -> str:
     does not.
     """
     for looks in facts.children:
-        if looks and looks[-1].state not in "ZX" and name_compiler(looks[-1].name, ()):
+        if (
+            looks
+            and looks[-1].state not in "ZX"
+            and name_compiler(looks[-1].name, looks[-1].command)
+        ):
             return f"{looks[-1].name} ({looks[-1].pid})"
     view = merge_looks(facts.looks)
     frame = find_role(view.frames, Role.BUILDS_EXTENSION) if view else None

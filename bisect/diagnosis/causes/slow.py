@@ -38,7 +38,7 @@ _OVERLOADED = 0.4  # of the time ready, and without a core
 def _compiles(scene: Scene) -> Found | None:
     """A rank compiles (torch.compile, Triton, an extension), or its children do."""
     for look in scene.children:
-        if name_compiler(look.name, ()):
+        if name_compiler(look.name, look.command):
             return Found(
                 f"its child {format_process(look)} compiles", {"what": format_process(look)}
             )
