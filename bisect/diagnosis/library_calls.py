@@ -285,12 +285,9 @@ def describe_build(facts: RankFacts) -> str:
     does not.
     """
     for looks in facts.children:
-        if (
-            looks
-            and looks[-1].state not in "ZX"
-            and name_compiler(looks[-1].name, looks[-1].command)
-        ):
-            return f"{looks[-1].name} ({looks[-1].pid})"
+        last = looks[-1] if looks else None
+        if last and last.state not in "ZX" and name_compiler(last.name, last.command):
+            return f"{last.name} ({last.pid})"
     view = merge_looks(facts.looks)
     frame = find_role(view.frames, Role.BUILDS_EXTENSION) if view else None
     return format_frame(frame) if frame else ""

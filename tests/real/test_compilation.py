@@ -63,7 +63,7 @@ def compiler(job: Job) -> psutil.Process:
     """Return the stand-in for nvcc that is at work below a job."""
     end = time.monotonic() + DEADLINE
     while time.monotonic() < end:
-        for one in job._processes():
+        for one in psutil.Process(job.running.process.pid).children(recursive=True):
             try:
                 if one.name() == "nvcc" and one.cpu_times().user > 0.5:
                     return one
