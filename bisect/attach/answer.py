@@ -36,15 +36,15 @@ _MOST_OTHER_STACKS = 3  # of further ranks at fault
 def hang_lines(
     found: Judgement, run_dir: str, state: str, width: int | None, again: bool = True
 ) -> list[str]:
-    """Return the verdict on a job that hangs, or computes in the same few places. `again`: its
-    command starts it again.
+    """Return the verdict on a job that hangs, computes in the same few places, or compiles.
+    `again`: its command starts it again.
     """
     answer = word_verdict(
         found.verdict, found.facts, found.ranks, run_dir=run_dir, state=state, is_provable=again
     )
     others = _describe_other_stacks(found)
     rows = [replace(row, detail=others) if row.label == "stack" else row for row in answer.rows]
-    if found.verdict.outcome == "slow":
+    if found.verdict.outcome == "slow" and not found.moving:
         rows[:0] = make_rows("busy", _describe_busy_ranks(found))
     at = next((n for n, row in enumerate(rows) if row.label == "job"), len(rows))
     rows[at:at] = make_rows("silent", describe_silence(found))

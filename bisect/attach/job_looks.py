@@ -20,6 +20,7 @@ from ..evidence import movement
 from ..evidence.descriptors import read_links, read_quiet_times
 from ..evidence.look import Target
 from ..evidence.machine import read_machine
+from ..evidence.periodic_threads import PeriodicThreads
 from ..evidence.ring_reader import read_ring_of
 from ..evidence.successive_looks import find_peer_request
 from ..monitor.ending import resume_process
@@ -106,6 +107,7 @@ class JobLooks(LookSeries):
         self.ranks = ranks
         self.looks: dict[int, list[Look]] = {}  # by pid, oldest first
         self.rank_of: dict[int, int] = {}  # pid of the rank, by pid
+        self.helpers: dict[int, PeriodicThreads] = {}  # by the rank's pid
         self.holders = LockHolders()
         self.grown: dict[tuple[int, str], list[Download]] = {}
         self.machine = MachineFacts()
@@ -156,6 +158,8 @@ class JobLooks(LookSeries):
         for one in looks:
             if one.state and not self.holders.add(one, self.keep):
                 self.keep(self.looks.setdefault(one.pid, []), one)
+                if one.pid in self.ranks:
+                    self.helpers.setdefault(one.pid, PeriodicThreads()).note(one)
         self.count += 1
 
     async def look_deeper(self, ranks: Sequence[RankId]) -> None:
@@ -212,11 +216,19 @@ class JobLooks(LookSeries):
         earlier = [one for p, looks in self._of(pid).items() for one in looks[: -len(recent[p])]]
         own = recent.pop(pid, [])
         text = movement.describe_movement(
-            own, list(recent.values()), movement.collect_places(earlier)
+            *self._without_periodic(pid, own, list(recent.values())),
+            movement.collect_places(earlier),
         )
         grows = [said for file in self._files_of(pid) if (said := _describe_growth(file, span))]
         held = self.holders.describe_work(pid, span)
         return "; ".join(part for part in (text, *grows, held) if part)
+
+    def _without_periodic(
+        self, pid: int, looks: Sequence[Look], children: Sequence[Sequence[Look]]
+    ) -> tuple[Sequence[Look], Sequence[Sequence[Look]]]:
+        """Return looks at a rank and its children without what only comes round again."""
+        helpers = self.helpers.get(pid)
+        return (looks, children) if helpers is None else helpers.drop(looks, children)
 
     def facts(self) -> list[RankFacts]:
         """Return each rank as a diagnosis takes it, without where it is."""
@@ -226,7 +238,8 @@ class JobLooks(LookSeries):
         family = self._of(pid)
         looks = family.pop(pid, [])
         children = tuple(tuple(seen) for seen in family.values())
-        asks = find_peer_request(looks, children, {*self.rank_of, *self.job.pids})
+        kept = self._without_periodic(pid, looks, children)
+        asks = find_peer_request(*kept, {*self.rank_of, *self.job.pids})
         moved = self.moved(pid) or (asks.text if asks is not None and asks.answered else "")
         return RankFacts(
             rank=rank,

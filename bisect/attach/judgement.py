@@ -30,6 +30,7 @@ from ..base.identity import ProcessId, UnknownRank
 from ..base.lazy_dataclass import dataclass
 from ..base.version import VERSION
 from ..base.words import format_bytes
+from ..diagnosis.compilation import find_compilations, find_waiting_ranks
 from ..diagnosis.frames import frame_owner
 from ..diagnosis.process_snapshot import merge_looks
 from ..diagnosis.proof_of_hang import find_proof_of_hang
@@ -46,7 +47,8 @@ BUSY_IS_HUNG = 60.0  # seconds in the same few places that make a rank that comp
 @dataclass(frozen=True)
 class Judgement:
     """The answer, and what it rests on. The outcome is ok for a job that moves, hang or silent for
-    one that stands still, or slow for one that computes in the same few places: it may be at work.
+    one that stands still, or slow for one that computes in the same few places, as it may be at
+    work, and for one of which a part compiles while the rest waits.
     """
 
     verdict: Verdict
@@ -56,6 +58,11 @@ class Judgement:
     moving: tuple[RankId, ...] = ()
     quiet: tuple[RankId, ...] = ()
     silent_for: float | None = None  # seconds until a silent wait ends by itself, if that is known
+
+    @property
+    def only_moves(self) -> bool:
+        """Whether there is nothing to say but what moves."""
+        return bool(self.moving) and self.verdict.outcome != "slow"
 
 
 def judge_nodes(
@@ -71,8 +78,10 @@ def judge_nodes(
     moving = tuple(sorted(r for node in nodes for r in node.moving))
     busy = tuple(sorted(r for node in nodes for r in node.busy))
     span = min(node.span for node in nodes)
+    # Who waits for something of its own does not wait for a compiler.
+    is_compiling = not any(node.quiet for node in nodes) and _others_wait_for_compilation(ranks)
     facts = JobFacts(
-        ended=_choose_end(ranks, moving, busy, span),
+        ended="limit" if is_compiling else _choose_end(moving, busy),
         command=first.command,
         attempt=_find_attempt(ranks),
         world_size=max([*(node.world for node in nodes), len(ranks)]),
@@ -88,6 +97,8 @@ def judge_nodes(
     verdict, graph = judge_snapshot(facts, seen)
     if verdict.outcome == "hang" and not find_proof_of_hang(verdict, seen, graph):
         verdict = replace(verdict, outcome="silent")
+    if is_compiling:
+        verdict = replace(verdict, checkpoint=_find_checkpoint(verdict, ranks))
     if moving:
         verdict = replace(verdict, notes=(*verdict.notes, *describe_moves(ranks, moving)))
     else:
@@ -140,9 +151,13 @@ def describe_moves(ranks: Sequence[RankFacts], moving: Sequence[RankId]) -> list
     return [f"moving: rank {r.rank} {r.moved}" for r in ranks if r.rank in moving and r.moved]
 
 
-def _choose_end(
-    ranks: Sequence[RankFacts], moving: Sequence[RankId], busy: Sequence[RankId], span: float
-) -> Ended:
+def _others_wait_for_compilation(ranks: Sequence[RankFacts]) -> bool:
+    """Return whether ranks compile, and the rest of them waits: that is slow, and worth a word."""
+    compilations = find_compilations(ranks)
+    return bool(compilations and find_waiting_ranks(ranks, compilations))
+
+
+def _choose_end(moving: Sequence[RankId], busy: Sequence[RankId]) -> Ended:
     if moving:
         return "past"  # nothing is to be said of who hangs
     return "busy" if busy else "still"

@@ -126,7 +126,7 @@ def _answer_lines(
     found: Judgement, job: Job, where: str, unread: Sequence[str], ends: bool
 ) -> list[str]:
     width = terminal_width()
-    if found.moving:
+    if found.only_moves:
         return [*moving_lines(found, width), *unread]
     state = describe_state(job.pid, job.notebook, job.watched is not None, ends)
     lines = hang_lines(found, where, state, width, job.has_one_command)

@@ -203,6 +203,20 @@ class LogTail:
 
 
 @dataclass(frozen=True)
+class Build:
+    """What a process compiles, as its command line, its stack and its files show it."""
+
+    program: str  # "ninja", "cicc"; of what compiles inside of Python the library: "Triton"
+    what: str = ""  # the file, the name of the extension, or the place in the library
+    folder: str = ""  # that it builds in, or in which the library keeps what it has compiled
+    # Of a build by ninja: the steps of this build that are done, and all that were to be done.
+    done: int | None = None
+    steps: int | None = None
+    files: int | None = None  # in `folder` and below it
+    size: int | None = None
+
+
+@dataclass(frozen=True)
 class Look:
     """Everything one look at one process found; what could not be had is said in `missing`."""
 
@@ -245,6 +259,7 @@ class Look:
     frozen: str = ""  # the cgroup that is frozen and it with it (a paused container), "" if none
     # Of a zombie the exit status (negative: the signal that ended it), as far as the kernel tells.
     status: int | None = None
+    build: Build | None = None  # what it compiles
 
     @property
     def main(self) -> Thread | None:

@@ -87,6 +87,7 @@ class RankState:
     stirred_at: float = 0.0  # cheap samples showed activity; looks decide what it is
     looks: list[Look] = field(default_factory=list)
     children: dict[int, list[Look]] = field(default_factory=dict)
+    helpers: Any = None  # its helper threads, look after look (evidence/periodic_threads.py)
     moving: str = ""  # what moved when it was last found slow
     asks_since: float = 0.0  # since when all that moves is that it asks a peer; 0.0: it does not
     seen_moving_at: float = 0.0  # by a look, in this step
@@ -114,7 +115,7 @@ class RankState:
 
     def forget_looks(self) -> None:
         """It got on: what earlier looks showed says nothing of where it is now."""
-        self.looks, self.children, self.places = [], {}, set()
+        self.looks, self.children, self.places, self.helpers = [], {}, set(), None
         self.asks_since = self.seen_moving_at = self.longest_pause = 0.0
 
 

@@ -8,7 +8,8 @@ the innermost telling one is the answer; the others only give the outermost libr
 public name.
 
 Also here: which of these calls wait for the other ranks inside torch.distributed, and which
-ranks build a torch extension (torch/utils/cpp_extension.py, and the compilers below it).
+ranks build a torch extension (torch/utils/cpp_extension.py, and the compilers below it: their names
+are in base/compilers.py).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal
 
+from ..base.compilers import name_compiler
 from ..base.facts import Frame, RankFacts, RankId, Thread, Wait
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import BUILD_LOCK, Role, find_role, has_role
@@ -282,19 +284,14 @@ def find_group_call(frames: Iterable[Frame]) -> str:
     return ""
 
 
-_COMPILERS = re.compile(
-    r"ninja|make|cmake|(?:\S+-)?(?:g\+\+|gcc|c\+\+|cc|clang(?:\+\+)?)(?:-\d+)?|nvcc|hipcc|icpx?"
-    r"|cc1|cc1plus|cicc|ptxas|cudafe\+\+|collect2|ld|as"
-)
-
-
 def describe_build(facts: RankFacts) -> str:
     """Return by what it is seen that a rank builds: a compiler below it, or its own frame; "" if it
     does not.
     """
     for looks in facts.children:
-        if looks and looks[-1].state not in "ZX" and _COMPILERS.fullmatch(looks[-1].name):
-            return f"{looks[-1].name} ({looks[-1].pid})"
+        last = looks[-1] if looks else None
+        if last and last.state not in "ZX" and name_compiler(last.name, last.command):
+            return f"{last.name} ({last.pid})"
     view = merge_looks(facts.looks)
     frame = find_role(view.frames, Role.BUILDS_EXTENSION) if view else None
     return format_frame(frame) if frame else ""

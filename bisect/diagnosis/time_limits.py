@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ..base.facts import Look, RankFacts, Verdict, Wait
+from ..base.facts import Look, RankFacts, RankId, Verdict, Wait
+from ..base.lazy_dataclass import dataclass
 from .blocked_syscalls import POLL_CALLS, SLEEP_CALLS
 
 _COUNT_DOWN = SLEEP_CALLS | {"futex"}  # calls whose time limit is read as what is left of it
@@ -24,6 +25,41 @@ def find_time_limit(verdict: Verdict, ranks: Sequence[RankFacts]) -> float:
     waiting = [find_who_waits(facts, verdict.waits_for) for facts in ranks if facts.rank in named]
     ends = [(looks[-1].at, find_end_of_wait(looks)) for looks in waiting if looks]
     return max((end for at, end in ends if end <= at + LONGEST_LIMIT), default=0.0)
+
+
+_GLOO_THREAD = "pt_gloo"  # how threads are called that run gloo's operations (ProcessGroupGloo.cpp)
+
+
+@dataclass(frozen=True)
+class WaitLimit:
+    """When the wait of a rank ends by itself, as the kernel knows it."""
+
+    rank: RankId
+    left: float  # seconds, from the last look at it
+    call: str  # what waits: "gloo", for a thread of the process group's; else the system call
+
+
+def find_first_limit(ranks: Sequence[RankFacts]) -> WaitLimit | None:
+    """Return the first time limit that runs out among the waits of `ranks`, None if the kernel
+    knows of none. A main thread in a collective of gloo waits for a thread of its own, and that has
+    the limit of the process group, or of a monitored_barrier.
+    """
+    found = [one for facts in ranks for one in _list_limits(facts)]
+    return min(found, key=lambda one: one.left, default=None)
+
+
+def _list_limits(facts: RankFacts) -> list[WaitLimit]:
+    if not facts.looks:
+        return []
+    last = facts.looks[-1]
+    own = find_end_of_wait(facts.looks)
+    call = last.kernel[0].syscall if last.kernel else None
+    found = [WaitLimit(facts.rank, own - last.at, call.name)] if own and call is not None else []
+    for task in last.kernel[1:]:
+        gloo = task.syscall if task.comm.startswith(_GLOO_THREAD) else None
+        if gloo is not None and gloo.name == "futex" and gloo.timeout is not None:
+            found.append(WaitLimit(facts.rank, gloo.timeout, "gloo"))
+    return [one for one in found if one.left <= LONGEST_LIMIT]
 
 
 def find_who_waits(facts: RankFacts, wait: Wait | None) -> tuple[Look, ...]:

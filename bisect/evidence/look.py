@@ -15,6 +15,7 @@ from typing import Literal
 
 from ..base.deadline import aside
 from ..base.facts import (
+    Build,
     Descriptor,
     FileLock,
     Kernel,
@@ -29,7 +30,7 @@ from ..base.facts import (
 from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask_command
 from ..base.proc import Stat, read_stat
-from . import descriptors, kernel, lock_and_log_files, stacks, syscall_arguments
+from . import builds, descriptors, kernel, lock_and_log_files, stacks, syscall_arguments
 from .event_loops import LIMIT, LoopTasks, read_loop_tasks, runs_readable_loop
 from .process import ProcessMemory, exit_code, read_preloaded, sample, started, words_of
 from .queue_addresses import read_unserved_addresses
@@ -75,6 +76,7 @@ class PartialLook:
     threads: tuple[Thread, ...] = ()
     rung: Rung = "proc"
     dump: str = ""
+    build: Build | None = None
     missing: list[str] = field(default_factory=list)
 
 
@@ -123,6 +125,15 @@ def read_files(pid: int, found: PartialLook, logs: bool) -> None:
         found.logs = lock_and_log_files.read_wandb_logs(pid, found.links)
     if not found.locks:
         found.locks = lock_and_log_files.find_polled_locks(pid, found.threads)
+    if found.stat is not None:
+        found.build = _read_build(pid, found, found.stat)
+
+
+def _read_build(pid: int, found: PartialLook, about: Stat) -> Build | None:
+    main = next((one for one in found.threads if one.os_id == pid), None)
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - about.started / _TICKS
+    frames = main.frames if main is not None else ()
+    return builds.read_build(builds.SeenProcess(pid, about.comm, found.command, age, frames))
 
 
 def _describe_syscall(
@@ -496,6 +507,7 @@ def _build_look(target: Target, found: PartialLook) -> Look:
         tasks=found.loop.tasks,
         task_ring=found.loop.ring,
         status=exit_code(target.pid) if about.state == "Z" else None,
+        build=found.build,
     )
 
 

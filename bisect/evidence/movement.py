@@ -2,7 +2,8 @@
 
 Progress is a new place in the code, or payload: bytes of what is waited for, or so many bytes that
 nobody polls with them. No progress is the same few places, a heartbeat, a store asked again, a
-program started over and over. CPU alone is none either: see `is_busy`.
+program started over and over. CPU alone is none either: see `is_busy`. And nothing is that the main
+thread's wait cannot depend on (awaited_work.py).
 
 Which bytes are progress: those of what is waited for, and those that nobody polls with.
 Measured: a TCPStore master that waits for ever reads 3,816 bytes a second, and that for each
@@ -15,10 +16,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 
+from ..base.compilers import BUSY_SHARE, describe_compiling, measure_cpu_share
 from ..base.facts import Descriptor, Kernel, Look, Sample, Socket
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import Role, has_role
 from ..base.words import format_rate
+from .awaited_work import (
+    find_feeders,
+    is_same_wait,
+    keep_children_that_feed,
+    keep_what_feeds,
+)
 from .kernel import split_words
 
 AwaitedDescriptors = tuple[tuple[str, Descriptor], ...]
@@ -133,7 +141,6 @@ CodeLine = tuple[str, str, int]
 CodePlace = tuple[str, tuple[CodeLine, ...]]
 
 _NO_LINE = -1
-BUSY_SHARE = 0.5  # of one core
 
 # Calls in which the main thread may wait for other threads of its process. In another one (recv,
 # read, flock, wait4 ...) it waits for something else, and what its helpers do is no progress.
@@ -272,22 +279,18 @@ def compare_looks(before: Look, after: Look, seen: Collection[CodePlace] = ()) -
         for place in _places_in_look(after)
         if not {place, _without_lines(place)} & known and counts.get(place[0], python_counts)
     )
+    compiling = describe_compiling(before, after)
     return Movement(
         seconds,
         new,
-        _cpu_share(before.sample, after.sample),
-        find_progress_traffic(
-            before, after, find_awaited_descriptors(before), find_awaited_descriptors(after)
+        measure_cpu_share(before.sample, after.sample),
+        (
+            *((compiling,) if compiling else ()),
+            *find_progress_traffic(
+                before, after, find_awaited_descriptors(before), find_awaited_descriptors(after)
+            ),
         ),
     )
-
-
-def _cpu_share(before: Sample | None, after: Sample | None) -> float:
-    if before is None or after is None or before.started != after.started:
-        return 0.0
-    # Time in the run queue counts: on a loaded machine what computes gets little of a core.
-    used = after.cpu - before.cpu + after.delayed - before.delayed
-    return max(0.0, used) / max(after.at - before.at, 1e-3)
 
 
 def find_awaited_descriptors(look: Look) -> tuple[tuple[str, Descriptor], ...]:
@@ -318,24 +321,47 @@ def describe_movement(
     Each sequence is of one process, oldest first. With one look nothing can be told.
     """
     known = frozenset(seen)
-    parts = [_describe_last_movement(looks, known)]
-    for child in children:
+    parts = [_describe_last_movement(looks, known, [one[-1] for one in children if one])]
+    for child in keep_children_that_feed(looks, children):
         if not child:
             continue
         about = f"its child {child[0].name} ({child[0].pid})"
         if looks and _born_after(child[0], looks[0]) and _process_place(child[0]) not in known:
             parts.append(f"{about} was started")
-        elif text := _describe_last_movement(child, known):
+        elif text := _describe_last_movement(child, known) or _describe_output(looks, child):
             parts.append(f"{about} {text}")
     return "; ".join(part for part in parts if part)
 
 
-def _describe_last_movement(looks: Sequence[Look], seen: frozenset[CodePlace]) -> str:
+def _describe_last_movement(
+    looks: Sequence[Look], seen: frozenset[CodePlace], children: Sequence[Look] = ()
+) -> str:
     text = ""
     for before, after in pairwise(looks):
         seen |= collect_places([before])
+        if is_same_wait(before, after) and not find_feeders(after, children).own_threads:
+            before, after = keep_what_feeds(before, after)
         text = compare_looks(before, after, seen).text or text
     return text
+
+
+def _describe_output(looks: Sequence[Look], child: Sequence[Look]) -> str:
+    """Return what a child writes while a thread of its parent reads from a pipe of which it has the
+    other end: of what a helper thread reads the kernel keeps no count of its own.
+    """
+    pipes = [
+        one.path
+        for name, one in (find_awaited_descriptors(looks[-1]) if looks else ())
+        if one.kind in ("pipe", "fifo") and name not in _SENDS and child[-1].pid in one.other_ends
+    ]
+    for before, after in pairwise(child) if pipes else ():
+        old, new = before.sample, after.sample
+        if old is None or new is None or old.started != new.started:
+            continue
+        if new.main_written > old.main_written:
+            rate = format_rate(new.main_written - old.main_written, max(new.at - old.at, 1e-3))
+            return f"writes {rate} to {pipes[0]}"
+    return ""
 
 
 def _born_after(child: Look, first: Look) -> bool:
@@ -347,7 +373,7 @@ def describe_computing(looks: Sequence[Look], children: Sequence[Sequence[Look]]
     """Return who burns CPU, in words ("computes (97 % of a core)"), "" if nobody does."""
     parts = []
     for index, one in enumerate([looks, *children]):
-        share = _cpu_share(one[0].sample, one[-1].sample) if len(one) > 1 else 0.0
+        share = measure_cpu_share(one[0].sample, one[-1].sample) if len(one) > 1 else 0.0
         if share >= BUSY_SHARE or _is_mostly_running(one):
             subject = f"its child {one[0].name} ({one[0].pid}) " if index else ""
             parts.append(f"{subject}computes ({share:.0%} of a core)".replace("%", " %"))
@@ -381,7 +407,7 @@ def compare_samples(before: Sample, after: Sample) -> str:
     seconds = max(after.at - before.at, 1e-3)
     if before.started != after.started:
         return "is another process"
-    share = _cpu_share(before, after)
+    share = measure_cpu_share(before, after)
     if share >= 0.05:
         return f"uses {share:.0%} of a core".replace("%", " %")
     for verb, old, new in (

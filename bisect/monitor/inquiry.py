@@ -19,6 +19,7 @@ from ..base.proc import read_stat
 from ..base.rank_state import RankState
 from ..base.words import format_ranks
 from ..collect.look_series import PAUSE, RankClasses, may_pause, waits_for_another
+from ..diagnosis.compilation import describe_who_waits, find_compilations
 from ..diagnosis.proof_of_hang import describe_listening, describe_waiting_for_work
 from ..evidence.look import Target, runs_python, take_looks
 from ..evidence.machine import read_machine
@@ -181,6 +182,7 @@ class Inquiry:
                 self._go_on(inspection, member, inspection.moved[one.rank], why)
             elif one.rank not in settled.busy:
                 member.look_again_at = now + clocks.required_stillness(allowed, job.limits)
+                self._say_who_compiles(inspection)
             elif why:
                 continue  # it computes: a step is to come
             elif now < clocks.busy_until(job.members, member, job.limits):
@@ -236,9 +238,27 @@ class Inquiry:
             member.look_again_at = now + min(pause, known.still)
             return  # it need not be late
         member.look_again_at = now + pause
+        self._say_slow(inspection, member, moved)
+
+    def _say_slow(self, inspection: Inspection, member: RankState, moved: str) -> None:
+        """Say what a slow rank does, once a minute; of one that compiles how far that is."""
+        job, now = self.job, time.monotonic()
         if now - member.said_slow_at > SLOW_LINE_EVERY:
             member.said_slow_at = now
-            job.say(slow_line(job.table, inspection.facts(), member.rank, moved, now))
+            ranks = inspection.facts()
+            compilations = find_compilations(ranks)
+            own = next((one for one in compilations if one.rank == member.rank), None)
+            told = moved if own is None else own.text
+            job.say(slow_line(job.table, ranks, member.rank, told, now))
+            for line in () if own is None else describe_who_waits(ranks, compilations):
+                job.say(line[:1].upper() + line[1:])
+
+    def _say_who_compiles(self, inspection: Inspection) -> None:
+        """Say for which compilation a rank waits."""
+        compiling = {one.rank for one in find_compilations(inspection.facts())}
+        for member in self.job.members:
+            if member.rank in compiling:
+                self._say_slow(inspection, member, "")
 
     def _opens_barrier(self, inspection: Inspection, member: RankState) -> bool:
         """Open our barrier if the rank in question waits for one that it holds."""

@@ -15,6 +15,7 @@ from ..collect.lock_holders import LockHolders
 from ..collect.look_series import LookSeries, may_pause, take_good_looks, waits_for_another
 from ..evidence import movement
 from ..evidence.look import Target
+from ..evidence.periodic_threads import PeriodicThreads
 from ..evidence.successive_looks import PeerRequest, find_peer_request
 from . import clocks
 from .ending import resume_process
@@ -98,7 +99,11 @@ class Inspection(LookSeries):
             sockets = tuple(s for s in one.sockets if ours not in s.local and ours not in s.peer)
             of_rank = one.pid == member.pid
             before = member.looks if of_rank else member.children.setdefault(one.pid, [])
-            self.keep(before, replace(one, sockets=sockets))
+            one = replace(one, sockets=sockets)
+            self.keep(before, one)
+            if of_rank:
+                member.helpers = member.helpers or PeriodicThreads()
+                member.helpers.note(one)
         self.count += 1
 
     def _find_lock_holders(self) -> list[Target]:
@@ -145,7 +150,7 @@ class Inspection(LookSeries):
     def _note_movement(self, member: RankState) -> None:
         children, seen = list(member.children.values()), member.places | self._known_places(member)
         moved = movement.describe_movement(
-            member.looks, children, seen
+            *self._without_periodic(member), seen
         ) or self._holders.describe_work(member.pid, SPAN)
         self.moved[member.rank] = moved
         self.busy[member.rank] = movement.is_busy(member.looks, children, moved)
@@ -155,6 +160,14 @@ class Inspection(LookSeries):
         if self.moved[member.rank]:
             self._moves(member, time.monotonic(), self.moved[member.rank])
             member.asks_since = 0.0
+
+    def _without_periodic(
+        self, member: RankState
+    ) -> tuple[Sequence[Look], Sequence[Sequence[Look]]]:
+        """Return the looks at a member and its children without what only comes round again."""
+        children = list(member.children.values())
+        helpers = member.helpers
+        return (member.looks, children) if helpers is None else helpers.drop(member.looks, children)
 
     def _known_places(self, member: RankState) -> frozenset[movement.CodePlace]:
         """Return the places of looks that show the known hang: its own loops are no news in it."""
@@ -177,7 +190,7 @@ class Inspection(LookSeries):
             m.rank: found
             for m in members
             if not self.moved[m.rank]
-            and (found := find_peer_request(m.looks, list(m.children.values()), ours)) is not None
+            and (found := find_peer_request(*self._without_periodic(m), ours)) is not None
         }
         waits = self.snapshot().waits if asks else {}
         for member in members:

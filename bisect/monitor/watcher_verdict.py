@@ -35,6 +35,7 @@ from ..diagnosis.verdict import judge_snapshot
 from ..diagnosis.verdict_skeleton import make_verdict_skeleton
 from ..diagnosis.wait_graph import WaitGraph
 from ..evidence import movement
+from ..evidence.awaited_work import keep_children_that_feed
 from ..evidence.descriptors import parse_socket_inode, read_sockets
 from ..evidence.look import Target, runs_python
 from ..evidence.machine import read_machine
@@ -155,12 +156,22 @@ class LauncherSnapshot:
         cannot be asked what it does.
         """
         seen: list[str] = []
-        for looks in self.looks.values():
+        for looks in self._select_counting_looks():
             if len(looks) > 1 and (
                 what := movement.describe_movement(looks, []) or self._printed(looks)
             ):
                 seen.append(what)
         return seen[0] if seen else ""
+
+    def _select_counting_looks(self) -> Iterator[Sequence[Look]]:
+        """Yield the looks at each process whose movement counts: not those at what is below a rank,
+        and its wait cannot depend on.
+        """
+        below = {p: top for p in self.looks if (top := self._top_of(p)) in self.looks and top != p}
+        yield from (looks for pid, looks in self.looks.items() if pid not in below)
+        for rank in sorted({top for top in below.values() if top is not None}):
+            children = [self.looks[p] for p, top in below.items() if top == rank]
+            yield from keep_children_that_feed(self.looks[rank], children)
 
     def _printed(self, looks: Sequence[Look]) -> str:
         first, last = looks[0].sample, looks[-1].sample

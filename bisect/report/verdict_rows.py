@@ -20,6 +20,7 @@ from ..base.words import (
     join_lines,
     name_awaited,
 )
+from ..diagnosis.compilation import describe_compilations
 from ..diagnosis.frames import frame_owner, job_frames, unqualified_name
 from ..diagnosis.process_snapshot import merge_looks
 from ..search.trial_results import estimate_proof
@@ -48,7 +49,8 @@ def word_verdict(
     from ..diagnosis.causes.catalogue import choose_advice
 
     head = culprit_rows(verdict, ranks)
-    middle = other_rank_rows(verdict, ranks) + _cause(verdict) + _evidence(verdict, job, ranks)
+    middle = compilation_rows(verdict, ranks) + other_rank_rows(verdict, ranks)
+    middle += _cause(verdict) + _evidence(verdict, job, ranks)
     middle += make_rows("try", choose_advice(verdict))
     hangs = verdict.outcome in STANDS_STILL
     proof = make_rows("prove it", _proof(verdict)) if hangs and is_provable else []
@@ -171,6 +173,11 @@ def describe_exit(facts: RankFacts) -> str:
     if facts.status == 0:
         return "left early, with status 0"
     return f"ended with status {facts.status}"
+
+
+def compilation_rows(verdict: Verdict, ranks: Sequence[RankFacts]) -> list[Row]:
+    """Return what is compiled while others wait, where that is why a job is slow."""
+    return make_rows("compiles", *describe_compilations(ranks)) if verdict.outcome == "slow" else []
 
 
 def other_rank_rows(verdict: Verdict, ranks: Sequence[RankFacts]) -> list[Row]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.base.facts import Look, RankFacts
-from hangbisect.diagnosis.time_limits import find_time_limit
+from hangbisect.diagnosis.time_limits import find_first_limit, find_time_limit
 from hangbisect.diagnosis.verdict import judge_job
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,3 +77,12 @@ def test_the_wait_of_the_child_counts_where_that_is_waited_for() -> None:
 def test_it_is_never_before_the_first_look(left: list[float | None]) -> None:
     found = limit(rank(0, *waiting("clock_nanosleep", *left)))
     assert found == 0.0 or found >= 100.0
+
+
+def test_the_first_limit_is_what_is_left_of_the_shortest_wait() -> None:
+    sleeps, polls = rank(0, *waiting("futex", 60.0, 59.0)), rank(1, *waiting("poll", 30.0, 30.0))
+    found = find_first_limit([sleeps, polls])
+    assert found is not None
+    assert (found.rank, found.call) == (1, "poll")
+    assert found.left == pytest.approx(29.0)
+    assert find_first_limit([rank(0, *waiting("poll", None, None)), rank(1)]) is None

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from hangbisect.base.facts import Descriptor, Frame, Kernel, Look, Sample, Socket, Syscall, Thread
+from hangbisect.base.facts import (
+    Build,
+    Descriptor,
+    Frame,
+    Kernel,
+    Look,
+    Sample,
+    Socket,
+    Syscall,
+    Thread,
+)
 from hangbisect.evidence.movement import (
     collect_functions,
     collect_places,
@@ -244,6 +255,25 @@ def test_the_work_of_a_child_counts() -> None:
     assert text == "its child git (200) reads 4.77 MiB/s"
 
 
+def test_what_a_child_writes_for_a_helper_thread_that_reads_from_it_counts() -> None:
+    def child(at: float) -> Look:
+        one = seen(at, threads=(), rung="proc", sample=sampled(at, main_written=2 * at))
+        return replace(one, pid=200, name="sh", command=("sh", "build.sh"))
+
+    def reads(at: float, *ends: int) -> Look:
+        pipe = Descriptor(4, "pipe", "pipe:[1]", other_ends=ends)
+        helper = replace(in_call("read", pipe), tid=101)
+        threads = (thread(1), thread(5, 101))
+        return seen(at, threads=threads, kernel=(in_call("futex"), helper))
+
+    written = [child(0), child(1)]
+    assert (
+        describe_movement([reads(0, 200), reads(1, 200)], [written])
+        == "its child sh (200) writes 2 bytes/s to pipe:[1]"
+    )
+    assert describe_movement([reads(0, 7), reads(1, 7)], [written]) == ""
+
+
 def test_a_child_that_was_started_counts_once_for_a_command_line() -> None:
     born = replace(
         seen(2, threads=(), rung="proc"),
@@ -325,3 +355,43 @@ def test_other_lines_of_the_functions_of_a_spin_are_no_news() -> None:
     assert describe_movement(
         [*spin, seen(3, threads=(thread(2, name="next"),))], seen=collect_functions(spin)
     )
+
+
+# ---- what compiles -------------------------------------------------------------------------------
+
+
+def compiler(at: float, name: str = "cicc", cpu: float = 0.0, **build: object) -> Look:
+    about = {"what": "flash.cu"} | build
+    made = Build(name, **about)  # type: ignore[arg-type]  # as the test names them
+    one = seen(at, threads=(), rung="proc", sample=sampled(at, cpu=cpu), build=made)
+    return replace(one, pid=200, name=name, command=(name, "flash.cu"))
+
+
+def test_a_compiler_that_uses_a_core_moves_however_long_one_file_takes() -> None:
+    works = [compiler(at, cpu=0.9 * at) for at in range(3)]
+    assert describe_movement([seen(0), seen(2)], [works]) == (
+        "its child cicc (200) compiles flash.cu"
+    )
+    assert not is_busy([seen(0), seen(2)], [works], describe_movement([seen(0)], [works]))
+
+
+def test_a_compiler_that_is_stopped_or_waits_does_not_move() -> None:
+    assert describe_movement([seen(0), seen(2)], [[compiler(at) for at in range(3)]]) == ""
+
+
+def test_a_build_moves_with_each_file_that_is_done_or_grows() -> None:
+    builds: dict[str, Any] = {"what": "fused", "folder": "/b", "steps": 7}
+    done = [compiler(at, "ninja", done=at, **builds) for at in (2, 3)]
+    assert "ninja (200) has built 3 of 7 files" in describe_movement([seen(0), seen(1)], [done])
+    grows = [compiler(at, "ninja", done=2, files=4, size=at * 100, **builds) for at in (2, 3)]
+    assert "compiles (/b grows)" in describe_movement([seen(0), seen(1)], [grows])
+    same = [compiler(at, "ninja", done=2, files=4, size=100, **builds) for at in (2, 3)]
+    assert describe_movement([seen(0), seen(1)], [same]) == ""
+
+
+def test_what_compiles_inside_of_python_moves_while_it_uses_a_core() -> None:
+    inside = Build("Triton", "compiler.py:412", "/home/ada/.triton/cache", files=3, size=9)
+    looks = [seen(at, sample=sampled(at, cpu=at * 0.9), build=inside) for at in range(3)]
+    assert describe_movement(looks) == "compiles compiler.py:412"
+    assert describe_movement([replace(one, sample=sampled(one.at)) for one in looks]) == ""
+    assert describe_movement([replace(one, build=None) for one in looks]) == ""

@@ -130,7 +130,7 @@ def _command_with_srun(node: NodeFacts, nodes: int) -> tuple[str, ...]:
 
 def _answer_lines(found: Judgement, job: RemoteJob, where: str) -> list[str]:
     width = terminal_width()
-    if found.moving:
+    if found.only_moves:
         return moving_lines(found, width)
     state = f"still running, untouched; end it: {job.end_it}"
     lines = hang_lines(found, where, state, width, again=job.is_slurms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ...base.compilers import name_compiler
 from ..frames import format_frame, unqualified_name
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import format_place, format_process, others_wait_for_it
@@ -15,9 +16,6 @@ _COMPILES = (
     r"triton/(?:compiler|runtime)/\S+\.py",
     r"torch/utils/cpp_extension\.py",
     r"(?:jax|xla|torch_xla|tvm|tensorrt\w*)/\S+\.py",
-)
-_COMPILERS = re.compile(
-    r"ninja|(?:\S+-)?(?:g\+\+|gcc|c\+\+|clang(?:\+\+)?)(?:-\d+)?|nvcc|cc1|cc1plus|cicc|ptxas|hipcc"
 )
 _LOADS = (
     r"safetensors/\S+\.py",
@@ -40,7 +38,7 @@ _OVERLOADED = 0.4  # of the time ready, and without a core
 def _compiles(scene: Scene) -> Found | None:
     """A rank compiles (torch.compile, Triton, an extension), or its children do."""
     for look in scene.children:
-        if _COMPILERS.fullmatch(look.name):
+        if name_compiler(look.name, look.command):
             return Found(
                 f"its child {format_process(look)} compiles", {"what": format_process(look)}
             )
