@@ -11,6 +11,7 @@ from typing import Literal
 import pytest
 from hangbisect.base.facts import Collective, CollectiveLog, Look, RankFacts, Thread
 from hangbisect.collect.look_series import classify_ranks
+from hangbisect.diagnosis.log_divergence import find_mismatch
 from hangbisect.diagnosis.pending_operations import find_pending_operations
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_job
@@ -322,3 +323,79 @@ def test_of_those_that_entered_different_numbers_the_last_are_named(
     at = ANONYMOUS[data.draw(st.sampled_from(sorted(ANONYMOUS)))]
     made = [standing(n, at, log(rounds(count, None))) for n, count in enumerate(counts)]
     assert culprits(made) == tuple(n for n, count in enumerate(counts) if count == least)
+
+
+# ---- who has gone on --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("who", [0, 1, 2])
+def test_who_is_in_another_operation_of_the_same_number_has_not_entered_it(who: int) -> None:
+    """It left out one of sixteen and went on to a barrier: as many operations as the others."""
+    others = log(rounds(16, False), "torch")
+    left_out = log([*rounds(15), ("0", "barrier", False)], "torch")
+    ranks = world(3, who, (FUTEX, others), (FUTEX, left_out))
+    found = find_pending_operations(ranks)
+    rest = tuple(n for n in range(3) if n != who)
+    assert all(found[n].missing == (who,) for n in rest)
+    assert found[who].missing == rest
+    assert culprits(ranks) == (who,)
+
+
+def pipeline(messages: int, skips: int | None, last: bool = True) -> list[RankFacts]:
+    """Four stages that pass messages on; stage 1 leaves out to send number `skips`, and goes on to
+    the barrier at the end.
+    """
+    sites = {"recv": "pipe.py:7 stage", "send": "pipe.py:9 stage", "barrier": "pipe.py:10 main"}
+    programs: list[list[tuple[str, int | None]]] = []
+    for stage in range(4):
+        made: list[tuple[str, int | None]] = []
+        for number in range(messages):
+            made += [("recv", stage - 1)] if stage > 0 else []
+            made += [("send", stage + 1)] if stage < 3 and (stage, number) != (1, skips) else []
+        programs.append([*made, ("barrier", None)])
+    if skips is not None:
+        # The last message comes never: those behind stage 1 wait for it.
+        programs[2] = programs[2][: 2 * messages - 1]
+        programs[3] = programs[3][:messages]
+    ranks = []
+    for stage, made in enumerate(programs):
+        numbers: dict[bool, int] = {}
+        operations = []
+        for at, (kind, peer) in enumerate(made):
+            numbers[peer is None] = numbers.get(peer is None, 0) + 1
+            operations.append(
+                Collective(
+                    *("0", kind, numbers[peer is None], sites[kind]),
+                    at=100.0 + at,
+                    done=at < len(made) - 1,
+                    peer=peer,
+                )
+            )
+        known = CollectiveLog("ring", tuple(operations), {"0": (0, 1, 2, 3)})
+        ranks.append(standing(stage, FUTEX, known))
+    return ranks
+
+
+@pytest.mark.parametrize("skips", [0, 1, 2])
+def test_a_stage_that_left_out_a_message_and_went_on_is_named(skips: int) -> None:
+    ranks = pipeline(3, skips)
+    found = find_mismatch(ranks)
+    assert found is not None
+    assert (found.kind, found.ranks, found.others) == ("unsent", (1,), (2,))
+    assert found.sentence == (
+        "rank 2 waits in recv (pipe.py:7 stage) for message 3 of rank 1, which has sent 2 and went"
+        " on to barrier (pipe.py:10 main)"
+    )
+    assert culprits(ranks) == (1,)
+
+
+def test_where_no_message_came_before_both_ends_are_named() -> None:
+    """Stage 0 makes its messages itself: nothing tells how many there were to be."""
+    ranks = pipeline(3, skips=2)[1:3]
+    first, second = ranks
+    (log_of_first,) = first.collectives
+    sends = tuple(one for one in log_of_first.operations if one.kind != "recv")
+    first = replace(first, collectives=(replace(log_of_first, operations=sends),))
+    found = find_mismatch([first, second])
+    assert found is not None
+    assert (found.kind, found.ranks) == ("unsent", (1, 2))

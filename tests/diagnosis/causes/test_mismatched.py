@@ -107,6 +107,13 @@ def uneven_batches() -> Facts:
     return logged([longer, shorter], BACKWARD, REPORTS)
 
 
+def uneven_rounds() -> Facts:
+    """One rank decides by itself to stop; no model is wrapped, and nothing is trained."""
+    rounds = [Call("all_reduce", "train.py:7 train")]
+    end = Call("barrier", "train.py:10 train")
+    return logged([[*rounds * 6, end], [*rounds * 4, end], [*rounds * 6, end]], *[ALL_REDUCE] * 3)
+
+
 def store_key_missing() -> Facts:
     asks = with_native(STORE, "c10d::TCPStore::doWait", "c10d::TCPStore::get")
     return job(), [rank(0, ALL_REDUCE), rank(1, asks)]
@@ -119,9 +126,17 @@ SHOWS: Shows = {
     "ddp-on-some-ranks": ddp_on_some_ranks,
     "different-parameters": different_parameters,
     "uneven-batches": uneven_batches,
+    "uneven-rounds": uneven_rounds,
     "store-key-missing": store_key_missing,
 }
 ALL = frozenset(SHOWS)
+
+
+def test_rounds_without_a_backward_are_no_batches() -> None:
+    assert "uneven-batches" not in causes_of(uneven_rounds())
+    found = causes_of(uneven_rounds())["uneven-rounds"]
+    assert "rank 1 went on to barrier (train.py:10 train)".capitalize()[1:] in found.why[1:]
+    assert not any("DistributedSampler" in advice for advice in found.avoid)
 
 
 def test_the_answer_is_the_call_and_its_condition() -> None:
