@@ -134,33 +134,33 @@ def describe_mismatch(found: Mismatch) -> str:
 
 
 def _describe_extra(found: Mismatch, who: str, rest: str) -> str:
-    text = f"{who} made a call that {rest} did not: {_format_call(found.operation)}"
+    text = f"{who} made a call that {rest} did not: {format_call(found.operation)}"
     text += _format_condition(found.operation)
     met = found.paired if found.paired and found.paired.kind not in BACKWARD_KINDS else None
-    return text + (f". It met {_format_call(met)} of {rest}" if met else "")
+    return text + (f". It met {format_call(met)} of {rest}" if met else "")
 
 
 def _describe_skipped(found: Mismatch, who: str, rest: str) -> str:
-    call = _format_call(found.operation) + _format_condition(found.operation)
+    call = format_call(found.operation) + _format_condition(found.operation)
     return f"{who} left out a call that {rest} made: {call}"
 
 
 def _describe_missing(found: Mismatch, who: str, rest: str) -> str:
-    what = f"operation {found.number} of group {found.group}, {_format_call(found.operation)}"
+    what = f"operation {found.number} of group {found.group}, {format_call(found.operation)}"
     return f"{who} never entered {what}, in which {rest} wait{_s(found.others)}"
 
 
 def _describe_uneven(found: Mismatch, who: str, rest: str) -> str:
-    text = f"{who} went on to {_format_call(found.operation)}"
+    text = f"{who} went on to {format_call(found.operation)}"
     if found.paired is None or not rest:
         return text
     still = "goes" if _s(found.others) else "go"
-    text += f" while {rest} still {still} round {_format_call(found.paired)}"
+    text += f" while {rest} still {still} round {format_call(found.paired)}"
     return text + (" (uneven batches?)" if found.paired.kind in BACKWARD_KINDS else "")
 
 
 def _describe_order(found: Mismatch, who: str, rest: str) -> str:
-    calls = f"{_format_call(found.operation)} and {_format_call(found.paired)}"
+    calls = f"{format_call(found.operation)} and {format_call(found.paired)}"
     if not rest:
         return f"{who} made the same calls in different orders: {calls}"
     return f"{who} made the same calls as {rest} in another order: {calls}"
@@ -170,18 +170,19 @@ def _describe_shape(found: Mismatch, who: str, rest: str) -> str:
     one, other = found.operation, found.paired
     sizes = f"{one.shape} and {other.shape}" if other is not None else one.shape
     if not rest:
-        return f"{who} called {_format_call(one)} with tensors of different sizes: {sizes}"
-    return f"{who} called {_format_call(one)} with a tensor of another size than {rest}: {sizes}"
+        return f"{who} called {format_call(one)} with tensors of different sizes: {sizes}"
+    return f"{who} called {format_call(one)} with a tensor of another size than {rest}: {sizes}"
 
 
 def _describe_different(found: Mismatch, who: str, rest: str) -> str:
-    one, other = _format_call(found.operation), _format_call(found.paired)
+    one, other = format_call(found.operation), format_call(found.paired)
     if not rest:
         return f"{who} called different operations in the same place: {one} and {other}"
     return f"{who} entered {one} where {rest} entered {other}"
 
 
-def _format_call(one: Collective | None) -> str:
+def format_call(one: Collective | None) -> str:
+    """Return an operation with the line that called it: "barrier (train.py:30 main)"."""
     if one is None:
         return "another one"
     kind = _SPELLED.get(one.kind, one.kind)
@@ -203,6 +204,7 @@ MismatchKind = Literal[
     "different",  # another operation in the same place
     "shape",  # the same operation, of another size or type
     "uneven",  # the culprits left a loop that the others still go round, or go round it still
+    "unsent",  # a rank waits for a message of another, which went on (unsent_messages.py)
     "missing",  # the others wait in an operation that the culprits never entered
 ]
 

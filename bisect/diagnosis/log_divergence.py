@@ -35,6 +35,7 @@ from .collective_mismatch import (
 )
 from .counted_mismatch import find_counted_mismatch
 from .frames import frame_owner, job_frames
+from .unsent_messages import find_unsent_message
 
 CallKey = tuple[str, str, str, str, tuple[str, ...]]
 
@@ -314,8 +315,8 @@ def find_mismatch(ranks: Sequence[RankFacts]) -> Mismatch | None:
     or if there are no logs of at least two of them.
 
     Our own log is asked first, which has the call sites; then, for what C++ calls, torch's
-    recorder, and what NCCL's watchdog and RAS service count; then whether groups wait for one
-    another; and last who is merely behind.
+    recorder, and what NCCL's watchdog and RAS service count; then whether a message was left out,
+    and whether groups wait for one another; and last ranks that have only made fewer calls so far.
     """
     own = [
         found
@@ -328,7 +329,7 @@ def find_mismatch(ranks: Sequence[RankFacts]) -> Mismatch | None:
     recorded = _find_recorded_mismatch(ranks) or find_counted_mismatch(ranks)
     if recorded is not None and recorded.is_sure:
         return recorded
-    across = _find_mismatch_across_groups(ranks)
+    across = find_unsent_message(ranks) or _find_mismatch_across_groups(ranks)
     if across is not None:
         return across
     return min(own, key=lambda found: found.operation.at, default=recorded)

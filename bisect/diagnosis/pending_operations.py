@@ -15,11 +15,11 @@ from ..base.facts import Collective, CollectiveLog, RankFacts, RankId
 from ..base.lazy_dataclass import dataclass
 from .collective_mismatch import BACKWARD_KINDS, DEFAULT_GROUP, LogSource, is_to_one_peer
 from .counted_mismatch import COUNTED_SOURCES
+from .unsent_messages import receives
 
 # torch's own recorders know what C++ makes, and of each operation whether it is done.
 _COMPLETE_SOURCES: tuple[LogSource, ...] = ("torch", "flight recorder")
 _LESS_COMPLETE: tuple[LogSource, ...] = ("watchdog", "ring", "ras")
-_RECEIVING = "recv"  # in the name of an operation
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,7 @@ class _LogsOfRanks:
             if log is not None and (log.operations or has_count or source == "ring"):
                 self.by_rank[facts.rank] = log
         self._entered: dict[tuple[RankId, _GroupKey], int] = {}
+        self._kinds: dict[tuple[RankId, _GroupKey, int], str] = {}
         self._known_members: dict[_GroupKey, frozenset[RankId]] = {}
         self._sent: dict[tuple[RankId, RankId, bool], int] = {}
         # Whose sends and receives are not all there: a log keeps the last ones, of all peers.
@@ -109,11 +110,12 @@ class _LogsOfRanks:
             for one in log.operations:
                 if is_to_one_peer(one):
                     if one.peer is not None:
-                        pair = (rank, one.peer, _receives(one))
+                        pair = (rank, one.peer, receives(one))
                         self._sent[pair] = self._sent.get(pair, 0) + 1
                 elif one.group and one.kind not in BACKWARD_KINDS:
                     key = rank, _key_of(log, one)
                     self._entered[key] = max(self._entered.get(key, 0), one.number)
+                    self._kinds[*key, one.number] = one.kind
             for name, number in log.sequence.items() if self._is_counted else ():
                 key = rank, (name, tuple(log.groups.get(name, ())))
                 self._entered[key] = max(self._entered.get(key, 0), number)
@@ -163,10 +165,18 @@ class _LogsOfRanks:
             missing = tuple(
                 member
                 for member in self._members(key)
-                if member != rank and self._entered.get((member, key), 0) < one.number
+                if member != rank and not self._has_entered(member, key, one)
             )
             if missing:
                 yield PendingOperation(one, missing)
+
+    def _has_entered(self, member: RankId, group: _GroupKey, one: Collective) -> bool:
+        """Return whether a member has come to an operation: who is in another one of the same
+        number has not.
+        """
+        if self._entered.get((member, group), 0) < one.number:
+            return False
+        return self._kinds.get((member, group, one.number), one.kind) == one.kind
 
     def _members(self, group: _GroupKey) -> Iterator[RankId]:
         """Yield the members of a group whose logs are known; where operations are only counted,
@@ -184,11 +194,11 @@ class _LogsOfRanks:
         for one in self.by_rank[rank].operations:
             if not is_to_one_peer(one) or one.peer is None:
                 continue
-            receives = _receives(one)
-            number = counted[one.peer, receives] = counted.get((one.peer, receives), 0) + 1
+            receiving = receives(one)
+            number = counted[one.peer, receiving] = counted.get((one.peer, receiving), 0) + 1
             if one.done or one.peer not in self.by_rank or {rank, one.peer} & self._cut_off:
                 continue
-            if self._sent.get((one.peer, rank, not receives), 0) < number:
+            if self._sent.get((one.peer, rank, not receiving), 0) < number:
                 yield PendingOperation(one, (one.peer,))
 
 
@@ -196,13 +206,9 @@ def _key_of(log: CollectiveLog, one: Collective) -> _GroupKey:
     return one.group, tuple(log.groups.get(one.group, ()))
 
 
-def _receives(one: Collective) -> bool:
-    return _RECEIVING in one.kind
-
-
 def describe_operation(pending: PendingOperation) -> str:
     """Return the place where a rank waits: "collective all_reduce", "irecv from rank 2"."""
     one = pending.operation
     if is_to_one_peer(one):
-        return f"{one.kind} {'from' if _receives(one) else 'to'} rank {one.peer}"
+        return f"{one.kind} {'from' if receives(one) else 'to'} rank {one.peer}"
     return f"collective {one.kind}"

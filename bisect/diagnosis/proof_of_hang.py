@@ -40,6 +40,7 @@ _OUT_OF_STEP = frozenset(
     [
         *("rank-conditional-collective", "collective-mismatch", "group-on-some-ranks"),
         *("ddp-on-some-ranks", "different-parameters", "uneven-batches", "metric-lock"),
+        *("uneven-rounds", "message-left-out"),
     ]
 )
 _ACCEPTS = frozenset(["accept", "accept4"])

@@ -394,8 +394,9 @@ def test_where_no_message_came_before_both_ends_are_named() -> None:
     ranks = pipeline(3, skips=2)[1:3]
     first, second = ranks
     (log_of_first,) = first.collectives
-    sends = tuple(one for one in log_of_first.operations if one.kind != "recv")
-    first = replace(first, collectives=(replace(log_of_first, operations=sends),))
+    rest = [one for one in log_of_first.operations if one.kind != "recv"]
+    sends = tuple(replace(one, number=n + 1) for n, one in enumerate(rest[:-1]))
+    first = replace(first, collectives=(replace(log_of_first, operations=(*sends, rest[-1])),))
     found = find_mismatch([first, second])
     assert found is not None
     assert (found.kind, found.ranks) == ("unsent", (1, 2))

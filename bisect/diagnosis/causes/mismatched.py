@@ -8,7 +8,13 @@ from collections.abc import Iterator
 
 from ...base.facts import Frame, RankFacts, RankId
 from ...base.words import AWAITED, format_ranks
-from ..collective_mismatch import GROUP_MAKING_KINDS, WRAPPER_KINDS, Mismatch, MismatchKind
+from ..collective_mismatch import (
+    BACKWARD_KINDS,
+    GROUP_MAKING_KINDS,
+    WRAPPER_KINDS,
+    Mismatch,
+    MismatchKind,
+)
 from ..frames import format_frame, frame_owner
 from ..library_calls import find_entry_points, find_group_wait
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
@@ -96,8 +102,26 @@ def _another_call_in_its_place(scene: Scene) -> Found | None:
 
 
 def _left_a_loop_early(scene: Scene) -> Found | None:
-    """The logs show that some ranks went round a loop less often than others."""
-    found = _log(scene, "uneven")
+    """The logs show that some ranks went round a loop of training less often than others."""
+    found = _log(scene, "uneven") if _trains(scene) else None
+    return None if found is None else Found(found.sentence, _list_mismatch_values(found))
+
+
+def _made_fewer_rounds(scene: Scene) -> Found | None:
+    """The logs show that some ranks went round a loop of collectives less often than others."""
+    found = None if _trains(scene) else _log(scene, "uneven")
+    return None if found is None else Found(found.sentence, _list_mismatch_values(found))
+
+
+def _trains(scene: Scene) -> bool:
+    """A model is wrapped, or backward was called."""
+    logs = (log for facts in scene.ranks for log in facts.collectives if log.source == "ring")
+    return any(one.kind in BACKWARD_KINDS | WRAPPER_KINDS for log in logs for one in log.operations)
+
+
+def _a_message_left_out(scene: Scene) -> Found | None:
+    """The logs show that a rank waits for a message of another one, which went on without it."""
+    found = _log(scene, "unsent")
     return None if found is None else Found(found.sentence, _list_mismatch_values(found))
 
 
@@ -396,6 +420,31 @@ CAUSES = (
             "`with model.join():` of DDP: the others go on without the rank that is through",
         ),
         references=(f"{_PL}#9851", f"{_PL}#11242", "Lightning-AI/litData#129"),
+    ),
+    KnownCause(
+        id="uneven-rounds",
+        title="some ranks go round a loop of collectives less often than others",
+        signs=(need(_made_fewer_rounds, 0.85), unless(_waits_elsewhere)),
+        why="{sentence}. What ends the loop differs between the ranks (a decision that each takes "
+        "by itself, as early stopping by a metric of its own), or a call in it was left out once.",
+        avoid=(
+            "decide on one rank and broadcast the decision: all leave the loop in the same round",
+            "look for what skips a round: continue, break, an exception that is caught",
+        ),
+        references=("Lightning-AI/pytorch-lightning#15252",),
+        outcomes=("hang", "interrupted", "crash"),
+    ),
+    KnownCause(
+        id="message-left-out",
+        title="a rank waits for a message that its peer does not send",
+        signs=(need(_a_message_left_out, 0.85), unless(_waits_elsewhere)),
+        why="{sentence}. Each receive needs a send of the peer, in the same order.",
+        avoid=(
+            "look for what leaves a send out: a condition, continue, a last batch that is smaller",
+            "torch.distributed.batch_isend_irecv: what belongs together is sent together",
+        ),
+        references=("pytorch/pytorch#172668",),
+        outcomes=("hang", "interrupted", "crash"),
     ),
     KnownCause(
         id="store-key-missing",

@@ -1,0 +1,97 @@
+"""A rank that waits for a message of another one, which went on without sending it: a stage of a
+pipeline that left a message out. The same of a message that nobody takes: a send of gloo ends once
+it was received.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..base.facts import Collective, CollectiveLog, RankFacts, RankId
+from ..base.identity import name_rank
+from .collective_mismatch import DEFAULT_GROUP, Mismatch, format_call, is_to_one_peer
+
+_RECEIVING = "recv"  # in the name of an operation
+
+
+def receives(one: Collective) -> bool:
+    """Return whether an operation with one peer is a receive; else it is a send."""
+    return _RECEIVING in one.kind
+
+
+def find_unsent_message(ranks: Sequence[RankFacts]) -> Mismatch | None:
+    """Return the first message for which a rank waits and with which its peer is through: it stands
+    in a collective to which the one that waits has not come. None if there is none, or where a log
+    has lost its beginning.
+
+    At fault is the peer, if messages of others came to it for each that it was to pass on; else
+    both are named, for one may as well have asked for a message too many.
+    """
+    logs = {r.rank: log for r in ranks for log in r.collectives if log.source == "ring"}
+    found = [
+        one
+        for rank, log in logs.items()
+        if log.operations and (one := _find_unsent(rank, log.operations[-1], logs)) is not None
+    ]
+    return min(found, key=lambda one: one.operation.at, default=None)
+
+
+def _find_unsent(
+    rank: RankId, waits: Collective, logs: Mapping[RankId, CollectiveLog]
+) -> Mismatch | None:
+    peer = waits.peer
+    if waits.done is not False or not is_to_one_peer(waits) or peer is None or peer not in logs:
+        return None
+    mine, theirs = logs[rank].operations, logs[peer].operations
+    if not theirs or _is_cut_off(mine) or _is_cut_off(theirs):
+        return None
+    went_on = theirs[-1]
+    if (
+        went_on.done is not False
+        or is_to_one_peer(went_on)
+        or not _is_for(rank, went_on, logs[peer])
+    ):
+        return None
+    number = _count(mine, peer, receives(waits))
+    sent = _count(theirs, rank, not receives(waits))
+    if sent >= number:
+        return None
+    passes_on = sum(one.peer != rank and receives(one) for one in theirs if is_to_one_peer(one))
+    is_theirs = receives(waits) and passes_on >= number
+    return Mismatch(
+        kind="unsent",
+        group=waits.group,
+        number=number,
+        ranks=(peer,) if is_theirs else tuple(sorted((rank, peer))),
+        operation=waits,
+        sites={rank: waits.site, peer: went_on.site},
+        sentence=_describe(rank, waits, number, sent, went_on),
+        others=(rank,) if is_theirs else (),
+        paired=went_on,
+    )
+
+
+def _is_cut_off(operations: Iterable[Collective]) -> bool:
+    return min((one.number for one in operations if is_to_one_peer(one)), default=1) > 1
+
+
+def _is_for(rank: RankId, one: Collective, log: CollectiveLog) -> bool:
+    """Return whether a rank is a member of the group of an operation."""
+    members = log.groups.get(one.group)
+    return rank in members if members else one.group == DEFAULT_GROUP
+
+
+def _count(operations: Iterable[Collective], peer: RankId, receiving: bool) -> int:
+    return sum(
+        one.peer == peer and receives(one) == receiving for one in operations if is_to_one_peer(one)
+    )
+
+
+def _describe(rank: RankId, waits: Collective, number: int, sent: int, went_on: Collective) -> str:
+    assert waits.peer is not None
+    wanted = f"for message {number} of" if receives(waits) else f"to hand message {number} to"
+    did = "sent" if receives(waits) else "taken"
+    return (
+        f"{name_rank(rank)} waits in {format_call(waits)} {wanted} {name_rank(waits.peer)}, which"
+        f" has {did} {sent} and went on to {format_call(went_on)}"
+    )
