@@ -74,7 +74,7 @@ async def close_job(
     job.verdict, job.closed_at = verdict, time.monotonic()
     with job.failures.of("write the evidence"):
         write_evidence(job, facts, verdict, graph, ranks)
-    facts, verdict = _add_times(job, facts, verdict, since)
+    facts, verdict = _add_figures(job, facts, verdict, since)
     job.verdict = verdict
     with job.failures.of("write the verdict"):
         job.files.write_json("verdict.json", to_json(verdict))
@@ -268,17 +268,19 @@ def does_verdict_end_job(
     return ended != "interrupted" and (bool(proof) or is_late or is_step_over)
 
 
-def _add_times(
+def _add_figures(
     job: Job, facts: JobFacts, verdict: Verdict, since: float
 ) -> tuple[JobFacts, Verdict]:
-    """Add how long the culprits have stood still, and the time that it took until everything but
-    the verdict was on disk.
+    """Add how long the culprits have stood still, the time that it took until everything but the
+    verdict was on disk, and how many steps of training were done.
     """
     now, culprits = time.monotonic(), verdict.ranks.culprit
     still = seconds_still(job, now, culprits) if culprits else facts.still
     to_verdict = round(now - since, 3)
     seconds = replace(verdict.seconds, still=still, to_verdict=to_verdict)
-    return replace(facts, still=still, to_verdict=to_verdict), replace(verdict, seconds=seconds)
+    steps = [member.trained for member in job.members if member.trained is not None]
+    verdict = replace(verdict, seconds=seconds, trained=max(steps, default=None))
+    return replace(facts, still=still, to_verdict=to_verdict), verdict
 
 
 # ---- ending --------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from .missing_ranks import MissingRanks
 from .monitor_process import DESCRIPTORS, call_in_thread
 from .rank_exits import find_job_end, find_signal_target, was_asked_to_end
 from .server import INTERRUPTING, Server, have_all_ended
-from .training_pulse import TrainingPulse
+from .training_pulse import PastStep, TrainingPulse
 
 if TYPE_CHECKING:
     from ..base.facts import Ended
@@ -86,6 +86,7 @@ class Watch:
         self._stillness: dict[int, Stillness] = {}  # by rank
         self._inquiry: Inquiry | None = None
         self._pulse = TrainingPulse(job.limits.stall)
+        self._past_step: PastStep | None = None
         self._is_past_start = False  # ranks were quiet, and have a verdict all the same
         self._looks_at_training = False  # at this moment, because no step has come
         self._absent = MissingRanks(job)
@@ -201,7 +202,7 @@ class Watch:
         elif job.verdict is not None:
             if not await self._judge_again(now):
                 await self._take_back(now)
-        elif job.settings["past"] and are_ranks_past(job.members, job.settings["past"]):
+        elif job.settings["past"] and self._are_past(job.settings["past"], now):
             await self._end_past(job.settings["past"])
         elif job.settings["limit"] and now > job.started + job.settings["limit"]:
             await self._last_look("limit")
@@ -285,8 +286,12 @@ class Watch:
     def _read_pulses(self) -> bool:
         """Read the pulses of the ranks; return whether a step has come since the last time."""
         job = self.job
-        ranks = [member.rank for member in job.members if not member.left]
-        return self._pulse.hear(map(job.logs.read_pulse, ranks))
+        living = [member for member in job.members if not member.left]
+        pulses = {member.rank: job.logs.read_pulse(member.rank) for member in living}
+        for member in living:
+            if (pulse := pulses[member.rank]) is not None and member.trained is not None:
+                member.trained = pulse.steps
+        return self._pulse.hear(pulses.values())
 
     def _trains_again(self) -> bool:
         """Return whether a step has come while ranks are looked at because none came."""
@@ -338,8 +343,23 @@ class Watch:
             for member in living:
                 member.quiet = True
 
+    def _are_past(self, name: str, now: float) -> bool:
+        """Return whether every rank is past what --past names: a step, a phase, or so many training
+        steps.
+        """
+        members = self.job.members
+        if not name.isdecimal():
+            return are_ranks_past(members, name)
+        if self._past_step is None:
+            self._past_step = PastStep(int(name))
+        if not members.are_here or not self.job.is_quiet:
+            return False
+        self._read_pulses()
+        return self._past_step.is_reached([one.trained for one in members if not one.left], now)
+
     async def _end_past(self, name: str) -> None:
         """Every rank is past what the run was to show: what comes after it is not waited for."""
+        name = f"training step {name}" if name.isdecimal() else name
         self.job.notes.append(f"ended on purpose: every rank was past {name}")
         seen = Snapshot(map(make_rank_facts, self.job.members))
         await close_job(self.job, self.server, "past", seen)

@@ -102,7 +102,8 @@ def test_a_hang_at_step_40_is_a_hang(
     pytest.importorskip("torch")
     status, found, err = isolate_late(tmp_path, package, start, "", "--only", "num_workers")
     assert found["outcome"] == "hangs_all_safe", err
-    assert [trial["result"] for trial in found["trials"]] == ["hang", "hang"], err
+    # Then probes describe it: on one rank nobody is met, and it comes to its end.
+    assert [trial["result"] for trial in found["trials"]][:2] == ["hang", "hang"], err
     assert found["seen"]["cause"] == "rank-conditional-collective"
     assert 30 <= found["seen"]["place"]["trained"] <= 41
     assert status == 3
