@@ -27,7 +27,7 @@ from ..evidence.kernel import read_status
 from ..evidence.process import open_life
 from . import clocks
 from .clocks import are_ranks_past
-from .finalize import close_job, reopen_job
+from .finalize import close_job, find_later_proof, is_long_still, reopen_job
 from .job_activity import Stillness, Suspension
 from .job_facts import make_rank_facts
 from .missing_ranks import MissingRanks
@@ -39,6 +39,7 @@ from .training_pulse import PastStep, TrainingPulse
 if TYPE_CHECKING:
     from ..base.facts import Ended
     from .inquiry import Inquiry
+    from .inspection import Inspection
     from .job import Job
 
 
@@ -87,6 +88,7 @@ class Watch:
         self._inquiry: Inquiry | None = None
         self._pulse = TrainingPulse(job.limits.stall)
         self._past_step: PastStep | None = None
+        self._later_looks: clocks.LaterLooks | None = None  # at what was silent
         self._is_past_start = False  # ranks were quiet, and have a verdict all the same
         self._looks_at_training = False  # at this moment, because no step has come
         self._absent = MissingRanks(job)
@@ -223,24 +225,61 @@ class Watch:
             job.verdict, job.closing = None, False
 
     async def _judge_again(self, now: float) -> bool:
-        """Judge once more what stood still and was not proved to hang, once a deadline is over, and
-        what limits its wait; return whether that is so.
+        """Judge once more what stood still and was not proved to hang: once a deadline is over, and
+        what limits its wait, or once a proof has come; return whether that is so.
         """
         job, verdict = self.job, self.job.verdict
         if job.was_ended or verdict is None or verdict.outcome != "silent":
             return False
         limit = job.settings["limit"]
         is_over = job.ends_it and bool(limit) and now > job.started + limit
-        if now < job.silent_until and not is_over:
-            return False
-        with_deadline = job.find_deadlines(verdict)
-        if self._paused or not (is_over or any(now > over for over in with_deadline.values())):
-            return False
+        is_late = now >= job.silent_until and any(
+            now > over for over in job.find_deadlines(verdict).values()
+        )
+        if self._paused or not (is_over or is_late):
+            return await self._look_for_proof(now)
         job.verdict, job.closing = None, False
         for member in job.members:
             member.look_again_at = 0.0
         await (self._last_look("limit") if is_over else self._clocks(now))
         return True
+
+    async def _look_for_proof(self, now: float) -> bool:
+        """Look now and then, ever more seldom, for a proof that came later than the verdict; return
+        whether there is one, and the job was judged by it.
+        """
+        job, verdict, later = self.job, self.job.verdict, self._later_looks
+        assert verdict is not None
+        if later is None or later.since != job.closed_at:
+            later = self._later_looks = clocks.LaterLooks(job.closed_at)
+        if self._paused or not later.is_due(now):
+            return False
+        inspection = await self._take_series()
+        inspection.remember_places()
+        named = {*verdict.ranks.culprit, *verdict.ranks.stuck}
+        stands = named & inspection.settled().hung or named <= {*verdict.ranks.never_started}
+        is_due = False
+        if stands and not (self._is_paused() or self._interrupted()):
+            proof = await find_later_proof(job, inspection.snapshot())
+            is_due = bool(proof) or (job.is_trial and is_long_still(job, verdict))
+        if not is_due:
+            later.wait_longer(time.monotonic())
+            return False
+        job.verdict, job.closing = None, False
+        await close_job(job, self.server, "still", inspection.snapshot())
+        return True
+
+    async def _take_series(self) -> Inspection:
+        """Return looks at all ranks that are enough to judge by."""
+        from ..collect.look_series import PAUSE
+        from .inspection import SPAN, Inspection
+
+        inspection = Inspection(self.job)
+        await inspection.look(limit=LAST_LOOK)
+        while inspection.span < SPAN:
+            await asyncio.sleep(PAUSE)
+            await inspection.look(limit=LAST_LOOK)
+        return inspection
 
     # ---- the clocks --------------------------------------------------------------------------
 
@@ -439,17 +478,15 @@ class Watch:
         return lately and free and not self._interrupted()
 
     async def _last_look(self, ended: Ended) -> None:
-        from ..collect.look_series import PAUSE
-        from .inspection import SPAN, Inspection
+        from .inspection import Inspection
 
-        inspection = Inspection(self.job)
-        await inspection.look(limit=LAST_LOOK, judging=ended != "interrupted")
         if ended == "limit":
-            while inspection.span < SPAN:
-                await asyncio.sleep(PAUSE)
-                await inspection.look(limit=LAST_LOOK)
+            inspection = await self._take_series()
             settled = inspection.settled()
             ended = "limit" if settled.moving | settled.busy else "late"
+        else:
+            inspection = Inspection(self.job)
+            await inspection.look(limit=LAST_LOOK, judging=ended != "interrupted")
         await close_job(self.job, self.server, ended, inspection.snapshot())
 
     async def _take_back(self, now: float) -> None:

@@ -120,3 +120,29 @@ def test_what_avoids_a_hang_at_step_40_is_found_and_a_start_ends_past_that_step(
     assert (change["toggle"], change["value"]) == ("num_workers", "0")
     assert {trial["result"] for trial in found["trials"]} == {"hang", "pass"}
     assert err.count("watched to its end") == 1
+
+
+# Rank 1 waits 28 s for a file that nobody can tell to come, as for a slow disk.
+SLOW_SAVE = """
+def save(rank):
+    import socket, threading
+    if rank == 1:
+        mine, theirs = socket.socketpair()
+        timer = threading.Timer(28, theirs.send, [b"x"])
+        timer.daemon = True
+        timer.start()
+        mine.recv(1)
+    return False
+"""
+
+
+def test_a_silence_in_training_that_ends_is_no_hang_for_it(
+    tmp_path: Path, package: Path, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "saving.py").write_text(SLOW_SAVE)
+    also = "or step == 40 and __import__('saving').save(rank)"
+    words = ("--stall", "10", "--max-trials", "1")
+    status, found, err = isolate_late(tmp_path, package, start, "and False " + also, *words)
+    assert [trial["result"] for trial in found["trials"]] == ["pass"], err
+    assert status == 1

@@ -171,7 +171,8 @@ if __name__ == "__main__":
     with open("owner.new", "w") as file:
         file.write(str(owner.pid))
     os.rename("owner.new", "owner")
-    lock.acquire()
+    with lock:
+        pass
 """
 
 
