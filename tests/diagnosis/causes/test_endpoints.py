@@ -227,6 +227,9 @@ def test_another_process_of_the_job_is_no_endpoint() -> None:
     assert "endpoint-silent" not in causes_of((facts, [ranks[0], held(1)]))
 
 
+OF_A_MODEL = ("torchrun", "--nproc_per_node=2", "-m", "bisect", "--tokenizer", "gpt2")
+
+
 @pytest.mark.parametrize(
     "facts",
     [
@@ -237,7 +240,7 @@ def test_another_process_of_the_job_is_no_endpoint() -> None:
 )
 def test_of_an_upload_nobody_is_advised_to_work_offline(facts: Facts) -> None:
     """HF_HUB_OFFLINE=1 makes it load from the cache: a push fails then."""
-    verdict = judge_job(*facts)
+    verdict = judge_job(replace(facts[0], command=OF_A_MODEL), facts[1])
     assert verdict.cause is not None
     assert verdict.cause.id == "hub-upload"
     assert not [advice for advice in verdict.cause.avoid if "OFFLINE" in advice]
@@ -245,7 +248,8 @@ def test_of_an_upload_nobody_is_advised_to_work_offline(facts: Facts) -> None:
 
 
 def test_of_a_download_it_is_advised_as_before() -> None:
-    verdict = judge_job(*hub_silent())
+    facts, ranks = hub_silent()
+    verdict = judge_job(replace(facts, command=OF_A_MODEL), ranks)
     assert [one for one in verdict.try_ if one.toggle == "hub"]
 
 
@@ -254,7 +258,7 @@ def test_of_a_download_it_is_advised_as_before() -> None:
     [
         ("HTTPAdapter.send SP/requests/adapters.py:644", "requests and urllib have none"),
         ("URLLib3Session.send SP/botocore/httpsession.py:465", "Config(read_timeout="),
-        ("ClientCreator._call SP/google/cloud/storage/client.py:70", "if the client has one"),
+        ("ClientCreator._call SP/google/cloud/storage/client.py:70", "whether the client has one"),
     ],
 )
 def test_which_time_limit_is_missing_depends_on_the_client(frame: str, limit: str) -> None:
