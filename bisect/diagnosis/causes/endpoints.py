@@ -36,7 +36,7 @@ _SERVED_BY_THREADS = r"grpc/\S*\.py|google/cloud/\S*\.py"
 _TIME_LIMITS = (
     (
         r"(?:botocore|aiobotocore|boto3|s3fs|s3transfer|smart_open)/\S*\.py",
-        "botocore waits 60 s and tries again, unless Config(read_timeout=, retries=) says otherwise",
+        "botocore waits 60 s and tries again, unless its Config says otherwise (read_timeout)",
     ),
     (
         r"(?:requests|urllib3)/\S*\.py|(?:^|/)(?:http/client|urllib/request)\.py",

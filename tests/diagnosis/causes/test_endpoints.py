@@ -257,7 +257,7 @@ def test_of_a_download_it_is_advised_as_before() -> None:
     ("frame", "limit"),
     [
         ("HTTPAdapter.send SP/requests/adapters.py:644", "requests and urllib have none"),
-        ("URLLib3Session.send SP/botocore/httpsession.py:465", "Config(read_timeout="),
+        ("URLLib3Session.send SP/botocore/httpsession.py:465", "otherwise (read_timeout)"),
         ("ClientCreator._call SP/google/cloud/storage/client.py:70", "whether the client has one"),
     ],
 )
