@@ -1,5 +1,5 @@
-"""A rank that has ended well, and another that crashes after it: whose fault that is, and what gloo's
-own words tell of it.
+"""A rank that has ended well, and another that crashes after it: whose fault that is, and what
+gloo's own words tell of it.
 """
 
 from __future__ import annotations
