@@ -307,9 +307,20 @@ def _add_figures(
     still = seconds_still(job, now, culprits) if culprits else facts.still
     to_verdict = round(now - since, 3)
     seconds = replace(verdict.seconds, still=still, to_verdict=to_verdict)
-    steps = [member.trained for member in job.members if member.trained is not None]
-    verdict = replace(verdict, seconds=seconds, trained=max(steps, default=None))
+    verdict = replace(verdict, seconds=seconds, trained=_count_steps(job))
     return replace(facts, still=still, to_verdict=to_verdict), verdict
+
+
+def _count_steps(job: Job) -> int | None:
+    """Return how many steps of training the rank that did most has done after the first ones, None
+    where none is past those. Of one that has ended its ring still tells.
+    """
+    steps = []
+    for member in job.members:
+        if member.trained is not None:
+            pulse = job.logs.read_pulse(member.rank)
+            steps.append(member.trained if pulse is None else pulse.steps)
+    return max(steps, default=None)
 
 
 # ---- ending --------------------------------------------------------------------------------------

@@ -116,8 +116,11 @@ def judge_trial(
 
 def _trained_past(verdict: Verdict, known: HangPlace | None) -> bool:
     """Return whether a run came to its limit in the midst of training, past the known hang."""
-    steps = (known.trained if known else None) or 0
-    return verdict.outcome == "slow" and verdict.trained is not None and verdict.trained >= steps
+    if verdict.outcome != "slow" or verdict.trained is None:
+        return False
+    if known is None or known.trained is None:
+        return True
+    return 0 < known.trained < verdict.trained
 
 
 def describe_ending(verdict: Verdict | None, trouble: str, *, with_outcome: bool = True) -> str:

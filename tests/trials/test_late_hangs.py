@@ -108,6 +108,8 @@ def test_where_a_hang_is_tells_after_how_many_steps_it_came() -> None:
         (None, None, "other"),  # it never came past its first training steps
         (120, LATE, "pass"),
         (20, LATE, "other"),  # it is slow, and had not come to the place in question
+        (35, LATE, "other"),  # it is there
+        (120, replace(LATE, trained=0), "other"),  # nobody knows where that is
         (120, replace(LATE, trained=None), "pass"),
     ],
 )
