@@ -292,7 +292,7 @@ def does_verdict_end_job(
         return (job.ends_it and not is_early) or verdict.outcome in ("ok", "crash", "interrupted")
     if not job.ends_it or ended == "done":
         return False
-    if job.is_trial or ended == "past":
+    if ended == "past" or (job.is_trial and verdict.outcome != "silent"):
         return True
     return ended != "interrupted" and (bool(proof) or is_late or is_step_over)
 
