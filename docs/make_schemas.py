@@ -32,6 +32,7 @@ FILES = {
 # Files of the same schema that an older version wrote have all fields but these.
 _LATER = (
     *("Verdict.seen_ranks", "Verdict.chain", "Verdict.notes", "Verdict.guessed", "Cause.avoid"),
+    *("Verdict.trained", "HangPlace.trained"),
 )
 # A rank, as `write_rank` writes it.
 _RANK = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 import time
 from collections.abc import Mapping, Sequence
 
@@ -12,6 +13,7 @@ from ..base.facts import Sample
 from ..base.launchers import RANK_VARIABLES
 from ..base.words import format_seconds, join_lines
 from ..evidence import movement
+from ..evidence.lock_and_log_files import identify_files
 from ..evidence.process import family, sample
 from .answer import describe_ranks, format_age
 from .jobs import FoundJobs, Job
@@ -117,16 +119,20 @@ async def _read_samples(job: Job) -> Mapping[int, Sample]:
 
 
 async def _age_of_last_output(job: Job) -> float | None:
-    """Return how long ago the output of a job was written to, where that goes to a file."""
+    """Return how long ago the output of a job was written to, where that goes to a file, and not
+    to the same one as ours.
+    """
 
     def read() -> float | None:
-        times = []
+        times, ours = [], identify_files((1, 2))
         for rank in job.ranks:
             for number in (1, 2):
                 path = f"/proc/{rank.pid}/fd/{number}"
                 try:
-                    if os.readlink(path).startswith("/") and os.path.isfile(path):
-                        times.append(os.stat(path).st_mtime)
+                    about = os.stat(path)
+                    is_ours = (about.st_dev, about.st_ino) in ours
+                    if stat.S_ISREG(about.st_mode) and not is_ours:
+                        times.append(about.st_mtime)
                 except OSError:
                     continue
         return max(0.0, time.time() - max(times)) if times else None

@@ -218,7 +218,7 @@ def _read_source_code(ranks: Sequence[RankFacts], found: dict[RankId, RankFacts]
 
 async def _add_output(ranks: list[RankFacts]) -> list[RankFacts]:
     """Return the ranks with the last lines that each printed, where they go to a file of its own,
-    and when the last one came.
+    and when the last one came. In a file to which our own output goes as well, ours may be last.
     """
 
     def read() -> dict[RankId, tuple[tuple[str, ...], float | None]]:
@@ -226,7 +226,7 @@ async def _add_output(ranks: list[RankFacts]) -> list[RankFacts]:
         printers = [PrintingRank(rank, pid) for rank, pid in pids.items()]
         return {
             rank: (lines, _age_of_output(pids[rank]))
-            for rank, lines in read_printed_lines(printers).items()
+            for rank, lines in read_printed_lines(printers, beside=(1, 2)).items()
         }
 
     try:

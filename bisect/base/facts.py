@@ -579,6 +579,9 @@ class Verdict:
     versions: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # sentences: what happened besides, what could not be worked out
     guessed: bool = False  # only the places in which ranks stand tell who waits for whom
+    # Training steps of the rank that did most, after the first ones (--steady) of a script of the
+    # user's own. null: it was not past those. 0: none came, or none was counted.
+    trained: Natural | None = None
     schema: Literal[1] = 1
 
 
@@ -605,6 +608,7 @@ class HangPlace:
     # different stack. Files as the interpreter names them.
     stacks: tuple[tuple[tuple[str, str], ...], ...] = ()
     crash: str = ""  # of a crash in the place of a hang: the kind of its error, "RuntimeError"
+    trained: Natural | None = None  # after how many training steps beyond the first, null: before
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,7 @@ class RankState:
     steps_told: int = 0  # how often a step began or ended
     tells_steps: bool = False
     quiet: bool = False  # past its first training steps: it tells of none
+    trained: int | None = None  # training steps since then; None: it is not past the first
     # what the watch saw of it
     moved_at: float = 0.0
     places: set[Any] = field(default_factory=set)
@@ -315,6 +316,7 @@ class NodeRanks:
 
     def _on_quiet(self, member: RankState, event: events.Quiet) -> None:
         member.quiet = True
+        member.trained = 0
         member.stays.train(event.at)
 
     def _on_arrive(self, member: RankState, event: events.Arrive) -> None:

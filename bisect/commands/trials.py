@@ -141,6 +141,12 @@ def _add_watch(parser: Parser) -> None:
         ("--limit", "end a start after this time, even if it moves (3600)"),
     ):
         add(flag, metavar="SECONDS", type=positive(flag), help=help)
+    add(
+        "--keep-watching",
+        action="store_true",
+        help="while no hang is known let every start go on to its end, or to --limit, and not only "
+        "the first: for one that comes and goes, later than the first training steps",
+    )
 
 
 def _request(args: argparse.Namespace, command: Sequence[str]) -> IsolationRequest:

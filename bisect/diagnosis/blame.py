@@ -134,8 +134,10 @@ def find_first_to_fail(ranks: Sequence[RankFacts]) -> tuple[RankId, ...]:
         return tuple(sorted(r.rank for r in gone))
     own = [r for r in failed if r.status not in _ENDED_BY_LAUNCHER] or failed
     left = [r for r in gone if r.status == 0 and not r.error]
-    # Where all that failed did so for want of a peer, one that left without a word was that peer.
-    leading = [r for r in own if not _FOLLOWING_ERRORS.search(r.error)] or left or own
+    # Where all that failed did so for want of a peer, one that left without a word was that peer;
+    # but not where it had never called what the others failed in.
+    for_want = [r for r in own if _calls_what_nobody_did(r, left)] or left
+    leading = [r for r in own if not _FOLLOWING_ERRORS.search(r.error)] or for_want or own
     # A launcher that lost its patience kills; so may the kernel (out of memory), but then first.
     by_itself = [r for r in leading if r.status not in _KILLED or r.error]
     moments = [r.left_at for r in by_itself if r.left_at is not None]
@@ -147,6 +149,18 @@ def find_first_to_fail(ranks: Sequence[RankFacts]) -> tuple[RankId, ...]:
     elif by_itself:
         killed = []
     return tuple(sorted(r.rank for r in [*by_itself, *killed]))
+
+
+def _calls_what_nobody_did(failed: RankFacts, left: Sequence[RankFacts]) -> bool:
+    """Return whether a rank failed in a collective of a line from which none of the `left` ranks
+    ever called one, by their own logs.
+    """
+    logs = [[one for log in r.collectives for one in log.operations] for r in (failed, *left)]
+    if not left or not all(logs):
+        return False
+    last = max(logs[0], key=lambda one: one.at)
+    places = {(one.kind, one.file, one.site) for log in logs[1:] for one in log}
+    return (last.kind, last.file, last.site) not in places
 
 
 # A healthy rank is found in these as well: on being interrupted they alone accuse nobody.

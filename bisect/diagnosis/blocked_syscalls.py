@@ -92,7 +92,8 @@ def make_descriptor_wait(descriptor: Descriptor, look: Look, family: Sequence[in
         other = next((p for p in descriptor.other_ends if p != look.pid), None)
         if other is None and descriptor.other_ends and descriptor.kind == "pipe":
             return Wait("pipe", f"{path}, both ends are its own", what=path)
-        return Wait("pipe", path, other, what=path)
+        detail = f"{path}, its standard input" if descriptor.fd == 0 else path
+        return Wait("pipe", detail, other, what=path)
     kind = _KINDS.get(descriptor.kind)
     if kind == "device" and path.startswith(("/dev/pts/", "/dev/tty", "/dev/console")):
         kind = "input"

@@ -4,7 +4,7 @@ and what to try: the same command with a safer value of a toggle of the componen
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, islice
 
@@ -98,10 +98,13 @@ def list_remedies(
     command: Sequence[str],
     avoiding: Iterable[tuple[str, str]] = (),
     ours: bool = True,
+    libraries: Collection[str] | None = None,
+    without: Collection[str] = (),
 ) -> tuple[Try, ...]:
     """Return the changes that may avoid a hang in `component`, the most promising first: before
     all others those that avoid its cause (`avoiding`: toggles and values). `ours`: the command
-    walks a pipeline of ours.
+    walks a pipeline of ours. `libraries`: those that a script of the user's own is seen to use,
+    None if that is not known; `without`: toggles that change nothing about the cause.
 
     Of the component's only remedies: a probe makes nearly every hang vanish and heals none.
     """
@@ -114,7 +117,8 @@ def list_remedies(
             found[name, value] = _make_try(entry, value, command, ours)
     for entry in table:
         # A variable only where the cause names it: by its component alone nobody would try ten.
-        if entry.component == component and entry.kind == "remedy" and entry.flag:
+        acts = entry.name not in without and (ours or entry.acts_on(libraries))
+        if entry.component == component and entry.kind == "remedy" and entry.flag and acts:
             for value in _sort_by_promise(safer(entry, current.get(entry.name))):
                 if _changes_command(entry, value, command, ours):
                     found.setdefault((entry.name, value), _make_try(entry, value, command, ours))
@@ -189,12 +193,19 @@ def _add_cause(case: Case, graph: WaitGraph, verdict: Verdict) -> Verdict:
         cause = _find_cause_of_thread(case, scene, failed) or cause
     elif cause is not None and cause.id == CHILD_STUCK:
         cause = _find_cause_of_child(case, scene, failed) or cause
-    avoiding = _list_avoiding_toggles(cause)
+    known = find_known_cause(cause.id) if cause else None
     component = verdict.component if verdict.outcome in ("hang", "slow") else None
     return replace(
         verdict,
         cause=cause,
-        try_=list_remedies(component, case.job.command, avoiding, ours=bool(case.job.pipeline)),
+        try_=list_remedies(
+            component,
+            case.job.command,
+            known.toggles if known else (),
+            ours=bool(case.job.pipeline),
+            libraries=_find_libraries(case),
+            without=known.cannot_help if known else (),
+        ),
         notes=(*verdict.notes, *failed),
     )
 
@@ -248,6 +259,13 @@ def _find_cause_in(case: Case, scene: Scene, inside: RankFacts, failed: list[str
     return find_likeliest_cause(asked, failed)
 
 
-def _list_avoiding_toggles(cause: Cause | None) -> tuple[tuple[str, str], ...]:
-    known = find_known_cause(cause.id) if cause else None
-    return known.toggles if known else ()
+def _find_libraries(case: Case) -> set[str]:
+    """Return the libraries that the job is seen to use: by what ranks told of their versions, and
+    by the files in their stacks.
+    """
+    found = set(case.job.versions)
+    for facts in case.ranks:
+        for look in facts.looks[-1:]:
+            for frame in (frame for thread in look.threads for frame in thread.frames):
+                found.update(frame.file.split("/")[:-1])
+    return found

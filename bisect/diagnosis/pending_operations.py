@@ -9,12 +9,16 @@ of the same log of others: each counts in a way of its own.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 from ..base.facts import Collective, CollectiveLog, RankFacts, RankId
 from ..base.lazy_dataclass import dataclass
+from ..base.words import format_ranks
 from .collective_mismatch import BACKWARD_KINDS, DEFAULT_GROUP, LogSource, is_to_one_peer
 from .counted_mismatch import COUNTED_SOURCES
+from .frames import format_frame, frame_owner
+from .process_snapshot import merge_looks
+from .single_ranks import is_gone
 from .unsent_messages import receives
 
 # torch's own recorders know what C++ makes, and of each operation whether it is done.
@@ -212,3 +216,56 @@ def describe_operation(pending: PendingOperation) -> str:
     if is_to_one_peer(one):
         return f"{one.kind} {'from' if receives(one) else 'to'} rank {one.peer}"
     return f"collective {one.kind}"
+
+
+def describe_subgroups(ranks: Sequence[RankFacts], package: str = "") -> list[str]:
+    """Return, a sentence for each group of some ranks in which one waits for another: its members,
+    where they wait, and where those are that have not come. `package` is the folder of our own
+    code.
+    """
+    pending = find_pending_operations(ranks)
+    found: dict[tuple[_GroupKey, int], list[RankId]] = {}
+    for facts in ranks:
+        one = pending.get(facts.rank)
+        key = _find_subgroup(facts, one.operation, len(ranks)) if one else None
+        if one is not None and key is not None:
+            found.setdefault((key, one.operation.number), []).append(facts.rank)
+    by_rank = {facts.rank: facts for facts in ranks}
+    told = []
+    for ((name, members), _), waiting in found.items():
+        first = pending[waiting[0]]
+        call, verb = _format_call(first.operation), "is" if len(waiting) == 1 else "are"
+        rest = [
+            f"rank {rank} has not entered it: {_say_where(by_rank[rank], pending, package)}"
+            for rank in first.missing
+        ]
+        here = f"group {name} ({format_ranks(members)}): {format_ranks(waiting)} {verb} in {call}"
+        told.append("; ".join([here, *rest]))
+    return told
+
+
+def _find_subgroup(facts: RankFacts, one: Collective, count: int) -> _GroupKey | None:
+    """Return the group of an operation if only some of `count` ranks are known to be its members,
+    else None.
+    """
+    log = next((log for log in facts.collectives if one in log.operations), None)
+    if log is None or is_to_one_peer(one) or one.group == DEFAULT_GROUP:
+        return None
+    name, members = _key_of(log, one)
+    return (name, members) if 0 < len(members) < count else None
+
+
+def _say_where(facts: RankFacts, pending: Mapping[RankId, PendingOperation], package: str) -> str:
+    if is_gone(facts):
+        return "it has ended"
+    if facts.rank in pending and not is_to_one_peer(pending[facts.rank].operation):
+        one = pending[facts.rank].operation
+        return f"it is in {_format_call(one)} of group {one.group}"
+    view = merge_looks(facts.looks)
+    frames = [one for one in (view.frames if view else ()) if frame_owner(one, package) == "user"]
+    where = f"it is at {format_frame(frames[0])}" if frames else "it is elsewhere"
+    return f"{where}, and {facts.moved}" if facts.moved else where
+
+
+def _format_call(one: Collective) -> str:
+    return f"{one.kind} ({one.site})" if one.site else one.kind

@@ -11,6 +11,7 @@ system. Whatever opens one of these files may block with the disk: call it aside
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
@@ -311,12 +312,16 @@ class PrintingRank:
     error_file: str | None = None
 
 
-def read_printed_lines(ranks: Iterable[PrintingRank]) -> dict[RankId, tuple[str, ...]]:
+def read_printed_lines(
+    ranks: Iterable[PrintingRank], beside: Iterable[int] = ()
+) -> dict[RankId, tuple[str, ...]]:
     """Return the last lines that ranks printed, without ours, by rank; none of a file that several
-    ranks write to: whose line it is cannot be told.
+    ranks write to, or who has the descriptors `beside` of this process: whose line it is cannot be
+    told.
     """
     files = {one.rank: _find_output_files(one) for one in ranks}
     shared = Counter(identity for of_rank in files.values() for identity in of_rank)
+    shared.update(identify_files(beside))
     found = {}
     for rank, of_rank in files.items():
         own = [path for identity, path in of_rank.items() if shared[identity] == 1]
@@ -325,6 +330,16 @@ def read_printed_lines(ranks: Iterable[PrintingRank]) -> dict[RankId, tuple[str,
         )
         if lines:
             found[rank] = lines
+    return found
+
+
+def identify_files(descriptors: Iterable[int]) -> set[tuple[int, int]]:
+    """Return the identities (device and inode) of the files behind descriptors of this process."""
+    found = set()
+    for descriptor in descriptors:
+        with contextlib.suppress(OSError):
+            about = os.fstat(descriptor)
+            found.add((about.st_dev, about.st_ino))
     return found
 
 

@@ -190,6 +190,30 @@ def asking_until(
     return member.asks_since + max(lasts, IN_DOUBT * limits.stall)
 
 
+FIRST_PAUSE, MOST_PAUSE = 10.0, 300.0  # seconds; each pause is twice as long as the one before
+
+
+class LaterLooks:
+    """When what stood still without a proof of a hang is looked at again: a proof may come later,
+    as somebody who is waited for ends, or is absent for too long.
+    """
+
+    def __init__(self, since: float) -> None:
+        """It was told `since` (monotonic) that it is silent."""
+        self.since = since
+        self._pause = FIRST_PAUSE
+        self._next_at = since + FIRST_PAUSE
+
+    def is_due(self, now: float) -> bool:
+        """Return whether it is time to look."""
+        return now >= self._next_at
+
+    def wait_longer(self, now: float) -> None:
+        """They were looked at until `now`, and nothing new was found."""
+        self._pause = min(MOST_PAUSE, 2 * self._pause)
+        self._next_at = now + self._pause
+
+
 def has_progressed(member: RankState, since: float) -> bool:
     """Return whether a member began a step or phase, or did a step of it, since then."""
     return max(member.entered, member.phase_at, member.pulsed_at) > since

@@ -19,7 +19,7 @@ from ..diagnosis.verdict import OUTCOMES, judge_snapshot
 from ..diagnosis.verdict_skeleton import make_verdict_skeleton
 from ..diagnosis.wait_graph import WaitGraph
 from . import clocks
-from .clocks import LEAVING_LIMIT, OTHER_NODES_LIMIT
+from .clocks import IN_DOUBT, LEAVING_LIMIT, OTHER_NODES_LIMIT
 from .ending import signal_process
 from .job_facts import make_job_facts, seconds_still
 from .missing_ranks import find_silent_ranks
@@ -74,7 +74,7 @@ async def close_job(
     job.verdict, job.closed_at = verdict, time.monotonic()
     with job.failures.of("write the evidence"):
         write_evidence(job, facts, verdict, graph, ranks)
-    facts, verdict = _add_times(job, facts, verdict, since)
+    facts, verdict = _add_figures(job, facts, verdict, since)
     job.verdict = verdict
     with job.failures.of("write the verdict"):
         job.files.write_json("verdict.json", to_json(verdict))
@@ -163,14 +163,32 @@ def _is_only_silent(
     """Return whether the job stands still, and it is too early to call that a hang: nothing proves
     one, and no deadline or time limit is over.
 
-    A start of a search is made to be ended. Where a walk's steps have no deadline, as in training,
-    --stall is the limit.
+    A start of a search is made to be ended; only in training, where an evaluation or a checkpoint
+    may be slow, a few times --stall are waited for. Where a walk's steps have no deadline, as in
+    training, --stall is the limit.
     """
-    if job.is_trial or verdict.outcome != "hang" or proof or is_step_over:
+    if verdict.outcome != "hang" or proof or is_step_over:
+        return False
+    if job.is_trial and (not _trains(job) or is_long_still(job, verdict)):
         return False
     if not job.own and not job.find_deadlines(verdict):
         return False
     return ended in ("late", "still", "busy")
+
+
+def _trains(job: Job) -> bool:
+    """Return whether ranks of a script of the user's own are past their first training steps."""
+    return job.own and any(member.trained is not None for member in job.members)
+
+
+def is_long_still(job: Job, verdict: Verdict) -> bool:
+    """Return whether who stands still has done so for so long that a start of a search is ended
+    for it, or has come to its limit.
+    """
+    now, limit = time.monotonic(), job.settings["limit"]
+    named = {*verdict.ranks.culprit, *verdict.ranks.stuck, *verdict.ranks.waiting}
+    still = seconds_still(job, now, named) or 0.0
+    return still > IN_DOUBT * job.limits.stall or (bool(limit) and now > job.started + limit)
 
 
 def _look_again_later(job: Job) -> None:
@@ -192,6 +210,17 @@ def _find_proof(job: Job, verdict: Verdict, ended: Ended, seen: Snapshot, graph:
         if ended == "crash" and job.own and all_wait_for_peers(seen):
             return "a rank has failed, and all others wait for their peers"
         return find_proof_of_hang(verdict, seen, graph)
+    return ""
+
+
+async def find_later_proof(job: Job, seen: Snapshot) -> str:
+    """Return in words what proves by now that a job hangs which was only silent, "" if nothing
+    does. Nothing is written or said.
+    """
+    with job.failures.of("look for a proof"):
+        seen = seen.update(await _add_all_evidence(job, seen.ranks, "still"))
+        verdict, graph = judge_snapshot(make_job_facts(job, "still", None), seen)
+        return _find_proof(job, verdict, "still", seen, graph)
     return ""
 
 
@@ -263,22 +292,35 @@ def does_verdict_end_job(
         return (job.ends_it and not is_early) or verdict.outcome in ("ok", "crash", "interrupted")
     if not job.ends_it or ended == "done":
         return False
-    if job.is_trial or ended == "past":
+    if ended == "past" or (job.is_trial and verdict.outcome != "silent"):
         return True
     return ended != "interrupted" and (bool(proof) or is_late or is_step_over)
 
 
-def _add_times(
+def _add_figures(
     job: Job, facts: JobFacts, verdict: Verdict, since: float
 ) -> tuple[JobFacts, Verdict]:
-    """Add how long the culprits have stood still, and the time that it took until everything but
-    the verdict was on disk.
+    """Add how long the culprits have stood still, the time that it took until everything but the
+    verdict was on disk, and how many steps of training were done.
     """
     now, culprits = time.monotonic(), verdict.ranks.culprit
     still = seconds_still(job, now, culprits) if culprits else facts.still
     to_verdict = round(now - since, 3)
     seconds = replace(verdict.seconds, still=still, to_verdict=to_verdict)
-    return replace(facts, still=still, to_verdict=to_verdict), replace(verdict, seconds=seconds)
+    verdict = replace(verdict, seconds=seconds, trained=_count_steps(job))
+    return replace(facts, still=still, to_verdict=to_verdict), verdict
+
+
+def _count_steps(job: Job) -> int | None:
+    """Return how many steps of training the rank that did most has done after the first ones, None
+    where none is past those. Of one that has ended its ring still tells.
+    """
+    steps = []
+    for member in job.members:
+        if member.trained is not None:
+            pulse = job.logs.read_pulse(member.rank)
+            steps.append(member.trained if pulse is None else pulse.steps)
+    return max(steps, default=None)
 
 
 # ---- ending --------------------------------------------------------------------------------------

@@ -27,18 +27,19 @@ from ..evidence.kernel import read_status
 from ..evidence.process import open_life
 from . import clocks
 from .clocks import are_ranks_past
-from .finalize import close_job, reopen_job
+from .finalize import close_job, find_later_proof, is_long_still, reopen_job
 from .job_activity import Stillness, Suspension
 from .job_facts import make_rank_facts
 from .missing_ranks import MissingRanks
 from .monitor_process import DESCRIPTORS, call_in_thread
 from .rank_exits import find_job_end, find_signal_target, was_asked_to_end
 from .server import INTERRUPTING, Server, have_all_ended
-from .training_pulse import TrainingPulse
+from .training_pulse import PastStep, TrainingPulse
 
 if TYPE_CHECKING:
     from ..base.facts import Ended
     from .inquiry import Inquiry
+    from .inspection import Inspection
     from .job import Job
 
 
@@ -86,6 +87,8 @@ class Watch:
         self._stillness: dict[int, Stillness] = {}  # by rank
         self._inquiry: Inquiry | None = None
         self._pulse = TrainingPulse(job.limits.stall)
+        self._past_step: PastStep | None = None
+        self._later_looks: clocks.LaterLooks | None = None  # at what was silent
         self._is_past_start = False  # ranks were quiet, and have a verdict all the same
         self._looks_at_training = False  # at this moment, because no step has come
         self._absent = MissingRanks(job)
@@ -201,7 +204,7 @@ class Watch:
         elif job.verdict is not None:
             if not await self._judge_again(now):
                 await self._take_back(now)
-        elif job.settings["past"] and are_ranks_past(job.members, job.settings["past"]):
+        elif job.settings["past"] and self._are_past(job.settings["past"], now):
             await self._end_past(job.settings["past"])
         elif job.settings["limit"] and now > job.started + job.settings["limit"]:
             await self._last_look("limit")
@@ -222,24 +225,61 @@ class Watch:
             job.verdict, job.closing = None, False
 
     async def _judge_again(self, now: float) -> bool:
-        """Judge once more what stood still and was not proved to hang, once a deadline is over, and
-        what limits its wait; return whether that is so.
+        """Judge once more what stood still and was not proved to hang: once a deadline is over, and
+        what limits its wait, or once a proof has come; return whether that is so.
         """
         job, verdict = self.job, self.job.verdict
         if job.was_ended or verdict is None or verdict.outcome != "silent":
             return False
         limit = job.settings["limit"]
         is_over = job.ends_it and bool(limit) and now > job.started + limit
-        if now < job.silent_until and not is_over:
-            return False
-        with_deadline = job.find_deadlines(verdict)
-        if self._paused or not (is_over or any(now > over for over in with_deadline.values())):
-            return False
+        is_late = now >= job.silent_until and any(
+            now > over for over in job.find_deadlines(verdict).values()
+        )
+        if self._paused or not (is_over or is_late):
+            return await self._look_for_proof(now)
         job.verdict, job.closing = None, False
         for member in job.members:
             member.look_again_at = 0.0
         await (self._last_look("limit") if is_over else self._clocks(now))
         return True
+
+    async def _look_for_proof(self, now: float) -> bool:
+        """Look now and then, ever more seldom, for a proof that came later than the verdict; return
+        whether there is one, and the job was judged by it.
+        """
+        job, verdict, later = self.job, self.job.verdict, self._later_looks
+        assert verdict is not None
+        if later is None or later.since != job.closed_at:
+            later = self._later_looks = clocks.LaterLooks(job.closed_at)
+        if self._paused or not later.is_due(now):
+            return False
+        inspection = await self._take_series()
+        inspection.remember_places()
+        named = {*verdict.ranks.culprit, *verdict.ranks.stuck}
+        stands = named & inspection.settled().hung or named <= {*verdict.ranks.never_started}
+        is_due = False
+        if stands and not (self._is_paused() or self._interrupted()):
+            proof = await find_later_proof(job, inspection.snapshot())
+            is_due = bool(proof) or (job.is_trial and is_long_still(job, verdict))
+        if not is_due:
+            later.wait_longer(time.monotonic())
+            return False
+        job.verdict, job.closing = None, False
+        await close_job(job, self.server, "still", inspection.snapshot())
+        return True
+
+    async def _take_series(self) -> Inspection:
+        """Return looks at all ranks that are enough to judge by."""
+        from ..collect.look_series import PAUSE
+        from .inspection import SPAN, Inspection
+
+        inspection = Inspection(self.job)
+        await inspection.look(limit=LAST_LOOK)
+        while inspection.span < SPAN:
+            await asyncio.sleep(PAUSE)
+            await inspection.look(limit=LAST_LOOK)
+        return inspection
 
     # ---- the clocks --------------------------------------------------------------------------
 
@@ -285,8 +325,12 @@ class Watch:
     def _read_pulses(self) -> bool:
         """Read the pulses of the ranks; return whether a step has come since the last time."""
         job = self.job
-        ranks = [member.rank for member in job.members if not member.left]
-        return self._pulse.hear(map(job.logs.read_pulse, ranks))
+        living = [member for member in job.members if not member.left]
+        pulses = {member.rank: job.logs.read_pulse(member.rank) for member in living}
+        for member in living:
+            if (pulse := pulses[member.rank]) is not None and member.trained is not None:
+                member.trained = pulse.steps
+        return self._pulse.hear(pulses.values())
 
     def _trains_again(self) -> bool:
         """Return whether a step has come while ranks are looked at because none came."""
@@ -338,8 +382,23 @@ class Watch:
             for member in living:
                 member.quiet = True
 
+    def _are_past(self, name: str, now: float) -> bool:
+        """Return whether every rank is past what --past names: a step, a phase, or so many training
+        steps.
+        """
+        members = self.job.members
+        if not name.isdecimal():
+            return are_ranks_past(members, name)
+        if self._past_step is None:
+            self._past_step = PastStep(int(name))
+        if not members.are_here or not self.job.is_quiet:
+            return False
+        self._read_pulses()
+        return self._past_step.is_reached([one.trained for one in members if not one.left], now)
+
     async def _end_past(self, name: str) -> None:
         """Every rank is past what the run was to show: what comes after it is not waited for."""
+        name = f"training step {name}" if name.isdecimal() else name
         self.job.notes.append(f"ended on purpose: every rank was past {name}")
         seen = Snapshot(map(make_rank_facts, self.job.members))
         await close_job(self.job, self.server, "past", seen)
@@ -419,17 +478,15 @@ class Watch:
         return lately and free and not self._interrupted()
 
     async def _last_look(self, ended: Ended) -> None:
-        from ..collect.look_series import PAUSE
-        from .inspection import SPAN, Inspection
+        from .inspection import Inspection
 
-        inspection = Inspection(self.job)
-        await inspection.look(limit=LAST_LOOK, judging=ended != "interrupted")
         if ended == "limit":
-            while inspection.span < SPAN:
-                await asyncio.sleep(PAUSE)
-                await inspection.look(limit=LAST_LOOK)
+            inspection = await self._take_series()
             settled = inspection.settled()
             ended = "limit" if settled.moving | settled.busy else "late"
+        else:
+            inspection = Inspection(self.job)
+            await inspection.look(limit=LAST_LOOK, judging=ended != "interrupted")
         await close_job(self.job, self.server, ended, inspection.snapshot())
 
     async def _take_back(self, now: float) -> None:

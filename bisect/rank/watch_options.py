@@ -86,7 +86,8 @@ def add_watch_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--past",
         metavar="NAME",
-        help="end well as soon as every rank is past this checkpoint or phase",
+        help="end well as soon as every rank is past this checkpoint or phase; of a script of your "
+        "own also a number: past so many training steps after the first",
     )
     add(
         "--known-hang",

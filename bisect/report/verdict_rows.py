@@ -28,6 +28,7 @@ from .rows import Answer, Row, add_detail, change_texts, count_lines, limit_rows
 
 MOST_LINES = 15
 _LEVEL_AT = 72  # column, after most titles
+_MOST_GROUPS = 2  # groups of some ranks that are told of
 _FRAMES = 3  # of the stack, in the one line that it gets
 
 
@@ -50,6 +51,7 @@ def word_verdict(
 
     head = culprit_rows(verdict, ranks)
     middle = compilation_rows(verdict, ranks) + other_rank_rows(verdict, ranks)
+    middle += _word_subgroups(verdict, job, ranks)
     middle += _cause(verdict) + _evidence(verdict, job, ranks)
     middle += make_rows("try", choose_advice(verdict))
     hangs = verdict.outcome in STANDS_STILL
@@ -195,13 +197,27 @@ def other_rank_rows(verdict: Verdict, ranks: Sequence[RankFacts]) -> list[Row]:
     stuck = sorted(set(found.stuck) - set(found.culprit))
     if stuck:
         rows += make_rows("also", f"{format_ranks(stuck)} stuck")
+    done = {r.rank for r in ranks if r.status == 0 and not r.error}
     dead = sorted(set(found.dead) - set(found.culprit))
+    if well := [rank for rank in dead if rank in done]:
+        rows += make_rows("ended", f"{format_ranks(well)}, with status 0")
+        dead = [rank for rank in dead if rank not in done]
     if dead:
         rows += make_rows("ended", f"{format_ranks(dead)}, afterwards or because of it")
     absent = sorted(set(found.never_started) - set(found.culprit))
     if absent:
         rows += make_rows("missing", f"{format_ranks(absent)} never started")
     return rows
+
+
+def _word_subgroups(verdict: Verdict, job: JobFacts, ranks: Sequence[RankFacts]) -> list[Row]:
+    """Return which groups of some ranks wait for members of theirs, and where those are."""
+    if verdict.outcome not in STANDS_STILL:
+        return []
+    from ..diagnosis.pending_operations import describe_subgroups  # for a hang alone
+
+    told = describe_subgroups(ranks, job.package)[:_MOST_GROUPS]
+    return [row for one in told for row in make_rows("group", one.removeprefix("group "))]
 
 
 def _describe_waiting_ranks(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:

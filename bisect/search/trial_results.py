@@ -35,6 +35,7 @@ def hang_place_of(verdict: Verdict, ranks: Iterable[RankFacts]) -> HangPlace:
         call=verdict.call,
         component=verdict.component,
         stacks=tuple(dict.fromkeys(_stacks_in(ranks, stuck))),
+        trained=verdict.trained,
     )
 
 
@@ -48,6 +49,7 @@ def crash_place_of(verdict: Verdict, ranks: Iterable[RankFacts]) -> HangPlace:
         phase=where.phase if where else None,
         component=verdict.component,
         crash=kind or "an exit",
+        trained=verdict.trained,
     )
 
 
@@ -101,14 +103,24 @@ def judge_trial(
     """Return the result of a run that hung at `place` (None: it did not), or crashed there where a
     crash is in question; `known` is the one in question (None: any is).
 
-    Only the same hang counts as one, and only a run that went well as a pass: another crash, a hang
-    elsewhere or a run that was interrupted says nothing about it.
+    Only the same hang counts as one, and only a run that went well as a pass, or that trained until
+    its limit, past the place in question: another crash, a hang elsewhere or a run that was
+    interrupted says nothing about it.
     """
-    if verdict and verdict.outcome == "ok":
+    if verdict and (verdict.outcome == "ok" or _trained_past(verdict, known)):
         return "pass"
     return (
         "hang" if place is not None and (known is None or is_same_place(known, place)) else "other"
     )
+
+
+def _trained_past(verdict: Verdict, known: HangPlace | None) -> bool:
+    """Return whether a run came to its limit in the midst of training, past the known hang."""
+    if verdict.outcome != "slow" or verdict.trained is None:
+        return False
+    if known is None or known.trained is None:
+        return True
+    return 0 < known.trained < verdict.trained
 
 
 def describe_ending(verdict: Verdict | None, trouble: str, *, with_outcome: bool = True) -> str:
@@ -120,6 +132,8 @@ def describe_ending(verdict: Verdict | None, trouble: str, *, with_outcome: bool
     if verdict is None:
         return f"not judged: {trouble}" if trouble else "not judged"
     outcome = verdict.outcome
+    if _trained_past(verdict, None):
+        return "trained until --limit"
     if outcome == "ok":
         past = [note for note in verdict.notes if note.startswith("ended on purpose")]
         return past[0].partition(": ")[2].replace("every rank was ", "") if past else "to its end"

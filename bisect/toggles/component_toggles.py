@@ -36,6 +36,7 @@ STRATEGY = Toggle(
     help="Lightning's strategy: auto, ddp, or any other that it registers",
     accepts="strategy",
     in_code=((ANY, "Trainer(strategy='VALUE')"),),
+    libraries=("lightning", "pytorch_lightning", "lightning_fabric"),
     told=True,
 )
 

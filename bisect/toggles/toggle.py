@@ -4,7 +4,7 @@ own too; and the settings that a command has now.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -68,6 +68,9 @@ class Toggle:
     in_code: tuple[tuple[str, str], ...] = ()  # (value, the change): "DataLoader(num_workers=0)"
     # A rank tells when a script comes to a call of this toggle: one that never does, has it not.
     told: bool = False
+    libraries: tuple[
+        str, ...
+    ] = ()  # of which it changes a call; (): of one that any script may use
     overruled: bool = False  # the script says in its code what a variable would say
     launcher: bool = False
     words: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (value, words), for a user's own script
@@ -91,6 +94,14 @@ class Toggle:
                 other = {k: v for k, v in fields if k != "pipeline" and v is not None}
                 return replace(self, variants=(), **other)
         return self
+
+    def acts_on(self, libraries: Collection[str] | None) -> bool:
+        """Return whether it may change anything about a script that uses these libraries; None: it
+        is not known which.
+        """
+        return (
+            libraries is None or not self.libraries or not set(self.libraries).isdisjoint(libraries)
+        )
 
     def change_in_code(self, value: str) -> str:
         """Return what to change in the code of a script of the user's own, "" for nothing."""

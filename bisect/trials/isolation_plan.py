@@ -165,6 +165,7 @@ class IsolationPlan:
     flaky: bool = False  # take it for one that comes and goes
     describe: bool = False
     crash: bool = False  # it crashes, and what avoids that is looked for
+    to_end: bool = False  # of a script of the user's own no start ends before a hang was seen
     has_gpu: bool | None = None
     options: Mapping[str, object] = field(default_factory=dict)  # as asked, for who resumes
     again: str = ""  # the command that goes on with it

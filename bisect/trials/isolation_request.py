@@ -144,6 +144,7 @@ class IsolationRequest:
     flaky: bool = False
     describe: bool = False
     crash: bool = False
+    keep_watching: bool = False
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,7 @@ def make_job(request: IsolationRequest) -> IsolationJob:
         flaky=request.flaky,
         describe=request.describe,
         crash=request.crash,
+        to_end=request.keep_watching,
         has_gpu=gpus > 0,
         options={**_options_to_keep(request), STARTED_IN: os.getcwd(), MARK: named.mark},
         again=_resume_command(folder, request),

@@ -190,6 +190,14 @@ UNDER_WAY = NoMoreStarts("under way", interrupted=True)  # what is on disk if we
 _OWN_CACHES_IN_WORDS = (
     "caches of its own, empty ones that are removed after it: it downloads what it needs"
 )
+_WATCHED_TO_ITS_END = (
+    "the first start is watched to its end or to --limit: a hang may come later than the first "
+    "training steps. The next ones end past the hang."
+)
+_OTHERS_END_SOONER = (
+    "it did not hang: the next starts end once they train. For a hang that comes later: "
+    "--keep-watching"
+)
 LEAST_STILL = 3.0  # seconds that the known stacks must stand still, whatever passing trials took
 
 
@@ -255,8 +263,12 @@ class IsolationSearch:
         )
 
     def _isolate(self) -> None:
+        if not (self._plan.flaky or self._plan.ours):
+            self._tell(_WATCHED_TO_ITS_END)
         first = None if self._plan.flaky else self._try({}, "as you run it")
         if first is None or first.result == "pass":
+            if not (first is None or self._plan.ours or self._plan.to_end):
+                self._tell(_OTHERS_END_SOONER)
             self._search_flaky()
         elif first.result == "other":
             failure = "crash" if self._plan.crash else "hang"
@@ -313,7 +325,8 @@ class IsolationSearch:
     def _question(self) -> Question:
         """Return which hang is in question, and when its stacks are called hung."""
         if self._seen is None:
-            return Question(None, None, self._plan.crash)
+            is_first = not (self._starts.trials or self._plan.flaky)
+            return Question(None, None, self._plan.crash, self._plan.to_end or is_first)
         spent = [t.at_place for t in self._starts.trials if t.result == "pass"]
         known = [seconds for seconds in spent if seconds is not None]
         still = max(LEAST_STILL, 2 * max(known)) if known else None

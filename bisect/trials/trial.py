@@ -48,6 +48,7 @@ class Question:
     still: float | None = None  # seconds that its stacks must stand still to be called it; None:
     # as long as any other hang's
     crash: bool = False  # a crash is what is asked about, and no hang
+    to_end: bool = False  # where no hang is known yet: it may come after the first training steps
 
 
 def try_setting(
@@ -76,7 +77,7 @@ def try_setting(
             command=applied.command,
             run_dir=folder,
             environment=applied.environment,
-            watch={**_default_watch(ours), **(watch or {}), **_early_ends(question, folder, ours)},
+            watch=_choose_options(watch or {}, question, folder, ours),
             limit=limit,
             folder=start_in,
         )
@@ -106,33 +107,30 @@ def try_setting(
     )
 
 
-def _default_watch(ours: bool) -> dict[str, str]:
-    """Return the options of a start of which it is not known where it may hang: a script of the
-    user's own has shown that it does not once it trains (with --keep-watching: at its end).
+def _choose_options(
+    asked: Mapping[str, str], question: Question, folder: Path, ours: bool
+) -> dict[str, str]:
+    """Return the options of a start. What is `asked` has the last word, but of where a start ends
+    once it is known where it may hang.
     """
-    return {"on-hang": "end"} if ours else {"on-hang": "end", "past": STEADY}
+    chosen = choose_watch_options(question, folder, ours)
+    if question.place is None:
+        return {**chosen, **asked}
+    return {**chosen, **asked, **{n: chosen[n] for n in ("past", "known-hang") if n in chosen}}
 
 
-def _past(place: HangPlace, ours: bool) -> str:
-    """Return what a start need not go beyond, "" if it has to come to its end.
+def choose_watch_options(question: Question, folder: Path, ours: bool) -> dict[str, str]:
+    """Return the options by which a start ends as soon as its question is answered. Writes the
+    file of a known hang into its `folder`.
 
-    A script of the user's own that hangs before it told of any step, or between two, has shown what
-    it was asked once it trains.
+    Where no hang is known yet, a script of the user's own has shown that it does not hang once it
+    trains, or at its end, if that is asked for.
     """
-    name = place.phase or place.checkpoint
-    if ours:
-        return "" if name in (None, "launcher", *_LAST) else str(name)
-    return STEADY if name in (None, "launcher", SCRIPT_RUNNING) else str(name)
-
-
-def _early_ends(question: Question, folder: Path, ours: bool) -> dict[str, str]:
-    """Return the options by which a trial ends as soon as its question is answered."""
-    place = question.place
-    if place is None:
-        return {}
-    ends = {"past": past} if (past := _past(place, ours)) else {}
-    if place.checkpoint in (None, "launcher"):
-        return ends
+    options, place = {"on-hang": "end"}, question.place
+    if past := _past(question, ours):
+        options["past"] = past
+    if place is None or place.checkpoint in (None, "launcher") or place.trained is not None:
+        return options
     if question.still is not None and place.stacks:
         file = folder / KNOWN_HANG
         file.write_text(
@@ -146,8 +144,25 @@ def _early_ends(question: Question, folder: Path, ours: bool) -> dict[str, str]:
                 indent=1,
             )
         )
-        ends["known-hang"] = str(file.resolve())
-    return ends
+        options["known-hang"] = str(file.resolve())
+    return options
+
+
+def _past(question: Question, ours: bool) -> str:
+    """Return what a start need not go beyond, "" if it has to come to its end.
+
+    A script of the user's own that hangs before it told of any step, or between two, has shown what
+    it was asked once it trains; one that hung later, once it is past that step.
+    """
+    place = question.place
+    if place is None:
+        return "" if ours or question.to_end else STEADY
+    name = place.phase or place.checkpoint
+    if ours:
+        return "" if name in (None, "launcher", *_LAST) else str(name)
+    if place.trained is not None:
+        return str(place.trained) if place.trained else ""
+    return STEADY if name in (None, "launcher", SCRIPT_RUNNING) else str(name)
 
 
 def _find_place(verdict: Verdict | None, asked: Question, folder: Path) -> HangPlace | None:

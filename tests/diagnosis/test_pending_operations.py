@@ -12,9 +12,10 @@ import pytest
 from hangbisect.base.facts import Collective, CollectiveLog, Look, RankFacts, Thread
 from hangbisect.collect.look_series import classify_ranks
 from hangbisect.diagnosis.log_divergence import find_mismatch
-from hangbisect.diagnosis.pending_operations import find_pending_operations
+from hangbisect.diagnosis.pending_operations import describe_subgroups, find_pending_operations
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_job
+from hangbisect.report.verdict_rows import word_verdict
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -400,3 +401,47 @@ def test_where_no_message_came_before_both_ends_are_named() -> None:
     found = find_mismatch([first, second])
     assert found is not None
     assert (found.kind, found.ranks) == ("unsent", (1, 2))
+
+
+# ---- operations of a group of some ranks ---------------------------------------------------------
+
+GROUPS = {"0": (0, 1, 2, 3), "2": (0, 2), "3": (1, 3)}
+LOOP = look("own_loop train.py:44", "<module> train.py:50", call="", state="R")
+
+
+def in_subgroup(number: int, one: Look, *entered: tuple[str, str, bool | None]) -> RankFacts:
+    return standing(number, one, log(entered, groups=GROUPS))
+
+
+def test_of_a_group_of_some_it_is_said_who_is_in_it_and_who_of_them_is_elsewhere() -> None:
+    ranks = [
+        in_subgroup(0, ALL_REDUCE, ("0", "barrier", True), ("2", "all_reduce", False)),
+        in_subgroup(1, ALL_REDUCE, ("0", "barrier", True), ("3", "all_reduce", True)),
+        in_subgroup(2, LOOP, ("0", "barrier", True)),
+        in_subgroup(3, ALL_REDUCE, ("0", "barrier", True), ("3", "all_reduce", True)),
+    ]
+    assert describe_subgroups(ranks) == [
+        "group 2 (ranks 0,2): rank 0 is in all_reduce (train.py:21 train); rank 2 has not "
+        "entered it: it is at own_loop (train.py:44)"
+    ]
+    told = judge_job(job("late", 4), ranks)
+    answer = word_verdict(told, job("late", 4), ranks)
+    rows = [row.text for row in answer.rows if row.label == "group"]
+    assert rows == [one.removeprefix("group ") for one in describe_subgroups(ranks)]
+
+
+def test_one_that_waits_in_another_group_is_told_to_be_there() -> None:
+    ranks = [
+        in_subgroup(0, ALL_REDUCE, ("2", "all_reduce", False)),
+        in_subgroup(1, LOOP, ("0", "barrier", True)),
+        in_subgroup(2, ALL_REDUCE, ("0", "barrier", True), ("0", "barrier", False)),
+        in_subgroup(3, ALL_REDUCE, ("0", "barrier", True)),
+    ]
+    (told,) = describe_subgroups(ranks)
+    assert told.endswith("it is in barrier (train.py:21 train) of group 0")
+
+
+def test_of_the_group_of_all_and_of_one_without_members_nothing_is_said() -> None:
+    alone = [standing(n, ALL_REDUCE, log(rounds(2 + n, False))) for n in (0, 1)]
+    assert describe_subgroups(alone) == []
+    assert describe_subgroups([rank(0, ALL_REDUCE)]) == []

@@ -69,3 +69,16 @@ def test_a_terminal_and_a_pipe_are_no_files(tmp_path: Path) -> None:
             process.kill()
             os.close(reader)
             os.close(writer)
+
+
+def test_a_file_that_we_write_to_as_well_says_nothing_of_a_rank(
+    start: Start, tmp_path: Path
+) -> None:
+    """As where the job and `attach` are started in one shell, whose output goes to a file."""
+    path = tmp_path / "all-of-it.log"
+    path.write_text("Whose is it?\n")
+    printing = [PrintingRank(0, start(path))]
+    with path.open("a") as ours:
+        assert read_printed_lines(printing, beside=[ours.fileno()]) == {}
+        assert read_printed_lines(printing) == {0: ("Whose is it?",)}
+    assert read_printed_lines(printing, beside=[10_000]) == {0: ("Whose is it?",)}

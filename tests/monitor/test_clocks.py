@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hangbisect.base.rank_state import NodeRanks
+from hangbisect.monitor import clocks
 from hangbisect.monitor.clocks import (
     AFTER_A_VERDICT,
     LEAVING_LIMIT,
@@ -210,3 +213,38 @@ def test_what_was_called_hung_is_looked_at_again_only_when_something_of_it_stirs
     assert wants_another_look(one, closed_at=21.0, now=20.1 + AFTER_A_VERDICT)
     one.left_at = 22.1
     assert not wants_another_look(one, closed_at=21.0, now=60.0)
+
+
+# ---- after a verdict that proved nothing ---------------------------------------------------------
+
+
+def test_what_was_silent_is_looked_at_again_after_pauses_that_grow() -> None:
+    looks = clocks.LaterLooks(100.0)
+    at, taken = 100.0, []
+    while at < 100.0 + 2000.0:
+        if looks.is_due(at):
+            taken.append(at - 100.0)
+            looks.wait_longer(at)
+        at += 0.25
+    assert taken[:5] == [10.0, 30.0, 70.0, 150.0, 310.0]
+    pauses = [b - a for a, b in pairwise(taken)]
+    assert pauses == sorted(pauses)
+    assert max(pauses) == clocks.MOST_PAUSE
+
+
+def test_a_look_that_took_long_is_not_followed_by_another_at_once() -> None:
+    looks = clocks.LaterLooks(100.0)
+    assert looks.is_due(500.0)
+    looks.wait_longer(503.0)
+    assert not looks.is_due(503.0 + 2 * clocks.FIRST_PAUSE - 0.1)
+    assert looks.is_due(503.0 + 2 * clocks.FIRST_PAUSE)
+
+
+@given(st.floats(min_value=0.0, max_value=600.0))
+def test_a_proof_that_comes_is_seen_within_as_long_again_as_it_took_to_come(came: float) -> None:
+    looks, at = clocks.LaterLooks(0.0), 0.0
+    while not (looks.is_due(at) and at >= came):
+        if looks.is_due(at):
+            looks.wait_longer(at)
+        at += 0.25
+    assert at <= came + max(clocks.FIRST_PAUSE, min(clocks.MOST_PAUSE, came + clocks.FIRST_PAUSE))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hangbisect.evidence.ring_reader import Pulse
-from hangbisect.monitor.training_pulse import TrainingPulse
+from hangbisect.monitor.training_pulse import PAST_SECONDS, PAST_STEPS, PastStep, TrainingPulse
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,3 +61,38 @@ def test_a_job_that_was_kept_from_running_has_its_time_again() -> None:
     pulse.begin_anew(500.0)
     assert not pulse.has_stopped(519.0)
     assert pulse.has_stopped(521.0)
+
+
+# ---- past a step that is known to hang -----------------------------------------------------------
+
+
+def test_past_a_step_is_who_has_done_some_more() -> None:
+    goal = PastStep(35)
+    assert not goal.is_reached([35, 35], 100.0)
+    assert not goal.is_reached([36, 35], 101.0)
+    assert not goal.is_reached([36, 39], 102.0)
+    assert goal.is_reached([36 + PAST_STEPS, 36 + PAST_STEPS], 103.0)
+
+
+def test_where_steps_are_long_one_more_and_some_time_are_enough() -> None:
+    goal = PastStep(35)
+    assert not goal.is_reached([36, 36], 100.0)
+    assert not goal.is_reached([36, 36], 100.0 + PAST_SECONDS - 0.1)
+    assert goal.is_reached([36, 36], 100.0 + PAST_SECONDS)
+
+
+def test_the_time_begins_once_every_rank_is_past_it() -> None:
+    goal = PastStep(35)
+    assert not goal.is_reached([36, 35], 100.0)
+    assert not goal.is_reached([36, 36], 200.0)
+    assert goal.is_reached([37, 36], 200.0 + PAST_SECONDS)
+
+
+def test_of_whom_nothing_is_counted_nobody_is_past_anything() -> None:
+    assert not PastStep(35).is_reached([None, 99], 100.0)
+    assert not PastStep(35).is_reached([], 100.0)
+
+
+def test_ranks_tell_how_many_steps_they_have_done() -> None:
+    pulse = heard(Pulse(100.0, 1.0, 9), None, Pulse(90.0, 1.0, 8))
+    assert pulse.steps == 9

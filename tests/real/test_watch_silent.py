@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +152,55 @@ def test_who_gives_up_on_one_that_is_silent_is_not_to_blame(jobs_here: Jobs) -> 
     verdict = ended.verdict
     assert (verdict["outcome"], verdict["ranks"]["culprit"]) == ("silent", [1]), shown(ended)
     assert verdict["ranks"]["waiting"] == [0]
+
+
+# A process that it has started holds a lock that it waits for, and leaves word of itself.
+OWNED = """
+import multiprocessing, os, time
+
+def keep(lock, has_it):
+    lock.acquire()
+    has_it.set()
+    time.sleep(1000)
+
+if __name__ == "__main__":
+    lock, has_it = multiprocessing.Lock(), multiprocessing.Event()
+    owner = multiprocessing.Process(target=keep, args=(lock, has_it), daemon=True)
+    owner.start()
+    has_it.wait()
+    with open("owner.new", "w") as file:
+        file.write(str(owner.pid))
+    os.rename("owner.new", "owner")
+    with lock:
+        pass
+"""
+
+
+def test_a_proof_that_comes_later_makes_it_a_hang(jobs_here: Jobs) -> None:
+    """The one that it waits for is killed after 15 s of silence: nobody gives the lock back."""
+    folder = jobs_here.folder()
+    command = launch(folder, OWNED, 1, 0)
+    job = watched(jobs_here, folder, command, "--stall", "4", "--on-hang", "end")
+    job.until("SILENT  ")
+    time.sleep(15)
+    assert "HANG  " not in job.said()
+    os.kill(int((folder / "owner").read_text()), signal.SIGKILL)
+    ended = job.end()
+    verdict = ended.verdict
+    assert (verdict["outcome"], verdict["ranks"]["culprit"]) == ("hang", [0]), shown(ended)
+    assert verdict["cause"]["id"] == "dead-owner"
+    assert [one for one, _ in verdicts(ended)] == ["silent", "hang"], shown(ended)
+    assert ended.status == 3
+
+
+def test_while_nothing_proves_it_nothing_more_is_said(jobs_here: Jobs) -> None:
+    folder = jobs_here.folder()
+    job = watched(jobs_here, folder, launch(folder, OWNED, 1, 0), "--stall", "4")
+    job.until("SILENT  ")
+    time.sleep(45)
+    said = job.said()
+    assert said.count("SILENT  ") == 1
+    assert "HANG  " not in said
+    assert "Taken back" not in said
+    os.killpg(job.running.process.pid, signal.SIGINT)
+    job.end()

@@ -47,6 +47,7 @@ def test_what_is_not_known_is_null_or_empty() -> None:
         "waits_for",
         "cause",
         "barrier_opened",
+        "trained",
     }
     assert data["try"] == data["candidates"] == data["where"] == data["slow_steps"] == []
     assert data["chain"] == data["notes"] == []

@@ -33,6 +33,18 @@ _CLIENTS = (
 )
 # Clients whose connections native threads of their own serve: no thread of Python has the socket.
 _SERVED_BY_THREADS = r"grpc/\S*\.py|google/cloud/\S*\.py"
+# How a client is given a time limit. botocore waits 60 s, and tries five times
+# (botocore/config.py, read_timeout and retries); requests and urllib wait for ever.
+_TIME_LIMITS = (
+    (
+        r"(?:botocore|aiobotocore|boto3|s3fs|s3transfer|smart_open)/\S*\.py",
+        "botocore waits 60 s and tries again, unless its Config says otherwise (read_timeout)",
+    ),
+    (
+        r"(?:requests|urllib3)/\S*\.py|(?:^|/)(?:http/client|urllib/request)\.py",
+        "requests and urllib have none unless told",
+    ),
+)
 _RETRIES = r"huggingface_hub/(?:utils/_http|file_download|lfs|utils/_fixes)\.py"
 _XET_NATIVE = re.compile(r"\bhf_xet|\bxet_|hf_transfer|xet_core")
 _OTHER_PURPOSES = ("53",)  # ports: a name server is no endpoint
@@ -41,6 +53,19 @@ _OTHER_PURPOSES = ("53",)  # ports: a name server is no endpoint
 # ---- signs ---------------------------------------------------------------------------------------
 
 _asks_the_hub = frame_in(_HUB, r".*", "A rank is in huggingface_hub's code")
+
+
+# Of huggingface_hub 1.24: what goes up. Nothing of it is in a cache, and offline it fails.
+_uploads_to_the_hub = frame_in(
+    r"huggingface_hub/(?:hf_api|_commit_api|lfs|_upload_large_folder|_commit_scheduler)\.py",
+    r"create_commit|preupload_lfs_files|_?upload_\w+|_?lfs_upload|create_repo|create_branch",
+    "A rank uploads to the hub",
+)
+
+
+def _waits_for_the_hub(scene: Scene) -> Found | None:
+    """It is connected, or tries to connect, or is between two tries."""
+    return _connected(scene) or _unanswered(scene) or _between_two_tries(scene)
 
 
 def _connected(scene: Scene) -> Found | None:
@@ -91,13 +116,22 @@ def _reads_from_outside(scene: Scene) -> Found | None:
     """It, or the thread it waits for, reads from a server that is not of the job."""
     for socket in _find_asked_sockets(scene):
         where = _server_at(scene, socket)
+        values = {"peer": where, "limit": _advise_time_limit(scene)}
         if where and scene.blocking is not None:
-            return Found(f"{scene.call} from {where}", {"peer": where})
+            return Found(f"{scene.call} from {where}", values)
         if where:
             # A connection that is not in use looks the same: threads wait at that as well.
             words = f"it waits, and a thread of it reads from {where}"
-            return Found(words, {"peer": where}, trust=0.9)
+            return Found(words, values, trust=0.9)
     return None
+
+
+def _advise_time_limit(scene: Scene) -> str:
+    """Return how the client in its frames is given a time limit."""
+    for pattern, words in _TIME_LIMITS:
+        if scene.inside(pattern) is not None:
+            return words
+    return "look whether the client has one"
 
 
 def _server_at(scene: Scene, socket: Socket) -> str:
@@ -214,6 +248,7 @@ CAUSES = (
             also(nothing_came, 0.5),
             unless(through_a_proxy),
             unless(_downloads_by_xet),
+            unless(_uploads_to_the_hub),
         ),
         why="{peer} is connected and sends nothing. The hub's time limits are for each request; "
         "with retries, and many files, minutes go by without a line.",
@@ -228,6 +263,7 @@ CAUSES = (
             need(_asks_the_hub, 0.5),
             need(_unanswered, 0.75, proves=True),
             unless(through_a_proxy),
+            unless(_uploads_to_the_hub),
         ),
         why="Nothing answers the connection to {peer}: compute nodes often have no way out.",
         avoid=(
@@ -240,7 +276,11 @@ CAUSES = (
     KnownCause(
         id="hub-retries",
         title="the Hugging Face hub refuses or fails, and the request is tried again and again",
-        signs=(need(_asks_the_hub, 0.3), need(_between_two_tries, 0.75)),
+        signs=(
+            need(_asks_the_hub, 0.3),
+            need(_between_two_tries, 0.75),
+            unless(_uploads_to_the_hub),
+        ),
         why="huggingface_hub tries a failed request again, with growing pauses, for every file.",
         avoid=(
             _OFFLINE,
@@ -248,6 +288,24 @@ CAUSES = (
         ),
         toggles=_TOGGLES,
         references=("huggingface/kernels#640", "huggingface/huggingface_hub#3312"),
+    ),
+    KnownCause(
+        id="hub-upload",
+        title="an upload to the Hugging Face hub is not answered",
+        signs=(
+            need(_uploads_to_the_hub, 0.6),
+            need(_waits_for_the_hub, 0.6),
+            also(nothing_came, 0.4),
+            unless(through_a_proxy),
+        ),
+        why="A rank pushes to the hub, which does not answer; a failed request is tried again, for "
+        "every file, with growing pauses.",
+        avoid=(
+            "push once training is over, from one process: without --push_to_hub, then `hf upload`",
+            "look at HF_ENDPOINT: does `curl -m 5 $HF_ENDPOINT` answer from here?",
+        ),
+        cannot_help=("hub",),
+        references=("huggingface/huggingface_hub#3312",),
     ),
     KnownCause(
         id="hub-file-missing",
@@ -264,7 +322,11 @@ CAUSES = (
     KnownCause(
         id="xet-stall",
         title="a download by hf_xet or hf_transfer stands still",
-        signs=(need(_downloads_by_xet, 0.65), also(_has_a_connection, 0.4)),
+        signs=(
+            need(_downloads_by_xet, 0.65),
+            also(_has_a_connection, 0.4),
+            unless(_uploads_to_the_hub),
+        ),
         why="{library} downloads in native code with limits of its own; versions 1.5.0 and 1.5.1 "
         "of hf_xet could stand still for ever.",
         avoid=(
@@ -307,7 +369,7 @@ CAUSES = (
         why="The rank reads from {peer}, which sends nothing; without a time limit that lasts for "
         "ever.",
         avoid=(
-            "give the request a time limit: requests and urllib have none unless told",
+            "give the request a time limit: {limit}",
             "load from a local copy",
         ),
         references=("huggingface/setfit#495", "espnet/espnet_model_zoo#76"),

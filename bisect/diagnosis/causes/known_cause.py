@@ -433,6 +433,7 @@ class KnownCause:
     why: str
     avoid: tuple[str, ...] = ()
     toggles: tuple[tuple[str, str], ...] = ()
+    cannot_help: tuple[str, ...] = ()  # toggles of the component that change nothing about this
     references: tuple[str, ...] = ()  # public: "wandb/wandb#5214"
     outcomes: tuple[Outcome, ...] = ("hang", "interrupted")
 

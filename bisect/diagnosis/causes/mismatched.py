@@ -235,6 +235,17 @@ def _differ(scene: Scene) -> Found | None:
     return None if found is None else Found("", found.values)
 
 
+def _gloo_asks(scene: Scene) -> Found | None:
+    """Gloo, in the error of any rank or its last lines: "Is there a distributed collective mismatch
+    in your code?" (ProcessGroupGloo, torch 2.13).
+    """
+    for facts in scene.ranks:
+        texts = (facts.error, facts.traceback, *facts.output)
+        if any(_GLOO_ASKS in " ".join(text.split()) for text in texts if text):
+            return Found(f'rank {facts.rank} wrote "{_GLOO_ASKS}"', {"rank": facts.rank})
+    return None
+
+
 def _ended_by_something_else(scene: Scene) -> Found | None:
     """A rank crashed elsewhere than in that collective: gloo aborts a rank that gets more than it
     has room for, and its peers lose the connection.
@@ -311,6 +322,7 @@ _reads_a_key = native_in(
 
 # ---- causes --------------------------------------------------------------------------------------
 
+_GLOO_ASKS = "Is there a distributed collective mismatch in your code?"
 _EVERY_RANK = "every rank must call every collective, in the same order, whatever its number"
 _PL = "Lightning-AI/pytorch-lightning"
 
@@ -355,6 +367,19 @@ CAUSES = (
         ),
         references=(f"{_PL}#19106", "pytorch/pytorch#25390"),
         outcomes=("hang", "interrupted", "crash"),
+    ),
+    KnownCause(
+        id="gloo-mismatch",
+        title="gloo received data of another size than its collective expects",
+        signs=(need(_gloo_asks, 0.85),),
+        why="Rank {rank} got data that belong to another collective, or to one of another size: "
+        "ranks are not in the same call, or their tensors differ.",
+        avoid=(
+            _EVERY_RANK,
+            "tensors of the same size and type on all ranks; pad what differs",
+        ),
+        references=("pytorch/pytorch#25390",),
+        outcomes=("crash",),
     ),
     KnownCause(
         id="group-on-some-ranks",

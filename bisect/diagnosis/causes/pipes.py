@@ -10,6 +10,7 @@ from .known_cause import Found, KnownCause, Scene, also, need
 from .signs import (
     find_blocked_processes,
     find_used_descriptors,
+    format_descriptor,
     format_owner,
     format_place,
     list_other_ends,
@@ -20,7 +21,6 @@ _READS = re.compile(r"readv?|preadv2|recv(?:from|msg)|splice")
 _ACCEPTS = re.compile(r"accept4?")
 _MESSAGES = re.compile(r"msgrcv|mq_timedreceive")
 _OPENS = re.compile(r"openat2?|open")
-_STREAMS = {0: "its standard input", 1: "its standard output", 2: "its standard error"}
 # Of Linux 5.x and 6.x: where room in a full pipe, and a partner for a fifo, are waited for.
 _PIPE_IS_FULL = ("pipe_write", "anon_pipe_write", "fifo_pipe_write")
 _NO_PARTNER = ("wait_for_partner", "fifo_open")
@@ -37,10 +37,6 @@ def _using(
             if one.kind in kinds:
                 return view, one
     return None
-
-
-def _format_descriptor(one: Descriptor) -> str:
-    return _STREAMS.get(one.fd, f"descriptor {one.fd}") + f" ({one.path})"
 
 
 def _find_other_holders(view: ProcessSnapshot, one: Descriptor) -> tuple[int, ...]:
@@ -64,9 +60,9 @@ def _writes_into_a_pipe(scene: Scene) -> Found | None:
     if found is None:
         return None
     view, one = found
-    values = {"pipe": _format_descriptor(one), "reader": "nobody that we may see", "fd": one.fd}
+    values = {"pipe": format_descriptor(one), "reader": "nobody that we may see", "fd": one.fd}
     return Found(
-        f"{format_owner(scene, view)} waits in {view.call_name} on {_format_descriptor(one)}",
+        f"{format_owner(scene, view)} waits in {view.call_name} on {format_descriptor(one)}",
         values,
     )
 
@@ -116,7 +112,7 @@ def _reads_a_pipe_of_its_own(scene: Scene) -> Found | None:
     if found is None or not found[1].other_ends or _find_other_holders(*found):
         return None
     view, one = found
-    pipe = _format_descriptor(one)
+    pipe = format_descriptor(one)
     words = f"{format_owner(scene, view)} reads {pipe}, and only it could write there"
     return Found(words, {"path": pipe, "place": format_place(view)})
 

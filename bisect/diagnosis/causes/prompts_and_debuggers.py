@@ -12,6 +12,7 @@ from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import (
     find_blocked_processes,
     find_native_frame,
+    format_descriptor,
     format_owner,
     frame_in,
     meets_its_peers,
@@ -33,10 +34,8 @@ def _reads_its_input(scene: Scene) -> Found | None:
     for descriptor in call.descriptors if call else ():
         named = descriptor.path.startswith(_TERMINALS) or descriptor.kind == "tty"
         if named or (descriptor.fd == 0 and scene.call in ("read", "poll", "select", "pselect6")):
-            return Found(
-                f"{scene.call} on descriptor {descriptor.fd}, {descriptor.path}",
-                {"input": descriptor.path},
-            )
+            stream = format_descriptor(descriptor)
+            return Found(f"{scene.call} on {stream}", {"input": stream})
     return None
 
 

@@ -208,6 +208,14 @@ def find_used_descriptors(scene: Scene, view: ProcessSnapshot) -> tuple[Descript
     return tuple(known.get(one.path, one) for one in now)
 
 
+_STREAMS = {0: "its standard input", 1: "its standard output", 2: "its standard error"}
+
+
+def format_descriptor(one: Descriptor) -> str:
+    """Return "its standard input (pipe:[4711])", or the number of any other descriptor."""
+    return _STREAMS.get(one.fd, f"descriptor {one.fd}") + f" ({one.path})"
+
+
 def list_other_ends(one: Descriptor) -> Sequence[int]:
     """Return the pids of those who have the other end of a socket or a pipe."""
     return one.socket.peer_pids if one.socket is not None else one.other_ends

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hangbisect.base.facts import FileLock, Look, Thread
+from hangbisect.diagnosis.verdict import judge_job
 
 from ..made_up import ALL_REDUCE, gone, held, job, look, rank, stack
 from ..queues import LISTENS, receives, unix
@@ -47,6 +49,22 @@ def hub_unreachable() -> Facts:
 
 def hub_retries() -> Facts:
     return only_first(hub("clock_nanosleep"))
+
+
+def hub_upload(call: str = "recvfrom", socket: object = SILENT) -> Facts:
+    one = look(
+        *(READS if call == "recvfrom" else ()),
+        "_http_backoff_base SP/huggingface_hub/utils/_http.py:537",
+        "preupload_lfs_files SP/huggingface_hub/hf_api.py:5021",
+        "create_commit SP/huggingface_hub/hf_api.py:4300",
+        "upload_folder SP/huggingface_hub/hf_api.py:5350",
+        "Trainer.push_to_hub SP/transformers/trainer.py:5110",
+        "<module> train.py:9",
+        call=call,
+        descriptors=on(socket) if socket else (),  # type: ignore[arg-type]  # a Socket if any
+        sockets=(socket,) if socket else (),
+    )
+    return only_first(one)
 
 
 def hub_file_missing() -> Facts:
@@ -105,6 +123,7 @@ SHOWS: Shows = {
     "hub-silent": hub_silent,
     "hub-unreachable": hub_unreachable,
     "hub-retries": hub_retries,
+    "hub-upload": hub_upload,
     "hub-file-missing": hub_file_missing,
     "xet-stall": xet_stall,
     "hub-conversion": hub_conversion,
@@ -226,3 +245,46 @@ def test_a_queue_with_a_connection_or_that_listens_is_served() -> None:
     for one in (receives(0, unix(999)), receives(0, LISTENS)):
         found = causes_of(only_first(replace(one, unserved=stale)))
         assert "endpoint-unserved" not in found
+
+
+OF_A_MODEL = ("torchrun", "--nproc_per_node=2", "-m", "bisect", "--tokenizer", "gpt2")
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        hub_upload(),
+        hub_upload("poll", tcp("18.1.2.3:443", "SYN_SENT")),
+        hub_upload("clock_nanosleep", None),
+    ],
+)
+def test_of_an_upload_nobody_is_advised_to_work_offline(facts: Facts) -> None:
+    """HF_HUB_OFFLINE=1 makes it load from the cache: a push fails then."""
+    verdict = judge_job(replace(facts[0], command=OF_A_MODEL), facts[1])
+    assert verdict.cause is not None
+    assert verdict.cause.id == "hub-upload"
+    assert not [advice for advice in verdict.cause.avoid if "OFFLINE" in advice]
+    assert not [one for one in verdict.try_ if one.toggle == "hub"]
+
+
+def test_of_a_download_it_is_advised_as_before() -> None:
+    facts, ranks = hub_silent()
+    verdict = judge_job(replace(facts, command=OF_A_MODEL), ranks)
+    assert [one for one in verdict.try_ if one.toggle == "hub"]
+
+
+@pytest.mark.parametrize(
+    ("frame", "limit"),
+    [
+        ("HTTPAdapter.send SP/requests/adapters.py:644", "requests and urllib have none"),
+        ("URLLib3Session.send SP/botocore/httpsession.py:465", "otherwise (read_timeout)"),
+        ("ClientCreator._call SP/google/cloud/storage/client.py:70", "whether the client has one"),
+    ],
+)
+def test_which_time_limit_is_missing_depends_on_the_client(frame: str, limit: str) -> None:
+    frames = ("Socket.recv STD/socket.py:706", frame, "<module> train.py:9")
+    one = look(*frames, call="recvfrom", descriptors=on(SILENT), sockets=(SILENT,))
+    verdict = judge_job(*only_first(one))
+    assert verdict.cause is not None
+    assert verdict.cause.id == "endpoint-silent"
+    assert limit in verdict.cause.avoid[0]

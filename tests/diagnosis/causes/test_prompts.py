@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hangbisect.base.facts import Descriptor
+from hangbisect.diagnosis.verdict import judge_job
 
 from ..made_up import held, job, look, rank
 from .scenes import Facts, Shows, causes_of
@@ -66,3 +67,14 @@ def test_ssh_that_waits_for_the_network_asks_nothing() -> None:
     ssh = (look(pid=500, ppid=100, name="ssh", call="poll", descriptors=pipe, rung="proc"),)
     one = look("Popen.wait STD/subprocess.py:1264", "<module> train.py:7", call="wait4")
     assert "password-prompt" not in causes_of((job(), [rank(0, one, children=(ssh,)), held(1)]))
+
+
+def test_a_pipe_that_is_read_as_descriptor_0_is_its_standard_input() -> None:
+    stdin = Descriptor(0, "pipe", "pipe:[4711]", other_ends=(55,))
+    one = look("<module> train.py:5", call="read", descriptors=(stdin,))
+    verdict = judge_job(job(), [rank(0, one), held(1)])
+    assert verdict.cause is not None
+    assert verdict.cause.id == "prompt"
+    assert "its standard input (pipe:[4711])" in verdict.cause.why
+    assert verdict.waits_for is not None
+    assert verdict.waits_for.detail == "pipe:[4711], its standard input"

@@ -62,6 +62,7 @@ VERDICT: dict[str, Any] = {
     "versions": {"hangbisect": "0.1.0", "python": "3.11.7"},
     "notes": [],
     "guessed": False,
+    "trained": None,
 }
 
 
