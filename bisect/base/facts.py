@@ -59,6 +59,19 @@ WaitKind = Literal[
 # ---- what a look at a process shows -----------------------------------------------------------
 
 
+FILE_LOCK = "a lock on a file"  # the identity of one: which file it is, no source tells
+
+
+@dataclass(frozen=True)
+class CodeLock:
+    """A lock as the source of a frame has it."""
+
+    name: str  # "self._lock", "device(0)"
+    # Equal for what is one lock in a process: an address and an attribute, or where its name is
+    # defined; "" where that is not known.
+    identity: str = ""
+
+
 @dataclass(frozen=True)
 class Frame:
     """One stack frame; `native` for C and C++."""
@@ -73,6 +86,12 @@ class Frame:
     locals: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     # Where the source shows that the line stands below an `except`: "except OSError".
     handler: str = field(default="", compare=False)
+    # As the source shows: the lock that the line waits for, and those that it has taken before
+    # (evidence/locks_in_source.py). Only where a thread of the process waits for such a lock.
+    takes: CodeLock | None = field(default=None, compare=False)
+    inside: tuple[CodeLock, ...] = field(default=(), compare=False)
+    # The addresses of the objects that local variables are: ("self", "0x7fbafa84f6d0").
+    objects: tuple[tuple[str, str], ...] = field(default=(), compare=False, metadata=INSIDE)
 
 
 @dataclass(frozen=True)

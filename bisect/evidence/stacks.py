@@ -177,8 +177,10 @@ def _parse_frame(data: dict[str, Any]) -> Frame:
         # Only frames of C, C++ and Cython name the library that they are in.
         native=data.get("module") is not None,
     )
-    found = keep_locals(frame, _parse_locals(data.get("locals")))
-    return replace(frame, locals=found) if found else frame
+    told = _parse_locals(data.get("locals"))
+    if not told or frame.native:
+        return frame
+    return replace(frame, locals=keep_locals(frame, told), objects=find_objects(told))
 
 
 def _parse_locals(data: object) -> list[tuple[str, str]]:
@@ -320,7 +322,8 @@ def parse_faulthandler(dumped: str, pid: int) -> tuple[Thread, ...]:
 MOST_CHARACTERS = 400
 
 
-_OBJECT = re.compile(r"<([\w.]+) at 0x[0-9a-fA-F]+>")
+_OBJECT = re.compile(r"<([\w.]+) at (?P<address>0x[0-9a-fA-F]+)>")
+_MOST_OBJECTS = 32  # of a frame
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _COMMANDS = ("args", "popenargs")
 # In the job's own functions, and whole numbers only: which rank it is, where nothing else tells.
@@ -338,6 +341,14 @@ def keep_locals(frame: Frame, found: Sequence[tuple[str, str]]) -> tuple[tuple[s
         return tuple((n, values[n]) for n in _RANKS if values.get(n, "").isdecimal())
     shown = [(local, format_value(local, values[local])) for local in wanted if local in values]
     return tuple((local, value) for local, value in shown if value)
+
+
+def find_objects(found: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Return the addresses of the objects that locals are, by name: two frames with the same one
+    have the same object.
+    """
+    matches = ((name, _OBJECT.fullmatch(value)) for name, value in found)
+    return tuple((name, match["address"]) for name, match in matches if match)[:_MOST_OBJECTS]
 
 
 def format_value(name: str, value: str) -> str:

@@ -46,8 +46,8 @@ def thread(
     inside: Sequence[CodeLock] = (),
     this: str = "",
 ) -> tuple[Thread, Kernel]:
-    """A thread; `takes` is of its innermost frame, `inside` of the last of the job's own, `this` the
-    object of its Thread.
+    """A thread; `takes` is of its innermost frame, `inside` of the last of the job's own, `this`
+    the object of its Thread.
     """
     made = list(stack(*frames))
     made[0] = replace(made[0], takes=takes)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hangbisect.base.facts import CodeLock, Frame, Kernel, Look, Syscall, Thread
-from hangbisect.evidence.locks_in_source import FILE_LOCK, add_code_locks, find_locks_at
+from hangbisect.base.facts import FILE_LOCK, CodeLock, Frame, Kernel, Look, Syscall, Thread
+from hangbisect.evidence.locks_in_source import add_code_locks, find_locks_at
 
 SOURCE = """\
 import fcntl, threading
