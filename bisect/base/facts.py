@@ -122,6 +122,16 @@ class Socket:
 
 
 @dataclass(frozen=True)
+class PipeEnd:
+    """One end of a pipe, as a process has it open."""
+
+    pid: int
+    fd: int
+    name: str = ""  # of the process
+    ppid: int = 0  # its parent, 0 if not known
+
+
+@dataclass(frozen=True)
 class Descriptor:
     """What an open descriptor of a process is."""
 
@@ -131,6 +141,7 @@ class Descriptor:
     other_ends: tuple[int, ...] = ()  # pids with the other end of a pipe or fifo
     socket: Socket | None = None
     position: int | None = None  # offset in a file, if known: it grows while the file is read
+    ends: tuple[PipeEnd, ...] = ()  # of a pipe: the other end, wherever it is open
 
 
 @dataclass(frozen=True)

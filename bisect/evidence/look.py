@@ -236,8 +236,10 @@ def _add_ends_to_descriptor(
     ends: Mapping[str, Sequence[descriptors.DescriptorHolder]],
 ) -> Descriptor:
     if one.kind in ("pipe", "fifo"):
-        others = descriptors.find_pipe_peers(pid, one.fd, ends.get(one.path, ()))
-        return replace(one, other_ends=others)
+        known = ends.get(one.path, ())
+        others = descriptors.find_pipe_peers(pid, one.fd, known)
+        named = descriptors.name_ends(descriptors.find_other_ends(pid, one.fd, known)[:_MOST_ENDS])
+        return replace(one, other_ends=others, ends=named)
     if one.socket is None:
         return one
     links = _links_of_other_end(one, found.sockets)
@@ -248,6 +250,7 @@ def _add_ends_to_descriptor(
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _MOST_AT_ONCE = 2 * (os.cpu_count() or 1)
+_MOST_ENDS = 64  # of a pipe, which are named
 _RISKY = 0.5  # seconds for what may wait for a process in state D
 
 

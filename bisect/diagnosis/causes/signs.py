@@ -5,15 +5,14 @@ processes: the workers and other children of a rank above all.
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from ...base.facts import Descriptor, Frame, Look, ProcessId, RankId, Socket
 from ...base.library_functions import Role, find_role
 from ...base.words import format_ranks
-from ..frames import EXPORTERS as EXPORTERS
-from ..frames import format_frame
-from ..frames import is_service_thread as is_service_thread
+from ..frames import format_frame, is_service_thread
 from ..process_snapshot import ProcessSnapshot
 from .known_cause import Found, LooksFor, Scene, describe_sign, find_frame
 
@@ -322,3 +321,13 @@ def format_waiting_ranks(ranks: tuple[RankId, ...]) -> str:
 def native_name(frame: Frame) -> str:
     """Return the name of a function of C or C++ without its arguments."""
     return frame.name.partition("(")[0].partition("<")[0][:80]
+
+
+def describe_exit_status(status: int) -> str:
+    """Return in words how a process ended: "was ended by SIGSEGV", "ended with status 3"."""
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was ended by signal {-status}"

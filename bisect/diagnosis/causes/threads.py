@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from ...base.facts import Frame, Kernel, Thread
 from ..blocked_syscalls import POLL_CALLS
-from ..frames import format_frame, frame_owner
+from ..frames import EXPORTERS, format_frame, frame_owner, is_service_thread
 from ..wait_graph import Ring
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need
 from .signs import (
-    EXPORTERS,
     find_native_frame,
     format_place,
     innermost_native_frames,
     innermost_python_frame,
     is_forked,
-    is_service_thread,
 )
 
 _PYTHON_LOCK = (
