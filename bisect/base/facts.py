@@ -92,6 +92,11 @@ class Frame:
     inside: tuple[CodeLock, ...] = field(default=(), compare=False)
     # The addresses of the objects that local variables are: ("self", "0x7fbafa84f6d0").
     objects: tuple[tuple[str, str], ...] = field(default=(), compare=False, metadata=INSIDE)
+    # Short texts that local variables are, as they are: forgotten as soon as the path that a loop
+    # polls is found in them (evidence/polled_paths.py).
+    texts: tuple[tuple[str, str], ...] = field(
+        default=(), compare=False, repr=False, metadata=INSIDE
+    )
 
 
 @dataclass(frozen=True)
@@ -195,6 +200,31 @@ class FileLock:
 
 
 @dataclass(frozen=True)
+class AwaitedFile:
+    """A file that a thread waits to disappear: that it is there is the lock."""
+
+    path: str
+    age: float | None  # seconds since it was made, or last changed
+    thread: int  # the id of the thread that waits
+    place: str  # where it waits: "FileBaton.wait (file_baton.py:49)"
+    holder: int | None = None  # pid of who has it open
+    holder_name: str = ""
+    maker: int | None = None  # the pid that stands in it
+    maker_lives: bool | None = None  # whether that process does; None: it names none
+    maker_name: str = ""
+    file_system: str = ""  # its kind, where other machines may see the file too: "nfs4"
+
+    @property
+    def owner(self) -> int | None:
+        """Who has it, as far as that is known: a living process of this machine."""
+        return self.holder or (self.maker if self.maker_lives else None)
+
+    @property
+    def owner_name(self) -> str:
+        return self.holder_name if self.holder else self.maker_name
+
+
+@dataclass(frozen=True)
 class Sample:
     """A cheap reading of one process: counters that only grow."""
 
@@ -251,6 +281,8 @@ class Look:
     network: str = ""  # the network namespace, "" if not known
     logs: tuple[LogTail, ...] = ()
     stale_locks: tuple[FileLock, ...] = ()  # lock files that it waits to disappear; nobody's
+    # Those that a loop of its source waits to disappear, whoever has them.
+    awaited_files: tuple[AwaitedFile, ...] = ()
     frozen: str = ""  # the cgroup that is frozen and it with it (a paused container), "" if none
     # Of a zombie the exit status (negative: the signal that ended it), as far as the kernel tells.
     status: int | None = None

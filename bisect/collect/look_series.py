@@ -182,6 +182,10 @@ def may_wait_for_another(facts: RankFacts, wait: Wait | None) -> bool:
         return False
     if wait.kind in ("sleep", "futex"):
         return any(waits_anew(*pair) for pair in pairwise(facts.looks))
+    if wait.kind == "lock" and wait.pid is None:  # a file that another rank is to remove, perhaps
+        files = [one for look in facts.looks[-1:] for one in look.awaited_files]
+        if any(one.path == wait.what and one.maker_lives is not False for one in files):
+            return True
     return wait.has_no_owner and not any(look.stale_locks for look in facts.looks)
 
 

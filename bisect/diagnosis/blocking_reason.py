@@ -11,7 +11,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import field, replace
 
-from ..base.facts import FileLock, Frame, Look, ProcessId, RankFacts, RankId, Thread, Wait
+from ..base.facts import (
+    AwaitedFile,
+    FileLock,
+    Frame,
+    Look,
+    ProcessId,
+    RankFacts,
+    RankId,
+    Thread,
+    Wait,
+)
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import (
     BUILD_LOCK,
@@ -21,6 +31,7 @@ from ..base.library_functions import (
     find_told_lock_path,
 )
 from ..base.masking import MASK
+from ..base.words import format_seconds
 from .blocked_syscalls import (
     CHILD_WAIT_CALLS,
     LOCK_CALLS,
@@ -221,11 +232,24 @@ def _find_lock_wait(
         return _make_lock_wait(waited)
     if find_lock_poll(view.frames) is not None:
         return _find_polled_lock(view, looks, around)
+    if (awaited := find_awaited_file(view)) is not None:
+        return _make_file_wait(awaited)
     if view.call_name == "flock":
         return Wait("lock", _first_path(view) or "flock", what=_first_path(view))
     if view.call_name == "fcntl" and view.wchan.startswith(("fcntl", "posix", "locks")):
         return Wait("lock", _first_path(view) or "fcntl", what=_first_path(view))
     return None
+
+
+def find_awaited_file(view: ProcessSnapshot) -> AwaitedFile | None:
+    """Return the file that the main thread waits to disappear, None if it does not wait for one."""
+    of_main = (one for one in view.look.awaited_files if one.thread == view.look.pid)
+    return next(of_main, None) if find_group_wait(view) is None else None
+
+
+def _make_file_wait(one: AwaitedFile) -> Wait:
+    age = f", {format_seconds(one.age)} old" if one.age is not None else ""
+    return Wait("lock", f"{one.path}{age}", one.owner, one.owner_name or None, what=one.path)
 
 
 def _first_path(view: ProcessSnapshot) -> str:

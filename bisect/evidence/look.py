@@ -15,6 +15,7 @@ from typing import Literal
 
 from ..base.deadline import aside
 from ..base.facts import (
+    AwaitedFile,
     Descriptor,
     FileLock,
     Kernel,
@@ -30,6 +31,7 @@ from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask_command
 from ..base.proc import Stat, read_stat
 from . import descriptors, kernel, lock_and_log_files, stacks, syscall_arguments
+from .awaited_files import find_awaited_files
 from .process import ProcessMemory, exit_code, sample, started, words_of
 from .stacks import read_faulthandler, read_stacks_by_pystack
 from .syscall_arguments import renumber_threads
@@ -61,6 +63,7 @@ class PartialLook:
     locks: tuple[FileLock, ...] = ()
     holds: tuple[FileLock, ...] = ()
     stale_locks: tuple[FileLock, ...] = ()
+    awaited_files: tuple[AwaitedFile, ...] = ()
     logs: tuple[LogTail, ...] = ()
     network: str = ""
     frozen: str = ""
@@ -111,6 +114,7 @@ def read_files(pid: int, found: PartialLook, logs: bool) -> None:
     found.locks = lock_and_log_files.add_lock_ages(pid, found.locks)
     held, found.stale_locks = lock_and_log_files.find_awaited_locks(pid, found.threads)
     found.locks = tuple(dict.fromkeys([*found.locks, *held]))
+    found.awaited_files = find_awaited_files(pid, found.threads, found.kernel)
     if logs:
         found.logs = lock_and_log_files.read_wandb_logs(pid, found.links)
     if not found.locks:
@@ -458,7 +462,7 @@ def _build_look(target: Target, found: PartialLook) -> Look:
         age=max(0.0, uptime - about.started / _TICKS),
         state=found.kernel[0].state if found.kernel else about.state,
         rung=found.rung,
-        threads=found.threads,
+        threads=stacks.forget_texts(found.threads),
         kernel=found.kernel,
         locks=found.locks,
         holds=found.holds,
@@ -476,6 +480,7 @@ def _build_look(target: Target, found: PartialLook) -> Look:
         network=found.network,
         logs=found.logs,
         stale_locks=found.stale_locks,
+        awaited_files=found.awaited_files,
         frozen=found.frozen,
         status=exit_code(target.pid) if about.state == "Z" else None,
     )

@@ -44,6 +44,7 @@ def complete_look(before: Look, after: Look) -> Look:
         after,
         threads=threads,
         stale_locks=after.stale_locks or before.stale_locks,
+        awaited_files=after.awaited_files or before.awaited_files,
         dump=format_stacks(after.pid, after.command or (after.name,), threads),
     )
 

@@ -53,6 +53,9 @@ def _header(look: Look, rank: RankId, role: str, wait: Wait, host: str) -> Itera
     for lock in look.stale_locks:
         age = f", {lock.age:.0f} s old" if lock.age is not None else ""
         yield f"lock file: {lock.path}{age}, no process here has it open"
+    for file in look.awaited_files:
+        age = f", {file.age:.0f} s old" if file.age is not None else ""
+        yield f"waits until it is gone: {file.path}{age}, in {file.place}"
     for sentence in look.missing:
         yield f"missing: {join_lines(sentence)}"
 
