@@ -274,7 +274,7 @@ def add_code_locks(look: Look) -> Look:
     No source is read where no thread waits so: that is how nearly all looks are.
     """
     waiting = {task.tid for task in look.kernel if _waits_for_ever(task.syscall)}
-    frames = {t.os_id: _find_taking_frame(t) for t in look.threads if t.os_id in waiting}
+    frames = {t.os_id or 0: _find_taking_frame(t) for t in look.threads if t.os_id in waiting}
     takes = {
         frame: lock
         for frame in frames.values()
@@ -283,7 +283,7 @@ def add_code_locks(look: Look) -> Look:
     if not takes:
         return look
     words = {one.name.rpartition(".")[2] for one in takes.values()}
-    threads = (_add_to_thread(t, frames.get(t.os_id), words) for t in look.threads)
+    threads = (_add_to_thread(t, frames.get(t.os_id or 0), words) for t in look.threads)
     return replace(look, threads=tuple(threads))
 
 

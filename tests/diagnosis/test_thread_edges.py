@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from hangbisect.base.facts import (
     CodeLock,
@@ -96,7 +97,7 @@ STAGE = thread(
 BEATS = thread(203, "beats", SLEEPS, "beat train.py:90", RUN, this="0x7fc")
 
 
-def of(*threads: tuple[Thread, Kernel], pid: int = 100, **more: object) -> Look:
+def of(*threads: tuple[Thread, Kernel], pid: int = 100, **more: Any) -> Look:
     """A look at one process with these threads."""
     one = look("x train.py:1", pid=pid)
     return replace(

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from hangbisect.base.facts import Frame, Kernel, Syscall, Thread
-from hangbisect.evidence.awaited_files import find_awaited_files, find_polled_path, parse_maker
+from hangbisect.evidence.awaited_files import find_awaited_files, parse_maker
+from hangbisect.evidence.polled_paths import find_polled_path
 
 BATON = """\
 import os, time

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hangbisect.base.facts import AwaitedFile, Look, RankFacts
@@ -16,7 +17,7 @@ from .scenes import Facts, Shows, causes_of
 PATH = "/cache/build/index.lock"
 
 
-def waits(pid: int = 100, **file: object) -> Look:
+def waits(pid: int = 100, **file: Any) -> Look:
     """A look at a rank that polls a file which was made long before."""
     one = replace(AwaitedFile(PATH, 90000.0, pid, "exclusive (cache.py:9)"), **file)
     return look(
@@ -28,7 +29,7 @@ def waits(pid: int = 100, **file: object) -> Look:
     )
 
 
-def twice(number: int, one: Look, **more: object) -> RankFacts:
+def twice(number: int, one: Look, **more: Any) -> RankFacts:
     """A rank with two looks, three seconds apart."""
     return rank(number, replace(one, at=one.at - 3.0), one, **more)
 
@@ -75,7 +76,7 @@ def test_the_process_that_it_names_is_gone() -> None:
         {"maker": 4711, "maker_lives": True, "maker_name": "python3"},
     ],
 )
-def test_one_that_a_living_process_has_is_not_left_behind(file: dict[str, object]) -> None:
+def test_one_that_a_living_process_has_is_not_left_behind(file: dict[str, Any]) -> None:
     facts = job(), [twice(0, waits(**file)), held(1)]
     assert ids(facts) == {"lock-file-of-another"}
     assert "4711" in causes_of(facts)["lock-file-of-another"].why

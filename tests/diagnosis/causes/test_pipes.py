@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from hangbisect.base.facts import Descriptor, Kernel, Look, PipeEnd, Socket, Thread
 from hangbisect.diagnosis.proof_of_hang import find_proof_of_hang
@@ -21,7 +22,7 @@ WAITS = look(
 )
 
 
-def writes(one: Descriptor, wchan: str = "anon_pipe_write", **more: object) -> Look:
+def writes(one: Descriptor, wchan: str = "anon_pipe_write", **more: Any) -> Look:
     return look(
         "StreamHandler.emit STD/logging/__init__.py:1109",
         "info train.py:5",
@@ -64,7 +65,7 @@ def nobody_sends() -> Facts:
     return job(), [rank(0, one), held(1)]
 
 
-def reads_results(*ends: PipeEnd, **more: object) -> Look:
+def reads_results(*ends: PipeEnd, **more: Any) -> Look:
     """A rank that reads what a helper was to write, with who has the writing end."""
     others = tuple(dict.fromkeys(end.pid for end in ends))
     one = Descriptor(7, "pipe", "pipe:[88]", other_ends=others, ends=ends)
@@ -83,7 +84,7 @@ def dead(pid: int = 901, status: int | None = -9, name: str = "python", ppid: in
     return look(pid=pid, ppid=ppid, call="", state="Z", name=name, status=status, rung="proc")
 
 
-def waits_for_work(pid: int = 902, **more: object) -> Look:
+def waits_for_work(pid: int = 902, **more: Any) -> Look:
     """A forked child of the rank that reads its next task from the rank."""
     tasks = Descriptor(5, "pipe", "pipe:[99]", other_ends=(100,))
     made = look(
