@@ -49,11 +49,21 @@ class ThreadEdges:
             return True
         if wait.pid is not None or wait.what:  # it is known: the lock on a file
             return False
-        main = main_kernel(self._look)
-        if main is not None and self._mutex(self._name, main):
-            return True
-        thread = self._look.main
-        return thread is not None and self._by_frames(self._name, thread)
+        main, thread = main_kernel(self._look), self._look.main
+        known = main is not None and self._mutex(self._name, main)
+        known = known or (thread is not None and self._by_frames(self._name, thread))
+        self._waiting_threads()
+        return known
+
+    def _waiting_threads(self) -> None:
+        """Draw those other threads that wait for a lock: the main thread may wait for one of them
+        in a way that tells nothing (an Event, a Future).
+        """
+        for thread in self._look.threads:
+            tid = thread.os_id or self._look.pid
+            takes = any(f.takes is not None and f.takes.identity for f in thread.frames)
+            if takes or waits_for_a_file_lock(self._look.kernel, tid):
+                self._node_of(tid)
 
     def may_have_locked_a_file(self, waits: int | None) -> list[str]:
         """Return the nodes of the threads one of which has a lock on a file that the process has;

@@ -151,6 +151,23 @@ def test_whoever_is_joined_is_known_by_its_object() -> None:
     assert ("rank 0", "thread 202") in links(alone(joins("0x7fb"), LOADER, STAGE))
 
 
+def test_a_circle_is_found_whatever_the_main_thread_waits_in() -> None:
+    waits = thread(
+        100,
+        "MainThread",
+        FOR_EVER,
+        "Condition.wait STD/threading.py:327",
+        "Future.result STD/concurrent/futures/_base.py:451",
+        "main train.py:26",
+    )
+    facts = alone(waits, LOADER, STAGE)
+    verdict = judge_job_with_graph(*facts)[0]
+    assert len(rings(facts)) == 1
+    assert verdict.ranks.culprit == (0,)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "deadlock"
+
+
 def test_the_chain_goes_once_around_the_ring() -> None:
     chain = judge_job_with_graph(*alone(joins(), LOADER, STAGE))[0].chain
     assert [edge.source for edge in chain] == [

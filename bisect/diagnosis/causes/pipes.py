@@ -193,13 +193,16 @@ def _only_keeps_it_open(
     if end.fd in _STREAMS:
         return False  # its output goes there
     worker = next((w for w in scene.workers if w.look.pid == end.pid), None)
-    if worker is not None:
+    if worker is not None and worker.look.ppid in scene.job_pids:
         waits = worker.call is not None and _READS.fullmatch(worker.call_name) is not None
         used = find_used_descriptors(scene, worker) if waits and not worker.running else ()
         return any(view.look.pid in list_other_ends(one) for one in used)
     # Its parent is dead: of the same program, for it was forked.
-    orphan = end.ppid not in scene.job_pids and end.pid not in scene.job_pids
-    return orphan and any(end.name == one.name for one in dead)
+    orphan = end.ppid not in scene.job_pids and (
+        worker is not None or end.pid not in scene.job_pids
+    )
+    idle = worker is None or not worker.running
+    return orphan and idle and any(end.name == one.name for one in dead)
 
 
 def _all_others_wait(view: ProcessSnapshot) -> bool:

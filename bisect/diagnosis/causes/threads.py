@@ -352,7 +352,7 @@ def _ring(scene: Scene) -> Ring | None:
 
 def _waits_in_a_ring(scene: Scene) -> Found | None:
     """A rank waits, over locks, pipes, threads, children or ranks, for what waits for it; the
-    kernel says of each lock, pipe, thread and child who has it, or frames show it.
+    kernel says of each who has it, or frames show that it stands where it has.
     """
     ring = _ring(scene)
     if ring is None:
@@ -361,6 +361,12 @@ def _waits_in_a_ring(scene: Scene) -> Found | None:
     way = " -> ".join([*(edge.source for edge in ring.edges), ring.edges[-1].target])
     trust = 1.0 if ring.sure else _TRUST_IN_FRAMES
     return Found("; ".join(links), {"ring": way}, trust)
+
+
+def _the_kernel_says_so(scene: Scene) -> Found | None:
+    """The kernel says of each lock, pipe, thread and child of the ring who has it."""
+    ring = _ring(scene)
+    return Found("the kernel says so of each of them") if ring is not None and ring.sure else None
 
 
 def _closed_by_a_child(scene: Scene) -> Found | None:
@@ -376,7 +382,8 @@ DEADLOCK = KnownCause(
     id="deadlock",
     title="a deadlock: each waits for the next, the last one for the first",
     signs=(
-        need(_waits_in_a_ring, 0.9, proves=True),
+        need(_waits_in_a_ring, 0.9),
+        also(_the_kernel_says_so, 0.3, proves=True),
         also(_closed_by_a_child, 0.3),
     ),
     why="Each waits for the next: {ring}. None goes on before the next does, so none ever will.",

@@ -230,6 +230,13 @@ def test_a_child_that_nobody_has_looked_at_may_write() -> None:
     assert writer_gone(reads_results(OWN, SIBLING), dead()) == ""
 
 
+def test_an_orphan_that_was_looked_at_is_one_as_well() -> None:
+    asleep = look("nap <string>:4", pid=950, ppid=1, call="clock_nanosleep")
+    assert writer_gone(reads_results(OWN, ORPHAN), dead(), asleep) == "fits"
+    works = replace(asleep, state="R", kernel=(Kernel(950, "python", "R", "", None),))
+    assert writer_gone(reads_results(OWN, ORPHAN), dead(), works) == ""
+
+
 def test_an_orphan_that_runs_another_program_or_writes_its_output_there_may_write() -> None:
     assert writer_gone(reads_results(OWN, PipeEnd(950, 8, "sort", 1)), dead()) == ""
     assert writer_gone(reads_results(OWN, PipeEnd(950, 1, "python", 1)), dead()) == ""
