@@ -101,8 +101,8 @@ class ProcessEdges:
 
     def _draw(self, process: _Process, wait: Wait) -> None:
         view, draw = process.view, self._drawing
-        own = ProcessId(process.facts.host, view.look.pid)
-        if self._threads_of(own, process.name).of_main(view, wait):
+        threads = self._threads_of(process.name, process.facts, process.looks)
+        if threads.of_main(view, wait):
             return
         if wait.kind == "process":
             self._child(process, wait)
@@ -112,10 +112,10 @@ class ProcessEdges:
             nobody = draw.node(AWAITED[wait.kind], "other")
             draw.link(process.name, nobody, wait.kind, wait.detail or _format_process_place(view))
 
-    def _threads_of(self, process: ProcessId, name: str) -> ThreadEdges:
-        """Return what draws the threads of a process that was looked at; `name`: of its node."""
+    def _threads_of(self, name: str, facts: RankFacts, looks: Sequence[Look]) -> ThreadEdges:
+        """Return what draws the threads of a process; `name`: of its node."""
+        process = ProcessId(facts.host, looks[-1].pid)
         if process not in self._threads:
-            facts, looks = self._looks[process]
             view = merge_looks(looks)
             look = view.look if view is not None else looks[-1]
 
@@ -187,7 +187,7 @@ class ProcessEdges:
         """
         if process not in self._looks:
             return
-        threads = self._threads_of(process, name)
+        threads = self._threads_of(name, *self._looks[process])
         nodes = threads.may_have_locked_a_file(waits)
         if nodes:
             self._drawing.one_of(lock, nodes)

@@ -153,9 +153,8 @@ def _end_of_who_is_gone(
 
 
 def _reads_what_a_dead_child_was_to_write(scene: Scene) -> Found | None:
-    """A process reads a pipe until its end, a child of it is dead, and the writing end is still
-    open in processes that do not write: the reader itself, children of it that wait for the reader,
-    orphans that the dead child left behind.
+    """A process reads a pipe, a child of it is dead, and the writing end is open only in who does
+    not write: itself, idle children, orphans of the dead one.
     """
     found = _end_of_who_is_gone(scene)
     if found is None:

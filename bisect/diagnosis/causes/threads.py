@@ -352,7 +352,7 @@ def _ring(scene: Scene) -> Ring | None:
 
 def _waits_in_a_ring(scene: Scene) -> Found | None:
     """A rank waits, over locks, pipes, threads, children or ranks, for what waits for it; the
-    kernel says of each who has it, or frames show that it stands where it has.
+    kernel says of each who has it, or frames show it.
     """
     ring = _ring(scene)
     if ring is None:
