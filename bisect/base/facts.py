@@ -456,6 +456,8 @@ class Wait:
     what: str = field(default="", metadata=INSIDE)
     # Where process `pid` runs, "" on the machine of whoever waits.
     host: str = field(default="", metadata=INSIDE)
+    # For a file that is there as a lock, and that any process of the job may have made.
+    is_for_a_file: bool = field(default=False, metadata=INSIDE)
 
     @property
     def has_no_owner(self) -> bool:

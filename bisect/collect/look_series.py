@@ -176,16 +176,15 @@ def waits_for_another(wait: Wait | None, rank: RankId) -> bool:
 
 def may_wait_for_another(facts: RankFacts, wait: Wait | None) -> bool:
     """Return whether a rank looks now and then for something that another may do: it waits for a
-    moment again and again (a file that is to be there), or for a lock of nobody knows whom.
+    moment again and again (a file that is to be there, or to go), or for a lock of nobody knows
+    whom.
     """
     if wait is None:
         return False
     if wait.kind in ("sleep", "futex"):
         return any(waits_anew(*pair) for pair in pairwise(facts.looks))
-    if wait.kind == "lock" and wait.pid is None:  # a file that another rank is to remove, perhaps
-        files = [one for look in facts.looks[-1:] for one in look.awaited_files]
-        if any(one.path == wait.what and one.maker_lives is not False for one in files):
-            return True
+    if wait.is_for_a_file:
+        return True
     return wait.has_no_owner and not any(look.stale_locks for look in facts.looks)
 
 

@@ -20,7 +20,6 @@ _HUB = r"huggingface_hub/(?:utils/_fixes|file_download|_snapshot_download)\.py"
 _METRIC = r"(?:datasets/metric|evaluate/module)\.py"
 _TRUST_OVER_MACHINES = 0.4  # a process of another machine may own a file that both see
 _TRUST_IN_PRESENCE = 0.6  # that a process was there when a file was made, makes it no owner
-_ELSEWHERE = "another machine may own it"
 _NO_LOCKS = r"No locks available|\[Errno 37\]|ENOLCK|[Ff]alling back to SoftFileLock"
 
 
@@ -270,13 +269,11 @@ def _nobody_here_owns_it(scene: Scene) -> Found | None:
     file = _awaited_file(scene)
     if file is None or file.owner is not None:
         return None
-    trust, note, remove = 1.0, "no process here has it open", f"rm {file.path}"
+    note, remove, trust = "no process here has it open", f"rm {file.path}", 1.0
     if file.file_system:
-        trust, note = (
-            _TRUST_OVER_MACHINES,
-            f"{note}, but it is on {file.file_system}: one of " + _ELSEWHERE,
-        )
+        note += f", but it is on {file.file_system}: one of another machine may own it"
         remove = f"ask first on the other machines that see it, then {remove}"
+        trust = _TRUST_OVER_MACHINES
     if file.maker is not None:
         words = f"{note}; it names process {file.maker}, which is gone"
         return Found(words, {"remove": remove}, trust)

@@ -218,11 +218,11 @@ def _all_others_wait(view: ProcessSnapshot) -> bool:
 
 
 def _only_the_reader_has_it(scene: Scene) -> Found | None:
-    """Nobody but the reader has the writing end, and the reader has no other thread."""
+    """Nobody but the reader has the writing end; it has no other thread or dead child."""
     found = _end_of_who_is_gone(scene)
     if found is None or any(end.pid != found[0].look.pid for end in found[1].ends):
         return None
-    alone = len(found[0].look.kernel) == 1
+    alone = len(found[0].look.kernel) == 1 and len(found[2]) == 1
     return Found("no other process has that end") if alone else None
 
 

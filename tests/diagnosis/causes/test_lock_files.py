@@ -127,6 +127,14 @@ def test_a_rank_that_polls_a_file_of_nobody_known_may_wait_for_another_rank() ->
     assert not may_wait_for_another(gone, Snapshot([gone]).waits[0])
 
 
+def test_where_most_ranks_poll_for_it_to_go_the_one_that_does_not_is_suspect() -> None:
+    ranks = [twice(n, waits(100 + n, age=40.0)) for n in range(4) if n != 2]
+    other = twice(2, look("prepare data.py:4", call="clock_nanosleep", pid=102))
+    found = judge_job(job(world=4), sorted([*ranks, other], key=lambda one: one.rank))
+    assert found.ranks.culprit == (2,)
+    assert found.guessed
+
+
 def test_a_thread_that_polls_is_asked_where_the_main_thread_waits_for_it() -> None:
     main = look("Thread.join STD/threading.py:1119", "main train.py:9", args=(0,) * 6)
     poller = waits(300)

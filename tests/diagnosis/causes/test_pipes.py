@@ -199,6 +199,8 @@ def test_a_pipe_whose_writer_is_dead_names_it_and_all_who_keep_its_end_open() ->
 
 def test_where_only_the_reader_itself_has_the_end_the_kernel_proves_it() -> None:
     assert writer_gone(reads_results(OWN), dead()) == "seen"
+    # Of two dead children nobody knows which was to write.
+    assert writer_gone(reads_results(OWN), dead(), dead(903, 0, "true")) == "fits"
 
 
 def test_where_another_thread_of_the_reader_works_it_may_write() -> None:
