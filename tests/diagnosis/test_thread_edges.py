@@ -168,6 +168,29 @@ def test_a_circle_is_found_whatever_the_main_thread_waits_in() -> None:
     assert verdict.cause.id == "deadlock"
 
 
+def polls_by_filelock(timeout: str) -> tuple[Thread, Kernel]:
+    call = Syscall(230, "clock_nanosleep", (1, 1, 0, 0, 0, 0), timeout=0.05)
+    found, kernel = thread(
+        201,
+        "loader",
+        call,
+        "BaseFileLock.acquire SP/filelock/_api.py:344",
+        "Stage.load stage.py:13",
+        RUN,
+        inside=[STATE],
+        this="0x7fa",
+    )
+    told = (("lock_filename", f'"{FILE.path}"'), ("timeout", timeout))
+    frames = (replace(found.frames[0], locals=told), *found.frames[1:])
+    return replace(found, frames=frames), kernel
+
+
+def test_the_package_filelock_asks_again_and_again_for_the_lock_on_a_file() -> None:
+    assert len(rings(alone(joins(), polls_by_filelock("-1"), STAGE))) == 1
+    # With a time limit it gives up by itself.
+    assert rings(alone(joins(), polls_by_filelock("30.0"), STAGE)) == []
+
+
 def test_the_chain_goes_once_around_the_ring() -> None:
     chain = judge_job_with_graph(*alone(joins(), LOADER, STAGE))[0].chain
     assert [edge.source for edge in chain] == [
