@@ -129,7 +129,7 @@ class ProcessEdges:
         """Draw the lock on a file that a thread waits for: what is asked of main threads is asked
         of this one.
         """
-        if not waits_for_a_file_lock(looks[-1].kernel, tid):
+        if not waits_for_a_file_lock(looks[-1], tid):
             return
         inside = tuple(put_thread_first(look, tid) for look in looks)
         view = merge_looks(inside)

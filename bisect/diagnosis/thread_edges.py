@@ -9,9 +9,10 @@ is `likely`, not `hard`. The same goes for which thread of a process has the loc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from ..base.facts import FILE_LOCK, CodeLock, Frame, Kernel, Look, RankFacts, Thread, Wait
+from ..base.library_functions import find_lock_poll
 from .frames import format_frame, frame_owner, is_service_thread, unqualified_name
 from .graph_drawing import GraphDrawing
 from .process_snapshot import ProcessSnapshot, main_kernel
@@ -21,6 +22,8 @@ _OF_THREADS = ("futex", "lock", "thread", "gil")
 _THREADING = ("/threading.py", "<frozen threading>")
 _RUNS_THREAD = frozenset(["run", "_bootstrap_inner", "_bootstrap"])
 _GIVES_BACK = frozenset(["wait", "wait_for"])  # of Condition: whoever is in it has no lock
+
+_NO_LIMIT = ("", "None", "-1", "-1.0")  # of FileLock.acquire(timeout=)
 
 Follow = Callable[[str, int], None]
 
@@ -62,7 +65,7 @@ class ThreadEdges:
         for thread in self._look.threads:
             tid = thread.os_id or self._look.pid
             takes = any(f.takes is not None and f.takes.identity for f in thread.frames)
-            if takes or waits_for_a_file_lock(self._look.kernel, tid):
+            if takes or waits_for_a_file_lock(self._look, tid):
                 self._node_of(tid)
 
     def may_have_locked_a_file(self, waits: int | None) -> list[str]:
@@ -208,8 +211,15 @@ def _format_thread_place(thread: Thread) -> str:
     return next((f", in {format_frame(f)}" for f in thread.frames if not f.native), "")
 
 
-def waits_for_a_file_lock(kernel: Sequence[Kernel], tid: int) -> bool:
-    """Return True for a thread in flock() or fcntl()."""
-    task = next((k for k in kernel if k.tid == tid), None)
+def waits_for_a_file_lock(look: Look, tid: int) -> bool:
+    """Return True for a thread in flock() or fcntl(), or that asks for the lock on a file again and
+    again without a time limit (the package filelock).
+    """
+    task = next((k for k in look.kernel if k.tid == tid), None)
     call = task.syscall if task is not None else None
-    return call is not None and call.name in ("flock", "fcntl")
+    if call is not None and call.name in ("flock", "fcntl"):
+        return True
+    thread = next((t for t in look.threads if t.os_id == tid), None)
+    polls = find_lock_poll(thread.frames) if thread is not None else None
+    limit = dict(polls.locals).get("timeout", "") if polls is not None else ""
+    return polls is not None and limit in _NO_LIMIT
