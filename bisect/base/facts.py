@@ -59,6 +59,19 @@ WaitKind = Literal[
 # ---- what a look at a process shows -----------------------------------------------------------
 
 
+FILE_LOCK = "a lock on a file"  # the identity of one: which file it is, no source tells
+
+
+@dataclass(frozen=True)
+class CodeLock:
+    """A lock as the source of a frame has it."""
+
+    name: str  # "self._lock", "device(0)"
+    # Equal for what is one lock in a process: an address and an attribute, or where its name is
+    # defined; "" where that is not known.
+    identity: str = ""
+
+
 @dataclass(frozen=True)
 class Frame:
     """One stack frame; `native` for C and C++."""
@@ -75,6 +88,17 @@ class Frame:
     locals: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     # Where the source shows that the line stands below an `except`: "except OSError".
     handler: str = field(default="", compare=False)
+    # As the source shows: the lock that the line waits for, and those that it has taken before
+    # (evidence/locks_in_source.py). Only where a thread of the process waits for such a lock.
+    takes: CodeLock | None = field(default=None, compare=False)
+    inside: tuple[CodeLock, ...] = field(default=(), compare=False)
+    # The addresses of the objects that local variables are: ("self", "0x7fbafa84f6d0").
+    objects: tuple[tuple[str, str], ...] = field(default=(), compare=False, metadata=INSIDE)
+    # Short texts that local variables are, as they are: forgotten as soon as the path that a loop
+    # polls is found in them (evidence/polled_paths.py).
+    texts: tuple[tuple[str, str], ...] = field(
+        default=(), compare=False, repr=False, metadata=INSIDE
+    )
 
 
 @dataclass(frozen=True)
@@ -114,6 +138,16 @@ class Socket:
 
 
 @dataclass(frozen=True)
+class PipeEnd:
+    """One end of a pipe, as a process has it open."""
+
+    pid: int
+    fd: int
+    name: str = ""  # of the process
+    ppid: int = 0  # its parent, 0 if not known
+
+
+@dataclass(frozen=True)
 class Descriptor:
     """What an open descriptor of a process is."""
 
@@ -123,6 +157,7 @@ class Descriptor:
     other_ends: tuple[int, ...] = ()  # pids with the other end of a pipe or fifo
     socket: Socket | None = None
     position: int | None = None  # offset in a file, if known: it grows while the file is read
+    ends: tuple[PipeEnd, ...] = ()  # of a pipe: the other end, wherever it is open
 
 
 @dataclass(frozen=True)
@@ -173,6 +208,31 @@ class FileLock:
     holder_name: str = ""
     waiting: bool = True  # False: the file is open here and another process has the lock
     age: float | None = None  # seconds since the file was last changed
+
+
+@dataclass(frozen=True)
+class AwaitedFile:
+    """A file that a thread waits to disappear: that it is there is the lock."""
+
+    path: str
+    age: float | None  # seconds since it was made, or last changed
+    thread: int  # the id of the thread that waits
+    place: str  # where it waits: "FileBaton.wait (file_baton.py:49)"
+    holder: int | None = None  # pid of who has it open
+    holder_name: str = ""
+    maker: int | None = None  # the pid that stands in it
+    maker_lives: bool | None = None  # whether that process does; None: it names none
+    maker_name: str = ""
+    file_system: str = ""  # its kind, where other machines may see the file too: "nfs4"
+
+    @property
+    def owner(self) -> int | None:
+        """Who has it, as far as that is known: a living process of this machine."""
+        return self.holder or (self.maker if self.maker_lives else None)
+
+    @property
+    def owner_name(self) -> str:
+        return self.holder_name if self.holder else self.maker_name
 
 
 @dataclass(frozen=True)
@@ -256,6 +316,8 @@ class Look:
     # (3.14 and later).
     tasks: tuple[AsyncTask, ...] = ()
     task_ring: tuple[str, ...] = ()
+    # Those that a loop of its source waits to disappear, whoever has them.
+    awaited_files: tuple[AwaitedFile, ...] = ()
     frozen: str = ""  # the cgroup that is frozen and it with it (a paused container), "" if none
     # Of a zombie the exit status (negative: the signal that ended it), as far as the kernel tells.
     status: int | None = None
@@ -434,6 +496,8 @@ class Wait:
     host: str = field(default="", metadata=INSIDE)
     # Processes for which it may as well be: of several peers nothing says which one is meant.
     others: tuple[int, ...] = field(default=(), metadata=INSIDE)
+    # For a file that is there as a lock, and that any process of the job may have made.
+    is_for_a_file: bool = field(default=False, metadata=INSIDE)
 
     @property
     def has_no_owner(self) -> bool:

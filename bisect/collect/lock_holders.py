@@ -28,9 +28,11 @@ class LockHolders:
         """
         self.waiting = {}
         for rank, look in looks:
-            for lock in look.locks:
-                if lock.holder and lock.holder not in known:
-                    self.waiting.setdefault(lock.holder, set()).add(rank)
+            owners = [lock.holder for lock in look.locks]
+            owners += [file.owner for file in look.awaited_files]
+            for owner in owners:
+                if owner and owner not in known:
+                    self.waiting.setdefault(owner, set()).add(rank)
         return [Target(pid, "child") for pid in self.waiting]
 
     def add(self, one: Look, keep: Keep) -> bool:

@@ -178,8 +178,8 @@ def waits_for_another(wait: Wait | None, rank: RankId) -> bool:
 
 def may_wait_for_another(facts: RankFacts, wait: Wait | None) -> bool:
     """Return whether a rank looks now and then for something that another may do: it waits for a
-    moment again and again (a file that is to be there), for a lock without a known owner, or at a
-    message queue for an unknown peer.
+    moment again and again (a file that is to be there, or to go), for a lock without a known owner,
+    or at a message queue for an unknown peer.
     """
     if wait is None:
         return False
@@ -189,6 +189,8 @@ def may_wait_for_another(facts: RankFacts, wait: Wait | None) -> bool:
         return wait.pid is None and _is_at_a_queue(facts)
     if wait.kind in ("sleep", "futex"):
         return any(waits_anew(*pair) for pair in pairwise(facts.looks))
+    if wait.is_for_a_file:
+        return True
     return wait.has_no_owner and not any(look.stale_locks for look in facts.looks)
 
 

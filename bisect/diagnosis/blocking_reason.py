@@ -12,7 +12,17 @@ from collections.abc import Sequence
 from dataclasses import field, replace
 
 from ..base.addresses import port_of
-from ..base.facts import FileLock, Frame, Look, ProcessId, RankFacts, RankId, Thread, Wait
+from ..base.facts import (
+    AwaitedFile,
+    FileLock,
+    Frame,
+    Look,
+    ProcessId,
+    RankFacts,
+    RankId,
+    Thread,
+    Wait,
+)
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import (
     BUILD_LOCK,
@@ -22,6 +32,7 @@ from ..base.library_functions import (
     find_told_lock_path,
 )
 from ..base.masking import MASK
+from ..base.words import format_seconds
 from .blocked_syscalls import (
     CHILD_WAIT_CALLS,
     LOCK_CALLS,
@@ -117,6 +128,7 @@ def _format_threads(threads: list[Thread]) -> str:
     return f"one of {len(threads)} threads" if threads else ""
 
 
+_STARTED_APART = 60.0  # seconds by which the ranks of a job may have started one after another
 _DEPTH = 3  # of children's children, when saying what a child waits for
 _GPU_CALL = re.compile(r"(?:cuda|hip|hsa)[A-Z]\w*|cu[A-Z]\w*|cudart::")
 
@@ -229,11 +241,35 @@ def _find_lock_wait(
         return _make_lock_wait(waited)
     if find_lock_poll(view.frames) is not None:
         return _find_polled_lock(view, looks, around)
+    if (awaited := find_awaited_file(view)) is not None:
+        return _make_file_wait(awaited, view.look.age)
     if view.call_name == "flock":
         return Wait("lock", _first_path(view) or "flock", what=_first_path(view))
     if view.call_name == "fcntl" and view.wchan.startswith(("fcntl", "posix", "locks")):
         return Wait("lock", _first_path(view) or "fcntl", what=_first_path(view))
     return None
+
+
+def find_awaited_file(view: ProcessSnapshot) -> AwaitedFile | None:
+    """Return the file that the main thread waits to disappear, None if it does not wait for one."""
+    of_main = (one for one in view.look.awaited_files if one.thread == view.look.pid)
+    return next(of_main, None) if find_group_wait(view) is None else None
+
+
+def _make_file_wait(one: AwaitedFile, age: float) -> Wait:
+    """Return the wait for a file to go; `age` is that of the process that waits: what is older, no
+    rank of the same job has made.
+    """
+    old = f", {format_seconds(one.age)} old" if one.age is not None else ""
+    gone = one.maker_lives is False or (one.age or 0.0) > age + _STARTED_APART
+    return Wait(
+        "lock",
+        f"{one.path}{old}",
+        one.owner,
+        one.owner_name or None,
+        what=one.path,
+        is_for_a_file=one.owner is None and not gone,
+    )
 
 
 def _first_path(view: ProcessSnapshot) -> str:

@@ -23,10 +23,11 @@ from .call_site import (
     format_innermost_frame,
     locate_rank,
 )
-from .causes.awaited import CHILD_STUCK, THREAD_STUCK, find_stuck_thread
+from .causes.awaited import CHILD_STUCK, THREAD_STUCK, find_stuck_thread, waits_for_a_thread
 from .causes.catalogue import find_known_cause, find_likeliest_cause
 from .causes.known_cause import Scene
 from .causes.signs import find_blocked_processes, format_process
+from .causes.workers import CHILD_DIED
 from .graph_builder import build_wait_graph
 from .process_snapshot import find_descendants, merge_looks, put_thread_first
 from .single_ranks import is_gone
@@ -189,8 +190,8 @@ def _add_cause(case: Case, graph: WaitGraph, verdict: Verdict) -> Verdict:
     failed: list[str] = []
     scene = Scene(case.job, case.ranks, verdict, case.found, graph)
     cause = find_likeliest_cause(scene, failed)
-    if cause is not None and cause.id == THREAD_STUCK:
-        cause = _find_cause_of_thread(case, scene, failed) or cause
+    if cause is not None and cause.id in (THREAD_STUCK, CHILD_DIED):
+        cause = _choose_with_thread(cause, _find_cause_of_thread(case, scene, failed))
     elif cause is not None and cause.id == CHILD_STUCK:
         cause = _find_cause_of_child(case, scene, failed) or cause
     known = find_known_cause(cause.id) if cause else None
@@ -210,11 +211,23 @@ def _add_cause(case: Case, graph: WaitGraph, verdict: Verdict) -> Verdict:
     )
 
 
+def _choose_with_thread(cause: Cause, of_thread: Cause | None) -> Cause:
+    """Return the cause to name where the main thread may wait for a thread that has one of its own:
+    that a child has died may be part of it.
+    """
+    if of_thread is None:
+        return cause
+    better = cause.id == THREAD_STUCK or of_thread.agreement > cause.agreement
+    return of_thread if better else cause
+
+
 def _find_cause_of_thread(case: Case, scene: Scene, failed: list[str]) -> Cause | None:
     """Return why the thread is stuck that the subject's main thread waits for, None if nothing is
     known of that.
     """
     found, subject = find_stuck_thread(scene), scene.subject
+    if waits_for_a_thread(scene) is None:
+        return None
     if found is None or found[0].os_id is None or subject is None:
         return None
     looks = tuple(put_thread_first(look, found[0].os_id) for look in subject.looks)

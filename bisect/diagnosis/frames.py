@@ -1,4 +1,6 @@
-"""Whose code a stack frame is: the harness's, the job's, or a library's."""
+"""Whose code a stack frame is: the harness's, the job's, or a library's; and which threads only
+serve a library.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import Literal
 
-from ..base.facts import Frame
+from ..base.facts import Frame, Thread
 from ..base.library_functions import Role, has_role, is_library_file
 
 FrameOwner = Literal["harness", "step", "user", "library", "import", "native"]
@@ -153,3 +155,27 @@ def module_of(frame: Frame) -> str:
 def format_frame(frame: Frame) -> str:
     """Return a frame as the verdict spells it: "Condition.wait (threading.py:327)"."""
     return f"{frame.name} ({frame.file.rpartition('/')[2]}:{frame.line})"
+
+
+# Packages with threads, and processes, of their own that send what a job logs.
+EXPORTERS = r"/(?:opentelemetry|wandb|tqdm|sentry_sdk|prometheus_client|ddtrace|posthog)/\S+\.py$"
+# Threads that exporters, progress bars and pools keep, some also in what is forked.
+_SERVES = re.compile(
+    r"/(?:threading|queue|selectors|socketserver)\.py$|/concurrent/futures/thread\.py$"
+    r"|/multiprocessing/(?:queues|connection|synchronize|resource_sharer)\.py$"
+    r"|/torch/_inductor/\S+\.py$|<frozen threading>"
+    rf"|{EXPORTERS}"
+)
+_EXPORTS = re.compile(EXPORTERS)
+_LOOPS = re.compile(r"/asyncio/\w+\.py$")  # W&B's thread runs an event loop
+
+
+def is_service_thread(thread: Thread) -> bool:
+    """Return True for a thread of a library that waits for work, or for time to pass: it frees
+    nothing that anybody else waits for.
+    """
+    python = [frame for frame in thread.frames if not frame.native]
+    own = any(_EXPORTS.search(frame.file) for frame in python)
+    return bool(python) and all(
+        _SERVES.search(frame.file) or (own and _LOOPS.search(frame.file)) for frame in python
+    )

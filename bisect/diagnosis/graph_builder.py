@@ -4,156 +4,33 @@ for, and on to the processes, threads, locked files, pipes and peers behind that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
-from ..base.facts import (
-    Edge,
-    Kernel,
-    Look,
-    ProcessId,
-    RankFacts,
-    RankId,
-    Thread,
-    Wait,
-    WaitKind,
-)
+from ..base.facts import Look, ProcessId, RankFacts, RankId, Wait, WaitKind
 from ..base.identity import name_rank
 from ..base.lazy_dataclass import dataclass
 from ..base.words import AWAITED
 from .blame import Case
 from .blocked_syscalls import CHILD_WAIT_CALLS, format_others, format_traffic
-from .blocking_reason import ProcessContext, find_blocking_reason_of_child
+from .blocking_reason import (
+    ProcessContext,
+    find_blocking_reason,
+    find_blocking_reason_of_child,
+)
 from .frames import format_frame
+from .graph_drawing import GraphDrawing
 from .loop_waits import format_loop
 from .process_snapshot import (
     ProcessSnapshot,
     ProcessTable,
     find_descendants,
-    main_kernel,
     merge_looks,
+    put_thread_first,
 )
 from .rank_waits import RankWait
 from .single_ranks import is_gone
-from .wait_graph import Link, Node, NodeKind, ProcessKey, WaitGraph
-
-
-class GraphBuilder:
-    """Nodes and edges so far. A second edge between the same nodes is ignored."""
-
-    def __init__(self, ranks: Sequence[RankFacts]) -> None:
-        """`ranks`: of the job. If they run on several machines, names of nodes end in "on HOST"."""
-        self._several = len({facts.host for facts in ranks if facts.looks}) > 1
-        self.nodes: dict[str, Node] = {}
-        self._links: dict[tuple[str, str], Link] = {}
-        self.waits: dict[ProcessKey, Wait] = {}
-
-    def node(self, name: str, kind: NodeKind, says: str = "", rank: RankId | None = None) -> str:
-        """Add a node; return its name."""
-        self.nodes.setdefault(name, Node(name, kind, says, rank))
-        return name
-
-    def process(self, process: ProcessId, says: str, rank: RankId | None) -> str:
-        """Add the node of a process; return its name."""
-        name = self.name_on(process.host, f"process {process.pid}")
-        self.nodes.setdefault(name, Node(name, "process", says, rank, process=process))
-        return name
-
-    def name_on(self, host: str, name: str) -> str:
-        """Return the name of what is one machine's own: "process 4711", "process 4711 on n2"."""
-        return f"{name} on {host}" if self._several and host else name
-
-    def ends(self, name: str) -> None:
-        """Note that a process waits for nothing of the job (`Node.ends`)."""
-        self.nodes[name] = replace(self.nodes[name], ends=True)
-
-    def link(
-        self,
-        source: str,
-        target: str,
-        kind: WaitKind,
-        evidence: str,
-        firm: bool = True,
-        hard: bool = False,
-    ) -> None:
-        """Add an edge between two nodes (`Link` says what firm and hard mean)."""
-        link = Link(Edge(source, target, kind, evidence), firm, hard)
-        self._links.setdefault((source, target), link)
-
-    def graph(self, blamable: Iterable[RankId]) -> WaitGraph:
-        """Return what was drawn; `blamable` as of `WaitGraph`."""
-        return WaitGraph(self.nodes.values(), self._links.values(), blamable, self.waits)
-
-
-_TIME_LIMIT = 3  # which argument of futex() it is
-_OF_THREADS = ("futex", "lock", "thread", "gil")
-
-
-class ThreadEdges:
-    """Draws which threads of one process wait for which others of it."""
-
-    def __init__(self, drawing: GraphBuilder, name: str, facts: RankFacts, look: Look) -> None:
-        """`name`: of the process's node, which stands for its main thread."""
-        self._drawing, self._name, self._facts, self._look = drawing, name, facts, look
-        self._drawn: set[int] = set()
-
-    def of_main(self, view: ProcessSnapshot, wait: Wait) -> bool:
-        """Draw whom the main thread waits for; return False if that is not known."""
-        if wait.kind not in _OF_THREADS:
-            return False
-        has_gil = view.owner
-        if wait.kind == "gil" and has_gil is not None and has_gil != view.main and has_gil.os_id:
-            shows = f"it has the GIL{_format_thread_place(has_gil)}"
-            self._drawing.link(self._name, self._thread(has_gil.os_id), "gil", shows, hard=True)
-            return True
-        main = main_kernel(self._look)
-        if main is None or main.syscall is None or main.syscall.futex is None:
-            return False
-        return self._mutex(self._name, main)
-
-    def _mutex(self, source: str, waits: Kernel) -> bool:
-        """Draw which thread has the mutex that the thread `waits` wants."""
-        futex = waits.syscall.futex if waits.syscall else None
-        if futex is None or futex.owner is None:
-            return False
-        draw, at = self._drawing, f"the mutex at {futex.address:#x}"
-        if futex.owner_exists is False:
-            gone = draw.node(f"thread {futex.owner}, which {self._name} does not have", "other")
-            draw.link(source, gone, "futex", f"it has {at}")
-        elif futex.owner == self._look.pid:
-            draw.link(source, self._name, "futex", f"the main thread has {at}", hard=True)
-        else:
-            draw.link(source, self._thread(futex.owner), "futex", f"it has {at}", hard=True)
-        return True
-
-    def _thread(self, tid: int) -> str:
-        """Return the node of another thread, drawn with what it waits for itself."""
-        look = self._look
-        known = next((t for t in look.threads if t.os_id == tid), None)
-        says = f"{known.name or 'a thread'} of {self._name}" if known else f"of {self._name}"
-        called = self._drawing.name_on(self._facts.host, f"thread {tid}")
-        name = self._drawing.node(called, "thread", says, self._facts.rank)
-        kernel = next((k for k in look.kernel if k.tid == tid), None)
-        if tid not in self._drawn and kernel is not None:
-            self._drawn.add(tid)
-            self._mutex(name, kernel)
-            if _asks_for_the_gil(kernel) and look.main is not None and look.main.owns_gil:
-                self._drawing.link(
-                    name, self._name, "gil", "the main thread has the GIL", hard=True
-                )
-        return name
-
-
-def _asks_for_the_gil(kernel: Kernel) -> bool:
-    """Return True for the timed wait by which Python asks for the GIL, again and again."""
-    args = kernel.syscall.args if kernel.syscall else ()
-    futex = kernel.syscall is not None and kernel.syscall.name == "futex"
-    return futex and len(args) > _TIME_LIMIT and args[_TIME_LIMIT] != 0
-
-
-def _format_thread_place(thread: Thread) -> str:
-    return next((f", in {format_frame(f)}" for f in thread.frames if not f.native), "")
-
+from .thread_edges import ThreadEdges, waits_for_a_file_lock
+from .wait_graph import NodeKind, WaitGraph
 
 # What a process waits for at nobody's hands.
 _WAITS_FOR_NO_PROCESS = frozenset(["stopped", "sleep", "kernel", "file", "device", "input"])
@@ -178,13 +55,14 @@ class _Process:
     looks: Sequence[Look]
     view: ProcessSnapshot
     own: bool
+    thread: int | None = None  # the one that waits, where it is not the main one
 
 
 class ProcessEdges:
     """Draws the edges of processes, one after another, as far as they lead."""
 
     def __init__(
-        self, drawing: GraphBuilder, ranks: Sequence[RankFacts], everyone: ProcessTable
+        self, drawing: GraphDrawing, ranks: Sequence[RankFacts], everyone: ProcessTable
     ) -> None:
         self._drawing, self._people = drawing, everyone
         self._ranks = {ProcessId(r.host, r.pid): r.rank for r in ranks if r.pid is not None}
@@ -195,6 +73,13 @@ class ProcessEdges:
             if looks
         }
         self._held = _find_lock_holders(ranks)
+        self._looks = {
+            ProcessId(facts.host, looks[-1].pid): (facts, looks)
+            for facts in ranks
+            for looks in (facts.looks, *facts.children)
+            if looks
+        }
+        self._threads: dict[ProcessId, ThreadEdges] = {}
         self._drawn: set[ProcessId] = set()
         self._ahead: list[ProcessId] = []  # children that somebody waits for
 
@@ -223,7 +108,8 @@ class ProcessEdges:
 
     def _draw(self, process: _Process, wait: Wait) -> None:
         view, draw = process.view, self._drawing
-        if ThreadEdges(draw, process.name, process.facts, view.look).of_main(view, wait):
+        threads = self._threads_of(process.name, process.facts, process.looks)
+        if threads.of_main(view, wait):
             return
         if wait.kind == "process":
             self._child(process, wait)
@@ -232,6 +118,31 @@ class ProcessEdges:
         else:
             nobody = draw.node(AWAITED[wait.kind], "other")
             draw.link(process.name, nobody, wait.kind, wait.detail or _format_process_place(view))
+
+    def _threads_of(self, name: str, facts: RankFacts, looks: Sequence[Look]) -> ThreadEdges:
+        """Return what draws the threads of a process; `name`: of its node."""
+        process = ProcessId(facts.host, looks[-1].pid)
+        if process not in self._threads:
+            view = merge_looks(looks)
+            look = view.look if view is not None else looks[-1]
+
+            def follow(thread: str, tid: int) -> None:
+                self._lock_of_thread(thread, tid, facts, looks)
+
+            self._threads[process] = ThreadEdges(self._drawing, name, facts, look, follow)
+        return self._threads[process]
+
+    def _lock_of_thread(self, name: str, tid: int, facts: RankFacts, looks: Sequence[Look]) -> None:
+        """Draw the lock on a file that a thread waits for: what is asked of main threads is asked
+        of this one.
+        """
+        if not waits_for_a_file_lock(looks[-1], tid):
+            return
+        inside = tuple(put_thread_first(look, tid) for look in looks)
+        view = merge_looks(inside)
+        wait = find_blocking_reason(inside, ProcessContext(facts, self._people))
+        if view is not None and wait.kind == "lock" and wait.what:
+            self._thing(_Process(name, facts, inside, view, own=True, thread=tid), wait)
 
     def _child(self, process: _Process, wait: Wait) -> None:
         awaited = _find_awaited_process(wait, process.facts)
@@ -270,6 +181,24 @@ class ProcessEdges:
             has = "has it" if kind == "lock" else "is at its other end"
             who = self._someone(other, name)
             self._drawing.link(thing, who, wait.kind, f"{called} {has}", hard=hard)
+            if kind == "lock":
+                self._threads_with(thing, other, who, called, process.thread)
+
+    def _threads_with(
+        self, lock: str, process: ProcessId, name: str, called: str, waits: int | None
+    ) -> None:
+        """Draw the threads of a process one of which has the lock on a file: it is the process's,
+        and the kernel does not tell whose of them (man 2 flock, man 2 fcntl_locking).
+        """
+        if process not in self._looks:
+            return
+        threads = self._threads_of(name, *self._looks[process])
+        nodes = threads.may_have_locked_a_file(waits)
+        if nodes:
+            self._drawing.one_of(lock, nodes)
+        for node in nodes:
+            shows = f"{called} has it, most likely {threads.describe(node)}"
+            self._drawing.link(lock, node, "lock", shows, firm=False, likely=True)
 
     def _someone(self, process: ProcessId, name: str) -> str:
         """Return the node of a process; one of the job's own is followed further."""
@@ -329,7 +258,7 @@ class _RankEdges:
 
     def __init__(self, case: Case) -> None:
         self._case = case
-        self._drawing = GraphBuilder(case.ranks)
+        self._drawing = GraphDrawing(case.ranks)
         self._named = frozenset(case.by_rank) | frozenset(case.absent)
         self._meetings: dict[Meeting, str] = {}
         self._processes = ProcessEdges(self._drawing, case.ranks, case.snapshot.indexed.processes)

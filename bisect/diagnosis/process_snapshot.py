@@ -128,6 +128,9 @@ def put_thread_first(look: Look, thread: int) -> Look:
         look,
         threads=tuple(replace(t, os_id=other.get(t.os_id or 0, t.os_id)) for t in look.threads),
         kernel=tuple(_rename_threads(task, other) for task in look.kernel),
+        awaited_files=tuple(
+            replace(one, thread=other.get(one.thread, one.thread)) for one in look.awaited_files
+        ),
     )
 
 

@@ -26,7 +26,13 @@ _PROVING = {
     "a lock, or what it protects, belongs to one that is gone": (
         *("stale-build-lock", "lock-file-left", "dead-owner", "dead-producer"),
         *("tokenizers-after-fork", "rust-pool-after-fork", "thread-lost-by-fork"),
-        *("lock-after-fork", "worker-dead", "pool-worker-lost", "openmp-after-fork"),
+        *(
+            "lock-after-fork",
+            "worker-dead",
+            "pipe-writer-gone",
+            "pool-worker-lost",
+            "openmp-after-fork",
+        ),
     ),
     "each waits for the next, and the last one for the first": (
         *("deadlock", "self-deadlock", "lock-order", "pool-waits-for-itself"),

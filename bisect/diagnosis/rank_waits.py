@@ -363,7 +363,8 @@ def is_anonymous(wait: Wait | None) -> bool:
     """Return whether nothing in a wait says for whom it is: it may be for a peer."""
     if wait is None:
         return False
-    return wait.rank is None and (wait.kind in _ANONYMOUS or wait.has_no_owner)
+    no_owner = wait.has_no_owner or wait.is_for_a_file
+    return wait.rank is None and (wait.kind in _ANONYMOUS or no_owner)
 
 
 def _may_wait_in(pending: PendingOperation, single_rank: SingleRank) -> bool:

@@ -63,11 +63,13 @@ class Link:
 
     `firm`: the source cannot go on before the target does, so the target may be to blame.
     `hard`: the kernel says so: a lock has a holder, a child is waited for, a pipe is full.
+    `likely`: frames say so: a thread stands between the line that takes a lock and its end.
     """
 
     edge: Edge
     firm: bool = True
     hard: bool = False
+    likely: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class Ring:
 
     edges: tuple[Edge, ...]
     ranks: frozenset[RankId]  # all that are part of it, also by a child
+    sure: bool = True  # the kernel vouches for each edge that is no meeting of ranks
 
 
 class WaitGraph:
@@ -87,10 +90,13 @@ class WaitGraph:
         links: Iterable[Link],
         blamable: Iterable[RankId],
         waits: Mapping[ProcessKey, Wait] | None = None,
+        one_of: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         """`blamable`: the ranks that count when it is asked whose fault it is. `waits`: what each
-        process waits for that the graph was drawn of.
+        process waits for that the graph was drawn of. `one_of`: the threads one of which has a
+        lock, by the lock's node.
         """
+        self._one_of = dict(one_of or {})
         self.waits = dict(waits or {})
         self.nodes = {node.name: node for node in nodes}
         self.links = {(link.edge.source, link.edge.target): link for link in links}
@@ -143,17 +149,20 @@ class WaitGraph:
     @cached_property
     def deadlocks(self) -> tuple[Ring, ...]:
         """Every ring that is more than ranks meeting: one that a lock, a pipe or a child closes,
-        all of whose edges are meetings or the kernel's word.
+        all of whose edges are meetings, the kernel's word or what frames show.
+
+        Where one of several threads has a lock, all of them wait in the ring: whichever it is does
+        not go on.
         """
         rings = []
-        proven = group_targets(
-            pair for pair, link in self.links.items() if link.hard or link.edge.kind in MEETINGS
-        )
+        proven = group_targets(pair for pair, link in self.links.items() if _counts(link))
+        proven |= {lock: list(threads) for lock, threads in self._one_of.items()}
+        proven = keep_waiting_for_ever(proven, self._one_of)
         for component in find_components(proven):
             members = frozenset(component)
             among = {a: [b for b in proven.get(a, ()) if b in members] for a in component}
             pairs = ((a, b) for a, targets in among.items() for b in targets)
-            inside = [link.edge for pair in pairs if (link := self.links[pair]).hard]
+            inside = [link.edge for pair in pairs if (link := self.links[pair]).hard or link.likely]
             if inside:
                 first = min(inside, key=lambda e: (e.kind != "lock", e.source, e.target))
                 back = find_shortest_path(among, [first.target], first.source)
@@ -162,7 +171,9 @@ class WaitGraph:
 
     def _ring(self, path: Sequence[str], members: frozenset[str]) -> Ring:
         ranks = frozenset(r for name in members if (r := self.nodes[name].rank) is not None)
-        return Ring(_rotate_ring(tuple(self.links[pair].edge for pair in pairwise(path))), ranks)
+        links = [self.links[pair] for pair in pairwise(path)]
+        edges = _rotate_ring(tuple(link.edge for link in links))
+        return Ring(edges, ranks, not any(link.likely for link in links))
 
     def chain(self, waiting: Sequence[RankId], culprits: Sequence[RankId]) -> tuple[Edge, ...]:
         """Return the edges from one of `waiting` over the first culprit to what is waited for in
@@ -176,10 +187,24 @@ class WaitGraph:
         if ring is not None:
             before = self._to(culprit, [rank for rank in waiting if rank not in ring.ranks])
             return (*before, *_rotate_ring(ring.edges, culprit))
+        into = self._into_a_ring(culprit)
+        if into:
+            return (*self._to(culprit, waiting), *into)
         before = self._to(culprit, waiting)
         if before and self.nodes[before[-1].source].ends:
             culprit = before.pop().source  # a process of its own, which does not wait for it
         return (*before, *self._onward(culprit, {edge.source for edge in before}))
+
+    def _into_a_ring(self, culprit: str) -> tuple[Edge, ...]:
+        """Return the edges from a rank to a ring of its threads, and once around; () for none."""
+        for ring in self.deadlocks:
+            for start in dict.fromkeys(edge.source for edge in ring.edges):
+                path = find_shortest_path(self._ahead, [culprit], start)
+                inside = {edge.source for edge in ring.edges}
+                if path and not inside & set(path[:-1]):
+                    way = (self.links[pair].edge for pair in pairwise(path))
+                    return (*way, *_rotate_ring(ring.edges, start))
+        return ()
 
     def _to(self, culprit: str, waiting: Sequence[RankId]) -> list[Edge]:
         """Return a shortest way from one of `waiting` to `culprit`, [] if there is none."""
@@ -217,6 +242,11 @@ class WaitGraph:
         return meets and (edge.target, edge.source) in self.links
 
 
+def _counts(link: Link) -> bool:
+    """Return whether an edge may be part of a ring."""
+    return link.hard or link.likely or link.edge.kind in MEETINGS
+
+
 def _rotate_ring(edges: tuple[Edge, ...], start: str | None = None) -> tuple[Edge, ...]:
     """Return a ring of edges so that it begins at `start`, else at the rank that sorts first."""
     names = [edge.source for edge in edges]
@@ -234,6 +264,25 @@ def group_targets(edges: Iterable[tuple[T, T]]) -> dict[T, list[T]]:
     for source, target in edges:
         graph.setdefault(source, []).append(target)
     return graph
+
+
+def keep_waiting_for_ever(
+    graph: Mapping[T, Collection[T]], one_of: Collection[T]
+) -> dict[T, list[T]]:
+    """Return of `graph` the nodes that never go on: each waits for one that does not either; those
+    of `one_of` for somebody among their targets, so all of these must be such.
+    """
+    kept = {node: list(targets) for node, targets in graph.items()}
+    while True:
+        free = [
+            node
+            for node, targets in kept.items()
+            if not (all if node in one_of else any)(target in kept for target in targets)
+        ]
+        if not free:
+            return kept
+        for node in free:
+            del kept[node]
 
 
 def find_components(graph: Mapping[T, Collection[T]]) -> list[list[T]]:

@@ -11,16 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from ..base.file_systems import NETWORK_FILE_SYSTEM, unescape
 from ..base.lazy_dataclass import dataclass
 from ..base.words import GIB, format_bytes
 from .examination import Check, CheckFamily, Finding, Setting, ok, problem, run_in_threads, warning
 
 PATIENCE = 2.0  # seconds for a file system to say how full it is
-_NETWORK = re.compile(
-    r"nfs\d?|cifs|smb\d?|smbfs|lustre|gpfs|beegfs|ceph|glusterfs|afs|9p|pvfs2|orangefs|panfs|wekafs"
-    r"|quobyte|fuse\.(?!overlay|fuse-overlayfs|snapfuse|squashfuse|mergerfs|gvfsd|portal|lxcfs)\S+"
-)
-_ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,7 @@ class Mount:
     @property
     def is_network(self) -> bool:
         """It is, or may well be, another machine's."""
-        return bool(_NETWORK.fullmatch(self.kind))
+        return bool(NETWORK_FILE_SYSTEM.fullmatch(self.kind))
 
 
 @dataclass(frozen=True)
@@ -125,14 +121,10 @@ def parse_mounts(text: str) -> tuple[Mount, ...]:
     """Return the mounts in the text of /proc/mounts (man 5 fstab: blanks are octal there)."""
     lines = (line.split(" ") for line in text.splitlines())
     return tuple(
-        Mount(_plain(fields[1]), fields[2], _plain(fields[0]))
+        Mount(unescape(fields[1]), fields[2], unescape(fields[0]))
         for fields in lines
         if len(fields) >= 4 and fields[1].startswith("/")
     )
-
-
-def _plain(text: str) -> str:
-    return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), text)
 
 
 def mount_of(path: str, mounts: Sequence[Mount]) -> Mount | None:

@@ -24,8 +24,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import Literal, NamedTuple
 
-from ..base.facts import Descriptor, Socket
-from ..base.proc import LARGEST, list_pids
+from ..base.facts import Descriptor, PipeEnd, Socket
+from ..base.proc import LARGEST, list_pids, read_stat
 
 _STATES = (
     "", "ESTABLISHED", "SYN_SENT", "SYN_RECV", "FIN_WAIT1", "FIN_WAIT2", "TIME_WAIT", "CLOSE",
@@ -397,12 +397,26 @@ def find_pipe_peers(pid: int, fd: int, ends: Iterable[DescriptorHolder]) -> tupl
 
     That it holds it itself (and so never sees its end) is a finding of its own.
     """
+    found = dict.fromkeys(end.pid for end in find_other_ends(pid, fd, ends))
+    return tuple(sorted(found, key=lambda other: other == pid))
+
+
+def find_other_ends(pid: int, fd: int, ends: Iterable[DescriptorHolder]) -> list[DescriptorHolder]:
+    """Return of `ends`, all that are open of a pipe, the other end of descriptor `fd` of `pid`."""
     known = list(ends)
     mine = next((end for end in known if (end.pid, end.fd) == (pid, fd)), None)
     writers = mine is None or mine.reads
-    found = dict.fromkeys(
-        end.pid
+    return [
+        end
         for end in known
         if (end.writes if writers else end.reads) and (end.pid, end.fd) != (pid, fd)
+    ]
+
+
+def name_ends(ends: Iterable[DescriptorHolder]) -> tuple[PipeEnd, ...]:
+    """Return these ends with the names and parents of the processes that have them."""
+    known = [(end, read_stat(end.pid)) for end in ends]
+    return tuple(
+        PipeEnd(end.pid, end.fd, about.comm if about else "", about.ppid if about else 0)
+        for end, about in known
     )
-    return tuple(sorted(found, key=lambda other: other == pid))

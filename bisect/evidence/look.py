@@ -15,6 +15,7 @@ from typing import Literal
 
 from ..base.deadline import aside
 from ..base.facts import (
+    AwaitedFile,
     Build,
     Descriptor,
     FileLock,
@@ -31,6 +32,7 @@ from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask_command
 from ..base.proc import Stat, read_stat
 from . import builds, descriptors, kernel, lock_and_log_files, stacks, syscall_arguments
+from .awaited_files import find_awaited_files
 from .event_loops import LIMIT, LoopTasks, read_loop_tasks, runs_readable_loop
 from .process import ProcessMemory, exit_code, read_preloaded, sample, started, words_of
 from .queue_addresses import read_unserved_addresses
@@ -65,6 +67,7 @@ class PartialLook:
     locks: tuple[FileLock, ...] = ()
     holds: tuple[FileLock, ...] = ()
     stale_locks: tuple[FileLock, ...] = ()
+    awaited_files: tuple[AwaitedFile, ...] = ()
     logs: tuple[LogTail, ...] = ()
     network: str = ""
     frozen: str = ""
@@ -121,6 +124,7 @@ def read_files(pid: int, found: PartialLook, logs: bool) -> None:
     found.locks = lock_and_log_files.add_lock_ages(pid, found.locks)
     held, found.stale_locks = lock_and_log_files.find_awaited_locks(pid, found.threads)
     found.locks = tuple(dict.fromkeys([*found.locks, *held]))
+    found.awaited_files = find_awaited_files(pid, found.threads, found.kernel)
     if logs:
         found.logs = lock_and_log_files.read_wandb_logs(pid, found.links)
     if not found.locks:
@@ -255,8 +259,10 @@ def _add_ends_to_descriptor(
     ends: Mapping[str, Sequence[descriptors.DescriptorHolder]],
 ) -> Descriptor:
     if one.kind in ("pipe", "fifo"):
-        others = descriptors.find_pipe_peers(pid, one.fd, ends.get(one.path, ()))
-        return replace(one, other_ends=others)
+        known = ends.get(one.path, ())
+        others = descriptors.find_pipe_peers(pid, one.fd, known)
+        named = descriptors.name_ends(descriptors.find_other_ends(pid, one.fd, known)[:_MOST_ENDS])
+        return replace(one, other_ends=others, ends=named)
     if one.socket is None:
         return one
     links = _links_of_other_end(one, found.sockets)
@@ -267,6 +273,7 @@ def _add_ends_to_descriptor(
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _MOST_AT_ONCE = 2 * (os.cpu_count() or 1)
+_MOST_ENDS = 64  # of a pipe, which are named
 _RISKY = 0.5  # seconds for what may wait for a process in state D
 
 
@@ -483,7 +490,7 @@ def _build_look(target: Target, found: PartialLook) -> Look:
         age=max(0.0, uptime - about.started / _TICKS),
         state=found.kernel[0].state if found.kernel else about.state,
         rung=found.rung,
-        threads=found.threads,
+        threads=stacks.forget_texts(found.threads),
         kernel=found.kernel,
         locks=found.locks,
         holds=found.holds,
@@ -501,6 +508,7 @@ def _build_look(target: Target, found: PartialLook) -> Look:
         network=found.network,
         logs=found.logs,
         stale_locks=found.stale_locks,
+        awaited_files=found.awaited_files,
         frozen=found.frozen,
         unserved=found.unserved,
         preloaded=found.preloaded,

@@ -1,5 +1,5 @@
 """What the job's source says around a line: whether some ranks only reach it (`if rank == 0:`), and
-whether it stands below an `except`.
+whether it stands below an `except`; of locks `locks_in_source` tells.
 
 Two ranks that do not make the same call cannot tell which of them is wrong; their source often
 can.
@@ -18,49 +18,8 @@ from itertools import pairwise
 
 from ..base.facts import Collective, CollectiveLog, Frame, Look, RankFacts, Thread
 from ..base.lazy_dataclass import dataclass
-
-LARGEST_SOURCE = 1 << 21  # bytes
-
-
-@lru_cache(maxsize=64)
-def read_source(path: str) -> str:
-    """Return a source file's text, "" if it cannot be read. May block with its disk."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(LARGEST_SOURCE)
-    except (OSError, ValueError):
-        return ""
-
-
-@lru_cache(maxsize=64)
-def parse_source(source: str) -> ast.AST | None:
-    """Return a source as a tree, None if it is no Python."""
-    try:
-        return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
-def find_enclosing_nodes(tree: ast.AST, line: int) -> list[ast.AST]:
-    """Return the nodes around `line`, outermost first."""
-    way, node = [tree], tree
-    while True:
-        inside = [n for n in ast.iter_child_nodes(node) if _spans(n, line)]
-        if not inside:
-            return way
-        # Of `if x: y` on one line, y: what is called stands there more often than in x.
-        node = min(inside, key=lambda n: (_count_lines(n), not isinstance(n, ast.stmt)))
-        way.append(node)
-
-
-def _spans(node: ast.AST, line: int) -> bool:
-    first, last = getattr(node, "lineno", None), getattr(node, "end_lineno", None)
-    return first is not None and last is not None and first <= line <= last
-
-
-def _count_lines(node: ast.AST) -> int:
-    return getattr(node, "end_lineno", 0) - getattr(node, "lineno", 0)
-
+from .locks_in_source import add_code_locks
+from .source_tree import find_enclosing_nodes, parse_source, read_source
 
 MOST_SITES = 64  # of a log: the last ones
 # What is called so is the number of a rank: names, attributes, functions, variables.
@@ -266,11 +225,13 @@ _LONGEST_HANDLER = 80  # characters
 
 def add_source_code(facts: RankFacts) -> RankFacts:
     """Return a rank with what the job's own source says of where it is: the conditions of its
-    collectives, and the handlers around its frames. May block.
+    collectives, the handlers around its frames, and the locks of its threads and of those of what
+    it started. May block.
     """
     return replace(
         facts,
-        looks=tuple(map(add_handlers, facts.looks)),
+        looks=tuple(add_code_locks(add_handlers(look)) for look in facts.looks),
+        children=tuple(tuple(map(add_code_locks, looks)) for looks in facts.children),
         collectives=tuple(map(add_conditions, facts.collectives)),
     )
 

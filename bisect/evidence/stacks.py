@@ -21,7 +21,7 @@ from typing import Any
 from ..base.deadline import MOST_OUTPUT, Ran, aside, run
 from ..base.facts import Frame, Thread
 from ..base.lazy_dataclass import dataclass
-from ..base.library_functions import find_library_functions, is_library_file
+from ..base.library_functions import find_library_functions, is_library_file, parse_text
 from ..base.masking import mask_command, mask_text
 from ..base.proc import read_stat
 from ..base.words import format_bytes
@@ -179,8 +179,15 @@ def _parse_frame(data: dict[str, Any]) -> Frame:
         native=library is not None,
         library=library if isinstance(library, str) and library != file else "",
     )
-    found = keep_locals(frame, _parse_locals(data.get("locals")))
-    return replace(frame, locals=found) if found else frame
+    told = _parse_locals(data.get("locals"))
+    if not told or frame.native:
+        return frame
+    return replace(
+        frame,
+        locals=keep_locals(frame, told),
+        objects=find_objects(told),
+        texts=find_texts(told),
+    )
 
 
 def _parse_locals(data: object) -> list[tuple[str, str]]:
@@ -322,7 +329,9 @@ def parse_faulthandler(dumped: str, pid: int) -> tuple[Thread, ...]:
 MOST_CHARACTERS = 400
 
 
-_OBJECT = re.compile(r"<([\w.]+) at 0x[0-9a-fA-F]+>")
+_OBJECT = re.compile(r"<([\w.]+) at (?P<address>0x[0-9a-fA-F]+)>")
+_MOST_OBJECTS = 32  # of a frame
+_BLANK = re.compile(r"\s")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _COMMANDS = ("args", "popenargs")
 # In the job's own functions, and whole numbers only: which rank it is, where nothing else tells.
@@ -340,6 +349,28 @@ def keep_locals(frame: Frame, found: Sequence[tuple[str, str]]) -> tuple[tuple[s
         return tuple((n, values[n]) for n in _RANKS if values.get(n, "").isdecimal())
     shown = [(local, format_value(local, values[local])) for local in wanted if local in values]
     return tuple((local, value) for local, value in shown if value)
+
+
+def find_objects(found: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Return the addresses of the objects that locals are, by name: two frames with the same one
+    have the same object.
+    """
+    matches = ((name, _OBJECT.fullmatch(value)) for name, value in found)
+    return tuple((name, match["address"]) for name, match in matches if match)[:_MOST_OBJECTS]
+
+
+def find_texts(found: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Return the locals that are a short text without a blank, which may be a path."""
+    texts = ((name, parse_text(value)) for name, value in found if len(value) <= MOST_CHARACTERS)
+    return tuple((name, text) for name, text in texts if text and not _BLANK.search(text))
+
+
+def forget_texts(threads: Iterable[Thread]) -> tuple[Thread, ...]:
+    """Return threads without the texts of their frames: some may be secret."""
+    return tuple(
+        replace(one, frames=tuple(replace(f, texts=()) if f.texts else f for f in one.frames))
+        for one in threads
+    )
 
 
 def format_value(name: str, value: str) -> str:

@@ -44,12 +44,13 @@ def complete_look(before: Look, after: Look) -> Look:
         after,
         threads=threads,
         stale_locks=after.stale_locks or before.stale_locks,
+        awaited_files=after.awaited_files or before.awaited_files,
         dump=format_stacks(after.pid, after.command or (after.name,), threads),
     )
 
 
 def _has_locals(thread: Thread) -> bool:
-    return any(frame.locals for frame in thread.frames)
+    return any(frame.locals or frame.objects for frame in thread.frames)
 
 
 def _copy_locals(before: Thread | None, after: Thread) -> Thread:
@@ -62,7 +63,7 @@ def _copy_locals(before: Thread | None, after: Thread) -> Thread:
             old = next(shared, None)
             still = old is not None and _place_of_frame(old) == _place_of_frame(frame)
             if still and old is not None:
-                frame = replace(frame, locals=old.locals)
+                frame = replace(frame, locals=old.locals, objects=old.objects)
         frames.append(frame)
     return replace(after, frames=tuple(reversed(frames)))
 

@@ -63,6 +63,9 @@ def _header(look: Look, rank: RankId, role: str, wait: Wait, host: str) -> Itera
         yield f"task {task.name!r}: {join_lines(where) or 'not begun'}{awaits}"
     if look.task_ring:
         yield f"tasks that await one another: {' -> '.join(look.task_ring)}"
+    for file in look.awaited_files:
+        age = f", {file.age:.0f} s old" if file.age is not None else ""
+        yield f"waits until it is gone: {file.path}{age}, in {file.place}"
     for sentence in look.missing:
         yield f"missing: {join_lines(sentence)}"
 

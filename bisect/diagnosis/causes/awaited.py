@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ...base.facts import Frame, Kernel, Thread
 from ..blocked_syscalls import POLL_CALLS, TRANSFER_CALLS, list_awaited_pids
-from ..frames import format_frame, frame_owner
+from ..frames import format_frame, frame_owner, is_service_thread
 from ..process_snapshot import ProcessSnapshot
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .services import in_wandb
@@ -16,7 +16,6 @@ from .signs import (
     format_process,
     innermost_python_frame,
     is_forked,
-    is_service_thread,
     parent_waits_for_workers,
 )
 
@@ -151,7 +150,7 @@ def _its_server_waits(scene: Scene) -> Found | None:
     return None
 
 
-def _waits_for_a_thread(scene: Scene) -> Found | None:
+def waits_for_a_thread(scene: Scene) -> Found | None:
     """The main thread waits for what another thread is to give or do (join, result, get)."""
     frame = _waiting_frame(scene)
     return None if frame is None else Found(f"the main thread waits in {format_frame(frame)}")
@@ -222,7 +221,7 @@ CAUSES = (
         id=THREAD_STUCK,
         title="a thread of the rank is stuck, and the main thread waits for it",
         signs=(
-            need(_waits_for_a_thread, 0.35),
+            need(waits_for_a_thread, 0.35),
             need(_thread_stands_still, 0.4),
             unless(parent_waits_for_workers),
             unless(in_wandb),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...base.facts import Frame
-from ..frames import format_frame
+from ..frames import format_frame, is_service_thread
 from ..process_snapshot import ProcessSnapshot
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import (
@@ -13,7 +13,6 @@ from .signs import (
     format_process,
     has_one_working_thread,
     innermost_python_frame,
-    is_service_thread,
     native_name,
     parent_waits_for_workers,
     sleeps_for_ever,

@@ -23,7 +23,7 @@ _NO_LOCKS = r"No locks available|\[Errno 37\]|ENOLCK|[Ff]alling back to SoftFile
 # ---- builds of torch extensions: the file itself is the lock -------------------------------------
 
 
-def _waits_for_a_build(scene: Scene) -> Found | None:
+def waits_for_a_build(scene: Scene) -> Found | None:
     """A rank waits in FileBaton.wait (torch/utils/file_baton.py)."""
     frame = find_role(scene.frames, Role.AWAITS_BUILD)
     if frame is None:
@@ -195,7 +195,7 @@ def _nobody_here_can_have_it(scene: Scene) -> Found | None:
     return _nobody_has_it(scene) or _no_locks_to_be_had(scene)
 
 
-def _its_file_is_the_lock(scene: Scene) -> Found | None:
+def its_file_is_the_lock(scene: Scene) -> Found | None:
     """It is a SoftFileLock: that the file is there is the lock."""
     for frame in scene.frames[:8]:
         if "SoftFileLock" in dict(frame.locals).get("self", "") or "SoftFileLock" in frame.name:
@@ -243,7 +243,7 @@ CAUSES = (
         id="stale-build-lock",
         title="a killed build of a torch extension left its lock file behind",
         signs=(
-            need(_waits_for_a_build, 0.6),
+            need(waits_for_a_build, 0.6),
             need(_nobody_builds, 0.35),
             also(_nobody_has_it, 0.75, proves=True),
             also(_older_than_the_rank, 0.5),
@@ -274,7 +274,7 @@ CAUSES = (
             need(_asks_for_a_file_lock, 0.6),
             need(_a_process_has_it, 0.75, proves=True),
             also(_in_the_hub_client, 0.2),
-            unless(_waits_for_a_build),
+            unless(waits_for_a_build),
             unless(_waits_for_us_in_turn),
         ),
         why="It waits until {holder} gives up the lock on {lock}.",
@@ -294,7 +294,7 @@ CAUSES = (
         title="a lock file was left behind by a process that is gone (SoftFileLock)",
         signs=(
             need(_asks_for_a_file_lock, 0.35),
-            need(_its_file_is_the_lock, 0.4),
+            need(its_file_is_the_lock, 0.4),
             also(_nobody_has_it, 0.7, proves=True),
             also(_older_than_the_rank, 0.4),
             unless(_a_process_has_it),
@@ -315,8 +315,8 @@ CAUSES = (
             need(_asks_for_a_file_lock, 0.35),
             need(_nobody_here_can_have_it, 0.35),
             also(_no_locks_to_be_had, 0.65, proves=True),
-            unless(_its_file_is_the_lock),
-            unless(_waits_for_a_build),
+            unless(its_file_is_the_lock),
+            unless(waits_for_a_build),
         ),
         why="It asks for {lock} again and again, and nobody on this machine has it: either a "
         "process of another machine does, or the file system (NFS, DBFS) has no locks.",

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
-from ...base.facts import Descriptor
+from ...base.facts import Descriptor, Look, PipeEnd
+from ..frames import is_service_thread
 from ..process_snapshot import ProcessSnapshot
 from .known_cause import Found, KnownCause, Scene, also, need
 from .signs import (
+    describe_exit_status,
     find_blocked_processes,
     find_used_descriptors,
     format_descriptor,
     format_owner,
     format_place,
+    format_process,
     list_other_ends,
 )
 
@@ -21,22 +25,31 @@ _READS = re.compile(r"readv?|preadv2|recv(?:from|msg)|splice")
 _ACCEPTS = re.compile(r"accept4?")
 _MESSAGES = re.compile(r"msgrcv|mq_timedreceive")
 _OPENS = re.compile(r"openat2?|open")
+_TRUST_IF_A_THREAD_WORKS = 0.65  # a thread of the reader may be who writes
 # Of Linux 5.x and 6.x: where room in a full pipe, and a partner for a fifo, are waited for.
 _PIPE_IS_FULL = ("pipe_write", "anon_pipe_write", "fifo_pipe_write")
 _NO_PARTNER = ("wait_for_partner", "fifo_open")
 
 
-def _using(
+def _list_uses(
     scene: Scene, calls: re.Pattern[str], kinds: tuple[str, ...]
-) -> tuple[ProcessSnapshot, Descriptor] | None:
-    """Return the process that waits in one of `calls`, with the descriptor that it is about."""
+) -> Iterator[tuple[ProcessSnapshot, Descriptor]]:
+    """Yield the processes that wait in one of `calls`, with the descriptor that it is about, the
+    one that nobody else of them waits for first.
+    """
     for view in reversed(find_blocked_processes(scene)):
         if not calls.fullmatch(view.call_name) or view.running or view.state == "D":
             continue
         for one in find_used_descriptors(scene, view):
             if one.kind in kinds:
-                return view, one
-    return None
+                yield view, one
+
+
+def _using(
+    scene: Scene, calls: re.Pattern[str], kinds: tuple[str, ...]
+) -> tuple[ProcessSnapshot, Descriptor] | None:
+    """Return the first of `_list_uses`."""
+    return next(_list_uses(scene, calls, kinds), None)
 
 
 def _find_other_holders(view: ProcessSnapshot, one: Descriptor) -> tuple[int, ...]:
@@ -120,6 +133,93 @@ def _reads_a_pipe_of_its_own(scene: Scene) -> Found | None:
 def _reads_from_nobody(scene: Scene) -> Found | None:
     """A process waits for the other end of a pipe that nobody else has open."""
     return _opens_a_fifo(scene) or _reads_a_pipe_of_its_own(scene)
+
+
+def _end_of_who_is_gone(
+    scene: Scene,
+) -> tuple[ProcessSnapshot, Descriptor, tuple[Look, ...]] | None:
+    """Return the process that reads a pipe, the pipe, and the dead children of that process."""
+    families = scene.subject.children if scene.subject is not None else ()
+    gone = [looks[-1] for looks in families if looks and looks[-1].state == "Z"]
+    for view, one in _list_uses(scene, _READS, ("pipe", "fifo")) if gone else ():
+        dead = tuple(look for look in gone if look.ppid == view.look.pid)
+        if one.ends and dead:
+            return view, one, dead
+    return None
+
+
+def _reads_what_a_dead_child_was_to_write(scene: Scene) -> Found | None:
+    """A process reads a pipe, a child of it is dead, and the writing end is open only in who does
+    not write: itself, idle children, orphans of the dead one.
+    """
+    found = _end_of_who_is_gone(scene)
+    if found is None:
+        return None
+    view, one, dead = found
+    others = [end for end in one.ends if end.pid != view.look.pid]
+    if not all(_only_keeps_it_open(scene, view, end, dead) for end in others):
+        return None
+    gone = next((d for d in dead if d.status), dead[0])
+    how = describe_exit_status(gone.status) if gone.status is not None else "has ended"
+    keepers = [_format_end(end, view.look.pid) for end in one.ends]
+    values = {
+        "reader": format_owner(scene, view),
+        "pipe": format_descriptor(one),
+        "writer": f"{format_process(gone)} {how}",
+        "keepers": ", ".join(dict.fromkeys(keepers)),
+        "place": format_place(view),
+    }
+    words = (
+        f"{format_owner(scene, view)} reads {format_descriptor(one)}, whose writing end is open "
+        f"in {values['keepers']}; {values['writer']}, and is a zombie"
+    )
+    return Found(words, values, 1.0 if _all_others_wait(view) else _TRUST_IF_A_THREAD_WORKS)
+
+
+def _format_end(end: PipeEnd, reader: int) -> str:
+    who = "the reader itself" if end.pid == reader else f"{end.name or 'process'} ({end.pid})"
+    return f"{who} as descriptor {end.fd}"
+
+
+def _only_keeps_it_open(
+    scene: Scene, view: ProcessSnapshot, end: PipeEnd, dead: tuple[Look, ...]
+) -> bool:
+    """Return True for who has inherited the writing end of a pipe, and does not write."""
+    if end.fd <= 2:
+        return False  # its output goes there
+    worker = next((w for w in scene.workers if w.look.pid == end.pid), None)
+    if worker is not None and worker.look.ppid in scene.job_pids:
+        waits = worker.call is not None and _READS.fullmatch(worker.call_name) is not None
+        used = find_used_descriptors(scene, worker) if waits and not worker.running else ()
+        return any(view.look.pid in list_other_ends(one) for one in used)
+    # Its parent is dead: of the same program, for it was forked.
+    orphan = end.ppid not in scene.job_pids and (
+        worker is not None or end.pid not in scene.job_pids
+    )
+    idle = worker is None or not worker.running
+    return orphan and idle and any(end.name == one.name for one in dead)
+
+
+def _all_others_wait(view: ProcessSnapshot) -> bool:
+    """Return True if no other thread of Python's of a process is at work: it might write."""
+    tasks = {task.tid: task for task in view.look.kernel}
+    for thread in view.threads:
+        if thread is view.main or is_service_thread(thread):
+            continue
+        task = tasks.get(thread.os_id or 0)
+        call = task.syscall if task is not None else None
+        if call is None or call.name != "futex" or call.timeout is not None:
+            return False
+    return True
+
+
+def _only_the_reader_has_it(scene: Scene) -> Found | None:
+    """Nobody but the reader has the writing end; it has no other thread or dead child."""
+    found = _end_of_who_is_gone(scene)
+    if found is None or any(end.pid != found[0].look.pid for end in found[1].ends):
+        return None
+    alone = len(found[0].look.kernel) == 1 and len(found[2]) == 1
+    return Found("no other process has that end") if alone else None
 
 
 def _sends_to_a_peer(scene: Scene) -> Found | None:
@@ -209,6 +309,27 @@ CAUSES = (
             "close the writing end in the process that only reads: it then sees the end",
         ),
         references=("https://man7.org/linux/man-pages/man7/fifo.7.html",),
+    ),
+    KnownCause(
+        id="pipe-writer-gone",
+        title="whoever was to write into a pipe has ended, and others keep its end open",
+        signs=(
+            need(_reads_what_a_dead_child_was_to_write, 0.85),
+            also(_only_the_reader_has_it, 0.5, proves=True),
+        ),
+        why="In {place} {reader} reads {pipe}. {writer}; a reader sees the end of a pipe only when "
+        "nobody has its writing end open any more, and it still is in {keepers}.",
+        avoid=(
+            "look why it ended (its exit status, its own log): the reader only waits for it",
+            "close the writing end in the reader as soon as the child has it, and in what is "
+            "forked later (close_fds, os.set_inheritable(fd, False))",
+            "wait for the child as well as for the pipe: multiprocessing.connection.wait([pipe, "
+            "process.sentinel])",
+        ),
+        references=(
+            "pytorch/pytorch#189290",
+            "https://man7.org/linux/man-pages/man7/pipe.7.html",
+        ),
     ),
     KnownCause(
         id="socket-unread",

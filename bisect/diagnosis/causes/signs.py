@@ -5,14 +5,15 @@ processes: the workers and other children of a rank above all.
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from ...base.facts import Descriptor, Frame, Look, ProcessId, RankId, Socket, Thread
+from ...base.facts import Descriptor, Frame, Look, ProcessId, RankId, Socket
 from ...base.library_functions import Role, find_role
 from ...base.message_queues import list_queue_sockets, waits_at_queue
 from ...base.words import format_ranks
-from ..frames import format_frame
+from ..frames import format_frame, is_service_thread
 from ..process_snapshot import ProcessSnapshot
 from .known_cause import Found, LooksFor, Scene, describe_sign, find_frame
 
@@ -25,17 +26,6 @@ _OF_PYTHON = re.compile(
     r"/libpython[^/]*$|/bin/python[^/]*$|/Python-[\d.]+/|/lib-dynload/(?!_ctypes)"
 )
 _OF_LIBC = re.compile(r"/(?:libc|libpthread|libm|ld-linux[^/.]*|ld-musl[^/.]*)[.-][^/]*$")
-# Packages with threads, and processes, of their own that send what a job logs.
-EXPORTERS = r"/(?:opentelemetry|wandb|tqdm|sentry_sdk|prometheus_client|ddtrace|posthog)/\S+\.py$"
-# Threads that exporters, progress bars and pools keep, some also in what is forked.
-_SERVES = re.compile(
-    r"/(?:threading|queue|selectors|socketserver)\.py$|/concurrent/futures/thread\.py$"
-    r"|/multiprocessing/(?:queues|connection|synchronize|resource_sharer)\.py$"
-    r"|/torch/_inductor/\S+\.py$|<frozen threading>"
-    rf"|{EXPORTERS}"
-)
-_EXPORTS = re.compile(EXPORTERS)
-_LOOPS = re.compile(r"/asyncio/\w+\.py$")  # W&B's thread runs an event loop
 
 
 def is_forked(view: ProcessSnapshot) -> bool:
@@ -121,17 +111,6 @@ def has_one_working_thread(view: ProcessSnapshot) -> bool:
     """Return True if a process has one thread, besides such as serve a library and wait."""
     serving = {thread.os_id for thread in view.threads if is_service_thread(thread)}
     return len([task for task in view.look.kernel if task.tid not in serving]) == 1
-
-
-def is_service_thread(thread: Thread) -> bool:
-    """Return True for a thread of a library that waits for work, or for time to pass: it frees
-    nothing that anybody else waits for.
-    """
-    python = [frame for frame in thread.frames if not frame.native]
-    own = any(_EXPORTS.search(frame.file) for frame in python)
-    return bool(python) and all(
-        _SERVES.search(frame.file) or (own and _LOOPS.search(frame.file)) for frame in python
-    )
 
 
 def sleeps_for_ever(view: ProcessSnapshot) -> bool:
@@ -367,3 +346,13 @@ def format_waiting_ranks(ranks: tuple[RankId, ...]) -> str:
 def native_name(frame: Frame) -> str:
     """Return the name of a function of C or C++ without its arguments."""
     return frame.name.partition("(")[0].partition("<")[0][:80]
+
+
+def describe_exit_status(status: int) -> str:
+    """Return in words how a process ended: "was ended by SIGSEGV", "ended with status 3"."""
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was ended by signal {-status}"

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 from ...base.facts import Frame, Kernel, Thread
 from ..blocked_syscalls import POLL_CALLS
-from ..frames import format_frame, frame_owner
+from ..frames import EXPORTERS, format_frame, frame_owner, is_service_thread
 from ..loop_waits import describe_tasks
 from ..wait_graph import Ring
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .preloaded import in_a_preloaded_library
 from .signs import (
-    EXPORTERS,
     find_native_frame,
     format_place,
     innermost_native_frames,
     innermost_python_frame,
     is_forked,
-    is_service_thread,
 )
 
 _PYTHON_LOCK = (
@@ -36,6 +34,9 @@ _LOOP = r"asyncio/(?:base_events|runners|unix_events)\.py"
 _SELECTS = r"/selectors\.py"
 _SHARED_LOCK = (r"multiproc?ess(?:ing)?/synchronize\.py", "__enter__|acquire|wait")
 _FUTEX_TIME_LIMIT = 3  # which argument of futex() it is
+# What a ring is worth where frames say who has a lock: no proof, and less than the family of causes
+# that it is one of.
+_TRUST_IN_FRAMES = 0.85
 
 
 def _find_side_threads(scene: Scene) -> tuple[Thread, ...]:
@@ -97,7 +98,14 @@ def _waits_for_a_lock(scene: Scene) -> Found | None:
     frame = _own_lock(scene, main)
     if frame is None:
         return None
-    return Found(f"it waits for a lock in {format_frame(frame)}", {"place": format_frame(frame)})
+    values = {"place": format_frame(frame), "lock": _call_lock(frame)}
+    return Found(f"it waits for {_call_lock(frame)}", values)
+
+
+def _call_lock(frame: Frame) -> str:
+    """Return the lock that a frame waits for in words: "self._lock in Stage.load (stage.py:13)"."""
+    name = frame.takes.name if frame.takes is not None else "a lock"
+    return f"{name} in {format_frame(frame)}"
 
 
 def _another_waits_for_a_lock(scene: Scene) -> Found | None:
@@ -105,9 +113,18 @@ def _another_waits_for_a_lock(scene: Scene) -> Found | None:
     for thread in _find_side_threads(scene):
         frame = _own_lock(scene, thread)
         if frame is not None:
-            words = f"{_named(thread)} waits for a lock in {format_frame(frame)}"
-            return Found(words, {"other": _named(thread), "there": format_frame(frame)})
+            words = f"{_named(thread)} waits for {_call_lock(frame)}"
+            return Found(words, {"other": _named(thread), "wanted": _call_lock(frame)})
     return None
+
+
+def _locks_in_a_ring(scene: Scene) -> Found | None:
+    """Each stands between taking the lock that the other wants and giving it back."""
+    ring = _ring(scene)
+    if ring is None or any(edge.kind != "lock" for edge in ring.edges):
+        return None
+    has = [edge.evidence for edge in ring.edges if edge.source.startswith("lock ")]
+    return Found("; ".join(has))
 
 
 def _nobody_else(scene: Scene) -> Found | None:
@@ -270,9 +287,13 @@ CAUSES = (
     KnownCause(
         id="lock-order",
         title="two threads take the same locks in different orders",
-        signs=(need(_waits_for_a_lock, 0.45), need(_another_waits_for_a_lock, 0.5)),
-        why="The main thread waits for a lock in {place}, {other} for one in {there}: most likely "
-        "each has what the other wants.",
+        signs=(
+            need(_waits_for_a_lock, 0.45),
+            need(_another_waits_for_a_lock, 0.5),
+            also(_locks_in_a_ring, 0.6),
+        ),
+        why="The main thread waits for {lock}, {other} for {wanted}: most likely each has what the "
+        "other wants.",
         avoid=(
             "take the locks in the same order everywhere, or use one lock for both",
             "lock.acquire(timeout=60): an error in place of silence",
@@ -361,14 +382,21 @@ def _ring(scene: Scene) -> Ring | None:
 
 def _waits_in_a_ring(scene: Scene) -> Found | None:
     """A rank waits, over locks, pipes, threads, children or ranks, for what waits for it; the
-    kernel says of each lock, pipe, thread and child who has it.
+    kernel says of each who has it, or frames show it.
     """
     ring = _ring(scene)
     if ring is None:
         return None
     links = [f"{edge.source} -> {edge.target} ({edge.evidence})" for edge in ring.edges]
     way = " -> ".join([*(edge.source for edge in ring.edges), ring.edges[-1].target])
-    return Found("; ".join(links), {"ring": way})
+    trust = 1.0 if ring.sure else _TRUST_IN_FRAMES
+    return Found("; ".join(links), {"ring": way}, trust)
+
+
+def _the_kernel_says_so(scene: Scene) -> Found | None:
+    """The kernel says of each lock, pipe, thread and child of the ring who has it."""
+    ring = _ring(scene)
+    return Found("the kernel says so of each of them") if ring is not None and ring.sure else None
 
 
 def _closed_by_a_preloaded_library(scene: Scene) -> Found | None:
@@ -391,7 +419,8 @@ DEADLOCK = KnownCause(
     id="deadlock",
     title="a deadlock: each waits for the next, the last one for the first",
     signs=(
-        need(_waits_in_a_ring, 0.9, proves=True),
+        need(_waits_in_a_ring, 0.9),
+        also(_the_kernel_says_so, 0.3, proves=True),
         also(_closed_by_a_child, 0.3),
         unless(_closed_by_a_preloaded_library),
     ),

@@ -10,6 +10,7 @@ from ..frames import format_frame
 from ..process_snapshot import ProcessSnapshot
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import (
+    describe_exit_status,
     format_place,
     format_process,
     innermost_python_frame,
@@ -38,6 +39,8 @@ _STARTS_THINGS = (
     r"multiprocessing/(?:process|pool|context)\.py",
     r"(?:wandb|transformers|datasets|huggingface_hub)/\S+\.py",
 )
+
+CHILD_DIED = "child-died"  # the cause where nothing is known of what the rank waits for
 
 
 def _is_worker(view: ProcessSnapshot) -> bool:
@@ -131,19 +134,9 @@ def _a_child_died(scene: Scene) -> Found | None:
         last = looks[-1] if looks else None
         if last is None or last.state != "Z" or last.status in (None, 0, -signal.SIGTERM):
             continue
-        process, how = format_process(last), _describe_status(last.status)
+        process, how = format_process(last), describe_exit_status(last.status)
         return Found(f"{process} {how}", {"worker": process, "how": how})
     return None
-
-
-def _describe_status(status: int) -> str:
-    """Return in words how a process ended: "was ended by SIGSEGV", "ended with status 3"."""
-    if status >= 0:
-        return f"ended with status {status}"
-    try:
-        return f"was ended by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"was ended by signal {-status}"
 
 
 def _waits_inside(scene: Scene) -> Found | None:
@@ -291,7 +284,7 @@ CAUSES = (
         references=("meta-pytorch/data#1173", "pytorch/pytorch#1355"),
     ),
     KnownCause(
-        id="child-died",
+        id=CHILD_DIED,
         title="a process that the rank started has died, and the rank waits on",
         signs=(
             need(_a_child_died, 0.45),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from hangbisect.base.facts import Descriptor, Look, Socket
+from hangbisect.base.facts import Descriptor, Kernel, Look, PipeEnd, Socket, Thread
+from hangbisect.diagnosis.proof_of_hang import find_proof_of_hang
+from hangbisect.diagnosis.snapshot import Snapshot
 
 from ..made_up import held, job, look, rank
-from .scenes import Facts, Shows, causes_of, on, tcp
+from .scenes import Facts, Shows, causes_of, on, scene_of, tcp
 from .seen import LOADER, first, pipe, worker
 
 WAITS = look(
@@ -19,7 +22,7 @@ WAITS = look(
 )
 
 
-def writes(one: Descriptor, wchan: str = "anon_pipe_write", **more: object) -> Look:
+def writes(one: Descriptor, wchan: str = "anon_pipe_write", **more: Any) -> Look:
     return look(
         "StreamHandler.emit STD/logging/__init__.py:1109",
         "info train.py:5",
@@ -62,10 +65,54 @@ def nobody_sends() -> Facts:
     return job(), [rank(0, one), held(1)]
 
 
+def reads_results(*ends: PipeEnd, **more: Any) -> Look:
+    """A rank that reads what a helper was to write, with who has the writing end."""
+    others = tuple(dict.fromkeys(end.pid for end in ends))
+    one = Descriptor(7, "pipe", "pipe:[88]", other_ends=others, ends=ends)
+    made = look(
+        "Connection._recv STD/multiprocessing/connection.py:378",
+        "results train.py:9",
+        call="read",
+        wchan="anon_pipe_read",
+        descriptors=(one,),
+        args=(7, 0, 0, 0),
+    )
+    return replace(made, **more)
+
+
+def dead(pid: int = 901, status: int | None = -9, name: str = "python", ppid: int = 100) -> Look:
+    return look(pid=pid, ppid=ppid, call="", state="Z", name=name, status=status, rung="proc")
+
+
+def waits_for_work(pid: int = 902, **more: Any) -> Look:
+    """A forked child of the rank that reads its next task from the rank."""
+    tasks = Descriptor(5, "pipe", "pipe:[99]", other_ends=(100,))
+    made = look(
+        "Connection._recv STD/multiprocessing/connection.py:378",
+        "work train.py:30",
+        pid=pid,
+        ppid=100,
+        call="read",
+        descriptors=(tasks,),
+        args=(5, 0, 0, 0),
+    )
+    return replace(made, **more)
+
+
+OWN = PipeEnd(100, 8, "python", 1)
+ORPHAN = PipeEnd(950, 8, "python", 1)
+SIBLING = PipeEnd(902, 8, "python", 100)
+
+
+def pipe_writer_gone() -> Facts:
+    return job(), [rank(0, reads_results(OWN, ORPHAN), children=((dead(),),)), held(1)]
+
+
 SHOWS: Shows = {
     "nobody-sends": nobody_sends,
     "pipe-unread": pipe_unread,
     "pipe-no-writer": pipe_no_writer,
+    "pipe-writer-gone": pipe_writer_gone,
     "socket-unread": socket_unread,
 }
 
@@ -130,3 +177,81 @@ def test_who_has_the_other_end_may_be_known_from_an_earlier_look() -> None:
     early, late = writes(pipe(1, 4711)), writes(pipe(1))
     why = causes_of((job(), [rank(0, early, late), held(1)]))["pipe-unread"].why
     assert "(4711)" in why
+
+
+# ---- the writer has ended, and its end is still open elsewhere -------------------------------
+
+
+def writer_gone(one: Look, *children: Look) -> str:
+    """Return the level at which that is said, "" if it is not."""
+    ranks = [rank(0, one, children=tuple((child,) for child in children)), held(1)]
+    cause = causes_of((job(), ranks)).get("pipe-writer-gone")
+    return cause.level if cause is not None else ""
+
+
+def test_a_pipe_whose_writer_is_dead_names_it_and_all_who_keep_its_end_open() -> None:
+    cause = causes_of(pipe_writer_gone())["pipe-writer-gone"]
+    told = " ".join((cause.why, *cause.matched, *cause.avoid))
+    for word in ("descriptor 7", "descriptor 8", "950", "python (901)", "SIGKILL"):
+        assert word in told, told
+    assert cause.level == "fits"  # that the orphan never writes, nobody knows
+
+
+def test_where_only_the_reader_itself_has_the_end_the_kernel_proves_it() -> None:
+    assert writer_gone(reads_results(OWN), dead()) == "seen"
+    # Of two dead children nobody knows which was to write.
+    assert writer_gone(reads_results(OWN), dead(), dead(903, 0, "true")) == "fits"
+
+
+def test_where_another_thread_of_the_reader_works_it_may_write() -> None:
+    works = Thread(102, "feeder", True, False, look("feed train.py:3").threads[0].frames)
+    one = reads_results(OWN)
+    one = replace(
+        one,
+        threads=(*one.threads, works),
+        kernel=(*one.kernel, Kernel(102, "python", "R", "", None)),
+    )
+    assert writer_gone(one, dead()) in ("", "guess")
+
+
+def test_a_forked_child_that_waits_for_work_from_the_reader_does_not_write() -> None:
+    assert writer_gone(reads_results(OWN, SIBLING), dead(), waits_for_work()) == "fits"
+
+
+def test_a_child_that_still_works_may_write() -> None:
+    # The dead one is another helper, whose end nobody waits for.
+    for child in (
+        waits_for_work(state="R", kernel=(Kernel(902, "python", "R", "", None),)),
+        look("sleep train.py:30", pid=902, ppid=100, call="clock_nanosleep"),
+        look("recv train.py:30", pid=902, ppid=100, call="recvfrom"),
+    ):
+        assert writer_gone(reads_results(OWN, SIBLING), dead(), child) == ""
+
+
+def test_a_child_that_nobody_has_looked_at_may_write() -> None:
+    assert writer_gone(reads_results(OWN, SIBLING), dead()) == ""
+
+
+def test_an_orphan_that_was_looked_at_is_one_as_well() -> None:
+    asleep = look("nap <string>:4", pid=950, ppid=1, call="clock_nanosleep")
+    assert writer_gone(reads_results(OWN, ORPHAN), dead(), asleep) == "fits"
+    works = replace(asleep, state="R", kernel=(Kernel(950, "python", "R", "", None),))
+    assert writer_gone(reads_results(OWN, ORPHAN), dead(), works) == ""
+
+
+def test_an_orphan_that_runs_another_program_or_writes_its_output_there_may_write() -> None:
+    assert writer_gone(reads_results(OWN, PipeEnd(950, 8, "sort", 1)), dead()) == ""
+    assert writer_gone(reads_results(OWN, PipeEnd(950, 1, "python", 1)), dead()) == ""
+
+
+def test_without_a_dead_child_nobody_is_known_to_be_gone() -> None:
+    assert writer_gone(reads_results(OWN, ORPHAN)) == ""
+    assert writer_gone(reads_results(OWN), dead(ppid=44)) == ""  # another one's child
+
+
+def test_that_the_writer_is_gone_proves_a_hang() -> None:
+    scene = scene_of(pipe_writer_gone())
+    assert scene.graph is not None
+    cause = causes_of(pipe_writer_gone())["pipe-writer-gone"]
+    verdict = replace(scene.verdict, cause=cause)
+    assert find_proof_of_hang(verdict, Snapshot(scene.ranks), scene.graph) != ""
