@@ -40,7 +40,7 @@ CASE = Case(
         waiting=(0,),
         checkpoint="lightning_module",
         component=("lightning",),
-        waits_for=("lock", "thread", "futex"),
+        waits_for=("lock",),
         cause=("self-deadlock",),
     ),
     uses={"lightning_module": "lightning_module"},

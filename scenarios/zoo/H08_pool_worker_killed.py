@@ -40,7 +40,7 @@ CASE = Case(
         waiting=(1,),
         checkpoint="data_module",
         component=("data",),
-        waits_for=("process", "thread", "lock", "futex"),
+        waits_for=("process",),
         cause=("pool-worker-lost",),
     ),
     uses={"data_module": "data_module"},

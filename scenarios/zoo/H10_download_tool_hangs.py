@@ -43,7 +43,7 @@ CASE = Case(
         component=("data",),
         waits_for=("process",),
         detail="aws",
-        cause=("child-program", "endpoint-silent"),
+        cause=("child-program",),
     ),
     uses={"data_module": "data_module"},
     options=("--until", "data_module"),

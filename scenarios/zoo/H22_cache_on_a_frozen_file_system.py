@@ -47,7 +47,7 @@ CASE = Case(
         waiting=(0,),
         checkpoint="data_module",
         component=("data", "filesystem"),
-        waits_for=("file", "kernel"),
+        waits_for=("file",),
         detail="cache",
         cause=("filesystem-stuck",),
     ),

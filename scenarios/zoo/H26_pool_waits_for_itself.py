@@ -38,7 +38,7 @@ CASE = Case(
         waiting=(1,),
         checkpoint="data_module",
         component=("data",),
-        waits_for=("thread", "lock", "futex"),
+        waits_for=("thread",),
         cause=("pool-waits-for-itself",),
     ),
     uses={"data_module": "data_module"},

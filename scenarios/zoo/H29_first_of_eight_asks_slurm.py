@@ -46,7 +46,7 @@ CASE = Case(
         component=("interpreter",),
         waits_for=("process",),
         detail="scontrol",
-        cause=("child-program", "endpoint-silent"),
+        cause=("child-program",),
     ),
     ranks=8,
     uses={"script": "script"},

@@ -49,7 +49,7 @@ CASE = Case(
         checkpoint="training",
         component=("data",),
         waits_for=("process",),
-        cause=("stopped", "worker-stuck"),
+        cause=("stopped",),
         avoids=("num_workers=0",),
     ),
     uses={"data_module": "data_module"},

@@ -49,7 +49,7 @@ CASE = Case(
         waiting=(1,),
         checkpoint="training",
         component=("wandb",),
-        waits_for=("process", "socket"),
+        waits_for=("process",),
         detail="wandb-core",
         cause=("service-silent",),
         avoids=("wandb=offline", "wandb=off"),

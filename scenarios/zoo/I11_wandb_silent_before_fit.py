@@ -34,7 +34,7 @@ CASE = Case(
         waiting=(1,),
         checkpoint="wandb_logger",
         component=("wandb",),
-        waits_for=("process", "socket"),
+        waits_for=("process",),
         detail="wandb-core",
         cause=("service-silent",),
         avoids=("wandb=offline", "wandb=off"),

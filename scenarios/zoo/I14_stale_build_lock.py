@@ -46,7 +46,7 @@ CASE = Case(
         culprit=(0, 1),
         checkpoint="model",
         component=("model",),
-        waits_for=("lock", "file"),
+        waits_for=("lock",),
         detail="lock",
         cause=("stale-build-lock",),
     ),

@@ -35,7 +35,7 @@ CASE = Case(
         waiting=(1,),
         checkpoint="training",
         component=("callbacks", "strategy"),
-        waits_for=("collective", "store", "rank"),
+        waits_for=("collective",),
         cause=("group-on-some-ranks",),
         avoids=("callbacks=none",),
     ),

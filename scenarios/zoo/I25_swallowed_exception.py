@@ -46,7 +46,7 @@ CASE = Case(
         checkpoint="training",
         component=("callbacks",),
         waits_for=("sleep",),
-        cause=("swallowed-exception", "own-code-sleeps", "unknown"),
+        cause=("swallowed-exception",),
         avoids=("callbacks=none",),
     ),
     uses={"memory_callback": "add_warmup"},

@@ -74,7 +74,7 @@ CASE = Case(
         checkpoint="training",
         component=("callbacks", "data", "fit"),
         waits_for=("sleep",),
-        cause=("uneven-batches", "own-code-sleeps"),
+        cause=("uneven-batches",),
     ),
     uses={
         "data_module": "make_data",

@@ -22,7 +22,7 @@ CASE = Case(
         component=("data",),
         waits_for=("process",),
         detail="futex|worker|python",
-        cause=("tokenizers-after-fork", "rust-pool-after-fork"),
+        cause=("tokenizers-after-fork",),
         avoids=(
             *("tokenizers_parallelism=off", "num_workers=0"),
             *("worker_start=forkserver", "worker_start=spawn"),

@@ -34,9 +34,9 @@ CASE = Case(
         waiting=(0,),
         checkpoint="model",
         component=("model",),
-        waits_for=("sleep", "kernel", "itself"),
+        waits_for=("sleep",),
         detail="pause",
-        cause=("native-call", "signal-wait"),
+        cause=("signal-wait",),
     ),
     uses={"model": "load_model"},
 )

@@ -38,7 +38,7 @@ CASE = Case(
         waiting=(1,),
         checkpoint="logs_directory",
         component=("filesystem",),
-        waits_for=("file", "kernel"),
+        waits_for=("file",),
         detail="disk|percpu_rwsem",
         cause=("filesystem-stuck",),
     ),

@@ -57,7 +57,7 @@ CASE = Case(
         waiting=(0,),
         checkpoint="model",
         component=("model",),
-        waits_for=("process", "kernel"),
+        waits_for=("process",),
         cause=("vfork-child",),
     ),
     stage=library,

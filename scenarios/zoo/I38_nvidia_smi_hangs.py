@@ -49,7 +49,7 @@ CASE = Case(
         component=("accelerator",),
         waits_for=("process",),
         detail="nvidia-smi",
-        cause=("child-program", "driver-stuck"),
+        cause=("child-program",),
     ),
     stage=bad_driver,
     uses={"accelerator": "choose_accelerator"},

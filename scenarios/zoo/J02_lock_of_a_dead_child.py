@@ -54,7 +54,7 @@ CASE = Case(
         waiting=(0, 1, 3),
         checkpoint="model",
         component=("model",),
-        waits_for=("lock", "futex"),
+        waits_for=("lock",),
         cause=("dead-owner",),
     ),
     ranks=4,

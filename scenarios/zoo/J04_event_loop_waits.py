@@ -42,7 +42,7 @@ CASE = Case(
         waiting=(1,),
         checkpoint="tokenizer",
         component=("hub",),
-        waits_for=("itself", "thread", "lock", "unknown"),
+        waits_for=("itself",),
         cause=("event-loop",),
     ),
     uses={"tokenizer": "load_tokenizer"},

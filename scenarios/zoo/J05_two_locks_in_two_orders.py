@@ -48,8 +48,8 @@ CASE = Case(
         waiting=(0,),
         checkpoint="data_module",
         component=("data",),
-        waits_for=("lock", "thread", "futex"),
-        cause=("lock-order", "deadlock"),
+        waits_for=("lock",),
+        cause=("lock-order",),
     ),
     uses={"data_module": "make_data"},
 )

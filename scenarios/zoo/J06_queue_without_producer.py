@@ -58,7 +58,7 @@ CASE = Case(
         waiting=(1,),
         checkpoint="training",
         component=("data",),
-        waits_for=("thread", "lock"),
+        waits_for=("lock",),
         cause=("dead-producer",),
     ),
     uses={"data_module": "make_data"},

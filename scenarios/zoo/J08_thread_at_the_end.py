@@ -38,7 +38,7 @@ CASE = Case(
     truth=Truth(
         outcome="hang",
         culprit=(0,),
-        waits_for=("thread", "lock", "futex"),
+        waits_for=("thread",),
         cause=("thread-at-exit",),
         avoids=("callbacks=none",),
     ),

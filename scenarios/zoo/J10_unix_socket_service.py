@@ -52,7 +52,7 @@ CASE = Case(
         waiting=(1, 2, 3),
         checkpoint="model",
         component=("model",),
-        waits_for=("socket", "process"),
+        waits_for=("process",),
         detail="placement|python",
         cause=("endpoint-silent",),
     ),

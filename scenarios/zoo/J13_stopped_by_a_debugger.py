@@ -50,7 +50,7 @@ CASE = Case(
         waiting=(0,),
         checkpoint="model",
         component=("model",),
-        waits_for=("stopped", "process"),
+        waits_for=("stopped",),
         cause=("stopped-by-debugger",),
     ),
     stage=debugger,

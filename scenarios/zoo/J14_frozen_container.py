@@ -50,7 +50,7 @@ CASE = Case(
         waiting=(0,),
         checkpoint="model",
         component=("model",),
-        waits_for=("stopped", "kernel"),
+        waits_for=("stopped",),
         cause=("frozen",),
     ),
     stage=container,

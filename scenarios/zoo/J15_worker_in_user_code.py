@@ -69,7 +69,7 @@ CASE = Case(
         component=("data",),
         waits_for=("process",),
         detail="feed|worker|python",
-        cause=("worker-stuck", "pipe-no-writer"),
+        cause=("pipe-no-writer",),
     ),
     stage=feed,
     uses={"data_module": "make_data"},

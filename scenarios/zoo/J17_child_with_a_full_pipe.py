@@ -37,9 +37,9 @@ CASE = Case(
         waiting=(0,),
         checkpoint="accelerator",
         component=("accelerator",),
-        waits_for=("process", "pipe"),
+        waits_for=("process",),
         detail="sh",
-        cause=("pipe-unread", "deadlock"),
+        cause=("pipe-unread",),
     ),
     uses={"accelerator": "choose_accelerator"},
 )

@@ -41,8 +41,8 @@ CASE = Case(
         waiting=(0,),
         checkpoint="data_module",
         component=("data",),
-        waits_for=("sleep", "file"),
-        cause=("polling-loop", "own-code-sleeps"),
+        waits_for=("sleep",),
+        cause=("polling-loop",),
     ),
     uses={"data_module": "make_data"},
 )

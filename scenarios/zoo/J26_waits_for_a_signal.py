@@ -35,7 +35,7 @@ CASE = Case(
         waiting=(1,),
         checkpoint="trainer",
         component=("trainer",),
-        waits_for=("kernel", "sleep", "process", "itself"),
+        waits_for=("sleep",),
         detail="sig",
         cause=("signal-wait",),
     ),

@@ -68,7 +68,7 @@ CASE = Case(
         component=("trainer",),
         waits_for=("socket",),
         detail="127.0.0.1",
-        cause=("mpi-init", "endpoint-silent", "native-call"),
+        cause=("mpi-init",),
     ),
     stage=process_manager,
     uses={"trainer": "make_trainer"},

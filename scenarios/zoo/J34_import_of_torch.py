@@ -54,7 +54,7 @@ CASE = Case(
         component=("hub", "interpreter", "accelerator"),
         waits_for=("lock",),
         detail="newchip0",
-        cause=("file-lock-held", "import-stuck"),
+        cause=("file-lock-held",),
     ),
     stage=installed,
 )

@@ -66,7 +66,7 @@ CASE = Case(
         component=("data",),
         waits_for=("process",),
         detail="futex|lock|worker|python",
-        cause=("lock-after-fork", "thread-lost-by-fork"),
+        cause=("lock-after-fork",),
     ),
     uses={"data_module": "make_data"},
     options=("--num-workers", "1"),

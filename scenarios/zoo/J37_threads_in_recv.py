@@ -51,7 +51,7 @@ CASE = Case(
         culprit=(0, 1),
         checkpoint="tokenizer",
         component=("hub",),
-        waits_for=("thread", "socket"),
+        waits_for=("thread",),
         detail="127.0.0.1|Thread|thread",
         cause=("endpoint-silent",),
     ),

@@ -62,7 +62,7 @@ CASE = Case(
         waiting=(1,),
         checkpoint="data_module",
         component=("data",),
-        waits_for=("futex", "lock", "thread", "itself"),
+        waits_for=("lock",),
         cause=("self-deadlock",),
     ),
     stage=library,

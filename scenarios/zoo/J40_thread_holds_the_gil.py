@@ -37,7 +37,7 @@ CASE = Case(
         waiting=(0,),
         checkpoint="model",
         component=("model",),
-        waits_for=("gil", "thread"),
+        waits_for=("gil",),
         cause=("gil-held",),
     ),
     uses={"model": "load_model"},

@@ -69,7 +69,7 @@ CASE = Case(
         waiting=(0,),
         checkpoint="training",
         component=("callbacks", "data", "fit", "strategy"),
-        waits_for=("collective", "rank"),
+        waits_for=("collective",),
         cause=("uneven-batches",),
     ),
     uses={

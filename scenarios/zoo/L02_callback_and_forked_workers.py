@@ -70,7 +70,7 @@ CASE = Case(
         component=("data",),
         waits_for=("process",),
         detail="futex|worker|python",
-        cause=("tokenizers-after-fork", "rust-pool-after-fork"),
+        cause=("tokenizers-after-fork",),
         avoids=(
             *("num_workers=0 callbacks=none", "tokenizers_parallelism=off callbacks=none"),
             *("worker_start=forkserver callbacks=none", "worker_start=spawn callbacks=none"),
