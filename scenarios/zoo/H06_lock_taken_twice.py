@@ -34,6 +34,7 @@ CASE = Case(
     title="rank 1 takes its own lock twice",
     cluster="C20",
     reports=(),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),

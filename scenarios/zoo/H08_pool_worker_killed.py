@@ -34,6 +34,7 @@ CASE = Case(
     title="a pool's worker is killed, map never returns",
     cluster="C12",
     reports=("meta-pytorch/data#1173", "python/cpython#66587"),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(0,),
@@ -42,6 +43,7 @@ CASE = Case(
         component=("data",),
         waits_for=("process",),
         cause=("pool-worker-lost",),
+        call=r"Pool\.map$",
     ),
     uses={"data_module": "data_module"},
     options=("--until", "data_module"),

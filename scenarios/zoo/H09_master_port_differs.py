@@ -35,6 +35,7 @@ CASE = Case(
     title="MASTER_PORT of rank 1 is another",
     cluster="C1",
     reports=("pytorch/pytorch#53395",),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),
@@ -43,6 +44,9 @@ CASE = Case(
         component=("strategy",),
         waits_for=("store",),
         cause=("different-master",),
+        call="init_process_group$",
+        chain=(r"rank \d+ -> store",),
+        explained_by=("MASTER_PORT",),
     ),
     options=("--wandb", "off"),
     uses={"trainer": "trainer"},

@@ -35,6 +35,7 @@ CASE = Case(
     title="a download program of rank 0 does not end",
     cluster="C7",
     reports=("huggingface/xet-core#850",),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(0,),
@@ -44,6 +45,9 @@ CASE = Case(
         waits_for=("process",),
         detail="aws",
         cause=("child-program",),
+        call=r"^subprocess\.run$",
+        chain=(r"rank \d+ -> process \d+", r"process \d+ -> 127\.0\.0\.1:\d+"),
+        explained_by=("aws s3 sync",),
     ),
     uses={"data_module": "data_module"},
     options=("--until", "data_module"),

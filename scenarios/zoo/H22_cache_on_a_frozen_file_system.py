@@ -41,6 +41,7 @@ CASE = Case(
     title="rank 1 writes to a frozen file system",
     cluster="C16",
     reports=("wandb/wandb#2207", "Garden-AI/rootstock#167"),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),
@@ -50,6 +51,9 @@ CASE = Case(
         waits_for=("file",),
         detail="cache",
         cause=("filesystem-stuck",),
+        call="^open$",
+        chain=(r"rank \d+ -> file .*cache",),
+        explained_by=(r"lengths\.bin", "state D"),
     ),
     uses={"data_module": "data_module"},
     options=("--until", "data_module"),

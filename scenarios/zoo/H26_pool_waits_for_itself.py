@@ -32,6 +32,7 @@ CASE = Case(
     title="rank 0's pool of one thread waits for itself",
     cluster="C20",
     reports=(),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(0,),
@@ -40,6 +41,9 @@ CASE = Case(
         component=("data",),
         waits_for=("thread",),
         cause=("pool-waits-for-itself",),
+        call=r"Future\.result$",
+        chain=(r"rank \d+ -> .*thread",),
+        explained_by=("pool",),
     ),
     uses={"data_module": "data_module"},
     options=("--until", "data_module"),

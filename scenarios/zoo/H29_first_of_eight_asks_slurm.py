@@ -38,6 +38,7 @@ CASE = Case(
     title="scontrol does not answer rank 0 of 8",
     cluster="C1",
     reports=("mlc-ai/pith-train PR 91",),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(0,),
@@ -47,6 +48,9 @@ CASE = Case(
         waits_for=("process",),
         detail="scontrol",
         cause=("child-program",),
+        call=r"^subprocess\.check_output$",
+        chain=(r"rank \d+ -> process \d+", r"process \d+ -> 127\.0\.0\.1:\d+"),
+        explained_by=("scontrol show hostnames",),
     ),
     ranks=8,
     uses={"script": "script"},

@@ -42,6 +42,7 @@ CASE = Case(
     title="a DataLoader worker of rank 1 is stopped",
     cluster="C22",
     reports=("benfred/py-spy#416",),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),
@@ -51,6 +52,9 @@ CASE = Case(
         waits_for=("process",),
         cause=("stopped",),
         avoids=("num_workers=0",),
+        call="DataLoader",
+        chain=(r"rank \d+ -> process \d+", r"process \d+ -> whoever stopped it"),
+        explained_by=("state T|SIGSTOP",),
     ),
     uses={"data_module": "data_module"},
     options=("--wandb", "off", "--num-workers", "1"),

@@ -38,6 +38,7 @@ CASE = Case(
     title="MASTER_ADDR of rank 1 never answers",
     cluster="C6",
     reports=("pytorch/pytorch#67547", "NVIDIA/nccl#913", "pytorch/pytorch#150532"),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),
@@ -47,6 +48,8 @@ CASE = Case(
         waits_for=("socket",),
         detail=r"10\.255\.255\.1",
         cause=("master-unroutable",),
+        call="init_process_group$",
+        explained_by=(r"10\.255\.255\.1",),
     ),
     options=("--wandb", "off"),
     uses={"trainer": "trainer"},

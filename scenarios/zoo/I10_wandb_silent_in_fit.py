@@ -43,6 +43,7 @@ CASE = Case(
     title="W&B's server never answers, in Lightning's setup",
     cluster="C3",
     reports=("wandb/wandb#5017", "wandb/wandb#7671", "EleutherAI/bergson PR 249"),
+    culprit_goes="first",
     truth=Truth(
         outcome="hang",
         culprit=(0,),
@@ -53,6 +54,9 @@ CASE = Case(
         detail="wandb-core",
         cause=("service-silent",),
         avoids=("wandb=offline", "wandb=off"),
+        call=r"^wandb\.init$",
+        chain=(r"rank \d+ -> process \d+",),
+        explained_by=(r"127\.0\.0\.1:\d+",),
     ),
     uses={"wandb_logger": "wandb_logger"},
     stage=unanswered,

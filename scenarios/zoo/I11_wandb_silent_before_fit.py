@@ -28,6 +28,7 @@ CASE = Case(
     title="W&B's server never answers, before fit",
     cluster="C3",
     reports=("wandb/wandb#5017", "leggedrobotics/rsl_rl#150", "wandb/wandb#10669"),
+    culprit_goes="first",
     truth=Truth(
         outcome="hang",
         culprit=(0,),
@@ -38,6 +39,9 @@ CASE = Case(
         detail="wandb-core",
         cause=("service-silent",),
         avoids=("wandb=offline", "wandb=off"),
+        call=r"^wandb\.init$",
+        chain=(r"rank \d+ -> process \d+",),
+        explained_by=(r"127\.0\.0\.1:\d+",),
     ),
     stage=unanswered,
 )

@@ -26,6 +26,7 @@ CASE = Case(
     title="wandb.init on every rank, the server never answers",
     cluster="C3",
     reports=("wandb/wandb#5214", "wandb/wandb#5017"),
+    culprit_goes="everywhere",
     truth=Truth(
         outcome="hang",
         culprit=(0, 1),

@@ -27,6 +27,7 @@ CASE = Case(
     title="W&B's server refuses connections",
     cluster="C3",
     reports=("wandb/wandb#5017", "wandb/wandb#7671"),
+    culprit_goes="first",
     truth=Truth(
         outcome="hang",
         culprit=(0,),

@@ -26,6 +26,7 @@ CASE = Case(
     title="packets to W&B's server are dropped",
     cluster="C3",
     reports=("wandb/wandb#5017", "wandb/wandb#10669"),
+    culprit_goes="first",
     truth=Truth(
         outcome="hang",
         culprit=(0,),

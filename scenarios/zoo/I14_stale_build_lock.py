@@ -41,6 +41,7 @@ CASE = Case(
     title="a killed extension build left its lock file",
     cluster="C8",
     reports=("pytorch/pytorch#189245", "pytorch/pytorch#59146", "NVlabs/nvdiffrast#190"),
+    culprit_goes="everywhere",
     truth=Truth(
         outcome="hang",
         culprit=(0, 1),
@@ -49,6 +50,9 @@ CASE = Case(
         waits_for=("lock",),
         detail="lock",
         cause=("stale-build-lock",),
+        call=r"cpp_extension\.load_inline$",
+        chain=(r"rank \d+ -> lock ",),
+        explained_by=(r"/lock\b",),
     ),
     uses={"model": "model"},
     stage=left_behind,

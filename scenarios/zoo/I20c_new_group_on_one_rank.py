@@ -29,6 +29,7 @@ CASE = Case(
     title="new_group that only rank 0 calls",
     cluster="C4",
     reports=("pytorch/pytorch#25390", "pytorch/pytorch#134314", "pytorch/pytorch#145376"),
+    culprit_goes="first",
     truth=Truth(
         outcome="hang",
         culprit=(0,),

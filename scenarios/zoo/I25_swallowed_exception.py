@@ -39,6 +39,7 @@ CASE = Case(
     title="rank 1 swallows its exception and sleeps",
     cluster="C12",
     reports=("Lightning-AI/pytorch-lightning#8130",),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),
@@ -48,6 +49,8 @@ CASE = Case(
         waits_for=("sleep",),
         cause=("swallowed-exception",),
         avoids=("callbacks=none",),
+        call=r"^time\.sleep$",
+        explained_by=("except ValueError",),
     ),
     uses={"memory_callback": "add_warmup"},
 )

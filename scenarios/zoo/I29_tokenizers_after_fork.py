@@ -15,13 +15,14 @@ CASE = Case(
     title="tokenizers' threads before and after the fork",
     cluster="C2",
     reports=("huggingface/tokenizers#187", "NVIDIA-NeMo/Megatron-Bridge#5328"),
+    culprit_goes="everywhere",
     truth=Truth(
         outcome="hang",
         culprit=(0, 1),
         checkpoint="training",
         component=("data",),
         waits_for=("process",),
-        detail="futex|worker|python",
+        detail="worker",
         cause=("tokenizers-after-fork",),
         avoids=(
             *("tokenizers_parallelism=off", "num_workers=0"),

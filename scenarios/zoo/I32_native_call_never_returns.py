@@ -28,6 +28,7 @@ CASE = Case(
     title="a native call of rank 1 waits for ever, without the GIL",
     cluster="C11",
     reports=("pytorch/pytorch#52145", "rwth-i6/returnn#1756"),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),

@@ -32,6 +32,7 @@ CASE = Case(
     title="rank 0 makes its logs directory on a frozen file system",
     cluster="C16",
     reports=("Garden-AI/rootstock#167", "wandb/wandb#2207"),
+    culprit_goes="first",
     truth=Truth(
         outcome="hang",
         culprit=(0,),
@@ -41,6 +42,9 @@ CASE = Case(
         waits_for=("file",),
         detail="disk|percpu_rwsem",
         cause=("filesystem-stuck",),
+        call=r"^os\.makedirs$",
+        chain=(r"rank \d+ -> file .*disk",),
+        explained_by=("state D",),
     ),
     stage=frozen_disk,
     options=("--make-logs-dir", "rank0"),

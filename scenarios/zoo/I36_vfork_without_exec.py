@@ -51,6 +51,7 @@ CASE = Case(
     title="rank 1 in vfork, its child never execs: state D",
     cluster="C16",
     reports=("Garden-AI/rootstock#167",),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),

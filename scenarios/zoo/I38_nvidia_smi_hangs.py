@@ -41,6 +41,7 @@ CASE = Case(
     title="nvidia-smi does not answer rank 0",
     cluster="C11",
     reports=("NVIDIA/k8s-device-plugin#227", "rwth-i6/returnn#1756"),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(0,),
@@ -50,6 +51,9 @@ CASE = Case(
         waits_for=("process",),
         detail="nvidia-smi",
         cause=("child-program",),
+        call=r"^subprocess\.run$",
+        chain=(r"rank \d+ -> process \d+",),
+        explained_by=("nvidia-smi --query-gpu=name",),
     ),
     stage=bad_driver,
     uses={"accelerator": "choose_accelerator"},

@@ -48,6 +48,7 @@ CASE = Case(
     title="rank 2 of 4 waits for a semaphore that its dead child took",
     cluster="C12",
     reports=("python/cpython#82265",),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(2,),

@@ -36,6 +36,7 @@ CASE = Case(
     title="an asyncio loop of rank 0 waits for ever",
     cluster="C7",
     reports=("fsspec/filesystem_spec#835",),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(0,),

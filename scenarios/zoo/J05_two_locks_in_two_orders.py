@@ -42,6 +42,7 @@ CASE = Case(
     title="two threads of rank 1 wait for each other's lock",
     cluster="C20",
     reports=("scikit-learn/scikit-learn#29145",),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),

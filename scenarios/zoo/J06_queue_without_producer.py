@@ -52,6 +52,7 @@ CASE = Case(
     title="rank 0 waits at a queue whose thread has died",
     cluster="C12",
     reports=("huggingface/datasets#3148",),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(0,),

@@ -49,6 +49,7 @@ CASE = Case(
     title="a thread imports from the package whose import started it",
     cluster="C20",
     reports=("huggingface/datasets#7756", "ray-project/ray#17980"),
+    culprit_goes="everywhere",
     truth=Truth(
         outcome="hang",
         culprit=(0, 1),

@@ -31,6 +31,7 @@ CASE = Case(
     title="rank 1 in epoll_wait on a socket pair of its own",
     cluster="C20",
     reports=("fsspec/s3fs#369",),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),

@@ -44,6 +44,7 @@ CASE = Case(
     title="rank 1 is stopped by a debugger",
     cluster="C22",
     reports=("benfred/py-spy#416",),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),

@@ -44,6 +44,7 @@ CASE = Case(
     title="rank 1 is frozen by its control group",
     cluster="C22",
     reports=("sosy-lab/benchexec#841",),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),

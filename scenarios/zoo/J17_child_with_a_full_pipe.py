@@ -31,6 +31,7 @@ CASE = Case(
     title="rank 1 waits for a child that fills its pipe",
     cluster="pipes",
     reports=("localstack/localstack PR 1101",),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),
@@ -40,6 +41,9 @@ CASE = Case(
         waits_for=("process",),
         detail="sh",
         cause=("pipe-unread",),
+        call=r"^subprocess\.Popen\.wait$",
+        chain=(r"rank \d+ -> process \d+",),
+        explained_by=("64 KiB",),
     ),
     uses={"accelerator": "choose_accelerator"},
 )

@@ -33,6 +33,7 @@ CASE = Case(
     title="rank 1 alone constructs DDP",
     cluster="C4",
     reports=("pytorch/pytorch#68803", "pytorch/pytorch#76449"),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),

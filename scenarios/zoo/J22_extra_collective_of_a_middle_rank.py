@@ -34,6 +34,7 @@ CASE = Case(
     title="rank 2 of 4 enters a collective that nobody else does",
     cluster="C4",
     reports=("dylanyunlon/Neuron_SP PR 80",),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(2,),

@@ -47,6 +47,7 @@ CASE = Case(
     title="import torch waits for a device's lock",
     cluster="C20",
     reports=("pytorch/pytorch PR 127074", "Garden-AI/rootstock#167"),
+    culprit_goes="everywhere",
     truth=Truth(
         outcome="hang",
         culprit=(0, 1),

@@ -56,6 +56,7 @@ CASE = Case(
     title="a native mutex that rank 0's thread has already locked",
     cluster="C11",
     reports=("pytorch/pytorch#75147", "scikit-learn/scikit-learn#29145"),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(0,),

@@ -31,6 +31,7 @@ CASE = Case(
     title="a background thread of rank 1 holds the GIL in C",
     cluster="C11",
     reports=("pytorch/pytorch PR 45088", "pytorch/pytorch#109074"),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),

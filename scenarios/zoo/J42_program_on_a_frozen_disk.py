@@ -45,6 +45,7 @@ CASE = Case(
     title="a child of rank 1 writes to a frozen disk",
     cluster="C16",
     reports=("Garden-AI/rootstock#167",),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),
@@ -54,6 +55,9 @@ CASE = Case(
         waits_for=("process",),
         detail="sh|devices",
         cause=("filesystem-stuck",),
+        call=r"^subprocess\.run$",
+        chain=(r"rank \d+ -> process \d+",),
+        explained_by=("state D",),
     ),
     stage=frozen_disk,
     uses={"accelerator": "choose_accelerator"},

@@ -63,6 +63,7 @@ CASE = Case(
     title="rank 1 in the barrier after the loop, a batch too early",
     cluster="C13",
     reports=("Lightning-AI/pytorch-lightning#11242", "huggingface/accelerate#221"),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),

@@ -69,7 +69,7 @@ CASE = Case(
         checkpoint="training",
         component=("data",),
         waits_for=("process",),
-        detail="futex|worker|python",
+        detail="worker",
         cause=("tokenizers-after-fork",),
         avoids=(
             *("num_workers=0 callbacks=none", "tokenizers_parallelism=off callbacks=none"),

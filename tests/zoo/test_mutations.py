@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+import mutations
 import pytest
 from hangbisect.zoo import case_files
 from hangbisect.zoo.case_files import CaseFile
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-import mutations  # noqa: E402  # a program beside the package: found by the line above
 
 CASES = {kept.case.id: kept for kept in case_files.load_all_cases()}
 

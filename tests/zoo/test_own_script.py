@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hangbisect.base.errors import UsageError
 from hangbisect.zoo import own_script
-from hangbisect.zoo.case import Case, Stage, Truth
+from hangbisect.zoo.case import Case, Stage, Truth, Under
 
 CASE = Case(
     id="T1",
@@ -40,10 +40,18 @@ def test_what_is_for_the_watch_goes_to_run_and_not_to_the_script() -> None:
     assert "train.py" in theirs
 
 
+def test_every_case_that_can_be_a_script_has_words_for_it() -> None:
+    from hangbisect.zoo import case_files
+
+    for kept in case_files.load_all_cases():
+        if not own_script.why_not_under(kept.case, "run"):
+            assert "train.py" in own_script.watched_command(kept.case, kept.module, Stage())
+
+
 def test_nothing_of_ours_does_the_steps(tmp_path: Path) -> None:
     own_script.write_script(tmp_path, "T1_made_up", "from hangbisect.zoo.in_rank import x\n")
-    assert (tmp_path / "T1_made_up.py").read_text() == "from steps import x\n"
-    for name in ("train.py", "steps.py"):
+    assert (tmp_path / "T1_made_up.py").read_text() == "from train import x\n"
+    for name in ("train.py",):
         text = (tmp_path / name).read_text()
         assert "hangbisect" not in text
         compile(text, name, "exec")
@@ -54,11 +62,11 @@ def test_nothing_of_ours_does_the_steps(tmp_path: Path) -> None:
     [
         (replace(CASE, pipeline="generation"), "run", "generation"),
         (replace(CASE, truth=Truth(outcome="crash")), "attach", "ends by itself"),
-        (replace(CASE, under=("run",)), "pipeline", "makes no sense"),
+        (replace(CASE, under=("run",)), "pipeline", "only under run"),
         (CASE, "run", ""),
     ],
 )
-def test_why_a_case_cannot_be_had_in_a_way_is_said(case: Case, under: str, why: str) -> None:
+def test_why_a_case_cannot_be_had_in_a_way_is_said(case: Case, under: Under, why: str) -> None:
     said = own_script.why_not_under(case, under)
     assert (why in said) if why else said == ""
 
