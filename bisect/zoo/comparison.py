@@ -275,6 +275,14 @@ def list_cases(cases: Sequence[CaseFile], why_not: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
+_WHERE = {
+    "": "",
+    "anywhere": "on any rank",
+    "first": "on rank 0",
+    "everywhere": "on every rank",
+}
+
+
 def describe_case(kept: CaseFile, why_not: str) -> str:
     """Return all there is to tell of one case."""
     case, truth = kept.case, kept.case.truth
@@ -292,11 +300,13 @@ def describe_case(kept: CaseFile, why_not: str) -> str:
         "avoided by": _join_accepted(truth.avoids),
         "slow step": truth.slow,
         "ranks": f"{case.ranks}, started by {case.launcher}",
+        "other worlds": case.culprit_goes and f"the culprit goes {_WHERE[case.culprit_goes]}",
+        "ways": ", ".join(case.under),
         "reports": ", ".join(case.reports),
         "not here": why_not,
         "file": str(kept.file),
     }
-    lines = [f"{name:11} {value}" for name, value in facts.items() if value]
+    lines = [f"{name:12} {value}" for name, value in facts.items() if value]
     return "\n".join([f"{case.id}  {case.title}", "", kept.story, "", *lines])
 
 

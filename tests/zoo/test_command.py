@@ -18,8 +18,8 @@ def test_a_case_is_shown_with_its_story_and_its_truth(capsys: pytest.CaptureFixt
     assert zoo.run(["show", "I10"]) == 0
     shown = capsys.readouterr().out
     assert "wandb/wandb#5017" in shown
-    assert "culprit     rank 0" in shown
-    assert "avoided by  wandb=offline or wandb=off" in shown
+    assert "culprit      rank 0" in shown
+    assert "avoided by   wandb=offline or wandb=off" in shown
 
 
 @pytest.mark.parametrize(
