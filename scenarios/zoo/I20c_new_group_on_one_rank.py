@@ -36,7 +36,7 @@ CASE = Case(
         waiting=(1,),
         checkpoint="training",
         component=("callbacks", "strategy"),
-        waits_for=("collective",),
+        waits_for=("store",),
         cause=("group-on-some-ranks",),
         avoids=("callbacks=none",),
     ),

@@ -49,7 +49,7 @@ CASE = Case(
         waits_for=("sleep",),
         cause=("swallowed-exception",),
         avoids=("callbacks=none",),
-        call=r"^time\.sleep$",
+        call=r"Trainer\.fit$",
         explained_by=("except ValueError",),
     ),
     uses={"memory_callback": "add_warmup"},

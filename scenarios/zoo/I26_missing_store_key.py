@@ -43,7 +43,7 @@ CASE = Case(
         waits_for=("store",),
         cause=("store-key-missing",),
         avoids=("callbacks=none",),
-        call=r"[Ss]tore\.get$",
+        call=r"Trainer\.fit$",
         chain=(r"rank \d+ -> store",),
         explained_by=("address-of-the-evaluator",),
     ),

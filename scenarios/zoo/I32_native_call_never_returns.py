@@ -2,6 +2,8 @@
 
 What drivers and closed libraries do at their start (pytorch/pytorch#52145,
 rwth-i6/returnn#1756). Threads of Python go on, so a heartbeat says that all is well.
+
+pause(2) is only how the waiting is made here: that it would end at a signal is no part of the case.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ CASE = Case(
         component=("model",),
         waits_for=("sleep",),
         detail="pause",
-        cause=("signal-wait",),
+        cause=("native-call",),
     ),
     uses={"model": "load_model"},
 )

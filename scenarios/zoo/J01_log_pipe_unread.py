@@ -52,7 +52,7 @@ CASE = Case(
         waits_for=("pipe",),
         detail="collector",
         cause=("pipe-unread",),
-        chain=(r"rank \d+ -> pipe",),
+        chain=(r"rank \d+ -> .*collector",),
         explained_by=("collector",),
     ),
     ranks=4,

@@ -72,7 +72,7 @@ CASE = Case(
         detail="worker",
         cause=("pipe-no-writer",),
         call="DataLoader",
-        chain=(r"rank \d+ -> process \d+", r"process \d+ -> pipe"),
+        chain=(r"rank \d+ -> process \d+", r"process \d+ -> .*feed"),
         explained_by=("feed",),
     ),
     stage=feed,

@@ -50,7 +50,7 @@ CASE = Case(
         detail="control",
         cause=("pipe-no-writer",),
         call="^open$",
-        chain=(r"rank \d+ -> pipe",),
+        chain=(r"rank \d+ -> .*control",),
         explained_by=("control",),
     ),
     ranks=8,

@@ -4,6 +4,8 @@
 huggingface/accelerate#221): rank 0 waits for rank 1 in a backward that rank 1 will never do,
 rank 1 for rank 0 in a barrier that rank 0 has not come to. Both are in collectives, of one
 group; what tells is that one has done fewer steps.
+
+Both waits are right: it is in a collective, and of that the one other rank is not there.
 """
 
 from __future__ import annotations
@@ -70,7 +72,7 @@ CASE = Case(
         waiting=(0,),
         checkpoint="training",
         component=("callbacks", "data", "fit", "strategy"),
-        waits_for=("collective",),
+        waits_for=("collective", "rank"),
         cause=("uneven-batches",),
     ),
     uses={
