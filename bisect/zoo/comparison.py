@@ -87,7 +87,7 @@ def compare_verdict(
         case.id,
         case.title,
         asked,
-        wrong=_find_wrong(truth, verdict),
+        wrong=_find_wrong(truth, verdict, under),
         component=_compare_component(truth, verdict),
         cause=right_cause,
         untold=untold,
@@ -141,7 +141,10 @@ def _join_explanation(cause: Cause | None) -> str:
     return " ".join((cause.why, *cause.matched)) if cause else ""
 
 
-def _find_wrong(truth: Truth, verdict: Verdict) -> tuple[str, ...]:
+def _find_wrong(truth: Truth, verdict: Verdict, under: Under) -> tuple[str, ...]:
+    if truth.outcome == "ok" and under == "attach":
+        # It looks in the middle of a wait that will end: that it stands still is no accusation.
+        return ("outcome hang",) if verdict.outcome == "hang" else ()
     outcome = "hang" if verdict.outcome in STANDS_STILL else verdict.outcome
     if outcome != truth.outcome:
         return (f"outcome {verdict.outcome}",)
@@ -196,7 +199,7 @@ def format_shares(answers: Sequence[ComparedAnswer]) -> str:
     wrong = [a.level for a in caused if a.cause == "wrong"]
     fitting = [a for a in caused if a.level == "fits"]
     blamed = sum(len(answer.blamed) for answer in run)
-    false = [answer for answer in controls if answer.said.get("outcome") in ("hang", "slow")]
+    false = [a for a in controls if a.wrong and a.said.get("outcome") in ("hang", "slow")]
     causes = sum(answer.cause == "right" for answer in caused)
     worded = [answer.explained == "right" for answer in run if answer.explained]
     return ", ".join(

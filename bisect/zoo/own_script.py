@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from . import keeper
@@ -22,6 +23,8 @@ from .case import Case, Stage, Under
 stopping = threading.Event()  # set: whatever runs in other threads is to end now
 SETTLES = 6.0  # seconds after a verdict of `run` in which it may still be taken back
 QUIET = 6  # seconds in which nobody works, after which a job is taken to stand still
+_CPU = 0.05  # of a core: more than who polls, less than who works, on a busy machine too
+_READ = 64 << 10  # bytes a second: a process that imports reads more
 COMES = 150.0  # seconds in which a script has come to where it hangs
 LOOKS = 3  # times that `attach` is asked, for a job that still moves the first time
 ATTACH_LIMIT = 120.0  # seconds for one attach
@@ -141,26 +144,32 @@ def attach_when_still(
 
 
 def _wait_until_still(process: subprocess.Popen[bytes], mark: str) -> bool:
-    """Wait until no process of the job has worked for QUIET seconds, COMES at most; return whether
-    it is still there. Who polls is runnable now and then, who works all the time.
+    """Wait until no process of the job has worked or read for QUIET seconds, COMES at most; return
+    whether it is still there.
     """
-    end, quiet, before = time.monotonic() + COMES, 0, set(_find_working(mark))
+    end, quiet, before = time.monotonic() + COMES, 0, _count_work(mark)
     while quiet < QUIET and process.poll() is None:
         if time.monotonic() > end or stopping.is_set():
             break
         time.sleep(1)
-        now = set(_find_working(mark))
-        quiet = 0 if now & before else quiet + 1
+        now = _count_work(mark)
+        is_quiet = now[0] - before[0] < _CPU and now[1] - before[1] < _READ
+        quiet = quiet + 1 if is_quiet else 0
         before = now
     return process.poll() is None
 
 
-def _find_working(mark: str) -> Iterator[int]:
+def _count_work(mark: str) -> tuple[float, int]:
+    """Return seconds of a core that the job's processes have had, and bytes that they have read
+    (proc_pid_stat(5): utime and stime; proc_pid_io(5): rchar).
+    """
+    cpu, read = 0.0, 0
     for pid in keeper.find_marked(mark):
-        with contextlib.suppress(OSError, IndexError):
-            text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-            if text.rpartition(")")[2].split()[0] == "R":
-                yield pid
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            of = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+            cpu += (int(of[11]) + int(of[12])) / os.sysconf("SC_CLK_TCK")
+            read += int(Path(f"/proc/{pid}/io").read_text().split()[1])
+    return cpu, read
 
 
 def read_outcome(run_dir: Path) -> str:

@@ -202,3 +202,10 @@ def test_in_a_script_of_ones_own_there_are_no_steps_and_parts_of_a_pipeline() ->
         answer = compare_verdict(case(), elsewhere, under=under)
         assert answer.good
         assert (answer.under, answer.component) == (under, "")
+
+
+def test_who_looks_in_the_middle_of_a_healthy_wait_may_find_that_it_stands_still() -> None:
+    healthy = case(Truth(outcome="ok"))
+    assert compare_verdict(healthy, verdict(outcome="silent"), under="attach").good
+    assert not compare_verdict(healthy, verdict(outcome="hang"), under="attach").good
+    assert not compare_verdict(healthy, verdict(outcome="silent"), under="run").good
