@@ -53,7 +53,7 @@ CASE = Case(
         waiting=(1, 2, 3),
         checkpoint="model",
         component=("model",),
-        waits_for=("process",),
+        waits_for=("socket",),
         detail="placement",
         cause=("endpoint-silent",),
     ),
