@@ -139,13 +139,16 @@ def rename_files(kept: CaseFile, source: str) -> str:
     """Return a case's source with other names for its files and helper programs, in its truth too;
     files have another ending as well.
     """
+    needs = re.findall(
+        r"^    needs=.*$", source, re.MULTILINE
+    )  # names of the machine's, not its own
     for number, name in enumerate(sorted(find_own_names(ast.parse(source)), key=len, reverse=True)):
         new = f"q{zlib.crc32(name.encode()) % 10_000:04}{'abcdefgh'[number % 8]}"
         new += ".part" if "." in name else ""
         for old, other in ((name, new), (re.escape(name), re.escape(new))):
             other = other.replace("\\", r"\\")  # as re.sub wants it
             source = re.sub(rf"(?<![\w.-]){re.escape(old)}(?![\w-])", other, source)
-    return source
+    return re.sub(r"^    needs=.*$", "".join(needs[:1]), source, flags=re.MULTILINE)
 
 
 def find_own_names(tree: ast.Module) -> set[str]:

@@ -26,7 +26,8 @@ def loaded(id: str, way: str, folder: Path) -> CaseFile:
 @pytest.mark.parametrize("way", sorted(mutations.MUTATIONS))
 def test_every_changed_case_can_be_loaded(way: str, tmp_path: Path) -> None:
     for id in CASES:
-        assert loaded(id, way, tmp_path).case.id == id
+        made = loaded(id, way, tmp_path).case
+        assert (made.id, made.needs) == (id, CASES[id].case.needs)
 
 
 def test_a_program_is_renamed_where_it_is_made_and_where_it_is_called(tmp_path: Path) -> None:
