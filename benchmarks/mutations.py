@@ -86,6 +86,7 @@ _NUMBER = re.compile(
     r"(\d+(?:\.\d+)?)",
     re.MULTILINE,
 )
+_DEADLINE = re.compile(r'("--timeout", "\w+=)(\d+)"')
 _PLACED = """
 
 from hangbisect.zoo.case import place_in_world
@@ -121,7 +122,16 @@ def replace_calls(kept: CaseFile, source: str) -> str:
 
 def scale_times(source: str, factor: float) -> str:
     """Return a case's source with its times multiplied."""
-    return _NUMBER.sub(lambda found: f"{found[1]}{float(found[2]) * factor:g}", source)
+    # How long a disk is frozen is no time of the case: it is thawed so that the job can be ended.
+    # A deadline that a case gives grows with its times, and does not shrink: the machine stays.
+    longer = max(factor, 1.0)
+    source = _DEADLINE.sub(lambda found: f'{found[1]}{float(found[2]) * longer:g}"', source)
+    return "".join(
+        line
+        if "freeze_file_system" in line
+        else _NUMBER.sub(lambda found: f"{found[1]}{float(found[2]) * factor:g}", line)
+        for line in source.splitlines(keepends=True)
+    )
 
 
 def add_ranks(kept: CaseFile, source: str) -> str:
