@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import hangbisect
-from hangbisect.zoo import case_files, comparison
+from hangbisect.zoo import case_files, case_job
 from hangbisect.zoo.case import CasePlace, Stage
 from hangbisect.zoo.case_files import CaseFile, find_missing
+from hangbisect.zoo.own_script import why_not_under
 
 LIMIT = 1800.0  # seconds for one isolation
 _PACKAGE = Path(hangbisect.__path__[0])
@@ -43,26 +44,26 @@ class Staged:
 @contextlib.contextmanager
 def staged(kept: CaseFile) -> Iterator[Staged]:
     """Prepare a case as the zoo does, and undo it."""
-    mark = f"{comparison.MARK}={os.getpid()}-{time.monotonic_ns()}"
+    mark = f"{case_job.MARK}={os.getpid()}-{time.monotonic_ns()}"
     name, _, value = mark.partition("=")
     case = kept.case
-    with comparison._make_folder(mark) as (folder, _), contextlib.ExitStack() as world:
+    with case_job._make_folder(mark) as (folder, _), contextlib.ExitStack() as world:
         place = CasePlace(folder / "job", folder / "s")
         for made in (
             place.folder,
             place.tmp,
-            *map(Path, comparison._private_folders(folder).values()),
+            *map(Path, case_job._private_folders(folder).values()),
         ):
             made.mkdir(mode=0o700)
         (place.folder / f"{kept.module}.py").write_bytes(kept.file.read_bytes())
         stage = world.enter_context(case.stage(place)) if case.stage else Stage()
         environ = {
-            **comparison._make_environ(folder),
+            **case_job._make_environ(folder),
             **case.environment,
             **stage.environment,
             name: value,
         }
-        yield Staged(comparison.case_command(case, kept.module, stage), environ, place.folder)
+        yield Staged(case_job.case_command(case, kept.module, stage), environ, place.folder)
 
 
 def isolated(kept: CaseFile, options: argparse.Namespace) -> dict[str, Any]:
@@ -110,7 +111,7 @@ def main() -> int:
     rows: list[bool] = []
     print(f"{'case':6} {'right':6} {'starts':>6} {'seconds':>8}  answer (accepted)", flush=True)
     for kept in chosen:
-        why_not = kept.case.left_out or find_missing(kept.case.needs)
+        why_not = why_not_under(kept.case, "pipeline") or find_missing(kept.case.needs)
         if why_not:
             print(f"{kept.case.id:6} left out: {why_not}", flush=True)
             continue

@@ -1,24 +1,34 @@
 """How much the zoo's answers fall when its programs are changed as other programs would be.
 
-Each case is run as it is, and in copies that a program changes: what blocks stands behind more
-frames and a method, in a helper thread while the main thread waits in Future.result(), is another
-call for the same thing, or all times are other ones; or there are four ranks in place of two, where
-one is at fault. The truth stays: the same rank, checkpoint and cause (what is waited for may also
-be the thread). A table of how many are right, and which are not any more.
+Each case is run as it is, and in copies that a program changes. The truth stays, or follows:
 
-    python benchmarks/mutations.py [ID ...] [--only frames,thread,calls,times,ranks] [--sample 30]
-                                   [--seed 0] [--jobs 2] [--keep DIR]
+    frames   what blocks stands behind more frames and a method
+    thread   it is in a helper thread, for which the main thread waits in Future.result()
+    calls    another call for the same thing
+    times    all times of the case are 0.5 and 4 times as long
+    ranks    3 to 8 ranks, and who is at fault in the middle of them, where a case lets that be
+    names    its files and the programs that it starts are called something else
+
+What is waited for may also be the thread, or a lock in place of a sleep. A table of how many are
+right (call, chain and explanation too, where a case gives them), and which are not any more.
+--sample draws so many of the cases that a mutation changes.
+
+    python benchmarks/mutations.py [ID ...] [--only frames,thread,calls,times,ranks,names]
+                                   [--sample 30] [--seed 0] [--jobs 2] [--under pipeline]
+                                   [--keep DIR]
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import random
 import re
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -71,7 +81,28 @@ _CALLS = (
     (r"(\w+)\.recv\((\d+)\)", r"bytes(bytearray(\1.recv_into(bytearray(\2))))"),
     (r"\bos\.read\((\w+), (\d+)\)", r"open(\1, 'rb', closefd=False, buffering=0).read(\2)"),
 )
-_NUMBER = re.compile(r"(\btime\.sleep\(|\bsettimeout\(|\btimeout=)(\d+(?:\.\d+)?)")
+_NUMBER = re.compile(
+    r"(\btime\.sleep\(|\bsettimeout\(|\b(?:timeout|seconds|every)=|^[A-Z_]*SECONDS[A-Z_]* = )"
+    r"(\d+(?:\.\d+)?)",
+    re.MULTILINE,
+)
+_DEADLINE = re.compile(r'("--timeout", "\w+=)(\d+)"')
+_PLACED = """
+
+from hangbisect.zoo.case import place_in_world
+
+CASE = place_in_world(CASE, ranks={ranks}, culprit={culprit})
+"""
+SMALLEST, LARGEST = 3, 8  # ranks
+# Who takes the name of a program, and where it is called; what is joined to a path is a file.
+_STARTS = ("put_on_path", "put_stuck_on_path", "run", "check_output", "check_call", "Popen")
+_JOINS = ("join", "abspath", "Path", "hold_flock")
+# Names that others give: of Python, of libraries, of the kernel, of shells.
+_THEIRS = re.compile(
+    r".*\.(?:py|json|txt|so|cpp|procs|safetensors)"
+    r"|sh|bash|git|gcc|true|bin|hosts|site|early|lock|extensions|hf|inductor|list"
+)
+_FILE = re.compile(r"[a-z][\w-]*(?:\.[a-z0-9]+)?")
 
 
 def wrap(kept: CaseFile, source: str, wrapper: str) -> str:
@@ -91,30 +122,91 @@ def replace_calls(kept: CaseFile, source: str) -> str:
 
 def scale_times(source: str, factor: float) -> str:
     """Return a case's source with its times multiplied."""
-    return _NUMBER.sub(lambda found: f"{found[1]}{float(found[2]) * factor:g}", source)
-
-
-def add_ranks(kept: CaseFile, source: str) -> str:
-    """Return a case's source with four ranks, where one of two is at fault and the other waits."""
-    truth = kept.case.truth
-    if kept.case.ranks != 2 or len(truth.culprit) != 1 or len(truth.waiting) != 1:
-        return source
-    others = tuple(rank for rank in range(4) if rank not in truth.culprit)
-    source = re.sub(r"waiting=\(\d,\)", f"waiting={others}", source)
-    return re.sub(
-        r"^    truth=Truth\(", "    ranks=4,\n    truth=Truth(", source, flags=re.MULTILINE
+    # How long a disk is frozen is no time of the case: it is thawed so that the job can be ended.
+    # A deadline that a case gives grows with its times, and does not shrink: the machine stays.
+    longer = max(factor, 1.0)
+    source = _DEADLINE.sub(lambda found: f'{found[1]}{float(found[2]) * longer:g}"', source)
+    return "".join(
+        line
+        if "freeze_file_system" in line
+        else _NUMBER.sub(lambda found: f"{found[1]}{float(found[2]) * factor:g}", line)
+        for line in source.splitlines(keepends=True)
     )
 
 
-MUTATIONS: Mapping[str, Callable[[CaseFile, str], str]] = {
-    "frames": lambda kept, source: wrap(kept, source, _WRAPPED),
-    "thread": lambda kept, source: wrap(kept, source, _THREADED),
+def add_ranks(kept: CaseFile, source: str) -> str:
+    """Return a case's source in a world of 3 to 8 ranks; which, its id tells."""
+    goes, drawn = kept.case.culprit_goes, zlib.crc32(kept.case.id.encode())
+    if not goes:
+        return source
+    ranks = SMALLEST + drawn % (LARGEST - SMALLEST + 1)
+    middle = 1 + drawn // 7 % (ranks - 2)
+    culprit = {"anywhere": middle, "first": kept.case.truth.culprit[0], "everywhere": 0}[goes]
+    return source + _PLACED.format(ranks=ranks, culprit=culprit)
+
+
+def rename_files(kept: CaseFile, source: str) -> str:
+    """Return a case's source with other names for its files and helper programs, in its truth too;
+    files have another ending as well.
+    """
+    needs = re.findall(
+        r"^    needs=.*$", source, re.MULTILINE
+    )  # names of the machine's, not its own
+    for number, name in enumerate(sorted(find_own_names(ast.parse(source)), key=len, reverse=True)):
+        new = f"q{zlib.crc32(name.encode()) % 10_000:04}{'abcdefgh'[number % 8]}"
+        new += ".part" if "." in name else ""
+        for old, other in ((name, new), (re.escape(name), re.escape(new))):
+            other = other.replace("\\", r"\\")  # as re.sub wants it
+            source = re.sub(rf"(?<![\w.-]){re.escape(old)}(?![\w-])", other, source)
+    return re.sub(r"^    needs=.*$", "".join(needs[:1]), source, flags=re.MULTILINE)
+
+
+def find_own_names(tree: ast.Module) -> set[str]:
+    """Return the files and programs that a case itself makes and uses, by name."""
+    words: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            words |= _strings([node.right])
+        elif isinstance(node, ast.Call):
+            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            if called in _JOINS:
+                words |= _strings(node.args)
+            elif called in _STARTS:
+                words |= _strings(node.args[1:] if called.startswith("put") else node.args[:1])
+    return {word for word in words if _FILE.fullmatch(word) and not _THEIRS.fullmatch(word)}
+
+
+def _strings(nodes: list[ast.expr]) -> set[str]:
+    """Return the texts of some arguments: of a list the first word, of a mapping its keys."""
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
+        elif isinstance(node, ast.List) and node.elts:
+            found |= _strings(node.elts[:1])
+        elif isinstance(node, ast.Dict):
+            found |= _strings([key for key in node.keys if key])
+    return found
+
+
+Mutation = Callable[[CaseFile, str], str]
+
+
+def _scale_by(factor: float) -> Mutation:
+    return lambda kept, source: scale_times(source, factor)
+
+
+def _wrap_in(wrapper: str) -> Mutation:
+    return lambda kept, source: wrap(kept, source, wrapper)
+
+
+MUTATIONS: Mapping[str, Mutation] = {
+    "frames": _wrap_in(_WRAPPED),
+    "thread": _wrap_in(_THREADED),
     "calls": replace_calls,
     "ranks": add_ranks,
-    **{
-        f"times x {factor:g}": lambda kept, source, factor=factor: scale_times(source, factor)
-        for factor in TIMES
-    },
+    "names": rename_files,
+    **{f"times x {factor:g}": _scale_by(factor) for factor in TIMES},
 }
 
 
@@ -126,14 +218,15 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", default="2")
+    parser.add_argument("--under", default="pipeline")
     parser.add_argument("--keep", type=Path)
     options = parser.parse_args()
     chosen = case_files.choose_cases(options.cases, case_files.load_all_cases())
-    if options.sample:
-        chosen = random.Random(options.seed).sample(chosen, min(options.sample, len(chosen)))
     ways = [name for name in MUTATIONS if name.startswith(tuple(options.only.split(",")))]
     worst = 0
-    print(f"{'':12} {'changed':>7}  located      cause        seen wrong  false hangs  not right")
+    heads = ("located", "cause", "explained")
+    cells = "  ".join(f"{head:11}" for head in heads)
+    print(f"{'':12} {'changed':>7}  {cells}  seen wrong  false hangs  not right")
     for way in ways:
         answers = run(way, chosen, options)
         print(format_row(way, answers), flush=True)
@@ -154,9 +247,11 @@ def run(way: str, chosen: list[CaseFile], options: argparse.Namespace) -> list[d
                 files.append(str(file))
         if not files:
             return []
+        if options.sample:
+            files = random.Random(options.seed).sample(files, min(options.sample, len(files)))
         told = Path(folder) / "answers.json"
         words = [sys.executable, "-m", "hangbisect", "zoo", "run", *files, "--json", str(told)]
-        words += ["--jobs", options.jobs]
+        words += ["--jobs", options.jobs, "--under", options.under]
         if options.keep:
             words += ["--keep", str(options.keep / way.replace(" ", "-"))]
         subprocess.run(words, stdout=subprocess.DEVNULL, timeout=LIMIT)
@@ -173,12 +268,12 @@ def is_located(row: Mapping[str, Any]) -> bool:
 
 def is_worst(row: Mapping[str, Any]) -> bool:
     """Return whether a cause that is called seen is wrong, or a control was called a hang."""
-    return (row["cause"] == "wrong" and row["level"] == "seen") or is_false_hang(row)
+    return bool(row["cause"] == "wrong" and row["level"] == "seen") or is_false_hang(row)
 
 
 def is_false_hang(row: Mapping[str, Any]) -> bool:
     """Return whether a control was called a hang."""
-    return row["asks"] == "control" and row["said"].get("outcome") == "hang"
+    return bool(row["asks"] == "control" and row["said"].get("outcome") == "hang")
 
 
 def format_row(way: str, rows: list[dict[str, Any]]) -> str:
@@ -187,12 +282,16 @@ def format_row(way: str, rows: list[dict[str, Any]]) -> str:
     located = [row for row in hangs if is_located(row)]
     caused = [row for row in rows if row["cause"]]
     right = [row for row in caused if row["cause"] == "right"]
+    worded = [row for row in rows if row["explained"]]
+    told = [row for row in worded if row["explained"] == "right"]
     seen = sum(row["cause"] == "wrong" and row["level"] == "seen" for row in rows)
     false = sum(map(is_false_hang, rows))
     others = [row["id"] for row in rows if row in hangs and row not in located]
     others += [f"{row['id']} ({row['said'].get('cause')})" for row in caused if row not in right]
+    others += [f"{row['id']} ({'; '.join(row['untold'])})" for row in worded if row not in told]
     return (
         f"{way:12} {len(rows):7}  {share(located, hangs):11}  {share(right, caused):11}  "
+        f"{share(told, worded):11}  "
         f"{seen:10}  {false:11}  {', '.join(others) or '-'}"
     )
 

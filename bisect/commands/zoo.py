@@ -23,10 +23,12 @@ from ..base.errors import UsageError
 from . import make_parser
 
 if TYPE_CHECKING:
+    from ..zoo.case import Case, Under
     from ..zoo.case_files import CaseFile
     from ..zoo.comparison import ComparedAnswer
 
 WORDS = ("list", "show", "run")
+_CULPRIT = "with --ranks: where the rank that is to blame is put, if the case lets it (0)"
 
 
 def run(argv: list[str]) -> int:
@@ -68,16 +70,20 @@ def _run_cases(argv: list[str]) -> int:
 
     ours, also = around_dashes(argv)
     args = _run_parser().parse_all(ours)
+    ways = [_check_way(word) for word in args.under.split(",")]
     chosen = case_files.choose_cases(args.cases, case_files.load_all_cases())
     _check_writable(args.json)
     answers = []
     print(comparison.format_head(), flush=True)
-    for answer in _answers(chosen, args, also):
-        answers.append(answer)
-        print(comparison.format_answer(answer), flush=True)
-        for command in answer.left:
-            print(f"       left behind: {command}", flush=True)
-    print(comparison.format_shares(answers))
+    for way in ways:
+        if len(ways) > 1:
+            print(f"under {way}:", flush=True)
+        for answer in _answers(chosen, args, also, way):
+            answers.append(answer)
+            print(comparison.format_answer(answer), flush=True)
+            for command in answer.left:
+                print(f"       left behind: {command}", flush=True)
+    print(comparison.format_shares_of_ways(answers))
     if args.json:
         _write(Path(args.json), answers)
     return int(any(not (answer.good or answer.skipped) for answer in answers))
@@ -88,10 +94,27 @@ def _run_parser() -> Parser:
     add = parser.add_argument
     add("cases", nargs="*", metavar="ID", help="ids, or files of your own (all of the zoo)")
     add("--renamed", action="store_true", help="from copies with all names of their own changed")
+    add(
+        "--under",
+        metavar="WAY",
+        default="pipeline",
+        help="as our own `pipeline`, as a script of its own below `run`, or as that script and "
+        "looked at by `attach`; several with commas (pipeline)",
+    )
+    add("--ranks", metavar="N", type=count("--ranks", 2), help="in a world of so many ranks")
+    add("--culprit", metavar="RANK", type=count("--culprit", 0), default=0, help=_CULPRIT)
     add("--jobs", metavar="N", type=count("--jobs", 1), default=1, help="cases side by side (1)")
     add("--keep", metavar="DIR", help="copy each run folder to DIR/ID")
     add("--json", metavar="FILE", help="write all rows to FILE")
     return parser
+
+
+def _check_way(word: str) -> Under:
+    ways: tuple[Under, ...] = ("pipeline", "run", "attach")
+    for way in ways:
+        if way == word:
+            return way
+    raise UsageError(f"--under cannot be {word!r}: {', '.join(ways)}{nearest(word, ways)}")
 
 
 def _check_writable(file: str | None) -> None:
@@ -102,57 +125,72 @@ def _check_writable(file: str | None) -> None:
 
 
 def _answers(
-    chosen: Sequence[CaseFile], args: argparse.Namespace, also: Sequence[str]
+    chosen: Sequence[CaseFile], args: argparse.Namespace, also: Sequence[str], under: Under
 ) -> Iterator[ComparedAnswer]:
     """Yield answers in the order of the cases, each as soon as those before it are there."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from ..zoo.comparison import stopping
+    from ..zoo.own_script import stopping
 
     if args.jobs == 1:
-        yield from (_answer(kept, args, also) for kept in chosen)
+        yield from (_answer(kept, args, also, under) for kept in chosen)
         return
     with ThreadPoolExecutor(args.jobs) as pool:
         try:
-            yield from pool.map(lambda kept: _answer(kept, args, also), chosen)
+            yield from pool.map(lambda kept: _answer(kept, args, also, under), chosen)
         finally:
             stopping.set()  # the pool waits for what is under way; after Ctrl-C not for long
 
 
-def _answer(kept: CaseFile, args: argparse.Namespace, also: Sequence[str]) -> ComparedAnswer:
+def _answer(
+    kept: CaseFile, args: argparse.Namespace, also: Sequence[str], under: Under
+) -> ComparedAnswer:
     from dataclasses import replace
 
-    from ..zoo import case_files, comparison
+    from ..zoo import case_files, case_job, comparison
 
     case = kept.case
-    why_not = _why_not(kept)
+    why_not = _why_not(kept, under)
     if why_not:
         asked = comparison.find_what_is_asked(case)
-        return comparison.ComparedAnswer(case.id, case.title, asked, skipped=why_not)
+        return comparison.ComparedAnswer(case.id, case.title, asked, skipped=why_not, under=under)
     module, source = kept.module, kept.file.read_text(encoding="utf-8")
     if args.renamed:
         source, module = case_files.read_renamed(kept.file)
         case = case_files.load_renamed(source, module, case)
-    keep = Path(args.keep) / case.id if args.keep else None
-    ran = comparison.run_case(case, module, source, also, keep)
+    if args.ranks:
+        case = _place(case, args.ranks, args.culprit)
+    keep = Path(args.keep, "" if under == "pipeline" else under, case.id) if args.keep else None
+    ran = case_job.run_case(case, module, source, also, keep, under)
     if not ran.verdict:
         print(
             f"{case.id}: no verdict (status {ran.status}):\n{ran.output[-2000:]}", file=sys.stderr
         )
-    return replace(comparison.compare_verdict(case, ran.verdict, ran.seconds), left=ran.left)
+    compared = comparison.compare_verdict(case, ran.verdict, ran.seconds, under)
+    return replace(compared, left=ran.left)
 
 
-def _why_not(kept: CaseFile) -> str:
+def _place(case: Case, ranks: int, culprit: int) -> Case:
+    from ..zoo.case import place_in_world
+
+    try:
+        return place_in_world(case, ranks, culprit)
+    except ValueError as error:
+        raise UsageError(str(error), "What a case allows: hangbisect zoo show ID") from None
+
+
+def _why_not(kept: CaseFile, under: Under = "pipeline") -> str:
     from ..zoo.case_files import find_missing
+    from ..zoo.own_script import why_not_under
 
-    return kept.case.left_out or find_missing(kept.case.needs)
+    return why_not_under(kept.case, under) or find_missing(kept.case.needs)
 
 
 def _write(file: Path, answers: Sequence[ComparedAnswer]) -> None:
-    from ..zoo.comparison import format_shares
+    from ..zoo.comparison import format_shares_of_ways
 
     rows = [{**asdict(answer), "located": answer.located} for answer in answers]
-    text = json.dumps({"cases": rows, "shares": format_shares(answers)}, indent=1)
+    text = json.dumps({"cases": rows, "shares": format_shares_of_ways(answers)}, indent=1)
     aside = file.with_name(file.name + ".part")
     aside.write_text(text + "\n", encoding="utf-8")
     aside.replace(file)

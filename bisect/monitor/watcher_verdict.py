@@ -119,7 +119,9 @@ class LauncherSnapshot:
                 self.rank_of[pid] = numbers[pid]
         sizes = (_find_world_size(environs[pid]) for pid in self.rank_of)
         self.world_size = max(sizes, default=0)
-        if not self.rank_of and not (self.expects_words or self.is_elsewhere):
+        # One process of one's own, or what a launcher has started alone and given no number.
+        is_launcher_alone = len(pids) == 1 and _is_launcher(self.launcher)
+        if not (self.rank_of or self.expects_words or self.is_elsewhere or is_launcher_alone):
             self.rank_of = {self.launcher: 0}
         return list(self.parents)
 
@@ -303,6 +305,11 @@ def _is_client(pid: int) -> bool:
     if any(word in _CLIENTS for word in first):
         return True
     return any(find_hosts_flag(find_typed_launcher(word), words[1:]) for word in first)
+
+
+def _is_launcher(pid: int) -> bool:
+    """Return whether a process is a launcher that is known, as a person starts it."""
+    return any(find_typed_launcher(os.path.basename(word)).name for word in words_of(pid)[:3])
 
 
 def _find_rank(environ: Mapping[str, str]) -> int | None:

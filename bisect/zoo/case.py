@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 Outcome = Literal["ok", "hang", "slow", "crash"]
+# How a case's job is started: as our own pipeline, as a script of its own below `hangbisect run`,
+# or as that script alone, at which `hangbisect attach` looks once it stands still.
+Under = Literal["pipeline", "run", "attach"]
+ROLES = "ZOO_ROLES"  # in a rank's environment: which rank of the case each rank plays
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,12 @@ class Truth:
     # What makes it go away, each word "toggle=value" (toggles/table.py). Several strings: any
     # of them; several words in one string: all of them together.
     avoids: tuple[str, ...] = ()
+    # Regular expressions, compared where they are given: found in the call that the verdict names,
+    # each in one edge of its chain ("rank 0 -> socket 10.0.0.1:80"), and each in the sentences that
+    # explain the cause.
+    call: str = ""
+    chain: tuple[str, ...] = ()
+    explained_by: tuple[str, ...] = ()
     slow: str | None = None  # the checkpoint or phase that verdict.json must list in slow_steps
 
 
@@ -76,5 +86,44 @@ class Case:
     # Prepares the outside world (servers, holders of locks, namespaces, mounts) and undoes it.
     stage: Callable[[CasePlace], AbstractContextManager[Stage]] | None = None
     needs: tuple[str, ...] = ()  # of zoo/case_files.py: without them it is skipped, and said so
+    # Where the one culprit may be put in a world of another size (place_in_world): on any rank,
+    # only on rank 0 where a library decides that, on all of them; "": not another size.
+    culprit_goes: Literal["", "anywhere", "first", "everywhere"] = ""
+    under: tuple[Under, ...] = ("pipeline", "run", "attach")  # in which ways it makes sense
     limit: float = 180.0  # seconds for the whole job; then it is ended, and the answer is wrong
-    left_out: str = ""  # why it cannot be run here at all; it is listed all the same
+
+
+_EACH_RANK = 45.0  # seconds that one rank more may make a start longer, on two cores
+
+
+def place_in_world(case: Case, ranks: int, culprit: int = 0) -> Case:
+    """Return `case` with so many ranks, and its culprit at `culprit` where that is one rank.
+
+    Each rank plays a rank of the case as it is written (in_rank.rank_number), and the truth
+    follows. Raises ValueError where the case cannot be placed so.
+    """
+    truth, goes = case.truth, case.culprit_goes
+    if not goes or ranks < 2 or not 0 <= culprit < ranks:
+        raise ValueError(f"{case.id} cannot have {ranks} ranks with {culprit} to blame")
+    if goes == "everywhere":
+        roles = [rank % case.ranks for rank in range(ranks)]
+        truth = replace(truth, culprit=tuple(range(ranks)))
+        where = f"all of {ranks}"
+    else:
+        (written,) = truth.culprit
+        if goes == "first" and culprit != written:
+            raise ValueError(f"{case.id}: only rank {written} can be to blame")
+        others = [role for role in range(case.ranks) if role != written]
+        roles = [others[rank % len(others)] for rank in range(ranks)]
+        roles[culprit] = written
+        waiting = tuple(rank for rank in range(ranks) if rank != culprit)
+        truth = replace(truth, culprit=(culprit,), waiting=waiting if truth.waiting else ())
+        where = f"rank {culprit} of {ranks}"
+    return replace(
+        case,
+        title=f"{case.title} ({where})",
+        truth=truth,
+        ranks=ranks,
+        environment={**case.environment, ROLES: ",".join(map(str, roles))},
+        limit=max(case.limit, 90 + _EACH_RANK * ranks),
+    )

@@ -1,207 +1,20 @@
-"""Runs a case: its world, its job, its verdict, and nothing of it is left; what is right and what
-is wrong in the answer, the shares of many, and the table that `zoo run` prints, a row a case.
+"""What is right and what is wrong in the answer to a case, the shares of many, and the table that
+`zoo run` prints, a row a case.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import re
-import shutil
-import site
-import subprocess
-import sys
-import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from ..base.facts import Level, RankId, Verdict, Wait
+from ..base.facts import Cause, Level, RankId, Verdict, Wait
 from ..base.json_codec import to_json
-from ..base.launchers import DIALECTS
 from ..base.outcomes import STANDS_STILL
 from ..base.words import format_ranges, format_ranks
-from ..monitor.child_processes import REPORTS_LATER, REPORTS_VARIABLE
-from ..report.run_files import read_verdict
-from . import keeper
-from .case import Case, CasePlace, Stage, Truth
+from .case import Case, Truth, Under
 from .case_files import CaseFile
-
-MARK = "HANGBISECT_ZOO"  # in the environment of every process of a case's job
-USUAL_OPTIONS = ("--stall", "10")  # before the case's own options
-STARTUP_OPTIONS = ("--fast-dev-run", "1")
-TIMED_OUT = -9
-SETTLES = 10.0  # seconds for which a silent verdict on a hang stands before its job is ended
-stopping = threading.Event()  # set: whatever runs in other threads is to end now
-Ask = Callable[[str], list[str]]  # of the keeper
-_PACKAGE = Path(__file__).resolve().parents[1]
-_NOT_OURS = (  # what a launcher, an account or a cluster of the user's would mix into a case
-    *(name for words in DIALECTS.values() for name in words.prefixes),
-    *("HANGBISECT_", "WANDB_", "HF_", "HUGGING", "TRANSFORMERS_", "TOKENIZERS_"),
-    *("GLOO_", "NCCL_", "KUBERNETES_", "XDG_", "OMP_"),
-)
-
-
-@dataclass(frozen=True)
-class CaseRun:
-    """How a case's job ended."""
-
-    status: int  # of the launcher; TIMED_OUT
-    seconds: float
-    verdict: Verdict | None
-    output: str
-    left: tuple[str, ...] = ()  # command lines of processes that it left behind
-
-
-def run_case(
-    case: Case, module: str, source: str, also: Sequence[str] = (), keep: Path | None = None
-) -> CaseRun:
-    """Run `case`, whose module is called `module` and reads `source`.
-
-    `also` are words for the pipeline after the case's own. With `keep` the run folder and what was
-    printed are copied there.
-    """
-    mark = f"{MARK}={os.getpid()}-{time.monotonic_ns()}"
-    with _make_folder(mark) as (folder, ask):
-        place = CasePlace(folder / "job", folder / "s")
-        for made in (place.folder, place.tmp, *map(Path, _private_folders(folder).values())):
-            made.mkdir(mode=0o700)
-        (place.folder / f"{module}.py").write_text(source, encoding="utf-8")
-        with contextlib.ExitStack() as world:
-            stage = world.enter_context(case.stage(place)) if case.stage else Stage()
-            began = time.monotonic()
-            status = _run_job(
-                case, case_command(case, module, stage, also), stage, folder, mark, ask
-            )
-            seconds = time.monotonic() - began
-            left = ask("left 5")
-        left += ask("stuck 5")
-        output = (folder / "output").read_text(errors="replace")
-        if keep:
-            _copy_run(place.folder / "run", folder / "output", keep)
-        return CaseRun(status, seconds, _find_verdict(folder), output, tuple(left))
-
-
-def case_command(case: Case, module: str, stage: Stage, also: Sequence[str] = ()) -> list[str]:
-    """Return the words that start the job of a case."""
-    launcher = [sys.executable]
-    if case.launcher == "torchrun":
-        launcher += ["-m", "torch.distributed.run", "--standalone"]
-        launcher += [f"--nproc_per_node={case.ranks}"]
-    uses = [
-        word
-        for step, function in case.uses.items()
-        for word in ("--use", f"{step}={module}:{function}")
-    ]
-    walked = STARTUP_OPTIONS if case.pipeline == "startup" else ("--pipeline", case.pipeline)
-    options = [*walked, *USUAL_OPTIONS, "--run-dir", "run", *uses]
-    options += [*case.options, *stage.options, *also]
-    return [*stage.prefix, *launcher, str(_PACKAGE), *options]
-
-
-def _run_job(case: Case, words: list[str], stage: Stage, folder: Path, mark: str, ask: Ask) -> int:
-    """Run the job; return its status, TIMED_OUT if it had to be ended: one that is to hang is, too,
-    when nothing more is to be heard but that its step's deadline is over.
-    """
-    name, _, value = mark.partition("=")
-    environ = {**_make_environ(folder), **case.environment, **stage.environment, name: value}
-    with open(folder / "output", "wb") as output:
-        process = subprocess.Popen(
-            words,
-            cwd=folder / "job",
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    until = time.monotonic() + case.limit
-    while time.monotonic() < until and not stopping.is_set():
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(0.5)
-        if case.truth.outcome == "hang" and _has_long_been_silent(folder):
-            break
-    ask("end")
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(1)
-    return TIMED_OUT
-
-
-def _has_long_been_silent(folder: Path) -> bool:
-    """Return whether a verdict that says so has stood for SETTLES: it only waits for a deadline."""
-    file = folder / "job" / "run" / "verdict.json"
-    with contextlib.suppress(OSError, ValueError):
-        is_silent = json.loads(file.read_text())["outcome"] == "silent"
-        return is_silent and time.time() > file.stat().st_mtime + SETTLES
-    return False
-
-
-def _make_environ(folder: Path) -> dict[str, str]:
-    """Return this environment without what would mix into a case, and with homes of its own."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(_NOT_OURS) and not name.lower().endswith("_proxy")
-    }
-    packages = site.getuserbase()  # of `pip install --user`: HOME will be another
-    always = {"PYTHONUNBUFFERED": "1", "WANDB_SILENT": "true", "PYTHONUSERBASE": packages}
-    always[REPORTS_VARIABLE] = REPORTS_LATER  # the verdict is compared, and nobody reads a report
-    return {**kept, **always, **_private_folders(folder)}
-
-
-def _private_folders(folder: Path) -> dict[str, str]:
-    """Return folders by variable; names are short, for sockets lie in some of them."""
-    return {
-        "HOME": str(folder / "h"),
-        "XDG_RUNTIME_DIR": str(folder / "x"),
-        "TMPDIR": str(folder / "t"),
-    }
-
-
-@contextlib.contextmanager
-def _make_folder(mark: str) -> Iterator[tuple[Path, Ask]]:
-    """Make a folder, and a keeper for it: that outlives us, ends the job and removes the folder."""
-    folder = Path(tempfile.mkdtemp(prefix="zoo-"))
-    program = [sys.executable, "-I", "-S", keeper.__file__, mark, str(folder)]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        program, stdin=pipe, stdout=pipe, text=True, start_new_session=True
-    ) as process:
-        tell, hear = process.stdin, process.stdout
-        assert tell is not None
-        assert hear is not None
-
-        def ask(words: str) -> list[str]:
-            print(words, file=tell, flush=True)
-            answer: list[str] = json.loads(hear.readline() or "[]")
-            return answer
-
-        yield folder, ask
-        # Popen's end of the block closes its input, and waits.
-
-
-def _find_verdict(folder: Path) -> Verdict | None:
-    """Return the verdict: from the run folder, or where it went when that could not be had."""
-    for file in [folder / "job" / "run" / "verdict.json", *folder.glob("[xt]/**/verdict.json")]:
-        with contextlib.suppress(OSError, ValueError):
-            return read_verdict(json.loads(file.read_text()))[0]
-    return None
-
-
-def _copy_run(run: Path, output: Path, keep: Path) -> None:
-    shutil.rmtree(keep, ignore_errors=True)
-    keep.mkdir(parents=True)
-    shutil.copy(output, keep / "output.txt")
-    for file in run.rglob("*"):
-        if file.is_file() and not file.is_symlink():  # a FIFO is none: opening it would block
-            target = keep / file.relative_to(run)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(file, target)
-
 
 Asks = Literal["hang", "crash", "control"]  # a control must not be called either
 Right = Literal["right", "unknown", "wrong", ""]  # "": not asked
@@ -217,6 +30,8 @@ class ComparedAnswer:
     wrong: tuple[str, ...] = ()  # what is wrong of outcome, culprit, checkpoint, ..., in words
     component: Right = ""
     cause: Right = ""
+    untold: tuple[str, ...] = ()  # what is wrong of call, chain and explanation, in words
+    explained: Right = ""
     said: Mapping[str, Any] = field(default_factory=dict)  # the tool's words on what was compared
     level: Level | None = None  # of its cause
     blamed: tuple[int, ...] = ()  # ranks that only wait, and were called culprits
@@ -224,6 +39,7 @@ class ComparedAnswer:
     seconds: float = 0.0  # of the whole job
     skipped: str = ""  # why it was not run
     left: tuple[str, ...] = ()  # processes that the job left behind
+    under: Under = "pipeline"
 
     @property
     def located(self) -> bool:
@@ -233,7 +49,7 @@ class ComparedAnswer:
     @property
     def good(self) -> bool:
         """Nothing that was said is wrong; that the cause is not known is not."""
-        return self.located and "wrong" not in (self.component, self.cause)
+        return self.located and "wrong" not in (self.component, self.cause, self.explained)
 
 
 def find_what_is_asked(case: Case) -> Asks:
@@ -242,44 +58,93 @@ def find_what_is_asked(case: Case) -> Asks:
     return outcomes.get(case.truth.outcome, "hang")
 
 
-def compare_verdict(case: Case, verdict: Verdict | None, seconds: float = 0.0) -> ComparedAnswer:
-    """Return what is right of `verdict` (None: there was none)."""
+def compare_verdict(
+    case: Case, verdict: Verdict | None, seconds: float = 0.0, under: Under = "pipeline"
+) -> ComparedAnswer:
+    """Return what is right of `verdict` (None: there was none).
+
+    A script of one's own has neither the steps nor the parts of a pipeline: under `run` and
+    `attach` checkpoint and component are not compared.
+    """
     truth = case.truth
+    if under != "pipeline":
+        truth = replace(truth, checkpoint=None, component=(), slow=None)
+    asked = find_what_is_asked(case)
     if verdict is None:
         return ComparedAnswer(
             case.id,
             case.title,
-            find_what_is_asked(case),
+            asked,
             wrong=("no verdict",),
             cause=_compare_cause(truth, None),
             seconds=seconds,
+            under=under,
         )
     culprit, cause = verdict.ranks.culprit, verdict.cause
-    wrong = _find_wrong(truth, verdict)
+    right_cause = _compare_cause(truth, cause.id if cause else None)
+    untold = tuple(_find_untold(truth, verdict, right_cause == "right"))
     return ComparedAnswer(
         case.id,
         case.title,
-        find_what_is_asked(case),
-        wrong=wrong,
+        asked,
+        wrong=_find_wrong(truth, verdict, under),
         component=_compare_component(truth, verdict),
-        cause=_compare_cause(truth, cause.id if cause else None),
-        said={
-            "outcome": verdict.outcome,
-            "culprit": list(culprit),
-            "checkpoint": verdict.checkpoint.name if verdict.checkpoint else None,
-            "component": verdict.component,
-            "call": verdict.call,
-            "waits_for": to_json(verdict.waits_for),
-            "cause": cause.id if cause else None,
-        },
+        cause=right_cause,
+        untold=untold,
+        explained="wrong" if untold else "right" if _asks_for_words(truth) else "",
+        said=_what_is_said(verdict),
         level=cause.level if cause else None,
         blamed=tuple(rank for rank in culprit if rank in truth.waiting),
         to_verdict=verdict.seconds.to_verdict,
         seconds=seconds,
+        under=under,
     )
 
 
-def _find_wrong(truth: Truth, verdict: Verdict) -> tuple[str, ...]:
+def _what_is_said(verdict: Verdict) -> dict[str, Any]:
+    cause = verdict.cause
+    return {
+        "outcome": verdict.outcome,
+        "culprit": list(verdict.ranks.culprit),
+        "checkpoint": verdict.checkpoint.name if verdict.checkpoint else None,
+        "component": verdict.component,
+        "call": verdict.call,
+        "waits_for": to_json(verdict.waits_for),
+        "chain": [f"{edge.source} -> {edge.target}" for edge in verdict.chain],
+        "cause": cause.id if cause else None,
+        "why": _join_explanation(cause),
+    }
+
+
+def _asks_for_words(truth: Truth) -> bool:
+    return bool(truth.call or truth.chain or truth.explained_by)
+
+
+def _find_untold(truth: Truth, verdict: Verdict, is_cause_right: bool) -> Iterable[str]:
+    """Yield what the call, the chain and the explanation lack. What explains another cause than
+    the right one counts as a wrong cause alone.
+    """
+    if not re.search(truth.call, verdict.call or ""):
+        yield f"call {verdict.call}"
+    edges = [f"{edge.source} -> {edge.target}" for edge in verdict.chain]
+    for asked in truth.chain:
+        if not any(re.search(asked, edge) for edge in edges):
+            yield f"chain without {asked}"
+    explanation = _join_explanation(verdict.cause)
+    for fact in truth.explained_by if is_cause_right else ():
+        if not re.search(fact, explanation):
+            yield f"not said {fact}"
+
+
+def _join_explanation(cause: Cause | None) -> str:
+    """Return the sentences of a cause that explain it: why, and the facts that speak for it."""
+    return " ".join((cause.why, *cause.matched)) if cause else ""
+
+
+def _find_wrong(truth: Truth, verdict: Verdict, under: Under) -> tuple[str, ...]:
+    if truth.outcome == "ok" and under == "attach":
+        # It looks in the middle of a wait that will end: that it stands still is no accusation.
+        return ("outcome hang",) if verdict.outcome == "hang" else ()
     outcome = "hang" if verdict.outcome in STANDS_STILL else verdict.outcome
     if outcome != truth.outcome:
         return (f"outcome {verdict.outcome}",)
@@ -334,18 +199,30 @@ def format_shares(answers: Sequence[ComparedAnswer]) -> str:
     wrong = [a.level for a in caused if a.cause == "wrong"]
     fitting = [a for a in caused if a.level == "fits"]
     blamed = sum(len(answer.blamed) for answer in run)
-    false = [answer for answer in controls if answer.said.get("outcome") in ("hang", "slow")]
+    false = [a for a in controls if a.wrong and a.said.get("outcome") in ("hang", "slow")]
     causes = sum(answer.cause == "right" for answer in caused)
+    worded = [answer.explained == "right" for answer in run if answer.explained]
     return ", ".join(
         [
             f"located {_format_share(sum(a.located for a in hangs), len(hangs))}",
             f"crashes {_format_share(sum(a.located for a in crashes), len(crashes))}",
             f"cause {_format_share(causes, len(caused))}",
+            f"explained {_format_share(sum(worded), len(worded))}",
             f"wrong of those called seen {wrong.count('seen')}",
             f"wrong of those that fit {wrong.count('fits')} of {len(fitting)}",
             f"waiting ranks blamed {blamed}",
             f"controls: {len(false)} false hangs of {len(controls)}",
         ]
+    )
+
+
+def format_shares_of_ways(answers: Sequence[ComparedAnswer]) -> str:
+    """Return the last lines: the shares of each way in which cases were started."""
+    ways = list(dict.fromkeys(answer.under for answer in answers))
+    if len(ways) < 2:
+        return format_shares(answers)
+    return "\n".join(
+        f"{way:8}  {format_shares([a for a in answers if a.under == way])}" for way in ways
     )
 
 
@@ -372,6 +249,8 @@ def format_answer(answer: ComparedAnswer) -> str:
     cause = _format_part(answer.cause, answer.said.get("cause"))
     if answer.level is not None and answer.cause:
         cause += f" {answer.level}"
+    if answer.untold:
+        cause += f", WRONG {', '.join(answer.untold)}"
     return _join_cells((answer.id, answer.title, located, component, cause, after))
 
 
@@ -399,6 +278,14 @@ def list_cases(cases: Sequence[CaseFile], why_not: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
+_WHERE = {
+    "": "",
+    "anywhere": "on any rank",
+    "first": "on rank 0",
+    "everywhere": "on every rank",
+}
+
+
 def describe_case(kept: CaseFile, why_not: str) -> str:
     """Return all there is to tell of one case."""
     case, truth = kept.case, kept.case.truth
@@ -410,14 +297,19 @@ def describe_case(kept: CaseFile, why_not: str) -> str:
         "component": _join_accepted(truth.component),
         "waits for": " ".join([_join_accepted(truth.waits_for), truth.detail]).strip(),
         "cause": _join_accepted(truth.cause),
+        "call": truth.call,
+        "chain": ", ".join(truth.chain),
+        "explained": ", ".join(truth.explained_by),
         "avoided by": _join_accepted(truth.avoids),
         "slow step": truth.slow,
         "ranks": f"{case.ranks}, started by {case.launcher}",
+        "other worlds": case.culprit_goes and f"the culprit goes {_WHERE[case.culprit_goes]}",
+        "ways": ", ".join(case.under),
         "reports": ", ".join(case.reports),
         "not here": why_not,
         "file": str(kept.file),
     }
-    lines = [f"{name:11} {value}" for name, value in facts.items() if value]
+    lines = [f"{name:12} {value}" for name, value in facts.items() if value]
     return "\n".join([f"{case.id}  {case.title}", "", kept.story, "", *lines])
 
 

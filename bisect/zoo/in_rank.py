@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from ..base.pipeline import find_pipeline
+from .case import ROLES
 
 
 def run_usual_step(given: Any) -> Any:
@@ -18,6 +20,9 @@ def run_usual_step(given: Any) -> Any:
 
 
 def rank_number(given: Any) -> int:
-    """Return which rank this is, whatever the environment says of it."""
+    """Return which rank of the case this one plays, whatever RANK says: itself, but in a world of
+    another size (case.place_in_world).
+    """
     number: int = given.context.place.rank
-    return number
+    roles = os.environ.get(ROLES)
+    return int(roles.split(",")[number]) if roles else number

@@ -40,7 +40,7 @@ def end(mark: str) -> None:
     """SIGKILL every process of the job until none is left, or the time for it is over."""
     until = time.monotonic() + END_LIMIT
     while time.monotonic() < until:
-        found = [*_marked(mark)]
+        found = [*find_marked(mark)]
         if not found:
             return
         for pid in found:
@@ -53,7 +53,7 @@ def left(mark: str, seconds: float, stuck: bool = False) -> list[str]:
     those that are `stuck` in the kernel (state D), or of the others.
     """
     until = time.monotonic() + seconds
-    while (found := [p for p in _marked(mark) if _in_the_kernel(p) == stuck]) and (
+    while (found := [p for p in find_marked(mark) if _in_the_kernel(p) == stuck]) and (
         time.monotonic() < until
     ):
         time.sleep(0.1)
@@ -70,7 +70,7 @@ def _kill_marked(pid: int, mark: str) -> None:
             os.close(descriptor)
 
 
-def _marked(mark: str) -> Iterator[int]:
+def find_marked(mark: str) -> Iterator[int]:
     return (int(name) for name in os.listdir("/proc") if name.isdigit() and _has(int(name), mark))
 
 

@@ -38,6 +38,7 @@ CASE = Case(
     title="rank 3 of 8 waits for a stranger's file lock",
     cluster="C9",
     reports=("huggingface/datasets#3983", "deepspeedai/DeepSpeed#5205"),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(3,),
@@ -47,6 +48,9 @@ CASE = Case(
         waits_for=("lock",),
         detail=r"staging\.lock",
         cause=("file-lock-held",),
+        call="flock",
+        chain=(r"rank \d+ -> lock .*staging\.lock",),
+        explained_by=(r"staging\.lock",),
     ),
     ranks=8,
     uses={"logs_directory": "logs_directory"},

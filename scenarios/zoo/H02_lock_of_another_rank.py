@@ -45,6 +45,7 @@ CASE = Case(
     title="rank 2 of 4 hangs with a lock that the others wait for",
     cluster="C9",
     reports=("huggingface/huggingface_hub#2543", "huggingface/datasets#1942"),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(2,),
@@ -54,6 +55,9 @@ CASE = Case(
         waits_for=("socket",),
         detail="ESTABLISHED",
         cause=("endpoint-silent",),
+        call=r"socket\.recv",
+        chain=(r"-> lock .*cache\.lock", r"rank \d+ -> 127\.0\.0\.1:\d+"),
+        explained_by=(r"127\.0\.0\.1:\d+",),
     ),
     ranks=4,
     uses={"logs_directory": "logs_directory"},

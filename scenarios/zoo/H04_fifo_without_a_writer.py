@@ -35,6 +35,7 @@ CASE = Case(
     title="all 4 ranks open a FIFO that nobody writes to",
     cluster="C18",
     reports=(),
+    culprit_goes="everywhere",
     truth=Truth(
         outcome="hang",
         culprit=(0, 1, 2, 3),

@@ -53,6 +53,7 @@ CASE = Case(
     title="wandb-core is stopped",
     cluster="C3",
     reports=("wandb/wandb#4224", "wandb/wandb#5214"),
+    culprit_goes="first",
     truth=Truth(
         outcome="hang",
         culprit=(0,),

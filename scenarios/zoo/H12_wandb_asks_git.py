@@ -39,6 +39,7 @@ CASE = Case(
     title="W&B asks git, and git does not come back",
     cluster="C3",
     reports=("wandb/wandb#708", "wandb/wandb#737"),
+    culprit_goes="first",
     truth=Truth(
         outcome="hang",
         culprit=(0,),

@@ -41,6 +41,7 @@ CASE = Case(
     title="rank 1's download stops, rank 0 waits for its lock",
     cluster="C7",
     reports=("huggingface/huggingface_hub#2543", "huggingface/xet-core#850"),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),

@@ -52,6 +52,7 @@ CASE = Case(
     title="ranks 1-3 wait for a key that stuck rank 0 would set",
     cluster="C7",
     reports=("pytorch/pytorch#134314",),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(0,),

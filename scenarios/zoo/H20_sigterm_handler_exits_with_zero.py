@@ -33,6 +33,7 @@ CASE = Case(
     title="rank 1's SIGTERM handler exits with status 0",
     cluster="C12",
     reports=("ai2cm/ace PR 1068",),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),

@@ -40,6 +40,7 @@ CASE = Case(
     title="rank 0's download in prepare_data never ends",
     cluster="C7",
     reports=("Lightning-AI/pytorch-lightning PR 19448", "huggingface/transformers#17106"),
+    culprit_goes="first",
     truth=Truth(
         outcome="hang",
         culprit=(0,),

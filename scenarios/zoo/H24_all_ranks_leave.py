@@ -20,8 +20,8 @@ def arguments(given: Any) -> Any:
 
 CASE = Case(
     id="H24",
-    title="control: all ranks end early with status 0",
-    cluster="control",
+    title="all ranks end early with status 0",
+    cluster="C12",
     reports=(),
     truth=Truth(outcome="crash", culprit=(0, 1), checkpoint="arguments"),
     uses={"arguments": "arguments"},

@@ -44,6 +44,7 @@ CASE = Case(
     title="a module of rank 1 connects while it is imported",
     cluster="C20",
     reports=("nandometzger/metal-gauss#19",),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),

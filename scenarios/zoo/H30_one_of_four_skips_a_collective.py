@@ -33,6 +33,7 @@ CASE = Case(
     title="rank 2 of 4 leaves a collective out",
     cluster="C4",
     reports=("huggingface/datasets#1942", "dylanyunlon/Neuron_SP PR 80"),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(2,),

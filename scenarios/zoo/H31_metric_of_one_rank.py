@@ -37,7 +37,7 @@ CASE = Case(
         checkpoint="training",
         component=("callbacks", "strategy", "fit"),
         waits_for=("collective",),
-        cause=("rank-conditional-collective", "collective-mismatch"),
+        cause=("rank-conditional-collective",),
         avoids=("callbacks=none",),
     ),
     options=("--wandb", "off", "--fast-dev-run", "3"),

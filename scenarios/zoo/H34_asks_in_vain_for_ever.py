@@ -42,6 +42,7 @@ CASE = Case(
     title="rank 1 asks a silent server again and again",
     cluster="C7",
     reports=("huggingface/setfit#495",),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),

@@ -26,8 +26,8 @@ def arguments(given: Any) -> Any:
 
 CASE = Case(
     id="H39",
-    title="control: all ranks end early with status 0, one by one",
-    cluster="control",
+    title="all ranks end early with status 0, one by one",
+    cluster="C12",
     reports=(),
     truth=Truth(outcome="crash", culprit=(0, 1, 2), checkpoint="arguments"),
     ranks=3,

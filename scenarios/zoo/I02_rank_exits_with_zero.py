@@ -28,6 +28,7 @@ CASE = Case(
     title="rank 1 ends with status 0 at the start",
     cluster="C12",
     reports=("ai2cm/ace PR 1068", "Lightning-AI/pytorch-lightning#8130"),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),

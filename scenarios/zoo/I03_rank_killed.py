@@ -23,8 +23,8 @@ def model(given: Any) -> Any:
 
 CASE = Case(
     id="I03",
-    title="control: rank 1 is killed",
-    cluster="control",
+    title="rank 1 is killed",
+    cluster="C12",
     reports=("Lightning-AI/pytorch-lightning#8130",),
     truth=Truth(outcome="crash", culprit=(1,), checkpoint="model"),
     uses={"model": "model"},

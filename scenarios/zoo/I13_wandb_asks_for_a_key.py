@@ -42,6 +42,7 @@ CASE = Case(
     title="W&B asks for a key at the terminal",
     cluster="C18",
     reports=("orrzohar/PROB#62",),
+    culprit_goes="first",
     truth=Truth(
         outcome="hang",
         culprit=(0,),

@@ -32,6 +32,7 @@ CASE = Case(
     title="the hub's cache is locked by a stranger",
     cluster="C9",
     reports=("huggingface/huggingface_hub#2543", "huggingface/datasets#3983"),
+    culprit_goes="everywhere",
     truth=Truth(
         outcome="hang",
         culprit=(0, 1),
@@ -41,6 +42,9 @@ CASE = Case(
         detail=r"\.lock",
         cause=("file-lock-held",),
         avoids=("hub=offline", "caches=own"),
+        call=r"AutoTokenizer\.from_pretrained$",
+        chain=(r"-> lock .*\.lock",),
+        explained_by=(r"\.lock",),
     ),
     options=("--tokenizer", "people/small", "--until", "tokenizer"),
     stage=held,

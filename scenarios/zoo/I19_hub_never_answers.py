@@ -28,6 +28,7 @@ CASE = Case(
     title="the hub never answers",
     cluster="C7",
     reports=("huggingface/setfit#495", "huggingface/xet-core#850", "espnet/espnet_model_zoo#76"),
+    culprit_goes="everywhere",
     truth=Truth(
         outcome="hang",
         culprit=(0, 1),
@@ -37,6 +38,9 @@ CASE = Case(
         detail="ESTABLISHED",
         cause=("hub-silent",),
         avoids=("hub=offline",),
+        call=r"AutoTokenizer\.from_pretrained$",
+        chain=(r"rank \d+ -> 127\.0\.0\.1:\d+",),
+        explained_by=(r"127\.0\.0\.1:\d+",),
     ),
     options=("--tokenizer", "people/small", "--timeout", "tokenizer=20", "--until", "tokenizer"),
     stage=unanswered,

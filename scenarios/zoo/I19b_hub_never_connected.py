@@ -27,6 +27,7 @@ CASE = Case(
     title="packets to the hub are dropped",
     cluster="C7",
     reports=("espnet/espnet_model_zoo#76", "huggingface/setfit#495"),
+    culprit_goes="everywhere",
     truth=Truth(
         outcome="hang",
         culprit=(0, 1),

@@ -21,8 +21,8 @@ def refused(place: CasePlace) -> Iterator[Stage]:
 
 CASE = Case(
     id="I19c",
-    title="control: the hub refuses connections",
-    cluster="control",
+    title="the hub refuses connections",
+    cluster="C7",
     reports=("huggingface/setfit#495",),
     truth=Truth(outcome="crash", culprit=(0, 1), checkpoint="tokenizer"),
     options=("--tokenizer", "people/small", "--until", "tokenizer", "--stall", "20"),

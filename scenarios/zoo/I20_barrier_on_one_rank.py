@@ -34,6 +34,7 @@ CASE = Case(
         "Lightning-AI/pytorch-lightning#18148",
         "huggingface/transformers-bloom-inference PR 40",
     ),
+    culprit_goes="first",
     truth=Truth(
         outcome="hang",
         culprit=(0,),

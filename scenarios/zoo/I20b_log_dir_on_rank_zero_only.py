@@ -31,6 +31,7 @@ CASE = Case(
     title="trainer.log_dir is read on rank 0 alone",
     cluster="C4",
     reports=("Lightning-AI/pytorch-lightning#18148",),
+    culprit_goes="first",
     truth=Truth(
         outcome="hang",
         culprit=(0,),

@@ -43,7 +43,7 @@ CASE = Case(
         culprit=(0, 1),
         checkpoint="training",
         component=("callbacks", "strategy"),
-        waits_for=("collective", "rank"),
+        waits_for=("collective",),
         cause=("collective-mismatch",),
         avoids=("callbacks=none",),
     ),

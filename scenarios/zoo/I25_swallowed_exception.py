@@ -39,6 +39,7 @@ CASE = Case(
     title="rank 1 swallows its exception and sleeps",
     cluster="C12",
     reports=("Lightning-AI/pytorch-lightning#8130",),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),
@@ -46,8 +47,10 @@ CASE = Case(
         checkpoint="training",
         component=("callbacks",),
         waits_for=("sleep",),
-        cause=("swallowed-exception", "own-code-sleeps", "unknown"),
+        cause=("swallowed-exception",),
         avoids=("callbacks=none",),
+        call=r"Trainer\.fit$",
+        explained_by=("except ValueError",),
     ),
     uses={"memory_callback": "add_warmup"},
 )

@@ -33,6 +33,7 @@ CASE = Case(
     title="rank 1 waits for a key of the store that nobody sets",
     cluster="C4",
     reports=("pytorch/pytorch#134314", "NVIDIA/nccl#708"),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),
@@ -42,6 +43,9 @@ CASE = Case(
         waits_for=("store",),
         cause=("store-key-missing",),
         avoids=("callbacks=none",),
+        call=r"Trainer\.fit$",
+        chain=(r"rank \d+ -> store",),
+        explained_by=("address-of-the-evaluator",),
     ),
     uses={"memory_callback": "add_exchange"},
 )

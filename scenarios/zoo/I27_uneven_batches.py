@@ -67,6 +67,7 @@ CASE = Case(
     title="rank 1 runs out of batches and leaves the loop",
     cluster="C13",
     reports=("Lightning-AI/pytorch-lightning#9851", "huggingface/accelerate#221"),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),
@@ -74,7 +75,7 @@ CASE = Case(
         checkpoint="training",
         component=("callbacks", "data", "fit"),
         waits_for=("sleep",),
-        cause=("uneven-batches", "own-code-sleeps"),
+        cause=("uneven-batches",),
     ),
     uses={
         "data_module": "make_data",

@@ -15,14 +15,15 @@ CASE = Case(
     title="tokenizers' threads before and after the fork",
     cluster="C2",
     reports=("huggingface/tokenizers#187", "NVIDIA-NeMo/Megatron-Bridge#5328"),
+    culprit_goes="everywhere",
     truth=Truth(
         outcome="hang",
         culprit=(0, 1),
         checkpoint="training",
         component=("data",),
         waits_for=("process",),
-        detail="futex|worker|python",
-        cause=("tokenizers-after-fork", "rust-pool-after-fork"),
+        detail="worker",
+        cause=("tokenizers-after-fork",),
         avoids=(
             *("tokenizers_parallelism=off", "num_workers=0"),
             *("worker_start=forkserver", "worker_start=spawn"),

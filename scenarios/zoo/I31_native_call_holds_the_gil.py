@@ -29,6 +29,7 @@ CASE = Case(
     title="a native call of rank 1 holds the GIL and does not return",
     cluster="C11",
     reports=("Lightning-AI/pytorch-lightning#17660", "pytorch/pytorch PR 100555"),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),

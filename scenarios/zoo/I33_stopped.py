@@ -28,6 +28,7 @@ CASE = Case(
     title="rank 1 is stopped (SIGSTOP)",
     cluster="C22",
     reports=("benfred/py-spy#416",),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),
@@ -36,6 +37,8 @@ CASE = Case(
         component=("model",),
         waits_for=("stopped",),
         cause=("stopped",),
+        chain=(r"rank \d+ -> whoever stopped it",),
+        explained_by=("state T|SIGSTOP",),
     ),
     uses={"model": "load_model"},
 )

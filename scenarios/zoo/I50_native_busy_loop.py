@@ -60,7 +60,7 @@ CASE = Case(
         checkpoint="training",
         component=("callbacks", "fit"),
         waits_for=("itself",),
-        cause=("busy-loop", "native-call"),
+        cause=("busy-loop",),
         avoids=("callbacks=none",),
     ),
     stage=library,

@@ -35,10 +35,11 @@ CASE = Case(
     title="rank 0 is done and does not end: a thread is left",
     cluster="C15",
     reports=("marin-community/marin PR 7304", "wandb/wandb#1927", "pytorch/pytorch#2520"),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(0,),
-        waits_for=("thread", "lock", "futex"),
+        waits_for=("thread",),
         cause=("thread-at-exit",),
         avoids=("callbacks=none",),
     ),

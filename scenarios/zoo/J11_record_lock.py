@@ -40,6 +40,7 @@ CASE = Case(
     title="both ranks want a POSIX lock that another process has",
     cluster="C9",
     reports=("huggingface/datasets#3983", "huggingface/datasets#4420"),
+    culprit_goes="everywhere",
     truth=Truth(
         outcome="hang",
         culprit=(0, 1),
@@ -48,6 +49,8 @@ CASE = Case(
         waits_for=("lock",),
         detail="index.sqlite",
         cause=("file-lock-held",),
+        chain=(r"-> lock .*index\.sqlite",),
+        explained_by=(r"index\.sqlite",),
     ),
     stage=other_job,
     uses={"logs_directory": "make_logs"},

@@ -2,6 +2,9 @@
 
 A deadlock of two kinds of things that no tool shows together (huggingface/datasets#1942 is one
 of locks and ranks). Each waits for the other: neither moves, and both stacks look innocent.
+
+Both waits are right, for each of the two culprits has one: a lock, and in a
+collective the one other rank.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ CASE = Case(
         culprit=(0, 1),
         checkpoint="training",
         component=("callbacks", "strategy"),
-        waits_for=("lock", "collective", "rank"),
+        waits_for=("lock", "rank", "collective"),
         cause=("deadlock",),
         avoids=("callbacks=none",),
     ),

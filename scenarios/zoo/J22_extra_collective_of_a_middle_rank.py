@@ -23,7 +23,7 @@ def add_debugging(given: Any) -> Any:
     class Debugging(pl.Callback):
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             if me == 2:
-                losses = [torch.zeros(1) for _ in range(4)]
+                losses = [torch.zeros(1) for _ in range(dist.get_world_size())]
                 dist.all_gather(losses, torch.ones(1))
 
     return [run_usual_step(given), Debugging()]
@@ -34,14 +34,15 @@ CASE = Case(
     title="rank 2 of 4 enters a collective that nobody else does",
     cluster="C4",
     reports=("dylanyunlon/Neuron_SP PR 80",),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(2,),
         waiting=(0, 1, 3),
         checkpoint="training",
         component=("callbacks", "strategy"),
-        waits_for=("collective", "rank"),
-        cause=("rank-conditional-collective", "collective-mismatch"),
+        waits_for=("collective",),
+        cause=("rank-conditional-collective",),
         avoids=("callbacks=none",),
     ),
     ranks=4,

@@ -35,14 +35,16 @@ CASE = Case(
     title="rank 1 polls for a file that never appears",
     cluster="C16",
     reports=("allenai/OLMo PR 235", "KempnerInstitute/KempnerForge#49"),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),
         waiting=(0,),
         checkpoint="data_module",
         component=("data",),
-        waits_for=("sleep", "file"),
-        cause=("polling-loop", "own-code-sleeps"),
+        waits_for=("sleep",),
+        cause=("polling-loop",),
+        call=r"^time\.sleep$",
     ),
     uses={"data_module": "make_data"},
 )

@@ -29,15 +29,17 @@ CASE = Case(
     title="rank 0 waits for a signal that nobody sends",
     cluster="C10",
     reports=("ai2cm/ace PR 1068",),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(0,),
         waiting=(1,),
         checkpoint="trainer",
         component=("trainer",),
-        waits_for=("kernel", "sleep", "process", "itself"),
+        waits_for=("sleep",),
         detail="sig",
         cause=("signal-wait",),
+        call=r"^signal\.sigwait$",
     ),
     uses={"trainer": "make_trainer"},
 )

@@ -52,6 +52,7 @@ CASE = Case(
     title="a name server does not answer the ranks",
     cluster="C6",
     reports=("pytorch/pytorch#67547", "pytorch/pytorch#80772"),
+    culprit_goes="everywhere",
     truth=Truth(
         outcome="hang",
         culprit=(0, 1),

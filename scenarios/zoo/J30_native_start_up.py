@@ -60,6 +60,7 @@ CASE = Case(
     title="MPI_Init of rank 1 waits for its process manager",
     cluster="C19",
     reports=("Lightning-AI/pytorch-lightning#20049", "KimMeen/Time-LLM#196"),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),
@@ -68,7 +69,7 @@ CASE = Case(
         component=("trainer",),
         waits_for=("socket",),
         detail="127.0.0.1",
-        cause=("mpi-init", "endpoint-silent", "native-call"),
+        cause=("mpi-init",),
     ),
     stage=process_manager,
     uses={"trainer": "make_trainer"},

@@ -39,6 +39,7 @@ CASE = Case(
     title="the last of 8 ranks opens a FIFO without a writer",
     cluster="pipes",
     reports=("bigcode-project/Megatron-LM#27",),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(7,),
@@ -48,6 +49,9 @@ CASE = Case(
         waits_for=("pipe",),
         detail="control",
         cause=("pipe-no-writer",),
+        call="^open$",
+        chain=(r"rank \d+ -> .*control",),
+        explained_by=("control",),
     ),
     ranks=8,
     stage=pipe,

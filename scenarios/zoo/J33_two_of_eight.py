@@ -2,6 +2,9 @@
 
 One bad node shows itself in more than one way (wandb/wandb#2207, huggingface/datasets#4420).
 Both are at fault; naming the first that one finds is half an answer.
+
+Both causes are right, for each culprit has one, and a verdict names one cause; of what they wait
+for the same holds.
 """
 
 from __future__ import annotations

@@ -47,6 +47,7 @@ CASE = Case(
     title="import torch waits for a device's lock",
     cluster="C20",
     reports=("pytorch/pytorch PR 127074", "Garden-AI/rootstock#167"),
+    culprit_goes="everywhere",
     truth=Truth(
         outcome="hang",
         culprit=(0, 1),
@@ -54,7 +55,7 @@ CASE = Case(
         component=("hub", "interpreter", "accelerator"),
         waits_for=("lock",),
         detail="newchip0",
-        cause=("file-lock-held", "import-stuck"),
+        cause=("file-lock-held",),
     ),
     stage=installed,
 )

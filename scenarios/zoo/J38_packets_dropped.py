@@ -42,6 +42,7 @@ CASE = Case(
     title="rank 1 connects to where packets are dropped",
     cluster="C6",
     reports=("horovod/horovod#584", "NVIDIA/nccl#913"),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),

@@ -49,6 +49,7 @@ CASE = Case(
     title="a forgotten breakpoint of rank 1",
     cluster="C18",
     reports=("pytorch/torchtitan#652", "pytorch/pytorch#154563"),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),

@@ -22,7 +22,7 @@ def load_tokenizer(given: Any) -> None:
 CASE = Case(
     id="J45",
     title="rank 2 of 4 raises: a crash",
-    cluster="control",
+    cluster="C12",
     reports=(),
     truth=Truth(
         outcome="crash",

@@ -46,6 +46,7 @@ CASE = Case(
     title="nobody reads the job's output",
     cluster="pipes",
     reports=("hiyouga/LlamaFactory#10584", "MakazhanAlpamys/Soup#688"),
+    culprit_goes="everywhere",
     truth=Truth(
         outcome="hang",
         culprit=(0, 1),

@@ -4,6 +4,8 @@
 huggingface/accelerate#221): rank 0 waits for rank 1 in a backward that rank 1 will never do,
 rank 1 for rank 0 in a barrier that rank 0 has not come to. Both are in collectives, of one
 group; what tells is that one has done fewer steps.
+
+Both waits are right: it is in a collective, and of that the one other rank is not there.
 """
 
 from __future__ import annotations
@@ -63,6 +65,7 @@ CASE = Case(
     title="rank 1 in the barrier after the loop, a batch too early",
     cluster="C13",
     reports=("Lightning-AI/pytorch-lightning#11242", "huggingface/accelerate#221"),
+    culprit_goes="anywhere",
     truth=Truth(
         outcome="hang",
         culprit=(1,),

@@ -34,7 +34,7 @@ CASE = Case(
         waiting=(0,),
         checkpoint="model",
         component=("accelerator", "model"),
-        waits_for=("device", "itself"),
+        waits_for=("device",),
         cause=("gpu-busy",),
     ),
     uses={"model": "load_model"},

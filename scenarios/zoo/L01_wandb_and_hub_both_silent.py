@@ -58,7 +58,7 @@ CASE = Case(
         culprit=(0, 1),
         checkpoint="tokenizer",
         component=("wandb",),
-        waits_for=("process", "socket"),
+        waits_for=("process",),
         detail="wandb-core",
         cause=("service-silent",),
         avoids=("wandb=offline hub=offline", "wandb=off hub=offline"),

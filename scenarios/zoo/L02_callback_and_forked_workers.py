@@ -69,8 +69,8 @@ CASE = Case(
         checkpoint="training",
         component=("data",),
         waits_for=("process",),
-        detail="futex|worker|python",
-        cause=("tokenizers-after-fork", "rust-pool-after-fork"),
+        detail="worker",
+        cause=("tokenizers-after-fork",),
         avoids=(
             *("num_workers=0 callbacks=none", "tokenizers_parallelism=off callbacks=none"),
             *("worker_start=forkserver callbacks=none", "worker_start=spawn callbacks=none"),

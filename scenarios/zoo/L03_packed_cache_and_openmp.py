@@ -72,6 +72,7 @@ CASE = Case(
     title="packing's lock is held, and workers hang after the fork",
     cluster="C9",
     reports=("huggingface/datasets#3983", "pytorch/pytorch#1355"),
+    under=("pipeline",),  # packing is ours
     truth=Truth(
         outcome="hang",
         culprit=(0, 1),

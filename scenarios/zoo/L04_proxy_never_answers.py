@@ -34,6 +34,7 @@ CASE = Case(
     title="the proxy to the hub never answers",
     cluster="C7",
     reports=("huggingface/huggingface_hub#1020", "InternLM/Tutorial#142"),
+    culprit_goes="everywhere",
     truth=Truth(
         outcome="hang",
         culprit=(0, 1),
@@ -43,6 +44,9 @@ CASE = Case(
         detail="ESTABLISHED",
         cause=("proxy-silent",),
         avoids=("proxy=excepted:127.0.0.1", "proxy=off", "hub=offline"),
+        call=r"AutoTokenizer\.from_pretrained$",
+        chain=(r"rank \d+ -> 127\.0\.0\.1:\d+",),
+        explained_by=(r"127\.0\.0\.1:\d+", "proxy|PROXY"),
     ),
     options=("--tokenizer", "people/small", "--until", "tokenizer"),
     stage=detour,

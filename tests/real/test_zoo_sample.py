@@ -49,6 +49,15 @@ def test_it_does_not_come_from_names(case: str, package: Path, tmp_path: Path) -
     check(*run(package, tmp_path, case, "--renamed"))
 
 
+@pytest.mark.parametrize("way", ["run", "attach"])
+def test_it_is_right_of_a_script_as_well(way: str, package: Path, tmp_path: Path) -> None:
+    check(*run(package, tmp_path, "H10", "--under", way))
+
+
+def test_the_culprit_is_found_in_the_middle(package: Path, tmp_path: Path) -> None:
+    check(*run(package, tmp_path, "H06", "--ranks", "3", "--culprit", "1"))
+
+
 def test_run_folders_are_kept_if_asked_for(package: Path, tmp_path: Path) -> None:
     ended, row = run(package, tmp_path, "I02", "--keep", str(tmp_path / "kept"))
     check(ended, row)

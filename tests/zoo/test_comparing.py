@@ -10,6 +10,7 @@ from hangbisect.base.facts import (
     Candidate,
     Cause,
     CheckpointPlace,
+    Edge,
     Ranks,
     Seconds,
     SlowStep,
@@ -139,10 +140,72 @@ def test_the_shares_of_what_was_run() -> None:
     ]
     assert format_shares(answers) == (
         "located 1 of 2 (50 %), crashes 1 of 2 (50 %), cause 1 of 2 (50 %), "
-        "wrong of those called seen 0, wrong of those that fit 0 of 1, waiting ranks blamed 1, "
+        "explained 0 of 0, wrong of those called seen 0, wrong of those that fit 0 of 1, "
+        "waiting ranks blamed 1, "
         "controls: 1 false hangs of 2"
     )
 
 
 def test_there_are_shares_of_nothing() -> None:
     assert format_shares([]).startswith("located 0 of 0, ")
+
+
+# A verdict that locates a hang may still name a wrong call, draw a wrong chain, or explain nothing.
+TOLD = replace(
+    TRUTH,
+    call=r"^wandb\.init$",
+    chain=(r"rank 0 -> rank 1", r"rank 1 -> process \d+"),
+    explained_by=("127.0.0.1:8080", "no answer"),
+)
+EXPLAINS = verdict(
+    chain=(Edge("rank 0", "rank 1", "rank", ""), Edge("rank 1", "process 7", "process", "")),
+    cause=Cause(
+        "service-silent", "", "It asks 127.0.0.1:8080.", "fits", matched=("no answer for 9 s",)
+    ),
+)
+
+
+def test_call_chain_and_explanation_are_compared_where_the_case_gives_them() -> None:
+    answer = compare_verdict(case(TOLD), EXPLAINS)
+    assert answer.good
+    assert answer.explained == "right"
+    assert compare_verdict(case(), verdict(call="os.read", chain=())).explained == ""
+
+
+@pytest.mark.parametrize(
+    ("changed", "untold"),
+    [
+        ({"call": "os.read"}, "call os.read"),
+        ({"call": None}, "call None"),
+        ({"chain": EXPLAINS.chain[:1]}, r"chain without rank 1 -> process \d+"),
+        ({"cause": Cause("service-silent", "", "no answer", "fits")}, "not said 127.0.0.1:8080"),
+    ],
+)
+def test_what_is_not_told_is_named_and_is_wrong(changed: dict[str, Any], untold: str) -> None:
+    answer = compare_verdict(case(TOLD), replace(EXPLAINS, **changed))
+    assert answer.untold == (untold,)
+    assert answer.explained == "wrong"
+    assert answer.located
+    assert not answer.good
+
+
+def test_the_explanation_of_a_wrong_or_unknown_cause_is_not_asked_for_again() -> None:
+    answer = compare_verdict(case(TOLD), replace(EXPLAINS, cause=None))
+    assert answer.untold == ()
+    assert answer.cause == "unknown"
+
+
+def test_in_a_script_of_ones_own_there_are_no_steps_and_parts_of_a_pipeline() -> None:
+    elsewhere = verdict(checkpoint=None, component="user")
+    assert not compare_verdict(case(), elsewhere).good
+    for under in ("run", "attach"):
+        answer = compare_verdict(case(), elsewhere, under=under)
+        assert answer.good
+        assert (answer.under, answer.component) == (under, "")
+
+
+def test_who_looks_in_the_middle_of_a_healthy_wait_may_find_that_it_stands_still() -> None:
+    healthy = case(Truth(outcome="ok"))
+    assert compare_verdict(healthy, verdict(outcome="silent"), under="attach").good
+    assert not compare_verdict(healthy, verdict(outcome="hang"), under="attach").good
+    assert not compare_verdict(healthy, verdict(outcome="silent"), under="run").good

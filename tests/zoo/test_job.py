@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from hangbisect.zoo import comparison
+from hangbisect.zoo import case_job
 from hangbisect.zoo.case import Case, Stage, Truth
 
 CASE = Case(
@@ -22,7 +22,7 @@ CASE = Case(
 
 
 def test_the_job_is_started_under_torchrun_with_the_functions_of_the_case() -> None:
-    words = comparison.case_command(
+    words = case_job.case_command(
         CASE, "T1_made_up", Stage(prefix=("nice",), options=("--plain",)), ["--x"]
     )
     assert words[:2] == ["nice", sys.executable]
@@ -32,7 +32,7 @@ def test_the_job_is_started_under_torchrun_with_the_functions_of_the_case() -> N
 
 
 def test_without_a_launcher_python_starts_one_process() -> None:
-    words = comparison.case_command(replace(CASE, launcher="python"), "T1_made_up", Stage())
+    words = case_job.case_command(replace(CASE, launcher="python"), "T1_made_up", Stage())
     assert words[0] == sys.executable
     assert not any("torch" in word for word in words)
 
@@ -51,7 +51,7 @@ def test_nothing_of_the_users_own_job_reaches_a_case(monkeypatch: pytest.MonkeyP
     for name, value in foreign.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/lib")
-    environ = comparison._make_environ(Path("/somewhere"))
+    environ = case_job._make_environ(Path("/somewhere"))
     assert not set(foreign) & set(environ)
     assert environ["HOME"] == "/somewhere/h"
     assert environ["LD_LIBRARY_PATH"] == "/opt/lib"

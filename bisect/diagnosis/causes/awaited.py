@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ...base.facts import Frame, Kernel, Thread
 from ..blocked_syscalls import POLL_CALLS, TRANSFER_CALLS, list_awaited_pids
-from ..frames import format_frame, frame_owner, is_service_thread
+from ..frames import format_frame, frame_owner, is_service_thread, unqualified_name
 from ..process_snapshot import ProcessSnapshot
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .services import in_wandb
@@ -25,6 +25,7 @@ CHILD_STUCK = "child-process-stuck"
 # Threads that hand tasks to the processes of a pool and take their results.
 _MANAGES_A_POOL = r"concurrent/futures/process\.py|loky/process_executor\.py"
 _HELPERS = r"multiproc?ess(?:ing)?/(?:resource_tracker|forkserver)\.py"
+_JOINS = frozenset(["join", "_wait_for_tstate_lock"])  # of threading.Thread
 _MANAGER = r"multiproc?ess(?:ing)?/managers\.py"
 _TAKES_REQUESTS = r"accept\w*|recv\w*|_recv\w*|poll|_poll|serve_forever|accepter"
 
@@ -165,9 +166,22 @@ def find_stuck_thread(scene: Scene) -> tuple[Thread, Kernel] | None:
     return next(iter(own or still), None)
 
 
+def _find_joined_thread(scene: Scene) -> tuple[Thread, Kernel] | None:
+    """Return the thread that the main thread joins, where there is no other: one that only waits
+    (for an event that nobody sets) looks like one of a library that waits for work.
+    """
+    frame, view = _waiting_frame(scene), scene.view
+    if frame is None or view is None or unqualified_name(frame.name) not in _JOINS:
+        return None
+    tasks = {task.tid: task for task in view.look.kernel}
+    others = [thread for thread in view.threads if thread is not view.main]
+    task = tasks.get(others[0].os_id or 0) if len(others) == 1 else None
+    return (others[0], task) if task is not None and task.state in "SD" else None
+
+
 def _thread_stands_still(scene: Scene) -> Found | None:
     """Another thread of the job stands still in a system call."""
-    found = find_stuck_thread(scene)
+    found = find_stuck_thread(scene) or _find_joined_thread(scene)
     if found is None:
         return None
     thread, task = found

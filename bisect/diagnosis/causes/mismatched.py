@@ -172,6 +172,10 @@ def _in_backward(frames: tuple[Frame, ...]) -> str:
 
 def _stacks_differ(scene: Scene) -> Found | None:
     """The stacks show ranks in different collectives at the same time."""
+    # Where the culprit waits for something of its own they only got differently far without it: a
+    # broadcast lets some ranks go before all have come.
+    if _waits_elsewhere(scene) is not None:
+        return None
     calls = list(_meeting_calls(scene))
     if len({call for _, call, _ in calls if call}) < 2:
         return None

@@ -165,3 +165,21 @@ def test_a_pool_that_waits_for_a_task_is_not_what_a_thread_waits_for() -> None:
     one = look("Event.wait STD/threading.py:629", "prepare train.py:9", args=FOREVER)
     alone = first(beside(one, ("pool", idle)))
     assert "thread-stuck" not in causes_of((facts, [alone, ranks[1]]))
+
+
+def test_the_only_other_thread_is_the_one_that_is_joined_whatever_it_waits_for() -> None:
+    """A thread that only waits, for an event that nobody sets, is otherwise none of the job's."""
+    facts, ranks = thread()
+    waits = ("Event.wait STD/threading.py:629", "Thread.run STD/threading.py:982")
+    one = look(
+        "Thread._wait_for_tstate_lock STD/threading.py:1119",
+        "Thread.join STD/threading.py:1112",
+        "prepare train.py:9",
+        args=FOREVER,
+    )
+    alone = beside(one, ("check", waits))
+    found = causes_of((facts, [first(alone), ranks[1]]))
+    assert next(iter(found)) == "thread-stuck"
+    assert "thread check" in found["thread-stuck"].why
+    two = beside(alone, ("other", waits))
+    assert "thread-stuck" not in causes_of((facts, [first(two), ranks[1]]))

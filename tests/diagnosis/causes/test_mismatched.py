@@ -192,6 +192,15 @@ def test_ranks_in_one_collective_called_in_two_places_are_not_at_odds() -> None:
     assert "collective-mismatch" not in causes_of((job(), [rank(0, ALL_REDUCE), rank(1, other)]))
 
 
+def test_ranks_that_got_differently_far_without_one_that_waits_elsewhere_are_not_at_odds() -> None:
+    """Some ranks leave a broadcast before all are there, and wait for the one in the next call."""
+    asks = with_native(STORE, "c10d::TCPStore::doWait", "c10d::TCPStore::get")
+    ranks = [rank(0, BARRIER), rank(1, BACKWARD), rank(2, asks), rank(3, BACKWARD)]
+    found = causes_of((job(), ranks))
+    assert "collective-mismatch" not in found
+    assert next(iter(found)) == "store-key-missing"
+
+
 def test_a_backward_and_a_collective_are_different_calls() -> None:
     gathers = look(
         "all_gather_object SP/torch/distributed/distributed_c10d.py:2700",

@@ -1,0 +1,46 @@
+"""A launcher below which nothing runs has started no rank, and is none."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from hangbisect.monitor.watcher_verdict import LauncherSnapshot
+
+
+@contextmanager
+def started(script: str) -> Iterator[int]:
+    """A process of the shell `script`, ended with its children; yields its pid."""
+    with subprocess.Popen(["bash", "-c", script], start_new_session=True) as process:
+        try:
+            time.sleep(0.5)
+            yield process.pid
+        finally:
+            subprocess.run(["pkill", "-9", "-s", str(process.pid)], timeout=10)
+            process.wait(10)
+
+
+def ranks_below(pid: int) -> dict[int, int]:
+    outside = LauncherSnapshot(pid, expects_words=False)
+    outside.find()
+    return outside.rank_of
+
+
+@pytest.mark.parametrize("name", ["torchrun", "torch.distributed.run"])
+def test_a_launcher_that_has_started_nothing_is_no_rank(name: str) -> None:
+    with started(f"exec -a {name} sleep 60") as pid:
+        assert ranks_below(pid) == {}
+
+
+def test_a_program_that_no_launcher_starts_is_its_only_rank() -> None:
+    with started("exec sleep 60") as pid:
+        assert ranks_below(pid) == {pid: 0}
+
+
+def test_what_a_launcher_has_started_without_a_number_may_be_the_only_rank() -> None:
+    """As accelerate does where there is one process and no GPU."""
+    with started("exec -a accelerate bash -c 'sleep 60; true'") as pid:
+        assert ranks_below(pid) == {pid: 0}

@@ -1,0 +1,67 @@
+"""Programs of cases, changed as other people would have written them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mutations
+import pytest
+from hangbisect.zoo import case_files
+from hangbisect.zoo.case_files import CaseFile
+
+CASES = {kept.case.id: kept for kept in case_files.load_all_cases()}
+
+
+def changed(id: str, way: str) -> str:
+    kept = CASES[id]
+    return mutations.MUTATIONS[way](kept, kept.file.read_text(encoding="utf-8"))
+
+
+def loaded(id: str, way: str, folder: Path) -> CaseFile:
+    file = folder / CASES[id].file.name
+    file.write_text(changed(id, way), encoding="utf-8")
+    return case_files.load_case(file)
+
+
+@pytest.mark.parametrize("way", sorted(mutations.MUTATIONS))
+def test_every_changed_case_can_be_loaded(way: str, tmp_path: Path) -> None:
+    for id in CASES:
+        made = loaded(id, way, tmp_path).case
+        assert (made.id, made.needs) == (id, CASES[id].case.needs)
+
+
+def test_a_program_is_renamed_where_it_is_made_and_where_it_is_called(tmp_path: Path) -> None:
+    text = changed("H10", "names")
+    assert '"aws"' not in text
+    truth = loaded("H10", "names", tmp_path).case.truth
+    assert truth.detail
+    assert truth.detail in text.partition("CASE = ")[0]
+
+
+def test_files_get_other_names_and_endings_and_the_truth_follows(tmp_path: Path) -> None:
+    text = changed("J11", "names")
+    assert "sqlite" not in text.partition("CASE = ")[0].replace("sqlite3", "")
+    assert "index.sqlite" not in text
+
+
+def test_names_that_others_give_stay() -> None:
+    assert '"tokenizer.json"' in changed("H16", "names")
+    assert "cgroup.procs" in changed("J14", "names")
+    assert "127.0.0.1" in changed("H02", "names")
+
+
+def test_times_of_helpers_and_of_constants_are_scaled_too() -> None:
+    assert "seconds=88" in changed("H16", "times x 4")
+    assert "SECONDS = 80" in changed("I43", "times x 4")
+
+
+def test_worlds_have_three_to_eight_ranks_and_the_culprit_in_the_middle(tmp_path: Path) -> None:
+    sizes = set()
+    for id, kept in CASES.items():
+        if kept.case.culprit_goes != "anywhere":
+            continue
+        placed = loaded(id, "ranks", tmp_path).case
+        (culprit,) = placed.truth.culprit
+        assert 0 < culprit < placed.ranks - 1
+        sizes.add(placed.ranks)
+    assert sizes == {3, 4, 5, 6, 7, 8}
