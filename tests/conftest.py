@@ -11,9 +11,9 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jobs
 import pytest
@@ -23,6 +23,9 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 DEADLINE = 120.0  # seconds for a process to end, on a busy machine
 
 Start = Callable[..., subprocess.Popen[str]]
+T = TypeVar("T")
+
+WHOLE_JOBS = Path(__file__).resolve().parent / "real"
 
 
 if importlib.util.find_spec("hangbisect") is None:
@@ -43,11 +46,22 @@ settings.load_profile("ours")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Side by side (pytest-xdist), tests that share a Slurm, or what was made for all of their
-    module, are run by one worker: it is made once.
+    module, are run by one worker: it is made once. Tests of whole jobs mostly wait, and the others
+    compute: mixed, they leave no processor idle.
     """
     for item in items:
         if isinstance(item, pytest.Function) and (group := _shared(item)):
             item.add_marker(pytest.mark.xdist_group(group))
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        whole = [item for item in items if WHOLE_JOBS in item.path.parents]
+        others = [item for item in items if WHOLE_JOBS not in item.path.parents]
+        items[:] = mix_evenly(whole, others)
+
+
+def mix_evenly(*lists: Sequence[T]) -> list[T]:
+    """Return the items of all `lists`, each list in its order and spread over the whole."""
+    placed = [((n + 0.5) / len(one), item) for one in lists for n, item in enumerate(one)]
+    return [item for _, item in sorted(placed, key=lambda pair: pair[0])]
 
 
 def _shared(item: pytest.Function) -> str:
