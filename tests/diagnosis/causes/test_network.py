@@ -6,7 +6,11 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.base.facts import Descriptor, MachineFacts, Socket
+from hangbisect.doctor.interfaces import Interface, chosen, gloo
+from hypothesis import given
+from hypothesis import strategies as st
 
+from ...doctor.made_up import levels, setting
 from ..made_up import GROUP, RECV, gone, job, look, rank
 from .scenes import (
     MAKES_GROUP,
@@ -22,6 +26,11 @@ from .scenes import (
 
 FAR = {**TORCHRUN, "MASTER_ADDR": "10.255.255.1"}
 INTERFACES = MachineFacts(interfaces=("lo", "eth0", "docker0"))
+UP = tuple(Interface(name, addresses=("10.0.0.5",)) for name in INTERFACES.interfaces)
+# Of the pieces that a value is made of, so that many values fit an interface.
+VALUES = st.lists(st.sampled_from(["^", "=", ",", ":1", "e", "eth", "eth0", "lo", "ib0"])).map(
+    "".join
+)
 
 
 def master_unroutable() -> Facts:
@@ -132,12 +141,26 @@ def test_a_master_that_listens_and_waits_serves_its_store() -> None:
         ("NCCL_SOCKET_IFNAME", "^docker,lo", False),
         ("NCCL_SOCKET_IFNAME", "^docker,lo,eth", True),
         ("NCCL_SOCKET_IFNAME", "ib", True),
+        ("NCCL_SOCKET_IFNAME", "=eth0:1", False),  # a port may follow
+        ("NCCL_SOCKET_IFNAME", "x", False),  # one character alone counts as not set
+        ("GLOO_SOCKET_IFNAME", "x", False),
     ],
 )
 def test_interfaces_are_named_in_two_languages(name: str, value: str, wrong: bool) -> None:
+    assert names_no_interface(name, value) == wrong
+
+
+def names_no_interface(name: str, value: str) -> bool:
+    """Return whether a value is found to be the cause, where there are INTERFACES."""
     ranks = [rank(n, GROUP, environment={**TORCHRUN, name: value}) for n in (0, 1)]
-    found = causes_of((job(machine=INTERFACES), ranks))
-    assert ("no-such-interface" in found) == wrong
+    return "no-such-interface" in causes_of((job(machine=INTERFACES), ranks))
+
+
+@given(VALUES)
+def test_a_value_means_the_same_to_a_verdict_and_to_doctor(value: str) -> None:
+    assert names_no_interface("NCCL_SOCKET_IFNAME", value) == (not chosen(value, UP))
+    said = levels(gloo, UP, setting(GLOO_SOCKET_IFNAME=value))
+    assert names_no_interface("GLOO_SOCKET_IFNAME", value) == (said == ["problem"])
 
 
 def test_an_interface_is_not_missing_where_interfaces_are_not_known() -> None:
