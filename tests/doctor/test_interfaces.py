@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hangbisect.base.interface_names import Wanted, parse_gloo, parse_nccl
 from hangbisect.doctor.interfaces import (
     Interface,
-    Wanted,
     address_for_peers,
     cards,
     chosen,
     gloo,
     nccl,
-    parse_gloo,
-    parse_nccl,
     parse_six,
     reachable,
 )

@@ -6,6 +6,7 @@ import re
 
 from ...base.addresses import host_of, is_loopback, is_talking, port_of
 from ...base.facts import Socket
+from ...base.interface_names import parse_gloo, parse_nccl
 from ..frames import format_frame
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import ended_with, makes_a_group, meets_its_peers, native_name, through_a_proxy
@@ -83,10 +84,10 @@ def _names_no_interface(scene: Scene) -> Found | None:
         environment = facts.environment if facts else {}
         gloo = environment.get("GLOO_SOCKET_IFNAME", "")
         nccl = environment.get("NCCL_SOCKET_IFNAME", "")
-        wrong = [n for n in gloo.split(",") if n and n not in known]
-        if known and wrong:
+        if known and not set(parse_gloo(gloo)) <= set(known):
             return _wrong_interface("GLOO_SOCKET_IFNAME", gloo, known)
-        if known and nccl and not _some_fit(nccl, known):
+        # NCCL reads the value from two characters on.
+        if known and len(nccl) > 1 and not any(map(parse_nccl(nccl).fits, known)):
             return _wrong_interface("NCCL_SOCKET_IFNAME", nccl, known)
     return None
 
@@ -94,23 +95,6 @@ def _names_no_interface(scene: Scene) -> Found | None:
 def _wrong_interface(name: str, value: str, known: tuple[str, ...]) -> Found:
     here = ", ".join(sorted(known)[:8])
     return Found(f"{name}={value}; there are {here}", {"variable": name, "value": value})
-
-
-def _some_fit(value: str, known: tuple[str, ...]) -> bool:
-    """Return whether NCCL_SOCKET_IFNAME leaves an interface: prefixes, ^ to exclude, = for exact
-    names (docs.nvidia.com/deeplearning/nccl, Environment Variables).
-    """
-    without = value.startswith("^")
-    words = value.removeprefix("^")
-    exact = words.startswith("=")
-    names = [name for name in words.removeprefix("=").split(",") if name]
-    if not names:
-        return True
-
-    def fits(interface: str) -> bool:
-        return interface in names if exact else interface.startswith(tuple(names))
-
-    return any(fits(one) != without for one in known)
 
 
 _gloo_finds_no_address = ended_with(
