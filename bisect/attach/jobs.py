@@ -292,7 +292,7 @@ def _find_watch(processes: ProcessTable, ranks: Sequence[Rank]) -> str | None:
 
 
 def _find_monitors(processes: ProcessTable) -> list[Process]:
-    return [one for one in processes.values() if one.ours]
+    return [one for one in processes.values() if one.is_monitor]
 
 
 def _run_names_of_process(one: Process) -> set[tuple[str, ...]]:
@@ -375,7 +375,13 @@ def _find_lone_pythons(processes: ProcessTable, ranks: set[int], spared: set[int
     known = ranks | processes_below(processes, ranks)
     found = []
     for one in processes.values():
-        if one.pid in known or one.pid in spared or not one.python or one.launcher or one.ours:
+        if (
+            one.pid in known
+            or one.pid in spared
+            or not one.python
+            or one.launcher
+            or one.is_monitor
+        ):
             continue
         if _has_torch(one):
             found.append(one.pid)

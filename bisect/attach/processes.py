@@ -54,8 +54,8 @@ class Process:
         )
 
     @cached_property
-    def ours(self) -> bool:
-        """It belongs to us: a monitor, or a command of ours that is not walking a pipeline."""
+    def is_monitor(self) -> bool:
+        """It is a monitor of ours."""
         return self.words[1:3] == ("-I", "-S") and "monitor" in self.words[4:5]
 
 

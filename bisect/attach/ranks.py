@@ -90,7 +90,12 @@ def _unreadable_ranks(processes: ProcessTable, taken: Collection[int]) -> set[in
 def _find_claim(processes: ProcessTable, one: Process, is_shell: bool) -> tuple[str, int] | None:
     """Return the dialect and the number by which a process is a rank, or belongs to one."""
     environ = one.environ
-    if not environ or one.launcher is not None or one.ours or _is_child_of_monitor(processes, one):
+    if (
+        not environ
+        or one.launcher is not None
+        or one.is_monitor
+        or _is_child_of_monitor(processes, one)
+    ):
         return None
     named = launcher_env.claimed(environ, is_shell)
     if "SLURM_STEP_ID" not in environ and "srun" in named:
@@ -109,7 +114,7 @@ def _is_child_of_monitor(processes: ProcessTable, one: Process) -> bool:
     started the monitor, and looks at ranks (py-spy).
     """
     parent = processes.get(one.ppid)
-    return parent is not None and parent.ours
+    return parent is not None and parent.is_monitor
 
 
 def _belongs_to_shell_task(processes: ProcessTable, one: Process) -> bool:
@@ -264,7 +269,12 @@ def find_candidates(
         parent = processes.get(one.ppid)
         if one.pid in spared or not one.python or parent is None or not parent.python:
             continue
-        if one.ours or parent.ours or parent.launcher or _belongs_to(processes, one, known):
+        if (
+            one.is_monitor
+            or parent.is_monitor
+            or parent.launcher
+            or _belongs_to(processes, one, known)
+        ):
             continue
         if _is_started_by(one, parent):
             found.append(one)
