@@ -451,6 +451,7 @@ Ended = Literal[
     "interrupted",  # Ctrl-C, SIGTERM, or the launcher is gone
     "limit",  # --limit passed while it still made progress
 ]
+NOTHING_MOVES: tuple[Ended, ...] = ("late", "still", "busy")  # a clock ran out
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
-from ..base.facts import Checkpoint, JobFacts, RankFacts, RankId, Ranks, Wait
+from ..base.facts import NOTHING_MOVES, Checkpoint, JobFacts, RankFacts, RankId, Ranks, Wait
 from ..base.lazy_dataclass import dataclass
 from .frames import frame_owner, job_frames
 from .log_divergence import find_mismatched_ranks
@@ -177,7 +177,7 @@ def find_roles(case: Case, graph: WaitGraph) -> tuple[Ranks, bool]:
     places in which they stand tell.
     """
     culprit, peers = _find_culprits(case, graph)
-    if case.job.ended in ("late", "still", "busy", "left"):
+    if case.job.ended in (*NOTHING_MOVES, "left"):
         moving = [r.rank for r in case.ranks if r.moved and r.rank in culprit and not is_gone(r)]
         assert not moving, f"ranks that move are blamed: {moving}"
     living = [r for r in case.ranks if not is_gone(r)]
@@ -186,7 +186,7 @@ def find_roles(case: Case, graph: WaitGraph) -> tuple[Ranks, bool]:
     stuck: set[RankId] = set()
     if case.job.ended != "limit":
         # Where nobody looked for long, one look cannot tell slow from hung.
-        enough = 1 if case.job.ended in ("late", "still", "busy") else 2
+        enough = 1 if case.job.ended in NOTHING_MOVES else 2
         stuck = {
             r.rank
             for r in living
@@ -366,7 +366,7 @@ def choose_shown_rank(case: Case, ranks: Ranks) -> RankFacts | None:
     culprit = first_culprit(case, ranks)
     if culprit is not None and not is_gone(culprit):
         return culprit
-    if case.job.ended not in ("late", "still", "busy") or set(ranks.culprit) & set(ranks.dead):
+    if case.job.ended not in NOTHING_MOVES or set(ranks.culprit) & set(ranks.dead):
         return None
     return next(
         (f for r in ranks.waiting if case.found[r].meets and (f := case.facts(r)) is not None),

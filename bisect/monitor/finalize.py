@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..base import events
-from ..base.facts import Ended, JobFacts, RankFacts, Ranks, Verdict
+from ..base.facts import NOTHING_MOVES, Ended, JobFacts, RankFacts, Ranks, Verdict
 from ..base.json_codec import to_json
 from ..base.outcomes import CUT_SHORT
 from ..base.words import format_ranks
@@ -98,7 +98,7 @@ async def _add_all_evidence(
     job: Job, ranks: Sequence[RankFacts], ended: Ended
 ) -> Sequence[RankFacts]:
     """Return the ranks, those included that have not spoken, with their logs."""
-    if job.own and ended in ("late", "still", "busy"):
+    if job.own and ended in NOTHING_MOVES:
         with job.failures.of("look for ranks that have not spoken"):
             known = {facts.rank for facts in ranks}
             ranks = [*ranks, *(f for f in await find_silent_ranks(job) if f.rank not in known)]
@@ -149,7 +149,7 @@ def _sees_too_little(job: Job, verdict: Verdict, ended: Ended, proof: str) -> bo
     """Return whether a script of the user's own may only seem to hang: the watch is short of what
     it needs to see it move, or all ranks here can only wait for ranks of other nodes, not long yet.
     """
-    if not job.own or ended not in ("late", "still", "busy") or proof:
+    if not job.own or ended not in NOTHING_MOVES or proof:
         return False
     awaits_others = not (verdict.ranks.culprit or verdict.ranks.stuck or verdict.ranks.dead)
     is_part = len(verdict.seen_ranks) < verdict.world_size and not job.is_trial
@@ -173,7 +173,7 @@ def _is_only_silent(
         return False
     if not job.own and not job.find_deadlines(verdict):
         return False
-    return ended in ("late", "still", "busy")
+    return ended in NOTHING_MOVES
 
 
 def _trains(job: Job) -> bool:
