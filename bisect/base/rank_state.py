@@ -100,6 +100,11 @@ class RankState:
     versions: dict[str, str] = field(default_factory=dict)
 
     @property
+    def has_left(self) -> bool:
+        """Whether it said goodbye or its process has ended."""
+        return self.left or self.left_at is not None
+
+    @property
     def waits_for_us(self) -> bool:
         """It waits in a barrier of ours, or for a rank that it named."""
         return self.held_at is not None or bool(self.awaits)

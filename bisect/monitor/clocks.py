@@ -240,7 +240,7 @@ def wants_look(member: RankState, limits: TimeLimits, now: float) -> bool:
 
     What comes only now and then (a byte every ten seconds) shows in no short series of looks.
     """
-    if member.left or member.left_at is not None or member.waits_for_us or member.quiet:
+    if member.has_left or member.waits_for_us or member.quiet:
         return False
     last = member.looks[-1].at if member.looks else 0.0
     return now > max(last, member.moved_at, member.stirred_at) + limits.stall / 4
@@ -250,7 +250,7 @@ def wants_another_look(member: RankState, closed_at: float, now: float) -> bool:
     """Return whether a look would tell if a member moves again that was called hung at `closed_at`:
     something of it stirs, and the last look was a while ago.
     """
-    if member.left or member.left_at is not None or member.stirred_at <= closed_at:
+    if member.has_left or member.stirred_at <= closed_at:
         return False
     last = member.looks[-1].at if member.looks else closed_at
     return now > last + AFTER_A_VERDICT

@@ -72,7 +72,7 @@ class Inspection(LookSeries):
         """
         job = self.job
         job.family.refresh()
-        members = [m for m in self.members if not m.left and m.left_at is None]
+        members = [m for m in self.members if not m.has_left]
         targets: list[tuple[RankState, Target]] = []
         for member in members:
             targets.append((member, self._target(member)))

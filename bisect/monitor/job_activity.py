@@ -82,7 +82,7 @@ class Suspension:
     def why(self) -> str:
         """Return in words what keeps the whole job from running, "" for nothing."""
         job = self._job
-        ranks = [m.pid for m in job.members if not m.left and m.left_at is None]
+        ranks = [m.pid for m in job.members if not m.has_left]
         launcher = int(job.place["launcher_pid"])
         above = [*job.outer.pids(), *([launcher] if launcher > 1 else [])]
         states = {pid: found.state for pid in (*ranks, *above) if (found := read_stat(pid))}
@@ -95,7 +95,7 @@ class Suspension:
         """Return the same of control groups, for which more must be read: "" if a rank's is not
         frozen.
         """
-        ranks = [m.pid for m in self._job.members if not m.left and m.left_at is None]
+        ranks = [m.pid for m in self._job.members if not m.has_left]
         groups = (find_frozen_group(pid) for pid in ranks)
         first = next(groups, "")
         self._is_frozen = bool(first) and all(groups)

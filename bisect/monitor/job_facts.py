@@ -44,7 +44,7 @@ def make_rank_facts(
         announced=member.announced,
         output=member.logged,
         alive=not member.left,
-        left=member.left or member.left_at is not None,
+        left=member.has_left,
         status=member.status,
         error=member.error,
         traceback=member.traceback,

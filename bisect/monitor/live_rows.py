@@ -32,7 +32,7 @@ def locate_rank(members: NodeRanks, member: RankState, limits: TimeLimits, clock
 
 
 def _find_state(member: RankState) -> State:
-    if member.left or member.left_at is not None:
+    if member.has_left:
         return "left"
     if member.finished:
         return "ends"

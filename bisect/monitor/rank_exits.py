@@ -75,7 +75,7 @@ def find_job_end(job: Job) -> Ended | None:
     members = list(job.members)
     if job.members.own is not None:
         return _find_script_end(job, [m for m in members if m.left])
-    gone = [m for m in members if m.left or m.left_at is not None]
+    gone = [m for m in members if m.has_left]
     if not gone:
         return None
     # A rank that has finished may still fail while its interpreter ends.

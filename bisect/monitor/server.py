@@ -110,7 +110,7 @@ class Server:
             del job.writers[rank]
         job.changed.set()
         await asyncio.sleep(1.0)
-        alone = not member.left and member.left_at is None and rank not in job.writers
+        alone = not member.has_left and rank not in job.writers
         if alone and job.lockstep and not job.closing:
             self.stop_holding(f"rank {rank} went on without the watch")
             job.say(f"Rank {rank} goes on without the watch: going on without barriers")

@@ -437,7 +437,7 @@ class Watch:
 
     def _all_were_signalled(self) -> bool:
         """Return whether the signals that ranks heard are for the job, and let one alone be."""
-        living = [m.rank for m in self.job.members if not m.left and m.left_at is None]
+        living = [m.rank for m in self.job.members if not m.has_left]
         meant = find_signal_target(self.server.signalled, living, time.monotonic())
         if meant == "one":
             self._sample()  # one that is stopped has it pending
