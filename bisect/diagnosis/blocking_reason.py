@@ -47,7 +47,7 @@ from .blocked_syscalls import (
     format_others,
     make_socket_wait,
 )
-from .frames import format_frame, frame_owner, unqualified_name
+from .frames import format_frame, format_innermost_frame, frame_owner, unqualified_name
 from .helper_processes import find_polled_helper, find_serving_child, is_halted
 from .library_calls import find_group_wait
 from .loop_waits import describe_loop
@@ -78,8 +78,8 @@ def find_gil_wait(view: ProcessSnapshot) -> Wait | None:
 
 
 def _format_thread(thread: Thread) -> str:
-    where = next((f" in {format_frame(f)}" for f in thread.frames if not f.native), "")
-    return f"thread {thread.name or thread.os_id}{where}"
+    place = format_innermost_frame(thread.frames)
+    return f"thread {thread.name or thread.os_id}" + (f" in {place}" if place else "")
 
 
 def find_futex_wait(view: ProcessSnapshot) -> Wait:
@@ -210,7 +210,8 @@ def _joined(*parts: str) -> str:
 
 
 def _format_running_frame(view: ProcessSnapshot) -> str:
-    return next((f"runs in {format_frame(f)}" for f in view.frames if not f.native), "runs")
+    place = format_innermost_frame(view.frames)
+    return f"runs in {place}" if place else "runs"
 
 
 def _find_device_wait(view: ProcessSnapshot) -> Wait | None:
@@ -219,7 +220,7 @@ def _find_device_wait(view: ProcessSnapshot) -> Wait | None:
         if not frame.native:
             break
         if _GPU_CALL.match(frame.name):
-            return Wait("device", _joined(frame.name, _format_innermost_frame(view)))
+            return Wait("device", _joined(frame.name, format_innermost_frame(view.frames)))
     return None
 
 
@@ -311,11 +312,9 @@ def _find_peer_wait(view: ProcessSnapshot) -> Wait | None:
     kind = find_group_wait(view)
     if kind is None:
         return None
-    return Wait("collective" if kind == "collective" else "store", _format_innermost_frame(view))
-
-
-def _format_innermost_frame(view: ProcessSnapshot) -> str:
-    return next((format_frame(f) for f in view.frames if not f.native), "")
+    return Wait(
+        "collective" if kind == "collective" else "store", format_innermost_frame(view.frames)
+    )
 
 
 def _find_syscall_wait(
@@ -350,7 +349,7 @@ def _find_syscall_wait(
     if name in POLL_CALLS and view.call is not None and view.call.timeout is not None:
         return Wait(
             "sleep",
-            _joined(name, f"at most {view.call.timeout:g} s", _format_innermost_frame(view)),
+            _joined(name, f"at most {view.call.timeout:g} s", format_innermost_frame(view.frames)),
         )
     if name == "ioctl":
         return Wait("device", _joined(_first_path(view), name, view.wchan))
@@ -366,7 +365,7 @@ def _make_sleep_wait(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) ->
         return Wait("gil", "a native call that holds the GIL sleeps")
     helper = find_polled_helper(view, family)
     return helper or Wait(
-        "sleep", " in ".join(filter(None, (view.call_name, _format_innermost_frame(view))))
+        "sleep", " in ".join(filter(None, (view.call_name, format_innermost_frame(view.frames))))
     )
 
 
@@ -381,7 +380,8 @@ def _find_wait_for_itself(view: ProcessSnapshot) -> Wait | None:
     if view.call is None or view.call.timeout is not None:
         return None
     return Wait(
-        "itself", f"both ends of {heard[0].path} are its own, in {_format_innermost_frame(view)}"
+        "itself",
+        f"both ends of {heard[0].path} are its own, in {format_innermost_frame(view.frames)}",
     )
 
 

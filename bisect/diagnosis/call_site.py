@@ -21,7 +21,6 @@ from ..base.facts import (
 from .blame import Case, reached_checkpoint
 from .frames import (
     dotted_name,
-    format_frame,
     frame_owner,
     is_injection,
     job_frames,
@@ -154,11 +153,6 @@ def _find_direct_call(
     if not view.holds_gil and view.call_name in _PYTHON_NAMES:
         return _PYTHON_NAMES[view.call_name]
     return dotted_name(inner)
-
-
-def format_innermost_frame(frames: Sequence[Frame]) -> str | None:
-    """Return the innermost Python frame in words, None if there is none."""
-    return next((format_frame(f) for f in frames if not f.native), None)
 
 
 def find_component(

@@ -20,7 +20,6 @@ from .call_site import (
     find_culprit_wait,
     find_place,
     find_wait_of_culprit,
-    format_innermost_frame,
     locate_rank,
 )
 from .causes.awaited import CHILD_STUCK, THREAD_STUCK, find_stuck_thread, waits_for_a_thread
@@ -28,6 +27,7 @@ from .causes.catalogue import find_known_cause, find_likeliest_cause
 from .causes.known_cause import Scene
 from .causes.signs import find_blocked_processes, format_process
 from .causes.workers import CHILD_DIED
+from .frames import format_innermost_frame
 from .graph_builder import build_wait_graph
 from .process_snapshot import find_descendants, merge_looks, put_thread_first
 from .single_ranks import is_gone
@@ -178,7 +178,7 @@ def _locate_hang(case: Case, outcome: Outcome, graph: WaitGraph) -> Verdict:
         where=tuple(locate_rank(f, job) for r in roles.culprit if (f := case.facts(r))),
         component=find_component(view, subject or culprit, job, checkpoint) if known else None,
         call=call or None,
-        frame=format_innermost_frame(view.frames) if view else None,
+        frame=(format_innermost_frame(view.frames) or None) if view else None,
         waits_for=find_culprit_wait(case, roles, graph),
         seen_by=view.look.rung if view else verdict.seen_by,
         guessed=guessed,

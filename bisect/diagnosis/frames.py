@@ -157,6 +157,11 @@ def format_frame(frame: Frame) -> str:
     return f"{frame.name} ({frame.file.rpartition('/')[2]}:{frame.line})"
 
 
+def format_innermost_frame(frames: Iterable[Frame]) -> str:
+    """Return the innermost Python frame in words, "" if there is none."""
+    return next((format_frame(frame) for frame in frames if not frame.native), "")
+
+
 # Packages with threads, and processes, of their own that send what a job logs.
 EXPORTERS = r"/(?:opentelemetry|wandb|tqdm|sentry_sdk|prometheus_client|ddtrace|posthog)/\S+\.py$"
 # Threads that exporters, progress bars and pools keep, some also in what is forked.

@@ -17,7 +17,7 @@ from .blocking_reason import (
     find_blocking_reason,
     find_blocking_reason_of_child,
 )
-from .frames import format_frame
+from .frames import format_innermost_frame
 from .graph_drawing import GraphDrawing
 from .loop_waits import format_loop
 from .process_snapshot import (
@@ -227,7 +227,7 @@ def _find_awaited_process(wait: Wait, facts: RankFacts) -> ProcessId | None:
 
 def _format_process_place(view: ProcessSnapshot) -> str:
     """Return in words where a process is: "futex in Condition.wait (threading.py:327)"."""
-    frame = next((format_frame(f) for f in view.frames if not f.native), "")
+    frame = format_innermost_frame(view.frames)
     return " in ".join(part for part in (view.call_name or view.wchan, frame) if part)
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from ..base.facts import RankFacts, RankId, Wait
 from ..base.lazy_dataclass import dataclass
 from .blocking_reason import HeldLock, ProcessContext, find_blocking_reason_in
-from .frames import format_frame
+from .frames import format_innermost_frame
 from .library_calls import (
     find_builders,
     find_group_call,
@@ -106,7 +106,7 @@ def _index_rank(facts: RankFacts, everyone: ProcessTable, locks: Sequence[HeldLo
     helper = find_thread_in_collective(view) if _may_be_for_a_thread(wait) else None
     if helper is None:
         return SingleRank(facts, wait, view)
-    place = next(format_frame(f) for f in helper.frames if not f.native)
+    place = format_innermost_frame(helper.frames)
     met = Wait("collective", f"{place}, in thread {helper.name or helper.os_id}")
     return SingleRank(facts, met, view, "collective", find_group_call(helper.frames))
 

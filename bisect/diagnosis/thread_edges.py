@@ -13,7 +13,13 @@ from collections.abc import Callable
 
 from ..base.facts import FILE_LOCK, CodeLock, Frame, Kernel, Look, RankFacts, Thread, Wait
 from ..base.library_functions import find_lock_poll
-from .frames import format_frame, frame_owner, is_service_thread, unqualified_name
+from .frames import (
+    format_frame,
+    format_innermost_frame,
+    frame_owner,
+    is_service_thread,
+    unqualified_name,
+)
 from .graph_drawing import GraphDrawing
 from .process_snapshot import ProcessSnapshot, main_kernel
 
@@ -208,7 +214,8 @@ def _format_thread(thread: Thread) -> str:
 
 
 def _format_thread_place(thread: Thread) -> str:
-    return next((f", in {format_frame(f)}" for f in thread.frames if not f.native), "")
+    place = format_innermost_frame(thread.frames)
+    return f", in {place}" if place else ""
 
 
 def waits_for_a_file_lock(look: Look, tid: int) -> bool:

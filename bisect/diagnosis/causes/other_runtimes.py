@@ -5,7 +5,7 @@ it; actors and engines of Ray and vLLM that wait for a place.
 from __future__ import annotations
 
 from ...base.launchers import DIALECTS
-from ..frames import format_frame
+from ..frames import format_frame, format_innermost_frame
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import find_native_frame, frame_in, native_name
 
@@ -126,7 +126,7 @@ def _in_a_group(scene: Scene) -> Found | None:
     """A rank waits for its peers in torch.distributed."""
     if scene.group is None:
         return None
-    where = next((format_frame(f) for f in scene.frames if not f.native), "")
+    where = format_innermost_frame(scene.frames)
     return Found(f"it waits in {where}")
 
 

@@ -13,7 +13,7 @@ from ...base.facts import Descriptor, Frame, Look, ProcessId, RankId, Socket
 from ...base.library_functions import Role, find_role
 from ...base.message_queues import list_queue_sockets, waits_at_queue
 from ...base.words import format_ranks
-from ..frames import format_frame, is_service_thread
+from ..frames import format_frame, format_innermost_frame, is_service_thread
 from ..process_snapshot import ProcessSnapshot
 from .known_cause import Found, LooksFor, Scene, describe_sign, find_frame
 
@@ -272,7 +272,7 @@ def makes_a_group(scene: Scene) -> Found | None:
     """A rank waits where a process group is made."""
     if scene.group != "construction":
         return None
-    where = next((format_frame(f) for f in scene.frames if not f.native), "")
+    where = format_innermost_frame(scene.frames)
     return Found(f"it waits in {where}, where the process group is made")
 
 
@@ -280,7 +280,7 @@ def meets_its_peers(scene: Scene) -> Found | None:
     """A rank waits for its peers: where a process group is made, or in a collective."""
     if scene.group not in ("construction", "collective"):
         return None
-    where = next((format_frame(f) for f in scene.frames if not f.native), "")
+    where = format_innermost_frame(scene.frames)
     return Found(f"it waits for its peers in {where}")
 
 
