@@ -54,6 +54,8 @@ WaitKind = Literal[
     "itself",
     "unknown",
 ]
+# What ranks wait for in ordinary life: for one another.
+WAITS_FOR_RANKS: tuple[WaitKind, ...] = ("rank", "absent_rank", "collective", "store")
 
 
 # ---- what a look at a process shows -----------------------------------------------------------

@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from ..base.deadline import aside
-from ..base.facts import CollectiveLog, Look, RankFacts, RankId, Wait
+from ..base.facts import WAITS_FOR_RANKS, CollectiveLog, Look, RankFacts, RankId, Wait
 from ..base.lazy_dataclass import dataclass
 from ..base.message_queues import waits_at_queue
 from ..base.proc import read_stat
@@ -125,9 +125,6 @@ def drop_own_thread(one: Look) -> Look:
     )
 
 
-ON_ANOTHER = ("rank", "absent_rank", "collective", "store")
-
-
 @dataclass(frozen=True)
 class RankClasses:
     """Ranks by what they do: they move, burn CPU in the same places, wait for others, or hang."""
@@ -173,7 +170,7 @@ def waits_for_another(wait: Wait | None, rank: RankId) -> bool:
     """Return whether a wait is for another rank of the job."""
     if wait is None:
         return False
-    return wait.kind in ON_ANOTHER or (wait.rank is not None and wait.rank != rank)
+    return wait.kind in WAITS_FOR_RANKS or (wait.rank is not None and wait.rank != rank)
 
 
 def may_wait_for_another(facts: RankFacts, wait: Wait | None) -> bool:

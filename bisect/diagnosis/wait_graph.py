@@ -18,7 +18,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from ..base.facts import INSIDE, Edge, Look, ProcessId, RankId, Wait
+from ..base.facts import INSIDE, WAITS_FOR_RANKS, Edge, Look, ProcessId, RankId, Wait
 from ..base.identity import name_rank
 from ..base.lazy_dataclass import dataclass
 
@@ -38,8 +38,6 @@ NodeKind = Literal[
     "other",
 ]
 ProcessKey = tuple[RankId, int]  # the rank that a process is or belongs to, and its pid
-# What ranks wait for in ordinary life: a ring of nothing else is one collective, or two.
-MEETINGS = ("rank", "absent_rank", "collective", "store")
 
 
 @dataclass(frozen=True)
@@ -243,8 +241,10 @@ class WaitGraph:
 
 
 def _counts(link: Link) -> bool:
-    """Return whether an edge may be part of a ring."""
-    return link.hard or link.likely or link.edge.kind in MEETINGS
+    """Return whether an edge may be part of a ring; one of nothing but meetings of ranks is one
+    collective, or two.
+    """
+    return link.hard or link.likely or link.edge.kind in WAITS_FOR_RANKS
 
 
 def _rotate_ring(edges: tuple[Edge, ...], start: str | None = None) -> tuple[Edge, ...]:
