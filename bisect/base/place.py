@@ -17,7 +17,7 @@ from .launcher_env import Ancestor
 from .launchers import BY_PROGRAM, DIALECTS
 from .lazy_dataclass import dataclass
 from .our_errors import pass_on
-from .proc import read_stat
+from .proc import read_start_time, read_stat
 from .variables import OUTER_VARIABLE as OUTER_VARIABLE
 
 GONE = -1  # in place of a launcher's pid; 0 is one in another pid namespace
@@ -129,7 +129,7 @@ def job_of_this_process() -> str:
     """Return an identity for a plain `python train.py`, shared only with what it starts: a shell
     may start several such jobs at once.
     """
-    return _short_hash((os.getuid(), os.getpid(), _start_time(os.getpid())))
+    return _short_hash((os.getuid(), os.getpid(), read_start_time(os.getpid())))
 
 
 def monitor_of(place: Place, environ: Mapping[str, str] = os.environ) -> str:
@@ -212,7 +212,7 @@ def _launcher(variable: str | None, environ: Mapping[str, str]) -> tuple[int, in
         mine = f"{variable}={environ[variable]}".encode()
         while pid > 1 and mine in _environ_of(pid):
             pid = parent_of(pid)
-    return pid, _start_time(pid)
+    return pid, read_start_time(pid)
 
 
 def _variables_of(pid: int) -> dict[str, str]:
@@ -244,12 +244,6 @@ def _memory_of(pid: int, name: str) -> bytes:
     except OSError as error:
         pass_on(error)
         return b""
-
-
-def _start_time(pid: int) -> int:
-    """Return when a process started, in clock ticks; 0 if it is gone."""
-    found = read_stat(pid)
-    return found.started if found else 0
 
 
 def _launcher_name(dialect: str | None, pid: int) -> str | None:

@@ -1,11 +1,17 @@
-"""/proc/PID/stat, and the processes that there are: read without a library, by ranks too."""
+"""/proc/PID/stat, the processes that there are, and which one is at the other end of a socket: read
+without a library, by ranks too.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+import sys
+from typing import TYPE_CHECKING, NamedTuple
 
 from .our_errors import pass_on
+
+if TYPE_CHECKING:
+    from socket import socket
 
 LARGEST = 1 << 24  # bytes of a file below /proc, which may be as large as a process makes it
 
@@ -59,6 +65,22 @@ def read_stat(pid: int, tid: int | None = None) -> Stat | None:
     except OSError as error:
         pass_on(error)
         return None
+
+
+def read_start_time(pid: int) -> int:
+    """Return when a process started, in clock ticks after boot; 0 if it is gone."""
+    found = read_stat(pid)
+    return found.started if found else 0
+
+
+def find_peer_pid(connection: socket) -> int:
+    """Return the process at the other end of a Unix socket, 0 if it is in another pid namespace
+    (SO_PEERCRED: pid, uid, gid; unix(7)). Raises OSError.
+    """
+    from socket import SO_PEERCRED, SOL_SOCKET  # who has a connection has loaded it
+
+    found = connection.getsockopt(SOL_SOCKET, SO_PEERCRED, 12)
+    return int.from_bytes(found[:4], sys.byteorder, signed=True)
 
 
 def list_pids() -> list[int]:

@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ..base.doze import Doze, DozeLimits
 from ..base.errors import say as say
 from ..base.forks import await_child, read_pipe, why_no_room
-from ..base.proc import read_stat
+from ..base.proc import read_start_time, read_stat
 from . import command
 from . import signals as group_signals
 from .signals import Dispositions, catch_all_signals
@@ -335,11 +335,11 @@ class _Orphan:
     """A process of ours that is not our child, distinguished from later ones with its pid."""
 
     def __init__(self, pid: int) -> None:
-        self._pid, self._started = pid, _started(pid)
+        self._pid, self._started = pid, read_start_time(pid)
 
     def kill(self) -> None:
         """SIGKILL it, if it is still there."""
-        if self._started and _started(self._pid) == self._started:
+        if self._started and read_start_time(self._pid) == self._started:
             with contextlib.suppress(OSError):
                 os.kill(self._pid, signal.SIGKILL)
 
@@ -347,12 +347,6 @@ class _Orphan:
         """Return whether it was stopped (SIGSTOP)."""
         found = read_stat(self._pid)
         return found is not None and found.state == "T" and found.started == self._started
-
-
-def _started(pid: int) -> int:
-    """Return when a process started, in clock ticks; 0 if it is gone."""
-    found = read_stat(pid)
-    return found.started if found else 0
 
 
 def _start_orphans(tasks: Sequence[Callable[[], None]]) -> list[_Orphan]:

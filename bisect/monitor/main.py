@@ -21,13 +21,14 @@ from typing import Any
 from ..base import events
 from ..base.events import Message, decode
 from ..base.low_priority import import_at_low_priority
+from ..base.proc import find_peer_pid
 from ..base.rank_state import find_released_ranks
 from ..rank import our_folders
 from .first_words import Heard
 from .job import Job
 from .leftovers import note_temporary_folder
 from .monitor_process import call_in_thread, prepare_process
-from .server import LINE_LIMIT, Server, find_peer_pid
+from .server import LINE_LIMIT, Server
 from .watcher_link import OUTER_VARIABLE
 
 TEMPORARY_LIMIT = 2.0  # seconds to make the job's temporary folder
@@ -144,7 +145,7 @@ class Monitor:
         try:
             with first.job.failures.of("answer a rank"):
                 message = await first.next_message(reader) or {}
-                server = self._server_for(message, find_peer_pid(writer))
+                server = self._server_for(message, find_peer_pid(writer.get_extra_info("socket")))
                 if server is not None:
                     await server.answer(message, reader, writer)
         finally:

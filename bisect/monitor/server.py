@@ -6,12 +6,11 @@ import asyncio
 import contextlib
 import json
 import signal
-import socket
-import struct
 from typing import TYPE_CHECKING
 
 from ..base import events
 from ..base.events import Event, Message, decode
+from ..base.proc import find_peer_pid
 from ..base.rank_state import (
     RankState,
     find_missing_ranks,
@@ -49,7 +48,7 @@ class Server:
     ) -> None:
         """Serve a connection, the first message of which was read, to its end."""
         try:
-            pid = find_peer_pid(writer)
+            pid = find_peer_pid(writer.get_extra_info("socket"))
             if message.get("t") == "hello":
                 hello = _read_hello(message, pid)
                 self.job.outer.add(str(message.get("outer", "")))
@@ -390,14 +389,6 @@ async def _skip_line(reader: asyncio.StreamReader, seen: int) -> None:
                 return
             except asyncio.LimitOverrunError as error:
                 seen = error.consumed
-
-
-def find_peer_pid(writer: asyncio.StreamWriter) -> int:
-    """Return the pid at the other end (SO_PEERCRED, unix(7)), 0 if the kernel does not know it."""
-    connection = writer.get_extra_info("socket")
-    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    pid: int = struct.unpack("3i", data)[0]
-    return pid
 
 
 def have_all_ended(job: Job) -> bool:

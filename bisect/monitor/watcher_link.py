@@ -11,7 +11,6 @@ import errno
 import json
 import os
 import socket
-import struct
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ from ..base import events
 from ..base.events import Event, Failed, Hello, Message, TakenBack, Verdict, Watches, encode_outer
 from ..base.lazy_dataclass import dataclass
 from ..base.outcomes import BADNESS
+from ..base.proc import find_peer_pid
 from ..base.rank_state import NodeRanks, RankState
 from ..base.variables import OUTER_VARIABLE as OUTER_VARIABLE
 from ..base.variables import STARTER_VARIABLE as STARTER_VARIABLE
@@ -61,10 +61,7 @@ class SupervisorLink:
         """The outer process, None where it is gone or not known."""
         if self._socket is None:
             return None
-        size = struct.calcsize("3i")
-        data = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-        pid: int = struct.unpack("3i", data)[0]
-        return pid or None
+        return find_peer_pid(self._socket) or None
 
     def sees_our_stderr(self) -> bool:
         """Return whether what we print goes where it prints itself, as far as is known."""

@@ -45,9 +45,9 @@ from ..base.events import (
 from ..base.masking import mask_ends
 from ..base.our_errors import our_errors_left_out, pass_on
 from ..base.place import FOLDER_VARIABLE, JOB_VARIABLE, Place, monitor_of
-from ..base.proc import read_stat
+from ..base.proc import find_peer_pid, read_stat
 from .monitor_connection import Interpreter, MonitorConnection, connect_to_monitor
-from .ptrace_permission import PtracePermission, find_peer_pid
+from .ptrace_permission import PtracePermission
 
 SEND_LIMIT = 2.0  # seconds for the monitor to make room for a message
 SILENCE_LIMIT = 30.0  # seconds without a word from the monitor at a barrier

@@ -5,26 +5,19 @@ kernel forbids it.
 from __future__ import annotations
 
 import os
-import socket
-import struct
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from ..base.our_errors import our_errors_left_out
+from ..base.proc import find_peer_pid
+
+if TYPE_CHECKING:
+    from socket import socket
 
 YAMA = "/proc/sys/kernel/yama/ptrace_scope"
 _PR_SET_PTRACER = 0x59616D61  # prctl(2); "Yama"
-_PEER = struct.Struct("3i")  # pid, uid, gid: struct ucred, unix(7)
-
-
-def find_peer_pid(connection: socket.socket) -> int:
-    """Return the process that listens at the other end of a Unix socket, 0 if it is in another pid
-    namespace. Raises OSError.
-    """
-    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-    return int(_PEER.unpack(found)[0])
 
 
 class PtracePermission:
@@ -35,7 +28,7 @@ class PtracePermission:
         self._tracer = 0
         self._prctl: Callable[..., int] | None = None
 
-    def allow(self, connection: socket.socket) -> None:
+    def allow(self, connection: socket) -> None:
         """Let the monitor at the other end read our memory, and what it starts, but no other
         process of this user's. The monitor that was allowed before no longer is.
 
