@@ -13,7 +13,7 @@ from ..base.deadline import within
 from ..base.launcher_env import Ancestor
 from ..base.lazy_dataclass import dataclass
 from ..base.proc import Stat, list_pids, read_stat
-from ..evidence.process import uid_of, variables_of, words_of
+from ..evidence.process import runs_python, uid_of, variables_of, words_of
 
 TABLE_LIMIT = 1.5  # seconds for all of /proc
 _BLOCKED_LIMIT = 0.1  # seconds for one process in the kernel, whose memory may be locked
@@ -137,17 +137,9 @@ def _read_process(pid: int, about: Stat) -> Process:
         state=about.state,
         words=words,
         environ=environ,
-        python=_is_python(pid, words),
+        python=runs_python(pid, words),
     )
 
 
 def _read_words_and_variables(pid: int) -> tuple[tuple[str, ...], dict[str, str] | None]:
     return words_of(pid), variables_of(pid)
-
-
-def _is_python(pid: int, words: tuple[str, ...]) -> bool:
-    try:
-        name = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
-    except OSError:  # another user's: what it was started as tells
-        name = os.path.basename(words[0]) if words else ""
-    return name.startswith(("python", "pypy"))

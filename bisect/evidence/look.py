@@ -34,7 +34,15 @@ from ..base.proc import Stat, read_stat
 from . import builds, descriptors, kernel, lock_and_log_files, stacks, syscall_arguments
 from .awaited_files import find_awaited_files
 from .event_loops import LIMIT, LoopTasks, read_loop_tasks, runs_readable_loop
-from .process import ProcessMemory, exit_code, read_preloaded, sample, started, words_of
+from .process import (
+    ProcessMemory,
+    exit_code,
+    read_preloaded,
+    runs_python,
+    sample,
+    started,
+    words_of,
+)
 from .queue_addresses import read_unserved_addresses
 from .stacks import read_faulthandler, read_stacks_by_pystack
 from .syscall_arguments import renumber_threads
@@ -455,15 +463,6 @@ def _is_python(target: Target) -> bool:
     if target.python is not None:
         return target.python
     return target.role == "rank" or runs_python(target.pid)
-
-
-def runs_python(pid: int) -> bool:
-    """Return whether the program that a process runs is a Python."""
-    try:
-        name = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
-    except OSError:
-        return False
-    return name.startswith(("python", "pypy"))
 
 
 def _build_look(target: Target, found: PartialLook) -> Look:

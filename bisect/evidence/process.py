@@ -12,7 +12,7 @@ import os
 import select
 import struct
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,17 @@ def started(pid: int) -> int | None:
     """Return when a process started (clock ticks after boot): tells a pid that was used again."""
     found = read_stat(pid)
     return found.started if found else None
+
+
+def runs_python(pid: int, words: Sequence[str] = ()) -> bool:
+    """Return whether the program that a process runs is a Python. Of another user's process that is
+    not to be read; the `words` that it was started with tell then, if there are any.
+    """
+    try:
+        name = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+    except OSError:
+        name = os.path.basename(words[0]) if words else ""
+    return name.startswith(("python", "pypy"))
 
 
 def exit_code(pid: int) -> int | None:

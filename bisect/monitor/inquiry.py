@@ -21,9 +21,9 @@ from ..base.words import format_ranks
 from ..collect.look_series import PAUSE, RankClasses, may_pause, waits_for_another
 from ..diagnosis.compilation import describe_who_waits, find_compilations
 from ..diagnosis.proof_of_hang import describe_listening, describe_waiting_for_work
-from ..evidence.look import Target, runs_python, take_looks
+from ..evidence.look import Target, take_looks
 from ..evidence.machine import read_machine
-from ..evidence.process import words_of
+from ..evidence.process import runs_python, words_of
 from ..report.terminal import slow_line
 from . import clocks
 from .finalize import close_job

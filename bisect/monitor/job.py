@@ -27,7 +27,7 @@ from ..base.version import VERSION
 from ..evidence.process import started
 from ..rank import our_folders
 from ..rank.collective_records import open_ring
-from ..rank.lines import write_within
+from ..rank.lines import format_clock, write_within
 from .child_processes import LiveTable, Reports
 from .clocks import TimeLimits, find_deadlines, parse_known_hang
 from .ending import ProcessFamily
@@ -255,11 +255,10 @@ class Job:
 
     def say(self, text: str) -> None:
         """Print a line of the monitor's own on the starter's stderr."""
-        now = time.time()
-        stamp = time.strftime("%H:%M:%S", time.localtime(now)) + f".{int(now % 1 * 1000):03d}"
+        clock = format_clock(time.time())
         elapsed = time.monotonic() - self.started
         for line in text.splitlines():
-            self._print(2, f"[{stamp}][+{elapsed:.3f}s][watch][PID:{os.getpid()}] {line}\n")
+            self._print(2, f"[{clock}][+{elapsed:.3f}s][watch][PID:{os.getpid()}] {line}\n")
         self.note(None, Said(text=text))
 
     def print_answer(self, text: str) -> None:

@@ -37,9 +37,9 @@ from ..diagnosis.wait_graph import WaitGraph
 from ..evidence import movement
 from ..evidence.awaited_work import keep_children_that_feed
 from ..evidence.descriptors import parse_socket_inode, read_sockets
-from ..evidence.look import Target, runs_python
+from ..evidence.look import Target
 from ..evidence.machine import read_machine
-from ..evidence.process import family, marked, variables_of, words_of
+from ..evidence.process import family, marked, runs_python, variables_of, words_of
 from ..rank.watched.reach import find_hosts_flag
 from ..rank.watched.variables import START_UP
 from .watcher_link import OUTER_VARIABLE

@@ -21,6 +21,11 @@ _CANNOT = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ESPIPE, errno.EPE
 _COLOURS = (36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91)  # ANSI, by rank
 
 
+def format_clock(now: float) -> str:
+    """Return a time of time.time() as lines begin with it: local, "14:03:07.412"."""
+    return time.strftime("%H:%M:%S", time.localtime(now)) + f".{int(now % 1 * 1000):03d}"
+
+
 def write_within(fd: int, data: bytes, seconds: float) -> int:
     """Write `data` to `fd` for at most `seconds`; return how many bytes were taken.
 
@@ -89,8 +94,7 @@ class Lines:
 
     def stamp(self) -> str:
         """Return the beginning of a line at this moment."""
-        now = time.time()
-        clock = time.strftime("%H:%M:%S", time.localtime(now)) + f".{int(now % 1 * 1000):03d}"
+        clock = format_clock(time.time())
         elapsed = time.monotonic() - began.MONOTONIC
         place = self.place
         return (
