@@ -259,7 +259,7 @@ def _find_cause_in(case: Case, scene: Scene, inside: RankFacts, failed: list[str
     of a rank's main thread is asked of that.
     """
     wait = find_blocking_reason(
-        inside.looks, ProcessContext(inside, case.snapshot.indexed.processes)
+        inside.looks, ProcessContext(inside, case.snapshot.single_ranks.processes)
     )
     view = merge_looks(inside.looks)
     seen = replace(case.found[inside.rank], wait=wait, own_wait=wait, view=view)

@@ -261,7 +261,9 @@ class _RankEdges:
         self._drawing = GraphDrawing(case.ranks)
         self._named = frozenset(case.by_rank) | frozenset(case.absent)
         self._meetings: dict[Meeting, str] = {}
-        self._processes = ProcessEdges(self._drawing, case.ranks, case.snapshot.indexed.processes)
+        self._processes = ProcessEdges(
+            self._drawing, case.ranks, case.snapshot.single_ranks.processes
+        )
 
     def graph(self) -> WaitGraph:
         case, draw = self._case, self._drawing

@@ -300,7 +300,7 @@ class RankWait:
 
 
 def find_rank_waits(
-    indexed: SingleRanks,
+    single_ranks: SingleRanks,
     absent: Iterable[RankId] = (),
     remote: Iterable[RankId] = (),
     unstarted: str = "",
@@ -309,7 +309,7 @@ def find_rank_waits(
     `remote` ones (on other nodes) nothing is known. `unstarted` says how many of this node have not
     come that have no number.
     """
-    index = RankIndex(_exclude_lost_ranks(indexed.ranks), absent)
+    index = RankIndex(_exclude_lost_ranks(single_ranks.ranks), absent)
     beyond = unstarted or (_OTHER_NODES if any(True for _ in remote) else "")
     return {
         rank: replace(

@@ -55,13 +55,13 @@ class SingleRanks:
             _shows_the_same(facts, known[facts.rank].facts) for facts in seen
         ):
             return None
-        indexed = (
+        renewed = (
             replace(known[facts.rank], facts=facts)
             if facts.rank in known
             else SingleRank(facts, None)
             for facts in ranks
         )
-        return SingleRanks(self.processes, tuple(indexed))
+        return SingleRanks(self.processes, tuple(renewed))
 
 
 def _has_no_process(facts: RankFacts) -> bool:
@@ -83,11 +83,13 @@ def explain_single_ranks(ranks: Sequence[RankFacts]) -> SingleRanks:
     """Return what the looks at each rank show by themselves."""
     everyone = build_process_table(ranks)
     locks = _list_held_locks(ranks)
-    indexed = _add_builders([_index_rank(facts, everyone, locks) for facts in ranks])
-    return SingleRanks(everyone, tuple(indexed))
+    found = _add_builders([_explain_single_rank(facts, everyone, locks) for facts in ranks])
+    return SingleRanks(everyone, tuple(found))
 
 
-def _index_rank(facts: RankFacts, everyone: ProcessTable, locks: Sequence[HeldLock]) -> SingleRank:
+def _explain_single_rank(
+    facts: RankFacts, everyone: ProcessTable, locks: Sequence[HeldLock]
+) -> SingleRank:
     if is_gone(facts):
         return SingleRank(facts, None)
     view = merge_looks(facts.looks)
@@ -116,14 +118,14 @@ def _may_be_for_a_thread(wait: Wait) -> bool:
     return wait.kind in ("thread", "futex") or wait.has_no_owner
 
 
-def _add_builders(indexed: Sequence[SingleRank]) -> Sequence[SingleRank]:
-    """Return `indexed`; the lock of a build is that of the only other rank that builds, also where
-    no look shows who has it.
+def _add_builders(ranks: Sequence[SingleRank]) -> Sequence[SingleRank]:
+    """Return `ranks`; the lock of a build is that of the only other rank that builds, also where no
+    look shows who has it.
     """
-    if not any(waits_for_unknown_builder(one.wait) for one in indexed):
-        return indexed
-    building = find_builders(one.facts for one in indexed)
-    return [_add_builder(one, building) for one in indexed]
+    if not any(waits_for_unknown_builder(one.wait) for one in ranks):
+        return ranks
+    building = find_builders(one.facts for one in ranks)
+    return [_add_builder(one, building) for one in ranks]
 
 
 def _add_builder(one: SingleRank, building: Sequence[RankId]) -> SingleRank:

@@ -27,10 +27,10 @@ class Snapshot:
         """Return the snapshot of the ranks as they are now; what their looks show is not worked
         out again where these are the same.
         """
-        return Snapshot(ranks, self.__dict__.get("indexed", self._before))
+        return Snapshot(ranks, self.__dict__.get("single_ranks", self._before))
 
     @cached_property
-    def indexed(self) -> SingleRanks:
+    def single_ranks(self) -> SingleRanks:
         """Each rank by itself, as its looks show it."""
         # Not at the top: nearly all jobs end well, and their ranks would wait for these imports.
         from .single_ranks import explain_single_ranks
@@ -45,7 +45,7 @@ class Snapshot:
         """Return what each rank waits for, given the others (`find_rank_waits`)."""
         from .rank_waits import find_rank_waits
 
-        return find_rank_waits(self.indexed, absent, remote, unstarted)
+        return find_rank_waits(self.single_ranks, absent, remote, unstarted)
 
     @cached_property
     def waits(self) -> Mapping[RankId, Wait | None]:

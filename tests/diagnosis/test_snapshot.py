@@ -33,8 +33,8 @@ def settled(*ranks: RankFacts) -> Snapshot:
 def test_what_ranks_tell_later_leaves_what_their_looks_show(later: list[RankFacts]) -> None:
     before = settled(*RANKS)
     after = before.update(later)
-    assert after.indexed.processes is before.indexed.processes
-    assert [one.facts for one in after.indexed.ranks] == later
+    assert after.single_ranks.processes is before.single_ranks.processes
+    assert [one.facts for one in after.single_ranks.ranks] == later
     assert after.waits == Snapshot(later).waits
 
 
@@ -54,7 +54,7 @@ def test_what_ranks_tell_later_leaves_what_their_looks_show(later: list[RankFact
 def test_any_new_look_has_all_ranks_compared_anew(later: list[RankFacts]) -> None:
     after = settled(*RANKS).update(later)
     assert after.waits == Snapshot(later).waits
-    assert [one.facts for one in after.indexed.ranks] == later
+    assert [one.facts for one in after.single_ranks.ranks] == later
 
 
 def test_a_verdict_is_the_same_whether_the_ranks_were_settled_before_or_not() -> None:
