@@ -83,7 +83,9 @@ def make_case(job: JobFacts, seen: Snapshot) -> Case:
     absent = tuple(r for r in missing if first <= r < claimed)
     remote = tuple(r for r in missing if not first <= r < claimed)
     found = snapshot.compare_ranks(absent, remote, job.unstarted)
-    lonely = [r for r, s in found.items() if s.wait and s.wait.kind == "absent_rank" and s.meets]
+    lonely = [
+        r for r, s in found.items() if s.wait and s.wait.kind == "absent_rank" and s.waits_for_peers
+    ]
     if not absent and not remote and not job.unstarted and lonely and len(everyone) == 1:
         # A process group of one waits for nobody: at least one more rank was counted on.
         lonely_rank = everyone[0].rank
@@ -208,8 +210,8 @@ def find_roles(case: Case, graph: WaitGraph) -> tuple[Ranks, bool]:
 
 def _waits_for_others(case: Case, graph: WaitGraph, facts: RankFacts) -> bool:
     found = case.found[facts.rank]
-    others = facts.rank in graph.standing.waiting or bool(found.needs)
-    return facts.held or bool(facts.awaits) or others or found.away
+    others = facts.rank in graph.standing.waiting or bool(found.other_awaited)
+    return facts.held or bool(facts.awaits) or others or found.waits_for_unseen
 
 
 def _find_culprits(case: Case, graph: WaitGraph) -> tuple[tuple[RankId, ...], tuple[RankId, ...]]:
@@ -305,7 +307,7 @@ def _find_mismatched_candidates(case: Case, candidates: Sequence[RankId]) -> tup
 
 def _may_be_in_an_operation(case: Case, rank: RankId) -> bool:
     found = case.found.get(rank)
-    return found is not None and (found.meets or is_anonymous(found.wait))
+    return found is not None and (found.waits_for_peers or is_anonymous(found.wait))
 
 
 def unfinished_ranks(case: Case) -> list[RankFacts]:
@@ -332,7 +334,7 @@ def _may_be_blamed(case: Case, graph: WaitGraph, rank: RankId) -> bool:
     facts = case.facts(rank)
     if facts is None:  # absent
         return True
-    if (facts.held and rank not in graph.answering) or case.found[rank].away:
+    if (facts.held and rank not in graph.answering) or case.found[rank].waits_for_unseen:
         return False
     if case.job.ended == "limit":
         return bool(facts.moved) or facts.busy
@@ -369,7 +371,11 @@ def choose_shown_rank(case: Case, ranks: Ranks) -> RankFacts | None:
     if case.job.ended not in NOTHING_MOVES or set(ranks.culprit) & set(ranks.dead):
         return None
     return next(
-        (f for r in ranks.waiting if case.found[r].meets and (f := case.facts(r)) is not None),
+        (
+            f
+            for r in ranks.waiting
+            if case.found[r].waits_for_peers and (f := case.facts(r)) is not None
+        ),
         None,
     )
 

@@ -272,7 +272,7 @@ def find_wait_of_culprit(case: Case, rank: RankId, graph: WaitGraph) -> Wait | N
     found = case.found.get(rank)
     if found is None or found.wait is None:
         return None
-    waits_itself = found.needs and rank in graph.answering
+    waits_itself = found.other_awaited and rank in graph.answering
     return _make_wait_for_own_process(graph, rank) if waits_itself else found.wait
 
 

@@ -286,8 +286,8 @@ class _RankEdges:
         name = name_rank(facts.rank)
         if found.place:
             self._meets(name, facts, found)
-        elif found.needs and found.wait.kind in ("rank", "absent_rank"):
-            for rank in sorted(found.needs & self._named):
+        elif found.other_awaited and found.wait.kind in ("rank", "absent_rank"):
+            for rank in sorted(found.other_awaited & self._named):
                 said = f"it said that it waits for {name_rank(rank)}"
                 self._drawing.link(name, name_rank(rank), found.wait.kind, said)
         else:
@@ -308,19 +308,19 @@ class _RankEdges:
         self._drawing.link(name, place, kind, shows)
 
     def _place(self, found: RankWait) -> str:
-        meeting = (found.place, found.whom)
+        meeting = (found.place, found.awaited)
         if meeting in self._meetings:
             return self._meetings[meeting]
         same = sum(place == found.place for place, _ in self._meetings)
         name = f"{found.place} ({same + 1})" if same else found.place
         self._meetings[meeting] = self._drawing.node(name, _meeting_kind(found.place))
-        for rank in sorted(found.whom & self._named):
+        for rank in sorted(found.awaited & self._named):
             absent = self._drawing.nodes[name_rank(rank)].kind == "absent rank"
             kind: WaitKind = "absent_rank" if absent else "rank"
             self._drawing.link(name, name_rank(rank), kind, self._whereabouts(rank, found.place))
-        if found.beyond:
+        if found.unseen_ranks:
             assert found.wait is not None
-            others = self._drawing.node(found.beyond, "other")
+            others = self._drawing.node(found.unseen_ranks, "other")
             self._drawing.link(name, others, found.wait.kind, "they are not seen from here")
         return name
 

@@ -142,7 +142,7 @@ def all_wait_for_peers(snapshot: Snapshot) -> bool:
     """Return whether each living rank that is not done waits for its peers: nobody else comes."""
     found = snapshot.compare_ranks()
     rest = [r for r in snapshot.ranks if not is_gone(r) and not r.finished]
-    return bool(rest) and all(found[r.rank].meets for r in rest)
+    return bool(rest) and all(found[r.rank].waits_for_peers for r in rest)
 
 
 def _ring(verdict: Verdict, graph: WaitGraph) -> str:

@@ -51,7 +51,7 @@ class RankGroup:
     def started(self) -> tuple[SingleRank, ...]:
         """Those that have, or had, a process."""
         return tuple(
-            h for h in self.members if not h.facts.never_started or h.facts.pid is not None
+            one for one in self.members if not one.facts.never_started or one.facts.pid is not None
         )
 
     @cached_property
@@ -61,7 +61,11 @@ class RankGroup:
         """
         return min(
             self.started,
-            key=lambda h: (h.facts.reached, bool(h.group or h.facts.awaits), h.facts.rank),
+            key=lambda one: (
+                one.facts.reached,
+                bool(one.group or one.facts.awaits),
+                one.facts.rank,
+            ),
             default=None,
         )
 
@@ -71,7 +75,7 @@ _NO_RANKS = RankGroup((), ())
 
 def _make_rank_group(members: Iterable[SingleRank]) -> RankGroup:
     chosen = tuple(members)
-    return RankGroup(chosen, tuple(h.facts.rank for h in chosen))
+    return RankGroup(chosen, tuple(one.facts.rank for one in chosen))
 
 
 class RankIndex:
@@ -85,7 +89,7 @@ class RankIndex:
         # Of those that wait in an operation which all of its group have entered: the group.
         self._together = find_groups_of_waiting([one.facts for one in members], self.pending)
         self._inside: dict[tuple[int, frozenset[RankId]], RankGroup] = {}
-        self._unfinished = [h for h in self.members.values() if not h.facts.finished]
+        self._unfinished = [one for one in self.members.values() if not one.facts.finished]
         self._behind: dict[int, RankGroup] = {}
         self._with_absent: dict[int, frozenset[RankId]] = {}
 
@@ -97,24 +101,28 @@ class RankIndex:
     def waiting_for_nobody(self) -> RankGroup:
         """Those that wait for no rank."""
         return _make_rank_group(
-            h for h in self._unfinished if not (h.group or h.facts.held or h.facts.awaits)
+            one for one in self._unfinished if not (one.group or one.facts.held or one.facts.awaits)
         )
 
     @cached_property
     def _ours(self) -> RankGroup:
         """Those that wait because of us: in our barrier, or for a rank that they told us."""
         return _make_rank_group(
-            h for h in self._unfinished if not h.group and (h.facts.held or h.facts.awaits)
+            one
+            for one in self._unfinished
+            if not one.group and (one.facts.held or one.facts.awaits)
         )
 
     @cached_property
     def _at_a_store(self) -> RankGroup:
-        return _make_rank_group(h for h in self._unfinished if h.group == "store")
+        return _make_rank_group(one for one in self._unfinished if one.group == "store")
 
     @cached_property
     def meeting(self) -> frozenset[RankId]:
         """Those that wait for their peers."""
-        return frozenset(h.facts.rank for h in self._unfinished if h.group not in ("", "unsure"))
+        return frozenset(
+            one.facts.rank for one in self._unfinished if one.group not in ("", "unsure")
+        )
 
     def missing(self, single_rank: SingleRank) -> RankGroup:
         """Return those for whom a rank that waits for its peers waits, nobody if all are there."""
@@ -127,7 +135,7 @@ class RankIndex:
             return found
         key = id(found), inside
         if key not in self._inside:
-            members = (h for h in found.members if h.facts.rank in inside)
+            members = (one for one in found.members if one.facts.rank in inside)
             self._inside[key] = _make_rank_group(members)
         return self._inside[key]
 
@@ -135,16 +143,16 @@ class RankIndex:
         """Return those that are not yet in our barrier after checkpoint `reached`."""
         if reached not in self._behind:
             self._behind[reached] = _make_rank_group(
-                h
-                for h in self._unfinished
-                if is_gone(h.facts) or not h.facts.held or h.facts.reached < reached
+                one
+                for one in self._unfinished
+                if is_gone(one.facts) or not one.facts.held or one.facts.reached < reached
             )
         return self._behind[reached]
 
     def named(self, ranks: Sequence[RankId]) -> RankGroup:
         """Return these ranks, whether anything is known of them or not."""
         known = [self.members[r] for r in ranks if r in self.members]
-        return RankGroup(tuple(h for h in known if not h.facts.finished), tuple(ranks))
+        return RankGroup(tuple(one for one in known if not one.facts.finished), tuple(ranks))
 
     def with_absent(self, group: RankGroup) -> frozenset[RankId]:
         """Return the ranks of a group and the absent ones, the same object each time."""
@@ -279,9 +287,9 @@ class RankWait:
     """What one rank waits for, and for which ranks (none: it does not wait for ranks)."""
 
     wait: Wait | None
-    whom: frozenset[RankId] = frozenset()  # shared between ranks, so a rank may be in its own
-    meets: bool = False  # in a collective, or where a process group is made
-    beyond: str = ""  # in words, ranks that are not seen: it can only wait for these
+    awaited: frozenset[RankId] = frozenset()  # shared between ranks, so a rank may be in its own
+    waits_for_peers: bool = False  # in a collective, or where a process group is made
+    unseen_ranks: str = ""  # in words, ranks that are not seen: it can only wait for these
     rank: RankId = -1
     place: str = ""  # where it waits with others: "collective all_reduce", "our barrier ..."
     # What its own process waits for, before it is compared with others.
@@ -289,14 +297,14 @@ class RankWait:
     view: ProcessSnapshot | None = field(default=None, compare=False, repr=False)
 
     @property
-    def away(self) -> bool:
+    def waits_for_unseen(self) -> bool:
         """It can only wait for ranks that are not seen."""
-        return bool(self.beyond)
+        return bool(self.unseen_ranks)
 
     @property
-    def needs(self) -> frozenset[RankId]:
+    def other_awaited(self) -> frozenset[RankId]:
         """The other ranks that it waits for."""
-        return self.whom - {self.rank} if self.rank in self.whom else self.whom
+        return self.awaited - {self.rank} if self.rank in self.awaited else self.awaited
 
 
 def find_rank_waits(
@@ -310,10 +318,10 @@ def find_rank_waits(
     come that have no number.
     """
     index = RankIndex(_exclude_lost_ranks(single_ranks.ranks), absent)
-    beyond = unstarted or (_OTHER_NODES if any(True for _ in remote) else "")
+    unseen_ranks = unstarted or (_OTHER_NODES if any(True for _ in remote) else "")
     return {
         rank: replace(
-            _make_rank_wait(single_rank, index, beyond),
+            _make_rank_wait(single_rank, index, unseen_ranks),
             rank=rank,
             own_wait=single_rank.wait,
             view=single_rank.view,
@@ -325,23 +333,27 @@ def find_rank_waits(
 def _exclude_lost_ranks(members: Sequence[SingleRank]) -> list[SingleRank]:
     """Return `members`; ranks that make a group where the others never find them are not there."""
     lost = find_rendezvous_mismatch(
-        [h for h in members if h.group == "construction" and h.call == _FIRST_GROUP]
+        [one for one in members if one.group == "construction" and one.call == _FIRST_GROUP]
     )
     return [
-        replace(h, group="", call="", wait=wait) if (wait := lost.get(h.facts.rank)) else h
-        for h in members
+        replace(one, group="", call="", wait=wait) if (wait := lost.get(one.facts.rank)) else one
+        for one in members
     ]
 
 
-def _make_rank_wait(single_rank: SingleRank, index: RankIndex, beyond: str) -> RankWait:
+def _make_rank_wait(single_rank: SingleRank, index: RankIndex, unseen_ranks: str) -> RankWait:
     facts = single_rank.facts
     if is_gone(facts):
         return RankWait(None)
     if facts.held:
         place = f"our barrier after checkpoint {facts.reached}"
         behind = index.behind(facts.reached)
-        if beyond and not behind:
-            return RankWait(Wait("absent_rank", f"{place}: {beyond}"), beyond=beyond, place=place)
+        if unseen_ranks and not behind:
+            return RankWait(
+                Wait("absent_rank", f"{place}: {unseen_ranks}"),
+                unseen_ranks=unseen_ranks,
+                place=place,
+            )
         return replace(_make_wait_for_ranks(place, behind, index), place=place)
     if facts.awaits:
         return _make_wait_for_ranks("it said that it waits", index.named(facts.awaits))
@@ -349,7 +361,7 @@ def _make_rank_wait(single_rank: SingleRank, index: RankIndex, beyond: str) -> R
     if pending is not None and _may_wait_in(pending, single_rank):
         return _make_pending_wait(pending, index)
     if single_rank.group:
-        return _make_peer_wait(single_rank, index, beyond)
+        return _make_peer_wait(single_rank, index, unseen_ranks)
     wait = single_rank.wait
     other = wait.rank if wait else None
     return RankWait(wait, frozenset([other]) if other not in (None, facts.rank) else frozenset())
@@ -384,10 +396,10 @@ def _make_pending_wait(pending: PendingOperation, index: RankIndex) -> RankWait:
     found = _make_wait_for_ranks(
         place.removeprefix("collective "), index.named(pending.missing), index if of_all else None
     )
-    return replace(found, meets=True, place=place)
+    return replace(found, waits_for_peers=True, place=place)
 
 
-def _make_peer_wait(single_rank: SingleRank, index: RankIndex, beyond: str) -> RankWait:
+def _make_peer_wait(single_rank: SingleRank, index: RankIndex, unseen_ranks: str) -> RankWait:
     """A collective, a group or a store: whoever is not there is waited for."""
     assert single_rank.wait is not None
     call = single_rank.call or single_rank.wait.detail
@@ -404,16 +416,16 @@ def _make_peer_wait(single_rank: SingleRank, index: RankIndex, beyond: str) -> R
     missing = index.missing(single_rank)
     if missing or index.absent:
         found = _make_wait_for_ranks(call, missing, index)
-        return replace(found, meets=single_rank.group != "store", place=place)
+        return replace(found, waits_for_peers=single_rank.group != "store", place=place)
     if single_rank.group == "store":
         return RankWait(single_rank.wait)
     alone = not index.others(single_rank)
     peers = frozenset() if index.meeting == {single_rank.facts.rank} else index.meeting
-    if beyond:
+    if unseen_ranks:
         # Whoever is in a collective has found its peers before: they came.
         came: WaitKind = "absent_rank" if single_rank.group == "construction" else "rank"
-        wait = Wait(came, f"{call}: {beyond}")
-        return RankWait(wait, peers, True, beyond=beyond, place=place)
+        wait = Wait(came, f"{call}: {unseen_ranks}")
+        return RankWait(wait, peers, True, unseen_ranks=unseen_ranks, place=place)
     if single_rank.group == "construction":
         kind: WaitKind = "store" if peers else "absent_rank"
         return RankWait(Wait(kind, f"{call}: {single_rank.wait.detail}"), peers, True, place=place)

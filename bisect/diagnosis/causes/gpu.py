@@ -292,7 +292,7 @@ def _p2p_is_off(scene: Scene) -> Found | None:
 
 def _all_meet(scene: Scene) -> Found | None:
     """All ranks of this node are there."""
-    meeting = tuple(r for r, s in scene.situations.items() if s.meets)
+    meeting = tuple(r for r, s in scene.situations.items() if s.waits_for_peers)
     if not meeting or len(meeting) < len(scene.job.local_ranks):
         return None
     return Found(f"{format_ranks(meeting)} are all there")

@@ -289,7 +289,9 @@ class Scene:
         guilty = set(self.verdict.ranks.culprit)
         waiting = self.verdict.ranks.waiting
         return tuple(
-            r for r in waiting if r not in self.situations or self.situations[r].needs & guilty
+            r
+            for r in waiting
+            if r not in self.situations or self.situations[r].other_awaited & guilty
         )
 
     def wrote(

@@ -86,8 +86,8 @@ def _counts_on_other_nodes(scene: Scene) -> Found | None:
     collective, or had a group before, has met them.
     """
     subject = scene.subject
-    away = subject is not None and subject.rank in scene.situations
-    if subject is None or not away or not scene.situations[subject.rank].away:
+    known = subject is not None and subject.rank in scene.situations
+    if subject is None or not known or not scene.situations[subject.rank].waits_for_unseen:
         return None
     if scene.job.unstarted or scene.group != "construction" or _had_a_group(scene):
         return None
