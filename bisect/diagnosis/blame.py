@@ -334,7 +334,7 @@ def _may_be_blamed(case: Case, graph: WaitGraph, rank: RankId) -> bool:
     facts = case.facts(rank)
     if facts is None:  # absent
         return True
-    if (facts.held and rank not in graph.answering) or case.found[rank].waits_for_unseen:
+    if (facts.held and rank not in graph.responsible_ranks) or case.found[rank].waits_for_unseen:
         return False
     if case.job.ended == "limit":
         return bool(facts.moved) or facts.busy

@@ -272,13 +272,13 @@ def find_wait_of_culprit(case: Case, rank: RankId, graph: WaitGraph) -> Wait | N
     found = case.found.get(rank)
     if found is None or found.wait is None:
         return None
-    waits_itself = found.other_awaited and rank in graph.answering
+    waits_itself = found.other_awaited and rank in graph.responsible_ranks
     return _make_wait_for_own_process(graph, rank) if waits_itself else found.wait
 
 
 def _make_wait_for_own_process(graph: WaitGraph, rank: RankId) -> Wait:
     """Return the process that others wait for and that `rank` answers for, as what it waits for."""
-    process = graph.answering[rank]
+    process = graph.responsible_ranks[rank]
     about = next((edge for edge in graph.edges if edge.source == process.name), None)
     detail = f"{about.kind}: {about.evidence}" if about else ""
     assert process.process is not None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..base.facts import Edge, ProcessId, RankFacts, RankId, Wait, WaitKind
-from .wait_graph import Link, Node, NodeKind, ProcessKey, WaitGraph
+from .wait_graph import Node, NodeKind, ProcessKey, WaitGraph, WeightedEdge
 
 
 class GraphDrawing:
@@ -16,7 +16,7 @@ class GraphDrawing:
         """`ranks`: of the job. If they run on several machines, names of nodes end in "on HOST"."""
         self._several = len({facts.host for facts in ranks if facts.looks}) > 1
         self.nodes: dict[str, Node] = {}
-        self._links: dict[tuple[str, str], Link] = {}
+        self._links: dict[tuple[str, str], WeightedEdge] = {}
         self.waits: dict[ProcessKey, Wait] = {}
         self._one_of: dict[str, Sequence[str]] = {}
 
@@ -49,8 +49,8 @@ class GraphDrawing:
         hard: bool = False,
         likely: bool = False,
     ) -> None:
-        """Add an edge between two nodes (`Link` says what firm, hard and likely mean)."""
-        link = Link(Edge(source, target, kind, evidence), firm, hard, likely)
+        """Add an edge between two nodes (`WeightedEdge` says what firm, hard and likely mean)."""
+        link = WeightedEdge(Edge(source, target, kind, evidence), firm, hard, likely)
         self._links.setdefault((source, target), link)
 
     def is_free(self, name: str, says: str) -> bool:

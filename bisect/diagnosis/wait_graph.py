@@ -56,7 +56,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Link:
+class WeightedEdge:
     """An edge, and how much it proves.
 
     `firm`: the source cannot go on before the target does, so the target may be to blame.
@@ -85,7 +85,7 @@ class WaitGraph:
     def __init__(
         self,
         nodes: Iterable[Node],
-        links: Iterable[Link],
+        links: Iterable[WeightedEdge],
         blamable: Iterable[RankId],
         waits: Mapping[ProcessKey, Wait] | None = None,
         one_of: Mapping[str, Sequence[str]] | None = None,
@@ -131,7 +131,7 @@ class WaitGraph:
         )
 
     @cached_property
-    def answering(self) -> dict[RankId, Node]:
+    def responsible_ranks(self) -> dict[RankId, Node]:
         """The ranks that answer for a process that others wait for and that waits for nobody."""
         ends = (node for node in self.nodes.values() if node.ends)
         return {node.rank: node for node in ends if node.rank is not None}
@@ -240,7 +240,7 @@ class WaitGraph:
         return meets and (edge.target, edge.source) in self.links
 
 
-def _counts(link: Link) -> bool:
+def _counts(link: WeightedEdge) -> bool:
     """Return whether an edge may be part of a ring; one of nothing but meetings of ranks is one
     collective, or two.
     """

@@ -19,7 +19,7 @@ from hangbisect.base.facts import (
     Syscall,
 )
 from hangbisect.diagnosis.verdict import judge_job_with_graph
-from hangbisect.diagnosis.wait_graph import Link, Node, WaitGraph
+from hangbisect.diagnosis.wait_graph import Node, WaitGraph, WeightedEdge
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -218,7 +218,7 @@ def test_every_ring_is_closed_and_has_an_edge_that_the_kernel_vouches_for(
 ) -> None:
     nodes = [Node(f"rank {n}", "rank", rank=n) for n in range(8)]
     made = [
-        Link(Edge(f"rank {a}", f"rank {b}", "lock" if hard else "rank", ""), firm, hard)
+        WeightedEdge(Edge(f"rank {a}", f"rank {b}", "lock" if hard else "rank", ""), firm, hard)
         for a, b, firm, hard in links
     ]
     graph = WaitGraph(nodes, made, range(8))

@@ -31,7 +31,7 @@ Tell = Callable[[Event], None]
 
 
 @dataclass(frozen=True)
-class OpenStep:
+class BegunCall:
     """A step that has begun."""
 
     row: KnownCall
@@ -44,7 +44,7 @@ class Steps:
 
     def __init__(self, tell: Tell, say: Callable[[str], None]) -> None:
         """`tell` the monitor, `say` a line."""
-        self.open: list[OpenStep] = []
+        self.open: list[BegunCall] = []
         self.changed: Callable[[], None] = lambda: None  # called before a step begins
         self.ended: Callable[[KnownCall], None] = lambda row: None  # called after one ended
         self._tell = tell
@@ -53,7 +53,7 @@ class Steps:
         self._process = os.getpid()
         self._thread = _thread.get_ident()
 
-    def begin(self, row: KnownCall) -> OpenStep | None:
+    def begin(self, row: KnownCall) -> BegunCall | None:
         """A call begins; return its step, None where it is none.
 
         None are those of other threads and of forked children, a step that is open already under
@@ -72,21 +72,21 @@ class Steps:
             return None
         self._counts[row.step] = k
         self.changed()
-        step = OpenStep(row, k, k <= MOST_LINES)
+        step = BegunCall(row, k, k <= MOST_LINES)
         self._tell(make_begin(row, k, len(self.open)))
         self.open.append(step)
         if step.said:
             self._say(f"About to {_format_begun(row)}...")
         return step
 
-    def go_on_with(self, open_before: Sequence[OpenStep]) -> None:
+    def go_on_with(self, open_before: Sequence[BegunCall]) -> None:
         """Report steps that are open already, because the receiver does not know them."""
         for step in open_before:
             self._counts[step.row.step] = step.k
             self._tell(make_begin(step.row, step.k, len(self.open)))
             self.open.append(step)
 
-    def end(self, step: OpenStep, error: BaseException | None) -> None:
+    def end(self, step: BegunCall, error: BaseException | None) -> None:
         """End a step, with all that was begun inside it."""
         if step not in self.open or os.getpid() != self._process:
             return
