@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..base.events import Bye, Call, Ended, Hello, Overdue, Pulse, Said, TakenBack, is_rank
-from ..base.events import Event as Told
+from ..base.events import Bye, Call, Ended, Event, Hello, Overdue, Pulse, Said, TakenBack, is_rank
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.words import format_ranks
@@ -64,7 +63,7 @@ def _pids(ranks: Sequence[RankId], told: Iterable[_Moment]) -> dict[RankId, int]
     return dict(zip(ranks, own if is_usable else range(1, len(ranks) + 1), strict=True))
 
 
-def _name_process(rank: RankId, at: int, pid: int, host: str) -> Iterator[Event]:
+def _name_process(rank: RankId, at: int, pid: int, host: str) -> Iterator[TraceEvent]:
     order = rank if isinstance(rank, int) else _BEHIND_NUMBERS + at
     yield from process_events(pid, f"rank {rank}" + (f" on {host}" if host else ""), order)
     for thread, what in THREADS.items():
@@ -91,12 +90,12 @@ class _Moment:
 
     at: float
     rank: RankId | None  # None: the watch itself
-    what: Told | Mapping[str, Any]
+    what: Event | Mapping[str, Any]
 
 
-def _pid_of(what: Told | Mapping[str, Any]) -> object:
+def _pid_of(what: Event | Mapping[str, Any]) -> object:
     """Return the process that a rank names, or that was looked at."""
-    if isinstance(what, Told):
+    if isinstance(what, Event):
         return what.pid if isinstance(what, Hello) else None
     return what.get("pid")
 
@@ -114,7 +113,9 @@ def _read_moments(run: RecordedRun, began: float | None) -> list[_Moment]:
     return told
 
 
-def _first_moment(told: Sequence[Told], looks: Sequence[tuple[RankId, Mapping[str, Any]]]) -> float:
+def _first_moment(
+    told: Sequence[Event], looks: Sequence[tuple[RankId, Mapping[str, Any]]]
+) -> float:
     """Return the first moment that a node knows of, on its own clock."""
     times = [one.at for one in told]
     times += [one.began for one in told if isinstance(one, Hello) and one.began]
@@ -142,7 +143,7 @@ def _rows_from_verdict(run: RecordedRun) -> tuple[RankRow, ...]:
 # ---- instants and counters -----------------------------------------------------------------------
 
 
-def _moment_events(one: _Moment, pids: Mapping[RankId, int], watch: int) -> Iterator[Event]:
+def _moment_events(one: _Moment, pids: Mapping[RankId, int], watch: int) -> Iterator[TraceEvent]:
     """Yield the events for one message; most of it is in the slices already."""
     what = one.what
     if one.rank is None:
@@ -151,7 +152,7 @@ def _moment_events(one: _Moment, pids: Mapping[RankId, int], watch: int) -> Iter
             yield instant_event(watch, STEPS, one.at, text, "watch")
         return
     pid = pids[one.rank]
-    if not isinstance(what, Told):
+    if not isinstance(what, Event):
         yield instant_event(pid, LOOKS, one.at, "look", "watch", state=what.get("state"))
     elif isinstance(what, Pulse):
         yield counter_event(pid, one.at, "training step", what.step)
@@ -165,7 +166,7 @@ def _moment_events(one: _Moment, pids: Mapping[RankId, int], watch: int) -> Iter
         yield instant_event(pid, CALLS, one.at, what.kind, "end", **told)
 
 
-def _verdict(run: RecordedRun, watch: int, at: float) -> list[Event]:
+def _verdict(run: RecordedRun, watch: int, at: float) -> list[TraceEvent]:
     if not run.verdict:
         return []
     culprit, cause = run.verdict.ranks.culprit, run.verdict.cause
@@ -174,7 +175,7 @@ def _verdict(run: RecordedRun, watch: int, at: float) -> list[Event]:
     return [instant_event(watch, STEPS, at, name, "verdict", **told)]
 
 
-Event = dict[str, Any]
+TraceEvent = dict[str, Any]
 
 _BEHIND_NUMBERS = 1 << 24  # where viewers put ranks of unknown number
 STEPS, CALLS, LOOKS = 1, 2, 3  # the threads of a rank
@@ -186,18 +187,20 @@ def microseconds(seconds: float) -> int:
     return max(round(seconds * 1e6), 0)
 
 
-def process_events(pid: int, name: str, place: int) -> Iterator[Event]:
+def process_events(pid: int, name: str, place: int) -> Iterator[TraceEvent]:
     """Yield what names a process, and places it among the others."""
     yield metadata_event(pid, 0, "process_name", name=name)
     yield metadata_event(pid, 0, "process_sort_index", sort_index=place)
 
 
-def metadata_event(pid: int, tid: int, what: str, **arguments: Any) -> Event:
+def metadata_event(pid: int, tid: int, what: str, **arguments: Any) -> TraceEvent:
     """Return something that is so all the time."""
     return {"ph": "M", "pid": pid, "tid": tid, "name": what, "args": arguments}
 
 
-def instant_event(pid: int, tid: int, at: float, name: str, cat: str, **arguments: Any) -> Event:
+def instant_event(
+    pid: int, tid: int, at: float, name: str, cat: str, **arguments: Any
+) -> TraceEvent:
     """Return something that happened `at` so many seconds; `arguments` without a value are left
     out.
     """
@@ -206,7 +209,7 @@ def instant_event(pid: int, tid: int, at: float, name: str, cat: str, **argument
     return {**event, "cat": cat, **({"args": told} if told else {})}
 
 
-def counter_event(pid: int, at: float, name: str, value: float) -> Event:
+def counter_event(pid: int, at: float, name: str, value: float) -> TraceEvent:
     """Return how much of something there was from `at` so many seconds on."""
     return {
         "ph": "C",
@@ -222,7 +225,7 @@ def counter_event(pid: int, at: float, name: str, value: float) -> Event:
 _COLOURS = {"hang": "terrible", "wait": "grey", "import": "thread_state_iowait"}
 
 
-def slice_events(row: RankRow, pid: int) -> Iterator[Event]:
+def slice_events(row: RankRow, pid: int) -> Iterator[TraceEvent]:
     """Yield begins and ends of a rank's spans in order, as those of the process `pid`: each lies
     within the one around it.
     """
@@ -245,10 +248,10 @@ def _is_over(end: int | None, now: int) -> bool:
     return end is not None and end <= now
 
 
-def _begin(pid: int, span: Span, start: int) -> Event:
+def _begin(pid: int, span: Span, start: int) -> TraceEvent:
     number = "" if span.number is None or span.kind != "step" else f"{span.number} "
     name = {"hang": f"HANG: {span.title}", "wait": f"waits: {span.title}"}.get(span.kind)
-    event: Event = {
+    event: TraceEvent = {
         "ph": "B",
         "pid": pid,
         "tid": STEPS,
@@ -262,5 +265,5 @@ def _begin(pid: int, span: Span, start: int) -> Event:
     return event
 
 
-def _end(pid: int, at: int | None) -> Event:
+def _end(pid: int, at: int | None) -> TraceEvent:
     return {"ph": "E", "pid": pid, "tid": STEPS, "ts": at or 0}

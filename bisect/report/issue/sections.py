@@ -126,7 +126,7 @@ _MOST_VARIABLES = 150
 def version_sections(run: RecordedRun) -> list[Section]:
     """Return versions, and what machine it was."""
     found = {
-        **_make_environment_section(run).versions,
+        **_find_environment(run).versions,
         **(run.verdict.versions if run.verdict else {}),
     }
     told = [inline_code(f"{name} {version}", 100) for name, version in list(found.items())[:60]]
@@ -134,12 +134,12 @@ def version_sections(run: RecordedRun) -> list[Section]:
     return [Section(f"### Versions\n\n{', '.join(told)}", 86, "versions")] if told else []
 
 
-def _make_environment_section(run: RecordedRun) -> JobEnvironment:
+def _find_environment(run: RecordedRun) -> JobEnvironment:
     return run.environment or JobEnvironment()
 
 
 def _machine(run: RecordedRun) -> list[str]:
-    environment = _make_environment_section(run)
+    environment = _find_environment(run)
     told = [inline_code(f"Linux {environment.kernel}", 100)] if environment.kernel else []
     if environment.processors:
         told.append(format_count(environment.processors, "core"))
@@ -152,7 +152,7 @@ def _machine(run: RecordedRun) -> list[str]:
 
 def difference_sections(run: RecordedRun) -> list[Section]:
     """Return what differs between ranks."""
-    if run.world_size < 2 and len(_make_environment_section(run).ranks) < 2:
+    if run.world_size < 2 and len(_find_environment(run).ranks) < 2:
         return []
     found = find_differences(run)
     title = "### What differs between the ranks"
@@ -186,7 +186,7 @@ def _difference_rows(one: RankDifference) -> list[list[str]]:
 
 def environment_sections(run: RecordedRun) -> list[Section]:
     """Return the variables that matter of the rank that it is about, folded."""
-    ranks = _make_environment_section(run).ranks
+    ranks = _find_environment(run).ranks
     culprit = run.verdict.ranks.culprit if run.verdict else ()
     culprits = [str(write_rank(rank)) for rank in culprit]
     rank = next((one for one in (*culprits, *ranks) if one in ranks), None)
