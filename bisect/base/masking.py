@@ -25,13 +25,6 @@ _LONGEST = 400  # characters of a text that is remembered
 _MOST = 20_000
 
 
-def is_secret(name: str) -> bool:
-    """Return whether a variable of this name holds a secret."""
-    from .secret_rules.names import Says, says
-
-    return says(name) is Says.SECRET
-
-
 def mask(name: str, value: str) -> str:
     """Return the value of the variable `name` as it may be shown; its length stays known."""
     if value and _is_told_secret(name, value):

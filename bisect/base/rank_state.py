@@ -127,15 +127,15 @@ class RankState:
 
 # What says nothing of whether an import goes on.
 _BESIDE_IMPORTS = (
-    *(
-        events.Line,
-        events.Logged,
-        events.RingOpened,
-        events.Environ,
-        events.Toggle,
-        events.Exercised,
-    ),
-    *(events.WaitsNoMore, events.Overdue, events.Unknown),
+    events.Line,
+    events.Logged,
+    events.RingOpened,
+    events.Environ,
+    events.Toggle,
+    events.Exercised,
+    events.WaitsNoMore,
+    events.Overdue,
+    events.Unknown,
 )
 
 

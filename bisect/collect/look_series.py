@@ -153,7 +153,8 @@ def classify_ranks(
     busy = {r.rank for r in ranks if r.busy and not r.moved} & alive
     quiet = alive - moving - busy
     unsure = {r.rank for r in ranks if may_wait_for_another(r, waits.get(r.rank))}
-    unsure -= set() if moving else set(had_time)
+    if not moving:
+        unsure -= set(had_time)
     on_another = {r for r in quiet if r in unsure or waits_for_another(waits.get(r), r)}
     # A rank that spins inside a collective (NCCL does) waits, whatever CPU it burns.
     spinning = {r for r in busy if waits_for_another(waits.get(r), r)}

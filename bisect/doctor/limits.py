@@ -24,8 +24,8 @@ from ..evidence.machine import parse_meminfo
 from ..evidence.process import read_trace_permission, uid_of
 from ..evidence.stacks import why_py_spy_cannot_look
 from .examination import Check, CheckFamily, Finding, Setting, ok, problem, warning
+from .interfaces import read_cards
 
-_INFINIBAND = "/sys/class/infiniband"
 _A_RANK = 64  # threads and processes of a rank, at the least: pools, loaders, W&B
 _FEW_FILES = 1024
 
@@ -57,7 +57,7 @@ def read_bounds(setting: Setting) -> Bounds:
     meminfo = _read_limit_text("/proc/meminfo")
     total = parse_meminfo(meminfo).get("MemTotal", 0)
     try:
-        infiniband = tuple(sorted(os.listdir(_INFINIBAND)))
+        infiniband = read_cards(setting)
     except OSError:
         infiniband = ()
     return Bounds(
@@ -98,10 +98,10 @@ def files(setting: Setting, facts: Bounds) -> Iterator[Finding]:
         yield ok("no limit" if facts.files is None else f"ulimit -n {facts.files}")
         return
     most = facts.files_most
-    raised = f"ulimit -n {most}" if most is None or most > facts.files else "ask the administrator"
+    may_be_raised = most is None or most > facts.files
+    advice = f"ulimit -n {most or 65536}" if may_be_raised else "ask the administrator"
     said = f"ulimit -n {facts.files}: DataLoader workers hand tensors over as open files"
-    next = raised.replace("None", "65536")
-    yield problem(said, next) if facts.files < 256 else warning(said, next)
+    yield problem(said, advice) if facts.files < 256 else warning(said, advice)
 
 
 def tasks(setting: Setting, facts: Bounds) -> Iterator[Finding]:
@@ -113,13 +113,13 @@ def tasks(setting: Setting, facts: Bounds) -> Iterator[Finding]:
     if facts.group_tasks is not None:
         raised = "a larger pids limit: docker run --pids-limit=-1, Kubernetes podPidsLimit"
         rows.append((facts.group_tasks, facts.group_tasks_now or 0, "the control group", raised))
-    for most, now, who, next in rows:
+    for most, now, who, advice in rows:
         free = most - now
         said = f"{who} allows {most} processes and threads, {now} are there"
         if free < wanted:
-            yield problem(f"{said}: pools of threads and workers cannot be started", next)
+            yield problem(f"{said}: pools of threads and workers cannot be started", advice)
         elif free < 4 * wanted:
-            yield warning(f"{said}: few are left for {wanted // _A_RANK} rank(s)", next)
+            yield warning(f"{said}: few are left for {wanted // _A_RANK} rank(s)", advice)
         else:
             yield ok(said)
     if not rows:

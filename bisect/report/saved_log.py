@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ..base.columns import Column, in_columns
 from ..base.words import cut_line, format_count, format_ranks, format_seconds, join_lines, printable
 from .rows import Row, format_rows, make_rows
 
@@ -38,18 +38,18 @@ def _seen(found: Progress) -> str:
 def _table(found: Progress) -> list[str]:
     if not found.checkpoints:
         return ["no checkpoint was reached"]
-    wide = max(len("checkpoint"), *(min(_TITLE, len(c.words)) for c in found.checkpoints))
-    rows = [_format_progress_row(found, checkpoint) for checkpoint in found.checkpoints]
     head = [f"rank {rank}" for rank in range(found.world)]
     head = head if found.world <= _COLUMNS else ["reached by", "elapsed"]
-    sizes = [max(len(cell) for cell in column) for column in zip(head, *rows, strict=True)]
-    lines = [f"{'checkpoint':<{wide}}  {_join_cells(head, sizes)}".rstrip()]
-    for checkpoint, row in zip(found.checkpoints, rows, strict=True):
+    columns = [Column("checkpoint"), *(Column(name, right=True) for name in head), Column()]
+    rows = []
+    for checkpoint in found.checkpoints:
         lacks = found.missing(checkpoint)
-        tail = f"  missing: {format_ranks(lacks)}" if lacks else ""
+        tail = f"missing: {format_ranks(lacks)}" if lacks else ""
         words = cut_line(join_lines(checkpoint.words), _TITLE)
-        lines.append(f"{words:<{wide}}  {_join_cells(row, sizes)}{tail}".rstrip())
-    return lines
+        rows.append(
+            [(text, "") for text in (words, *_format_progress_row(found, checkpoint), tail)]
+        )
+    return in_columns(columns, rows)
 
 
 def _format_progress_row(found: Progress, checkpoint: Checkpoint) -> list[str]:
@@ -58,10 +58,6 @@ def _format_progress_row(found: Progress, checkpoint: Checkpoint) -> list[str]:
         return [f"{times[r]:.1f} s" if r in times else "-" for r in range(found.world)]
     span = f"{min(times.values()):.1f} to {max(times.values()):.1f} s"
     return [f"{len(times)} of {found.world}", span]
-
-
-def _join_cells(texts: Sequence[str], sizes: Sequence[int]) -> str:
-    return "  ".join(f"{text:>{size}}" for text, size in zip(texts, sizes, strict=True))
 
 
 def _last_lines(found: Progress) -> list[Row]:

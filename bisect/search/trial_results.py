@@ -18,6 +18,7 @@ from typing import Literal, TypeVar
 from ..base.facts import HangPlace, Look, RankFacts, RankId, Result, Setting, Verdict
 from ..base.lazy_dataclass import dataclass
 from ..base.words import format_ranks
+from ..diagnosis.frames import unqualified_name
 from ..toggles.command_toggles import find_usable_toggles
 from ..toggles.table import TOGGLES
 from ..toggles.toggle import Toggle
@@ -78,11 +79,13 @@ def shows_known_hang(known: HangPlace, looks: Sequence[Look]) -> bool:
 
 
 def main_stack(look: Look) -> Stack:
-    """Return the Python stack of a process's main thread, () where none was seen."""
+    """Return the Python stack of a process's main thread, () where none was seen. Without classes,
+    which not every look tells.
+    """
     main = look.main
     if main is None:
         return ()
-    return tuple((f.file, _without_class(f.name)) for f in main.frames if not f.native)
+    return tuple((f.file, unqualified_name(f.name)) for f in main.frames if not f.native)
 
 
 def _stacks_in(ranks: Iterable[RankFacts], stuck: set[RankId]) -> Iterable[Stack]:
@@ -90,11 +93,6 @@ def _stacks_in(ranks: Iterable[RankFacts], stuck: set[RankId]) -> Iterable[Stack
         if facts.rank in stuck:
             looks = [look for look in facts.looks if look.main and look.main.frames]
             yield from (main_stack(look) for look in looks[-1:])
-
-
-def _without_class(name: str) -> str:
-    """Return a function's name without its class, which not every look tells."""
-    return name.rpartition(".")[2]
 
 
 def judge_trial(

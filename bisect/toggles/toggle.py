@@ -236,11 +236,6 @@ def _remove_flag(command: Sequence[str], chunk: tuple[str, ...]) -> list[str]:
     return kept
 
 
-def safest(toggle: Toggle) -> str:
-    """Return its last value."""
-    return toggle.values[-1]
-
-
 def safer(toggle: Toggle, current: str | None) -> tuple[str, ...]:
     """Return the values that are safer than `current`, in order; without one all that change it."""
     values = toggle.values

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hangbisect.base.facts import FileLock, Frame, Look, Thread
 from hangbisect.base.library_functions import FUNCTIONS, parse_text
-from hangbisect.base.masking import is_secret
+from hangbisect.base.secret_rules.names import Says, says
 from hangbisect.evidence import movement, stacks
 from hangbisect.evidence.stacks import format_value, keep_locals
 from hangbisect.evidence.successive_looks import complete_look
@@ -59,7 +59,7 @@ def test_well_known_frames_have_a_row(file: str, function: str, local: str) -> N
 def test_no_row_names_what_holds_a_secret() -> None:
     named = {name for row in FUNCTIONS for name in row.shown_locals}
     # Keys of a store are no secrets, and the word in front of them says so.
-    assert {name for name in named if is_secret(name)} <= {"store_key", "key_prefix"}
+    assert {name for name in named if says(name) is Says.SECRET} <= {"store_key", "key_prefix"}
 
 
 @pytest.mark.parametrize(

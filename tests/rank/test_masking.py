@@ -9,7 +9,6 @@ import pytest
 from hangbisect.base import masking
 from hangbisect.base.masking import (
     MASK,
-    is_secret,
     mask,
     mask_command,
     mask_ends,
@@ -17,6 +16,7 @@ from hangbisect.base.masking import (
     mask_text,
     mask_values,
 )
+from hangbisect.base.secret_rules.names import Says, says
 from hypothesis import given
 from hypothesis import strategies as st
 from planted import lookalikes, planted
@@ -38,7 +38,7 @@ from ..programs import run_program
     ],
 )
 def test_a_name_tells_a_secret(name: str) -> None:
-    assert is_secret(name)
+    assert says(name) is Says.SECRET
     assert mask(name, "abc") == f"{MASK} (3 characters)"
 
 
