@@ -13,10 +13,10 @@ import time
 from collections.abc import Mapping, Sequence
 
 from . import launcher_env
+from .error_guard import raise_if_of_the_job
 from .launcher_env import Ancestor
 from .launchers import BY_PROGRAM, DIALECTS
 from .lazy_dataclass import dataclass
-from .our_errors import pass_on
 from .proc import read_start_time, read_stat
 from .variables import OUTER_VARIABLE as OUTER_VARIABLE
 
@@ -242,7 +242,7 @@ def _memory_of(pid: int, name: str) -> bytes:
         with open(f"/proc/{pid}/{name}", "rb") as file:
             return file.read()
     except OSError as error:
-        pass_on(error)
+        raise_if_of_the_job(error)
         return b""
 
 

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from .our_errors import pass_on
+from .error_guard import raise_if_of_the_job
 
 if TYPE_CHECKING:
     from socket import socket
@@ -63,7 +63,7 @@ def read_stat(pid: int, tid: int | None = None) -> Stat | None:
         with open(path, errors="replace") as file:
             return parse_stat(file.read())
     except OSError as error:
-        pass_on(error)
+        raise_if_of_the_job(error)
         return None
 
 

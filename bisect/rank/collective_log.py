@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..base import events
-from ..base.our_errors import is_of_the_job, our_errors_left_out, pass_on
+from ..base.error_guard import ignore_our_errors, is_of_the_job, raise_if_of_the_job
 from ..base.place import FOLDER_VARIABLE
 from .after_import import after_import, wait_no_more
 from .call_sites import CallSites
@@ -111,7 +111,7 @@ def begin_collective_log(link: Link, rank: int) -> CollectiveLog | None:
     try:
         log = CollectiveLog()
     except OSError as error:
-        pass_on(error)
+        raise_if_of_the_job(error)
         return None
     answers = RecorderAnswers(rank)
     log.grouped = answers.begin
@@ -192,7 +192,7 @@ class CollectiveLog:
 
     def _put_back(self) -> None:
         while self._undo:
-            with our_errors_left_out():
+            with ignore_our_errors():
                 self._undo.pop()()
 
     def install(self) -> None:
@@ -253,12 +253,12 @@ class CollectiveLog:
         return self.ring.text(value) if isinstance(value, str) else 0
 
     def _has_group(self) -> None:
-        with our_errors_left_out():
+        with ignore_our_errors():
             self._groups.forget()
             self.grouped()
 
     def _forget(self, group: Any = None, **_: Any) -> None:
-        with our_errors_left_out():
+        with ignore_our_errors():
             self._groups.forget(group)
 
     # ---- the way of every call -----------------------------------------------------------------
@@ -365,5 +365,5 @@ def _find_peer_parameters(names: tuple[str, ...]) -> tuple[tuple[str, int, bool]
 
 def _try_to_log(then: Callable[[Any], None], module: ModuleType) -> None:
     # Another version of torch may have it differently: then that part is not logged.
-    with our_errors_left_out():
+    with ignore_our_errors():
         then(module)

@@ -32,7 +32,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from ..base.our_errors import our_errors_left_out
+from ..base.error_guard import ignore_our_errors
 
 RING_MAGIC = b"HBRING\x001"
 RING_HEADER = struct.Struct("<8sIIII")  # magic, version, bytes of texts, blocks, records in a block
@@ -172,7 +172,7 @@ class GroupStreams:
 
     def has_any(self) -> bool:
         """Return whether there is a process group now."""
-        with our_errors_left_out():
+        with ignore_our_errors():
             return self.c10d is not None and self.c10d.GroupMember.WORLD is not None
         return False
 
@@ -230,7 +230,7 @@ class GroupStreams:
 
         torch says which it has for which: "cpu:gloo,cuda:nccl" (distributed_c10d.BackendConfig).
         """
-        with our_errors_left_out():
+        with ignore_our_errors():
             pairs = str(self.c10d.get_backend_config(group)).split(",")
             found = (pair.partition(":") for pair in pairs)
             return frozenset(device for device, _, name in found if name and name not in _WAITS)
@@ -238,7 +238,7 @@ class GroupStreams:
 
     def _described(self, group: Any) -> str:
         name = description = members = ""
-        with our_errors_left_out():  # groups of other makes need not have all of it
+        with ignore_our_errors():  # groups of other makes need not have all of it
             name = str(group.group_name)
             from ..base.words import format_ranges  # not at the top: few jobs have groups
 

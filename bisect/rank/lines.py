@@ -8,9 +8,9 @@ import select
 import time
 from collections.abc import Callable
 
+from ..base.error_guard import raise_if_of_the_job
 from ..base.launchers import find_launcher
 from ..base.masking import mask_ends
-from ..base.our_errors import pass_on
 from ..base.place import Place
 from . import began
 
@@ -47,7 +47,7 @@ def write_within(fd: int, data: bytes, seconds: float) -> int:
                 break
             time.sleep(min(left, 0.01))
         except OSError as error:  # the reader is gone
-            pass_on(error)
+            raise_if_of_the_job(error)
             break
     return written
 
@@ -131,5 +131,5 @@ def _is_terminal(fd: int, place: Place) -> bool:
             return theirs.startswith(("/dev/pts/", "/dev/tty"))
         return os.isatty(fd)
     except OSError as error:
-        pass_on(error)
+        raise_if_of_the_job(error)
         return False

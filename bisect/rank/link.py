@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ..base.error_guard import ignore_our_errors, raise_if_of_the_job
 from ..base.events import (
     Answer,
     Bye,
@@ -43,7 +44,6 @@ from ..base.events import (
     encode,
 )
 from ..base.masking import mask_ends
-from ..base.our_errors import our_errors_left_out, pass_on
 from ..base.place import FOLDER_VARIABLE, JOB_VARIABLE, Place, monitor_of
 from ..base.proc import find_peer_pid, read_stat
 from .monitor_connection import Interpreter, MonitorConnection, connect_to_monitor
@@ -107,7 +107,7 @@ class Link:
         self._socket = found.connection
         self._socket.setblocking(False)
         self._sight.allow(self._socket)
-        with our_errors_left_out(OSError):  # it was killed meanwhile: our hello starts another
+        with ignore_our_errors(OSError):  # it was killed meanwhile: our hello starts another
             found.give(settings)
         os.environ[FOLDER_VARIABLE] = found.folder
         os.environ[JOB_VARIABLE] = self.place.job
@@ -146,7 +146,7 @@ class Link:
             limit = 0.0 if self._monitor_is_stopped() else GOODBYE_LIMIT
             if self._await(Written, limit) or self._successions == generation:
                 break
-        with our_errors_left_out(OSError):  # empty unless something of the job is still there
+        with ignore_our_errors(OSError):  # empty unless something of the job is still there
             os.rmdir(self.places.temporary or "")
 
     def _close_in_child(self) -> None:
@@ -177,7 +177,7 @@ class Link:
             return
         try:
             # One write, which a Unix socket takes whole or not at all if it is as short as this.
-            with our_errors_left_out(OSError):
+            with ignore_our_errors(OSError):
                 connection.send(data, socket.MSG_DONTWAIT)
         finally:
             self._sending.release()
@@ -238,7 +238,7 @@ class Link:
         try:
             is_sent = self._is_sent(line)
         except OSError as error:
-            pass_on(error)
+            raise_if_of_the_job(error)
             if self._succeed():
                 self._unsent.append(line)
             return
@@ -270,7 +270,7 @@ class Link:
         return True
 
     def _monitor_is_stopped(self) -> bool:
-        with our_errors_left_out(OSError):
+        with ignore_our_errors(OSError):
             found = read_stat(find_peer_pid(self._socket)) if self._socket is not None else None
             return found is not None and found.state in _STOPPED
         return False
@@ -302,7 +302,7 @@ class Link:
             except BlockingIOError:
                 continue
             except OSError as error:
-                pass_on(error)
+                raise_if_of_the_job(error)
                 data = b""
             if not data:
                 self._succeed()
@@ -338,7 +338,7 @@ class Link:
             try:
                 found = self._find_another()
             except OSError as error:
-                pass_on(error)
+                raise_if_of_the_job(error)
                 self._give_up(f"the monitor is gone, and no other could be started: {error}")
                 return False
             started = started or found.settings_pipe is not None
@@ -381,7 +381,7 @@ class Link:
             self._buffer = self._socket.recv(65536)
             self._socket.setblocking(False)
         except OSError as error:
-            pass_on(error)
+            raise_if_of_the_job(error)
             self._buffer = b""
         if not self._buffer:
             self._drop()
@@ -398,7 +398,7 @@ class Link:
 
     def _drop(self) -> None:
         if self._socket is not None:
-            with our_errors_left_out(OSError):
+            with ignore_our_errors(OSError):
                 self._socket.close()
             self._socket = None
 

@@ -20,8 +20,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ..base.doze import DozeLimits
+from ..base.error_guard import raise_if_of_the_job
 from ..base.forks import await_child, read_pipe, why_no_room, withstand_signals
-from ..base.our_errors import pass_on
 from ..base.place import FOLDER_VARIABLE, JOB_VARIABLE, Place, monitor_of
 from ..base.variables import CLAIM_VARIABLE, OUTER_VARIABLE, PACKAGE_VARIABLE
 from .our_folders import LONGEST_SOCKET_PATH, OWNER_LINK, bases, is_own_folder, make
@@ -157,7 +157,7 @@ def _open_lock(job: str) -> tuple[str, int] | None:
                 return None
             why = error
         except OSError as error:
-            pass_on(error)
+            raise_if_of_the_job(error)
             why = error
     raise why
 
@@ -187,7 +187,7 @@ def _connect(folder: str) -> socket.socket | None:
         connection.connect(os.path.join(folder, "socket"))
     except OSError as error:
         connection.close()
-        pass_on(error)
+        raise_if_of_the_job(error)
         return None
     return connection
 

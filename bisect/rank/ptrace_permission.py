@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
 
-from ..base.our_errors import our_errors_left_out
+from ..base.error_guard import ignore_our_errors
 from ..base.proc import find_peer_pid
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class PtracePermission:
         The permission is not inherited by fork(), so forked children give it again (PR_SET_PTRACER
         (2const)), by the function that is there already: after a fork nothing is loaded.
         """
-        with our_errors_left_out():
+        with ignore_our_errors():
             with open(YAMA) as file:
                 if int(file.read()) != 1:
                     return
@@ -75,7 +75,7 @@ class StackTimer:
 
     def arm(self, seconds: float) -> None:
         """Write stacks every `seconds` until the step ends."""
-        with our_errors_left_out(OSError, ValueError, ImportError):
+        with ignore_our_errors(OSError, ValueError, ImportError):
             if not self._is_free():
                 return
             if self._file is None:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from ...base.error_guard import ignore_our_errors
 from ...base.lazy_dataclass import dataclass
-from ...base.our_errors import our_errors_left_out
 from ...base.steering import IN_CODE
 from ..after_import import after_import
 from ..function_patching import (
@@ -123,7 +123,7 @@ class _Patching:
         """Put the changes of `rows` into the calls that `module` defines; raises nothing."""
         for attribute in dict.fromkeys(row.attribute for row in rows):
             mine = [row for row in rows if row.attribute == attribute]
-            with our_errors_left_out():
+            with ignore_our_errors():
                 if attribute:
                     patch_attribute(module, attribute, functools.partial(self._steered, mine))
                 else:
@@ -147,7 +147,7 @@ class _Patching:
     def _change(self, rows: Sequence[Patch], call: Call) -> Call:
         """Return the call as it is to be made; a change that fails is left out."""
         for row in rows:
-            with our_errors_left_out():
+            with ignore_our_errors():
                 said = row.change(call, self._wanted[row.toggle])
                 if said is not None:
                     self._reached(row.toggle, said)

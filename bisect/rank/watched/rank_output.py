@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import Any
 
 from ...base.doze import limit_doze
+from ...base.error_guard import ignore_our_errors, raise_if_of_the_job
 from ...base.events import Bye, Line, Quiet
-from ...base.our_errors import our_errors_left_out, pass_on
 from ...base.place import Place
 from ...base.variables import KEEP_WATCHING_VARIABLE
 from ...base.version import VERSION
@@ -65,7 +65,7 @@ def hear_uncaught_error(hear: HearError) -> None:
     def heard(
         kind: type[BaseException], error: BaseException, traceback: TracebackType | None
     ) -> None:
-        with our_errors_left_out():
+        with ignore_our_errors():
             hear(error)
         hook(kind, error, traceback)
         if isinstance(error, KeyboardInterrupt):
@@ -161,7 +161,7 @@ class RankOutput:
         try:
             found = monitor_connection.connect_to_monitor(self.place, python=self.link.python)
         except OSError as error:
-            pass_on(error)
+            raise_if_of_the_job(error)
             found = error
         self.link.open(found, known)
         self.log = collective_log.begin_collective_log(self.link, self.place.rank)

@@ -14,10 +14,10 @@ from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ...base.error_guard import ignore_our_errors, raise_if_of_the_job
 from ...base.events import Import, Toggle
 from ...base.launcher_env import is_on_one_machine, number
 from ...base.launchers import RANK_VARIABLES
-from ...base.our_errors import our_errors_left_out, pass_on
 from ...base.place import (
     FOLDER_VARIABLE,
     JOB_VARIABLE,
@@ -94,7 +94,7 @@ class RankSide:
                     self.voice.lines.say(f"--step {row.where}: {row.module} was never imported")
 
     def _put_own(self, row: KnownCall, module: ModuleType) -> None:
-        with our_errors_left_out():
+        with ignore_our_errors():
             found, before = find_definition(row, module), len(self._undo)
             if isinstance(found, KnownCall):
                 self._put([found], module)
@@ -108,7 +108,7 @@ class RankSide:
             self._after_import(module, functools.partial(self._capture, name))
 
     def _capture(self, name: str, module: ModuleType) -> None:
-        with our_errors_left_out():
+        with ignore_our_errors():
             undo = None if self.is_over else capture_class(module, name, self._say)
             if undo is not None:
                 self._undo.append(undo)
@@ -121,7 +121,7 @@ class RankSide:
         if self.is_over:
             return
         for row in rows:
-            with our_errors_left_out():  # another version may have it differently
+            with ignore_our_errors():  # another version may have it differently
                 begin = functools.partial(self._begin, row)
                 undo = patch_with_step(module, row.attribute, begin)
                 if undo is not None:
@@ -143,7 +143,7 @@ class RankSide:
             if end is None or self.voice is None:
                 return
             end(None)
-            with our_errors_left_out():
+            with ignore_our_errors():
                 version = getattr(module, "__version__", None)
                 seconds = time.monotonic() - at
                 version = version and str(version)
@@ -180,14 +180,14 @@ class RankSide:
         try:
             step = steps.begin(row)
         except Exception as error:  # whatever it is: the script's call is what counts
-            pass_on(error)
+            raise_if_of_the_job(error)
             return None
         if step is None:
             return None
         begun = step
 
         def end(error: BaseException | None) -> None:
-            with our_errors_left_out():
+            with ignore_our_errors():
                 steps.end(begun, error)
 
         return end
@@ -251,7 +251,7 @@ class RankSide:
             self._is_helper = False
             self.speak(place, trains=True, is_certain=True)
         except Exception as error:  # whatever it is: the script's call is what counts
-            pass_on(error)
+            raise_if_of_the_job(error)
 
     def _put_the_rest(self) -> None:
         self.install(row for row in KNOWN_CALLS if row.step != PROCESS_GROUP)
@@ -289,10 +289,10 @@ class RankSide:
         self.is_over = True
         wait_no_more(self.waiting)
         if self.voice is not None:
-            with our_errors_left_out():
+            with ignore_our_errors():
                 self.pulse = self.voice.quiet()
         while self._undo:
-            with our_errors_left_out():
+            with ignore_our_errors():
                 self._undo.pop()()
 
 
@@ -300,7 +300,7 @@ def _is_step(row: KnownCall, args: tuple[Any, ...]) -> bool:
     try:
         return row.when is not None and row.when(args)
     except Exception as error:
-        pass_on(error)
+        raise_if_of_the_job(error)
         return False
 
 

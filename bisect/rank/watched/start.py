@@ -69,8 +69,8 @@ def train() -> None:
         is_child = os.getpid() != _PID or _OF_MULTIPROCESSING in sys.argv
         rank_side.take_role_at_import(is_child, train)
     except Exception as error:
-        from ...base.our_errors import pass_on
+        from ...base.error_guard import raise_if_of_the_job
 
-        pass_on(error)
+        raise_if_of_the_job(error)
         if os.environ.get("HANGBISECT_DEBUG"):
             sys.stderr.write(f"hangbisect: this rank is not watched: {error!r}\n")

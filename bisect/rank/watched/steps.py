@@ -14,9 +14,9 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...base.error_guard import ignore_our_errors
 from ...base.events import Begin, End, Event
 from ...base.lazy_dataclass import dataclass
-from ...base.our_errors import our_errors_left_out
 from ...base.startup_table import STARTUP_BY_NAME
 from ..function_patching import exclude_from_compile
 from .known_calls import FIRST_STEP, KnownCall
@@ -152,14 +152,14 @@ class StepCounter:
         """Hear of every step of every optimizer (torch.optim's own hooks)."""
 
         def before(optimizer: Any, args: Any, kwargs: Any) -> None:
-            with our_errors_left_out():
+            with ignore_our_errors():
                 self._act_before()
 
         def after(optimizer: Any, args: Any, kwargs: Any) -> None:
-            with our_errors_left_out():
+            with ignore_our_errors():
                 self._act_after(optimizer)
 
-        with our_errors_left_out():
+        with ignore_our_errors():
             module.register_optimizer_step_pre_hook(exclude_from_compile(before))
             module.register_optimizer_step_post_hook(exclude_from_compile(after))
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType, TracebackType
 from typing import Any
 
+from ...base.error_guard import ignore_our_errors
 from ...base.errors import UsageError, nearest
-from ...base.our_errors import our_errors_left_out
 from ..function_patching import Undo, patch_with_step
 from .known_calls import KnownCall
 
@@ -139,7 +139,7 @@ class _CaptureListener:
 
         def end(error: BaseException | None) -> None:
             if error is None and os.getpid() == self._process:
-                with our_errors_left_out():  # whatever fails of ours, the script runs
+                with ignore_our_errors():  # whatever fails of ours, the script runs
                     self._listen(made)
 
         return end
@@ -188,6 +188,6 @@ def _find_rank_side() -> Any:
         return None
     rank_side = f"{__package__}.rank_side"
     if getattr(sys.modules.get(rank_side), "CURRENT", None) is None:
-        with our_errors_left_out():  # whatever fails of ours, the script runs
+        with ignore_our_errors():  # whatever fails of ours, the script runs
             start.train()  # before any library that we know
     return getattr(sys.modules.get(rank_side), "CURRENT", None)

@@ -20,7 +20,7 @@ _STANDARD = os.path.dirname(os.path.abspath(os.__file__)) + "/"
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
 
-class our_errors_left_out:
+class ignore_our_errors:
     """Leave out what fails of ours inside, of `kinds`; what is the job's passes."""
 
     def __init__(self, *kinds: type[Exception]) -> None:
@@ -40,7 +40,7 @@ class our_errors_left_out:
         return isinstance(error, self._kinds) and not is_of_the_job(error)
 
 
-def pass_on(error: BaseException) -> None:
+def raise_if_of_the_job(error: BaseException) -> None:
     """Raise `error` again, which we have just caught, if it is the job's."""
     if is_of_the_job(error):
         raise error

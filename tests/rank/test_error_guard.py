@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from hangbisect.base.our_errors import is_of_the_job, our_errors_left_out
+from hangbisect.base.error_guard import ignore_our_errors, is_of_the_job
 from hangbisect.rank.lines import write_within
 from hangbisect.rank.link import encode_message
 
@@ -84,7 +84,7 @@ def test_what_a_handler_raises_while_our_code_waits_goes_on(
 ) -> None:
     signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, 0.1)
-    with pytest.raises(kind), our_errors_left_out():
+    with pytest.raises(kind), ignore_our_errors():
         write_within(full, b"a line\n", WAIT)
 
 
@@ -100,7 +100,7 @@ def test_what_another_thread_puts_into_this_one_goes_on(full: int) -> None:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Late))
 
     threading.Thread(target=put, args=(threading.get_ident(),)).start()
-    with pytest.raises(Late), our_errors_left_out():
+    with pytest.raises(Late), ignore_our_errors():
         write_again_and_again(full)
 
 
@@ -112,15 +112,15 @@ class Odd:
 
 
 def test_what_fails_of_ours_is_left_out() -> None:
-    with our_errors_left_out():
+    with ignore_our_errors():
         encode_message({"t": "x", "value": Odd()})
-    with our_errors_left_out():
+    with ignore_our_errors():
         raise ValueError
-    with our_errors_left_out(OSError):
+    with ignore_our_errors(OSError):
         os.stat("/no/such/file")
-    with pytest.raises(ValueError, match="of another kind"), our_errors_left_out(OSError):
+    with pytest.raises(ValueError, match="of another kind"), ignore_our_errors(OSError):
         raise ValueError("of another kind")
-    with pytest.raises(KeyboardInterrupt), our_errors_left_out():
+    with pytest.raises(KeyboardInterrupt), ignore_our_errors():
         raise KeyboardInterrupt
 
 
