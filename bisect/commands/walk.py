@@ -55,7 +55,7 @@ def run(argv: list[str]) -> int:
         except OSError as error:
             monitor = error
     from ..rank import arguments
-    from ..rank.users_own import check_module
+    from ..rank.replaced_steps import check_module
 
     args, pipeline = arguments.parse_walk_arguments(argv, place)
     for function in args.use.values():

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from ..base.checkpoints import Phase
 from ..base.lazy_dataclass import dataclass
 from ..base.words import format_count, format_duration
-from ..rank.users_own import load
+from ..rank.replaced_steps import load
 from . import forecast, generation_plan, loading_steps
 from .forecast import describe_slow_generation, forecast_step, format_memory_in_use
 from .generation_plan import DTYPES, sampling_options

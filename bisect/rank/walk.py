@@ -24,7 +24,7 @@ from .link import Link
 from .messages import Heartbeat
 from .our_folders import is_own_folder
 from .ptrace_permission import StackTimer
-from .users_own import load, wants_one
+from .replaced_steps import load, wants_one
 
 if TYPE_CHECKING:
     from ..base.pipeline import Step
@@ -260,10 +260,10 @@ def _find_function(step: Step, context: Context) -> Callable[[Context], Any]:
         return step.run
     function = load(place)
 
-    def users_own(context: Context) -> Any:
+    def call_replacement(context: Context) -> Any:
         given = SimpleNamespace(args=context.args, context=context, **context.products)
         words = (given,) if wants_one(function, place) else ()
         context.about_to(place.replace(":", "."))
         return function(*words)
 
-    return users_own
+    return call_replacement

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from hangbisect.base.errors import UsageError
-from hangbisect.rank.users_own import wants_one
+from hangbisect.rank.replaced_steps import wants_one
 
 
 class Net:
