@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from hangbisect.rank.watched.variables import variables
+from hangbisect.rank.watched.command_environment import variables
 
 LIMIT = 120.0  # seconds for one start
 SHARE, LEAST = 0.02, 0.150  # of the start-up; seconds

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hangbisect.rank.watched.reach import OLDEST
+from hangbisect.rank.watched.unreached_ranks import OLDEST
 
 from .other_pythons import ALL, WATCHED, interpreter
 from .test_imports_point_one_way import imported

@@ -4,7 +4,7 @@ ranks, so nothing is imported here.
 
 from __future__ import annotations
 
-# How the processes of a watched script find us (rank/watched/variables.py), and
+# How the processes of a watched script find us (rank/watched/command_environment.py), and
 # which rank is taken (process_role.py).
 PACKAGE_VARIABLE = "HANGBISECT_PACKAGE"
 CLAIM_VARIABLE = "HANGBISECT_CLAIM"

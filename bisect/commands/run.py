@@ -198,8 +198,8 @@ def _variables(
 ) -> Mapping[str, str]:
     """Return what is set in the command's environment beside what is there."""
     from ..rank.watch_options import format_options, variable_of
-    from ..rank.watched.reach import why_unreached
-    from ..rank.watched.variables import variables
+    from ..rank.watched.command_environment import variables
+    from ..rank.watched.unreached_ranks import why_unreached
 
     options = {**format_options(args), "run-dir": run_dir}
     named = {variable_of(name): value for name, value in options.items()}

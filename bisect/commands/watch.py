@@ -56,7 +56,7 @@ def _parser() -> Parser:
 
 def _variables(args: argparse.Namespace) -> dict[str, str]:
     from ..rank.watch_options import format_options
-    from ..rank.watched.variables import variables
+    from ..rank.watched.command_environment import variables
 
     return variables(format_options(args))
 

@@ -40,8 +40,8 @@ from ..evidence.descriptors import parse_socket_inode, read_sockets
 from ..evidence.look import Target
 from ..evidence.machine import read_machine
 from ..evidence.process import family, marked, runs_python, variables_of, words_of
-from ..rank.watched.reach import find_hosts_flag
-from ..rank.watched.variables import START_UP
+from ..rank.watched.command_environment import START_UP
+from ..rank.watched.unreached_ranks import find_hosts_flag
 from .watcher_link import OUTER_VARIABLE
 
 # In each task: the port on which its srun listens (slurm's src/srun/libsrun/launch.c).

@@ -87,7 +87,7 @@ def _write_start_up_files(folder: Path) -> None:
 
 def without_ours(ended: tuple[int, str, str]) -> tuple[int, str, str]:
     """Take out of sys.path what -S leaves there: no start-up file of ours takes it out then."""
-    from hangbisect.rank.watched.variables import START_UP
+    from hangbisect.rank.watched.command_environment import START_UP
 
     return ended[0], ended[1].replace(f"'{START_UP}', ", ""), ended[2]
 

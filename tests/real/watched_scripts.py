@@ -8,7 +8,7 @@ from typing import Any
 
 import jobs
 import script_jobs
-from hangbisect.rank.watched.variables import variables
+from hangbisect.rank.watched.command_environment import variables
 from script_shelf import Script, Truth
 
 

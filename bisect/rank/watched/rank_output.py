@@ -25,7 +25,7 @@ from .. import collective_log, monitor_connection, ptrace_permission
 from ..lines import Lines
 from ..link import Link
 from ..messages import MANY_RANKS, Heartbeat, make_hello, make_watch_settings
-from .variables import monitors_python
+from .command_environment import monitors_python
 
 
 def read_settings(place: Place, environ: Mapping[str, str] = os.environ) -> dict[str, Any]:

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from hangbisect.rank.watched import variables as module
+from hangbisect.rank.watched import command_environment
+from hangbisect.rank.watched.command_environment import variables
 from hangbisect.rank.watched.process_role import GroupNumbers, read_group_numbers
 from hangbisect.rank.watched.programs import is_hangbisect, is_launcher, program
-from hangbisect.rank.watched.variables import variables
 
 URL = "tcp://n1:29500?rank=1&world_size=4"
 
@@ -77,7 +77,7 @@ def test_a_group_says_which_rank_joins_it(
 
 def test_the_variables_reach_a_python_and_are_not_given_twice() -> None:
     once = variables({"run-dir": "/r", "stall": "5"}, {"PYTHONPATH": "/mine"})
-    assert once["PYTHONPATH"] == os.pathsep.join([module.START_UP, "/mine"])
+    assert once["PYTHONPATH"] == os.pathsep.join([command_environment.START_UP, "/mine"])
     assert (once["HANGBISECT_RUN_DIR"], once["HANGBISECT_STALL"]) == ("/r", "5")
     assert variables({}, once)["PYTHONPATH"] == once["PYTHONPATH"]
 
@@ -100,7 +100,7 @@ def test_a_script_that_imports_nothing_we_know_hears_and_sees_nothing_of_us() ->
 
 def test_the_next_sitecustomize_runs_as_it_would_have(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("value = 7\n")
-    path = os.pathsep.join([module.START_UP, str(tmp_path)])
+    path = os.pathsep.join([command_environment.START_UP, str(tmp_path)])
     said = asked("import sitecustomize as s; print(s.value, s.__name__)", PYTHONPATH=path)
     assert (said.stdout, said.stderr) == ("7 sitecustomize\n", "")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hangbisect.rank.watched.reach import why_unreached
+from hangbisect.rank.watched.unreached_ranks import why_unreached
 from hypothesis import given
 from hypothesis import strategies as st
 
