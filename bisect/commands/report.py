@@ -103,7 +103,7 @@ def _reports(args: argparse.Namespace) -> int:
 
 def _trials(args: argparse.Namespace) -> int:
     from ..base.words import terminal_width
-    from ..report.isolation import list_rows
+    from ..report.isolation_text import list_rows
     from ..report.run_reader.run import read_run
 
     found = read_run(args.log)
@@ -121,7 +121,7 @@ def _trials(args: argparse.Namespace) -> int:
 
 def _log(args: argparse.Namespace) -> int:
     from ..base.words import terminal_width
-    from ..report.saved_log import log_json, log_lines
+    from ..report.saved_log_text import log_json, log_lines
     from ..saved_log import read_our_lines, read_progress
 
     found = read_progress(read_our_lines(_lines(args.log)))

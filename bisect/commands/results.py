@@ -78,7 +78,7 @@ def show(argv: list[str]) -> int:
 
     from ..base.json_codec import to_json
     from ..base.words import replace_unprintable, terminal_width
-    from ..report.isolation import replay_answer
+    from ..report.isolation_text import replay_answer
     from ..report.run_reader.run import read_run
 
     found = read_run(args.folder)

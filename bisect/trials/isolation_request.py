@@ -23,7 +23,7 @@ from ..base.json_codec import from_json, to_json
 from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask, mask_command, mask_text
 from ..base.pipeline import check_timeouts
-from ..report.isolation import report_text
+from ..report.isolation_text import report_text
 from ..search.cells import DEFAULT_LIMIT
 from ..search.isolation import Isolation
 from ..search.trial_results import CONFIRM

@@ -17,7 +17,7 @@ from ..base.errors import UsageError
 from ..base.facts import Result, Setting, Trial, Verdict
 from ..base.words import terminal_width, wrap_line
 from ..monitor.child_processes import make_reports_now
-from ..report.isolation import answer_lines, trial_line
+from ..report.isolation_text import answer_lines, trial_line
 from ..search.flaky_search import estimate_flaky_starts, make_first_starts, search_flaky
 from ..search.isolation import (
     Isolation,

@@ -21,7 +21,7 @@ from ..base.json_codec import from_json, to_json
 from ..base.lazy_dataclass import dataclass
 from ..base.words import terminal_width
 from ..monitor.child_processes import REPORT_FILE, make_reports_now
-from ..report.matrix import (
+from ..report.matrix_text import (
     LiveLines,
     LiveTable,
     MatrixResult,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from hangbisect.base.json_codec import to_json
-from hangbisect.report.isolation import (
+from hangbisect.report.isolation_text import (
     answer_lines,
     list_rows,
     replay_answer,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hangbisect.base.facts import HangPlace, Setting, Trial
 from hangbisect.base.words import wrap_line
-from hangbisect.report.isolation import (
+from hangbisect.report.isolation_text import (
     MOST_TRIAL_ROWS,
     answer_lines,
     format_probability,

@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 
 import pyte
-from hangbisect.report.matrix import (
+from hangbisect.report.matrix_text import (
     LiveLines,
     LiveTable,
     choose_cells,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
-from hangbisect.report.matrix import matrix_junit, result_table, summarise_matrix
+from hangbisect.report.matrix_text import matrix_junit, result_table, summarise_matrix
 from hangbisect.search.cells import CellOutcome, CellRun
 from hypothesis import given
 from hypothesis import strategies as st

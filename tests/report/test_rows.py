@@ -11,7 +11,7 @@ from hangbisect.base.json_codec import from_json, to_json
 from hangbisect.diagnosis.verdict import judge_job_with_graph
 from hangbisect.report.html.page import html_page, verdict_answer
 from hangbisect.report.html.templates import ShownTexts
-from hangbisect.report.isolation import answer_lines, report_text, word_isolation
+from hangbisect.report.isolation_text import answer_lines, report_text, word_isolation
 from hangbisect.report.issue.markdown import escape_line
 from hangbisect.report.issue.page import run_page, trials_page
 from hangbisect.report.redaction.run_redaction import NoRedaction

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.report.matrix import MatrixResult
+from hangbisect.report.matrix_text import MatrixResult
 from hangbisect.search.cells import Cell, CellOutcome, CellRun
 
 ONE = Cell(

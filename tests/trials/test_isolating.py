@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.base.facts import Result, Setting, Try, Wait
-from hangbisect.report.isolation import answer_lines
+from hangbisect.report.isolation_text import answer_lines
 from hangbisect.search.isolation import Count, Isolation
 from hangbisect.search.trial_results import estimate_starts
 from hangbisect.toggles.table import TOGGLES

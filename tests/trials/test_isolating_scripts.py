@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hangbisect.base.facts import Result, Setting
 from hangbisect.base.steering import ASKED, VARIABLE, parse_toggle_values
-from hangbisect.report.isolation import answer_lines
+from hangbisect.report.isolation_text import answer_lines
 from hangbisect.toggles.command_toggles import parse_reached
 from hangbisect.trials.isolation_plan import IsolationPlan, Starter, StartRequest
 from hangbisect.trials.trial import Question

@@ -13,7 +13,7 @@ from ...base.lazy_dataclass import dataclass
 from ...base.words import LEVELS, cause_page, format_count, format_seconds
 from ...search.cells import RecordedMatrix
 from ...search.isolation import Isolation, IsolationOutcome
-from ..isolation import word_isolation, word_next_step
+from ..isolation_text import word_isolation, word_next_step
 from ..rows import Row, word_good_run
 from ..run_reader.rank_differences import find_differences
 from ..run_reader.run import RecordedRun, read_rank_facts

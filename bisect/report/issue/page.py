@@ -11,7 +11,7 @@ from ...base.facts import JobFacts, RankFacts, RankId, Verdict
 from ...base.lazy_dataclass import dataclass
 from ...base.words import format_count, format_rank_numbers, format_ranks, format_seconds
 from ...search.isolation import Isolation
-from ..isolation import MOST_TRIAL_ROWS, list_rows, replay_answer, unused_lines
+from ..isolation_text import MOST_TRIAL_ROWS, list_rows, replay_answer, unused_lines
 from ..run_reader.run import RecordedRun, read_rank_facts
 from ..run_reader.timeline import RankRow, Span, Timeline, read_timeline
 from ..terminal import replay_verdict

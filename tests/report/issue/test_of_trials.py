@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hangbisect.report.isolation import MOST_TRIAL_ROWS
+from hangbisect.report.isolation_text import MOST_TRIAL_ROWS
 from hangbisect.report.issue.page import trials_page
 from hangbisect.report.run_reader.run import read_run
 from hangbisect.search.isolation import Isolation
