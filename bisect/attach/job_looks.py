@@ -14,8 +14,15 @@ from ..base.deadline import aside
 from ..base.facts import CollectiveLog, Look, MachineFacts, RankFacts, RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.words import format_rate
-from ..collect.lock_holders import LockHolders, select_looks_since
-from ..collect.look_series import PAUSE, LookSeries, RankClasses, may_pause, take_good_looks
+from ..collect.looks import (
+    PAUSE,
+    LockHolders,
+    LookSeries,
+    RankClasses,
+    may_pause,
+    select_looks_since,
+    take_good_looks,
+)
 from ..evidence import movement
 from ..evidence.descriptors import read_links, read_quiet_times
 from ..evidence.look import Target

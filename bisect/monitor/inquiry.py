@@ -18,7 +18,7 @@ from ..base.launcher_env import Ancestor
 from ..base.proc import read_stat
 from ..base.rank_state import RankState
 from ..base.words import format_ranks
-from ..collect.look_series import PAUSE, RankClasses, may_pause, waits_for_another
+from ..collect.looks import PAUSE, RankClasses, may_pause, waits_for_another
 from ..diagnosis.compilation import describe_who_waits, find_compilations
 from ..diagnosis.proof_of_hang import describe_listening, describe_waiting_for_work
 from ..evidence.look import Target, take_looks

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..base.facts import Look, RankFacts, RankId
 from ..base.rank_state import RankState
-from ..collect.lock_holders import LockHolders
-from ..collect.look_series import LookSeries, may_pause, take_good_looks, waits_for_another
+from ..collect.looks import LockHolders, LookSeries, may_pause, take_good_looks, waits_for_another
 from ..evidence import movement
 from ..evidence.look import Target
 from ..evidence.periodic_threads import PeriodicThreads

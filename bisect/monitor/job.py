@@ -37,7 +37,7 @@ from .watcher_link import OUTER_VARIABLE, TRIAL_VARIABLE, SupervisorLinks
 
 if TYPE_CHECKING:
     from ..base.facts import CollectiveLog, MachineFacts, RankId, SlowStep, Verdict
-    from ..collect.lock_holders import LockHolders
+    from ..collect.looks import LockHolders
     from ..evidence.process import Life
     from ..evidence.ring_reader import Pulse, RingRead
 

@@ -271,7 +271,7 @@ class Watch:
 
     async def _take_series(self) -> Inspection:
         """Return looks at all ranks that are enough to judge by."""
-        from ..collect.look_series import PAUSE
+        from ..collect.looks import PAUSE
         from .inspection import SPAN, Inspection
 
         inspection = Inspection(self.job)
@@ -455,7 +455,7 @@ class Watch:
             ended = "crash"  # a launcher signals the others only when one has failed
         if ended == "done":
             return
-        from ..collect.look_series import PAUSE
+        from ..collect.looks import PAUSE
         from .inspection import Inspection
 
         inspection = Inspection(self.job)

@@ -265,7 +265,7 @@ class LauncherSupervisor:
 
     async def _judge(self, ended: Ended, since: float) -> None:
         """Look from outside, and close if nothing moves."""
-        from ..collect.look_series import wakes_soon
+        from ..collect.looks import wakes_soon
         from ..diagnosis.proof_of_hang import describe_waiting_for_work, find_proof_of_hang
         from .clocks import IN_DOUBT, OTHER_NODES_LIMIT
         from .watcher_verdict import judge_from_outside

@@ -29,7 +29,7 @@ from ..base.stays import SILENT
 from ..base.variables import PACKAGE_VARIABLE
 from ..base.version import VERSION
 from ..base.words import format_rate
-from ..collect.look_series import PAUSE, take_good_looks
+from ..collect.looks import PAUSE, take_good_looks
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.verdict import judge_snapshot
 from ..diagnosis.verdict_skeleton import make_verdict_skeleton

@@ -15,7 +15,7 @@ from hangbisect.attach.judgement import judge_nodes
 from hangbisect.attach.node_facts import NodeFacts
 from hangbisect.attach.ranks import Rank
 from hangbisect.base.facts import Look, Sample, Verdict
-from hangbisect.collect.look_series import RankClasses
+from hangbisect.collect.looks import RankClasses
 from hangbisect.diagnosis.verdict import judge_snapshot
 from hangbisect.monitor.inspection import Inspection
 from hangbisect.monitor.job import Job

@@ -10,7 +10,7 @@ from typing import Literal
 
 import pytest
 from hangbisect.base.facts import Collective, CollectiveLog, Look, RankFacts, Thread
-from hangbisect.collect.look_series import classify_ranks
+from hangbisect.collect.looks import classify_ranks
 from hangbisect.diagnosis.log_divergence import find_mismatch
 from hangbisect.diagnosis.pending_operations import describe_subgroups, find_pending_operations
 from hangbisect.diagnosis.snapshot import Snapshot

@@ -15,7 +15,7 @@ from hangbisect.base.facts import (
     Wait,
     WaitKind,
 )
-from hangbisect.collect.look_series import (
+from hangbisect.collect.looks import (
     RankClasses,
     classify_ranks,
     may_wait_for_another,

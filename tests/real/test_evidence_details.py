@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from hangbisect.base.facts import Look, Syscall
-from hangbisect.collect.look_series import may_pause
+from hangbisect.collect.looks import may_pause
 from hangbisect.evidence import external_tools, machine, stacks
 from hangbisect.evidence import look as looking
 from hangbisect.evidence import process as sample

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hangbisect.base.facts import AwaitedFile, Look, RankFacts
-from hangbisect.collect.look_series import may_wait_for_another
+from hangbisect.collect.looks import may_wait_for_another
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_job
 
