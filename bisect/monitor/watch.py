@@ -28,13 +28,12 @@ from ..evidence.process import open_life
 from . import clocks
 from .clocks import are_ranks_past
 from .finalize import close_job, find_later_proof, is_long_still, reopen_job
-from .job_activity import Stillness, Suspension
+from .job_activity import PastStep, Stillness, Suspension, TrainingPulse
 from .job_facts import make_rank_facts
 from .missing_ranks import MissingRanks
 from .monitor_process import DESCRIPTORS, call_in_thread
 from .rank_exits import find_job_end, find_signal_target, was_asked_to_end
 from .server import INTERRUPTING, Server, have_all_ended
-from .training_pulse import PastStep, TrainingPulse
 
 if TYPE_CHECKING:
     from ..base.facts import Ended
