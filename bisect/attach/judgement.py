@@ -38,7 +38,7 @@ from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.time_limits import find_time_limit
 from ..diagnosis.verdict import judge_snapshot
 from ..diagnosis.wait_graph import WaitGraph
-from ..dumps.checkpoint_in_stack import place_of_call
+from ..dumps.facts_in_stack import place_of_call
 from .node_facts import NodeFacts
 
 BUSY_IS_HUNG = 60.0  # seconds in the same few places that make a rank that computes one that hangs

@@ -21,7 +21,7 @@ from ..base.facts import Look
 from ..base.launcher_env import Ancestor
 from ..base.launchers import DIALECTS, LAUNCHERS
 from ..base.lazy_dataclass import dataclass
-from ..dumps.rank_locals import RankLocals, read_rank_locals
+from ..dumps.facts_in_stack import RankLocals, read_rank_locals
 from ..evidence.look import Target, take_looks
 from .processes import Process, ProcessTable, processes_above
 

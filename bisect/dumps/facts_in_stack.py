@@ -1,14 +1,22 @@
-"""A rank's number, its world and where they meet, as the locals of its frames say it."""
+"""What a stack tells of its process: a rank's number, its world and where they meet, as the locals
+of its frames say it; and the row of the start-up's table that its call corresponds to. Pure.
+
+A script that was not watched has reported no checkpoint. So it is found from the call that hangs,
+by the table of known calls, and from the frames around it.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 
-from ..base.facts import Frame, Look
+from ..base.facts import CheckpointPlace, Frame, Look
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import parse_text
+from ..base.startup_table import STARTUP_BY_NAME
 from ..diagnosis.frames import frame_owner, unqualified_name
+from ..rank.watched.known_calls import KNOWN_CALLS, KnownCall
 
 _C10D = "torch/distributed/distributed_c10d.py"
 # (end of the file, function, its local for the whole job's number, for the node's). The number in
@@ -51,7 +59,7 @@ def read_rank_locals(one: Look) -> RankLocals:
     number = local = world = None
     master = ""
     for frame in frames:  # innermost first: who meets knows better than who started it
-        here = _of_frame(frame)
+        here = _read_frame_locals(frame)
         number = here.number if number is None else number
         local = here.local if local is None else local
         world = here.world if world is None else world
@@ -64,7 +72,7 @@ def read_rank_locals(one: Look) -> RankLocals:
     return RankLocals(number, local, world, master)
 
 
-def _of_frame(frame: Frame) -> RankLocals:
+def _read_frame_locals(frame: Frame) -> RankLocals:
     values = dict(frame.locals)
     name = unqualified_name(frame.name)
     for file, function, number, local in _TELLING:
@@ -87,3 +95,91 @@ def _own(frame: Frame, name: str) -> int | None:
 def _parse_local(values: Mapping[str, str], name: str) -> int | None:
     text = values.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+_LIGHTNING = r"(?:pytorch_lightning|lightning/pytorch)"
+_DATA = rf"{_LIGHTNING}/trainer/connectors/data_connector\.py"
+# (end of the file, function, checkpoint, phase): what is no call of a user's, and is on the stack.
+_FRAMES = (
+    (r"wandb/sdk/wandb_init\.py", "init", "wandb_logger", None),
+    (rf"{_LIGHTNING}/loggers/wandb\.py", "experiment|__init__", "wandb_logger", None),
+    (_DATA, "prepare_data", "training", "prepare_data"),
+    (rf"{_LIGHTNING}/trainer/call\.py", "_call_setup_hook", "training", "setup"),
+    (r"transformers/trainer\.py", "_inner_training_loop", "training", None),
+    (r"transformers/tokenization_\w+\.py", "from_pretrained", "tokenizer", None),
+    (r"accelerate/accelerator\.py", "prepare_model", "training", "wrap"),
+    (r"torch/utils/data/dataloader\.py", "__iter__", "training", None),
+)
+# (what the call is like, checkpoint, phase): the names under which a stack shows it.
+_CALLS = (
+    (r"wandb\.(?:login|setup)|\w*lightning\w*\.loggers\.WandbLogger", "wandb_logger", None),
+    (r"transformers\.\w*(?:Tokenizer|Processor)\w*\.from_pretrained", "tokenizer", None),
+    (r"transformers\.\w*(?:Model|For[A-Z]|LMHead)\w*\.from_pretrained", "model", None),
+    (r"torch\.cuda\.(?:_lazy_init|is_available|device_count|set_device)", "accelerator", None),
+    (r"torch\.distributed\.new_group", "training", "process_group"),
+    (r"torch\.distributed\.fsdp\.\w+", "training", "wrap"),
+    (r"torch\.utils\.data\.DataLoader\.\w+", "training", None),
+)
+_ONLY_WATCHED = "first_"  # phases: who was not watched may be in any later batch
+
+
+def place_of_call(call: str | None, frames: Sequence[Frame] = ()) -> CheckpointPlace | None:
+    """Return the checkpoint whose step makes this call, else whose step stands around it
+    (`frames`, innermost first), with its phase as far as either tells; None where neither does.
+    """
+    by_call = _place_of_known_call(call)
+    by_frames = next(
+        (place for frame in frames if (place := _place_of_frame(frame)) is not None), None
+    )
+    if by_call is None or (by_call.phase is None and _is_same(by_call, by_frames)):
+        return by_frames
+    return by_call
+
+
+def _is_same(one: CheckpointPlace, other: CheckpointPlace | None) -> bool:
+    return other is not None and one.number == other.number
+
+
+def _place_of_known_call(call: str | None) -> CheckpointPlace | None:
+    if call is None:
+        return None
+    known = next((row for row in _list_checkpoint_calls() if row.call == call), None)
+    if known is not None:
+        return _of_row(known)
+    found = (_make_place(name, phase) for like, name, phase in _CALLS if re.fullmatch(like, call))
+    return next(found, None)
+
+
+def _place_of_frame(frame: Frame) -> CheckpointPlace | None:
+    own = unqualified_name(frame.name)
+    for file, function, name, phase in _FRAMES:
+        if re.search(rf"(?:^|/){file}$", frame.file) and re.fullmatch(function, own):
+            return _make_place(name, phase)
+    row = next((row for file, row in _places().get(own, ()) if file.search(frame.file)), None)
+    return None if row is None else _of_row(row)
+
+
+def _list_checkpoint_calls() -> Iterator[KnownCall]:
+    return (row for row in KNOWN_CALLS if row.checkpoint is not None)
+
+
+@cache
+def _places() -> dict[str, list[tuple[re.Pattern[str], KnownCall]]]:
+    """Return the rows by the name of their function, each with the end of its file."""
+    found: dict[str, list[tuple[re.Pattern[str], KnownCall]]] = {}
+    for row in _list_checkpoint_calls():
+        path = row.module.replace(".", "/")
+        file = re.compile(rf"(?:^|/){path}(?:/__init__)?\.py$")
+        found.setdefault(unqualified_name(row.attribute), []).append((file, row))
+    return found
+
+
+def _of_row(row: KnownCall) -> CheckpointPlace:
+    assert row.checkpoint is not None
+    told = row.phase is not None and not row.phase.startswith(_ONLY_WATCHED)
+    return _make_place(row.checkpoint, row.phase if told else None)
+
+
+def _make_place(name: str, phase: str | None) -> CheckpointPlace:
+    row = STARTUP_BY_NAME[name]
+    return CheckpointPlace(row.number, row.name, row.title, phase)

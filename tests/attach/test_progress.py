@@ -6,7 +6,7 @@ import pytest
 from hangbisect.attach.judgement import judge_nodes
 from hangbisect.attach.node_facts import TRAINING_PROGRESS, UNKNOWN_PROGRESS, find_progress
 from hangbisect.base.facts import Frame, RankFacts
-from hangbisect.dumps.checkpoint_in_stack import place_of_call
+from hangbisect.dumps.facts_in_stack import place_of_call
 from hangbisect.rank.watched.known_calls import KNOWN_CALLS, KnownCall
 
 from .test_words import BARRIER, SITE, SLEEP, node, rank

@@ -16,7 +16,7 @@ from hangbisect.attach.judgement import Judgement, judge_nodes
 from hangbisect.attach.node_facts import NodeFacts
 from hangbisect.base.facts import Frame, Kernel, Look, RankFacts, Syscall, Thread
 from hangbisect.base.identity import UnknownRank
-from hangbisect.dumps.checkpoint_in_stack import place_of_call
+from hangbisect.dumps.facts_in_stack import place_of_call
 
 COMMAND = ("torchrun", "--nproc_per_node=2", "train.py")
 SITE = "/venv/lib/python3.11/site-packages/"
