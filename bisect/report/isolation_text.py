@@ -26,8 +26,7 @@ from ..toggles.command_toggles import UNREACHED
 from .rows import LABEL, Answer, Row, make_rows, wrap_rows
 
 if TYPE_CHECKING:
-    from .run_reader.run import RecordedRun
-    from .run_reader.trials import RecordedTrial
+    from .run_reader.run import RecordedRun, RecordedTrial
 
 
 MOST_TRIAL_ROWS = 8  # of the table of trials, on a terminal

@@ -18,8 +18,7 @@ from ..base.lazy_dataclass import dataclass
 from .issue.markdown import STEP_SUMMARY, Masked
 from .redaction import redactor_for
 from .redaction.run_redaction import AnyRedactor, NoRedaction, redact_run
-from .run_reader.run import RecordedRun, read_run
-from .run_reader.trials import FAILED_RESULTS, trials_with_reports
+from .run_reader.run import FAILED_RESULTS, RecordedRun, read_run, trials_with_reports
 
 NAMES = ("report.md", "report.html", "trace.json")
 

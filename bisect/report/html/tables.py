@@ -13,8 +13,7 @@ from ...base.lazy_dataclass import dataclass
 from ...base.words import format_count, format_rank_numbers, format_ranks, format_seconds
 from ...diagnosis.frames import format_frame
 from ..run_reader.rank_differences import RankDifference, Topic
-from ..run_reader.run import RecordedRun
-from ..run_reader.trials import TRIALS_FOLDER, RecordedTrial, trials_with_reports
+from ..run_reader.run import TRIALS_FOLDER, RecordedRun, RecordedTrial, trials_with_reports
 from ..stacks import child_role, format_call, format_state
 from .templates import ShownTexts
 

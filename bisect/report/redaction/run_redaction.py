@@ -12,8 +12,7 @@ from typing import Any, Protocol, TypeVar
 from ...base.events import decode, encode
 from ...base.facts import Verdict
 from ...base.json_codec import fit_json, to_json
-from ..run_reader.run import RecordedRun
-from ..run_reader.trials import RecordedTrial
+from ..run_reader.run import RecordedRun, RecordedTrial
 from .pseudonyms import Known
 from .redactor import Redactor
 

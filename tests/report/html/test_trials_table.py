@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from hangbisect.report.html.tables import trial_rows
 from hangbisect.report.html.templates import ShownTexts
-from hangbisect.report.run_reader.run import RecordedRun
-from hangbisect.report.run_reader.trials import MOST_REPORTED, RecordedTrial
+from hangbisect.report.run_reader.run import MOST_REPORTED, RecordedRun, RecordedTrial
 
 from .made_up import job, plain
 
