@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 from hangbisect.attach.node_facts import NodeFacts
-from hangbisect.attach.nodes import options, transports
+from hangbisect.attach.nodes import transports
 from hangbisect.attach.nodes.asking import Node, ask_nodes, facts_arguments, parse_facts
 from hangbisect.base.argument_types import Parser
 from hangbisect.base.errors import HangbisectError, UsageError
 from hangbisect.base.facts import Frame, Look, RankFacts, Thread
 from hangbisect.commands import attach
+from hangbisect.commands.attach import add_node_options, asks_other_nodes
 from hangbisect.evidence.external_tools import find_program
 from hypothesis import given
 from hypothesis import strategies as st
@@ -214,9 +215,9 @@ def test_hosts_are_names(text: str) -> None:
 def test_without_an_option_this_machine_is_meant() -> None:
     parser = Parser()
     parser.add_argument("pids", nargs="*")
-    options.add_options(parser)
+    add_node_options(parser)
     args = parser.parse_all([])
-    assert not options.asks_other_nodes(argparse.Namespace(**vars(args), pid=[], kill=False))
+    assert not asks_other_nodes(argparse.Namespace(**vars(args), pid=[], kill=False))
 
 
 @given(st.binary(max_size=200))
@@ -235,7 +236,7 @@ def test_a_program_that_is_not_there_is_no_end() -> None:
 def test_the_page_shows_the_options_and_the_commands() -> None:
     page = (DOCS / "reference" / "attach-elsewhere.md").read_text(encoding="utf-8")
     parser = Parser()
-    options.add_options(parser)
+    add_node_options(parser)
     assert [flag for flag in parser.flags if f"| `{flag} " not in page] == []
     (step,) = transports.slurm_node("NODE", "JOBID", None, {}).ways
     assert f"`{' '.join(step[: step.index('--job-name=hangbisect') + 1])} " in page
