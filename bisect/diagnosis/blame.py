@@ -1,6 +1,4 @@
-"""Which ranks are at fault, which are stuck, and which only wait; and the case that this is asked
-of: a job and its ranks, worked out as far as every verdict needs it.
-"""
+"""Which ranks are at fault, which are stuck, and which only wait."""
 
 from __future__ import annotations
 
@@ -8,111 +6,15 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from functools import cached_property
 from typing import NamedTuple
 
-from ..base.facts import NOTHING_MOVES, Checkpoint, JobFacts, RankFacts, RankId, Ranks, Wait
-from ..base.lazy_dataclass import dataclass
+from ..base.facts import NOTHING_MOVES, RankFacts, RankId, Ranks, Wait
+from .case import Case, Progress
 from .frames import frame_owner, job_frames
 from .log_divergence import find_mismatched_ranks
-from .process_snapshot import ProcessSnapshot, merge_looks
-from .rank_waits import RankWait, claimed_world_size, is_anonymous
+from .rank_waits import is_anonymous
 from .single_ranks import is_gone
-from .snapshot import Snapshot
 from .wait_graph import WaitGraph
-
-Progress = tuple[int, int]  # checkpoints finished, phases begun
-
-
-@dataclass(frozen=True)
-class Case:
-    """What there is to judge."""
-
-    job: JobFacts
-    snapshot: Snapshot  # every rank of this node, those never seen included, in order
-    absent: tuple[RankId, ...]  # ranks that a process group counts on and that nobody started
-    found: dict[RankId, RankWait]
-
-    @property
-    def ranks(self) -> tuple[RankFacts, ...]:
-        """The facts of each rank."""
-        return self.snapshot.ranks
-
-    @cached_property
-    def by_rank(self) -> dict[RankId, RankFacts]:
-        """The same by rank."""
-        return {facts.rank: facts for facts in self.ranks}
-
-    def facts(self, rank: RankId) -> RankFacts | None:
-        """Return the facts of a rank, None if there are none."""
-        return self.by_rank.get(rank)
-
-    def view(self, facts: RankFacts) -> ProcessSnapshot | None:
-        """Return a rank as its looks show it together, also one that is gone."""
-        return self.found[facts.rank].view or merge_looks(facts.looks)
-
-    def step(self, facts: RankFacts) -> Checkpoint | None:
-        """Return the checkpoint that a rank is on its way to."""
-        if facts.step is not None:
-            return facts.step
-        return next((c for c in self.job.table if c.number == reached_checkpoint(facts) + 1), None)
-
-    def progress(self, facts: RankFacts) -> Progress:
-        """Return how far a rank came."""
-        step = self.step(facts)
-        names = [phase.name for phase in step.phases] if step else []
-        return reached_checkpoint(facts), names.index(
-            facts.phase
-        ) + 1 if facts.phase in names else 0
-
-
-def make_case(job: JobFacts, seen: Snapshot) -> Case:
-    """Return the case of a job that ended, or that is called hung."""
-    known = {r.rank: r for r in seen.ranks}
-    for rank in job.local_ranks:
-        known.setdefault(rank, _make_unseen_rank(rank))
-    everyone = _reopen_if_all_finished(tuple(known[rank] for rank in sorted(known)))
-    snapshot = seen.update(everyone)
-    claimed = claimed_world_size(everyone)
-    alone = any(r.environment.get("GROUP_WORLD_SIZE") == "1" for r in everyone)
-    first = 0 if alone else job.world_size
-    missing = sorted({*range(first, claimed), *range(job.world_size)} - known.keys())
-    # Some of these are the ranks whose number nobody knows; which ones, nobody can say.
-    missing = missing[sum(not isinstance(rank, int) for rank in known) :]
-    absent = tuple(r for r in missing if first <= r < claimed)
-    remote = tuple(r for r in missing if not first <= r < claimed)
-    found = snapshot.compare_ranks(absent, remote, job.unstarted)
-    lonely = [
-        r for r, s in found.items() if s.wait and s.wait.kind == "absent_rank" and s.waits_for_peers
-    ]
-    if not absent and not remote and not job.unstarted and lonely and len(everyone) == 1:
-        # A process group of one waits for nobody: at least one more rank was counted on.
-        lonely_rank = everyone[0].rank
-        absent = (0 if isinstance(lonely_rank, int) and lonely_rank > 0 else 1,)
-        found = snapshot.compare_ranks(absent, remote)
-    return Case(job, snapshot, absent, found)
-
-
-def _reopen_if_all_finished(ranks: tuple[RankFacts, ...]) -> tuple[RankFacts, ...]:
-    """Return `ranks`; where all have done what they had to do, those whose process does not end
-    have not finished: a thread or a child is still waited for.
-    """
-    if not all(facts.finished for facts in ranks):
-        return ranks
-    return tuple(facts if is_gone(facts) else replace(facts, finished=False) for facts in ranks)
-
-
-def _make_unseen_rank(rank: RankId) -> RankFacts:
-    return RankFacts(rank, reached=-1, alive=False, never_started=True)
-
-
-def reached_checkpoint(facts: RankFacts) -> int:
-    """Return the last checkpoint of a rank: none at all without a process, 0 without a hello."""
-    if facts.never_started:
-        return -1 if facts.pid is None else 0
-    return facts.reached
-
 
 # What a launcher ends the others with, and what an exit by it looks like from a shell.
 _ENDED_BY_LAUNCHER = (-signal.SIGTERM, 128 + signal.SIGTERM)
@@ -209,7 +111,7 @@ def find_roles(case: Case, graph: WaitGraph) -> tuple[Ranks, bool]:
 
 
 def _waits_for_others(case: Case, graph: WaitGraph, facts: RankFacts) -> bool:
-    found = case.found[facts.rank]
+    found = case.rank_waits[facts.rank]
     others = facts.rank in graph.standing.waiting or bool(found.other_awaited)
     return facts.held or bool(facts.awaits) or others or found.waits_for_unseen
 
@@ -278,7 +180,7 @@ class _StandingPlace(NamedTuple):
 
 def _find_standing_place(case: Case, facts: RankFacts, with_lines: bool) -> _StandingPlace | None:
     """Return the place where a rank stands, None if no look shows it."""
-    found = case.found[facts.rank]
+    found = case.rank_waits[facts.rank]
     if found.view is None:
         return None
     frames = job_frames(found.view.frames, case.job.package)
@@ -306,7 +208,7 @@ def _find_mismatched_candidates(case: Case, candidates: Sequence[RankId]) -> tup
 
 
 def _may_be_in_an_operation(case: Case, rank: RankId) -> bool:
-    found = case.found.get(rank)
+    found = case.rank_waits.get(rank)
     return found is not None and (found.waits_for_peers or is_anonymous(found.wait))
 
 
@@ -334,7 +236,9 @@ def _may_be_blamed(case: Case, graph: WaitGraph, rank: RankId) -> bool:
     facts = case.facts(rank)
     if facts is None:  # absent
         return True
-    if (facts.held and rank not in graph.responsible_ranks) or case.found[rank].waits_for_unseen:
+    if (facts.held and rank not in graph.responsible_ranks) or case.rank_waits[
+        rank
+    ].waits_for_unseen:
         return False
     if case.job.ended == "limit":
         return bool(facts.moved) or facts.busy
@@ -356,7 +260,7 @@ def _may_be_at_work(case: Case, facts: RankFacts) -> bool:
     if job.ended != "interrupted":
         return False
     quiet = (job.still or 0.0) >= _QUIET or (job.past_deadline or 0.0) > 0.0
-    wait = case.found[facts.rank].wait
+    wait = case.rank_waits[facts.rank].wait
     return not quiet and not is_gone(facts) and (wait is None or wait.kind in _ORDINARY_WAITS)
 
 
@@ -374,7 +278,7 @@ def choose_shown_rank(case: Case, ranks: Ranks) -> RankFacts | None:
         (
             f
             for r in ranks.waiting
-            if case.found[r].waits_for_peers and (f := case.facts(r)) is not None
+            if case.rank_waits[r].waits_for_peers and (f := case.facts(r)) is not None
         ),
         None,
     )

@@ -18,7 +18,7 @@ from ..base.facts import (
     Wait,
     Where,
 )
-from .blame import Case, reached_checkpoint
+from .case import Case, reached_checkpoint
 from .frames import (
     dotted_name,
     frame_owner,
@@ -262,14 +262,14 @@ def find_culprit_wait(case: Case, ranks: Ranks, graph: WaitGraph) -> Wait | None
     never_came = frozenset(ranks.never_started)
     others = ranks.culprit and all(rank in never_came for rank in ranks.culprit)
     waiting = ranks.waiting if others or not ranks.culprit else ()
-    return next((w for r in waiting if (w := case.found[r].wait) is not None), None)
+    return next((w for r in waiting if (w := case.rank_waits[r].wait) is not None), None)
 
 
 def find_wait_of_culprit(case: Case, rank: RankId, graph: WaitGraph) -> Wait | None:
     """Return what a culprit waits for; of one that is to blame for a process of its own, that
     process.
     """
-    found = case.found.get(rank)
+    found = case.rank_waits.get(rank)
     if found is None or found.wait is None:
         return None
     waits_itself = found.other_awaited and rank in graph.responsible_ranks

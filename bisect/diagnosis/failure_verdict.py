@@ -12,7 +12,7 @@ from ..base.facts import Candidate, Cause, Outcome, RankFacts, RankId, Ranks, Tr
 from ..toggles.command_toggles import apply_setting, format_command, values_as_run
 from ..toggles.table import TOGGLES
 from ..toggles.toggle import Toggle, as_read, matters, safer, why_not
-from .blame import Case, choose_shown_rank, find_roles, first_culprit, progress_by_rank
+from .blame import choose_shown_rank, find_roles, first_culprit, progress_by_rank
 from .blocking_reason import ProcessContext, find_blocking_reason
 from .call_site import (
     find_call,
@@ -22,6 +22,7 @@ from .call_site import (
     find_wait_of_culprit,
     locate_rank,
 )
+from .case import Case
 from .causes.awaited import CHILD_STUCK, THREAD_STUCK, find_stuck_thread, waits_for_a_thread
 from .causes.catalogue import find_known_cause, find_likeliest_cause
 from .causes.known_cause import Scene
@@ -188,7 +189,7 @@ def _locate_hang(case: Case, outcome: Outcome, graph: WaitGraph) -> Verdict:
 def _add_cause(case: Case, graph: WaitGraph, verdict: Verdict) -> Verdict:
     """Return `verdict` with its cause, and what to try: what avoids the cause before all else."""
     failed: list[str] = []
-    scene = Scene(case.job, case.ranks, verdict, case.found, graph)
+    scene = Scene(case.job, case.ranks, verdict, case.rank_waits, graph)
     cause = find_likeliest_cause(scene, failed)
     if cause is not None and cause.id in (THREAD_STUCK, CHILD_DIED):
         cause = _choose_with_thread(cause, _find_cause_of_thread(case, scene, failed))
@@ -262,7 +263,7 @@ def _find_cause_in(case: Case, scene: Scene, inside: RankFacts, failed: list[str
         inside.looks, ProcessContext(inside, case.snapshot.single_ranks.processes)
     )
     view = merge_looks(inside.looks)
-    seen = replace(case.found[inside.rank], wait=wait, own_wait=wait, view=view)
+    seen = replace(case.rank_waits[inside.rank], wait=wait, own_wait=wait, view=view)
     asked = replace(
         scene,
         ranks=tuple(inside if facts.rank == inside.rank else facts for facts in scene.ranks),

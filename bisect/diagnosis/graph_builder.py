@@ -10,13 +10,13 @@ from ..base.facts import Look, ProcessId, RankFacts, RankId, Wait, WaitKind
 from ..base.identity import name_rank
 from ..base.lazy_dataclass import dataclass
 from ..base.words import AWAITED
-from .blame import Case
 from .blocked_syscalls import CHILD_WAIT_CALLS, format_others, format_traffic
 from .blocking_reason import (
     ProcessContext,
     find_blocking_reason,
     find_blocking_reason_of_child,
 )
+from .case import Case
 from .frames import format_innermost_frame
 from .graph_drawing import GraphDrawing
 from .loop_waits import format_loop
@@ -274,7 +274,7 @@ class _RankEdges:
         for rank in case.absent:
             draw.node(name_rank(rank), "absent rank", "nobody started it", rank)
         for facts in case.ranks:
-            self._rank(facts, case.found[facts.rank])
+            self._rank(facts, case.rank_waits[facts.rank])
         self._processes.follow()
         return draw.graph({r.rank for r in case.ranks if not r.finished} | set(case.absent))
 
@@ -332,7 +332,7 @@ class _RankEdges:
         if is_gone(facts):
             left = f", with status {facts.status}" if facts.status is not None else ""
             return f"rank {rank} has left{left}"
-        there = self._case.found[rank].place
+        there = self._case.rank_waits[rank].place
         if there == place:
             return f"rank {rank} is in it as well"
         return f"rank {rank} is not there" + (f": it is in {there}" if there else "")

@@ -38,7 +38,7 @@ def judge_snapshot(job: JobFacts, snapshot: Snapshot) -> tuple[Verdict, WaitGrap
     if outcome == "ok":
         return make_verdict_skeleton(job, snapshot.ranks, outcome, Ranks()), WaitGraph((), (), ())
     # Not at the top: nearly all jobs end well, and their ranks would wait for these imports.
-    from .blame import make_case
+    from .case import make_case
     from .failure_verdict import explain_case
 
     return explain_case(make_case(job, snapshot), outcome)

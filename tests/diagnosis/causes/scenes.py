@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from hangbisect.base.facts import Cause, Descriptor, JobFacts, Look, MachineFacts, RankFacts, Socket
-from hangbisect.diagnosis.blame import make_case
+from hangbisect.diagnosis.case import make_case
 from hangbisect.diagnosis.causes.catalogue import match_causes
 from hangbisect.diagnosis.causes.known_cause import Scene
 from hangbisect.diagnosis.snapshot import Snapshot
@@ -47,7 +47,7 @@ def scene_of(facts: Facts) -> Scene:
     snapshot = Snapshot(ranks)
     case = make_case(about, snapshot)
     verdict, graph = judge_snapshot(about, snapshot)
-    return Scene(case.job, case.ranks, verdict, case.found, graph)
+    return Scene(case.job, case.ranks, verdict, case.rank_waits, graph)
 
 
 def causes_of(facts: Facts) -> dict[str, Cause]:
