@@ -28,7 +28,7 @@ from ..report.terminal import slow_line
 from . import clocks
 from .finalize import close_job
 from .inspection import SPAN, Inspection
-from .rank_exits import find_job_end
+from .rank_exits import find_job_end, find_present
 
 if TYPE_CHECKING:
     from .job import Job
@@ -94,6 +94,9 @@ class Inquiry:
             if find_job_end(job) or self._interrupted():
                 return
             due = [d for d in due if _position_of(job.members.by_rank[d.rank]) == steps[d.rank]]
+            if due and self._has_one_left(inspection):  # whoever waited for it goes on, or fails
+                inspection = Inspection(job)
+                continue
             ranks = {d.rank for d in due}
             settled = inspection.settled()
             if not due or self._is_clear(inspection, settled, sorted(ranks)):
@@ -104,6 +107,13 @@ class Inquiry:
             await asyncio.sleep(PAUSE)
         if due:
             await self._decide(inspection, settled, due, why)
+
+    def _has_one_left(self, inspection: Inspection) -> bool:
+        """Return whether a rank has ended, or its connection was closed, since the first look: then
+        looks and facts are of different moments.
+        """
+        self.server.ask_who_ended()
+        return bool(inspection.present - find_present(self.job))
 
     async def _look_at_machine(self, inspection: Inspection) -> None:
         if inspection.count == 0:
@@ -191,18 +201,35 @@ class Inquiry:
                 ended, first = "busy", one
         inspection.remember_places()
         if ended and not await self._is_waiting_for_work(inspection):
-            await self._take_native_look(inspection, settled.hung | {first.rank})
-            self.server.ask_who_ended()
-            if find_job_end(job) or self._interrupted():
-                return
-            member = job.members.by_rank[first.rank]
-            if moved := inspection.moved.get(first.rank, ""):  # the last look counts as well
-                self._go_on(inspection, member, moved, why)
-                inspection.remember_places()
-                return
-            if why:
-                job.say(why)
-            await close_job(job, self.server, ended, inspection.snapshot(), due=first)
+            await self._close(inspection, ended, first, settled.hung, why)
+
+    async def _close(
+        self,
+        inspection: Inspection,
+        ended: Ended,
+        first: clocks.Overdue,
+        hung: frozenset[RankId],
+        why: str,
+    ) -> None:
+        """Take the last look, and close the job by it, unless it shows that a rank has got on, or
+        has ended: what was seen before says nothing of it then.
+        """
+        job = self.job
+        member = job.members.by_rank[first.rank]
+        named = [m for m in job.members if m is member or m.rank in hung]
+        positions = [_position_of(m) for m in named]
+        await self._take_native_look(inspection, frozenset(m.rank for m in named))
+        if find_job_end(job) or self._interrupted() or self._has_one_left(inspection):
+            return
+        if [_position_of(m) for m in named] != positions:
+            return
+        if moved := inspection.moved.get(first.rank, ""):
+            self._go_on(inspection, member, moved, why)
+            inspection.remember_places()
+            return
+        if why:
+            job.say(why)
+        await close_job(job, self.server, ended, inspection.snapshot(), due=first)
 
     async def _is_waiting_for_work(self, inspection: Inspection) -> bool:
         """Return whether the ranks of a script of the user's own only wait for requests, and have

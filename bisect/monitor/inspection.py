@@ -20,6 +20,7 @@ from ..evidence.successive_looks import PeerRequest, find_peer_request
 from . import clocks
 from .ending import resume_process
 from .job_facts import make_rank_facts
+from .rank_exits import find_present
 
 if TYPE_CHECKING:
     from .job import Job
@@ -48,6 +49,7 @@ class Inspection(LookSeries):
         self.members = list(job.members) if members is None else list(members)
         self.moved: dict[int, str] = {}
         self.busy: dict[int, bool] = {}
+        self.present = find_present(job)  # as it began
         # Kept from one inquiry to the next: what polls is in the same places again.
         self._holders = job.lock_holders = job.lock_holders or LockHolders()
         for member in self.members:
