@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hangbisect.base.facts import Wait
 from hangbisect.base.rank_state import NodeRanks
 from hangbisect.collect.look_series import RankClasses
 from hangbisect.monitor import inquiry
@@ -49,7 +50,7 @@ class Looks:
     def __init__(self, of: Any, meanwhile: Callable[[], object] = lambda: None) -> None:
         self.count, self.span, self.moved = 9, 20.0, dict[int, str]()
         self.present, self._meanwhile = find_present(of), meanwhile
-        self._waits = dict.fromkeys(of.members.by_rank)
+        self._waits: dict[int, Wait | None] = dict.fromkeys(of.members.by_rank)
 
     async def look(self, **how: Any) -> None:
         self._meanwhile()
@@ -145,3 +146,79 @@ def test_a_rank_that_comes_meanwhile_changes_nothing(judged: list[int]) -> None:
     looks._waits[1] = None
     decide(made, looks)
     assert judged == [0]
+
+
+# ---- ranks that pause ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def proof(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What proves a hang: nothing, unless a test puts it there."""
+    found: list[str] = []
+
+    async def find_later_proof(job: Any, seen: Any) -> str:
+        return found[0] if found else ""
+
+    monkeypatch.setattr(inquiry, "find_later_proof", find_later_proof)
+    return found
+
+
+def _pausing(still: float, longest: float, began: float = 60.0) -> Any:
+    """A job of which rank 1 has stood still for so long, after silences of up to `longest`. A step
+    may take a minute, and five times as long if it is slow.
+    """
+    made = job(own=False)
+    for member in made.members:
+        say(made.members, member.rank, {"t": "enter", "n": 3, "at": time.monotonic() - began})
+    one = made.members.by_rank[1]
+    one.moved_at, one.silences.longest = time.monotonic() - still, longest
+    return made
+
+
+@pytest.mark.parametrize("clock", ["still", "late"])
+def test_a_silence_like_those_that_ended_by_themselves_is_slow(
+    clock: str, judged: list[int], proof: list[str]
+) -> None:
+    made = _pausing(still=21.0, longest=17.0)
+    decide(made, Looks(made), rank=1, clock=clock)
+    assert judged == []
+    assert made.said[0].startswith("SLOW")
+    assert "stands still, as before: silences of up to 17 s in this step ended" in made.said[0]
+    assert made.members.by_rank[1].look_again_at > time.monotonic() + 5.0
+
+
+def test_nor_is_one_judged_that_may_wait_for_it(judged: list[int], proof: list[str]) -> None:
+    made = _pausing(still=21.0, longest=17.0)
+    decide(made, Looks(made), rank=0, clock="late")
+    assert judged == []
+    assert made.members.by_rank[0].look_again_at > time.monotonic() + 5.0
+
+
+@pytest.mark.parametrize(
+    ("still", "longest", "began"), [(21.0, 10.0, 60.0), (35.0, 17.0, 60.0), (21.0, 17.0, 301.0)]
+)
+def test_a_longer_one_is_judged_and_so_is_one_past_the_limit_of_slow_steps(
+    still: float, longest: float, began: float, judged: list[int], proof: list[str]
+) -> None:
+    made = _pausing(still, longest, began)
+    decide(made, Looks(made), rank=1, clock="late")
+    assert judged == [1]
+
+
+def test_so_is_one_of_which_something_proves_that_it_hangs(
+    judged: list[int], proof: list[str]
+) -> None:
+    made = _pausing(still=21.0, longest=17.0)
+    proof.append("a process is stopped by a signal")
+    decide(made, Looks(made), rank=1)
+    assert judged == [1]
+
+
+def test_a_rank_that_waits_for_another_does_not_pause_by_itself(
+    judged: list[int], proof: list[str]
+) -> None:
+    made = _pausing(still=21.0, longest=17.0)
+    looks = Looks(made)
+    looks._waits[1] = Wait("collective", "all_reduce")
+    decide(made, looks, rank=1)
+    assert judged == [1]
