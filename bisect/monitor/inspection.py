@@ -123,6 +123,8 @@ class Inspection(LookSeries):
         for member in members:
             self._note_movement(member)
         self._count_answers(members)
+        for member in members:
+            self._note_silence(member, time.monotonic())
 
     def facts(self) -> list[RankFacts]:
         """Return every rank as a diagnosis takes it."""
@@ -163,6 +165,12 @@ class Inspection(LookSeries):
             self._moves(member, time.monotonic(), self.moved[member.rank])
             member.asks_since = 0.0
 
+    def _note_silence(self, member: RankState, now: float) -> None:
+        if self.busy[member.rank]:
+            member.silences.sees_work(now)
+        elif not self.moved[member.rank] and not member.waits_for_us:
+            member.silences.sees_still(member.moved_at, now)
+
     def _without_periodic(
         self, member: RankState
     ) -> tuple[Sequence[Look], Sequence[Sequence[Look]]]:
@@ -181,6 +189,7 @@ class Inspection(LookSeries):
     def _moves(self, member: RankState, at: float, what: str) -> None:
         if member.seen_moving_at:
             member.longest_pause = max(member.longest_pause, at - member.seen_moving_at)
+        member.silences.ends(at, self.job.limits.stall / 2)
         member.seen_moving_at = at
         member.moved_at = max(member.moved_at, at)
         member.moving = self.moved[member.rank] = what
