@@ -6,29 +6,30 @@ and again. That earlier silences ended by themselves says that this one may, too
 
 from __future__ import annotations
 
+from .lazy_dataclass import dataclass
 
+
+@dataclass
 class Silences:
     """Of one rank in one step. Times are monotonic."""
 
-    def __init__(self) -> None:
-        """No look has been taken."""
-        self.longest = 0.0  # seconds, of those that ended by themselves
-        self._worked_at = 0.0
-        self._since = 0.0
-        self._seen_at: float | None = None  # the last look that saw the one that lasts; None: none
+    longest: float = 0.0  # seconds, of those that ended by themselves
+    worked_at: float = 0.0
+    since: float = 0.0  # of the one that lasts
+    seen_at: float | None = None  # by the last look; None: none lasts
 
     def sees_still(self, moved_at: float, now: float) -> None:
         """A look at `now` saw that nothing has moved since `moved_at`, nor computes."""
-        self._since, self._seen_at = max(moved_at, self._worked_at), now
+        self.since, self.seen_at = max(moved_at, self.worked_at), now
 
     def sees_work(self, now: float) -> None:
         """A look saw it burn CPU: no silence, and no sign either that one has ended."""
-        self._worked_at, self._seen_at = now, None
+        self.worked_at, self.seen_at = now, None
 
     def ends(self, at: float, most: float) -> None:
         """It moves again at `at`. Of the time since the last look at most `most` seconds count: it
         may have moved meanwhile.
         """
-        if self._seen_at is not None and at > self._seen_at:
-            self.longest = max(self.longest, min(at, self._seen_at + most) - self._since)
-        self._seen_at = None
+        if self.seen_at is not None and at > self.seen_at:
+            self.longest = max(self.longest, min(at, self.seen_at + most) - self.since)
+        self.seen_at = None
