@@ -68,6 +68,12 @@ _FILELOCK_PATHS = ("lock_filename", "canonical_path")
 _FILELOCK_LOCALS = "self timeout poll_interval poll_intervall"
 _CPP_EXTENSION = r"torch/utils/cpp_extension\.py"
 
+# Threads that poll without a pause as long as their library is in use, and so are on a core in a
+# dead job as well, by the names that they give themselves: those of TensorPipe that are a
+# BusyPollingLoop (torch.distributed.rpc; tensorpipe/transport/shm/reactor.cc and ibv/reactor.cc,
+# setThreadName).
+POLLING_THREADS = frozenset({"TP_SHM_reactor", "TP_IBV_reactor"})
+
 FUNCTIONS = (
     # locks on files
     LibraryFunction(
