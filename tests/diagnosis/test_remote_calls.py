@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangbisect.base.facts import Frame, Look, RankFacts, RankId, Thread
+from hangbisect.diagnosis.remote_calls import Worker, choose_server
 from hangbisect.diagnosis.verdict import judge_job
 
 from .made_up import job, look, rank, stack
@@ -97,3 +98,31 @@ def test_a_function_that_waits_for_a_rank_itself_makes_nobody_to_blame_alone() -
 def test_a_function_of_the_same_name_elsewhere_is_no_such_call() -> None:
     own = look("rpc_sync train.py:842", "<module> train.py:7")
     assert 0 in culprits(rank(0, own), rank(1, serves(leaves(), *NEVER)))
+
+
+def _calls_whom(to: str, *workers: Worker, world: int = 0) -> RankId | None:
+    (call, *_) = calls(to).threads[0].frames
+    return choose_server(call, 0, [Worker(0, "", False), *workers], world or len(workers) + 1)
+
+
+def test_who_says_the_name_is_meant_and_only_if_it_runs_a_function() -> None:
+    assert _calls_whom("trainer", Worker(1, "server", True), Worker(2, "trainer", True)) == 2
+    assert _calls_whom("trainer", Worker(1, "", True), Worker(2, "trainer", False)) is None
+
+
+def test_the_only_other_rank_is_meant_by_whatever_name() -> None:
+    assert _calls_whom("trainer", Worker(1, "", True)) == 1
+    assert _calls_whom("trainer", Worker(1, "", True), Worker(2, "server", False)) == 1
+    assert _calls_whom("trainer", Worker(1, "server", True)) is None
+
+
+def test_of_more_ranks_the_only_one_that_runs_a_function_is_only_if_its_number_agrees() -> None:
+    others = Worker(1, "", True), Worker(2, "", False)
+    assert _calls_whom("w1", *others) == 1
+    assert _calls_whom("w2", *others) is None
+    assert _calls_whom("trainer", *others) is None
+    assert _calls_whom("w1", Worker(1, "", True), Worker(2, "", True)) is None
+
+
+def test_ranks_that_are_not_seen_may_be_meant_as_well() -> None:
+    assert _calls_whom("trainer", Worker(1, "", True), world=4) is None
