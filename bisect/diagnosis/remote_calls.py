@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from ..base.facts import Frame, RankFacts, RankId, Thread
+from ..base.facts import Frame, RankId, Thread
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import Role, find_role, has_role, parse_text
 
@@ -41,10 +41,11 @@ def find_remote_call(frames: Iterable[Frame]) -> Frame | None:
     return inner
 
 
-def find_workers(ranks: Iterable[RankFacts]) -> tuple[Worker, ...]:
-    """Return what the looks show of each rank as a worker."""
-    last = [(facts.rank, facts.looks[-1].threads if facts.looks else ()) for facts in ranks]
-    return tuple(Worker(rank, _find_own_name(seen), _serves_alone(seen)) for rank, seen in last)
+def find_workers(ranks: Iterable[tuple[RankId, Sequence[Thread]]]) -> tuple[Worker, ...]:
+    """Return what each rank is as a worker, by the threads that its looks show."""
+    return tuple(
+        Worker(rank, _find_own_name(threads), _serves_alone(threads)) for rank, threads in ranks
+    )
 
 
 def choose_server(

@@ -157,7 +157,9 @@ def _add_serving_ranks(indexed: Sequence[SingleRank]) -> Sequence[SingleRank]:
     }
     if not calls:
         return indexed
-    workers = find_workers([one.facts for one in indexed])
+    workers = find_workers(
+        (one.facts.rank, one.view.threads if one.view is not None else ()) for one in indexed
+    )
     return [
         _make_remote_wait(one, calls[one.facts.rank], workers) if one.facts.rank in calls else one
         for one in indexed

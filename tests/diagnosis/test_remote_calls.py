@@ -71,6 +71,12 @@ def test_the_rank_whose_thread_runs_the_function_is_to_blame_and_not_who_called_
     assert tuple(found.ranks.waiting) == (0,)
 
 
+def test_a_last_look_without_a_stack_hides_nothing_of_that() -> None:
+    """py-spy may give no answer on a process with a thread that never rests."""
+    looks = serves(leaves("w1"), *NEVER), replace(look(), at=101.0, rung="proc")
+    assert culprits(rank(0, calls()), rank(1, *looks)) == (1,)
+
+
 def test_so_it_is_for_all_that_called_it() -> None:
     callers = rank(0, calls()), rank(2, calls())
     assert culprits(callers[0], rank(1, serves(leaves(), *NEVER)), callers[1]) == (1,)
