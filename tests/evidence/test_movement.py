@@ -33,9 +33,9 @@ PEER = Socket(7, "tcp", "127.0.0.1:5000", "127.0.0.1:8000", "ESTABLISHED", recei
 STORE = replace(PEER, inode=8, peer="127.0.0.1:29500")
 
 
-def sampled(at: float, **counters: float) -> Sample:
-    values = {"cpu": 0.0, "read": 0, "written": 0} | counters
-    return Sample(at=at, pid=PID, started=1, state="S", **values)  # type: ignore[arg-type]
+def sampled(at: float, **counters: Any) -> Sample:
+    values: dict[str, Any] = {"cpu": 0.0, "read": 0, "written": 0} | counters
+    return Sample(at=at, pid=PID, started=1, state="S", **values)
 
 
 def thread(line: int, os_id: int = PID, name: str = "wait") -> Thread:

@@ -100,13 +100,11 @@ class Looked(Inspection):
 @pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch) -> Looked:
     """Of two ranks, in a step since 0.0."""
-    from hangbisect.monitor import inspection
-
     members = at_step(3, at=0.0)
     job: Any = SimpleNamespace(members=members, limits=TimeLimits({}, stall=20.0))
     job.writers, job.lives, job.lock_holders = {}, {}, None
     made = Looked(job)
-    monkeypatch.setattr(inspection.time, "monotonic", lambda: made.clock)
+    monkeypatch.setattr("hangbisect.monitor.inspection.time.monotonic", lambda: made.clock)
     return made
 
 
