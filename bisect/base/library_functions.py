@@ -31,9 +31,7 @@ class Role(enum.Enum):
     MAKES_GROUP = enum.auto()  # makes a process group or its store, for which all ranks must come
     ASKS_STORE = enum.auto()  # waits for a key that another rank is to set
     RUNS_COLLECTIVE = enum.auto()  # meets the other members of a group
-    CALLS_WORKER = (
-        enum.auto()
-    )  # waits until another rank has run a function (torch.distributed.rpc)
+    CALLS_WORKER = enum.auto()  # waits until another rank has run a function
     SERVES_WORKER = enum.auto()  # runs a function that another rank called
     LEAVES_WORKERS = enum.auto()  # waits until all ranks have done what they were called for
     MAY_RUN_COLLECTIVE = enum.auto()  # does, or calls what does in C++, without a frame of its own
