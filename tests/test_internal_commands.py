@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from hangbisect.cli import main
+
 
 def test_a_monitor_that_cannot_be_loaded_leaves_a_sentence_and_nothing_else(tmp_path: Path) -> None:
     folder = tmp_path / "hangbisect-1"
@@ -47,3 +50,16 @@ def test_a_monitor_without_descriptors_leaves_a_sentence_and_nothing_else(tmp_pa
     assert (done.returncode, done.stdout, folder.exists()) == (70, "", False)
     assert "Too many open files" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], [], ["seven"], ["list", "all"]])
+@pytest.mark.parametrize("name", ["monitor", "live_table", "make_reports"])
+def test_a_person_who_starts_one_gets_a_sentence(
+    name: str, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([name, *words]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines()[0] == (
+        f"hangbisect: {name} is a command that hangbisect starts itself, and no person does"
+    )

@@ -177,11 +177,15 @@ _COMPILER_SHARE = 0.05  # the same, of a program that compiles: it does not spin
 
 
 def measure_cpu_share(before: Sample | None, after: Sample | None) -> float:
-    """Return which part of a core a process used between two readings, 0.0 if that is not known."""
+    """Return which part of a core a process used between two readings, without what its threads
+    that only poll used; 0.0 if that is not known.
+    """
     if before is None or after is None or before.started != after.started:
         return 0.0
     # Time in the run queue counts: on a loaded machine what computes gets little of a core.
     used = after.cpu - before.cpu + after.delayed - before.delayed
+    polled = dict(before.polling)
+    used -= sum(cpu - polled[tid] for tid, cpu in after.polling if tid in polled)
     return max(0.0, used) / max(after.at - before.at, 1e-3)
 
 

@@ -254,6 +254,7 @@ class Sample:
     delayed: float = 0.0  # seconds that the main thread was ready and waited for a core
     main_read: int = 0  # the main thread's own part of `read`
     main_written: int = 0
+    polling: tuple[tuple[int, float], ...] = ()  # threads that only poll: tid, their part of `cpu`
 
 
 @dataclass(frozen=True)

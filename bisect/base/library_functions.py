@@ -31,6 +31,9 @@ class Role(enum.Enum):
     MAKES_GROUP = enum.auto()  # makes a process group or its store, for which all ranks must come
     ASKS_STORE = enum.auto()  # waits for a key that another rank is to set
     RUNS_COLLECTIVE = enum.auto()  # meets the other members of a group
+    CALLS_WORKER = enum.auto()  # waits until another rank has run a function
+    SERVES_WORKER = enum.auto()  # runs a function that another rank called
+    LEAVES_WORKERS = enum.auto()  # waits until all ranks have done what they were called for
     MAY_RUN_COLLECTIVE = enum.auto()  # does, or calls what does in C++, without a frame of its own
 
 
@@ -59,6 +62,7 @@ _MAKING_GROUPS = (
     r"init_process_group|_new_process_group_helper|_?new_group\w*|split_group|_store_based_barrier"
     r"|_new_subgroups\w*|new_subgroups\w*"
 )
+_RPC = r"torch/distributed/rpc/api\.py"
 _TRANSFERS = r"(?:i?send|i?recv|broadcast|reduce|gather|scatter)\w*"
 BUILD_LOCK = "the lock file of a torch extension build"
 
@@ -67,6 +71,12 @@ _FILELOCK = r"(?:filelock(?:/\w+)?|datasets/utils/_filelock)\.py"
 _FILELOCK_PATHS = ("lock_filename", "canonical_path")
 _FILELOCK_LOCALS = "self timeout poll_interval poll_intervall"
 _CPP_EXTENSION = r"torch/utils/cpp_extension\.py"
+
+# Threads that poll without a pause as long as their library is in use, and so are on a core in a
+# dead job as well, by the names that they give themselves: those of TensorPipe that are a
+# BusyPollingLoop (torch.distributed.rpc; tensorpipe/transport/shm/reactor.cc and ibv/reactor.cc,
+# setThreadName).
+POLLING_THREADS = frozenset({"TP_SHM_reactor", "TP_IBV_reactor"})
 
 FUNCTIONS = (
     # locks on files
@@ -156,6 +166,17 @@ FUNCTIONS = (
         r"deepspeed/comm/comm\.py",
         r"init_distributed",
         locals="dist_backend init_method rank world_size timeout",
+    ),
+    # functions that one rank has another run
+    LibraryFunction(_RPC, r"rpc_sync", frozenset([Role.CALLS_WORKER]), locals="to func timeout"),
+    LibraryFunction(
+        _RPC,
+        r"_all_gather",
+        frozenset([Role.LEAVES_WORKERS]),
+        locals="self_name leader_name timeout",
+    ),
+    LibraryFunction(
+        r"torch/distributed/rpc/internal\.py", r"_run_function", frozenset([Role.SERVES_WORKER])
     ),
     # what starts a rank: its number, where no environment tells it
     LibraryFunction(

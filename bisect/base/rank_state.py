@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from . import events
 from .events import Event
 from .lazy_dataclass import dataclass
+from .silences import Silences
 from .stays import OpenStep, Stay, Stays, UserSteps
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class RankState:
     asks_since: float = 0.0  # since when all that moves is that it asks a peer; 0.0: it does not
     seen_moving_at: float = 0.0  # by a look, in this step
     longest_pause: float = 0.0  # between two looks that saw it move, in this step
+    silences: Silences = field(default_factory=Silences)  # in this step
     said_slow_at: float = 0.0
     look_again_at: float = 0.0
     announced_late: object = None  # the step whose lateness was said
@@ -123,6 +125,7 @@ class RankState:
         """It got on: what earlier looks showed says nothing of where it is now."""
         self.looks, self.children, self.places, self.helpers = [], {}, set(), None
         self.asks_since = self.seen_moving_at = self.longest_pause = 0.0
+        self.silences = Silences()
 
 
 # What says nothing of whether an import goes on.

@@ -8,9 +8,9 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..base.errors import INTERNAL_ERROR, HangbisectError, say
+from ..base.errors import INTERNAL_ERROR, HangbisectError, UsageError, say
 from ..base.low_priority import import_at_low_priority
 from ..rank.our_folders import OWNER_LINK
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def monitor(argv: Sequence[str]) -> int:
     """Watch a node until its job is over. Its first rank starts this."""
-    start = {"since": time.time(), **json.loads(argv[0])}
+    start = {"since": time.time(), **_read_orders("monitor", argv)}
     try:
         heard = None
         if start.get("doze") and _has_py_spy():
@@ -36,6 +36,18 @@ def monitor(argv: Sequence[str]) -> int:
     except (ImportError, MemoryError, OSError) as error:  # what it takes to begin is not there
         _leave_without_a_trace(start["folder"], error)
         return INTERNAL_ERROR
+
+
+def _read_orders(name: str, argv: Sequence[str]) -> dict[str, Any]:
+    """Return what we tell an internal command: a JSON object. UsageError: a person started it."""
+    with contextlib.suppress(ValueError, IndexError):
+        found = json.loads(argv[0])
+        if isinstance(found, dict):
+            return found
+    raise UsageError(
+        f"{name} is a command that hangbisect starts itself, and no person does",
+        "hangbisect --help lists the others.",
+    )
 
 
 def _has_py_spy() -> bool:
@@ -57,9 +69,9 @@ def _leave_without_a_trace(folder: str, error: Exception) -> None:
 
 def live_table(argv: Sequence[str]) -> int:
     """Draw the table of ranks on a terminal until stdin ends. A monitor starts this."""
+    start = _read_orders("live_table", argv)
     from ..report.live import drawer
 
-    start = json.loads(argv[0])
     drawer.run(start["ranks"], start["launcher"])
     os._exit(0)  # at once: a monitor waits for it
 
@@ -68,10 +80,10 @@ def make_reports(argv: Sequence[str]) -> int:
     """Make the reports of a run that has just ended, after those of each start of an isolation or a
     matrix that went wrong. Who watched it starts this.
     """
+    asked = _read_orders("make_reports", argv)
     import threading
     from pathlib import Path
 
-    asked = json.loads(argv[0])
     sys.path += [path for path in asked["path"] if path and path not in sys.path]
     ends = threading.Timer(asked["limit"], os._exit, (1,))  # whatever hangs, this process ends
     ends.daemon = True

@@ -33,6 +33,10 @@ _CULPRIT = "with --ranks: where the rank that is to blame is put, if the case le
 
 def run(argv: list[str]) -> int:
     """List, show or run cases; return 1 if anything in an answer was wrong."""
+    if argv and argv[0] in ("-h", "--help"):
+        parser = make_parser("zoo", __doc__)
+        parser.usage = "hangbisect zoo [-h] [list | show ID ... | run [ID ...]]"
+        parser.parse_all(argv)
     word, rest = (argv[0], argv[1:]) if argv and argv[0][:1] != "-" else ("list", argv)
     if word not in WORDS:
         raise UsageError(

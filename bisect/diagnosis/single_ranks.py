@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..base.facts import RankFacts, RankId, Wait
+from ..base.facts import Frame, RankFacts, RankId, Wait
 from ..base.lazy_dataclass import dataclass
 from .blocking_reason import HeldLock, ProcessContext, find_blocking_reason_in
 from .frames import format_innermost_frame
@@ -19,6 +19,15 @@ from .library_calls import (
     waits_for_unknown_builder,
 )
 from .process_snapshot import ProcessSnapshot, ProcessTable, build_process_table, merge_looks
+from .remote_calls import (
+    Worker,
+    choose_server,
+    find_remote_call,
+    find_workers,
+    read_called,
+)
+
+_MOST_DIGITS = 7  # of a WORLD_SIZE: one beyond is a typing error
 
 
 @dataclass(frozen=True)
@@ -84,7 +93,7 @@ def explain_single_ranks(ranks: Sequence[RankFacts]) -> SingleRanks:
     everyone = build_process_table(ranks)
     locks = _list_held_locks(ranks)
     found = _add_builders([_explain_single_rank(facts, everyone, locks) for facts in ranks])
-    return SingleRanks(everyone, tuple(found))
+    return SingleRanks(everyone, tuple(_add_serving_ranks(found)))
 
 
 def _explain_single_rank(
@@ -133,6 +142,40 @@ def _add_builder(one: SingleRank, building: Sequence[RankId]) -> SingleRank:
     if one.wait is None or not waits_for_unknown_builder(one.wait) or len(others) != 1:
         return one
     return replace(one, wait=replace(one.wait, rank=others[0]))
+
+
+def _add_serving_ranks(indexed: Sequence[SingleRank]) -> Sequence[SingleRank]:
+    """Return `indexed`; who waits in a remote call waits for the rank that runs it, if it is known
+    which one that is.
+    """
+    calls = {
+        one.facts.rank: call
+        for one in indexed
+        if one.view is not None
+        and not one.group
+        and one.wait is not None
+        and one.wait.rank is None
+        and (call := find_remote_call(one.view.frames)) is not None
+    }
+    if not calls:
+        return indexed
+    workers = find_workers(
+        (one.facts.rank, one.view.threads if one.view is not None else ()) for one in indexed
+    )
+    return [
+        _make_remote_wait(one, calls[one.facts.rank], workers) if one.facts.rank in calls else one
+        for one in indexed
+    ]
+
+
+def _make_remote_wait(one: SingleRank, call: Frame, workers: Sequence[Worker]) -> SingleRank:
+    size = one.facts.environment.get("WORLD_SIZE", "")
+    told = int(size) if size.isascii() and size.isdecimal() and len(size) < _MOST_DIGITS else 0
+    rank = choose_server(call, one.facts.rank, workers, max(told, len(workers)))
+    if rank is None:
+        return one
+    to = f" to {name}" if (name := read_called(call)) else ""
+    return replace(one, wait=Wait("rank", f"{call.name}{to}: a thread of it runs that", rank=rank))
 
 
 def _list_held_locks(ranks: Sequence[RankFacts]) -> tuple[HeldLock, ...]:

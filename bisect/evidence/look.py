@@ -29,6 +29,7 @@ from ..base.facts import (
     Thread,
 )
 from ..base.lazy_dataclass import dataclass
+from ..base.library_functions import POLLING_THREADS
 from ..base.masking import mask_command
 from ..base.proc import Stat, read_stat
 from . import builds, descriptors, kernel, lock_and_log_files, stacks, syscall_arguments
@@ -105,7 +106,8 @@ def read_safe(pid: int, found: PartialLook, machine: SharedTables) -> None:
         kernel.note_once(
             found.missing, f"The open files of {pid} could not be read (not permitted)."
         )
-    found.sample = sample(pid, net=found.sockets)
+    polling = [one.tid for one in found.kernel if one.comm in POLLING_THREADS]
+    found.sample = sample(pid, net=found.sockets, polling=polling)
     found.kernel = tuple(_describe_syscall(pid, thread, found, None) for thread in found.kernel)
     here = lock_and_log_files.read_open_files(pid, found.links)
     found.locks, found.holds = lock_and_log_files.find_locks_of_process(pid, machine.locks, here)

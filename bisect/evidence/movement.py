@@ -19,7 +19,7 @@ from itertools import pairwise
 from ..base.compilers import BUSY_SHARE, describe_compiling, measure_cpu_share
 from ..base.facts import Descriptor, Kernel, Look, Sample, Socket
 from ..base.lazy_dataclass import dataclass
-from ..base.library_functions import Role, has_role
+from ..base.library_functions import POLLING_THREADS, Role, has_role
 from ..base.words import format_rate
 from .awaited_work import (
     find_feeders,
@@ -381,10 +381,13 @@ def describe_computing(looks: Sequence[Look], children: Sequence[Sequence[Look]]
 
 
 def _is_mostly_running(looks: Sequence[Look]) -> bool:
-    """Whether a thread was on a core, or waiting for one, in most looks: on a loaded machine what
-    computes gets a small share of a core.
+    """Whether a thread that does not only poll was on a core, or waiting for one, in most looks: on
+    a loaded machine what computes gets a small share of a core.
     """
-    running = sum(any(thread.state == "R" for thread in look.kernel) for look in looks)
+    running = sum(
+        any(one.state == "R" and one.comm not in POLLING_THREADS for one in look.kernel)
+        for look in looks
+    )
     return len(looks) > 1 and running * 2 > len(looks)
 
 

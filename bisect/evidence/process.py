@@ -59,12 +59,17 @@ def exit_code(pid: int) -> int | None:
 
 
 def sample(
-    pid: int, *, net: bool | Mapping[int, Socket] = False, limit: float = 0.2
+    pid: int,
+    *,
+    net: bool | Mapping[int, Socket] = False,
+    polling: Iterable[int] = (),
+    limit: float = 0.2,
 ) -> Sample | None:
     """Return the counters of a process, None if it is gone (a zombie is gone).
 
     With `net`, the net payload it received over all its TCP sockets, too; give the table of
-    `descriptors.read_sockets()` instead of True to sample many processes at one time.
+    `descriptors.read_sockets()` instead of True to sample many processes at one time. `polling` are
+    its threads that only poll, whose CPU time is told apart.
     """
     from ..base.facts import Sample  # of many classes: a monitor starts without them
 
@@ -92,6 +97,22 @@ def sample(
         delayed=_delayed(pid),
         main_read=main.get("rchar", 0),
         main_written=main.get("wchar", 0),
+        polling=tuple(
+            (tid, about.ticks / _TICKS) for tid in polling if (about := read_stat(pid, tid))
+        ),
+    )
+
+
+def find_polling_threads(pid: int) -> tuple[int, ...]:
+    """Return the threads of a process that only poll, by their names; none of one that is gone."""
+    from ..base.library_functions import POLLING_THREADS  # a monitor starts without it
+
+    try:
+        tids = sorted(int(name) for name in os.listdir(f"/proc/{pid}/task"))
+    except OSError:
+        return ()
+    return tuple(
+        tid for tid in tids if (about := read_stat(pid, tid)) and about.comm in POLLING_THREADS
     )
 
 

@@ -268,6 +268,17 @@ def required_stillness(allowed: float | None, limits: TimeLimits, pause: float =
     return min(limits.stall, max(2.0, allowed / 3, 2 * pause))
 
 
+def pauses_until(members: NodeRanks, member: RankState, limits: TimeLimits) -> float:
+    """Return until when (monotonic) a member that stands still may only pause, 0.0 if nothing says
+    so: for twice the longest silence that ended by itself in this step, until its time is over that
+    a slow step has.
+    """
+    longest = member.silences.longest
+    if not longest:
+        return 0.0
+    return min(member.moved_at + 2 * longest, busy_until(members, member, limits))
+
+
 def restart_clocks(members: NodeRanks, now: float) -> None:
     """Let all clocks begin at `now`: no rank could move before, so what was seen is void."""
     for member in members:

@@ -17,7 +17,7 @@ from ..base.facts import Ended, Look, RankId
 from ..base.launcher_env import Ancestor
 from ..base.proc import read_stat
 from ..base.rank_state import RankState
-from ..base.words import format_ranks
+from ..base.words import format_ranks, format_seconds
 from ..collect.looks import PAUSE, RankClasses, may_pause, waits_for_another
 from ..diagnosis.compilation import describe_who_waits, find_compilations
 from ..diagnosis.proof_of_hang import describe_listening, describe_waiting_for_work
@@ -26,9 +26,9 @@ from ..evidence.machine import read_machine
 from ..evidence.process import runs_python, words_of
 from ..report.terminal import slow_line
 from . import clocks
-from .finalize import close_job
+from .finalize import close_job, find_later_proof
 from .inspection import SPAN, Inspection
-from .rank_exits import find_job_end
+from .rank_exits import find_job_end, find_present
 
 if TYPE_CHECKING:
     from .job import Job
@@ -94,6 +94,9 @@ class Inquiry:
             if find_job_end(job) or self._interrupted():
                 return
             due = [d for d in due if _position_of(job.members.by_rank[d.rank]) == steps[d.rank]]
+            if due and self._has_one_left(inspection):  # whoever waited for it goes on, or fails
+                inspection = Inspection(job)
+                continue
             ranks = {d.rank for d in due}
             settled = inspection.settled()
             if not due or self._is_clear(inspection, settled, sorted(ranks)):
@@ -104,6 +107,13 @@ class Inquiry:
             await asyncio.sleep(PAUSE)
         if due:
             await self._decide(inspection, settled, due, why)
+
+    def _has_one_left(self, inspection: Inspection) -> bool:
+        """Return whether a rank has ended, or its connection was closed, since the first look: then
+        looks and facts are of different moments.
+        """
+        self.server.ask_who_ended()
+        return bool(inspection.present - find_present(self.job))
 
     async def _look_at_machine(self, inspection: Inspection) -> None:
         if inspection.count == 0:
@@ -139,13 +149,16 @@ class Inquiry:
         others wait for, and may just be pausing.
         """
         now = time.monotonic()
+        concerned = self._find_concerned(rank, settled)
+        return all(now - m.moved_at >= self._patience(m) for m in concerned)
+
+    def _find_concerned(self, rank: int, settled: RankClasses) -> list[RankState]:
         somebody_moves = settled.moving | settled.busy
-        concerned = [
+        return [
             m
             for m in self.job.members
             if m.rank == rank or not (m.left or m.waits_for_us or somebody_moves)
         ]
-        return all(now - m.moved_at >= self._patience(m) for m in concerned)
 
     def _patience(self, member: RankState) -> float:
         """Return for how long nothing of a member may have moved before it is called hung."""
@@ -176,6 +189,8 @@ class Inquiry:
                 if one.clock == "known" and not self._is_the_known_one(member):
                     member.look_again_at = now + clocks.AFTER_A_VERDICT
                     continue
+                if await self._may_only_pause(inspection, settled, member):
+                    continue
                 ended, first = "late" if one.clock == "late" else "still", one
                 break
             if one.rank in settled.moving:
@@ -191,18 +206,63 @@ class Inquiry:
                 ended, first = "busy", one
         inspection.remember_places()
         if ended and not await self._is_waiting_for_work(inspection):
-            await self._take_native_look(inspection, settled.hung | {first.rank})
-            self.server.ask_who_ended()
-            if find_job_end(job) or self._interrupted():
-                return
-            member = job.members.by_rank[first.rank]
-            if moved := inspection.moved.get(first.rank, ""):  # the last look counts as well
-                self._go_on(inspection, member, moved, why)
-                inspection.remember_places()
-                return
-            if why:
-                job.say(why)
-            await close_job(job, self.server, ended, inspection.snapshot(), due=first)
+            await self._close(inspection, ended, first, settled.hung, why)
+
+    async def _close(
+        self,
+        inspection: Inspection,
+        ended: Ended,
+        first: clocks.Overdue,
+        hung: frozenset[RankId],
+        why: str,
+    ) -> None:
+        """Take the last look, and close the job by it, unless it shows that a rank has got on, or
+        has ended: what was seen before says nothing of it then.
+        """
+        job = self.job
+        member = job.members.by_rank[first.rank]
+        named = [m for m in job.members if m is member or m.rank in hung]
+        positions = [_position_of(m) for m in named]
+        await self._take_native_look(inspection, frozenset(m.rank for m in named))
+        if find_job_end(job) or self._interrupted() or self._has_one_left(inspection):
+            return
+        if [_position_of(m) for m in named] != positions:
+            return
+        if moved := inspection.moved.get(first.rank, ""):
+            self._go_on(inspection, member, moved, why)
+            inspection.remember_places()
+            return
+        if why:
+            job.say(why)
+        await close_job(job, self.server, ended, inspection.snapshot(), due=first)
+
+    async def _may_only_pause(
+        self, inspection: Inspection, settled: RankClasses, member: RankState
+    ) -> bool:
+        """Return whether a member that stands still, or one that it may wait for, is as silent as
+        it was before in this step, and nothing proves a hang; have it looked at again later then.
+        """
+        job, now, waits = self.job, time.monotonic(), inspection.snapshot().waits
+        pausing = next(
+            (
+                one
+                for one in self._find_concerned(member.rank, settled)
+                if now < clocks.pauses_until(job.members, one, job.limits)
+                and not waits_for_another(waits.get(one.rank), one.rank)
+                and not self._is_the_known_one(one)
+            ),
+            None,
+        )
+        if pausing is None or await find_later_proof(job, inspection.snapshot()):
+            return False
+        earlier = f"silences of up to {format_seconds(pausing.silences.longest)}"
+        self._go_on(
+            inspection,
+            pausing,
+            f"stands still, as before: {earlier} in this step ended by themselves",
+        )
+        member.look_again_at = pausing.look_again_at
+        return True
 
     async def _is_waiting_for_work(self, inspection: Inspection) -> bool:
         """Return whether the ranks of a script of the user's own only wait for requests, and have

@@ -19,6 +19,7 @@ from ..evidence.successive_looks import PeerRequest, find_peer_request
 from . import clocks
 from .ending import resume_process
 from .job_facts import make_rank_facts
+from .rank_exits import find_present
 
 if TYPE_CHECKING:
     from .job import Job
@@ -47,6 +48,7 @@ class Inspection(LookSeries):
         self.members = list(job.members) if members is None else list(members)
         self.moved: dict[int, str] = {}
         self.busy: dict[int, bool] = {}
+        self.present = find_present(job)  # as it began
         # Kept from one inquiry to the next: what polls is in the same places again.
         self._holders = job.lock_holders = job.lock_holders or LockHolders()
         for member in self.members:
@@ -120,6 +122,8 @@ class Inspection(LookSeries):
         for member in members:
             self._note_movement(member)
         self._count_answers(members)
+        for member in members:
+            self._note_silence(member, time.monotonic())
 
     def facts(self) -> list[RankFacts]:
         """Return every rank as a diagnosis takes it."""
@@ -160,6 +164,12 @@ class Inspection(LookSeries):
             self._moves(member, time.monotonic(), self.moved[member.rank])
             member.asks_since = 0.0
 
+    def _note_silence(self, member: RankState, now: float) -> None:
+        if self.busy[member.rank]:
+            member.silences.sees_work(now)
+        elif not self.moved[member.rank] and not member.waits_for_us:
+            member.silences.sees_still(member.moved_at, now)
+
     def _without_periodic(
         self, member: RankState
     ) -> tuple[Sequence[Look], Sequence[Sequence[Look]]]:
@@ -178,6 +188,7 @@ class Inspection(LookSeries):
     def _moves(self, member: RankState, at: float, what: str) -> None:
         if member.seen_moving_at:
             member.longest_pause = max(member.longest_pause, at - member.seen_moving_at)
+        member.silences.ends(at, self.job.limits.stall / 2)
         member.seen_moving_at = at
         member.moved_at = max(member.moved_at, at)
         member.moving = self.moved[member.rank] = what

@@ -27,7 +27,7 @@ from ..base.launchers import find_launcher
 from ..base.proc import read_stat
 from ..evidence.kernel import find_frozen_group
 from ..evidence.movement import compare_samples
-from ..evidence.process import sample
+from ..evidence.process import find_polling_threads, sample
 
 if TYPE_CHECKING:
     from ..evidence.ring_reader import Pulse
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 
 WINDOW = 5.0  # seconds
+SEARCH_EVERY = 10.0  # seconds between two searches for a process's threads that only poll
 
 
 class Stillness:
@@ -43,25 +44,34 @@ class Stillness:
     def __init__(self) -> None:
         """No samples yet."""
         self._samples: dict[int, deque[Sample]] = {}
+        self._polling: dict[int, tuple[int, ...]] = {}  # threads that only poll, by pid
+        self._searched_at: dict[int, float] = {}
         self._last_stir = 0.0
 
     def stirred_at(self, pids: Iterable[int]) -> float:
         """Sample `pids`; return when one of them last stirred (monotonic), 0.0 for not lately."""
         lately = False
         for pid in pids:
-            now = sample(pid)
+            now = sample(pid, polling=self._polling.get(pid, ()))
             if now is None:
                 self._samples.pop(pid, None)
                 continue
             kept = self._samples.setdefault(pid, deque())
             if kept and compare_samples(kept[-1], now):
                 self._last_stir = now.at
+                self._find_polling(pid, now.at)
             while len(kept) > 1 and now.at - kept[1].at >= WINDOW:
                 kept.popleft()
             if kept and compare_samples(kept[0], now):
                 lately = True
             kept.append(now)
         return self._last_stir if lately else 0.0
+
+    def _find_polling(self, pid: int, now: float) -> None:
+        """Search a process that stirs for threads that only poll: later samples leave them out."""
+        if now >= self._searched_at.get(pid, 0.0) + SEARCH_EVERY:
+            self._searched_at[pid] = now
+            self._polling[pid] = find_polling_threads(pid)
 
 
 OWN_PAUSE = 5.0  # seconds that our own loop may be late before we were not running ourselves

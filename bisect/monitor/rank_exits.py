@@ -16,7 +16,7 @@ from ..evidence.process import exit_code
 from . import clocks
 
 if TYPE_CHECKING:
-    from ..base.facts import Ended
+    from ..base.facts import Ended, RankId
     from .job import Job
 
 
@@ -65,6 +65,22 @@ def note_slow(job: Job, member: RankState) -> None:
         deadline=allowed,
         moved=member.moving,
     )
+
+
+def find_present(job: Job) -> frozenset[tuple[RankId, int, bool]]:
+    """Return the ranks that have not ended, each with its pid, and whether it is connected. One
+    whose process has ended, or that has said goodbye, is none of them, noted or not.
+    """
+    return frozenset(
+        (member.rank, member.pid, member.rank in job.writers)
+        for member in job.members
+        if not member.left and member.left_at is None and not _has_ended(job, member)
+    )
+
+
+def _has_ended(job: Job, member: RankState) -> bool:
+    life = job.lives.get(member.rank)
+    return life is not None and life.has_ended()
 
 
 def find_job_end(job: Job) -> Ended | None:

@@ -33,9 +33,9 @@ PEER = Socket(7, "tcp", "127.0.0.1:5000", "127.0.0.1:8000", "ESTABLISHED", recei
 STORE = replace(PEER, inode=8, peer="127.0.0.1:29500")
 
 
-def sampled(at: float, **counters: float) -> Sample:
-    values = {"cpu": 0.0, "read": 0, "written": 0} | counters
-    return Sample(at=at, pid=PID, started=1, state="S", **values)  # type: ignore[arg-type]
+def sampled(at: float, **counters: Any) -> Sample:
+    values: dict[str, Any] = {"cpu": 0.0, "read": 0, "written": 0} | counters
+    return Sample(at=at, pid=PID, started=1, state="S", **values)
 
 
 def thread(line: int, os_id: int = PID, name: str = "wait") -> Thread:
@@ -293,6 +293,38 @@ def test_cpu_alone_is_busy_and_no_progress() -> None:
     assert is_busy(looks)
     assert describe_computing(looks) == "computes (97 % of a core)"
     assert not is_busy([seen(0), seen(1)])
+
+
+def polling(at: float, cpu: float, polled: float, main: str = "S") -> Look:
+    """A look at a process with a thread of TensorPipe, which is always on a core."""
+    reactor = Kernel(101, "TP_SHM_reactor", "R", "", None)
+    own = replace(in_call("futex"), state=main)
+    return seen(at, kernel=(own, reactor), sample=sampled(at, cpu=cpu, polling=((101, polled),)))
+
+
+def test_a_thread_of_a_library_that_only_polls_does_not_make_it_busy() -> None:
+    looks = [polling(at, cpu=at * 0.98, polled=at * 0.97) for at in range(3)]
+    assert describe_computing(looks) == ""
+    assert not is_busy(looks)
+
+
+def test_what_else_computes_beside_it_does() -> None:
+    looks = [polling(at, cpu=at * 1.8, polled=at * 0.9) for at in range(3)]
+    assert describe_computing(looks) == "computes (90 % of a core)"
+    ready = [polling(at, cpu=at * 0.5, polled=at * 0.4, main="R") for at in range(3)]
+    assert is_busy(ready)  # a core is had by others
+
+
+def test_a_polling_thread_that_was_not_known_before_takes_nothing_away() -> None:
+    before, after = sampled(0.0, cpu=5.0), sampled(2.0, cpu=7.0, polling=((101, 6.0),))
+    assert compare_samples(before, after) == "uses 100 % of a core"
+
+
+def test_it_is_no_stir_either() -> None:
+    before = sampled(0.0, cpu=5.0, polling=((101, 4.0),))
+    assert compare_samples(before, sampled(1.0, cpu=5.4, polling=((101, 4.4),))) == ""
+    after = sampled(1.0, cpu=5.8, polling=((101, 4.4),))
+    assert compare_samples(before, after) == "uses 40 % of a core"
 
 
 def test_a_child_that_computes_makes_it_busy() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hangbisect.base.facts import Sample
 from hangbisect.monitor import job_activity
@@ -16,14 +18,24 @@ class Readings:
     def __init__(self) -> None:
         self.now: dict[int, Sample] = {}
 
-    def __call__(self, pid: int) -> Sample | None:
-        return self.now.get(pid)
+        self.threads: dict[int, tuple[int, ...]] = {}  # that only poll, by pid
+        self.asked: list[int] = []
+
+    def __call__(self, pid: int, polling: tuple[int, ...] = ()) -> Sample | None:
+        found = self.now.get(pid)
+        named = tuple(one for one in found.polling if one[0] in polling) if found else ()
+        return replace(found, polling=named) if found else None
+
+    def find(self, pid: int) -> tuple[int, ...]:
+        self.asked.append(pid)
+        return self.threads.get(pid, ())
 
 
 @pytest.fixture
 def readings(monkeypatch: pytest.MonkeyPatch) -> Readings:
     made = Readings()
     monkeypatch.setattr(job_activity, "sample", made)
+    monkeypatch.setattr(job_activity, "find_polling_threads", made.find)
     return made
 
 
@@ -80,3 +92,22 @@ def test_a_pid_that_was_used_again_is_a_stir(readings: Readings) -> None:
     still.stirred_at([1])
     readings.now[1] = sample(101.0, started=900)
     assert still.stirred_at([1]) == 101.0
+
+
+def test_threads_that_only_poll_are_found_once_it_stirs_and_left_out_then(
+    readings: Readings,
+) -> None:
+    readings.threads[1] = (7,)
+    still, said = Stillness(), []
+    for second in range(20):
+        polling = ((7, 0.9 * second),)
+        readings.now[1] = replace(sample(100.0 + second, cpu=0.9 * second), polling=polling)
+        said.append(still.stirred_at([1]))
+    assert said[1] == 101.0
+    assert said[-1] == 0.0
+    assert len(readings.asked) <= 2
+
+
+def test_of_a_process_at_rest_no_threads_are_searched(readings: Readings) -> None:
+    watch(readings, [7.0] * 20)
+    assert readings.asked == []

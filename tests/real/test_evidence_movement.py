@@ -178,3 +178,27 @@ def test_new_code_moves(start: Start) -> None:
     lines = "".join("time.sleep(0.2)\n" for _ in range(500))
     text = until_moved(python(start, "import time\nprint('now', flush=True)\n" + lines), "new code")
     assert "new code (<module>, <string>:" in text
+
+
+POLLS = """
+import os, sys, threading
+def poll():
+    with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as file:
+        file.write(sys.argv[1])
+    print("now", flush=True)
+    while True:
+        os.getppid()
+threading.Thread(target=poll, daemon=True).start()
+threading.Event().wait()
+"""
+
+
+@pytest.mark.parametrize(("name", "busy"), [("TP_SHM_reactor", False), ("computes", True)])
+def test_a_thread_of_tensorpipe_that_polls_makes_no_process_busy(
+    start: Start, name: str, busy: bool
+) -> None:
+    """One of torch.distributed.rpc is always on a core, also in a job that is dead."""
+    found = looks(python(start, POLLS, name), 3, 1.0)
+    assert is_busy(found, moved=describe_movement(found)) is busy
+    assert found[-1].sample is not None
+    assert bool(found[-1].sample.polling) is not busy

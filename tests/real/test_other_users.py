@@ -327,7 +327,8 @@ def test_the_folder_of_another_user_for_runs_is_passed_over(tmp_path: Path, chec
     found = Path(_find_folder_of_runs(str(tmp_path)))
     assert found != name
     assert (found.stat().st_uid, found.stat().st_mode & 0o777) == (os.getuid(), 0o700)
-    found.rmdir()
+    with contextlib.suppress(OSError):  # runs of others lie there
+        found.rmdir()
 
 
 def test_a_lock_that_another_user_put_there_is_not_waited_for(

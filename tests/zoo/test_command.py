@@ -14,6 +14,23 @@ def test_every_case_is_a_line_of_the_list(capsys: pytest.CaptureFixture[str]) ->
     assert "only under run and attach" in next(line for line in lines if line.startswith("I09 "))
 
 
+@pytest.mark.parametrize("word", ["-h", "--help"])
+def test_its_help_is_that_of_all_three_words(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        zoo.run([word])
+    assert ended.value.code == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("usage: hangbisect zoo [-h] [list | show ID ... | run [ID ...]]\n")
+    assert "hangbisect zoo run [I10 ...]" in printed
+
+
+def test_each_word_has_a_help_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    for word in zoo.WORDS:
+        with pytest.raises(SystemExit):
+            zoo.run([word, "--help"])
+        assert capsys.readouterr().out.startswith(f"usage: hangbisect zoo {word} ")
+
+
 def test_a_case_is_shown_with_its_story_and_its_truth(capsys: pytest.CaptureFixture[str]) -> None:
     assert zoo.run(["show", "I10"]) == 0
     shown = capsys.readouterr().out

@@ -1,0 +1,35 @@
+"""The silences of a rank within one step, as looks saw them.
+
+A rank that asks a server which takes 20 seconds for each answer shows nothing for as long, again
+and again. That earlier silences ended by themselves says that this one may, too.
+"""
+
+from __future__ import annotations
+
+from .lazy_dataclass import dataclass
+
+
+@dataclass
+class Silences:
+    """Of one rank in one step. Times are monotonic."""
+
+    longest: float = 0.0  # seconds, of those that ended by themselves
+    worked_at: float = 0.0
+    since: float = 0.0  # of the one that lasts
+    seen_at: float | None = None  # by the last look; None: none lasts
+
+    def sees_still(self, moved_at: float, now: float) -> None:
+        """A look at `now` saw that nothing has moved since `moved_at`, nor computes."""
+        self.since, self.seen_at = max(moved_at, self.worked_at), now
+
+    def sees_work(self, now: float) -> None:
+        """A look saw it burn CPU: no silence, and no sign either that one has ended."""
+        self.worked_at, self.seen_at = now, None
+
+    def ends(self, at: float, most: float) -> None:
+        """It moves again at `at`. Of the time since the last look at most `most` seconds count: it
+        may have moved meanwhile.
+        """
+        if self.seen_at is not None and at > self.seen_at:
+            self.longest = max(self.longest, min(at, self.seen_at + most) - self.since)
+        self.seen_at = None

@@ -1,0 +1,134 @@
+"""A rank that calls a function of another one (torch.distributed.rpc) waits for the rank that runs
+it, where that is known: the thread that runs it stands still.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hangbisect.base.facts import Frame, Look, RankFacts, RankId, Thread
+from hangbisect.diagnosis.remote_calls import Worker, choose_server
+from hangbisect.diagnosis.verdict import judge_job
+
+from .made_up import job, look, rank, stack
+
+API = "SP/torch/distributed/rpc/api.py"
+THREAD = 912
+
+
+def _with_local(frames: tuple[Frame, ...], name: str, **told: str) -> tuple[Frame, ...]:
+    locals = tuple((key, f"'{value}'") for key, value in told.items())
+    return tuple(replace(f, locals=locals) if f.name == name else f for f in frames)
+
+
+def calls(to: str = "w1") -> Look:
+    """A rank in rpc_sync."""
+    made = look(f"rpc_sync {API}:842", f"wrapper {API}:99", "<module> train.py:7")
+    main = made.threads[0]
+    return replace(
+        made, threads=(replace(main, frames=_with_local(main.frames, "rpc_sync", to=to)),)
+    )
+
+
+def leaves(name: str = "") -> Look:
+    """A rank whose main thread waits in rpc.shutdown() until all calls are done."""
+    made = look(
+        "Condition.wait STD/threading.py:327",
+        "Event.wait STD/threading.py:629",
+        f"_all_gather {API}:257",
+        f"_wait_all_workers {API}:320",
+        f"shutdown {API}:382",
+        "<module> train.py:8",
+    )
+    told = {"self_name": name} if name else {}
+    main = made.threads[0]
+    frames = _with_local(main.frames, "_all_gather", **told)
+    return replace(made, threads=(replace(main, frames=frames),))
+
+
+NEVER = (
+    "Condition.wait STD/threading.py:327",
+    "Event.wait STD/threading.py:629",
+    "never train.py:3",
+)
+
+
+def serves(one: Look, *inside: str) -> Look:
+    """The same with a thread that runs a function for another rank."""
+    run = "_run_function SP/torch/distributed/rpc/internal.py:209"
+    return replace(
+        one, threads=(*one.threads, Thread(THREAD, None, False, False, stack(*inside, run)))
+    )
+
+
+def culprits(*ranks: RankFacts) -> tuple[RankId, ...]:
+    return tuple(judge_job(job(world=len(ranks)), list(ranks)).ranks.culprit)
+
+
+def test_the_rank_whose_thread_runs_the_function_is_to_blame_and_not_who_called_it() -> None:
+    found = judge_job(job(), [rank(0, calls()), rank(1, serves(leaves(), *NEVER))])
+    assert tuple(found.ranks.culprit) == (1,)
+    assert tuple(found.ranks.waiting) == (0,)
+
+
+def test_a_last_look_without_a_stack_hides_nothing_of_that() -> None:
+    """py-spy may give no answer on a process with a thread that never rests."""
+    looks = serves(leaves("w1"), *NEVER), replace(look(), at=101.0, rung="proc")
+    assert culprits(rank(0, calls()), rank(1, *looks)) == (1,)
+
+
+def test_so_it_is_for_all_that_called_it() -> None:
+    callers = rank(0, calls()), rank(2, calls())
+    assert culprits(callers[0], rank(1, serves(leaves(), *NEVER)), callers[1]) == (1,)
+
+
+def test_of_several_that_run_one_the_name_of_the_worker_tells() -> None:
+    one, other = serves(leaves("w1"), *NEVER), serves(leaves("w2"), *NEVER)
+    found = judge_job(job(world=3), [rank(0, calls("w2")), rank(1, one), rank(2, other)])
+    assert 0 not in tuple(found.ranks.culprit)
+    assert 2 in tuple(found.ranks.culprit)
+
+
+def test_where_nobody_runs_one_or_another_worker_was_called_nothing_is_known() -> None:
+    idle = culprits(rank(0, calls()), rank(1, leaves()))
+    assert idle == (0, 1)
+    other = culprits(rank(0, calls("w2")), rank(1, serves(leaves("w1"), *NEVER)), rank(2, leaves()))
+    assert 0 in other
+
+
+def test_a_function_that_waits_for_a_rank_itself_makes_nobody_to_blame_alone() -> None:
+    back = serves(leaves(), f"rpc_sync {API}:842", "again train.py:3")
+    assert culprits(rank(0, calls()), rank(1, back)) != (1,)
+
+
+def test_a_function_of_the_same_name_elsewhere_is_no_such_call() -> None:
+    own = look("rpc_sync train.py:842", "<module> train.py:7")
+    assert 0 in culprits(rank(0, own), rank(1, serves(leaves(), *NEVER)))
+
+
+def _calls_whom(to: str, *workers: Worker, world: int = 0) -> RankId | None:
+    (call, *_) = calls(to).threads[0].frames
+    return choose_server(call, 0, [Worker(0, "", False), *workers], world or len(workers) + 1)
+
+
+def test_who_says_the_name_is_meant_and_only_if_it_runs_a_function() -> None:
+    assert _calls_whom("trainer", Worker(1, "server", True), Worker(2, "trainer", True)) == 2
+    assert _calls_whom("trainer", Worker(1, "", True), Worker(2, "trainer", False)) is None
+
+
+def test_the_only_other_rank_is_meant_by_whatever_name() -> None:
+    assert _calls_whom("trainer", Worker(1, "", True)) == 1
+    assert _calls_whom("trainer", Worker(1, "", True), Worker(2, "server", False)) == 1
+    assert _calls_whom("trainer", Worker(1, "server", True)) is None
+
+
+def test_of_more_ranks_the_only_one_that_runs_a_function_is_only_if_its_number_agrees() -> None:
+    others = Worker(1, "", True), Worker(2, "", False)
+    assert _calls_whom("w1", *others) == 1
+    assert _calls_whom("w2", *others) is None
+    assert _calls_whom("trainer", *others) is None
+    assert _calls_whom("w1", Worker(1, "", True), Worker(2, "", True)) is None
+
+
+def test_ranks_that_are_not_seen_may_be_meant_as_well() -> None:
+    assert _calls_whom("trainer", Worker(1, "", True), world=4) is None

@@ -1,0 +1,224 @@
+"""What is made of looks: no rank is judged that has just ended, and a silence is no hang yet where
+longer ones of the same step ended by themselves. Looks and clock are in the test's hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hangbisect.base.facts import Wait
+from hangbisect.base.rank_state import NodeRanks
+from hangbisect.collect.look_series import RankClasses
+from hangbisect.monitor import inquiry
+from hangbisect.monitor.clocks import Overdue, TimeLimits
+from hangbisect.monitor.rank_exits import find_present
+
+from .made_up import TABLE, hello, say
+
+
+class Life:
+    """Of a process, as a pidfd tells it."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+
+    def has_ended(self) -> bool:
+        return self.is_over
+
+
+def job(own: bool = True, world: int = 2) -> Any:
+    """A job whose ranks have all said hello, a minute ago."""
+    members = NodeRanks(TABLE, own=own)
+    for rank in range(world):
+        say(members, rank, hello(rank, world, at=time.monotonic() - 60.0))
+    made = {"members": members, "limits": TimeLimits({}), "own": own, "is_trial": True, "said": []}
+    made |= {"writers": dict.fromkeys(range(world)), "lives": {r: Life() for r in range(world)}}
+    made |= {"cannot_look": False, "table": TABLE, "outer": SimpleNamespace()}
+    found = SimpleNamespace(**made)
+    found.say = found.said.append
+    return found
+
+
+class Looks:
+    """Looks at ranks that stand still; `meanwhile` happens during the last one, which pauses."""
+
+    def __init__(self, of: Any, meanwhile: Callable[[], object] = lambda: None) -> None:
+        self.count, self.span, self.moved = 9, 20.0, dict[int, str]()
+        self.present, self._meanwhile = find_present(of), meanwhile
+        self._waits: dict[int, Wait | None] = dict.fromkeys(of.members.by_rank)
+
+    async def look(self, **how: Any) -> None:
+        self._meanwhile()
+
+    def snapshot(self) -> Any:
+        return SimpleNamespace(waits=self._waits, ranks=())
+
+    def facts(self) -> list[Any]:
+        return []
+
+    def remember_places(self) -> None:
+        pass
+
+
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The ranks for which a job was closed."""
+    found: list[int] = []
+
+    async def close_job(job: Any, server: Any, ended: str, seen: Any, due: Overdue) -> None:
+        found.append(due.rank)
+
+    monkeypatch.setattr(inquiry, "close_job", close_job)
+    return found
+
+
+def decide(of: Any, looks: Looks, rank: int = 0, clock: Any = "still") -> None:
+    """Decide about a rank that stands still and waits for no other."""
+    server = SimpleNamespace(ask_who_ended=lambda: None)
+    asked = inquiry.Inquiry(of, server, lambda: False)  # type: ignore[arg-type]  # what it uses of it
+    every = frozenset(of.members.by_rank)
+    settled = RankClasses(frozenset(), frozenset(), frozenset(), every)
+    due = Overdue(rank, clock, time.monotonic())
+    asyncio.run(asked._decide(looks, settled, [due], ""))  # type: ignore[arg-type]  # the same
+
+
+# ---- ranks that end ------------------------------------------------------------------------------
+
+
+def test_a_rank_that_stands_still_is_judged(judged: list[int]) -> None:
+    made = job()
+    decide(made, Looks(made))
+    assert judged == [0]
+
+
+def _bye(made: Any) -> None:
+    say(made.members, 0, {"t": "bye", "at": time.monotonic(), "status": 0, "finished": True})
+
+
+def _closes(made: Any) -> None:
+    del made.writers[0]  # its goodbye was not sent, or is not read yet
+
+
+def _ends(made: Any) -> None:
+    made.lives[0].is_over = True  # and nobody has noted it so far
+
+
+def _gets_on(made: Any) -> None:
+    made.members.by_rank[0].steps_told += 1
+
+
+@pytest.mark.parametrize("happens", [_bye, _closes, _ends, _gets_on])
+def test_nothing_is_said_of_a_rank_that_ends_or_gets_on_as_it_is_looked_at(
+    happens: Callable[[Any], None], judged: list[int]
+) -> None:
+    made = job()
+    decide(made, Looks(made, lambda: happens(made)))
+    assert judged == []
+
+
+@pytest.mark.parametrize("happens", [_bye, _closes, _ends])
+def test_nor_of_another_that_may_have_waited_for_it(
+    happens: Callable[[Any], None], judged: list[int]
+) -> None:
+    made = job()
+    decide(made, Looks(made, lambda: happens(made)), rank=1)
+    assert judged == []
+
+
+def test_an_end_from_before_the_looks_keeps_nobody_from_being_judged(judged: list[int]) -> None:
+    for happens in (_bye, _closes, _ends):
+        made = job()
+        happens(made)
+        decide(made, Looks(made), rank=1)
+    assert judged == [1, 1, 1]
+
+
+def test_a_rank_that_comes_meanwhile_changes_nothing(judged: list[int]) -> None:
+    made = job(world=1)
+    looks = Looks(made)
+    say(made.members, 1, hello(1))
+    made.writers[1], made.lives[1] = None, Life()
+    looks._waits[1] = None
+    decide(made, looks)
+    assert judged == [0]
+
+
+# ---- ranks that pause ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def proof(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What proves a hang: nothing, unless a test puts it there."""
+    found: list[str] = []
+
+    async def find_later_proof(job: Any, seen: Any) -> str:
+        return found[0] if found else ""
+
+    monkeypatch.setattr(inquiry, "find_later_proof", find_later_proof)
+    return found
+
+
+def _pausing(still: float, longest: float, began: float = 60.0) -> Any:
+    """A job of which rank 1 has stood still for so long, after silences of up to `longest`. A step
+    may take a minute, and five times as long if it is slow.
+    """
+    made = job(own=False)
+    for member in made.members:
+        say(made.members, member.rank, {"t": "enter", "n": 3, "at": time.monotonic() - began})
+    one = made.members.by_rank[1]
+    one.moved_at, one.silences.longest = time.monotonic() - still, longest
+    return made
+
+
+@pytest.mark.parametrize("clock", ["still", "late"])
+def test_a_silence_like_those_that_ended_by_themselves_is_slow(
+    clock: str, judged: list[int], proof: list[str]
+) -> None:
+    made = _pausing(still=21.0, longest=17.0)
+    decide(made, Looks(made), rank=1, clock=clock)
+    assert judged == []
+    assert made.said[0].startswith("SLOW")
+    assert "stands still, as before: silences of up to 17 s in this step ended" in made.said[0]
+    assert made.members.by_rank[1].look_again_at > time.monotonic() + 5.0
+
+
+def test_nor_is_one_judged_that_may_wait_for_it(judged: list[int], proof: list[str]) -> None:
+    made = _pausing(still=21.0, longest=17.0)
+    decide(made, Looks(made), rank=0, clock="late")
+    assert judged == []
+    assert made.members.by_rank[0].look_again_at > time.monotonic() + 5.0
+
+
+@pytest.mark.parametrize(
+    ("still", "longest", "began"), [(21.0, 10.0, 60.0), (35.0, 17.0, 60.0), (21.0, 17.0, 301.0)]
+)
+def test_a_longer_one_is_judged_and_so_is_one_past_the_limit_of_slow_steps(
+    still: float, longest: float, began: float, judged: list[int], proof: list[str]
+) -> None:
+    made = _pausing(still, longest, began)
+    decide(made, Looks(made), rank=1, clock="late")
+    assert judged == [1]
+
+
+def test_so_is_one_of_which_something_proves_that_it_hangs(
+    judged: list[int], proof: list[str]
+) -> None:
+    made = _pausing(still=21.0, longest=17.0)
+    proof.append("a process is stopped by a signal")
+    decide(made, Looks(made), rank=1)
+    assert judged == [1]
+
+
+def test_a_rank_that_waits_for_another_does_not_pause_by_itself(
+    judged: list[int], proof: list[str]
+) -> None:
+    made = _pausing(still=21.0, longest=17.0)
+    looks = Looks(made)
+    looks._waits[1] = Wait("collective", "all_reduce")
+    decide(made, looks, rank=1)
+    assert judged == [1]
