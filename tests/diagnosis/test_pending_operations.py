@@ -263,6 +263,17 @@ def test_of_a_log_that_keeps_only_the_last_ones_nothing_is_counted() -> None:
     assert find_pending_operations(ranks) == {}
 
 
+@pytest.mark.parametrize("source", ["torch", "flight recorder"])
+@pytest.mark.parametrize("groups", [{}, {"0": (0, 1)}], ids=["members unknown", "members known"])
+def test_a_rank_whose_record_cannot_be_read_may_be_the_one_that_is_missing(
+    source: Source, groups: dict[str, tuple[int, ...]]
+) -> None:
+    """It is stopped, and tells nothing: that all known members have entered says nothing of it."""
+    waits = standing(0, ALL_REDUCE, log(rounds(3, False), source, groups))
+    silent = standing(1, OWN)
+    assert culprits([waits, silent]) == (1,)
+
+
 # ---- a log that parts --------------------------------------------------------------------------
 
 
