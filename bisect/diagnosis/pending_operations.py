@@ -93,6 +93,7 @@ class _LogsOfRanks:
 
     def __init__(self, ranks: Sequence[RankFacts], source: LogSource) -> None:
         self.by_rank: dict[RankId, CollectiveLog] = {}
+        self._ranks = tuple(facts.rank for facts in ranks)
         self._is_counted = source in COUNTED_SOURCES
         for facts in ranks:
             log = next((one for one in facts.collectives if one.source == source), None)
@@ -139,14 +140,17 @@ class _LogsOfRanks:
 
     def find_members_of_first(self, rank: RankId) -> frozenset[RankId]:
         """Return the members of the group of the first operation of a rank that its log says is not
-        done, none if there is no such operation.
+        done, none if there is no such operation, or if one of them has no log: it may be missing.
         """
         own = [one for one in self._open_in_groups(rank) if one.done is False]
         if not own:
             return frozenset()
         key = _key_of(self.by_rank[rank], min(own, key=lambda one: (one.at, one.number)))
         if key not in self._known_members:
-            self._known_members[key] = frozenset(self._members(key))
+            name, listed = key
+            members = listed or (self._ranks if name == DEFAULT_GROUP else ())
+            is_complete = bool(members) and set(members) <= set(self._members(key))
+            self._known_members[key] = frozenset(members if is_complete else ())
         return self._known_members[key]
 
     def _open_in_groups(self, rank: RankId) -> Iterator[Collective]:
