@@ -148,9 +148,9 @@ class _LogsOfRanks:
         key = _key_of(self.by_rank[rank], min(own, key=lambda one: (one.at, one.number)))
         if key not in self._known_members:
             name, listed = key
-            members = listed or (self._ranks if name == DEFAULT_GROUP else ())
-            is_complete = bool(members) and set(members) <= set(self._members(key))
-            self._known_members[key] = frozenset(members if is_complete else ())
+            known = frozenset(self._members(key))
+            all_members = listed or (self._ranks if name == DEFAULT_GROUP else known)
+            self._known_members[key] = known if known >= {*all_members} else frozenset()
         return self._known_members[key]
 
     def _open_in_groups(self, rank: RankId) -> Iterator[Collective]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hangbisect.base.facts import Wait
 from hangbisect.base.rank_state import NodeRanks
-from hangbisect.collect.look_series import RankClasses
+from hangbisect.collect.looks import RankClasses
 from hangbisect.monitor import inquiry
 from hangbisect.monitor.clocks import Overdue, TimeLimits
 from hangbisect.monitor.rank_exits import find_present

@@ -180,7 +180,7 @@ def test_new_code_moves(start: Start) -> None:
     assert "new code (<module>, <string>:" in text
 
 
-POLLS = """
+POLLS_NATIVELY = """
 import os, sys, threading
 def poll():
     with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as file:
@@ -198,7 +198,7 @@ def test_a_thread_of_tensorpipe_that_polls_makes_no_process_busy(
     start: Start, name: str, busy: bool
 ) -> None:
     """One of torch.distributed.rpc is always on a core, also in a job that is dead."""
-    found = looks(python(start, POLLS, name), 3, 1.0)
+    found = looks(python(start, POLLS_NATIVELY, name), 3, 1.0)
     assert is_busy(found, moved=describe_movement(found)) is busy
     assert found[-1].sample is not None
     assert bool(found[-1].sample.polling) is not busy
