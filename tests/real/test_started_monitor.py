@@ -28,16 +28,18 @@ try:
 except OSError as error:
     os.write(9, f"without a watch: {error}".encode())
     os._exit(0)
-for pid in filter(str.isdigit, os.listdir("/proc")):
-    try:
-        with open(f"/proc/{pid}/cmdline") as file:
-            words = file.read().split("\\0")
-        if words[4:5] == ["monitor"] and sys.argv[2] in words[5]:
-            held = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
-            with open(f"/proc/{pid}/stat") as file:
-                parent = file.read().rpartition(")")[2].split()[1]
-    except OSError:
-        continue
+parent, until = "", time.monotonic() + 30.0
+while not parent and time.monotonic() < until:  # as it starts, it opens and closes files
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline") as file:
+                words = file.read().split("\\0")
+            if words[4:5] == ["monitor"] and sys.argv[2] in words[5]:
+                held = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+                with open(f"/proc/{pid}/stat") as file:
+                    parent = file.read().rpartition(")")[2].split()[1]
+        except OSError:
+            continue
 ours = sorted(d for d in (found.connection.fileno(), found.settings_pipe) if d < 3)
 whose = "us" if int(parent) == os.getpid() else "not us"
 os.write(9, f"watched, low {ours}, parent {whose}, ".encode())
