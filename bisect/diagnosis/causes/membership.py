@@ -112,7 +112,9 @@ def _nobody_to_start_them(scene: Scene) -> Found | None:
 def _left_with_success(scene: Scene) -> Found | None:
     """A rank ended early with status 0."""
     early = tuple(r.rank for r in scene.ranks if r.left and not r.finished and r.status == 0)
-    if not early:
+    blamed = set(scene.verdict.ranks.culprit)
+    # Where a rank is to blame that waits for something of its own, no rank waits for who has left.
+    if not early or (blamed and not blamed & {*early}):
         return None
     return Found(f"{format_ranks(early)} ended with status 0 before the end", {"rank": early[0]})
 

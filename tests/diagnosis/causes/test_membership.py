@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hangbisect.base.checkpoints import UserStep
 from hangbisect.base.facts import RankFacts
+from hangbisect.diagnosis.verdict import judge_job
 
 from ..made_up import ALL_REDUCE, GROUP, SLEEP, gone, job, look, rank
 from .scenes import MAKES_GROUP, TORCHRUN, Facts, Shows, causes_of, with_locals
@@ -114,3 +116,11 @@ def test_a_rank_that_did_all_it_had_to_do_has_not_left() -> None:
 def test_a_rank_with_a_process_was_started() -> None:
     late = RankFacts(1, 1, pid=101, never_started=True, looks=(look(pid=101, rung="proc"),))
     assert "rank-never-started" not in causes_of((job(), [rank(0, GROUP), late]))
+
+
+def test_a_rank_that_was_done_is_no_reason_for_one_that_waits_for_something_of_its_own() -> None:
+    naps = look("Baton.wait train.py:17", "<module> train.py:25", call="clock_nanosleep")
+    script = UserStep("script", "Script", "", 0.0)
+    ranks = [gone(0, 0, step=script), rank(1, naps, replace(naps, at=103.0), step=script)]
+    assert judge_job(job(), ranks).ranks.culprit == (1,)
+    assert "rank-left" not in causes_of((job(), ranks))
