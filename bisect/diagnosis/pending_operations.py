@@ -19,7 +19,7 @@ from .counted_mismatch import COUNTED_SOURCES
 from .frames import format_frame, frame_owner
 from .process_snapshot import merge_looks
 from .single_ranks import is_gone
-from .unsent_messages import receives
+from .unsent_messages import is_cut_off, receives
 
 # torch's own recorders know what C++ makes, and of each operation whether it is done.
 _COMPLETE_SOURCES: tuple[LogSource, ...] = ("torch", "flight recorder")
@@ -106,11 +106,7 @@ class _LogsOfRanks:
         self._known_members: dict[_GroupKey, frozenset[RankId]] = {}
         self._sent: dict[tuple[RankId, RankId, bool], int] = {}
         # Whose sends and receives are not all there: a log keeps the last ones, of all peers.
-        self._cut_off = {
-            rank
-            for rank, log in self.by_rank.items()
-            if min((one.number for one in log.operations if is_to_one_peer(one)), default=1) > 1
-        }
+        self._cut_off = {rank for rank, log in self.by_rank.items() if is_cut_off(log.operations)}
         for rank, log in self.by_rank.items():
             for one in log.operations:
                 if is_to_one_peer(one):

@@ -43,7 +43,7 @@ def _find_unsent(
     if waits.done is not False or not is_to_one_peer(waits) or peer is None or peer not in logs:
         return None
     mine, theirs = logs[rank].operations, logs[peer].operations
-    if not theirs or _is_cut_off(mine) or _is_cut_off(theirs):
+    if not theirs or is_cut_off(mine) or is_cut_off(theirs):
         return None
     went_on = theirs[-1]
     if (
@@ -71,7 +71,8 @@ def _find_unsent(
     )
 
 
-def _is_cut_off(operations: Iterable[Collective]) -> bool:
+def is_cut_off(operations: Iterable[Collective]) -> bool:
+    """Return whether a log has lost sends or receives: it keeps the last ones, of all peers."""
     return min((one.number for one in operations if is_to_one_peer(one)), default=1) > 1
 
 

@@ -353,7 +353,7 @@ def test_who_is_in_another_operation_of_the_same_number_has_not_entered_it(who: 
     assert culprits(ranks) == (who,)
 
 
-def pipeline(messages: int, skips: int | None, last: bool = True) -> list[RankFacts]:
+def pipeline(messages: int, skips: int) -> list[RankFacts]:
     """Four stages that pass messages on; stage 1 leaves out to send number `skips`, and goes on to
     the barrier at the end.
     """
@@ -365,10 +365,9 @@ def pipeline(messages: int, skips: int | None, last: bool = True) -> list[RankFa
             made += [("recv", stage - 1)] if stage > 0 else []
             made += [("send", stage + 1)] if stage < 3 and (stage, number) != (1, skips) else []
         programs.append([*made, ("barrier", None)])
-    if skips is not None:
-        # The last message comes never: those behind stage 1 wait for it.
-        programs[2] = programs[2][: 2 * messages - 1]
-        programs[3] = programs[3][:messages]
+    # The last message comes never: those behind stage 1 wait for it.
+    programs[2] = programs[2][: 2 * messages - 1]
+    programs[3] = programs[3][:messages]
     ranks = []
     for stage, made in enumerate(programs):
         numbers: dict[bool, int] = {}
