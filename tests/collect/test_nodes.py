@@ -1,0 +1,273 @@
+"""What the monitors of several nodes wrote of one job is judged as one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hangbisect.base.facts import (
+    Descriptor,
+    Ended,
+    JobFacts,
+    Outcome,
+    RankFacts,
+    Socket,
+    SlowStep,
+    Verdict,
+)
+from hangbisect.base.identity import ProcessId
+from hangbisect.base.json_codec import from_json, to_json
+from hangbisect.collect.nodes import (
+    NodeClock,
+    NodeRecord,
+    RecordedNode,
+    connect_nodes,
+    judge_recorded_nodes,
+    make_node_record,
+)
+from hangbisect.diagnosis.verdict import OUTCOMES, judge_job
+
+from ..diagnosis.made_up import ALL_REDUCE, SLEEP, gone, job, look, rank
+
+WALL = 1_800_000_000.0
+
+
+def on(host: str, facts: RankFacts, **more: Any) -> RankFacts:
+    """The rank on a host; every first process of a host has pid 100 there."""
+    looks = tuple(
+        replace(
+            one,
+            pid=100,
+            threads=tuple(replace(t, os_id=100) for t in one.threads),
+            kernel=tuple(replace(k, tid=100) for k in one.kernel),
+        )
+        for one in facts.looks
+    )
+    return replace(facts, host=host, pid=100, local_rank=0, looks=looks, **more)
+
+
+def node(
+    host: str,
+    *ranks: RankFacts,
+    ended: Ended = "still",
+    outcome: Outcome | None = None,
+    at: float = 120.0,
+    clock: float = 0.0,
+    **more: Any,
+) -> RecordedNode:
+    """What a node wrote `at` (on a clock that all share), whose own clock is `clock` ahead."""
+    told = job(ended, 2, now=at + clock, started=20.0 + clock, still=22.0)
+    told = replace(told, **{"local_ranks": tuple(r.rank for r in ranks), "pipeline": "", **more})
+    verdict = judge_job(told, ranks)
+    verdict = replace(verdict, outcome=outcome or OUTCOMES[ended])
+    return RecordedNode(
+        name=host,
+        record=make_node_record(host, told, ranks, NodeClock(at + clock, WALL + at)),
+        ranks=ranks,
+        verdict=verdict,
+    )
+
+
+def judge(*nodes: RecordedNode) -> Verdict:
+    found = judge_recorded_nodes(nodes)
+    assert found is not None
+    return found.verdict
+
+
+WAITS = on("n1", rank(0, ALL_REDUCE, ALL_REDUCE))
+SLEEPS = on("n2", rank(1, SLEEP, SLEEP))
+
+
+def test_the_rank_of_another_node_is_to_blame_and_its_host_is_named() -> None:
+    """Neither node alone can tell: on the first nobody but ranks that wait, on the second a rank
+    of which nothing says that anybody waits for it.
+    """
+    found = judge(node("n1", WAITS, outcome="silent"), node("n2", SLEEPS, outcome="silent"))
+    assert found.outcome == "silent"
+    assert found.ranks.culprit == (1,)
+    assert found.ranks.waiting == (0,)
+    assert [(one.rank, one.host, one.pid) for one in found.where] == [(1, "n2", 100)]
+    assert found.seen_ranks == (0, 1)
+    assert found.chain[0].source == "rank 0"
+
+
+def test_what_a_node_said_of_one_that_it_did_not_see_is_no_cause_any_more() -> None:
+    """That the other node has not come is what the first alone has to believe."""
+    alone = node("n1", WAITS, outcome="hang")
+    found = judge(alone, node("n2", SLEEPS, outcome="silent"))
+    assert found.cause is None or found.cause.id != "other-node-missing"
+    assert found.ranks.culprit == (1,)
+
+
+def test_a_crash_before_the_others_stand_still_is_the_answer() -> None:
+    """Rank 1 fails at 60 s; rank 0 waits for it in vain, and is called hung at 120 s."""
+    failed = on("n2", gone(1, 1, "ValueError: no such shard"), left_at=60.0)
+    crash = node("n2", failed, ended="crash", at=60.0)
+    found = judge(node("n1", WAITS, outcome="hang"), crash)
+    assert found.outcome == "crash"
+    assert found.ranks.culprit == (1,)
+    assert found.ranks.waiting == (0,)
+
+
+def test_what_fails_once_a_hang_was_ended_is_not_the_answer() -> None:
+    """Rank 1 sleeps, its node has it ended at 120 s; that rank 0 then loses its peer is no cause."""
+    lost = on("n1", gone(0, 1, "RuntimeError: Connection closed by peer"), left_at=121.0)
+    found = judge(
+        node("n1", lost, ended="crash", at=121.0), node("n2", SLEEPS, outcome="hang", at=120.0)
+    )
+    assert found.outcome == "hang"
+    assert found.ranks.culprit == (1,)
+    assert found.seen_ranks == (1,)
+    assert any("n1" in note and "rank 0" in note for note in found.notes), found.notes
+
+
+def test_clocks_of_nodes_begin_anywhere() -> None:
+    """The second machine has run for 10,000 s longer: its times are no later for that."""
+    said = replace(SLEEPS, last_line="epoch 0", last_line_at=10_100.0, entered=10_050.0)
+    said = replace(said, looks=tuple(replace(one, at=10_119.0) for one in said.looks))
+    found = judge_recorded_nodes(
+        [node("n1", WAITS, outcome="silent"), node("n2", said, outcome="silent", clock=10_000.0)]
+    )
+    assert found is not None
+    assert found.verdict.where[0].last_line_age == pytest.approx(20.0)
+    assert found.verdict.seconds.total == pytest.approx(100.0)
+    (second,) = [facts for facts in found.ranks if facts.rank == 1]
+    assert second.looks[0].at == pytest.approx(119.0)
+    assert second.entered == pytest.approx(50.0)
+
+
+def test_a_rank_that_two_nodes_have_is_left_out_and_said() -> None:
+    found = judge(
+        node("n1", WAITS, outcome="silent"),
+        node("n2", SLEEPS, on("n2", rank(0, SLEEP, SLEEP)), outcome="silent"),
+    )
+    assert any("rank 0 runs on n1 and on n2" in note for note in found.notes), found.notes
+    assert found.ranks.culprit == (1,)
+
+
+def test_ranks_of_nodes_that_left_nothing_are_named_and_not_blamed() -> None:
+    nodes = [
+        node("n1", WAITS, outcome="silent", world_size=4),
+        node("n2", on("n2", rank(1, ALL_REDUCE, ALL_REDUCE)), outcome="silent", world_size=4),
+    ]
+    found = judge(*nodes)
+    assert found.ranks.culprit == ()
+    assert found.seen_ranks == (0, 1)
+    assert any("ranks 2-3" in note for note in found.notes), found.notes
+
+
+def test_a_rank_that_moves_is_never_blamed_and_makes_the_job_slow() -> None:
+    works = replace(SLEEPS, moved="read 40 MiB")
+    found = judge(node("n1", WAITS, outcome="silent"), node("n2", works, ended="limit"))
+    assert found.outcome == "slow"
+    assert found.ranks.culprit == ()
+
+
+def test_where_all_ended_well_all_are_seen() -> None:
+    done = [on(f"n{n + 1}", gone(n, 0, finished=True)) for n in range(2)]
+    found = judge(*(node(f"n{n + 1}", one, ended="done") for n, one in enumerate(done)))
+    assert found.outcome == "ok"
+    assert found.seen_ranks == (0, 1)
+
+
+def test_slow_steps_and_notes_of_all_nodes_are_kept() -> None:
+    step = SlowStep(4, "tokenizer", None, (1,), 40.0, 30.0, "read 3 MiB")
+    found = judge(
+        node("n1", WAITS, outcome="silent", notes=("the first",)),
+        node("n2", SLEEPS, outcome="silent", notes=("the second",), slow_steps=(step,)),
+    )
+    assert {"the first", "the second"} <= set(found.notes)
+    assert found.slow_steps == (step,)
+
+
+# ---- connections between nodes -------------------------------------------------------------------
+
+
+def connected(local: str, peer: str, state: str = "ESTABLISHED") -> Descriptor:
+    made = Socket(7, "tcp", local=local, peer=peer, state=state)
+    return Descriptor(3, "socket", "socket:[7]", socket=made)
+
+
+def test_a_connection_to_a_rank_of_another_node_is_an_edge() -> None:
+    """Without this the rank that waits is blamed: "a server that does not answer"."""
+    reading = look(
+        "recv train.py:5",
+        "<module> train.py:9",
+        call="recvfrom",
+        descriptors=(connected("10.0.0.2:41234", "10.0.0.1:9100"),),
+    )
+    reads = on("n2", rank(1, reading, reading))
+    other = connected("10.0.0.1:9100", "10.0.0.2:41234").socket
+    assert other is not None
+    sleeping = replace(SLEEP, sockets=(other,))
+    found = judge(
+        node("n1", on("n1", rank(0, sleeping, sleeping)), outcome="silent"),
+        node("n2", reads, outcome="silent"),
+    )
+    assert found.ranks.culprit == (0,)
+    assert found.ranks.waiting == (1,)
+    assert [(edge.source, edge.target) for edge in found.chain] == [
+        ("rank 1", "10.0.0.1:9100"),
+        ("10.0.0.1:9100", "rank 0"),
+        ("rank 0", found.chain[2].target),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("local", "peer"),
+    [
+        ("127.0.0.1:41234", "127.0.0.1:9100"),
+        ("[::1]:41234", "[::1]:9100"),
+    ],
+)
+def test_a_loopback_address_is_that_of_each_node(local: str, peer: str) -> None:
+    here = on("n1", rank(0, look("f t.py:1", call="recvfrom", descriptors=(connected(local, peer),))))
+    there = on("n2", rank(1, look("f t.py:1", sockets=(connected(peer, local).socket,))))
+    first, second = connect_nodes([here, there])
+    assert first.looks == here.looks
+    assert second.looks == there.looks
+
+
+def test_an_address_mapped_from_ipv4_is_the_same_address() -> None:
+    """A server on [::] shows its connections so."""
+    here = on("n1", rank(0, look("f t.py:1", sockets=(connected("10.0.0.1:5", "10.0.0.2:9").socket,))))
+    mapped = connected("[::ffff:10.0.0.2]:9", "[::ffff:10.0.0.1]:5").socket
+    there = on("n2", rank(1, look("f t.py:1", sockets=(mapped,))))
+    first, second = connect_nodes([here, there])
+    assert first.looks[0].sockets[0].remote == ProcessId("n2", 100)
+    assert second.looks[0].sockets[0].remote == ProcessId("n1", 100)
+
+
+def test_both_ends_on_one_node_are_left_to_its_own_evidence() -> None:
+    mine = connected("10.0.0.1:5", "10.0.0.1:9").socket
+    other = connected("10.0.0.1:9", "10.0.0.1:5").socket
+    ranks = [
+        on("n1", rank(0, look("f t.py:1", sockets=(mine,)))),
+        on("n1", rank(1, look("f t.py:1", sockets=(other,)))),
+    ]
+    assert connect_nodes(ranks) == ranks
+
+
+# ---- the file ------------------------------------------------------------------------------------
+
+
+def test_a_record_is_read_back_as_it_was_written() -> None:
+    facts = replace(WAITS, environment={"RANK": "0"}, last_line="here")
+    told: JobFacts = job("still", 2, notes=("a sentence",))
+    made = make_node_record("n1", told, [facts], NodeClock(5.0, WALL))
+    read = from_json(NodeRecord, to_json(made))
+    assert read == made
+    assert read.job.table == told.table
+    assert read.ranks[0].last_line == "here"
+    assert read.ranks[0].looks == ()  # they are in evidence.json
+
+
+def test_a_node_without_evidence_still_says_who_its_ranks_are() -> None:
+    whole = node("n1", WAITS, outcome="silent")
+    found = judge(whole, replace(node("n2", SLEEPS, outcome="silent"), ranks=()))
+    assert found.seen_ranks == (0, 1)
+
+
+def test_one_node_alone_is_what_it_said() -> None:
+    assert judge_recorded_nodes([node("n1", WAITS, outcome="silent")]) is None
