@@ -30,6 +30,7 @@ from ..base.identity import ProcessId, UnknownRank
 from ..base.lazy_dataclass import dataclass
 from ..base.version import VERSION
 from ..base.words import format_bytes
+from ..collect.nodes import connect_nodes
 from ..diagnosis.compilation import find_compilations, find_waiting_ranks
 from ..diagnosis.frames import frame_owner
 from ..diagnosis.process_snapshot import merge_looks
@@ -93,7 +94,7 @@ def judge_nodes(
         notes=(*notes, *_note_unknown(ranks), *_note_nodes(nodes)),
         machine=_choose_machine(nodes),
     )
-    seen = Snapshot(ranks)
+    seen = Snapshot(connect_nodes(ranks))
     verdict, graph = judge_snapshot(facts, seen)
     if verdict.outcome == "hang" and not find_proof_of_hang(verdict, seen, graph):
         verdict = replace(verdict, outcome="silent")
@@ -110,7 +111,7 @@ def judge_nodes(
         verdict, facts = _blame_launcher(verdict), replace(facts, world_size=0)
     quiet = tuple(sorted(r for node in nodes for r in node.quiet))
     left = _find_time_left(verdict, nodes)
-    return Judgement(verdict, facts, tuple(ranks), graph, moving, quiet, left)
+    return Judgement(verdict, facts, seen.ranks, graph, moving, quiet, left)
 
 
 def _find_time_left(verdict: Verdict, nodes: Sequence[NodeFacts]) -> float | None:

@@ -52,15 +52,17 @@ def format_socket(socket: Socket) -> str:
 
 def make_socket_wait(socket: Socket, own_pid: int) -> Wait:
     """Return the wait for the other end of `socket`."""
+    what = socket.peer or socket.local
+    if socket.remote is not None:
+        other = socket.remote
+        return Wait("socket", format_socket(socket), other.pid, what=what, host=other.host)
     others = [
         (pid, name)
         for pid, name in _pair_with_names(socket.peer_pids, socket.peer_names)
         if pid != own_pid
     ]
     pid, name = others[0] if others else (None, None)
-    return Wait(
-        "socket", format_socket(socket), pid, name or None, what=socket.peer or socket.local
-    )
+    return Wait("socket", format_socket(socket), pid, name or None, what=what)
 
 
 def _pair_with_names(pids: Sequence[int], names: Sequence[str]) -> Iterable[tuple[int, str]]:
@@ -124,7 +126,10 @@ def find_outward_socket(look: Look, inside: Iterable[int]) -> Socket | None:
     talking = [
         s
         for s in look.sockets
-        if s.family != "unix" and s.state not in _SILENT and not (set(s.peer_pids) & known)
+        if s.family != "unix"
+        and s.state not in _SILENT
+        and s.remote is None
+        and not (set(s.peer_pids) & known)
     ]
     opening = [s for s in talking if s.state == "SYN_SENT"]
     return next(iter(opening or talking), None)

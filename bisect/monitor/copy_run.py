@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # the module takes 3 ms, and this one begins in each start of
 ROOM = 1 << 20  # bytes that must be free
 OURS = (
     *("verdict.json", "evidence.json", "environment.json", "events.jsonl"),
-    *("report.md", "report.html", "trace.json"),
+    *("node.json", "report.md", "report.html", "trace.json"),
 )
 # A folder with these is a run's; with others it may be anything, and nothing is removed from it.
 MARKS = (("events.jsonl",), ("verdict.json", "environment.json"))  # watched; looked at by attach

@@ -31,6 +31,7 @@ from .verdict_output import (
     say_outcome,
     tell_torchelastic,
     write_evidence,
+    write_node,
 )
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ async def close_job(
     facts, verdict = _add_figures(job, facts, verdict, since)
     job.verdict = verdict
     with job.failures.of("write the verdict"):
+        write_node(job, facts, ranks)
         job.files.write_json("verdict.json", to_json(verdict))
     ending = does_verdict_end_job(job, verdict, ended, proof, is_step_over)
     if verdict.outcome != "ok" and job.failures.count > failed:

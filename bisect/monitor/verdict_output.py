@@ -15,6 +15,7 @@ from ..base.deadline import aside
 from ..base.files import write_whole
 from ..base.identity import rank_file, write_rank
 from ..base.json_codec import to_json
+from ..base.node_record import NodeClock, make_node_record
 from ..base.words import format_seconds, terminal_width
 from ..report.rows import format_good_run, word_good_run
 from .rank_exits import NOT_PROVED, STATES_AFTER, UNPROVED
@@ -142,6 +143,15 @@ def write_evidence(
     for member in job.members:
         if member.traceback:
             job.files.write(f"stacks/rank-{member.rank}.txt", member.traceback)
+
+
+def write_node(job: Job, facts: JobFacts, ranks: Sequence[RankFacts]) -> None:
+    """Write what this node knows of a job that has ranks on others too."""
+    if len(facts.local_ranks) >= facts.world_size:
+        return
+    clock = NodeClock(time.monotonic(), time.time())
+    record = make_node_record(str(job.place["host"]), facts, ranks, clock)
+    job.files.write_json("node.json", to_json(record))
 
 
 def write_looks(

@@ -1,5 +1,5 @@
-"""What the files of a run hold: verdict.json, evidence.json, environment.json. An isolation's and a
-matrix's are in `search`: `Isolation` and `RecordedMatrix`.
+"""What the files of a run hold: verdict.json, evidence.json, environment.json, node.json. Those of
+an isolation and of a matrix are in `search`: `Isolation` and `RecordedMatrix`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import Any, get_args
 from ..base.facts import Edge, MachineFacts, Outcome, RankFacts, Verdict
 from ..base.json_codec import Misfit, fit_json, from_json
 from ..base.lazy_dataclass import dataclass
+from ..base.node_record import NodeRecord
+from ..collect.nodes import JointJudgement, RecordedNode, judge_recorded_nodes
 from ..diagnosis.wait_graph import Node, WaitGraph
 
 
@@ -81,3 +83,25 @@ def _are_facts(data: Any) -> bool:
     except Misfit:
         return False
     return True
+
+
+@dataclass(frozen=True)
+class NodeFiles:
+    """What one node has left of one attempt, as far as it could be read."""
+
+    verdict: Verdict | None
+    record: NodeRecord | None
+    ranks: tuple[RankFacts, ...]
+
+
+def judge_node_files(files: Sequence[NodeFiles]) -> JointJudgement | None:
+    """Return the verdict on the nodes of one attempt together. None where they are to be taken one
+    by one: there are not several, or one of them has not told what it takes.
+    """
+    having = [one for one in files if one.verdict is not None]
+    nodes = [
+        RecordedNode(one.record, one.ranks, one.verdict)
+        for one in having
+        if one.record is not None and one.verdict is not None
+    ]
+    return judge_recorded_nodes(nodes) if len(nodes) == len(having) else None

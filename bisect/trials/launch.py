@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from itertools import zip_longest
@@ -27,14 +27,16 @@ from ..base import outcomes
 from ..base.errors import NO_SUCH_PROGRAM, NOT_ALLOWED, CannotStart
 from ..base.events import Event, Hello, Toggle, decode
 from ..base.facts import HangPlace, RankFacts, Verdict
+from ..base.json_codec import fit_json
 from ..base.lazy_dataclass import dataclass
+from ..base.node_record import NodeRecord
 from ..base.rank_state import NodeRanks, RankState
 from ..base.stays import Stays
 from ..monitor.child_processes import REPORTS_LATER, REPORTS_VARIABLE
 from ..monitor.ending import ProcessFamily, find_monitors, is_alive
 from ..monitor.watcher_link import OUTER_VARIABLE, STARTER_VARIABLE, TRIAL_VARIABLE, JobProgress
 from ..rank.watch_options import variable_of
-from ..report.run_files import read_evidence, read_verdict
+from ..report.run_files import NodeFiles, judge_node_files, read_evidence, read_verdict
 from ..search.cells import RankPosition
 
 OUTPUT = "output.txt"  # in the run folder: what the launch printed
@@ -238,31 +240,53 @@ def _current_title(one: RankState, heard: JobProgress) -> str:
 
 
 def find_verdict(run_dir: Path) -> Verdict | None:
-    """Return the verdict of a run, of several (a node each, an attempt each) the one to be shown
-    (outcomes.py). None where there is none that can be read.
+    """Return the verdict of a run: of several nodes the one on all together, else of several
+    verdicts (a node each, an attempt each) the one to be shown (outcomes.py). None where there is
+    none that can be read.
     """
-    found = _read_verdicts(run_dir)
-    return outcomes.of_all([verdict for _, verdict in found]) if found else None
+    found = _read_nodes(run_dir)
+    joint = judge_node_files(_last_attempt(found))
+    verdicts = [one.verdict for one in found if one.verdict is not None]
+    if joint is not None:
+        return joint.verdict
+    return outcomes.of_all(verdicts) if verdicts else None
 
 
 def find_rank_facts(run_dir: Path) -> tuple[RankFacts, ...]:
-    """Return what was seen of the ranks of a run: on the node whose verdict is shown, if that has
-    evidence; () where there is none.
+    """Return what was seen of the ranks of a run: of all nodes, else on the node whose verdict is
+    shown, if that has evidence; () where there is none.
     """
-    found = _read_verdicts(run_dir)
-    folders = [folder for folder, _ in found]
-    if found:
-        folders.insert(0, folders[outcomes.shown([verdict for _, verdict in found])])
-    every = (*folders, *_list_folders(run_dir))
-    told = next((e for folder in every if (e := _read_run_json(folder, "evidence.json"))), {})
-    return read_evidence(told).ranks
+    found = _read_nodes(run_dir, with_looks=True)
+    joint = judge_node_files(_last_attempt(found))
+    if joint is not None:
+        return joint.ranks
+    having = [(one, one.verdict) for one in found if one.verdict is not None]
+    if having:
+        found.insert(0, having[outcomes.shown([verdict for _, verdict in having])][0])
+    return next((one.ranks for one in found if one.ranks), ())
 
 
-def _read_verdicts(run_dir: Path) -> list[tuple[Path, Verdict]]:
-    """Return each folder of a run that has a verdict, with that."""
-    folders = _list_folders(run_dir)
-    found = [(one, read_verdict(_read_run_json(one, "verdict.json"))[0]) for one in folders]
-    return [(folder, verdict) for folder, verdict in found if verdict]
+def _last_attempt(nodes: Sequence[NodeFiles]) -> list[NodeFiles]:
+    attempts = [one.verdict.attempt for one in nodes if one.verdict is not None]
+    last = max(attempts, default=0)
+    return [one for one in nodes if one.verdict is not None and one.verdict.attempt == last]
+
+
+def _read_nodes(run_dir: Path, with_looks: bool = False) -> list[NodeFiles]:
+    """Return what lies in each folder of a run; of one node that has all ranks the looks only if
+    they are asked for.
+    """
+    return [_read_node(folder, with_looks) for folder in _list_folders(run_dir)]
+
+
+def _read_node(folder: Path, with_looks: bool) -> NodeFiles:
+    verdict, _ = read_verdict(_read_run_json(folder, "verdict.json"))
+    told = _read_run_json(folder, "node.json")
+    record, wrong = fit_json(NodeRecord, told) if told is not None else (None, "")
+    ranks: tuple[RankFacts, ...] = ()
+    if with_looks or record is not None:
+        ranks = read_evidence(_read_run_json(folder, "evidence.json") or {}).ranks
+    return NodeFiles(verdict, None if wrong else record, ranks)
 
 
 def read_reached_toggles(run_dir: Path) -> tuple[list[str], bool]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -276,6 +277,21 @@ def test_of_a_hang_after_training_the_rank_that_is_to_blame_is_shown(
     told = worst(made.folder / "run")
     assert told["outcome"] == "silent"  # somebody may yet open the pipe
     assert told["ranks"]["culprit"] == [1], shown(started)
+    for one in started:
+        one.signal(signal.SIGTERM)
+    for one in started:
+        one.end()
+    # By now each has its say, and what both have written is judged as one.
+    told = worst(made.folder / "run")
+    assert told["ranks"]["culprit"] == [1], shown(started)
+    assert told["ranks"]["waiting"] == [0], shown(started)
+    assert told["seen_ranks"] == [0, 1]
+    assert told["where"][0]["host"] == made[1].name
+    printed = subprocess.run(
+        [HANGBISECT, "show", made.folder / "run"], capture_output=True, text=True, timeout=60
+    ).stdout
+    assert f"rank 1 on {made[1].name}" in printed
+    assert "rank 0 waits" in printed, printed
 
 
 def test_ranks_of_a_host_that_never_came_are_said_to_be_missing(hosts_here: HostsHere) -> None:

@@ -212,8 +212,8 @@ class Scene:
             and (is_talking(socket) or is_local(socket))
         ]
         own = {self.view.look.pid} if self.view else set()
-        strangers = (s for s in found if not set(s.peer_pids) & self.job_pids)
-        others = (s for s in found if set(s.peer_pids) - own)
+        strangers = (s for s in found if s.remote is None and not set(s.peer_pids) & self.job_pids)
+        others = (s for s in found if s.remote is not None or set(s.peer_pids) - own)
         return next(strangers, None) or next(others, None) or next(iter(found), None)
 
     def _socket_at(self, descriptor: Descriptor) -> Socket | None:

@@ -17,12 +17,22 @@ from ...base.errors import UsageError
 from ...base.events import Event
 from ...base.facts import RankFacts, Trial, Verdict
 from ...base.identity import parse_rank
-from ...base.json_codec import fit_json
+from ...base.json_codec import Misfit, fit_json, from_json, to_json
 from ...base.lazy_dataclass import dataclass
+from ...base.node_record import NodeRecord
 from ...base.words import format_bytes, format_count
+from ...collect.nodes import JointJudgement
 from ...search.cells import RecordedCell, RecordedMatrix
 from ...search.isolation import Isolation, format_setting
-from ..run_files import Evidence, JobEnvironment, read_evidence, read_verdict
+from ..run_files import (
+    Evidence,
+    JobEnvironment,
+    NodeFiles,
+    judge_node_files,
+    make_evidence,
+    read_evidence,
+    read_verdict,
+)
 from .folder_files import FolderFiles, change_texts, decode_json, read_events
 
 TRIALS_FOLDER = "trials"  # the folder of an isolation's starts
@@ -98,6 +108,7 @@ MOST_BYTES = {  # bytes
     "verdict.json": 4 * _MIB,
     "evidence.json": 128 * _MIB,
     "environment.json": 16 * _MIB,
+    "node.json": 16 * _MIB,
     "isolation.json": 64 * _MIB,
     "matrix.json": 64 * _MIB,
     "stack": 1 * _MIB,
@@ -123,6 +134,7 @@ class RecordedRun:
     events: tuple[Event, ...] = ()  # by when they happened
     evidence: Mapping[str, Any] | None = None  # as it is: `facts` is what it says
     environment: JobEnvironment | None = None
+    record: NodeRecord | None = None  # node.json
     stacks: Mapping[str, str] = field(default_factory=dict)  # by file name, but for merged.txt
     merged: str = ""  # stacks/merged.txt
     nodes: tuple[RecordedRun, ...] = ()  # the same of the other nodes
@@ -190,13 +202,39 @@ def _join_parts(folder: Path, parts: Sequence[RecordedRun]) -> RecordedRun:
     """Return the last attempt: the node whose verdict is shown, and then the others."""
     last = max(one.attempt for one in parts)
     first, *others = _shown_first([one for one in parts if one.attempt == last])
+    joint = _judge_together([first, *others])
+    if joint is not None:
+        first, others = _share_evidence(first, others, joint)
     verdicts = [one.verdict for one in (first, *others) if one.verdict]
     told = [sentence for one in (first, *others) for sentence in one.missing]
     earlier = sum(one.attempt < last for one in parts)
     if earlier:
         told.append(f"this is attempt {last}; of earlier ones {earlier} folders were left out")
     verdict = outcomes.of_all(verdicts) if verdicts else None
+    verdict = joint.verdict if joint is not None else verdict
     return replace(first, folder=folder, verdict=verdict, nodes=tuple(others), missing=tuple(told))
+
+
+def _judge_together(parts: Sequence[RecordedRun]) -> JointJudgement | None:
+    return judge_node_files(
+        [
+            NodeFiles(one.verdict, one.record, read_rank_facts(one))
+            for one in sorted(parts, key=lambda one: one.folder)
+        ]
+    )
+
+
+def _share_evidence(
+    first: RecordedRun, others: Sequence[RecordedRun], joint: JointJudgement
+) -> tuple[RecordedRun, list[RecordedRun]]:
+    """Return the nodes; the first has what is known of all ranks, on one clock, and the graph that
+    the verdict on all rests on.
+    """
+    evidence = to_json(make_evidence(joint.ranks, joint.graph, first.facts.machine))
+    machines = [{"machine": to_json(one.facts.machine)} for one in others]
+    return replace(first, evidence=evidence), [
+        replace(one, evidence=machine) for one, machine in zip(others, machines, strict=True)
+    ]
 
 
 def _shown_first(parts: Sequence[RecordedRun]) -> list[RecordedRun]:
@@ -251,6 +289,7 @@ def _read_folder(folder: Path, until: float, named: str) -> RecordedRun:
         events=read_events(files),
         evidence=evidence if isinstance(evidence, dict) else None,
         environment=_read_environment(files),
+        record=_read_record(files),
         merged=stacks.pop("merged.txt", ""),
         stacks=stacks,
         missing=tuple(missing),
@@ -300,6 +339,17 @@ def _read_environment(files: FolderFiles) -> JobEnvironment | None:
         files.say(f"environment.json: {wrong}")
     ranks = {name: them for name, them in found.ranks.items() if parse_rank(name) is not None}
     return replace(found, ranks=ranks)
+
+
+def _read_record(files: FolderFiles) -> NodeRecord | None:
+    data = _read_json(files, "node.json", LONGEST_TEXT)
+    if data is None:
+        return None
+    try:
+        return from_json(NodeRecord, data)
+    except Misfit as error:
+        files.say(f"node.json: {error}")
+        return None
 
 
 def _read_stacks(files: FolderFiles) -> dict[str, str]:

@@ -12,6 +12,7 @@ from hangbisect.attach.node_facts import NodeFacts
 from hangbisect.attach.nodes.asking import Node, NodeAnswer, RemoteJob
 from hangbisect.attach.nodes.merge import judge_answers, merge_nodes
 from hangbisect.base.facts import (
+    Descriptor,
     FileLock,
     Frame,
     Kernel,
@@ -19,6 +20,7 @@ from hangbisect.base.facts import (
     RankFacts,
     RankId,
     Sample,
+    Socket,
     Syscall,
     Thread,
     Verdict,
@@ -107,6 +109,24 @@ def test_who_has_a_lock_is_found_on_its_own_machine() -> None:
         "lock /nfs/cache/build.lock",
         "rank 0",
     ]
+
+
+def connects(rank: RankId, pid: int, local: str, peer: str, call: str) -> RankFacts:
+    """A rank with one connection, in a system call that is about it ("recvfrom") or not."""
+    socket = Socket(7, "tcp", local, peer, "ESTABLISHED")
+    about = (Descriptor(3, "socket", "socket:[7]", socket=socket),) if call == "recvfrom" else ()
+    one = look(pid, 1, "python", Syscall(45, call, (3,), descriptors=about), *WAITS)
+    return RankFacts(rank, pid=pid, looks=(replace(one, sockets=(socket,)),) * 2)
+
+
+def test_a_connection_leads_to_the_rank_at_its_other_end() -> None:
+    """The ranks have the same pid on both machines."""
+    reads = connects(1, 7, "10.0.0.2:41234", "10.0.0.1:9100", "recvfrom")
+    other = connects(0, 7, "10.0.0.1:9100", "10.0.0.2:41234", "clock_nanosleep")
+    found = judge(machine("x", other), machine("x", reads))
+    assert found.verdict.ranks.culprit == (0,)
+    assert found.verdict.ranks.waiting == (1,)
+    assert [edge.target for edge in found.verdict.chain][:2] == ["10.0.0.1:9100", "rank 0"]
 
 
 def test_ranks_without_a_number_stay_apart_on_two_machines() -> None:

@@ -1,0 +1,306 @@
+"""The nodes of a job, judged as one from what the monitor of each has written. Pure: who reads the
+files is above.
+
+Each monitor sees its own ranks. The one that has the culprit may not know that anybody waits for
+it, and those that have none believe that another node is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from ..base.addresses import host_of, is_loopback, port_of
+from ..base.facts import (
+    Ended,
+    JobFacts,
+    Look,
+    RankFacts,
+    RankId,
+    Socket,
+    Verdict,
+)
+from ..base.identity import ProcessId
+from ..base.lazy_dataclass import dataclass
+from ..base.node_record import NodeClock, NodeRecord
+from ..base.words import format_ranks
+from ..diagnosis.proof_of_hang import find_proof_of_hang
+from ..diagnosis.snapshot import Snapshot
+from ..diagnosis.verdict import judge_snapshot
+from ..diagnosis.wait_graph import WaitGraph
+
+
+@dataclass(frozen=True)
+class RecordedNode:
+    """What one node has left of a job."""
+
+    record: NodeRecord
+    ranks: tuple[RankFacts, ...]  # with their looks; () where these could not be read
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class JointJudgement:
+    """The verdict on all nodes, and what it rests on. Times are those of the first node's clock."""
+
+    verdict: Verdict
+    facts: JobFacts
+    ranks: tuple[RankFacts, ...]
+    graph: WaitGraph
+
+
+def judge_recorded_nodes(nodes: Sequence[RecordedNode]) -> JointJudgement | None:
+    """Return the verdict on what several nodes wrote of one attempt, None where there are not
+    several.
+    """
+    if len(nodes) < 2:
+        return None
+    ended, judged, later = _choose_nodes(nodes)
+    first = nodes[0].record.clock
+    ranks, doubles = _join_ranks(judged, first)
+    facts = _join_facts(judged, first, ended or _choose_end(ranks, judged))
+    known = {r.rank for r in ranks}
+    facts = replace(
+        facts,
+        local_ranks=tuple(sorted(known)),
+        notes=(*facts.notes, *doubles, *map(_note_later_end, later), *_note_absent(facts, nodes)),
+    )
+    seen = Snapshot(connect_nodes(ranks))
+    verdict, graph = judge_snapshot(facts, seen)
+    if verdict.outcome == "hang" and not _is_hang(verdict, seen, graph, judged):
+        verdict = replace(verdict, outcome="silent")
+    return JointJudgement(_add_figures(verdict, judged), facts, seen.ranks, graph)
+
+
+def _is_hang(
+    verdict: Verdict, seen: Snapshot, graph: WaitGraph, nodes: Sequence[RecordedNode]
+) -> bool:
+    """Return whether a node called it a hang, as its step's deadline was over, or all together
+    prove one.
+    """
+    said = any(one.verdict.outcome == "hang" for one in nodes)
+    return said or bool(find_proof_of_hang(verdict, seen, graph))
+
+
+# ---- whose answer counts -------------------------------------------------------------------------
+
+
+def _choose_nodes(
+    nodes: Sequence[RecordedNode],
+) -> tuple[Ended | None, list[RecordedNode], list[RecordedNode]]:
+    """Return how the job ended (None where it stands still), the nodes that are judged, and those
+    that are not: a rank that fails after another node's hang was ended lost its peers by that.
+    """
+    failed = [one for one in nodes if one.verdict.outcome not in ("ok", "interrupted")]
+    if not failed:
+        was_cut = any(one.verdict.outcome == "interrupted" for one in nodes)
+        return ("interrupted" if was_cut else "done"), [*nodes], []
+    first = min(failed, key=lambda one: one.record.clock.wall)
+    if first.verdict.outcome == "crash":
+        return "crash", [*nodes], []
+    later = [one for one in nodes if one.verdict.outcome == "crash"]
+    return None, [one for one in nodes if one not in later], later
+
+
+def _choose_end(ranks: Sequence[RankFacts], nodes: Sequence[RecordedNode]) -> Ended:
+    """Return how a job stands still, of which no node has failed."""
+    if any(facts.moved for facts in ranks):
+        return "limit"
+    told = [one.record.job.ended for one in nodes]
+    ways: tuple[Ended, ...] = ("left", "late", "busy")
+    return next((way for way in ways if way in told), "still")
+
+
+def _note_later_end(node: RecordedNode) -> str:
+    ranks = [facts.rank for facts in node.record.ranks]
+    why = next((f": {facts.error}" for facts in node.record.ranks if facts.error), "")
+    return f"{format_ranks(ranks)} on {node.record.host} failed after that{why}"
+
+
+def _note_absent(facts: JobFacts, nodes: Sequence[RecordedNode]) -> list[str]:
+    """Return which ranks of the job no node has told of, in words."""
+    known = {rank for one in nodes for rank in one.record.job.local_ranks}
+    known |= {each.rank for one in nodes for each in one.record.ranks}
+    absent = [rank for rank in range(facts.world_size) if rank not in known]
+    if not absent or len(absent) <= sum(not isinstance(rank, int) for rank in known):
+        return []
+    are = "is" if len(absent) == 1 else "are"
+    return [f"{format_ranks(absent)} {are} on nodes that have left nothing here"]
+
+
+# ---- one job of several --------------------------------------------------------------------------
+
+
+def _join_facts(nodes: Sequence[RecordedNode], clock: NodeClock, ended: Ended) -> JobFacts:
+    jobs = [_shift_job(one.record.job, _find_offset(one.record.clock, clock)) for one in nodes]
+    stills = [one.still for one in jobs if one.still is not None]
+    lates = [one.past_deadline for one in jobs if one.past_deadline is not None]
+    unstarted = [f"{one.record.host}: {t}" for one in nodes if (t := one.record.job.unstarted)]
+    return replace(
+        jobs[0],
+        ended=ended,
+        world_size=max(one.world_size for one in jobs),
+        now=max(one.now for one in jobs),
+        started=min(one.started for one in jobs),
+        still=min(stills, default=None),
+        past_deadline=max(lates, default=None),
+        to_verdict=None,
+        slow_steps=tuple(dict.fromkeys(step for one in jobs for step in one.slow_steps)),
+        barrier_opened=next((one.barrier_opened for one in jobs if one.barrier_opened), None),
+        notes=tuple(dict.fromkeys(note for one in jobs for note in one.notes)),
+        unstarted="; ".join(unstarted),
+    )
+
+
+def _join_ranks(
+    nodes: Sequence[RecordedNode], clock: NodeClock
+) -> tuple[list[RankFacts], list[str]]:
+    """Return the ranks of all nodes on one clock, and in words which were left out as an earlier
+    node has them too.
+    """
+    found: dict[RankId, RankFacts] = {}
+    doubles: list[str] = []
+    for one in nodes:
+        offset = _find_offset(one.record.clock, clock)
+        with_looks = {facts.rank: facts for facts in one.ranks}
+        for told in one.record.ranks:
+            facts = with_looks.get(told.rank, told)
+            facts = replace(_shift_rank(facts, offset), host=facts.host or one.record.host)
+            other = found.setdefault(facts.rank, facts)
+            if other is not facts:
+                doubles.append(
+                    f"rank {facts.rank} runs on {other.host} and on {facts.host}: two jobs, "
+                    "or two starts of one; the second was left out"
+                )
+    return sorted(found.values(), key=lambda facts: facts.rank), doubles
+
+
+def _add_figures(verdict: Verdict, nodes: Sequence[RecordedNode]) -> Verdict:
+    """Return the verdict with what each node alone has counted."""
+    own = [one for one in nodes if {*verdict.ranks.culprit} & {r.rank for r in one.record.ranks}]
+    stills = [s for one in own or nodes if (s := one.verdict.seconds.still) is not None]
+    trained = [n for one in nodes if (n := one.verdict.trained) is not None]
+    seconds = verdict.seconds
+    if verdict.outcome != "ok":
+        seconds = replace(seconds, still=min(stills, default=seconds.still))
+    return replace(verdict, seconds=seconds, trained=max(trained, default=None))
+
+
+# ---- clocks --------------------------------------------------------------------------------------
+
+
+def _find_offset(clock: NodeClock, reference: NodeClock) -> float:
+    """Return what is to be added to a time of `clock` to have it on the reference's: as exact as
+    the wall clocks of the two agree.
+    """
+    return (clock.wall - clock.monotonic) - (reference.wall - reference.monotonic)
+
+
+def _shift(at: float | None, offset: float) -> float | None:
+    return None if at is None else at + offset
+
+
+def _shift_job(job: JobFacts, offset: float) -> JobFacts:
+    return replace(job, now=job.now + offset, started=job.started + offset)
+
+
+def _shift_rank(facts: RankFacts, offset: float) -> RankFacts:
+    if not offset:
+        return facts
+    logs = (
+        replace(
+            log, operations=tuple(replace(o, at=o.at and o.at + offset) for o in log.operations)
+        )
+        for log in facts.collectives
+    )
+    return replace(
+        facts,
+        entered=_shift(facts.entered, offset),
+        last_line_at=_shift(facts.last_line_at, offset),
+        left_at=_shift(facts.left_at, offset),
+        looks=tuple(_shift_look(look, offset) for look in facts.looks),
+        children=tuple(tuple(_shift_look(k, offset) for k in looks) for looks in facts.children),
+        collectives=tuple(logs),
+    )
+
+
+def _shift_look(look: Look, offset: float) -> Look:
+    sample = look.sample and replace(look.sample, at=look.sample.at + offset)
+    return replace(look, at=look.at + offset, sample=sample)
+
+
+# ---- connections between nodes -------------------------------------------------------------------
+
+_Ends = tuple[str, str]  # local and peer, as the other side has them
+
+
+def connect_nodes(ranks: Sequence[RankFacts]) -> list[RankFacts]:
+    """Return the ranks; a socket whose other end a process on another machine has says which."""
+    if len({facts.host for facts in ranks}) < 2:
+        return [*ranks]
+    owners: dict[_Ends, ProcessId] = {}
+    for facts in ranks:
+        for looks in (facts.looks, *facts.children):
+            last = looks[-1:]
+            for socket in (s for k in last for s in (*k.sockets, *_list_called_sockets(k))):
+                if ends := _read_ends(socket):
+                    owners.setdefault(ends, ProcessId(facts.host, looks[-1].pid))
+    return [_connect_rank(facts, owners) for facts in ranks]
+
+
+def _read_ends(socket: Socket) -> _Ends | None:
+    """Return both ends of a connection between machines, None for any other socket."""
+    if not socket.family.startswith("tcp") or not socket.peer or not socket.local:
+        return None
+    local, peer = _plain_address(socket.local), _plain_address(socket.peer)
+    return None if is_loopback(host_of(local)) or is_loopback(host_of(peer)) else (local, peer)
+
+
+def _plain_address(address: str) -> str:
+    """Return "10.0.0.2:9" for "[::ffff:10.0.0.2]:9", which is the same (RFC 4291, 2.5.5.2)."""
+    host = host_of(address).lower()
+    return f"{host.removeprefix('::ffff:') if '.' in host else host}:{port_of(address)}"
+
+
+def _list_called_sockets(look: Look) -> list[Socket]:
+    """Return the sockets that system calls name: they may be in no list."""
+    calls = (task.syscall for task in look.kernel if task.syscall is not None)
+    return [each.socket for call in calls for each in call.descriptors if each.socket is not None]
+
+
+def _connect_rank(facts: RankFacts, owners: Mapping[_Ends, ProcessId]) -> RankFacts:
+    def connect(socket: Socket) -> Socket:
+        ends = _read_ends(socket)
+        other = owners.get((ends[1], ends[0])) if ends is not None else None
+        is_away = other is not None and other.host != facts.host
+        return replace(socket, remote=other) if is_away else socket
+
+    return replace(
+        facts,
+        looks=tuple(_change_sockets(look, connect) for look in facts.looks),
+        children=tuple(
+            tuple(_change_sockets(k, connect) for k in looks) for looks in facts.children
+        ),
+    )
+
+
+def _change_sockets(look: Look, change: Callable[[Socket], Socket]) -> Look:
+    """Return the look with each of its sockets changed, in its list and in its system calls."""
+    sockets = tuple(map(change, look.sockets))
+    kernel = tuple(
+        replace(
+            task,
+            syscall=replace(
+                task.syscall,
+                descriptors=tuple(
+                    each if each.socket is None else replace(each, socket=change(each.socket))
+                    for each in task.syscall.descriptors
+                ),
+            ),
+        )
+        if task.syscall is not None and task.syscall.descriptors
+        else task
+        for task in look.kernel
+    )
+    same = sockets == look.sockets and kernel == look.kernel
+    return look if same else replace(look, sockets=sockets, kernel=kernel)
