@@ -6,8 +6,9 @@ import argparse
 import json
 import os
 import shlex
+import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,9 @@ It takes the text of py-spy dump (with or without --native, --locals, --subproce
 of pystack and of faulthandler, torch's flight recorder dumps (pickles and JSON), and what NCCL's
 watchdog and NCCL itself print into logs, mixed as you like. A rank's number comes from the text, or
 from the file's name; one that neither tells is "?".
+
+hangbisect merge n01/run n02/run         the run folders of nodes that share no disk: one verdict
+hangbisect merge n0*/run --output whole  and one run folder of them all, for report and bundle
 """,
 }
 
@@ -205,13 +209,28 @@ def _bundle_lines(path: Path, size: int, manifest: Mapping[str, Any]) -> Iterato
 
 
 def merge(argv: list[str]) -> int:
-    """Print tree and verdict; return 3 for a hang, 0 if every rank moved between its dumps."""
+    """Print tree and verdict; return 3 for a hang, 0 if every rank moved between its dumps. Of run
+    folders print the verdict on all of them; return the status that belongs to it.
+    """
     parser = make_parser("merge", HELP["merge"])
     parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.add_argument("files", nargs="*", metavar="FILE", help='dumps; "-" reads stdin')
+    parser.add_argument("--output", metavar="DIR", help="of run folders: all of them in one")
+    parser.add_argument(
+        "files", nargs="*", metavar="FILE", help='dumps ("-" reads stdin), or run folders'
+    )
     args = parser.parse_all(argv)
     if not args.files:
         raise UsageError("merge needs the files to merge", "hangbisect merge rank*.txt")
+    folders = [_is_folder(name) for name in args.files]
+    if all(folders):
+        return _merge_folders(args)
+    if any(folders):
+        raise UsageError(
+            "merge takes run folders or files, not both",
+            "The stacks of a run folder are files too: hangbisect merge RUN/stacks/rank-*.txt",
+        )
+    if args.output:
+        raise UsageError("--output is for run folders", "hangbisect merge n01/run n02/run")
 
     from ..base.words import replace_unprintable, terminal_width
     from ..dumps.files import read_files
@@ -236,3 +255,50 @@ def merge(argv: list[str]) -> int:
     else:
         print("\n".join(merged_lines(merged, verdict, where_parted, terminal_width())))
     return EXIT_STATUS[verdict.outcome]
+
+
+def _is_folder(name: str) -> bool:
+    from ..base.deadline import within
+
+    try:
+        return name != "-" and within(LIMIT, os.path.isdir, name)
+    except TimeoutError:
+        raise UsageError(f"{name} does not answer within {LIMIT:.0f} s") from None
+
+
+def _merge_folders(args: argparse.Namespace) -> int:
+    """Print the verdict on the nodes of these run folders; return the status that belongs to it."""
+    from ..base.json_codec import to_json
+    from ..base.words import replace_unprintable, terminal_width
+    from ..report.run_reader.run import read_nodes, read_rank_facts
+    from ..report.terminal import replay_verdict
+
+    found = read_nodes(args.files)
+    for sentence in found.missing:
+        print(f"hangbisect: {replace_unprintable(sentence)}", file=sys.stderr)
+    if found.verdict is None:
+        raise UsageError(f"{', '.join(args.files)}: no verdict that can be read")
+    where = ""
+    if args.output:
+        _copy_nodes(args.files, Path(args.output))
+        where = args.output
+    if args.json:
+        print(json.dumps(to_json(found.verdict), indent=2, ensure_ascii=False))
+    else:
+        ranks = read_rank_facts(found)
+        print("\n".join(replay_verdict(found.verdict, where, terminal_width(), ranks)))
+        if where:
+            print(f"hangbisect report {shlex.quote(where)} makes report.md")
+    return EXIT_STATUS[found.verdict.outcome]
+
+
+def _copy_nodes(folders: Sequence[str], output: Path) -> None:
+    """Copy run folders into one, as those of its nodes 0, 1, ..."""
+    try:
+        if output.exists() and any(output.iterdir()):
+            raise UsageError(f"{output} is not empty", "Name a folder that is not there yet")
+        output.mkdir(parents=True, exist_ok=True)
+        for number, folder in enumerate(folders):
+            shutil.copytree(folder, output / f"node-{number}", symlinks=True)
+    except (OSError, shutil.Error) as error:
+        raise HangbisectError(f"{output} cannot be written: {error}") from None

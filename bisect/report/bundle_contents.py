@@ -46,7 +46,7 @@ REPORTS = {"report.md": 0, "report.html": 3, "trace.json": 6}  # their ranks; th
 RULES = (
     Rule(r"verdict\.json|isolation\.json|matrix\.json", 1, Form.JSON, 16 * _MIB),
     Rule(r"stacks/merged\.txt", 2, Form.TEXT, 4 * _MIB),
-    Rule(r"environment\.json", 2, Form.JSON, 16 * _MIB),
+    Rule(r"environment\.json|node\.json", 2, Form.JSON, 16 * _MIB),
     Rule(r"stacks/[^/]+\.txt", 4, Form.TEXT, _MIB),
     Rule(r"known-hang\.json", 5, Form.JSON, _MIB),
     Rule(r"events\.jsonl", 7, Form.LINES, 16 * _MIB),
@@ -60,7 +60,7 @@ RULES = (
     ),
 )
 _OF_A_TRIAL = 20  # is added: the whole comes first
-_BELOW = r"(?P<trial>trials/[0-9]{1,6}/)?(?:(?:node|attempt)-[0-9]{1,6}/)*"
+_BELOW = r"(?P<trial>trials/[0-9]{1,6}/)?(?:(?:node-[\w.-]{1,64}|attempt-[0-9]{1,6})/)*"
 _COMPILED = tuple((re.compile(rf"{_BELOW}(?:{rule.path})", re.DOTALL), rule) for rule in RULES)
 
 

@@ -124,6 +124,7 @@ def redact_run(run: RecordedRun, redactor: AnyRedactor) -> RecordedRun:
         events=tuple(decode(redactor.json(encode(event))) for event in run.events),
         evidence=None if run.evidence is None else redactor.json(dict(run.evidence)),
         environment=_redact(run.environment, redactor),
+        record=_redact(run.record, redactor),
         stacks={redactor.name(name): redactor.text(text) for name, text in run.stacks.items()},
         merged=redactor.text(run.merged),
         nodes=tuple(redact_run(node, redactor) for node in run.nodes),

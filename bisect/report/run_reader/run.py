@@ -170,21 +170,40 @@ def read_run(folder: Path | str, limit: float = READ_LIMIT) -> RecordedRun:
 
     Raises UsageError if there is no such folder, or nothing of ours in it.
     """
-    folder = Path(folder)
+    found = _read_everything(Path(folder), limit)
+    return _join_parts(Path(folder), found) if found[0].kind == "run" else found[0]
+
+
+def read_nodes(folders: Sequence[Path | str], limit: float = READ_LIMIT) -> RecordedRun:
+    """Return what run folders hold as one run: a node's each, where these share no disk.
+
+    Raises UsageError if one is no folder of a run.
+    """
+    found = []
+    for folder in folders:
+        parts = _read_everything(Path(folder), limit)
+        if parts[0].kind != "run":
+            raise UsageError(f"{folder} is the folder of an {parts[0].kind}, not of one run")
+        found += parts
+    return _join_parts(Path(folders[0]), found)
+
+
+def _read_everything(folder: Path, limit: float) -> list[RecordedRun]:
+    """Return what a run folder holds, each node and attempt by itself."""
     until = time.monotonic() + limit
     _check_folder(folder, limit)
     found = _read_folder(folder, until, "")
     if found.kind != "run":
-        return found
-    parts = _read_parts(folder, until)
-    all_of_it = [one for one in (found, *parts) if one.verdict or one.events or one.evidence]
+        return [found]
+    parts = [found, *_read_parts(folder, until)]
+    all_of_it = [one for one in parts if one.verdict or one.events or one.evidence]
     if not all_of_it:
         why = f" ({'; '.join(found.missing)})" if found.missing else ""
         raise UsageError(
             f"{folder} is a folder without a verdict{why}",
             "It takes the folder of a run, an isolation or a matrix: runs/20261120T174812-a1",
         )
-    return _join_parts(folder, all_of_it)
+    return all_of_it
 
 
 def _check_folder(folder: Path, limit: float) -> None:
