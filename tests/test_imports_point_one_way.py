@@ -37,8 +37,8 @@ MAY_SEND_SIGNALS = {
 # What prints an answer. It gets rows, and facts as they are: who judges is below it.
 PRESENTERS = (
     *("attach/answer.py", "attach/session.py", "commands/", "monitor/watcher_report.py"),
-    *("monitor/verdict_output.py", "report/html/", "report/isolation_text.py", "report/issue/"),
-    *("report/live/", "report/matrix_text.py", "report/merged_dumps.py", "report/rows.py"),
+    *("monitor/verdict_output.py", "report/html/", "report/isolation_text.py", "report/issue_"),
+    *("report/live_table.py", "report/matrix_text.py", "report/merged_dumps.py", "report/rows.py"),
     *("report/saved_log_text.py", "report/terminal.py"),
 )
 # What they may take from who judges, for it judges nothing.

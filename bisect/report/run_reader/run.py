@@ -22,8 +22,16 @@ from ...base.lazy_dataclass import dataclass
 from ...base.words import format_bytes, format_count
 from ...search.cells import RecordedCell, RecordedMatrix
 from ...search.isolation import Isolation, format_setting
-from ..run_files import Evidence, JobEnvironment, read_evidence, read_verdict
-from .folder_files import FolderFiles, change_texts, decode_json, read_events
+from .run_files import (
+    Evidence,
+    FolderFiles,
+    JobEnvironment,
+    change_texts,
+    decode_json,
+    read_events,
+    read_evidence,
+    read_verdict,
+)
 
 TRIALS_FOLDER = "trials"  # the folder of an isolation's starts
 FAILED_RESULTS = ("hang", "crash", "slow", "other", "killed")  # results of starts
