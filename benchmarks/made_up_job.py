@@ -28,7 +28,7 @@ from hangbisect.base.facts import (
 from hangbisect.base.json_codec import to_json
 from hangbisect.base.startup_table import STARTUP
 from hangbisect.diagnosis.verdict import judge_job_with_graph
-from hangbisect.report.run_files import make_evidence
+from hangbisect.report.run_reader.run_files import make_evidence
 
 LIB = "/opt/venv/lib/python3.11/site-packages"
 ZERO, WALL = 100.0, 1_795_000_000.0

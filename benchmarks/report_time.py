@@ -31,7 +31,7 @@ from hangbisect.base.words import format_bytes
 from hangbisect.diagnosis.wait_graph import WaitGraph
 from hangbisect.monitor.run_folder import RunFolder
 from hangbisect.monitor.verdict_output import write_looks
-from hangbisect.report.issue.markdown import count_characters
+from hangbisect.report.issue_sections import count_characters
 from hangbisect.report.report_files import make_reports
 
 STACKS = 12

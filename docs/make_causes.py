@@ -57,7 +57,7 @@ def _list(families: Any) -> Iterator[str]:
 
 
 def _page(known: Any, family: Any) -> Iterator[str]:
-    words = _ours("report.causes")
+    words = _ours("report.catalogues")
     title = escaped(known.title)
     yield f"# {title[:1].upper()}{title[1:]}"
     yield ""

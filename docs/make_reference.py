@@ -123,7 +123,7 @@ def _shortly() -> Iterator[str]:
 
 
 def _flags(pipeline: str = "startup") -> Iterator[str]:
-    words = _ours("report.toggles")
+    words = _ours("report.catalogues")
     rows = [
         (_code(entry.flag), words.values(entry, "`"), entry.help)
         for entry in _ours("toggles.table").toggles_of(pipeline)
@@ -134,7 +134,7 @@ def _flags(pipeline: str = "startup") -> Iterator[str]:
 
 def _toggles() -> Iterator[str]:
     """Yield a table of all toggles, and a table of how each is applied and read."""
-    words, table = _ours("report.toggles"), _ours("toggles.table").TOGGLES
+    words, table = _ours("report.catalogues"), _ours("toggles.table").TOGGLES
     rows = [
         (_code(entry.name), words.values(entry, "`"), entry.component, entry.kind, entry.help)
         for entry in table
@@ -143,7 +143,7 @@ def _toggles() -> Iterator[str]:
 
 
 def _applied() -> Iterator[str]:
-    words, table = _ours("report.toggles"), _ours("toggles.table").TOGGLES
+    words, table = _ours("report.catalogues"), _ours("toggles.table").TOGGLES
     rows = []
     for entry in table:
         reads = words.format_reading(entry) + "".join(

@@ -28,7 +28,7 @@ MAY_SEND_SIGNALS = {
     "rank/exit_proxy.py": "hands on to the one child it stands for what its shell sent it",
     "rank/injections.py": "to itself, on purpose",
     "base/forks.py": "ends a child of ours that does not end in time",
-    "rank/signals.py": "to itself, so that it ends by the signal it got",
+    "rank/messages.py": "to itself, so that it ends by the signal it got",
     "front/signals.py": "lets its own front go on, once the command goes on",
     "front/supervise.py": "hands on what was sent to it, and ends as its command ended",
     "zoo/keeper.py": "ends the job of a case whose time is over, or whose starter is gone",
@@ -37,8 +37,8 @@ MAY_SEND_SIGNALS = {
 # What prints an answer. It gets rows, and facts as they are: who judges is below it.
 PRESENTERS = (
     *("attach/answer.py", "attach/session.py", "commands/", "monitor/watcher_report.py"),
-    *("monitor/verdict_output.py", "report/html/", "report/isolation_text.py", "report/issue/"),
-    *("report/live/", "report/matrix_text.py", "report/merged_dumps.py", "report/rows.py"),
+    *("monitor/verdict_output.py", "report/html/", "report/isolation_text.py", "report/issue_"),
+    *("report/live_table.py", "report/matrix_text.py", "report/merged_dumps.py", "report/rows.py"),
     *("report/saved_log_text.py", "report/terminal.py"),
 )
 # What they may take from who judges, for it judges nothing.

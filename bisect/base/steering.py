@@ -1,7 +1,7 @@
 """The words by which toggles are applied inside a script of the user's own, in one variable.
 
-HANGBISECT_STEER="num_workers=0,strategy=?": the rank side (rank/patches/) changes the arguments of
-the calls that a toggle is about, or, for "?", only tells that the script comes to them.
+HANGBISECT_STEER="num_workers=0,strategy=?": the rank side (rank/patches.py) changes the arguments
+of the calls that a toggle is about, or, for "?", only tells that the script comes to them.
 """
 
 from __future__ import annotations

@@ -70,9 +70,9 @@ def _leave_without_a_trace(folder: str, error: Exception) -> None:
 def live_table(argv: Sequence[str]) -> int:
     """Draw the table of ranks on a terminal until stdin ends. A monitor starts this."""
     start = _read_orders("live_table", argv)
-    from ..report.live import drawer
+    from ..report import live_table
 
-    drawer.run(start["ranks"], start["launcher"])
+    live_table.run(start["ranks"], start["launcher"])
     os._exit(0)  # at once: a monitor waits for it
 
 
@@ -109,7 +109,7 @@ def _leave_a_word(folder: Path, error: Exception) -> None:
     """Write where it failed in the report's place; not with what values: they may be secrets."""
     import traceback
 
-    from ..report.issue.markdown import code_block
+    from ..report.issue_sections import code_block
 
     frames = traceback.extract_tb(error.__traceback__)
     where = [f"{os.path.basename(one.filename)}:{one.lineno} {one.name}" for one in frames]

@@ -38,7 +38,7 @@ T = TypeVar("T")
 def causes(argv: list[str]) -> int:
     """Print the list, or one cause."""
     from ..diagnosis.causes.catalogue import FAMILIES
-    from ..report.causes import cause_json, explain_cause, list_causes
+    from ..report.catalogues import cause_json, explain_cause, list_causes
 
     parser = make_parser("causes", HELP["causes"])
     parser.add_argument("--json", action="store_true", help="as JSON")
@@ -57,7 +57,7 @@ def causes(argv: list[str]) -> int:
 
 def toggles(argv: list[str]) -> int:
     """Print the table, or one toggle."""
-    from ..report.toggles import explain_toggle, list_toggles, toggle_json
+    from ..report.catalogues import explain_toggle, list_toggles, toggle_json
     from ..toggles.table import TOGGLES
 
     parser = make_parser("toggles", HELP["toggles"])

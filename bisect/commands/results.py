@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..base.errors import HangbisectError, UsageError
 from ..base.words import format_bytes
 from ..rank.exit_proxy import EXIT_STATUS
-from ..report.issue.markdown import Masked
+from ..report.issue_sections import Masked
 from . import make_parser
 
 if TYPE_CHECKING:
@@ -122,8 +122,7 @@ def compare(argv: list[str]) -> int:
     args = _compared_folders(argv)
     from ..base.json_codec import to_json
     from ..report.comparison import compare_runs
-    from ..report.redaction import redactor_for
-    from ..report.redaction.run_redaction import redact_run
+    from ..report.redaction import redact_run, redactor_for
 
     a, b = (_read_start(folder) for folder in args.folders)
     # One for both: the same secret has the same mark in both, and another one another.

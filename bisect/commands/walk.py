@@ -55,7 +55,7 @@ def run(argv: list[str]) -> int:
         except OSError as error:
             monitor = error
     from ..rank import arguments
-    from ..rank.replaced_steps import check_module
+    from ..rank.walk import check_module
 
     args, pipeline = arguments.parse_walk_arguments(argv, place)
     for function in args.use.values():
@@ -77,8 +77,7 @@ def _watched(
 ) -> int:
     from ..rank import collective_log
     from ..rank.link import Link
-    from ..rank.messages import MANY_RANKS, LogCapture, make_hello
-    from ..rank.signals import Signals
+    from ..rank.messages import MANY_RANKS, LogCapture, Signals, make_hello
     from ..rank.walk import Context, walk_pipeline
 
     lines.fd = 2 if args.json else 1

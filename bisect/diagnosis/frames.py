@@ -24,7 +24,7 @@ _INJECTIONS = "rank/injections.py"  # below our own folder
 WRAPPER = "<frozen importlib._bootstrap> hangbisect"
 _BETWEEN = (
     *("rank/collective_log.py", "rank/function_patching.py"),
-    *("rank/watched/", "rank/patches/"),
+    *("rank/watched/", "rank/patches.py", "rank/call_changes.py"),
 )
 _PHASES = "pipelines/fit_phases.py"
 _RUNPY = re.compile(r"<frozen runpy>|/runpy\.py$")

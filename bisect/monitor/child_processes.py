@@ -22,7 +22,7 @@ from ..rank.lines import write_within
 from .watcher_link import OUTER_VARIABLE
 
 if TYPE_CHECKING:
-    from ..report.live.rank_rows import RankTable
+    from ..report.live_table import RankTable
     from .job import Job
 
 
@@ -121,12 +121,12 @@ class LiveTable:
     def _clean_up(self) -> None:
         """A drawer that was killed has left its table, and the margins, behind."""
         if self._drawer is not None and self._drawer.returncode:
-            from ..report.live.screen import clear_lost_table
+            from ..report.live_table import clear_lost_table
 
             write_within(2, clear_lost_table().encode(), TABLE_CLOSE_LIMIT)
 
     def _now(self) -> RankTable:
-        from ..report.live.rank_rows import RankTable, group_ranks
+        from ..report.live_table import RankTable, group_ranks
         from .live_rows import locate_rank
 
         job, clock = self._job, time.monotonic()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from ..base.rank_state import NodeRanks, RankState, find_missing_ranks
 from ..base.words import format_ranks
-from ..report.live.rank_rows import RankNow, State
+from ..report.live_table import RankNow, State
 from . import clocks
 from .clocks import TimeLimits
 

@@ -158,7 +158,7 @@ def write_looks(
     files: RunFolder, facts: JobFacts, graph: WaitGraph, ranks: Sequence[RankFacts]
 ) -> None:
     """Write all looks, and the stacks of each process as text."""
-    from ..report.run_files import make_evidence
+    from ..report.run_reader.run_files import make_evidence
     from ..report.stacks import merged_stacks_text, stack_text
 
     files.write_json("evidence.json", to_json(make_evidence(ranks, graph, facts.machine)))
@@ -182,7 +182,7 @@ def write_environment(
     of_ranks: Mapping[RankId, Mapping[str, str]],
 ) -> None:
     """Write what the ranks ran in, and their variables."""
-    from ..report.run_files import JobEnvironment
+    from ..report.run_reader.run_files import JobEnvironment
 
     environment = JobEnvironment(
         versions=versions,

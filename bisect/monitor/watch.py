@@ -47,7 +47,7 @@ _NEEDED_FOR_A_HANG = (
     *("monitor.inquiry", "monitor.inspection", "monitor.job_facts"),
     *("evidence.look", "evidence.machine", "evidence.ring_reader"),
     *("diagnosis.blame", "diagnosis.failure_verdict", "diagnosis.causes.catalogue"),
-    *("report.terminal", "report.run_files", "report.stacks"),
+    *("report.terminal", "report.run_reader.run_files", "report.stacks"),
 )
 
 

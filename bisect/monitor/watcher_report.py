@@ -107,7 +107,7 @@ def print_verdict_as_json(folder: Path) -> None:
 
 def print_verdict_again(folder: Path) -> None:
     """Print the verdict of a monitor whose own words go elsewhere, if it can be read."""
-    from ..report.run_files import read_verdict
+    from ..report.run_reader.run_files import read_verdict
     from ..report.terminal import replay_verdict
 
     with suppress(OSError, ValueError):

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from ..base.checkpoints import Phase
 from ..base.lazy_dataclass import dataclass
 from ..base.words import format_count, format_duration
-from ..rank.replaced_steps import load
+from ..rank.walk import load_function
 from . import forecast, generation_plan, loading_steps
 from .forecast import describe_slow_generation, forecast_step, format_memory_in_use
 from .generation_plan import DTYPES, sampling_options
@@ -263,7 +263,7 @@ class Given:
 def steps(context: Context) -> list[GeneratedText]:
     """Do all steps, and return the answers."""
     place = context.args.use.get(STEP)
-    function = load(place) if place else None
+    function = load_function(place) if place else None
     answers: list[GeneratedText] = []
     phase = PhasesInOrder(context).begin
     for number in range(1, context.args.steps + 1):

@@ -1,6 +1,7 @@
-"""Walks a pipeline on one rank: runs each step, prints its line, waits at its barrier. `Context` is
-what a step gets: arguments, products of earlier steps, and functions that print lines and tell the
-monitor.
+"""Walks a pipeline on one rank: runs each step, prints its line, waits at its barrier.
+
+`Context` is what a step gets: arguments, products of earlier steps, and functions that print lines
+and tell the monitor. A step may be a function of the user's own, named as module:function (--use).
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import importlib.util
+import inspect
 import os
 import sys
 import time
@@ -17,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base import events
 from ..base.checkpoints import Checkpoint
+from ..base.errors import UsageError
 from ..base.place import Place
 from .injections import Injection
 from .lines import Lines
@@ -24,10 +28,67 @@ from .link import Link
 from .messages import Heartbeat
 from .our_folders import is_own_folder
 from .ptrace_permission import StackTimer
-from .replaced_steps import load, wants_one
 
 if TYPE_CHECKING:
     from ..base.pipeline import Step
+
+
+def check_module(place: str) -> None:
+    """Raise UsageError if there is no module of that name; imports nothing."""
+    _look_here_too()
+    name = place.partition(":")[0]
+    if importlib.util.find_spec(name.partition(".")[0]) is None:
+        raise _no_module(name)
+
+
+def load_function(place: str) -> Callable[..., Any]:
+    """Return the function at `module:function`; modules also from the current folder.
+
+    Raises UsageError if there is no such module or function.
+    """
+    module_name, _, name = place.partition(":")
+    _look_here_too()
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and not module_name.startswith(error.name):
+            raise
+        raise _no_module(module_name) from None
+    function = getattr(module, name, None)
+    if not callable(function):
+        functions = ", ".join(n for n, v in vars(module).items() if callable(v) and n[0] != "_")
+        raise UsageError(f"--use: {module_name} has no function {name!r}", f"It has: {functions}")
+    return function  # type: ignore[no-any-return]
+
+
+def takes_one_argument(function: Callable[..., Any], place: str) -> bool:
+    """Return whether a function takes one argument, what a step gives; False: it takes none.
+
+    Raises UsageError for one that can be called in neither way.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):  # of C, and it says nothing
+        return True
+    for words in ((None,), ()):
+        with contextlib.suppress(TypeError):
+            signature.bind(*words)
+            return bool(words)
+    raise UsageError(
+        f"--use: {place} takes {signature}, and a step calls it with one argument or with none",
+        "Write a function of one argument around it: given.args, given.context, given.<step>.",
+    )
+
+
+def _look_here_too() -> None:
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+
+
+def _no_module(name: str) -> UsageError:
+    return UsageError(
+        f"--use: there is no module {name!r}", f"Looked in {os.getcwd()} and on PYTHONPATH."
+    )
 
 
 _NO_DEADLINE = 120.0  # seconds to wait for the first rank of a node, in a step that has no deadline
@@ -258,11 +319,11 @@ def _find_function(step: Step, context: Context) -> Callable[[Context], Any]:
     place = context.args.use.get(step.checkpoint.name)
     if place is None or (step.given_up and _is_set(context.args, *step.given_up)):
         return step.run
-    function = load(place)
+    function = load_function(place)
 
     def call_replacement(context: Context) -> Any:
         given = SimpleNamespace(args=context.args, context=context, **context.products)
-        words = (given,) if wants_one(function, place) else ()
+        words = (given,) if takes_one_argument(function, place) else ()
         context.about_to(place.replace(":", "."))
         return function(*words)
 

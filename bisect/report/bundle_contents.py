@@ -17,7 +17,7 @@ from typing import Any
 from ..base.deadline import within
 from ..base.lazy_dataclass import dataclass
 from .redaction import Redactor
-from .run_reader.folder_files import FolderFiles
+from .run_reader.run_files import FolderFiles
 
 _MIB = 1 << 20
 

@@ -15,9 +15,8 @@ from typing import Any, TypeVar
 from ..base.deadline import within
 from ..base.errors import HangbisectError
 from ..base.lazy_dataclass import dataclass
-from .issue.markdown import STEP_SUMMARY, Masked
-from .redaction import redactor_for
-from .redaction.run_redaction import AnyRedactor, NoRedaction, redact_run
+from .issue_sections import STEP_SUMMARY, Masked
+from .redaction import AnyRedactor, NoRedaction, redact_run, redactor_for
 from .run_reader.run import FAILED_RESULTS, RecordedRun, read_run, trials_with_reports
 
 NAMES = ("report.md", "report.html", "trace.json")
@@ -107,10 +106,10 @@ def render_reports(kept: ReportSource, trouble: list[str]) -> dict[str, str]:
 
     def markdown() -> str:
         if run.kind == "run":
-            from .issue.page import run_page
+            from .issue_page import run_page
 
             return run_page(run, kept.masked)
-        from .issue.page import trials_page
+        from .issue_page import trials_page
 
         return trials_page(run, kept.hang, kept.masked)
 

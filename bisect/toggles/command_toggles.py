@@ -279,7 +279,7 @@ class ReachedToggles:
 
 
 def parse_reached(told: Iterable[str], inside: bool = True) -> ReachedToggles:
-    """Return what was told in the words of rank/patches: "num_workers=4", "wandb:in-code"."""
+    """Return what was told in the words of rank/patches.py: "num_workers=4", "wandb:in-code"."""
     values: dict[str, tuple[str, ...]] = {}
     in_code: set[str] = set()
     for word in told:

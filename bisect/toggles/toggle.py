@@ -44,7 +44,7 @@ class Toggle:
     set. A user's own toggle (`own_toggle`) puts `words` at the end of the command.
 
     In a script of the user's own the values of `in_code` are applied by the rank side, which
-    changes the arguments of the call in question on their way (rank/patches/): each stands with
+    changes the arguments of the call in question on their way (rank/patches.py): each stands with
     what a person changes in the code. Where a variable says the same it is the variable, and both
     where the script overrules that.
     """

@@ -36,7 +36,12 @@ from ..monitor.child_processes import REPORTS_LATER, REPORTS_VARIABLE
 from ..monitor.ending import ProcessFamily, find_monitors, is_alive
 from ..monitor.watcher_link import OUTER_VARIABLE, STARTER_VARIABLE, TRIAL_VARIABLE, JobProgress
 from ..rank.watch_options import variable_of
-from ..report.run_files import NodeFiles, judge_node_files, read_evidence, read_verdict
+from ..report.run_reader.run_files import (
+    NodeFiles,
+    judge_node_files,
+    read_evidence,
+    read_verdict,
+)
 from ..search.cells import RankPosition
 
 OUTPUT = "output.txt"  # in the run folder: what the launch printed

@@ -18,7 +18,7 @@ from pathlib import Path
 from ..base.facts import Verdict
 from ..base.launchers import DIALECTS
 from ..monitor.child_processes import REPORTS_LATER, REPORTS_VARIABLE
-from ..report.run_files import read_verdict
+from ..report.run_reader.run_files import read_verdict
 from . import keeper, own_script
 from .case import Case, CasePlace, Stage, Under
 from .own_script import stopping

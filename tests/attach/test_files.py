@@ -11,9 +11,8 @@ from hangbisect.attach.answer import write_run_files
 from hangbisect.attach.judgement import judge_nodes
 from hangbisect.base.identity import UnknownRank
 from hangbisect.report.html.page import html_page
-from hangbisect.report.issue.page import run_page
-from hangbisect.report.redaction import redactor_for
-from hangbisect.report.redaction.run_redaction import NoRedaction, redact_run
+from hangbisect.report.issue_page import run_page
+from hangbisect.report.redaction import NoRedaction, redact_run, redactor_for
 from hangbisect.report.run_reader.run import read_rank_facts, read_run
 from hangbisect.report.trace import make_trace
 

@@ -15,8 +15,8 @@ from hangbisect.base.json_codec import to_json
 from hangbisect.base.node_record import NodeClock, make_node_record
 from hangbisect.commands.results import merge
 from hangbisect.diagnosis.verdict import judge_job_with_graph
-from hangbisect.report.run_files import make_evidence
 from hangbisect.report.run_reader.run import read_run
+from hangbisect.report.run_reader.run_files import make_evidence
 
 from ..diagnosis.made_up import ALL_REDUCE, SLEEP, job, rank
 

@@ -140,7 +140,7 @@ def test_what_hangs_on_purpose_belongs_to_its_place_and_not_to_who_called_it() -
         "with_both OURS/rank/function_patching.py:274",
         "record OURS/rank/collective_log.py:90",
         "Steps.begin OURS/rank/watched/steps.py:120",
-        "changed OURS/rank/patches/changes.py:60",
+        "changed OURS/rank/call_changes.py:60",
         "wait <frozen importlib._bootstrap> hangbisect:3",
     ],
 )

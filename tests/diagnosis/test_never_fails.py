@@ -30,7 +30,7 @@ from hangbisect.base.json_codec import from_json, to_json
 from hangbisect.diagnosis.verdict import judge_job, judge_job_with_graph
 from hangbisect.diagnosis.wait_graph import WaitGraph
 from hangbisect.report.rows import format_good_run, word_good_run
-from hangbisect.report.run_files import make_evidence, read_evidence
+from hangbisect.report.run_reader.run_files import make_evidence, read_evidence
 from hangbisect.report.stacks import merged_stacks_text, stack_text
 from hangbisect.report.terminal import culprit_stack, slow_line, verdict_lines
 from hypothesis import HealthCheck, given, settings

@@ -9,7 +9,7 @@ from hangbisect.base.rank_state import NodeRanks
 from hangbisect.monitor.child_processes import is_table_wanted
 from hangbisect.monitor.clocks import TimeLimits
 from hangbisect.monitor.live_rows import locate_rank
-from hangbisect.report.live.rank_rows import RankNow
+from hangbisect.report.live_table import RankNow
 
 from .made_up import at_step, say, told
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from hangbisect.base.errors import UsageError
-from hangbisect.rank.replaced_steps import wants_one
+from hangbisect.rank.walk import takes_one_argument
 
 
 class Net:
@@ -30,9 +30,9 @@ def two(one: Any, other: Any) -> None:
     ],
 )
 def test_it_gets_what_a_step_gives_if_it_can_take_that(function: Any, one: bool) -> None:
-    assert wants_one(function, "net:build") is one
+    assert takes_one_argument(function, "net:build") is one
 
 
 def test_one_that_can_be_called_in_neither_way_is_named_with_what_it_takes() -> None:
     with pytest.raises(UsageError, match=r"net:two takes \(one: .*, other: .*\)"):
-        wants_one(two, "net:two")
+        takes_one_argument(two, "net:two")

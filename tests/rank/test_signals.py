@@ -22,7 +22,7 @@ Start = Callable[..., subprocess.Popen[str]]
 RANK = """
 import runpy, signal, sys, time
 runpy.run_path(sys.argv[1] + "/__main__.py")
-from hangbisect.rank.signals import Signals
+from hangbisect.rank.messages import Signals
 exec(sys.argv[3])
 signals = Signals(1)
 signals.connect(sys.argv[2])

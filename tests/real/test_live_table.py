@@ -15,7 +15,7 @@ from pathlib import Path
 import jobs
 import psutil
 import pytest
-from hangbisect.report.live.rank_rows import LiveRow, RankTable
+from hangbisect.report.live_table import LiveRow, RankTable
 
 from .terminal_here import Terminal
 

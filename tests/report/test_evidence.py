@@ -8,7 +8,7 @@ from dataclasses import fields
 from hangbisect.base.facts import MachineFacts, RankFacts
 from hangbisect.base.json_codec import to_json
 from hangbisect.diagnosis.verdict import judge_job_with_graph
-from hangbisect.report.run_files import make_evidence, read_evidence
+from hangbisect.report.run_reader.run_files import make_evidence, read_evidence
 
 from ..diagnosis.made_up import WANDB, held, job, rank, wandb_core
 

@@ -12,9 +12,9 @@ from hangbisect.diagnosis.verdict import judge_job_with_graph
 from hangbisect.report.html.page import html_page, verdict_answer
 from hangbisect.report.html.templates import ShownTexts
 from hangbisect.report.isolation_text import answer_lines, report_text, word_isolation
-from hangbisect.report.issue.markdown import escape_line
-from hangbisect.report.issue.page import run_page, trials_page
-from hangbisect.report.redaction.run_redaction import NoRedaction
+from hangbisect.report.issue_page import run_page, trials_page
+from hangbisect.report.issue_sections import escape_line
+from hangbisect.report.redaction import NoRedaction
 from hangbisect.report.rows import (
     Answer,
     Row,
@@ -26,8 +26,8 @@ from hangbisect.report.rows import (
     make_rows,
     word_good_run,
 )
-from hangbisect.report.run_files import make_evidence
 from hangbisect.report.run_reader.run import RecordedRun, read_rank_facts, read_run
+from hangbisect.report.run_reader.run_files import make_evidence
 from hangbisect.report.terminal import replay_verdict
 from hangbisect.report.verdict_rows import word_recorded_verdict
 from hangbisect.search.isolation import Isolation

@@ -12,8 +12,8 @@ import pytest
 from hangbisect.base.events import Event, decode
 from hangbisect.base.facts import Cause, CheckpointPlace, Look, RankFacts, Ranks, Seconds, Verdict
 from hangbisect.base.json_codec import to_json
-from hangbisect.report.run_files import Evidence
 from hangbisect.report.run_reader.run import RecordedRun
+from hangbisect.report.run_reader.run_files import Evidence
 from hangbisect.report.run_reader.timeline import RankRow, Span
 from hangbisect.report.trace import make_trace, slice_events
 from hypothesis import given

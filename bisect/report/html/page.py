@@ -19,13 +19,12 @@ from ..run_reader.rank_differences import find_differences
 from ..run_reader.run import RecordedRun, read_rank_facts
 from ..verdict_rows import word_recorded_verdict
 from .graph_picture import graph_picture
-from .stack_tree import stack_trees, tracebacks
-from .tables import difference_tables, looks_part, trial_rows
+from .page_parts import difference_tables, looks_part, stack_trees, tracebacks, trial_rows
 from .templates import ShownTexts, render_page
 from .timeline_picture import time_picture
 
 if TYPE_CHECKING:
-    from ..redaction.run_redaction import AnyRedactor
+    from ..redaction import AnyRedactor
 
 
 _NO_VERDICT = Verdict("interrupted", "", (), 0, 0, None, Ranks())

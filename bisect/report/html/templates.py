@@ -17,7 +17,7 @@ from markupsafe import Markup
 from ...base.words import join_lines
 
 if TYPE_CHECKING:
-    from ..redaction.run_redaction import AnyRedactor
+    from ..redaction import AnyRedactor
 
 
 LONGEST = 600  # characters of one text

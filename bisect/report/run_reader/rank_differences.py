@@ -12,8 +12,8 @@ from ...base.events import Hello, Import
 from ...base.facts import RankFacts
 from ...base.identity import RankId, parse_rank
 from ...base.lazy_dataclass import dataclass
-from ..run_files import JobEnvironment
 from .run import RecordedRun
+from .run_files import JobEnvironment
 
 ByRank = Mapping[RankId, str]
 

@@ -24,16 +24,19 @@ from ...base.words import format_bytes, format_count
 from ...collect.nodes import JointJudgement
 from ...search.cells import RecordedCell, RecordedMatrix
 from ...search.isolation import Isolation, format_setting
-from ..run_files import (
+from .run_files import (
     Evidence,
+    FolderFiles,
     JobEnvironment,
     NodeFiles,
+    change_texts,
+    decode_json,
     judge_node_files,
     make_evidence,
+    read_events,
     read_evidence,
     read_verdict,
 )
-from .folder_files import FolderFiles, change_texts, decode_json, read_events
 
 TRIALS_FOLDER = "trials"  # the folder of an isolation's starts
 FAILED_RESULTS = ("hang", "crash", "slow", "other", "killed")  # results of starts

@@ -27,7 +27,7 @@ from hangbisect.base.facts import (
 )
 from hangbisect.base.identity import UnknownRank
 from hangbisect.base.json_codec import from_json, to_json
-from hangbisect.report.run_files import Evidence, make_evidence
+from hangbisect.report.run_reader.run_files import Evidence, make_evidence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -12,9 +12,8 @@ import pytest
 from hangbisect.base.steering import ASKED, VARIABLE
 from hangbisect.rank import patches
 from hangbisect.rank.after_import import _FINDER
-from hangbisect.rank.patches import table
-from hangbisect.rank.patches.changes import Call, ScriptValue
-from hangbisect.rank.patches.table import Patch
+from hangbisect.rank.call_changes import Call, ScriptValue
+from hangbisect.rank.patches import Patch
 
 SOURCE = """
 def start(count=1, *, name="x"):
@@ -69,7 +68,7 @@ def told(
     """What is told with the test's setting."""
     (tmp_path / "steered_library.py").write_text(SOURCE)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(table, "PATCHES", TABLE)
+    monkeypatch.setattr(patches, "PATCHES", TABLE)
     monkeypatch.setenv(VARIABLE, request.param)
     words: list[str] = []
     patches.begin_patching(words.append)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hangbisect.rank.patches.changes import change_nothing
-from hangbisect.rank.patches.table import PATCHES
+from hangbisect.rank.call_changes import change_nothing
+from hangbisect.rank.patches import PATCHES
 from hangbisect.toggles.table import TOGGLES
 
 

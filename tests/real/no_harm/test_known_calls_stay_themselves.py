@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.rank.patches.table import PATCHES
+from hangbisect.rank.patches import PATCHES
 from hangbisect.rank.watched.known_calls import KNOWN_CALLS
 
 LIMIT = 300.0  # seconds for a process that imports every library
@@ -30,7 +30,7 @@ def begin():
     """Watch, steer and log, without a monitor: what is put around calls is all of it."""
     from hangbisect.rank import patches
     from hangbisect.rank.collective_log import CollectiveLog
-    from hangbisect.rank.patches.table import PATCHES
+    from hangbisect.rank.patches import PATCHES
     from hangbisect.rank.watched.rank_side import RankSide
     from hangbisect.rank.watched.steps import Steps
     from hangbisect.rank.watched.known_calls import KNOWN_CALLS

@@ -9,8 +9,8 @@ from typing import Any
 
 from hangbisect.base.events import decode
 from hangbisect.base.facts import Cause, CheckpointPlace, Ranks, Seconds, Verdict
-from hangbisect.report.run_files import JobEnvironment
 from hangbisect.report.run_reader.run import RecordedRun
+from hangbisect.report.run_reader.run_files import JobEnvironment
 
 STEPS = {3: "logs_directory", 4: "tokenizer", 9: "wandb_logger"}
 VERDICT = Verdict(

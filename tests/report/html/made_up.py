@@ -15,8 +15,8 @@ import made_up_job
 from hangbisect.base.facts import Verdict
 from hangbisect.base.json_codec import from_json, to_json
 from hangbisect.report.redaction import Redactor
-from hangbisect.report.run_files import JobEnvironment
 from hangbisect.report.run_reader.run import RecordedRun, read_run
+from hangbisect.report.run_reader.run_files import JobEnvironment
 from tinyhtml5.parser import HTMLParser
 
 # Of these only certain words are valid.

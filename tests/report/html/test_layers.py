@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hangbisect.report.html.graph_layout import lay_out_graph
+from hangbisect.report.html.graph_picture import lay_out_graph
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -15,8 +15,8 @@ import pytest
 from hangbisect.base.facts import Outcome
 from hangbisect.base.startup_table import STARTUP_BY_NAME
 from hangbisect.report.html.page import html_page
-from hangbisect.report.run_files import JobEnvironment
 from hangbisect.report.run_reader.run import RecordedRun, RecordedTrial, read_run
+from hangbisect.report.run_reader.run_files import JobEnvironment
 from hangbisect.search.cells import RecordedMatrix
 from hangbisect.search.isolation import Isolation
 from hypothesis import given, settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hangbisect.base.facts import Frame, Look, RankFacts, Ranks, Thread, Verdict
-from hangbisect.report.html.stack_tree import Fork, FrameLine, Tree, stack_trees
+from hangbisect.report.html.page_parts import Fork, FrameLine, Tree, stack_trees
 from hangbisect.report.html.templates import ShownTexts
 
 from .made_up import plain

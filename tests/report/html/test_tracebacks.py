@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hangbisect.base.facts import Ranks, Verdict
 from hangbisect.report.html.page import html_page
-from hangbisect.report.html.stack_tree import tracebacks
+from hangbisect.report.html.page_parts import tracebacks
 
 from .made_up import by_class, job, parsed, plain, text_of
 

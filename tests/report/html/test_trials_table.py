@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.report.html.tables import trial_rows
+from hangbisect.report.html.page_parts import trial_rows
 from hangbisect.report.html.templates import ShownTexts
 from hangbisect.report.run_reader.run import MOST_REPORTED, RecordedRun, RecordedTrial
 

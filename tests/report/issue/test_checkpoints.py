@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangbisect.report.issue.page import checkpoint_table
+from hangbisect.report.issue_page import checkpoint_table
 from hangbisect.report.run_reader.timeline import Kind, RankRow, Span, Timeline
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangbisect.report.issue.markdown import (
+from hangbisect.report.issue_sections import (
     MOST_CHARACTERS,
     Section,
     count_characters,

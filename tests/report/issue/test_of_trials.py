@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from hangbisect.report.isolation_text import MOST_TRIAL_ROWS
-from hangbisect.report.issue.page import trials_page
+from hangbisect.report.issue_page import trials_page
 from hangbisect.report.run_reader.run import read_run
 from hangbisect.search.isolation import Isolation
 from hangbisect.trials.isolation_request import IsolationRecord

@@ -13,10 +13,10 @@ from hangbisect.base.facts import Frame, JobFacts, Kernel, Look, RankFacts, Sysc
 from hangbisect.diagnosis.wait_graph import WaitGraph
 from hangbisect.monitor.run_folder import RunFolder
 from hangbisect.monitor.verdict_output import write_looks
-from hangbisect.report.issue.markdown import MOST_CHARACTERS, Masked, count_characters
-from hangbisect.report.issue.page import run_page
-from hangbisect.report.run_files import read_verdict
+from hangbisect.report.issue_page import run_page
+from hangbisect.report.issue_sections import MOST_CHARACTERS, Masked, count_characters
 from hangbisect.report.run_reader.run import RecordedRun, read_run
+from hangbisect.report.run_reader.run_files import read_verdict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.report.issue.markdown import (
+from hangbisect.report.issue_sections import (
     code_block,
     details_block,
     escape_line,
     html_code,
     inline_code,
     markdown_table,
+    quote_command,
 )
-from hangbisect.report.issue.sections import quote_command
-from hangbisect.report.run_reader.folder_files import split_lines
+from hangbisect.report.run_reader.run_files import split_lines
 from hypothesis import example, given
 from hypothesis import strategies as st
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from hangbisect.base.events import decode
-from hangbisect.report.run_files import JobEnvironment
 from hangbisect.report.run_reader.rank_differences import RankDifference, find_differences
 from hangbisect.report.run_reader.run import RecordedRun
+from hangbisect.report.run_reader.run_files import JobEnvironment
 
 from .made_up import event, hello
 

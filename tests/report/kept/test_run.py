@@ -129,8 +129,8 @@ def test_events_are_in_order_and_what_is_none_is_counted(tmp_path: Path) -> None
 def test_of_a_huge_log_of_events_the_middle_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hangbisect.report.run_reader.folder_files.FIRST", 1000)
-    monkeypatch.setattr("hangbisect.report.run_reader.folder_files.LAST", 500)
+    monkeypatch.setattr("hangbisect.report.run_reader.run_files.FIRST", 1000)
+    monkeypatch.setattr("hangbisect.report.run_reader.run_files.LAST", 500)
     write_run(tmp_path, events=[event(float(n), "said", text=str(n)) for n in range(100)])
     found = read_run(tmp_path)
     texts = [int(one.text) for one in found.events if isinstance(one, Said)]

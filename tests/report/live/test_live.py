@@ -7,19 +7,17 @@ from typing import Any
 
 import pyte
 import pytest
-from hangbisect.report.live import screen as region
-from hangbisect.report.live.drawer import (
+from hangbisect.report import live_table as region
+from hangbisect.report.live_table import (
     LEAST_COLUMNS,
-    format_deadline,
-    render_table,
-    rows_that_fit,
-)
-from hangbisect.report.live.rank_rows import (
     LiveRow,
     RankNow,
     RankTable,
     State,
+    format_deadline,
     group_ranks,
+    render_table,
+    rows_that_fit,
     table_from_json,
 )
 from hypothesis import given, settings

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from hangbisect.base.facts import Ranks, Verdict, Where
-from hangbisect.report.redaction import Known, Redactor, redactor_for
-from hangbisect.report.run_files import JobEnvironment
+from hangbisect.report.pseudonyms import Known
+from hangbisect.report.redaction import Redactor, redactor_for
 from hangbisect.report.run_reader.run import RecordedRun
+from hangbisect.report.run_reader.run_files import JobEnvironment
 
 KNOWN_FOLDER = Path("run")
 KNOWN = Known(hosts=("n03.cluster.org", "n04"), users=("ada", "root"), homes=("/lustre/home/ada",))

@@ -7,37 +7,35 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
-from ...base.facts import JobFacts, RankFacts, RankId, Verdict
-from ...base.lazy_dataclass import dataclass
-from ...base.words import format_count, format_rank_numbers, format_ranks, format_seconds
-from ...search.isolation import Isolation
-from ..isolation_text import MOST_TRIAL_ROWS, list_rows, replay_answer, unused_lines
-from ..run_reader.run import RecordedRun, read_rank_facts
-from ..run_reader.timeline import RankRow, Span, Timeline, read_timeline
-from ..terminal import replay_verdict
-from ..verdict_rows import describe_exit, job_of_verdict, short_stack
-from .markdown import (
+from ..base.facts import JobFacts, RankFacts, RankId, Verdict
+from ..base.lazy_dataclass import dataclass
+from ..base.words import format_count, format_rank_numbers, format_ranks, format_seconds
+from ..search.isolation import Isolation
+from .isolation_text import MOST_TRIAL_ROWS, list_rows, replay_answer, unused_lines
+from .issue_sections import (
     MOST_CHARACTERS,
     NOTHING_MASKED,
     Masked,
     Section,
     code_block,
+    culprit_stack_sections,
     details_block,
+    difference_sections,
+    environment_sections,
     fit_sections,
     inline_code,
     markdown_table,
-)
-from .markdown import count_characters as characters
-from .sections import (
-    culprit_stack_sections,
-    difference_sections,
-    environment_sections,
     other_stack_sections,
     reproduce_sections,
     stack_tree_sections,
     unread_sections,
     version_sections,
 )
+from .issue_sections import count_characters as characters
+from .run_reader.run import RecordedRun, read_rank_facts
+from .run_reader.timeline import RankRow, Span, Timeline, read_timeline
+from .terminal import replay_verdict
+from .verdict_rows import describe_exit, job_of_verdict, short_stack
 
 NEVER_CUT = 100  # of use: it is never cut
 

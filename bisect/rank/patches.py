@@ -1,22 +1,26 @@
-"""The calls by which toggles are applied in a script of the user's own (to add one, add a line),
-and how they are patched once their modules are there.
+"""Toggles inside a script of the user's own: the arguments of well-known calls are changed on their
+way, or only looked at, as HANGBISECT_STEER says. Nothing of the script is touched.
 
-A call that `change_nothing` stands at is only told: a variable of the environment does the rest,
-if anything.
+`PATCHES` is the table of these calls (to add one, add a line); they are patched once their modules
+are there. A call that `change_nothing` stands at is only told: a variable of the environment does
+the rest, if anything.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from ...base.error_guard import ignore_our_errors
-from ...base.lazy_dataclass import dataclass
-from ...base.steering import IN_CODE
-from ..after_import import after_import
-from ..function_patching import (
+from ..base.error_guard import ignore_our_errors
+from ..base.lazy_dataclass import dataclass
+from ..base.steering import IN_CODE, VARIABLE, parse_toggle_values
+from . import call_changes as changes
+from .after_import import after_import
+from .call_changes import Call, Change, ScriptValue, change_nothing
+from .function_patching import (
     C10D,
     Function,
     exclude_from_compile,
@@ -24,9 +28,48 @@ from ..function_patching import (
     make_look_alike,
     patch_attribute,
 )
-from ..tracebacks import without_our_frame
-from . import changes
-from .changes import Call, Change, ScriptValue, change_nothing
+from .tracebacks import without_our_frame
+
+Tell = Callable[[str], None]
+
+
+class WordQueue:
+    """Called with a word it passes it on, or keeps it until there is a receiver.
+
+    A toggle's call may be reached before its process is known to be a rank; a process that never is
+    one passes none on.
+    """
+
+    def __init__(self) -> None:
+        self._tell: Tell | None = None
+        self._kept: list[str] = []
+
+    def __call__(self, word: str) -> None:
+        """Tell `word`, now or later."""
+        self._kept.append(word)
+        self.through(self._tell)
+
+    def through(self, tell: Tell | None) -> None:
+        """Tell what is kept, and what comes, through `tell`; None: keep it from now on."""
+        self._tell = tell
+        while tell is not None and self._kept:
+            tell(self._kept.pop(0))
+
+
+# Of this process: given to begin_patching() where there is no receiver yet.
+QUEUE = WordQueue()
+
+
+def begin_patching(tell: Callable[[str], None]) -> None:
+    """Steer this process from now on; without the variable nothing is done.
+
+    tell() gets each of these once, when the call of a toggle is reached: "num_workers=4" (what the
+    script says itself), "wandb" (which is not known), "wandb:in-code" (a variable of the
+    environment would be overruled by what the script says).
+    """
+    wanted = parse_toggle_values(os.environ.get(VARIABLE, ""))
+    if wanted:
+        apply_patches(wanted, tell)
 
 
 @dataclass(frozen=True)

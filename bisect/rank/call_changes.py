@@ -15,9 +15,9 @@ import sys
 from collections.abc import Callable
 from typing import Any, Optional
 
-from ...base.lazy_dataclass import dataclass
-from ...base.place import find_place
-from ...base.steering import ASKED
+from ..base.lazy_dataclass import dataclass
+from ..base.place import find_place
+from ..base.steering import ASKED
 
 
 class Call:

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from functools import lru_cache
 
-from ...base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,0 @@
-"""report.md: what a person pastes into an issue."""
