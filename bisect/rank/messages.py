@@ -63,7 +63,7 @@ def make_watch_settings(
 ) -> dict[str, Any]:
     """Return the settings that are the same whatever the ranks run."""
     from ..base.masking import mask_command
-    from .watched.start import words_of_start
+    from .watched.programs import words_of_start
 
     return {
         "command": mask_command(command_line(place, words_of_start())),

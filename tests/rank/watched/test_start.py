@@ -11,7 +11,7 @@ import pytest
 from hangbisect.rank.watched import command_environment
 from hangbisect.rank.watched.command_environment import variables
 from hangbisect.rank.watched.process_role import GroupNumbers, read_group_numbers
-from hangbisect.rank.watched.start import is_hangbisect, is_launcher, program
+from hangbisect.rank.watched.programs import is_hangbisect, is_launcher, program
 
 URL = "tcp://n1:29500?rank=1&world_size=4"
 
