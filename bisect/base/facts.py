@@ -591,7 +591,7 @@ class CheckpointPlace:
 class Ranks:
     """The ranks by role; one rank may have several."""
 
-    culprit: RankSet = ()  # whose fault it is
+    culprit: RankSet = ()  # whose fault it is; of a slow job who moves, which is none
     stuck: RankSet = ()  # those that do not move by themselves
     waiting: RankSet = ()  # those that only wait for others
     dead: RankSet = ()

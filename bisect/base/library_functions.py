@@ -66,6 +66,12 @@ _RPC = r"torch/distributed/rpc/api\.py"
 _TRANSFERS = r"(?:i?send|i?recv|broadcast|reduce|gather|scatter)\w*"
 BUILD_LOCK = "the lock file of a torch extension build"
 
+# The wrapper around each function of torch.distributed, and what evidence/stacks.py makes of its
+# arguments, which may hold anything: whether a group was among them, as its local `group`.
+C10D_WRAPPER = "torch/distributed/c10d_logger.py"
+GROUP_GIVEN = "given"
+GROUP_NOT_GIVEN = "None"
+
 # filelock of one file (3.0) and the copy in datasets are alike; later ones ask in a function apart.
 _FILELOCK = r"(?:filelock(?:/\w+)?|datasets/utils/_filelock)\.py"
 _FILELOCK_PATHS = ("lock_filename", "canonical_path")

@@ -9,9 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ..base.facts import NOTHING_MOVES, RankFacts, RankId, Ranks, Wait
+from ..base.words import format_ranks
 from .case import Case, Progress
 from .frames import frame_owner, job_frames
 from .log_divergence import find_mismatched_ranks
+from .peer_calls import ROOTED
 from .rank_waits import is_anonymous
 from .single_ranks import is_gone
 from .wait_graph import WaitGraph
@@ -76,14 +78,19 @@ _FAULTLESS_STATUSES = frozenset([0, None, -2, -15, -1, 130, 143, 129])
 _QUIET = 5.0  # seconds without progress that make an interrupted job suspect
 
 
-def find_roles(case: Case, graph: WaitGraph) -> tuple[Ranks, bool]:
-    """Return the ranks by what became of them, and whether who waits for whom is a guess: only the
-    places in which they stand tell.
-    """
-    culprit, peers = _find_culprits(case, graph)
-    if case.job.ended in (*NOTHING_MOVES, "left"):
-        moving = [r.rank for r in case.ranks if r.moved and r.rank in culprit and not is_gone(r)]
-        assert not moving, f"ranks that move are blamed: {moving}"
+class Roles(NamedTuple):
+    """The ranks by what became of them."""
+
+    ranks: Ranks
+    guessed: bool  # who waits for whom is a guess: only the places in which they stand tell
+    notes: tuple[str, ...] = ()  # sentences: why somebody is not named
+
+
+def find_roles(case: Case, graph: WaitGraph) -> Roles:
+    """Return what became of each rank: who is to blame, who is stuck, who only waits."""
+    found = _find_culprits(case, graph)
+    culprit, dropped = drop_innocent_ranks(case, graph, found.culprit)
+    peers = () if dropped else found.peers
     living = [r for r in case.ranks if not is_gone(r)]
     waiting = {r.rank for r in living if _waits_for_others(case, graph, r)} - set(culprit)
     waiting.update(peers)
@@ -107,7 +114,33 @@ def find_roles(case: Case, graph: WaitGraph) -> tuple[Ranks, bool]:
             sorted({r.rank for r in case.ranks if r.never_started} | set(case.absent))
         ),
     )
-    return ranks, bool(peers)
+    return Roles(ranks, bool(peers), tuple(filter(None, (found.note, dropped))))
+
+
+def drop_innocent_ranks(
+    case: Case, graph: WaitGraph, culprit: tuple[RankId, ...]
+) -> tuple[tuple[RankId, ...], str]:
+    """Return `culprit` without those that no verdict may name, and a sentence that says so, ""
+    where all may be named: in a job that stands still a rank that moves is never to blame; nor are
+    all ranks where some of them only wait for the rest.
+
+    `culprit` has no such rank unless we are at fault, and then a smaller verdict is better than a
+    wrong one, or than none.
+    """
+    if case.job.ended not in (*NOTHING_MOVES, "left"):
+        return culprit, ""
+    gone = {r.rank for r in case.ranks if is_gone(r)}
+    wrong = {r.rank for r in case.ranks if r.moved} - gone
+    if len(culprit) > 1 and {r.rank for r in unfinished_ranks(case)} <= {*culprit}:
+        wrong |= graph.standing.waiting - graph.standing.sinks - gone
+    dropped = [rank for rank in culprit if rank in wrong]
+    if not dropped:
+        return culprit, ""
+    return (
+        tuple(rank for rank in culprit if rank not in wrong),
+        f"{format_ranks(dropped)} would have been named, and moved or only waited for others: a"
+        " fault of hangbisect's, please report it",
+    )
 
 
 def _waits_for_others(case: Case, graph: WaitGraph, facts: RankFacts) -> bool:
@@ -116,16 +149,22 @@ def _waits_for_others(case: Case, graph: WaitGraph, facts: RankFacts) -> bool:
     return facts.held or bool(facts.awaits) or others or found.waits_for_unseen
 
 
-def _find_culprits(case: Case, graph: WaitGraph) -> tuple[tuple[RankId, ...], tuple[RankId, ...]]:
-    """Return the ranks whose fault it is, none if that cannot be told; and those that seem to wait
-    for them, where only the places in which ranks stand say so.
-    """
+class _Blame(NamedTuple):
+    """The ranks whose fault it is, none if that cannot be told."""
+
+    culprit: tuple[RankId, ...]
+    # Those that seem to wait for them, where only the places in which ranks stand say so.
+    peers: tuple[RankId, ...] = ()
+    note: str = ""  # a sentence: why nobody is named
+
+
+def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
     job = case.job
     if job.ended == "crash":
-        return find_first_to_fail(case.ranks), ()
+        return _Blame(find_first_to_fail(case.ranks))
     if job.ended == "left":
         early = [r for r in case.ranks if r.left and not r.finished]
-        return tuple(r.rank for r in early if r.status == 0) or tuple(r.rank for r in early), ()
+        return _Blame(tuple(r.rank for r in early if r.status == 0) or tuple(r.rank for r in early))
     candidates = [r for r in graph.standing.sinks if _may_be_blamed(case, graph, r)]
     if not candidates and job.ended != "interrupted":
         # Whoever the others wait for moves, or is on another node; what is left are those
@@ -137,45 +176,69 @@ def _find_culprits(case: Case, graph: WaitGraph) -> tuple[tuple[RankId, ...], tu
         ]
     mismatched = _find_mismatched_candidates(case, candidates)
     if mismatched:
-        return mismatched, ()
+        return _Blame(mismatched)
     least = find_least_advanced(candidates, progress_by_rank(case))
-    return (least, ()) if job.ended == "limit" else _part_from_most(case, least)
+    return _Blame(least) if job.ended == "limit" else _part_from_most(case, least)
 
 
 _POLLS = frozenset(["itself", "sleep"])
 _FEWEST = 3  # ranks, of which most can be told from few
 
 
-def _part_from_most(
-    case: Case, ranks: tuple[RankId, ...]
-) -> tuple[tuple[RankId, ...], tuple[RankId, ...]]:
+def _part_from_most(case: Case, ranks: tuple[RankId, ...]) -> _Blame:
     """Return the ranks to blame, and those that seem to wait for them. If more than half of `ranks`
     stand in one place in waits that name no process, the few that stand elsewhere are to blame:
     it is likelier that many wait for few than few for many. Else all are to blame, and none waits.
 
     This is a guess, the only one for waits that leave no trace: a kernel of a GPU, a helper thread,
-    a file that another rank is to write.
+    a file that another rank is to write; and for ranks in collectives that no log tells apart.
     """
     living = [facts for rank in ranks if (facts := case.facts(rank)) and not is_gone(facts)]
     if len(ranks) < _FEWEST or len(living) < len(ranks):
-        return ranks, ()
+        return _Blame(ranks)
     for with_lines in (False, True):
         places = {r.rank: _find_standing_place(case, r, with_lines) for r in living}
         ((usual, count),) = Counter(places.values()).most_common(1)
-        if usual is None or not usual.is_anonymous or count * 2 <= len(ranks):
-            return ranks, ()
+        if usual is None or not usual.may_be_for_peers or count * 2 <= len(ranks):
+            return _Blame(ranks)
         few = tuple(rank for rank in ranks if places[rank] != usual)
-        if few:
-            return few, tuple(rank for rank in ranks if places[rank] == usual)
-    return ranks, ()
+        if not few:
+            continue
+        same = (one for rank in few if (one := places[rank]) and one.call == usual.call)
+        if usual.call in ROOTED and any(same):
+            return _Blame(ranks)
+        if note := _describe_unknown_member(case, few, ranks):
+            return _Blame((), note=note)
+        return _Blame(few, tuple(rank for rank in ranks if places[rank] == usual))
+    return _Blame(ranks)
+
+
+def _describe_unknown_member(case: Case, few: Sequence[RankId], ranks: Sequence[RankId]) -> str:
+    """Return in words that one of the ranks that are not `few` is to blame, and that nobody can say
+    which; "" if that is not so.
+
+    Several ranks in one collective over a group of some wait for a member that stands elsewhere,
+    and no look shows who the members are. That the others wait for these few accuses nobody.
+    """
+    found = [case.rank_waits[rank] for rank in few]
+    if len(few) < 2 or len({one.place for one in found}) > 1:
+        return ""
+    if any(one.group != "given" for one in found):
+        return ""
+    others = [rank for rank in ranks if rank not in few]
+    return (
+        f"{format_ranks(few)} wait in {found[0].place} of a group that one of"
+        f" {format_ranks(others)} has not entered: which of these are its members is not seen"
+    )
 
 
 class _StandingPlace(NamedTuple):
     """Where a rank stands still, to be compared with where others do."""
 
     kind: str  # of its wait
-    is_anonymous: bool
+    may_be_for_peers: bool
     frames: tuple[object, ...]
+    call: str = ""  # of torch.distributed in which it meets others
 
 
 def _find_standing_place(case: Case, facts: RankFacts, with_lines: bool) -> _StandingPlace | None:
@@ -185,6 +248,11 @@ def _find_standing_place(case: Case, facts: RankFacts, with_lines: bool) -> _Sta
         return None
     frames = job_frames(found.view.frames, case.job.package)
     wait = found.wait or Wait("itself", "")
+    if found.transfer is not None or wait.kind == "collective":
+        call = found.place.removeprefix("collective ")
+        call = found.transfer.call if found.transfer is not None else call
+        places = tuple((f.file, f.name, with_lines and f.line) for f in frames)
+        return _StandingPlace("collective", True, places, call)
     if wait.kind not in _POLLS:
         places = tuple((f.file, f.name, with_lines and f.line) for f in frames)
         return _StandingPlace(wait.kind, is_anonymous(wait), places)

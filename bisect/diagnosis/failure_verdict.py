@@ -163,7 +163,7 @@ def explain_case(case: Case, outcome: Outcome) -> tuple[Verdict, WaitGraph]:
 def _locate_hang(case: Case, outcome: Outcome, graph: WaitGraph) -> Verdict:
     """Return which ranks, where, in which call and waiting for what."""
     job = case.job
-    roles, guessed = find_roles(case, graph)
+    roles, guessed, notes = find_roles(case, graph)
     culprit = first_culprit(case, roles)
     place, checkpoint = find_place(case, culprit)
     subject = choose_shown_rank(case, roles)
@@ -183,6 +183,7 @@ def _locate_hang(case: Case, outcome: Outcome, graph: WaitGraph) -> Verdict:
         waits_for=find_culprit_wait(case, roles, graph),
         seen_by=view.look.rung if view else verdict.seen_by,
         guessed=guessed,
+        notes=(*verdict.notes, *notes),
     )
 
 

@@ -243,7 +243,8 @@ def _find_lock_holders(ranks: Sequence[RankFacts]) -> dict[str, ProcessId]:
     }
 
 
-Meeting = tuple[str, frozenset[RankId]]
+# Its place, for whom it waits, and whether frames show that these do not go on either.
+Meeting = tuple[str, frozenset[RankId], bool]
 
 
 def build_wait_graph(case: Case) -> WaitGraph:
@@ -308,16 +309,18 @@ class _RankEdges:
         self._drawing.link(name, place, kind, shows)
 
     def _place(self, found: RankWait) -> str:
-        meeting = (found.place, found.awaited)
+        likely = found.is_kept_by_transfer
+        meeting = (found.place, found.awaited, likely)
         if meeting in self._meetings:
             return self._meetings[meeting]
-        same = sum(place == found.place for place, _ in self._meetings)
+        same = sum(place == found.place for place, *_ in self._meetings)
         name = f"{found.place} ({same + 1})" if same else found.place
         self._meetings[meeting] = self._drawing.node(name, _meeting_kind(found.place))
         for rank in sorted(found.awaited & self._named):
             absent = self._drawing.nodes[name_rank(rank)].kind == "absent rank"
             kind: WaitKind = "absent_rank" if absent else "rank"
-            self._drawing.link(name, name_rank(rank), kind, self._whereabouts(rank, found.place))
+            shows = self._whereabouts(rank, found.place)
+            self._drawing.link(name, name_rank(rank), kind, shows, likely=likely)
         if found.unseen_ranks:
             assert found.wait is not None
             others = self._drawing.node(found.unseen_ranks, "other")

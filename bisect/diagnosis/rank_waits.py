@@ -22,6 +22,7 @@ from ..base.facts import Frame, ProcessId, RankFacts, RankId, Socket, Wait, Wait
 from ..base.launchers import DIALECTS
 from ..base.lazy_dataclass import dataclass
 from .collective_mismatch import DEFAULT_GROUP
+from .peer_calls import GivenGroup, Transfer, are_paired, find_transfer, list_followers, read_group
 from .pending_operations import (
     PendingOperation,
     describe_operation,
@@ -88,6 +89,13 @@ class RankIndex:
         self.pending = find_pending_operations([single.facts for single in members])
         # Of those that wait in an operation which all of its group have entered: the group.
         self._together = find_groups_of_waiting([one.facts for one in members], self.pending)
+        # Of those that stand in a send or a receive: which, and for whom.
+        self.transfers = {
+            one.facts.rank: found
+            for one in members
+            if one.group == "collective" and (found := find_transfer(one.frames)) is not None
+        }
+        self._direct, self._behind_others = list_followers(self.transfers)
         self._inside: dict[tuple[int, frozenset[RankId]], RankGroup] = {}
         self._unfinished = [one for one in self.members.values() if not one.facts.finished]
         self._behind: dict[int, RankGroup] = {}
@@ -138,6 +146,16 @@ class RankIndex:
             members = (one for one in found.members if one.facts.rank in inside)
             self._inside[key] = _make_rank_group(members)
         return self._inside[key]
+
+    def find_meeting(self, rank: RankId) -> frozenset[RankId]:
+        """Return for whom a rank may wait that waits for its peers, where all others do so too:
+        if it is itself what some wait for by name, not for those that these keep waiting; and
+        where some stand in a send or a receive, for one of these.
+        """
+        if not self.transfers or rank in self.transfers:
+            return frozenset() if self.meeting == {rank} else self.meeting
+        behind = self._behind_others.get(rank, frozenset())
+        return frozenset(one for one in self.transfers if one not in behind) - {rank}
 
     def behind(self, reached: int) -> RankGroup:
         """Return those that are not yet in our barrier after checkpoint `reached`."""
@@ -292,6 +310,10 @@ class RankWait:
     unseen_ranks: str = ""  # in words, ranks that are not seen: it can only wait for these
     rank: RankId = -1
     place: str = ""  # where it waits with others: "collective all_reduce", "our barrier ..."
+    # The send or receive in which it stands; whether its peer stands in one that keeps it there.
+    transfer: Transfer | None = None
+    is_kept_by_transfer: bool = False
+    group: GivenGroup = ""  # over which the collective goes in which it stands
     # What its own process waits for, before it is compared with others.
     own_wait: Wait | None = None
     view: ProcessSnapshot | None = field(default=None, compare=False, repr=False)
@@ -325,6 +347,7 @@ def find_rank_waits(
             rank=rank,
             own_wait=single_rank.wait,
             view=single_rank.view,
+            group=read_group(single_rank.frames),
         )
         for rank, single_rank in index.members.items()
     }
@@ -360,6 +383,9 @@ def _make_rank_wait(single_rank: SingleRank, index: RankIndex, unseen_ranks: str
     pending = index.pending.get(facts.rank)
     if pending is not None and _may_wait_in(pending, single_rank):
         return _make_pending_wait(pending, index)
+    transfer = index.transfers.get(facts.rank)
+    if transfer is not None and transfer.peer != facts.rank:
+        return _make_transfer_wait(facts.rank, transfer, index)
     if single_rank.group:
         return _make_peer_wait(single_rank, index, unseen_ranks)
     wait = single_rank.wait
@@ -399,6 +425,22 @@ def _make_pending_wait(pending: PendingOperation, index: RankIndex) -> RankWait:
     return replace(found, waits_for_peers=True, place=place)
 
 
+def _make_transfer_wait(rank: RankId, transfer: Transfer, index: RankIndex) -> RankWait:
+    """Return the wait of a rank in a send or a receive, for the one that it names."""
+    peer, place = transfer.peer, transfer.place
+    if peer in index.absent:
+        wait = Wait("absent_rank", f"{place}, which never came", rank=peer)
+        return RankWait(wait, frozenset([peer]), True, place=place)
+    if peer not in index.members:
+        wait = Wait("rank", f"{place}, which is not seen from here", rank=peer)
+        return RankWait(wait, frozenset(), True, unseen_ranks=f"rank {peer}", place=place)
+    found = _make_wait_for_ranks(transfer.call, index.named([peer]))
+    kept = peer in index.transfers and not are_paired(rank, peer, index.transfers)
+    return replace(
+        found, waits_for_peers=True, place=place, transfer=transfer, is_kept_by_transfer=kept
+    )
+
+
 def _make_peer_wait(single_rank: SingleRank, index: RankIndex, unseen_ranks: str) -> RankWait:
     """A collective, a group or a store: whoever is not there is waited for."""
     assert single_rank.wait is not None
@@ -420,7 +462,7 @@ def _make_peer_wait(single_rank: SingleRank, index: RankIndex, unseen_ranks: str
     if single_rank.group == "store":
         return RankWait(single_rank.wait)
     alone = not index.others(single_rank)
-    peers = frozenset() if index.meeting == {single_rank.facts.rank} else index.meeting
+    peers = index.find_meeting(single_rank.facts.rank)
     if unseen_ranks:
         # Whoever is in a collective has found its peers before: they came.
         came: WaitKind = "absent_rank" if single_rank.group == "construction" else "rank"

@@ -5,7 +5,7 @@ with the others (rank_waits.py).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 
 from ..base.facts import Frame, RankFacts, RankId, Wait
 from ..base.lazy_dataclass import dataclass
@@ -40,6 +40,8 @@ class SingleRank:
     # construction, collective, store; unsure: asleep in a futex, and no stack to tell why
     group: str = ""
     call: str = ""
+    # Of the thread that waits for its peers; none of a rank that does not.
+    frames: tuple[Frame, ...] = field(default=(), compare=False, repr=False)
 
 
 def is_gone(facts: RankFacts) -> bool:
@@ -113,13 +115,15 @@ def _explain_single_rank(
         return SingleRank(facts, wait, view, "unsure")
     if wait.kind in ("collective", "store"):
         call = find_group_call(view.frames)
-        return SingleRank(facts, wait, view, find_group_wait(view) or "store", call)
+        kind = find_group_wait(view) or "store"
+        return SingleRank(facts, wait, view, kind, call, view.frames)
     helper = find_thread_in_collective(view) if _may_be_for_a_thread(wait) else None
     if helper is None:
         return SingleRank(facts, wait, view)
     place = format_innermost_frame(helper.frames)
     met = Wait("collective", f"{place}, in thread {helper.name or helper.os_id}")
-    return SingleRank(facts, met, view, "collective", find_group_call(helper.frames))
+    call = find_group_call(helper.frames)
+    return SingleRank(facts, met, view, "collective", call, helper.frames)
 
 
 def _may_be_for_a_thread(wait: Wait) -> bool:

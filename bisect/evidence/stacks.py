@@ -21,7 +21,14 @@ from typing import Any
 from ..base.deadline import MOST_OUTPUT, Ran, aside, run
 from ..base.facts import Frame, Thread
 from ..base.lazy_dataclass import dataclass
-from ..base.library_functions import find_library_functions, is_library_file, parse_text
+from ..base.library_functions import (
+    C10D_WRAPPER,
+    GROUP_GIVEN,
+    GROUP_NOT_GIVEN,
+    find_library_functions,
+    is_library_file,
+    parse_text,
+)
 from ..base.masking import mask_command, mask_text
 from ..base.proc import read_stat
 from ..base.words import format_bytes
@@ -342,6 +349,8 @@ def keep_locals(frame: Frame, found: Sequence[tuple[str, str]]) -> tuple[tuple[s
     """Return of the locals of `frame`, as py-spy words them, those that a row names, masked."""
     if not found or frame.native:
         return ()
+    if frame.file.endswith(C10D_WRAPPER):
+        return _find_given_group(found)
     rows = find_library_functions(frame.file, frame.name)
     wanted = dict.fromkeys(local for row in rows for local in row.shown_locals)
     values = dict(found)
@@ -349,6 +358,23 @@ def keep_locals(frame: Frame, found: Sequence[tuple[str, str]]) -> tuple[tuple[s
         return tuple((n, values[n]) for n in _RANKS if values.get(n, "").isdecimal())
     shown = [(local, format_value(local, values[local])) for local in wanted if local in values]
     return tuple((local, value) for local, value in shown if value)
+
+
+_C10D_GROUP = "ProcessGroup at 0x"
+_CUT_SHORT = "..."
+
+
+def _find_given_group(found: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Return as a local whether a function of torch.distributed was given a process group, by the
+    arguments that its wrapper has; of these nothing is kept. () where that is not seen.
+    """
+    values = dict(found)
+    given = [values.get(name, "") for name in ("args", "kwargs")]
+    if any(_C10D_GROUP in one for one in given):
+        return (("group", GROUP_GIVEN),)
+    if "args" not in values or any(_CUT_SHORT in one for one in given):
+        return ()
+    return (("group", GROUP_NOT_GIVEN),)
 
 
 def find_objects(found: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:

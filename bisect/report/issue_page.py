@@ -299,6 +299,8 @@ _ROLES = {
 
 
 def _role(verdict: Verdict, one: RankFacts) -> str:
+    if verdict.outcome == "slow" and one.rank in verdict.ranks.culprit:
+        return "moves"
     roles = (words for name, words in _ROLES.items() if one.rank in getattr(verdict.ranks, name))
     return next(roles, "")
 

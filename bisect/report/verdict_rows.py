@@ -121,13 +121,16 @@ def format_place(place: CheckpointPlace) -> str:
 
 
 def culprit_rows(verdict: Verdict, ranks: Sequence[RankFacts]) -> list[Row]:
-    """Return whose fault it is, in which call, and what that rank waits for."""
+    """Return whose fault it is, of a slow job who moves; in which call, and what that rank waits
+    for.
+    """
+    label = "moves" if verdict.outcome == "slow" else "culprit"
     blamed = verdict.ranks.culprit
     if not blamed and not verdict.world_size and verdict.where:
-        return _launcher_rows(verdict)
+        return _launcher_rows(verdict, label)
     if not blamed:
         words = "none seen" if verdict.outcome == "interrupted" else "none that can be named"
-        return make_rows("culprit", words)
+        return make_rows(label, words)
     if verdict.outcome == "crash" or set(blamed) <= set(verdict.ranks.dead):
         return _dead_rank_rows([r for r in ranks if r.rank in blamed])
     who = format_ranks(blamed)
@@ -141,10 +144,10 @@ def culprit_rows(verdict: Verdict, ranks: Sequence[RankFacts]) -> list[Row]:
     does = [f"in {verdict.call}" if verdict.call else ""]
     if verdict.waits_for is not None:
         does.append(f"waits for {name_awaited(verdict.waits_for)}")
-    return make_rows("culprit", f"{who}       {', '.join(d for d in does if d)}")
+    return make_rows(label, f"{who}       {', '.join(d for d in does if d)}")
 
 
-def _launcher_rows(verdict: Verdict) -> list[Row]:
+def _launcher_rows(verdict: Verdict, label: str) -> list[Row]:
     """Return what a launcher does that has not started any rank."""
     where = verdict.where[0]
     does = [f"in {verdict.call}" if verdict.call else "", "no rank has started"]
@@ -152,7 +155,7 @@ def _launcher_rows(verdict: Verdict) -> list[Row]:
         does.insert(1, f"waits for {name_awaited(verdict.waits_for)}")
     text = ", ".join(part for part in does if part)
     pid = "" if where.pid is None else f"pid {where.pid}"
-    return make_rows("culprit", f"the launcher   {where.host} {pid}   {text}")
+    return make_rows(label, f"the launcher   {where.host} {pid}   {text}")
 
 
 def _dead_rank_rows(facts: Sequence[RankFacts]) -> list[Row]:

@@ -56,6 +56,30 @@ def test_well_known_frames_have_a_row(file: str, function: str, local: str) -> N
     assert keep_locals(Frame(function, file, 1), [(local, "1")]) == ((local, "1"),)
 
 
+@pytest.mark.parametrize(
+    ("found", "kept"),
+    [
+        ({"args": "(<Tensor at 0x7fb4>)", "kwargs": "{}"}, (("group", "None"),)),
+        ({"args": "(<Tensor at 0x7fb4>)", "kwargs": '{"group": None}'}, (("group", "None"),)),
+        (
+            {"args": "(<T at 0x1>)", "kwargs": '{"group": <torch._C.ProcessGroup at 0x7f}'},
+            (("group", "given"),),
+        ),
+        ({"args": "(<T at 0x1>, <ProcessGroup at 0x7f>)"}, (("group", "given"),)),
+        ({"args": '(["a", ...])', "kwargs": "{}"}, ()),
+        ({"kwargs": "{}"}, ()),
+    ],
+)
+def test_of_a_call_of_torch_distributed_only_whether_it_was_given_a_group_is_kept(
+    found: dict[str, str], kept: tuple[tuple[str, str], ...]
+) -> None:
+    """Its arguments may be anything, an object with a secret too."""
+    wrapper = Frame(
+        "_exception_logger.<locals>.wrapper", SITE + "torch/distributed/c10d_logger.py", 83
+    )
+    assert keep_locals(wrapper, [*found.items(), ("token", '"x"')]) == kept
+
+
 def test_no_row_names_what_holds_a_secret() -> None:
     named = {name for row in FUNCTIONS for name in row.shown_locals}
     # Keys of a store are no secrets, and the word in front of them says so.

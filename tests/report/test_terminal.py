@@ -236,6 +236,15 @@ def test_a_crash_shows_what_was_raised_and_where_from() -> None:
     assert "ended     rank 0, afterwards or because of it" in lines
 
 
+def test_who_moves_in_a_slow_job_is_called_no_culprit() -> None:
+    """`ranks.culprit` of a slow job is who moves (docs/reference/verdict.md), not at fault."""
+    lines = said(replace(VERDICT, outcome="slow"))
+    assert lines[1].startswith("moves     rank 1 n03 pid 4711 in wandb.init")
+    assert not any("culprit" in line for line in lines)
+    nobody = replace(VERDICT, outcome="slow", ranks=Ranks(), waits_for=None, where=())
+    assert said(nobody)[1] == "moves     none that can be named"
+
+
 def test_a_rank_that_left_early_is_said_to_have() -> None:
     left = replace(VERDICT, ranks=Ranks(culprit=(1,), waiting=(0,), dead=(1,)), waits_for=None)
     lines = said(left, ranks=[facts(0), facts(1, left=True, status=0)])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
+from ...base.facts import Collective, RankId
 from ...base.words import format_ranks
+from ..collective_mismatch import BACKWARD_KINDS, WRAPPER_KINDS, format_call
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import ended_with
 
@@ -25,6 +27,7 @@ _MAKES_A_GROUP = (
     r"\b(?:init_process_group|_new_process_group_helper|new_group|_store_based_barrier"
     r"|_create_c10d_store|store_based_barrier_key|default_pg)\b"
 )
+_LOADER = "torch/utils/data/dataloader.py"
 _CLIENTS = (
     r"Timed out after (?P<seconds>\d+) seconds waiting for clients\. "
     r"(?P<came>\d+)/(?P<all>\d+) clients joined"
@@ -98,6 +101,16 @@ _peer_is_gone = ended_with(
 )
 
 
+def _last_call(scene: Scene) -> Collective | None:
+    """Return the operation in which the first culprit failed, as its own log has it."""
+    for facts in scene.culprits:
+        logs = [log for log in facts.collectives if log.source == "ring"]
+        found = [one for log in logs for one in log.operations if one.group]
+        if found:
+            return max(found, key=lambda one: one.at)
+    return None
+
+
 def _somebody_was_done(scene: Scene) -> Found | None:
     """Another rank had ended before, without an error."""
     first = min((r.left_at for r in scene.culprits if r.left_at is not None), default=None)
@@ -109,7 +122,47 @@ def _somebody_was_done(scene: Scene) -> Found | None:
         and (first is None or r.left_at is None or r.left_at <= first)
         and r not in scene.culprits
     )
-    return Found(f"{format_ranks(done)} had ended before", {"done": done[0]}) if done else None
+    if not done:
+        return None
+    last = _last_call(scene)
+    call = format_call(last) if last is not None else "the call in which that one failed"
+    values = {"done": done[0], "call": call, "remedy": _say_who_must_come(last, call, done[0])}
+    return Found(f"{format_ranks(done)} had ended before", values)
+
+
+def _say_who_must_come(last: Collective | None, call: str, done: RankId) -> str:
+    every = "every rank must call every collective, in the same order, whatever its number"
+    if last is not None and last.condition:
+        return f"take {call} out of `{last.condition}`: {every}"
+    return f"look why rank {done} does not come to {call}: {every}"
+
+
+def _below_a_condition(scene: Scene) -> Found | None:
+    """The source shows that only some ranks come by the call in which it failed."""
+    last = _last_call(scene)
+    if last is None or not last.condition:
+        return None
+    return Found(f"that call stands below `{last.condition}`")
+
+
+def _batches_are_in_play(scene: Scene) -> Found | None:
+    """The job trains on batches: a model was wrapped or backward called, or a DataLoader is in the
+    stack of a rank.
+    """
+    logs = (log for facts in scene.ranks for log in facts.collectives if log.source == "ring")
+    kinds = {one.kind for log in logs for one in log.operations}
+    if kinds & (BACKWARD_KINDS | WRAPPER_KINDS):
+        return Found("the job trains a model")
+    frames = (
+        f for facts in scene.ranks for look in facts.looks for t in look.threads for f in t.frames
+    )
+    files = (*(facts.traceback for facts in scene.ranks), *(frame.file for frame in frames))
+    return Found("it reads a DataLoader") if any(_LOADER in one for one in files) else None
+
+
+def _is_about_batches(scene: Scene) -> Found | None:
+    """It trains on batches, and no condition of the script's keeps ranks from that call."""
+    return None if _below_a_condition(scene) is not None else _batches_are_in_play(scene)
 
 
 def _somebody_failed(scene: Scene) -> Found | None:
@@ -164,18 +217,34 @@ CAUSES = (
     ),
     KnownCause(
         id="peer-ended-early",
+        title="a rank was done before another one that still wanted to meet it",
+        signs=(
+            need(_peer_is_gone, 0.4),
+            need(_somebody_was_done, 0.55),
+            also(_below_a_condition, 0.4),
+            unless(_somebody_failed),
+            unless(_is_about_batches),
+        ),
+        why="Rank {done} ended while another still wanted to meet it in {call}; its end closed the "
+        "connection. With NCCL, or if it had stayed, this would be a hang.",
+        avoid=("{remedy}",),
+        references=("https://docs.pytorch.org/docs/stable/distributed.html#collective-functions",),
+        outcomes=("crash",),
+    ),
+    KnownCause(
+        id="peer-out-of-batches",
         title="a rank was done before the others: they have not the same number of batches",
         signs=(
             need(_peer_is_gone, 0.4),
             need(_somebody_was_done, 0.55),
+            need(_is_about_batches, 0.1),
             unless(_somebody_failed),
         ),
-        why="Rank {done} ended while another still wanted to meet it; its end closed the "
+        why="Rank {done} ended while another still wanted to meet it in {call}; its end closed the "
         "connection. With NCCL, or if it had stayed, this would be a hang.",
         avoid=(
             "the same number of batches on every rank: drop_last=True, or a DistributedSampler",
             "torch.distributed.algorithms.Join: early ranks shadow the others, at some cost",
-            "a barrier before the end",
         ),
         references=(
             "Lightning-AI/pytorch-lightning#9851",

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from statistics import median
 
 from ...base.facts import Ranks, Verdict
@@ -234,7 +235,9 @@ def time_picture(run: RecordedRun, verdict: Verdict, shown: ShownTexts) -> TimeP
     found = read_timeline(run)
     if not found.rows or found.length <= 0:
         return None
-    groups = group_rows(found.rows, verdict.ranks, found.length)
+    # Of a slow job these are who moves: not at fault.
+    ranks = replace(verdict.ranks, culprit=()) if verdict.outcome == "slow" else verdict.ranks
+    groups = group_rows(found.rows, ranks, found.length)
     blocks = sum(len(row.spans) for row in found.rows)
     drawing = _RowMaker(found, shown, told=blocks <= _TOLD, drawn=blocks <= _DRAWN)
     rows = tuple(drawing.row(group) for group in groups)

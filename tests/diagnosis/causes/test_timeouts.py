@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.facts import RankFacts
+from hangbisect.base.facts import Collective, CollectiveLog, RankFacts
 
 from ..made_up import ALL_REDUCE, gone, job, rank
 from .scenes import Facts, Shows, causes_of
@@ -49,7 +49,34 @@ def peer_ended_early() -> Facts:
     return job("crash"), [gone(0, 1, CLOSED, left_at=90.0), done]
 
 
+def operation(kind: str, number: int, condition: str = "") -> Collective:
+    site = f"train.py:{10 + number} main"
+    return Collective("0", kind, number, site, at=80.0 + number, condition=condition)
+
+
+def logged(*operations: Collective) -> tuple[CollectiveLog, ...]:
+    return (CollectiveLog("ring", operations, {"0": (0, 1)}),)
+
+
+def ended_below_a_condition() -> Facts:
+    """Rank 0 alone came to a barrier, and rank 1 was done: of no batch is anything known."""
+    failed = gone(0, 1, CLOSED, left_at=90.0)
+    both = operation("all_reduce", 1)
+    failed = replace(
+        failed, collectives=logged(both, operation("barrier", 2, condition="if rank == 0"))
+    )
+    done = gone(1, 0, finished=True, left_at=80.0, collectives=logged(both))
+    return job("crash"), [failed, done]
+
+
+def peer_out_of_batches() -> Facts:
+    _, (failed, done) = peer_ended_early()
+    trains = logged(operation("ddp", 1), operation("all_reduce", 2), operation("all_reduce", 3))
+    return job("crash"), [replace(failed, collectives=trains), done]
+
+
 SHOWS: Shows = {
+    "peer-out-of-batches": peer_out_of_batches,
     "collective-timed-out": collective_timed_out,
     "store-timed-out": store_timed_out,
     "store-not-reached": store_not_reached,
@@ -105,4 +132,35 @@ def test_a_peer_that_still_runs_did_not_end_early() -> None:
     assert "peer-ended-early" not in found
     late = replace(gone(1, 0, finished=True), left_at=95.0)
     found = causes_of((job("crash"), [gone(0, 1, CLOSED, left_at=90.0), late]))
+    assert "peer-ended-early" not in found
+
+
+def test_a_call_below_a_condition_of_the_script_s_is_to_come_out_of_it() -> None:
+    found = causes_of(ended_below_a_condition())
+    assert "peer-out-of-batches" not in found
+    (advice,) = found["peer-ended-early"].avoid
+    assert advice.startswith("take barrier (train.py:12 main) out of `if rank == 0`")
+    assert any("if rank == 0" in fact for fact in found["peer-ended-early"].matched)
+
+
+def test_where_nothing_is_known_of_batches_nothing_is_advised_of_them() -> None:
+    found = causes_of(peer_ended_early())
+    assert "peer-out-of-batches" not in found
+    assert "drop_last" not in str(found["peer-ended-early"].avoid)
+
+
+def test_a_condition_counts_for_more_than_that_the_job_trains() -> None:
+    about, (failed, done) = ended_below_a_condition()
+    (log,) = failed.collectives
+    trains = (replace(log, operations=(operation("ddp", 1), *log.operations[1:])),)
+    found = causes_of((about, [replace(failed, collectives=trains), done]))
+    assert "peer-ended-early" in found
+    assert "peer-out-of-batches" not in found
+
+
+def test_a_data_loader_in_the_stack_speaks_for_batches() -> None:
+    about, (failed, done) = peer_ended_early()
+    trace = 'File "/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py", line 7'
+    found = causes_of((about, [replace(failed, traceback=trace), done]))
+    assert "peer-out-of-batches" in found
     assert "peer-ended-early" not in found

@@ -1,0 +1,127 @@
+"""Which rank a send or a receive is for, and over which group a collective goes, as far as the
+frames of torch.distributed tell. Pure.
+
+`src` and `dst` of torch's functions are numbers in the whole job, `group_src` and `group_dst` those
+in the group (torch/distributed/distributed_c10d.py, send and recv). The two are the same in the
+default group alone, and a group is an object of C++, of which no look shows the members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
+from typing import Literal
+
+from ..base.facts import Frame, RankId
+from ..base.lazy_dataclass import dataclass
+from ..base.library_functions import C10D_WRAPPER, GROUP_GIVEN, GROUP_NOT_GIVEN
+from .frames import unqualified_name
+
+GivenGroup = Literal["default", "given", ""]
+_TORCH = ("torch/distributed/distributed_c10d.py", C10D_WRAPPER)
+_RECEIVES = frozenset(["recv", "irecv", "recv_object_list"])
+_SENDS = frozenset(["send", "isend", "send_object_list"])
+_MOST_DIGITS = 7  # of a rank: what is longer is no rank
+# In these one rank stands in another line than all others, and all is well.
+ROOTED = frozenset(
+    [
+        *("broadcast", "broadcast_object_list", "reduce"),
+        *("scatter", "scatter_object_list", "gather", "gather_object"),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A send or a receive in which a rank stands."""
+
+    call: str  # "recv"
+    peer: RankId  # its number in the whole job
+    receives: bool
+    tag: str = ""  # as the frame shows it, "" if it does not
+
+    @property
+    def place(self) -> str:
+        """In words: "recv from rank 2"."""
+        return f"{self.call} {'from' if self.receives else 'to'} rank {self.peer}"
+
+
+def find_transfer(frames: Iterable[Frame]) -> Transfer | None:
+    """Return the send or receive whose frames are the innermost ones, None if there is none, or if
+    it is not known which rank it is for: any, or one by its number in a group of some ranks.
+    """
+    inside = _list_torch_frames(frames)
+    found: Transfer | None = None
+    for at, frame in enumerate(inside):
+        if unqualified_name(frame.name) in _RECEIVES | _SENDS:
+            # An outer one has the number that the job gave; what it calls may have the group's.
+            found = _read_transfer(frame, _read_group(inside[at + 1 : at + 2])) or found
+    return found
+
+
+def _read_transfer(frame: Frame, group: GivenGroup) -> Transfer | None:
+    name, told = unqualified_name(frame.name), dict(frame.locals)
+    end = "src" if name in _RECEIVES else "dst"
+    peer = _read_rank(told.get(end, ""))
+    if peer is None and group == "default":
+        peer = _read_rank(told.get(f"group_{end}", ""))
+    if peer is None:
+        return None
+    return Transfer(name, peer, name in _RECEIVES, told.get("tag", ""))
+
+
+def _read_rank(value: str) -> int | None:
+    ok = value.isascii() and value.isdecimal() and len(value) < _MOST_DIGITS
+    return int(value) if ok else None
+
+
+def _list_torch_frames(frames: Iterable[Frame]) -> list[Frame]:
+    """Return the frames of torch.distributed in which a thread stands, innermost first."""
+    python = (frame for frame in frames if not frame.native)
+    return list(takewhile(lambda frame: frame.file.endswith(_TORCH), python))
+
+
+def read_group(frames: Iterable[Frame]) -> GivenGroup:
+    """Return whether the collective in which a thread stands goes over the default group, which has
+    all ranks, or over one that was given to it, which may have some; "" if that is not known.
+    """
+    return _read_group(_list_torch_frames(frames))
+
+
+def _read_group(frames: Iterable[Frame]) -> GivenGroup:
+    told = [dict(f.locals).get("group", "") for f in frames if f.file.endswith(C10D_WRAPPER)]
+    if GROUP_GIVEN in told:
+        return "given"
+    return "default" if GROUP_NOT_GIVEN in told else ""
+
+
+def are_paired(a: RankId, b: RankId, transfers: Mapping[RankId, Transfer]) -> bool:
+    """Return whether rank `a` sends what rank `b` receives, or the other way round: neither keeps
+    the other from going on.
+    """
+    one, other = transfers.get(a), transfers.get(b)
+    if one is None or other is None or one.peer != b or other.peer != a:
+        return False
+    other_tag = bool(one.tag and other.tag) and one.tag != other.tag
+    return one.receives != other.receives and not other_tag
+
+
+def list_followers(
+    transfers: Mapping[RankId, Transfer],
+) -> tuple[Mapping[RankId, Sequence[RankId]], Mapping[RankId, frozenset[RankId]]]:
+    """Return by rank those that wait for it by name, and those that wait for it by way of others
+    only.
+    """
+    direct: dict[RankId, list[RankId]] = {}
+    for rank, one in transfers.items():
+        direct.setdefault(one.peer, []).append(rank)
+    behind: dict[RankId, frozenset[RankId]] = {}
+    for rank, waiting in direct.items():
+        reached = dict.fromkeys(waiting)
+        ahead = list(waiting)
+        while ahead:
+            new = [one for one in direct.get(ahead.pop(), ()) if one not in reached]
+            reached |= dict.fromkeys(new)
+            ahead += new
+        behind[rank] = frozenset(reached) - {*waiting, rank}
+    return direct, behind

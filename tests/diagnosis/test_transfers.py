@@ -1,0 +1,258 @@
+"""Who waits for whom where only frames tell: the rank that a send or a receive is for, and the
+group of a collective. Without these, all that stand in torch.distributed look alike, and all of
+them are blamed for what one of them does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hangbisect.base.facts import Frame, Look, RankFacts, Verdict
+from hangbisect.collect.looks import classify_ranks
+from hangbisect.diagnosis.proof_of_hang import find_proof_of_hang
+from hangbisect.diagnosis.snapshot import Snapshot
+from hangbisect.diagnosis.verdict import judge_job, judge_job_with_graph
+from hangbisect.report.verdict_rows import word_verdict
+from hypothesis import given
+from hypothesis import strategies as st
+
+from .made_up import job, look, rank, silent_peer
+
+C10D = "SP/torch/distributed/distributed_c10d.py"
+SERVER = look(
+    "fetch data.py:7", "<module> train.py:30", call="recvfrom", descriptors=(silent_peer(),)
+)
+SLEEP = look("pause tools.py:5", "<module> train.py:30", call="clock_nanosleep")
+
+
+def within(one: Look, *told: tuple[tuple[str, str], ...]) -> Look:
+    """The same look with these locals in its innermost frames."""
+    (thread,) = one.threads
+    frames: list[Frame] = list(thread.frames)
+    for number, values in enumerate(told):
+        frames[number] = replace(frames[number], locals=values)
+    return replace(one, threads=(replace(thread, frames=tuple(frames)),))
+
+
+def call(name: str, line: int, group: str = "", **told: object) -> Look:
+    """A rank in a function of torch.distributed that train.py calls at `line`. `group`: "given" or
+    "None", what the call got for it.
+    """
+    one = look(
+        f"{name} {C10D}:2799",
+        "_exception_logger.<locals>.wrapper SP/torch/distributed/c10d_logger.py:83",
+        f"train train.py:{line}",
+        "<module> train.py:90",
+    )
+    values = tuple((n, str(value)) for n, value in told.items())
+    return within(one, values, (("group", group),) if group else ())
+
+
+def recv(src: int | None, line: int = 20, group: str = "None", **told: object) -> Look:
+    return call("recv", line, group, **{"src": src, "tag": 0, **told})
+
+
+def send(dst: int, line: int = 21, **told: object) -> Look:
+    return call("send", line, "None", **{"dst": dst, "tag": 0, **told})
+
+
+def still(number: int, one: Look) -> RankFacts:
+    return rank(number, one, replace(one, at=103.0), replace(one, at=106.0))
+
+
+def judged(*looks: Look) -> Verdict:
+    return judge_job(job("late", len(looks)), [still(n, one) for n, one in enumerate(looks)])
+
+
+def test_a_receive_waits_for_its_source() -> None:
+    found = Snapshot([still(0, SERVER), still(1, SLEEP), still(2, recv(0))]).waits[2]
+    assert found is not None
+    assert (found.kind, found.rank) == ("rank", 0)
+
+
+def test_the_last_of_a_chain_is_to_blame() -> None:
+    """Three stages of a pipeline wait for the one before; the first for a server of data."""
+    verdict = judged(SERVER, recv(0), recv(1), recv(2))
+    assert verdict.ranks.culprit == (0,)
+    assert verdict.ranks.waiting == (1, 2, 3)
+    way = [edge.target for edge in verdict.chain]
+    assert "recv from rank 0" in way
+
+
+def test_one_that_does_something_of_its_own_is_not_waited_for_unless_it_is_named() -> None:
+    """Rank 3 sleeps as well, and nobody waits for it: without `src` it would be blamed."""
+    verdict = judged(SERVER, recv(0), recv(1), SLEEP)
+    assert 0 in verdict.ranks.culprit
+    assert verdict.ranks.waiting == (1, 2)
+
+
+@pytest.mark.parametrize("world", [2, 3, 8])
+def test_receives_in_a_ring_are_a_ring(world: int) -> None:
+    ranks = [still(n, recv((n + 1) % world)) for n in range(world)]
+    verdict, graph = judge_job_with_graph(job("late", world), ranks)
+    assert verdict.ranks.culprit == tuple(range(world))
+    assert verdict.cause is not None
+    assert (verdict.cause.id, verdict.cause.level) == ("deadlock", "fits")
+    assert len(graph.deadlocks) == 1
+    assert find_proof_of_hang(verdict, Snapshot(ranks), graph)
+
+
+def test_those_outside_of_the_ring_only_wait() -> None:
+    verdict = judged(recv(1), recv(2), recv(0), recv(2), recv(3))
+    assert verdict.ranks.culprit == (0, 1, 2)
+    assert verdict.ranks.waiting == (3, 4)
+
+
+def test_sends_in_a_ring_are_one_too() -> None:
+    assert judged(send(1), send(2), send(0)).cause is not None
+    verdict, graph = judge_job_with_graph(job("late", 2), [still(0, send(1)), still(1, send(0))])
+    assert graph.deadlocks
+    assert verdict.ranks.culprit == (0, 1)
+
+
+def test_a_send_and_its_receive_are_no_ring() -> None:
+    """Both go on together: what is slow there is the network."""
+    ranks = [still(0, send(1)), still(1, recv(0))]
+    verdict, graph = judge_job_with_graph(job("late", 2), ranks)
+    assert not graph.deadlocks
+    assert verdict.cause is None or verdict.cause.id != "deadlock"
+
+
+def test_with_other_tags_they_never_meet() -> None:
+    ranks = [still(0, send(1, tag=3)), still(1, recv(0, tag=4))]
+    _, graph = judge_job_with_graph(job("late", 2), ranks)
+    assert graph.deadlocks
+
+
+def test_a_number_within_a_group_is_no_rank_of_the_job() -> None:
+    """Rank 1 of a group of ranks 2 and 3 is rank 3: no frame tells that."""
+    verdict = judged(SLEEP, SERVER, recv(None, group="given", group_src=1), recv(0))
+    assert {0, 1} >= {*verdict.ranks.culprit}
+    found = Snapshot([still(0, SLEEP), still(1, recv(None, group="given", group_src=1))])
+    assert "rank 1" not in str(found.compare_ranks()[1].place)
+
+
+def test_in_the_default_group_it_is() -> None:
+    found = Snapshot([still(0, SLEEP), still(1, SERVER), still(2, recv(None, group_src=1))])
+    wait = found.waits[2]
+    assert wait is not None
+    assert wait.rank == 1
+
+
+def test_a_receive_from_any_rank_names_none() -> None:
+    verdict = judged(SLEEP, recv(None), recv(None))
+    assert verdict.ranks.culprit == (0,)
+
+
+def test_what_the_job_gave_counts_and_not_what_torch_makes_of_it() -> None:
+    """recv_object_list hands the group's number on to recv."""
+    inner = recv(None, group="given", group_src=0)
+    (thread,) = inner.threads
+    outer = replace(thread.frames[0], name="recv_object_list", locals=(("src", "1"),))
+    frames = (*thread.frames[:2], outer, *thread.frames[1:])
+    one = replace(inner, threads=(replace(thread, frames=frames),))
+    wait = Snapshot([still(0, SLEEP), still(1, SLEEP), still(2, one)]).waits[2]
+    assert wait is not None
+    assert wait.rank == 1
+
+
+def test_who_waits_by_name_for_one_that_moves_is_not_hung() -> None:
+    moves = replace(still(0, SLEEP), moved="computes (90 % of a core)")
+    ranks = [moves, still(1, recv(0)), still(2, recv(1))]
+    found = classify_ranks(ranks, Snapshot(ranks).waits)
+    assert not found.hung
+    assert not judge_job(job("late", 3), ranks).ranks.culprit
+
+
+def test_a_peer_that_is_on_another_node_is_no_reason_to_blame_anybody_here() -> None:
+    ranks = [still(2, recv(0)), still(3, recv(2))]
+    verdict = judge_job(job("late", 4, local_ranks=(2, 3)), ranks)
+    assert not verdict.ranks.culprit
+
+
+def test_a_stage_that_went_on_to_a_collective_is_named_with_the_one_that_waits_for_it() -> None:
+    """It left a message out, or the other asks for one too many: frames do not tell which."""
+    verdict = judged(call("barrier", 40), recv(0), recv(1), call("barrier", 40))
+    assert verdict.ranks.culprit == (0, 1)
+    assert verdict.ranks.waiting == (2, 3)
+    assert verdict.cause is None or verdict.cause.id != "deadlock"
+
+
+def test_where_most_wait_for_one_by_name_it_alone_is_named() -> None:
+    verdict = judged(call("barrier", 40), recv(0), recv(0), recv(0))
+    assert verdict.ranks.culprit == (0,)
+    assert verdict.guessed
+
+
+# ---- collectives of which only frames tell -------------------------------------------------------
+
+
+def test_the_few_in_another_collective_are_named() -> None:
+    for place in range(4):
+        looks = [call("all_reduce", 20)] * 4
+        looks[place] = call("barrier", 40)
+        verdict = judged(*looks)
+        assert verdict.ranks.culprit == (place,)
+        assert verdict.guessed
+
+
+def test_of_two_in_different_collectives_both_are_named() -> None:
+    assert judged(call("all_reduce", 20), call("barrier", 40)).ranks.culprit == (0, 1)
+
+
+def test_the_root_of_a_broadcast_may_stand_in_a_line_of_its_own() -> None:
+    looks = [call("broadcast", 20), *[call("broadcast", 25)] * 3]
+    assert len(judged(*looks).ranks.culprit) == 4
+
+
+def test_the_one_that_most_of_a_group_lack_is_named() -> None:
+    """Three are in a collective over a group, one in the barrier of all: it is what they lack."""
+    few = [call("all_reduce", 20, group="given")] * 3
+    assert judged(*few, call("barrier", 40, group="None")).ranks.culprit == (3,)
+
+
+def test_who_waits_in_a_group_of_some_is_not_blamed_by_those_outside_of_it() -> None:
+    """Two wait in their group for a third one, and all others in the barrier of all for them: one
+    of the many is missing, and frames do not tell which.
+    """
+    few = [call("all_reduce", 20, group="given")] * 2
+    ranks = [
+        still(n, one) for n, one in enumerate([*few, *[call("barrier", 40, group="None")] * 6])
+    ]
+    verdict = judge_job(job("late", 8), ranks)
+    assert verdict.ranks.culprit == ()
+    said = " ".join(verdict.notes)
+    assert "ranks 0-1" in said
+    assert "one of ranks 2-7" in said
+    assert "none that can be named" in str(word_verdict(verdict, job("late", 8), ranks))
+
+
+def test_a_rank_of_its_own_is_still_what_the_members_of_a_group_wait_for() -> None:
+    few = [call("all_reduce", 20, group="given")] * 2
+    verdict = judged(*few, SERVER, *[call("barrier", 40, group="None")] * 5)
+    assert verdict.ranks.culprit == (2,)
+
+
+SHAPES = st.sampled_from(
+    [
+        *(recv(n) for n in range(4)),
+        *(send(n) for n in range(4)),
+        call("barrier", 40, group="None"),
+        call("all_reduce", 20, group="given"),
+        SERVER,
+        SLEEP,
+    ]
+)
+
+
+@given(st.lists(st.tuples(SHAPES, st.booleans()), min_size=1, max_size=6))
+def test_whatever_ranks_wait_for_one_that_moved_is_never_named(
+    ranks: list[tuple[Look, bool]],
+) -> None:
+    facts = [
+        replace(still(n, one), moved="a file grew" if moved else "")
+        for n, (one, moved) in enumerate(ranks)
+    ]
+    verdict = judge_job(job("late", len(ranks)), facts)
+    assert not {r.rank for r in facts if r.moved} & {*verdict.ranks.culprit}
