@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
+from ..base.command_words import starts_no_rank
 from ..base.deadline import within
 from ..base.launcher_env import Ancestor
 from ..base.lazy_dataclass import dataclass
@@ -57,6 +58,13 @@ class Process:
     def is_monitor(self) -> bool:
         """It is a monitor of ours."""
         return self.words[1:3] == ("-I", "-S") and "monitor" in self.words[4:5]
+
+    @cached_property
+    def is_front(self) -> bool:
+        """It is what stands in front of a command (`hangbisect run`), or was forked by that: the
+        variables of a rank that it has are those of the command below it.
+        """
+        return self.python and starts_no_rank(self.words)
 
 
 ProcessTable = Mapping[int, Process]
