@@ -93,7 +93,7 @@ MOST_LOOKS = 16  # that are kept of each process: the first, and the last ones
 HEARD_LATELY = 30.0  # seconds: who heard from a server since then is looked at for longer
 _HEARD_LIMIT = 0.5
 _MOST_NATIVE_RANKS = 2  # ranks that a look with native frames pauses
-_NATIVE_LOOK_LIMIT = 1.0
+_NATIVE_LOOK_LIMIT = 3.0  # seconds: it takes 0.2 to 0.4, ten times that on a very busy machine
 
 
 class JobLooks(LookSeries):

@@ -18,8 +18,9 @@ from ..base.errors import UsageError
 from ..base.launchers import BY_PROGRAM, DIALECTS, SRUN
 from ..base.lazy_dataclass import dataclass
 from ..base.place import FOLDER_VARIABLE
-from ..base.proc import LARGEST
+from ..base.proc import LARGEST, read_stat
 from .processes import (
+    TABLE_LIMIT,
     Process,
     ProcessTable,
     find_own_processes,
@@ -333,16 +334,16 @@ class FoundJobs:
     others: int = 0  # Python processes of other users, whose variables may not be read
 
 
-async def find_jobs(pids: Sequence[int] = ()) -> FoundJobs:
+async def find_jobs(pids: Sequence[int] = (), limit: float = TABLE_LIMIT) -> FoundJobs:
     """Return the jobs that run here. With `pids` it is the one job that these processes belong to,
-    whatever they are.
+    whatever they are. All processes are read within `limit` seconds, or left out.
 
     Raises UsageError where there is no such process, or no Python in it and below it.
     """
-    processes = read_processes()
+    processes = read_processes(limit)
     for pid in pids:
         if pid not in processes or processes[pid].state in "ZX":
-            raise _no_such_process(pid)
+            raise _no_such_process(pid, limit)
     spared = find_own_processes(processes) - set(pids)
     ranks = ranks_from_environment(processes, spared)
     silent = find_candidates(processes, ranks, spared)
@@ -431,7 +432,14 @@ def _job_of_process(
     return _lone_job_of(processes, pythons[0], unread)
 
 
-def _no_such_process(pid: int) -> UsageError:
+def _no_such_process(pid: int, limit: float) -> UsageError:
+    about = read_stat(pid)
+    if about is not None and about.state not in "ZX":
+        return UsageError(
+            f"process {pid} is here, but the table of all processes was not read to its end in "
+            f"{limit:g} s: the machine is very busy, or what a process has cannot be read",
+            "Ask again; `hangbisect attach PID` of another process of the job may answer.",
+        )
     return UsageError(
         f"there is no process {pid} here (it has ended, or belongs to another machine or "
         "container)",

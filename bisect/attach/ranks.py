@@ -2,7 +2,8 @@
 
 A rank's number is inherited by all that it starts (DataLoader workers, wandb-core), and wrappers
 in front of it have it too: of those with the same number in one line, the topmost Python is the
-rank. Lightning's own launch sets it only in the ranks that rank 0 starts.
+rank, but never a process of ours (`hangbisect run`, in front of each rank). Lightning's own launch
+sets it only in the ranks that rank 0 starts.
 
 `torch.multiprocessing.spawn`, notebooks (which fork) and scripts that start their ranks themselves
 set no variable that can be seen from outside. What started such a process has its number among its
@@ -94,6 +95,7 @@ def _find_claim(processes: ProcessTable, one: Process, is_shell: bool) -> tuple[
         not environ
         or one.launcher is not None
         or one.is_monitor
+        or one.is_front
         or _is_child_of_monitor(processes, one)
     ):
         return None
@@ -271,6 +273,7 @@ def find_candidates(
             continue
         if (
             one.is_monitor
+            or one.is_front
             or parent.is_monitor
             or parent.launcher
             or _belongs_to(processes, one, known)

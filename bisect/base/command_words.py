@@ -16,13 +16,27 @@ _SWITCHES = (
 
 def own_words_of_ours(command: Sequence[str]) -> int | None:
     """Return the index at which the arguments of a pipeline of ours begin, None without one."""
+    at = _find_ours(command)
+    return at + 1 if at is not None and _walks(command, at) else None
+
+
+def starts_no_rank(command: Sequence[str]) -> bool:
+    """Return whether a process with these words is one of ours that is no rank: `hangbisect run --
+    ...` and other commands walk nothing.
+    """
+    at = _find_ours(command)
+    return at is not None and not _walks(command, at)
+
+
+def _find_ours(command: Sequence[str]) -> int | None:
+    """Return the index of the word that names our program, None if another one is started."""
     at = program(command)
-    if at is None or _get_base_name(command[at]) not in OURS:
-        return None
+    return at if at is not None and _get_base_name(command[at]) in OURS else None
+
+
+def _walks(command: Sequence[str], at: int) -> bool:
     following = command[at + 1 : at + 2]
-    # `hangbisect run -- ...` and other commands walk nothing.
-    walks = not following or following[0][:1] == "-" or following[0] == "walk"
-    return at + 1 if walks else None
+    return not following or following[0][:1] == "-" or following[0] == "walk"
 
 
 def own_words(command: Sequence[str]) -> int:

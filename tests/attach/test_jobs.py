@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from dataclasses import replace
 
+import pytest
 from hangbisect.attach.jobs import (
     Job,
     find_idle_launchers,
+    find_jobs,
     format_command,
     group_ranks,
     join_jobs,
@@ -14,6 +18,7 @@ from hangbisect.attach.jobs import (
 )
 from hangbisect.attach.processes import Process
 from hangbisect.attach.ranks import Rank, ranks_from_environment
+from hangbisect.base.errors import UsageError
 
 from .made_up import PYTHON, of_torchrun, process, table, torchrun
 
@@ -137,3 +142,11 @@ def test_a_command_is_shown_as_one_types_it() -> None:
     )
     assert format_command(("/venv/bin/python", "-u", "x.py")) == ("python", "-u", "x.py")
     assert format_command(()) == ()
+
+
+def test_a_process_that_was_not_read_in_time_is_not_said_to_have_ended() -> None:
+    """On a very busy machine the table of processes is a part of what is there."""
+    with pytest.raises(UsageError, match=f"process {os.getpid()} is here, but .* not read"):
+        asyncio.run(find_jobs([os.getpid()], limit=0.0))
+    with pytest.raises(UsageError, match="there is no process 1999999999"):
+        asyncio.run(find_jobs([1999999999]))

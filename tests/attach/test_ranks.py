@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hangbisect.attach.processes import Process
-from hangbisect.attach.ranks import Rank, ranks_from_environment
+from hangbisect.attach.ranks import Rank, find_candidates, ranks_from_environment
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -172,3 +173,55 @@ def test_what_a_monitor_of_ours_starts_is_no_rank() -> None:
     monitor = process(110, 1, PYTHON, "-I", "-S", "cli.py", "monitor", environ=of_torchrun(0))
     py_spy = process(111, 110, "py-spy", "dump", environ=of_torchrun(0))
     assert numbers(monitor, py_spy) == {}
+
+
+RUN = ("run", "--run-dir", "runs", "--", "python", "train.py")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (PYTHON, "/venv/bin/hangbisect", *RUN),
+        (PYTHON, "-m", "hangbisect", *RUN),
+        (PYTHON, "-u", "/src/bisect", *RUN),
+    ],
+)
+def test_what_stands_in_front_of_a_watched_command_is_no_rank(words: tuple[str, ...]) -> None:
+    """Of a rank that is watched by itself (`srun hangbisect run -- python train.py`) the front has
+    the number too, and is the topmost Python; so have the two that it forks, and the watcher among
+    them has left its family.
+    """
+    front = process(101, 100, *words, environ=of_torchrun(0))
+    inside = process(105, 101, environ=of_torchrun(0))
+    watcher = process(106, 1, *words, environ=of_torchrun(0))
+    stands_in = process(107, 101, *words, environ=of_torchrun(0))
+    agent = torchrun(100, 0)[0]
+    assert numbers(agent, front, inside, watcher, stands_in) == {105: 0}
+    assert [r.launcher for r in ranks_from_environment(table(agent, front, inside))] == [100]
+    assert numbers(agent, front, watcher) == {}  # its command has ended
+
+
+def test_what_the_front_forks_is_not_taken_for_a_rank_that_it_spawned() -> None:
+    words = (PYTHON, "/venv/bin/hangbisect", *RUN)
+    front, stands_in = process(101, 100, *words), process(107, 101, *words)
+    spawning = process(105, 101)
+    spawned = [process(110, 105), process(111, 105)]
+    processes = table(front, stands_in, spawning, *spawned)
+    assert [one.pid for one in find_candidates(processes, [], set())] == [110, 111]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (PYTHON, "train.py", "run"),
+        (PYTHON, "train.py", "/venv/bin/hangbisect", "run"),
+        (PYTHON, "-m", "hangbisect", "--stall", "5"),
+        (PYTHON, "/src/bisect", "walk"),
+    ],
+)
+def test_a_script_whose_argument_is_run_and_a_pipeline_of_ours_are_ranks(
+    words: tuple[str, ...],
+) -> None:
+    assert numbers(torchrun(100, 0)[0], process(101, 100, *words, environ=of_torchrun(0))) == {
+        101: 0
+    }
