@@ -1,16 +1,22 @@
 """Whether two installations answer thirty runs in the same way: lines, statuses, files, fields.
 
-Each run is made once with each of two interpreters that have hangbisect. Numbers, hosts, pids and
-folders are taken out, for these differ between any two starts; what is then left of lines, exit
-statuses, names of files and fields of JSON files is compared, and every difference is printed. What
-differs is made once more with both, and only what differs in both rounds counts.
+Each run is made once with each of two interpreters that have hangbisect. Numbers, hosts, pids,
+folders and frames of our own code are taken out, for these differ between any two starts, or are
+not for users; what is then left of lines, exit statuses, names of files and fields of JSON files is
+compared. What is meant to differ stands in `wanted_differences.py`, with the reason. What else
+differs is made once more with both, and only what differs in both rounds is printed.
 
-    python benchmarks/same_answers.py BEFORE_PYTHON AFTER_PYTHON [NAME ...] [--keep DIR]
+    python benchmarks/same_answers.py BEFORE_PYTHON AFTER_PYTHON [NAME ...] [--keep DIR] [--all]
+    python benchmarks/same_answers.py --again DIR [NAME ...] [--all]
+
+`--again` compares what an earlier call has kept, and starts nothing. Status 1: something differs
+that is not explained.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -20,14 +26,16 @@ import subprocess
 import tempfile
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jobs
+from wanted_differences import explain_difference
 
-LIMIT = 300.0  # seconds for one command
+LIMIT = 400.0  # seconds for one command
 _TORCHRUN = "{python} -m torch.distributed.run --nproc_per_node=2"
 _STARTUP = f"{_TORCHRUN} -m bisect --fast-dev-run 1 --run-dir run"
 _ALONE = "{python} -m bisect --fast-dev-run 1 --run-dir run"
@@ -168,43 +176,23 @@ class Answer:
     fields: dict[str, str]  # path in a JSON file -> its values
 
 
-def collect(run: Run, python: str, keep: Path | None) -> Answer:
-    """Make a run with an interpreter; return its answer."""
+def make_answer(run: Run, python: str, folder: Path) -> None:
+    """Make a run with an interpreter, in a folder that is not there yet, and leave all there."""
     with tempfile.TemporaryDirectory(prefix="same-") as base:
-        folder = Path(base)
+        here = Path(base)
         for name, text in _SCRIPTS.items():
-            (folder / name).write_text(textwrap.dedent(text).lstrip("\n"), encoding="utf-8")
+            (here / name).write_text(textwrap.dedent(text).lstrip("\n"), encoding="utf-8")
         words = {"python": python, "hangbisect": str(Path(python).with_name("hangbisect"))}
         statuses, printed = [], []
         for command in run.commands:
-            status, text = _run(command.format(**words), folder)
+            status, text = _run(command.format(**words), here)
             statuses.append(status)
             printed.append(text)
         time.sleep(3)  # reports are made after the end of the ranks
-        neutral = _make_neutral(folder, python)
-        text = "\n".join(printed)
-        lines = {neutral(line) for line in text.splitlines()}
-        files = {
-            neutral(str(path.relative_to(folder)))
-            for path in folder.rglob("*")
-            if path.is_file() and path.name not in _SCRIPTS
-        }
-        fields: dict[str, set[str]] = {}
-        for path in sorted(folder.rglob("*.json")):
-            name = neutral(str(path.relative_to(folder)))
-            for field, value in _walk(json.loads(path.read_text(encoding="utf-8"))):
-                fields.setdefault(f"{name}: {field}", set()).add(neutral(value))
-        if keep is not None:
-            shutil.copytree(
-                folder,
-                keep,
-                dirs_exist_ok=True,
-                ignore_dangling_symlinks=True,
-                ignore=lambda _, names: [n for n in names if n == "a fifo"],
-            )
-            (keep / "transcript.txt").write_text(text, encoding="utf-8")
-    values = {field: " | ".join(sorted(found)) for field, found in fields.items()}
-    return Answer(tuple(statuses), frozenset(lines), frozenset(files), values)
+        where = {"folder": base, "python": python, "package": _find_package(python)}
+        made = {"statuses": statuses, "printed": "\n".join(printed), **where}
+        shutil.copytree(here, folder, ignore=_ignore_fifos, ignore_dangling_symlinks=True)
+    folder.with_suffix(".json").write_text(json.dumps(made), encoding="utf-8")
 
 
 def _run(command: str, folder: Path) -> tuple[int, str]:
@@ -222,15 +210,47 @@ def _run(command: str, folder: Path) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def _make_neutral(folder: Path, python: str) -> Callable[[str], str]:
+def _find_package(python: str) -> str:
+    command = [python, "-c", "import hangbisect; print(hangbisect.__path__[0])"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _ignore_fifos(_: str, names: list[str]) -> list[str]:
+    return [name for name in names if name == "a fifo"]
+
+
+def read_answer(folder: Path) -> Answer:
+    """Return what `make_answer` has left."""
+    made = json.loads(folder.with_suffix(".json").read_text(encoding="utf-8"))
+    neutral = _make_neutral(made["folder"], made["python"], made["package"])
+    files = {
+        neutral(str(path.relative_to(folder)))
+        for path in folder.rglob("*")
+        if path.is_file() and path.name not in _SCRIPTS
+    }
+    fields: dict[str, set[str]] = {}
+    for path in sorted(folder.rglob("*.json")):
+        name = neutral(str(path.relative_to(folder)))
+        for field, value in _walk(json.loads(path.read_text(encoding="utf-8")), made["package"]):
+            found = fields.setdefault(f"{name}: {field}", set())
+            found.update(map(neutral, value.splitlines()))
+    values = {field: " | ".join(sorted(found)) for field, found in fields.items()}
+    lines = frozenset(map(neutral, made["printed"].splitlines()))
+    return Answer(tuple(made["statuses"]), lines, frozenset(files), values)
+
+
+def _make_neutral(folder: str, python: str, package: str) -> Callable[[str], str]:
     prefix = re.escape(str(Path(python).parent.parent))
-    checkout = re.escape(str(Path(python).parent.parent.parent))
+    ours = "|".join(sorted({re.escape(one.name) for one in Path(package).rglob("*.py")}))
     taken_out = [
-        (re.compile(re.escape(str(folder))), "FOLDER"),
+        (re.compile(re.escape(folder)), "FOLDER"),
         (re.compile(prefix), "ENV"),
-        (re.compile(checkout), "CHECKOUT"),
+        (re.compile(re.escape(package)), "PACKAGE"),
+        (re.compile(re.escape(str(Path(package).parent))), "CHECKOUT"),
+        # A frame of our own code: "walk_pipeline (walk.py:33)", "walk (PACKAGE/rank/walk.py:33)".
+        (re.compile(rf"[\w.<>]+ \((?:PACKAGE/)?(?:[\w/]+/)?(?:{ours}):\d+\)"), "OUR FRAME"),
         (re.compile(rf"\b{re.escape(socket.gethostname())}\b"), "HOST"),
-        (re.compile(r"\b[0-9a-f]{6,40}\b"), "HEX"),
+        (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{6,40}\b"), "HEX"),
         (re.compile(r"\b\d{4}-\d\d-\d\d[T ][\d:.]+(?:Z|\+\d\d:\d\d)?"), "TIME"),
         (re.compile(r"\d+(?:\.\d+)?"), "0"),
         (re.compile(r"(?:0, )+0\b"), "0"),
@@ -245,20 +265,24 @@ def _make_neutral(folder: Path, python: str) -> Callable[[str], str]:
     return neutral
 
 
-def _walk(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield every leaf of a JSON value with its path; members of a list share one."""
+def _walk(value: Any, package: str, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every leaf of a JSON value with its path; members of a list share one. A frame of our
+    own code has its names left out.
+    """
     if isinstance(value, dict):
+        if str(value.get("file")).startswith(package):
+            value = {**value, "name": "OURS", "file": "OURS"}
         for key, inner in value.items():
-            yield from _walk(inner, f"{path}.{key if not str(key).isdigit() else 0}")
+            yield from _walk(inner, package, f"{path}.{key if not str(key).isdigit() else 0}")
     elif isinstance(value, list):
         yield f"{path}[]", "list"
         for inner in value:
-            yield from _walk(inner, f"{path}[]")
+            yield from _walk(inner, package, f"{path}[]")
     else:
         yield path, "number" if isinstance(value, int | float) else str(value)
 
 
-def differences(before: Answer, after: Answer) -> list[str]:
+def find_differences(before: Answer, after: Answer) -> list[str]:
     """Return what differs, a line each."""
     found = []
     if before.statuses != after.statuses:
@@ -271,47 +295,68 @@ def differences(before: Answer, after: Answer) -> list[str]:
         found += [f"- {what} {one}" for one in sorted(old - new)]
         found += [f"+ {what} {one}" for one in sorted(new - old)]
     for field in sorted(set(before.fields) & set(after.fields)):
-        if before.fields[field] != after.fields[field]:
-            found.append(f"value {field}: {before.fields[field]} -> {after.fields[field]}")
+        was, now = (set(one.fields[field].split(" | ")) for one in (before, after))
+        if was != now:
+            lost, come = " | ".join(sorted(was - now)), " | ".join(sorted(now - was))
+            found.append(f"value {field}: {lost} -> {come}")
     return found
 
 
+def compare_run(run: Run, folder: Path, pythons: Sequence[str]) -> tuple[set[str], set[str]]:
+    """Return the differences of one run, those that are wanted and the others. Without `pythons`
+    nothing is started: what is kept in `folder` is compared.
+    """
+    wanted: set[str] = set()
+    left: set[str] | None = None
+    for turn in range(2):
+        sides = [folder / f"{side}-{turn}" for side in ("before", "after")]
+        for place, python in zip(sides, pythons, strict=False):
+            make_answer(run, os.path.abspath(python), place)
+        if not all(side.with_suffix(".json").exists() for side in sides):
+            break
+        found = set(find_differences(*map(read_answer, sides)))
+        explained = {one for one in found if explain_difference(one)}
+        wanted |= explained
+        left = found - explained if left is None else left & (found - explained)
+        if not left:
+            break
+    return wanted, left if left is not None else {"there is nothing to compare"}
+
+
 def main() -> int:
-    """Print what differs in each run; return 1 if anything does."""
+    """Print what differs in each run; return 1 if anything does without a reason."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("before")
-    parser.add_argument("after")
-    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("words", nargs="*", metavar="PYTHON PYTHON NAME ...")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep transcripts and run folders")
+    parser.add_argument("--again", type=Path, metavar="DIR", help="compare what is kept there")
+    parser.add_argument("--all", action="store_true", help="print the wanted differences too")
     options = parser.parse_args()
+    count = 0 if options.again else 2
+    pythons, names = options.words[:count], options.words[count:]
+    if len(pythons) != count:
+        parser.error("two interpreters are needed, or --again DIR")
     jobs.heed_signals()
-    count = differing = 0
-    for run in _runs():
-        if options.names and run.name not in options.names:
-            continue
-        count += 1
-        left: set[str] | None = None
-        for turn in range(2):
-            answers = [
-                collect(run, os.path.abspath(python), _place(options.keep, run.name, side, turn))
-                for side, python in (("before", options.before), ("after", options.after))
-            ]
-            now = set(differences(*answers))
-            left = now if left is None else left & now
-            if not left:
-                break
-        differing += bool(left)
-        print(f"{run.name:22} {'the same' if not left else f'{len(left)} differences'}", flush=True)
-        for line in sorted(left or ()):
-            print(f"    {line[:400]}", flush=True)
-    print(f"{count - differing} of {count} runs are answered in the same way")
-    return int(differing > 0)
-
-
-def _place(keep: Path | None, name: str, side: str, turn: int) -> Path | None:
-    return keep / name.replace(", ", "-").replace(" ", "-") / f"{side}-{turn}" if keep else None
+    reasons: Counter[str] = Counter()
+    runs = [run for run in _runs() if not names or run.name in names]
+    unexplained = 0
+    with contextlib.ExitStack() as stack:
+        base = options.again or options.keep
+        if base is None:
+            base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="same-answers-")))
+        for run in runs:
+            wanted, left = compare_run(run, base / run.name.replace(" ", "-"), pythons)
+            reasons.update(explain_difference(one) for one in wanted)
+            unexplained += len(left)
+            print(f"{run.name:22} {len(wanted):3} wanted, {len(left):3} unexplained", flush=True)
+            for line in sorted(left | (wanted if options.all else set())):
+                print(f"    {line[:400]}", flush=True)
+    print()
+    for why, number in reasons.most_common():
+        print(f"{number:6}  {why}")
+    print(f"{len(runs)} runs: {reasons.total()} differences are wanted, {unexplained} unexplained")
+    return int(unexplained > 0)
 
 
 if __name__ == "__main__":
