@@ -249,6 +249,7 @@ def _make_neutral(folder: str, python: str, package: str) -> Callable[[str], str
         (re.compile(re.escape(str(Path(package).parent))), "CHECKOUT"),
         # A frame of our own code: "walk_pipeline (walk.py:33)", "walk (PACKAGE/rank/walk.py:33)".
         (re.compile(rf"[\w.<>]+ \((?:PACKAGE/)?(?:[\w/]+/)?(?:{ours}):\d+\)"), "OUR FRAME"),
+        (re.compile(r'File "PACKAGE/[^"]+", line \d+, in \w+'), "OUR FRAME"),
         (re.compile(rf"\b{re.escape(socket.gethostname())}\b"), "HOST"),
         (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{6,40}\b"), "HEX"),
         (re.compile(r"\b\d{4}-\d\d-\d\d[T ][\d:.]+(?:Z|\+\d\d:\d\d)?"), "TIME"),
