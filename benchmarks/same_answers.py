@@ -9,7 +9,7 @@ differs is made once more with both, and only what differs in both rounds is pri
     python benchmarks/same_answers.py BEFORE_PYTHON AFTER_PYTHON [NAME ...] [--keep DIR] [--all]
     python benchmarks/same_answers.py --again DIR [NAME ...] [--all]
 
-`--again` compares what an earlier call has kept, and starts nothing. Status 1: something differs
+What is kept in DIR is not made again. `--again` starts nothing at all. Status 1: something differs
 that is not explained.
 """
 
@@ -228,14 +228,18 @@ def read_answer(folder: Path) -> Answer:
         for path in folder.rglob("*")
         if path.is_file() and path.name not in _SCRIPTS
     }
-    fields: dict[str, set[str]] = {}
+    printed = made["printed"].splitlines()
+    lines = frozenset(neutral(line) for line in printed if not line.startswith("{"))
+    texts = [("printed", line) for line in printed if line.startswith("{")]
     for path in sorted(folder.rglob("*.json")):
         name = neutral(str(path.relative_to(folder)))
-        for field, value in _walk(json.loads(path.read_text(encoding="utf-8")), made["package"]):
+        texts.append((name, path.read_text(encoding="utf-8")))
+    fields: dict[str, set[str]] = {}
+    for name, text in texts:
+        for field, value in _walk(json.loads(text), made["package"]):
             found = fields.setdefault(f"{name}: {field}", set())
             found.update(map(neutral, value.splitlines()))
     values = {field: " | ".join(sorted(found)) for field, found in fields.items()}
-    lines = frozenset(map(neutral, made["printed"].splitlines()))
     return Answer(tuple(made["statuses"]), lines, frozenset(files), values)
 
 
@@ -251,6 +255,10 @@ def _make_neutral(folder: str, python: str, package: str) -> Callable[[str], str
         (re.compile(rf"[\w.<>]+ \((?:PACKAGE/)?(?:[\w/]+/)?(?:{ours}):\d+\)"), "OUR FRAME"),
         (re.compile(r'File "PACKAGE/[^"]+", line \d+, in \w+'), "OUR FRAME"),
         (re.compile(rf"\b{re.escape(socket.gethostname())}\b"), "HOST"),
+        (re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:_\w+)?"), "UUID"),
+        (re.compile(r"\b(torchelastic|offline-run-\d+)_\w+(?:-\w+)?"), r"\1"),
+        (re.compile(r"\b(run[- ])[a-z0-9]{8}\b"), r"\1ID"),  # of W&B
+        (re.compile(r"/tmp\w{8}/"), "/TMP/"),
         (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{6,40}\b"), "HEX"),
         (re.compile(r"\b\d{4}-\d\d-\d\d[T ][\d:.]+(?:Z|\+\d\d:\d\d)?"), "TIME"),
         (re.compile(r"\d+(?:\.\d+)?"), "0"),
@@ -312,7 +320,8 @@ def compare_run(run: Run, folder: Path, pythons: Sequence[str]) -> tuple[set[str
     for turn in range(2):
         sides = [folder / f"{side}-{turn}" for side in ("before", "after")]
         for place, python in zip(sides, pythons, strict=False):
-            make_answer(run, os.path.abspath(python), place)
+            if not place.with_suffix(".json").exists():  # kept by an earlier call
+                make_answer(run, os.path.abspath(python), place)
         if not all(side.with_suffix(".json").exists() for side in sides):
             break
         found = set(find_differences(*map(read_answer, sides)))

@@ -21,7 +21,7 @@ _LATER_EVIDENCE = (
     *("library", "takes", "unserved", "ends", "closed_here", "handler", "holds", "stale_locks"),
 )
 _LATER_FIELDS = (
-    *(r"verdict\.json: \.(?:guessed|seen_ranks\[\]|trained)",),
+    *(r"(?:verdict\.json|printed): \.(?:guessed|seen_ranks\[\]|trained)",),
     *(r"isolation\.json: \.options\.keep_watching", r"isolation\.json: \..*place\.trained"),
     r"matrix\.json: \..*(?:place\.trained|seen_ranks\[\])",
 )
@@ -74,6 +74,8 @@ _WANTED: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "torchrun's words, and what a rank does, when another has ended: no two starts agree",
         (
+            r"[+-] line .*Waiting for rank.*",  # told every five seconds
+            r"value .*\.logs\[\]\.lines\[\]: .*",
             r"[+-] line [WE]\d .*torch/distributed/elastic/multiprocessing/api\.py:0\] .*",
             r"value .*\.graph\.edges\[\]\.evidence: runs in .* -> runs in .*",
             r"value .*\.looks\[\]\.(?:dump|threads\[\]\.frames\[\]\.(?:name|file)): .*",
