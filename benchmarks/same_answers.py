@@ -8,9 +8,11 @@ differs is made once more with both, and only what differs in both rounds is pri
 
     python benchmarks/same_answers.py BEFORE_PYTHON AFTER_PYTHON [NAME ...] [--keep DIR] [--all]
     python benchmarks/same_answers.py --again DIR [NAME ...] [--all]
+    python benchmarks/same_answers.py BEFORE_PYTHON AFTER_PYTHON --read --keep DIR ["read NAME" ...]
 
-What is kept in DIR is not made again. `--again` starts nothing at all. Status 1: something differs
-that is not explained.
+What is kept in DIR is not made again. `--again` starts nothing at all. `--read` has both read each
+run folder that the first one has left there: show, report, bundle, compare, merge. Status 1:
+something differs that is not explained.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import tempfile
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,6 +94,7 @@ class Run:
 
     name: str
     commands: tuple[str, ...]
+    given: Path | None = None  # what an earlier run has left, and is to be there
 
 
 def _runs() -> Iterator[Run]:
@@ -99,7 +102,7 @@ def _runs() -> Iterator[Run]:
     yield Run("ok", (_STARTUP,))
     yield Run("ok, one rank, JSON", (f"{_ALONE} --until tokenizer --json",))
     yield Run("ok, observed", (f"{_STARTUP} --barriers observe --plain",))
-    yield Run("hang, sleep", (f"{hang} sleep@tokenizer:rank1",))
+    yield Run("hang, sleep", (f"{hang} sleep@accelerator:rank1",))
     yield Run("hang, the GIL", (f"{hang} gil@model:rank0",))
     yield Run("hang, native", (f"{hang} native@data_module:rank1",))
     yield Run("hang, stopped", (f"{hang} stop@accelerator:rank1",))
@@ -131,7 +134,7 @@ def _runs() -> Iterator[Run]:
     )
     yield Run("matrix", ("{hangbisect} matrix scenarios.yaml --run-dir run",))
     yield Run("merge", ("{hangbisect} merge dump.txt", "{hangbisect} merge --json dump.txt"))
-    left = f"{hang} sleep@tokenizer:rank1"
+    left = f"{hang} sleep@accelerator:rank1"  # both have imported by then: none still comes
     yield Run("show", (f"{left} >/dev/null 2>&1; {{hangbisect}} show run",))
     yield Run("report", (f"{left} >/dev/null 2>&1; {{hangbisect}} report run",))
     yield Run("bundle", (f"{left} >/dev/null 2>&1; {{hangbisect}} bundle run --output bundle.zip",))
@@ -166,6 +169,24 @@ def _runs() -> Iterator[Run]:
     )
 
 
+_READ = tuple(
+    f"{{hangbisect}} {words}"
+    for words in (
+        *("show run", "show run --json", "report run --output made", "report log.txt"),
+        *("report run --json --anonymous --output masked", "bundle run --output bundle.zip"),
+        *("compare run run", "compare --json run run", "merge run/stacks/*.txt"),
+    )
+)
+
+
+def _read_runs(kept: Path) -> Iterator[Run]:
+    """Yield what reads the run folders that the first interpreter has left in `kept`."""
+    for run in _runs():
+        given = kept / run.name.replace(" ", "-") / "before-0"
+        if (given / "run").is_dir():
+            yield Run(f"read {run.name}", _READ, given)
+
+
 @dataclass(frozen=True)
 class Answer:
     """What one run left, without what differs between any two starts."""
@@ -182,15 +203,27 @@ def make_answer(run: Run, python: str, folder: Path) -> None:
         here = Path(base)
         for name, text in _SCRIPTS.items():
             (here / name).write_text(textwrap.dedent(text).lstrip("\n"), encoding="utf-8")
+        if run.given is not None:
+            shutil.copytree(run.given, here, dirs_exist_ok=True, symlinks=True)
+            earlier = json.loads(run.given.with_suffix(".json").read_text(encoding="utf-8"))
+            (here / "log.txt").write_text(earlier["printed"], encoding="utf-8")
+        else:
+            earlier = None
         words = {"python": python, "hangbisect": str(Path(python).with_name("hangbisect"))}
         statuses, printed = [], []
         for command in run.commands:
             status, text = _run(command.format(**words), here)
             statuses.append(status)
             printed.append(text)
-        time.sleep(3)  # reports are made after the end of the ranks
-        where = {"folder": base, "python": python, "package": _find_package(python)}
-        made = {"statuses": statuses, "printed": "\n".join(printed), **where}
+        if run.given is None:
+            time.sleep(3)  # reports are made after the end of the ranks
+        made = {
+            "statuses": statuses,
+            "printed": "\n".join(printed),
+            "folders": [base, *(earlier["folders"] if earlier else ())],
+            "pythons": [python, *(earlier["pythons"] if earlier else ())],
+            "packages": [_find_package(python), *(earlier["packages"] if earlier else ())],
+        }
         shutil.copytree(here, folder, ignore=_ignore_fifos, ignore_dangling_symlinks=True)
     folder.with_suffix(".json").write_text(json.dumps(made), encoding="utf-8")
 
@@ -222,35 +255,54 @@ def _ignore_fifos(_: str, names: list[str]) -> list[str]:
 def read_answer(folder: Path) -> Answer:
     """Return what `make_answer` has left."""
     made = json.loads(folder.with_suffix(".json").read_text(encoding="utf-8"))
-    neutral = _make_neutral(made["folder"], made["python"], made["package"])
+    packages = tuple(made["packages"])
+    neutral = _make_neutral(made["folders"], made["pythons"], packages)
     files = {
         neutral(str(path.relative_to(folder)))
         for path in folder.rglob("*")
         if path.is_file() and path.name not in _SCRIPTS
     }
-    printed = made["printed"].splitlines()
-    lines = frozenset(neutral(line) for line in printed if not line.startswith("{"))
-    texts = [("printed", line) for line in printed if line.startswith("{")]
+    printed, objects = _split_printed(made["printed"])
+    found_in = [("printed", one) for one in objects]
     for path in sorted(folder.rglob("*.json")):
         name = neutral(str(path.relative_to(folder)))
-        texts.append((name, path.read_text(encoding="utf-8")))
+        found_in.append((name, json.loads(path.read_text(encoding="utf-8"))))
     fields: dict[str, set[str]] = {}
-    for name, text in texts:
-        for field, value in _walk(json.loads(text), made["package"]):
+    for name, value_of_file in found_in:
+        for field, value in _walk(value_of_file, packages):
             found = fields.setdefault(f"{name}: {field}", set())
             found.update(map(neutral, value.splitlines()))
     values = {field: " | ".join(sorted(found)) for field, found in fields.items()}
+    lines = frozenset(map(neutral, printed))
     return Answer(tuple(made["statuses"]), lines, frozenset(files), values)
 
 
-def _make_neutral(folder: str, python: str, package: str) -> Callable[[str], str]:
-    prefix = re.escape(str(Path(python).parent.parent))
-    ours = "|".join(sorted({re.escape(one.name) for one in Path(package).rglob("*.py")}))
+def _split_printed(text: str) -> tuple[list[str], list[Any]]:
+    """Return the lines of what was printed, and the JSON objects among them."""
+    lines: list[str] = []
+    objects: list[Any] = []
+    while text:
+        if text.startswith("{"):
+            with contextlib.suppress(ValueError):
+                found, end = json.JSONDecoder().raw_decode(text)
+                objects.append(found)
+                text = text[end:].lstrip()
+                continue
+        line, _, text = text.partition("\n")
+        lines.append(line)
+    return lines, objects
+
+
+def _make_neutral(
+    folders: Sequence[str], pythons: Sequence[str], packages: Sequence[str]
+) -> Callable[[str], str]:
+    names = {re.escape(one.name) for package in packages for one in Path(package).rglob("*.py")}
+    ours = "|".join(sorted(names))
     taken_out = [
-        (re.compile(re.escape(folder)), "FOLDER"),
-        (re.compile(prefix), "ENV"),
-        (re.compile(re.escape(package)), "PACKAGE"),
-        (re.compile(re.escape(str(Path(package).parent))), "CHECKOUT"),
+        (_any_of(folders), "FOLDER"),
+        (_any_of(str(Path(python).parent.parent) for python in pythons), "ENV"),
+        (_any_of(packages), "PACKAGE"),
+        (_any_of(str(Path(package).parent) for package in packages), "CHECKOUT"),
         # A frame of our own code: "walk_pipeline (walk.py:33)", "walk (PACKAGE/rank/walk.py:33)".
         (re.compile(rf"[\w.<>]+ \((?:PACKAGE/)?(?:[\w/]+/)?(?:{ours}):\d+\)"), "OUR FRAME"),
         (re.compile(r'File "PACKAGE/[^"]+", line \d+, in \w+'), "OUR FRAME"),
@@ -274,19 +326,23 @@ def _make_neutral(folder: str, python: str, package: str) -> Callable[[str], str
     return neutral
 
 
-def _walk(value: Any, package: str, path: str = "") -> Iterator[tuple[str, str]]:
+def _any_of(texts: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True)))
+
+
+def _walk(value: Any, packages: tuple[str, ...], path: str = "") -> Iterator[tuple[str, str]]:
     """Yield every leaf of a JSON value with its path; members of a list share one. A frame of our
     own code has its names left out.
     """
     if isinstance(value, dict):
-        if str(value.get("file")).startswith(package):
+        if str(value.get("file")).startswith(packages):
             value = {**value, "name": "OURS", "file": "OURS"}
         for key, inner in value.items():
-            yield from _walk(inner, package, f"{path}.{key if not str(key).isdigit() else 0}")
+            yield from _walk(inner, packages, f"{path}.{key if not str(key).isdigit() else 0}")
     elif isinstance(value, list):
         yield f"{path}[]", "list"
         for inner in value:
-            yield from _walk(inner, package, f"{path}[]")
+            yield from _walk(inner, packages, f"{path}[]")
     else:
         yield path, "number" if isinstance(value, int | float) else str(value)
 
@@ -341,15 +397,19 @@ def main() -> int:
     parser.add_argument("words", nargs="*", metavar="PYTHON PYTHON NAME ...")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep transcripts and run folders")
     parser.add_argument("--again", type=Path, metavar="DIR", help="compare what is kept there")
+    parser.add_argument(
+        "--read", action="store_true", help="read the first one's folders in --keep DIR with both"
+    )
     parser.add_argument("--all", action="store_true", help="print the wanted differences too")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     count = 0 if options.again else 2
     pythons, names = options.words[:count], options.words[count:]
     if len(pythons) != count:
         parser.error("two interpreters are needed, or --again DIR")
     jobs.heed_signals()
     reasons: Counter[str] = Counter()
-    runs = [run for run in _runs() if not names or run.name in names]
+    every = list(_read_runs(options.keep or options.again) if options.read else _runs())
+    runs = [run for run in every if not names or run.name in names]
     unexplained = 0
     with contextlib.ExitStack() as stack:
         base = options.again or options.keep

@@ -21,8 +21,8 @@ _LATER_EVIDENCE = (
     *("library", "takes", "unserved", "ends", "closed_here", "handler", "holds", "stale_locks"),
 )
 _LATER_FIELDS = (
-    *(r"(?:verdict\.json|printed): \.(?:guessed|seen_ranks\[\]|trained)",),
-    *(r"isolation\.json: \.options\.keep_watching", r"isolation\.json: \..*place\.trained"),
+    r"(?:verdict\.json|printed): \.(?:guessed|seen_ranks\[\]|trained)",
+    r"(?:isolation\.json|printed): \..*(?:place\.trained|keep_watching)",
     r"matrix\.json: \..*(?:place\.trained|seen_ranks\[\])",
 )
 _WANTED: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -49,7 +49,21 @@ _WANTED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     (
         "sizes are in KiB, MiB and GiB everywhere",
-        (r"value .*\d [kMG]B\b.* -> .*[KMG]iB.*",),
+        (
+            r"value .*\d [kMG]B\b.* -> .*[KMG]iB.*",
+            r"[+-] line bundle\.zip: .* 0 (?:MB|KiB); attach it to an issue",
+        ),
+    ),
+    (
+        "what proves a deadlock is told",
+        (
+            r"value .*\.cause\.matched\[\]:  -> the kernel says so of each of them",
+            r"[+-] line because .* lock .* has it\)(?:; the kernel says so of each of them)?",
+        ),
+    ),
+    (
+        "what NCCL's watchdog prints is read as well",
+        (r"[+-] line hangbisect: .*: expected: what py-spy dump, pystack.*",),
     ),
     (
         "durations are written in one way: 8 s, 1 min 5 s",
