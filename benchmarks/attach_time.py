@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import jobs
-from pairs import describe_ratio
+from pairs import describe_ratio, read_cpu
 
 LIMIT = 5.0  # seconds
 _HANGS = """
@@ -48,6 +48,7 @@ def main() -> int:
     parser.add_argument("--against", metavar="PYTHON", help="has the other installation")
     args = parser.parse_args()
     took: dict[str, list[float]] = {}
+    used: dict[str, list[float]] = {}  # CPU seconds
     wrong = 0
     with jobs.folder() as here:
         script = here / "train.py"
@@ -62,7 +63,9 @@ def main() -> int:
                 return 1
             time.sleep(args.settle)
             for python, number in _turns(args.against, args.rounds):
+                before = read_cpu()
                 seconds, culprit = _attach(python, job.process.pid)
+                used.setdefault(python, []).append(read_cpu() - before)
                 took.setdefault(python, []).append(seconds)
                 wrong += culprit != [args.ranks - 1]
                 who = "" if args.against is None else "old  " if python == args.against else "new  "
@@ -74,6 +77,7 @@ def main() -> int:
     ours = took[sys.executable]
     if args.against:
         print(f"new against old: {describe_ratio(took[args.against], ours)}")
+        print(f"their CPU: {describe_ratio(used[args.against], used[sys.executable])}")
     print(
         f"{args.ranks} ranks, {os.cpu_count()} cores: median {statistics.median(ours):.2f} s, "
         f"worst {max(ours):.2f} s of {len(ours)}; {wrong} wrong; the limit is {LIMIT:.0f} s"

@@ -20,11 +20,11 @@ import argparse
 import functools
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jobs import CHECKOUT, INSTALLED, Running, clean_environ, folder, start, wide
-from pairs import describe_ratio, find_ratio, measure_pairs
+from pairs import describe_ratio, find_ratio, measure_pairs, read_cpu
 
 LIMIT = 1.05
 BALLAST = 86_000  # objects: a quarter of those that live at the last but one full collection
@@ -75,9 +75,17 @@ def main() -> int:
     print(wide(("round", "objects", *names, "ratio"), widths))
     ballasts = [BALLAST * number // options.rounds for number in range(options.rounds)]
     first(0), second(0)  # what is cold is read from the disk once
+    used: dict[str, list[float]] = {"first": [], "second": []}
+
+    def measure(side: str, job: Callable[[int], float], number: int) -> float:
+        before = read_cpu()
+        took = job(ballasts[number])
+        used[side].append(read_cpu() - before)
+        return took
+
     firsts, seconds = measure_pairs(
-        lambda number: first(ballasts[number]),
-        lambda number: second(ballasts[number]),
+        functools.partial(measure, "first", first),
+        functools.partial(measure, "second", second),
         options.rounds,
         lambda n, a, b: print(wide((n + 1, ballasts[n], a, b, b / a), widths), flush=True),
     )
@@ -85,6 +93,7 @@ def main() -> int:
         f"{describe_ratio(firsts, seconds)}: {statistics.median(firsts):.2f} {names[0]}, "
         f"{statistics.median(seconds):.2f} {names[1]}; the limit is {LIMIT}"
     )
+    print(f"CPU of launcher and ranks: {describe_ratio(used['first'], used['second'])}")
     return int(find_ratio(firsts, seconds) > LIMIT)
 
 

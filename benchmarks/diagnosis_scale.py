@@ -39,7 +39,7 @@ from hangbisect.base.facts import (
 from hangbisect.diagnosis.merged_stacks import merge_stacks
 from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.report.stacks import merged_stacks_text
-from pairs import describe_ratio, measure_pairs
+from pairs import describe_ratio, measure_pairs, read_cpu
 
 T = TypeVar("T")
 LIB = "/opt/venv/lib/python3.11/site-packages"
@@ -191,13 +191,13 @@ def _compare(old: list[str], new: list[str], count: int) -> None:
     times: dict[tuple[str, str], list[float]] = {}
 
     def run(side: str, command: list[str]) -> float:
-        began = time.monotonic()
+        before = read_cpu()
         text = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
         for line in text.splitlines():
             for what, seconds in _TIME.findall(line):
                 name = f"{line.strip().partition('  ')[0][:24]}, {what}"
                 times.setdefault((side, name), []).append(float(seconds))
-        return time.monotonic() - began
+        return read_cpu() - before
 
     whole = measure_pairs(
         lambda _: run("old", old), lambda _: run("new", new), count, lambda *_: None
@@ -208,7 +208,7 @@ def _compare(old: list[str], new: list[str], count: int) -> None:
             print(
                 f"{name:<44} {statistics.median(before):5.2f} s  {statistics.median(after):5.2f} s"
             )
-    print(f"the whole program: {describe_ratio(*whole)}")
+    print(f"CPU of the whole program: {describe_ratio(*whole)}")
 
 
 def main() -> None:

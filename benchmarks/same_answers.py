@@ -53,12 +53,15 @@ _LOCKED = """
     fcntl.flock(other, fcntl.LOCK_EX)
 """
 _GLOO = """
-    import os, torch, torch.distributed as dist
+    import fcntl, os, torch, torch.distributed as dist
     dist.init_process_group("gloo")
-    for step in range(3):
-        if step == 1 and os.environ["RANK"] == "1":
-            open("a fifo")
-        dist.all_reduce(torch.ones(4))
+    file = open("held.lock", "a")
+    if os.environ["RANK"] == "0":
+        fcntl.flock(file, fcntl.LOCK_EX)
+    dist.all_reduce(torch.ones(4))
+    if os.environ["RANK"] == "1":
+        fcntl.flock(file, fcntl.LOCK_EX)
+    dist.all_reduce(torch.ones(4))
 """
 _SCRIPTS = {
     "locked.py": _LOCKED,
@@ -116,7 +119,7 @@ def _runs() -> Iterator[Run]:
     yield Run("own, status 3", (f"{_RUN} {{python}} three.py",))
     yield Run("own, crash", (f"{_RUN} {{python}} fails.py",))
     yield Run("own, hang", (f"{_RUN} {{python}} locked.py",))
-    yield Run("own, two ranks", ("mkfifo 'a fifo'", f"{_RUN} {_TORCHRUN} gloo.py"))
+    yield Run("own, two ranks", (f"{_RUN} {_TORCHRUN} gloo.py",))
     yield Run(
         "attach",
         (
@@ -224,7 +227,7 @@ def make_answer(run: Run, python: str, folder: Path) -> None:
             "pythons": [python, *(earlier["pythons"] if earlier else ())],
             "packages": [_find_package(python), *(earlier["packages"] if earlier else ())],
         }
-        shutil.copytree(here, folder, ignore=_ignore_fifos, ignore_dangling_symlinks=True)
+        shutil.copytree(here, folder, ignore_dangling_symlinks=True)
     folder.with_suffix(".json").write_text(json.dumps(made), encoding="utf-8")
 
 
@@ -246,10 +249,6 @@ def _run(command: str, folder: Path) -> tuple[int, str]:
 def _find_package(python: str) -> str:
     command = [python, "-c", "import hangbisect; print(hangbisect.__path__[0])"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
-def _ignore_fifos(_: str, names: list[str]) -> list[str]:
-    return [name for name in names if name == "a fifo"]
 
 
 def read_answer(folder: Path) -> Answer:
