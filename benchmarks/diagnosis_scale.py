@@ -4,12 +4,20 @@ The looks are as deep as real ones (30 Python frames, 12 native ones, helper thr
 a rank); no rank shares an object with another. Required: 2 s, and 0.5 s.
 
     python benchmarks/diagnosis_scale.py [--ranks 1000] [--stacks 100000]
+    python benchmarks/diagnosis_scale.py --against PYTHON PROGRAM [--rounds 5]
+
+The second one runs this program in turn with another version's, PROGRAM, by the interpreter that
+has that version, and compares the times.
 """
 
 from __future__ import annotations
 
 import argparse
 import pickle
+import re
+import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -31,6 +39,7 @@ from hangbisect.base.facts import (
 from hangbisect.diagnosis.merged_stacks import merge_stacks
 from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.report.stacks import merged_stacks_text
+from pairs import describe_ratio, measure_pairs, read_cpu
 
 T = TypeVar("T")
 LIB = "/opt/venv/lib/python3.11/site-packages"
@@ -174,11 +183,44 @@ def stacks(count: int, kinds: int = 12) -> list[tuple[int, tuple[str, ...]]]:
     ]
 
 
+_TIME = re.compile(r"(judged in|again|one tree|merged in) +([\d.]+) s")
+
+
+def _compare(old: list[str], new: list[str], count: int) -> None:
+    """Print each time of the two programs, and their ratio: medians over `count` pairs."""
+    times: dict[tuple[str, str], list[float]] = {}
+
+    def run(side: str, command: list[str]) -> float:
+        before = read_cpu()
+        text = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+        for line in text.splitlines():
+            for what, seconds in _TIME.findall(line):
+                name = f"{line.strip().partition('  ')[0][:24]}, {what}"
+                times.setdefault((side, name), []).append(float(seconds))
+        return read_cpu() - before
+
+    whole = measure_pairs(
+        lambda _: run("old", old), lambda _: run("new", new), count, lambda *_: None
+    )
+    for side, name in list(times):
+        if side == "old":
+            before, after = times["old", name], times["new", name]
+            print(
+                f"{name:<44} {statistics.median(before):5.2f} s  {statistics.median(after):5.2f} s"
+            )
+    print(f"CPU of the whole program: {describe_ratio(*whole)}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--ranks", type=int, default=1000)
     parser.add_argument("--stacks", type=int, default=100_000)
+    parser.add_argument("--against", nargs=2, metavar=("PYTHON", "PROGRAM"))
+    parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
+    if given.against:
+        _compare(given.against, [sys.executable, __file__], given.rounds)
+        return
     print(f"{given.ranks} ranks; the first verdict also fills the caches")
     for name, shape in SHAPES.items():
         ranks = apart(shape(r, given.ranks) for r in range(given.ranks))

@@ -1,16 +1,24 @@
 """Whether two installations answer thirty runs in the same way: lines, statuses, files, fields.
 
-Each run is made once with each of two interpreters that have hangbisect. Numbers, hosts, pids and
-folders are taken out, for these differ between any two starts; what is then left of lines, exit
-statuses, names of files and fields of JSON files is compared, and every difference is printed. What
-differs is made once more with both, and only what differs in both rounds counts.
+Each run is made once with each of two interpreters that have hangbisect. Numbers, hosts, pids,
+folders and frames of our own code are taken out, for these differ between any two starts, or are
+not for users; what is then left of lines, exit statuses, names of files and fields of JSON files is
+compared. What is meant to differ stands in `wanted_differences.py`, with the reason. What else
+differs is made once more with both, and only what differs in both rounds is printed.
 
-    python benchmarks/same_answers.py BEFORE_PYTHON AFTER_PYTHON [NAME ...] [--keep DIR]
+    python benchmarks/same_answers.py BEFORE_PYTHON AFTER_PYTHON [NAME ...] [--keep DIR] [--all]
+    python benchmarks/same_answers.py --again DIR [NAME ...] [--all]
+    python benchmarks/same_answers.py BEFORE_PYTHON AFTER_PYTHON --read --keep DIR ["read NAME" ...]
+
+What is kept in DIR is not made again. `--again` starts nothing at all. `--read` has both read each
+run folder that the first one has left there: show, report, bundle, compare, merge. Status 1:
+something differs that is not explained.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -20,14 +28,16 @@ import subprocess
 import tempfile
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jobs
+from wanted_differences import explain_difference
 
-LIMIT = 300.0  # seconds for one command
+LIMIT = 400.0  # seconds for one command
 _TORCHRUN = "{python} -m torch.distributed.run --nproc_per_node=2"
 _STARTUP = f"{_TORCHRUN} -m bisect --fast-dev-run 1 --run-dir run"
 _ALONE = "{python} -m bisect --fast-dev-run 1 --run-dir run"
@@ -43,12 +53,15 @@ _LOCKED = """
     fcntl.flock(other, fcntl.LOCK_EX)
 """
 _GLOO = """
-    import os, torch, torch.distributed as dist
+    import fcntl, os, torch, torch.distributed as dist
     dist.init_process_group("gloo")
-    for step in range(3):
-        if step == 1 and os.environ["RANK"] == "1":
-            open("a fifo")
-        dist.all_reduce(torch.ones(4))
+    file = open("held.lock", "a")
+    if os.environ["RANK"] == "0":
+        fcntl.flock(file, fcntl.LOCK_EX)
+    dist.all_reduce(torch.ones(4))
+    if os.environ["RANK"] == "1":
+        fcntl.flock(file, fcntl.LOCK_EX)
+    dist.all_reduce(torch.ones(4))
 """
 _SCRIPTS = {
     "locked.py": _LOCKED,
@@ -84,6 +97,7 @@ class Run:
 
     name: str
     commands: tuple[str, ...]
+    given: Path | None = None  # what an earlier run has left, and is to be there
 
 
 def _runs() -> Iterator[Run]:
@@ -91,7 +105,7 @@ def _runs() -> Iterator[Run]:
     yield Run("ok", (_STARTUP,))
     yield Run("ok, one rank, JSON", (f"{_ALONE} --until tokenizer --json",))
     yield Run("ok, observed", (f"{_STARTUP} --barriers observe --plain",))
-    yield Run("hang, sleep", (f"{hang} sleep@tokenizer:rank1",))
+    yield Run("hang, sleep", (f"{hang} sleep@accelerator:rank1",))
     yield Run("hang, the GIL", (f"{hang} gil@model:rank0",))
     yield Run("hang, native", (f"{hang} native@data_module:rank1",))
     yield Run("hang, stopped", (f"{hang} stop@accelerator:rank1",))
@@ -105,7 +119,7 @@ def _runs() -> Iterator[Run]:
     yield Run("own, status 3", (f"{_RUN} {{python}} three.py",))
     yield Run("own, crash", (f"{_RUN} {{python}} fails.py",))
     yield Run("own, hang", (f"{_RUN} {{python}} locked.py",))
-    yield Run("own, two ranks", ("mkfifo 'a fifo'", f"{_RUN} {_TORCHRUN} gloo.py"))
+    yield Run("own, two ranks", (f"{_RUN} {_TORCHRUN} gloo.py",))
     yield Run(
         "attach",
         (
@@ -123,7 +137,7 @@ def _runs() -> Iterator[Run]:
     )
     yield Run("matrix", ("{hangbisect} matrix scenarios.yaml --run-dir run",))
     yield Run("merge", ("{hangbisect} merge dump.txt", "{hangbisect} merge --json dump.txt"))
-    left = f"{hang} sleep@tokenizer:rank1"
+    left = f"{hang} sleep@accelerator:rank1"  # both have imported by then: none still comes
     yield Run("show", (f"{left} >/dev/null 2>&1; {{hangbisect}} show run",))
     yield Run("report", (f"{left} >/dev/null 2>&1; {{hangbisect}} report run",))
     yield Run("bundle", (f"{left} >/dev/null 2>&1; {{hangbisect}} bundle run --output bundle.zip",))
@@ -158,6 +172,24 @@ def _runs() -> Iterator[Run]:
     )
 
 
+_READ = tuple(
+    f"{{hangbisect}} {words}"
+    for words in (
+        *("show run", "show run --json", "report run --output made", "report log.txt"),
+        *("report run --json --anonymous --output masked", "bundle run --output bundle.zip"),
+        *("compare run run", "compare --json run run", "merge run/stacks/*.txt"),
+    )
+)
+
+
+def _read_runs(kept: Path) -> Iterator[Run]:
+    """Yield what reads the run folders that the first interpreter has left in `kept`."""
+    for run in _runs():
+        given = kept / run.name.replace(" ", "-") / "before-0"
+        if (given / "run").is_dir():
+            yield Run(f"read {run.name}", _READ, given)
+
+
 @dataclass(frozen=True)
 class Answer:
     """What one run left, without what differs between any two starts."""
@@ -168,43 +200,35 @@ class Answer:
     fields: dict[str, str]  # path in a JSON file -> its values
 
 
-def collect(run: Run, python: str, keep: Path | None) -> Answer:
-    """Make a run with an interpreter; return its answer."""
+def make_answer(run: Run, python: str, folder: Path) -> None:
+    """Make a run with an interpreter, in a folder that is not there yet, and leave all there."""
     with tempfile.TemporaryDirectory(prefix="same-") as base:
-        folder = Path(base)
+        here = Path(base)
         for name, text in _SCRIPTS.items():
-            (folder / name).write_text(textwrap.dedent(text).lstrip("\n"), encoding="utf-8")
+            (here / name).write_text(textwrap.dedent(text).lstrip("\n"), encoding="utf-8")
+        if run.given is not None:
+            shutil.copytree(run.given, here, dirs_exist_ok=True, symlinks=True)
+            earlier = json.loads(run.given.with_suffix(".json").read_text(encoding="utf-8"))
+            (here / "log.txt").write_text(earlier["printed"], encoding="utf-8")
+        else:
+            earlier = None
         words = {"python": python, "hangbisect": str(Path(python).with_name("hangbisect"))}
         statuses, printed = [], []
         for command in run.commands:
-            status, text = _run(command.format(**words), folder)
+            status, text = _run(command.format(**words), here)
             statuses.append(status)
             printed.append(text)
-        time.sleep(3)  # reports are made after the end of the ranks
-        neutral = _make_neutral(folder, python)
-        text = "\n".join(printed)
-        lines = {neutral(line) for line in text.splitlines()}
-        files = {
-            neutral(str(path.relative_to(folder)))
-            for path in folder.rglob("*")
-            if path.is_file() and path.name not in _SCRIPTS
+        if run.given is None:
+            time.sleep(3)  # reports are made after the end of the ranks
+        made = {
+            "statuses": statuses,
+            "printed": "\n".join(printed),
+            "folders": [base, *(earlier["folders"] if earlier else ())],
+            "pythons": [python, *(earlier["pythons"] if earlier else ())],
+            "packages": [_find_package(python), *(earlier["packages"] if earlier else ())],
         }
-        fields: dict[str, set[str]] = {}
-        for path in sorted(folder.rglob("*.json")):
-            name = neutral(str(path.relative_to(folder)))
-            for field, value in _walk(json.loads(path.read_text(encoding="utf-8"))):
-                fields.setdefault(f"{name}: {field}", set()).add(neutral(value))
-        if keep is not None:
-            shutil.copytree(
-                folder,
-                keep,
-                dirs_exist_ok=True,
-                ignore_dangling_symlinks=True,
-                ignore=lambda _, names: [n for n in names if n == "a fifo"],
-            )
-            (keep / "transcript.txt").write_text(text, encoding="utf-8")
-    values = {field: " | ".join(sorted(found)) for field, found in fields.items()}
-    return Answer(tuple(statuses), frozenset(lines), frozenset(files), values)
+        shutil.copytree(here, folder, ignore_dangling_symlinks=True)
+    folder.with_suffix(".json").write_text(json.dumps(made), encoding="utf-8")
 
 
 def _run(command: str, folder: Path) -> tuple[int, str]:
@@ -222,15 +246,71 @@ def _run(command: str, folder: Path) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def _make_neutral(folder: Path, python: str) -> Callable[[str], str]:
-    prefix = re.escape(str(Path(python).parent.parent))
-    checkout = re.escape(str(Path(python).parent.parent.parent))
+def _find_package(python: str) -> str:
+    command = [python, "-c", "import hangbisect; print(hangbisect.__path__[0])"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def read_answer(folder: Path) -> Answer:
+    """Return what `make_answer` has left."""
+    made = json.loads(folder.with_suffix(".json").read_text(encoding="utf-8"))
+    packages = tuple(made["packages"])
+    neutral = _make_neutral(made["folders"], made["pythons"], packages)
+    files = {
+        neutral(str(path.relative_to(folder)))
+        for path in folder.rglob("*")
+        if path.is_file() and path.name not in _SCRIPTS
+    }
+    printed, objects = _split_printed(made["printed"])
+    found_in = [("printed", one) for one in objects]
+    for path in sorted(folder.rglob("*.json")):
+        name = neutral(str(path.relative_to(folder)))
+        found_in.append((name, json.loads(path.read_text(encoding="utf-8"))))
+    fields: dict[str, set[str]] = {}
+    for name, value_of_file in found_in:
+        for field, value in _walk(value_of_file, packages):
+            found = fields.setdefault(f"{name}: {field}", set())
+            found.update(map(neutral, value.splitlines()))
+    values = {field: " | ".join(sorted(found)) for field, found in fields.items()}
+    lines = frozenset(map(neutral, printed))
+    return Answer(tuple(made["statuses"]), lines, frozenset(files), values)
+
+
+def _split_printed(text: str) -> tuple[list[str], list[Any]]:
+    """Return the lines of what was printed, and the JSON objects among them."""
+    lines: list[str] = []
+    objects: list[Any] = []
+    while text:
+        if text.startswith("{"):
+            with contextlib.suppress(ValueError):
+                found, end = json.JSONDecoder().raw_decode(text)
+                objects.append(found)
+                text = text[end:].lstrip()
+                continue
+        line, _, text = text.partition("\n")
+        lines.append(line)
+    return lines, objects
+
+
+def _make_neutral(
+    folders: Sequence[str], pythons: Sequence[str], packages: Sequence[str]
+) -> Callable[[str], str]:
+    names = {re.escape(one.name) for package in packages for one in Path(package).rglob("*.py")}
+    ours = "|".join(sorted(names))
     taken_out = [
-        (re.compile(re.escape(str(folder))), "FOLDER"),
-        (re.compile(prefix), "ENV"),
-        (re.compile(checkout), "CHECKOUT"),
+        (_any_of(folders), "FOLDER"),
+        (_any_of(str(Path(python).parent.parent) for python in pythons), "ENV"),
+        (_any_of(packages), "PACKAGE"),
+        (_any_of(str(Path(package).parent) for package in packages), "CHECKOUT"),
+        # A frame of our own code: "walk_pipeline (walk.py:33)", "walk (PACKAGE/rank/walk.py:33)".
+        (re.compile(rf"[\w.<>]+ \((?:PACKAGE/)?(?:[\w/]+/)?(?:{ours}):\d+\)"), "OUR FRAME"),
+        (re.compile(r'File "PACKAGE/[^"]+", line \d+, in \w+'), "OUR FRAME"),
         (re.compile(rf"\b{re.escape(socket.gethostname())}\b"), "HOST"),
-        (re.compile(r"\b[0-9a-f]{6,40}\b"), "HEX"),
+        (re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:_\w+)?"), "UUID"),
+        (re.compile(r"\b(torchelastic|offline-run-\d+)_\w+(?:-\w+)?"), r"\1"),
+        (re.compile(r"\b(run[- ])[a-z0-9]{8}\b"), r"\1ID"),  # of W&B
+        (re.compile(r"/tmp\w{8}/"), "/TMP/"),
+        (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{6,40}\b"), "HEX"),
         (re.compile(r"\b\d{4}-\d\d-\d\d[T ][\d:.]+(?:Z|\+\d\d:\d\d)?"), "TIME"),
         (re.compile(r"\d+(?:\.\d+)?"), "0"),
         (re.compile(r"(?:0, )+0\b"), "0"),
@@ -245,20 +325,28 @@ def _make_neutral(folder: Path, python: str) -> Callable[[str], str]:
     return neutral
 
 
-def _walk(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield every leaf of a JSON value with its path; members of a list share one."""
+def _any_of(texts: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True)))
+
+
+def _walk(value: Any, packages: tuple[str, ...], path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every leaf of a JSON value with its path; members of a list share one. A frame of our
+    own code has its names left out.
+    """
     if isinstance(value, dict):
+        if str(value.get("file")).startswith(packages):
+            value = {**value, "name": "OURS", "file": "OURS"}
         for key, inner in value.items():
-            yield from _walk(inner, f"{path}.{key if not str(key).isdigit() else 0}")
+            yield from _walk(inner, packages, f"{path}.{key if not str(key).isdigit() else 0}")
     elif isinstance(value, list):
         yield f"{path}[]", "list"
         for inner in value:
-            yield from _walk(inner, f"{path}[]")
+            yield from _walk(inner, packages, f"{path}[]")
     else:
         yield path, "number" if isinstance(value, int | float) else str(value)
 
 
-def differences(before: Answer, after: Answer) -> list[str]:
+def find_differences(before: Answer, after: Answer) -> list[str]:
     """Return what differs, a line each."""
     found = []
     if before.statuses != after.statuses:
@@ -271,47 +359,73 @@ def differences(before: Answer, after: Answer) -> list[str]:
         found += [f"- {what} {one}" for one in sorted(old - new)]
         found += [f"+ {what} {one}" for one in sorted(new - old)]
     for field in sorted(set(before.fields) & set(after.fields)):
-        if before.fields[field] != after.fields[field]:
-            found.append(f"value {field}: {before.fields[field]} -> {after.fields[field]}")
+        was, now = (set(one.fields[field].split(" | ")) for one in (before, after))
+        if was != now:
+            lost, come = " | ".join(sorted(was - now)), " | ".join(sorted(now - was))
+            found.append(f"value {field}: {lost} -> {come}")
     return found
 
 
+def compare_run(run: Run, folder: Path, pythons: Sequence[str]) -> tuple[set[str], set[str]]:
+    """Return the differences of one run, those that are wanted and the others. Without `pythons`
+    nothing is started: what is kept in `folder` is compared.
+    """
+    wanted: set[str] = set()
+    left: set[str] | None = None
+    for turn in range(2):
+        sides = [folder / f"{side}-{turn}" for side in ("before", "after")]
+        for place, python in zip(sides, pythons, strict=False):
+            if not place.with_suffix(".json").exists():  # kept by an earlier call
+                make_answer(run, os.path.abspath(python), place)
+        if not all(side.with_suffix(".json").exists() for side in sides):
+            break
+        found = set(find_differences(*map(read_answer, sides)))
+        explained = {one for one in found if explain_difference(one)}
+        wanted |= explained
+        left = found - explained if left is None else left & (found - explained)
+        if not left:
+            break
+    return wanted, left if left is not None else {"there is nothing to compare"}
+
+
 def main() -> int:
-    """Print what differs in each run; return 1 if anything does."""
+    """Print what differs in each run; return 1 if anything does without a reason."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("before")
-    parser.add_argument("after")
-    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("words", nargs="*", metavar="PYTHON PYTHON NAME ...")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep transcripts and run folders")
-    options = parser.parse_args()
+    parser.add_argument("--again", type=Path, metavar="DIR", help="compare what is kept there")
+    parser.add_argument(
+        "--read", action="store_true", help="read the first one's folders in --keep DIR with both"
+    )
+    parser.add_argument("--all", action="store_true", help="print the wanted differences too")
+    options = parser.parse_intermixed_args()
+    count = 0 if options.again else 2
+    pythons, names = options.words[:count], options.words[count:]
+    if len(pythons) != count:
+        parser.error("two interpreters are needed, or --again DIR")
     jobs.heed_signals()
-    count = differing = 0
-    for run in _runs():
-        if options.names and run.name not in options.names:
-            continue
-        count += 1
-        left: set[str] | None = None
-        for turn in range(2):
-            answers = [
-                collect(run, os.path.abspath(python), _place(options.keep, run.name, side, turn))
-                for side, python in (("before", options.before), ("after", options.after))
-            ]
-            now = set(differences(*answers))
-            left = now if left is None else left & now
-            if not left:
-                break
-        differing += bool(left)
-        print(f"{run.name:22} {'the same' if not left else f'{len(left)} differences'}", flush=True)
-        for line in sorted(left or ()):
-            print(f"    {line[:400]}", flush=True)
-    print(f"{count - differing} of {count} runs are answered in the same way")
-    return int(differing > 0)
-
-
-def _place(keep: Path | None, name: str, side: str, turn: int) -> Path | None:
-    return keep / name.replace(", ", "-").replace(" ", "-") / f"{side}-{turn}" if keep else None
+    reasons: Counter[str] = Counter()
+    every = list(_read_runs(options.keep or options.again) if options.read else _runs())
+    runs = [run for run in every if not names or run.name in names]
+    unexplained = 0
+    with contextlib.ExitStack() as stack:
+        base = options.again or options.keep
+        if base is None:
+            base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="same-answers-")))
+        for run in runs:
+            wanted, left = compare_run(run, base / run.name.replace(" ", "-"), pythons)
+            reasons.update(explain_difference(one) for one in wanted)
+            unexplained += len(left)
+            print(f"{run.name:22} {len(wanted):3} wanted, {len(left):3} unexplained", flush=True)
+            for line in sorted(left | (wanted if options.all else set())):
+                print(f"    {line[:400]}", flush=True)
+    print()
+    for why, number in reasons.most_common():
+        print(f"{number:6}  {why}")
+    print(f"{len(runs)} runs: {reasons.total()} differences are wanted, {unexplained} unexplained")
+    return int(unexplained > 0)
 
 
 if __name__ == "__main__":

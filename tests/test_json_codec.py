@@ -114,3 +114,17 @@ def test_a_whole_number_is_a_number_and_a_bool_is_none() -> None:
     assert from_json(Part, {"number": 1, "share": 1}) == Part(1, share=1.0)
     with pytest.raises(Misfit, match="share: a number was expected, found true"):
         from_json(Part, {"number": 1, "share": True})
+
+
+@dataclass(frozen=True)
+class Renamed:
+    """A type with a field that had another name in files of an older version."""
+
+    leaves_early: bool = field(default=False, metadata={"older": "goes"})
+
+
+def test_a_field_is_read_by_the_name_that_an_older_version_gave_it() -> None:
+    """Run folders outlive the version that wrote them."""
+    assert from_json(Renamed, {"goes": True}) == Renamed(True)
+    assert from_json(Renamed, {"goes": True, "leaves_early": False}) == Renamed(False)
+    assert to_json(Renamed(True)) == {"leaves_early": True}

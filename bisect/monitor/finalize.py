@@ -24,7 +24,7 @@ from .ending import signal_process
 from .job_facts import make_job_facts, seconds_still
 from .missing_ranks import find_silent_ranks
 from .monitor_process import call_in_thread, describe_shortage
-from .server import have_all_ended
+from .rank_exits import have_all_ended
 from .verdict_output import (
     describe_state,
     print_verdict,

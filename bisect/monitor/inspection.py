@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 
 from ..base.facts import Look, RankFacts, RankId
 from ..base.rank_state import RankState
-from ..collect.looks import LockHolders, LookSeries, may_pause, take_good_looks, waits_for_another
+from ..collect.looks import (
+    PAUSE,
+    LockHolders,
+    LookSeries,
+    may_pause,
+    take_good_looks,
+    waits_for_another,
+)
 from ..evidence import movement
 from ..evidence.look import Target
 from ..evidence.periodic_threads import PeriodicThreads
@@ -26,6 +33,7 @@ if TYPE_CHECKING:
 
 SPAN = 2.0  # seconds that looks must span before a rank is called hung
 GOES_ON = "does one step after the other"
+LAST_LOOK = 1.5  # seconds for a look at a job that is about to end
 KEPT = 9  # looks kept of each process
 
 
@@ -226,3 +234,13 @@ class Inspection(LookSeries):
             member.places |= movement.collect_places(member.looks)
             for looks in member.children.values():
                 member.places |= movement.collect_places(looks)
+
+
+async def take_series(job: Job) -> Inspection:
+    """Return looks at all ranks that are enough to judge by."""
+    inspection = Inspection(job)
+    await inspection.look(limit=LAST_LOOK)
+    while inspection.span < SPAN:
+        await asyncio.sleep(PAUSE)
+        await inspection.look(limit=LAST_LOOK)
+    return inspection

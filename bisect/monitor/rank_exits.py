@@ -1,23 +1,25 @@
-"""How ranks ended, and what that means for the job; and whether signals that end are meant for the
-whole job or for one rank alone.
+"""How ranks ended, and what that means for the job; whether the job is told to end: signals may be
+meant for the whole of it or for one rank alone, and its launcher may be gone.
 """
 
 from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from ..base import events
 from ..base.checkpoints import UserStep
+from ..base.place import GONE
 from ..base.rank_state import RankState
-from ..evidence.process import exit_code
+from ..evidence.process import exit_code, open_life
 from . import clocks
 
 if TYPE_CHECKING:
     from ..base.facts import Ended, RankId
     from .job import Job
+    from .server import Server
 
 
 STATES_AFTER = {  # what --on-hang leaves the job in, for the verdict's `job` line
@@ -27,6 +29,7 @@ STATES_AFTER = {  # what --on-hang leaves the job in, for the verdict's `job` li
 }
 UNPROVED = "nothing proves that it hangs"
 NOT_PROVED = f"{UNPROVED}: it may go on"
+GONE_TOGETHER = 1.0  # seconds: ranks that leave within it leave together
 ENDED_ON_REQUEST = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 
 
@@ -81,6 +84,11 @@ def find_present(job: Job) -> frozenset[tuple[RankId, int, bool]]:
 def _has_ended(job: Job, member: RankState) -> bool:
     life = job.lives.get(member.rank)
     return life is not None and life.has_ended()
+
+
+def have_all_ended(job: Job) -> bool:
+    """Return whether every rank that ever spoke has ended."""
+    return all(life.has_ended() for life in job.lives.values())
 
 
 def find_job_end(job: Job) -> Ended | None:
@@ -144,3 +152,60 @@ def find_signal_target(
     if now < min(told) + SIGNALLED_TOGETHER:
         return None
     return "job" if len(told) > 1 else "one"
+
+
+class Interruptions:
+    """Whether the job is told to end: its ranks are signalled, or its launcher is gone."""
+
+    def __init__(self, job: Job, server: Server, sample_ranks: Callable[[], None]) -> None:
+        """`sample_ranks` sees pending signals, and calls note_pending_signal()."""
+        self._job, self._server, self._sample_ranks = job, server, sample_ranks
+        self._launcher = open_life(int(job.place["launcher_pid"]))
+        self._is_signalled = False
+        self._said_alone = False  # that the ranks go on without their launcher
+
+    def note_pending_signal(self) -> None:
+        """A signal that ends waits for a rank that cannot take it."""
+        self._is_signalled = True
+
+    def are_there(self) -> bool:
+        """Return whether the job is told to end. Says so, once, where its launcher is gone."""
+        if self._all_were_signalled():
+            return True
+        if self.is_launcher_gone():
+            return self.go_on_without_launcher()
+        return self._is_signalled
+
+    def is_launcher_gone(self) -> bool:
+        """Return whether the process that started the ranks has ended, as far as we can see it."""
+        pid = int(self._job.place["launcher_pid"])
+        if pid in (0, 1):  # in another pid namespace, or a container's first process: not known
+            return False
+        return pid == GONE or self._launcher.has_ended()
+
+    def go_on_without_launcher(self) -> bool:
+        """The launcher is gone. Return whether its ranks are lost without it: those of a pipeline
+        would hang on. A script of the user's own goes on, and is watched on.
+        """
+        job = self._job
+        pid = int(job.place["launcher_pid"])
+        which = f"The launcher (pid {pid})" if pid != GONE else "The launcher"
+        if job.own or not job.place["launcher"]:
+            if not self._said_alone and job.place["launcher"] and not have_all_ended(job):
+                self._said_alone = True
+                job.notes.append(f"{which[0].lower()}{which[1:]} is gone")
+                job.say(f"{which} is gone; its ranks go on, still watched")
+            return self._is_signalled
+        job.notes.append(f"the launcher (pid {pid}) is gone")
+        job.say("The launcher is gone: ending its ranks")
+        return True
+
+    def _all_were_signalled(self) -> bool:
+        """Return whether the signals that ranks heard are for the job, and let one alone be."""
+        living = [m.rank for m in self._job.members if not m.has_left]
+        meant = find_signal_target(self._server.signalled, living, time.monotonic())
+        if meant == "one":
+            self._sample_ranks()  # one that is stopped has it pending
+            if not self._is_signalled:
+                self._server.leave_alone()
+        return meant == "job"

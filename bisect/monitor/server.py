@@ -389,8 +389,3 @@ async def _skip_line(reader: asyncio.StreamReader, seen: int) -> None:
                 return
             except asyncio.LimitOverrunError as error:
                 seen = error.consumed
-
-
-def have_all_ended(job: Job) -> bool:
-    """Return whether every rank that ever spoke has ended."""
-    return all(life.has_ended() for life in job.lives.values())

@@ -41,10 +41,6 @@ SAMPLE_EVERY = 1.0
 RARELY = 30.0  # seconds between samples of a command that has run for long and tells nothing
 PING_EVERY = 2.0  # seconds between two words to the front, at the end
 SUSPENDED = 3.0  # seconds too late for a tick: we, and with us the job, were not running
-MONITORS_LIMIT = 15.0  # seconds for monitors to write and leave once the launcher has ended
-OTHERS_LIMIT = 1.0  # the same, for monitors that have other ranks to watch
-CLIENT_LIMIT = 5.0  # seconds for a client of a scheduler to end after its tasks were ended
-STOP_LIMIT = 10.0  # seconds for a launcher to end after it was told to
 ENDED_RANKS_LIMIT = 15.0  # seconds for a command to end after a verdict has ended its ranks
 
 
@@ -93,24 +89,24 @@ class LauncherSupervisor:
         self.around = around
         self.heard = JobProgress()
         self.verdict: Verdict | None = None  # made from outside
-        self._pid, self._listening, self._front = pid, listening, front
+        self.pid, self.listening, self._front = pid, listening, front
         self._front_pid = _find_parent(pid)
-        self._at = Moments()
-        self._has_ended = False
-        self._is_stopped = False  # by us
+        self.at = Moments()
+        self.has_ended = False
+        self.is_stopped = False  # by us
         self._failed = False
         self._printed_in: set[str] = set()  # run folders whose verdict we have printed
-        self._tasks: set[int] = set()  # ranks that are not below the launcher
+        self.tasks: set[int] = set()  # ranks that are not below the launcher
         self._wake = asyncio.Event()
-        self._socket = SupervisorSocket(self.hear, self._hear_front, self.stop)
+        self.socket = SupervisorSocket(self.hear, self._hear_front, self.stop)
         self._family_found: ProcessFamily | None = None
         self._stillness: Any = None
-        self._reports: Any = None
+        self.reports: Any = None
 
     async def run(self) -> None:
         """Watch the command to its end, write what is known, and tell the front the status."""
-        self._socket.listen(self._listening.descriptor, self._front, self.around.starter)
-        while not (self._has_ended or self._is_stopped):
+        self.socket.listen(self.listening.descriptor, self._front, self.around.starter)
+        while not (self.has_ended or self.is_stopped):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._tick())
             self._wake.clear()
@@ -120,12 +116,12 @@ class LauncherSupervisor:
         await self._try(self._finish)
         pinging.cancel()
         status = self._given_status()
-        self._socket.tell_front({"t": "left", "status": status, "untidy": self._failed})
+        self.socket.tell_front({"t": "left", "status": status, "untidy": self._failed})
 
     def _tick(self) -> float:
         if self._failed:
             return RARELY
-        waits = self.heard.ranks and not self._at.ranks_ended
+        waits = self.heard.ranks and not self.at.ranks_ended
         return QUIET_TICK if waits else min(TICK, self.around.stall / 4)
 
     async def _try(self, what: Callable[[], Awaitable[None]]) -> None:
@@ -133,7 +129,7 @@ class LauncherSupervisor:
         try:
             await what()
         except Exception as error:
-            if not self._failed and not self._has_ended:
+            if not self._failed and not self.has_ended:
                 from .watcher_report import print_line
 
                 print_line(
@@ -156,7 +152,7 @@ class LauncherSupervisor:
     def _hear_front(self, message: Mapping[str, Any]) -> None:
         kind = message["t"]
         if kind in ("ended", "gone"):
-            self._has_ended = True
+            self.has_ended = True
             self._wake.set()
             if kind == "gone":  # killed, and with it the command: no process is left to tell
                 self._leave_now()
@@ -168,8 +164,8 @@ class LauncherSupervisor:
     def _leave_now(self) -> None:
         from ..front.watcher_socket import remove_watcher_socket
 
-        remove_watcher_socket(self._listening)
-        self._socket.tell_front({"t": "left", "status": self._given_status()})
+        remove_watcher_socket(self.listening)
+        self.socket.tell_front({"t": "left", "status": self._given_status()})
         os._exit(0)
 
     def _pass_on(self, data: bytes) -> None:
@@ -179,18 +175,18 @@ class LauncherSupervisor:
 
     def stop(self) -> None:
         """End everything now."""
-        self._is_stopped = True
+        self.is_stopped = True
         self._wake.set()
 
     async def _ping(self) -> None:
         while True:
-            self._socket.tell_front({"t": "busy"})
+            self.socket.tell_front({"t": "busy"})
             await asyncio.sleep(PING_EVERY)
 
     # ---- while it runs -------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        at, now = self._at, time.monotonic()
+        at, now = self.at, time.monotonic()
         late = now - at.ticked - self._tick()
         at.ticked = now
         if late > SUSPENDED:
@@ -211,8 +207,8 @@ class LauncherSupervisor:
     async def _follow_monitors(self, now: float) -> None:
         """Ranks have spoken: their monitors judge; see that the verdict reaches our reader."""
         if self.heard.ends and self.around.on_hang == "end":
-            self._at.ranks_ended = self._at.ranks_ended or now
-            if now > self._at.ranks_ended + ENDED_RANKS_LIMIT:
+            self.at.ranks_ended = self.at.ranks_ended or now
+            if now > self.at.ranks_ended + ENDED_RANKS_LIMIT:
                 self.stop()  # a shell goes on behind its ranks (`torchrun ... | tee log`)
         for folder in self.heard.unprinted - self._printed_in:
             self._printed_in.add(folder)
@@ -222,10 +218,10 @@ class LauncherSupervisor:
 
     def _pause(self, now: float) -> float:
         """Return the seconds between two samples: the longer it has run, the more seldom."""
-        return min(RARELY, max(SAMPLE_EVERY, (now - self._at.began) / 60))
+        return min(RARELY, max(SAMPLE_EVERY, (now - self.at.began) / 60))
 
     async def _look_at_clocks(self, now: float) -> None:
-        around, at = self.around, self._at
+        around, at = self.around, self.at
         if around.limit is not None and now > at.began + around.limit:
             await self._judge("limit", at.began + around.limit)
         elif around.expects_words:
@@ -241,16 +237,16 @@ class LauncherSupervisor:
         if self._stillness is None:
             self._stillness = Stillness()
         if self._is_held():
-            self._at.stirred = now  # by Ctrl-Z or a batch system: nothing of it is to move
+            self.at.stirred = now  # by Ctrl-Z or a batch system: nothing of it is to move
             return
-        stirred = self._stillness.stirred_at([self._pid, *descendants([self._pid])])
-        self._at.stirred = max(self._at.stirred, stirred)
+        stirred = self._stillness.stirred_at([self.pid, *descendants([self.pid])])
+        self.at.stirred = max(self.at.stirred, stirred)
 
     def _is_held(self) -> bool:
         """Return whether the command was stopped, or all of it."""
         from ..base.proc import read_stat
 
-        found = [read_stat(pid) for pid in (self._pid, self._front_pid)]
+        found = [read_stat(pid) for pid in (self.pid, self._front_pid)]
         return any(one is not None and one.state in "Tt" for one in found)
 
     async def _late_at_start(self, now: float) -> None:
@@ -258,10 +254,10 @@ class LauncherSupervisor:
         from ..evidence.external_tools import is_queued
         from ..evidence.process import descendants
 
-        if await is_queued([self._pid, *descendants([self._pid])]):
-            self._at.looked = now
+        if await is_queued([self.pid, *descendants([self.pid])]):
+            self.at.looked = now
             return
-        await self._judge("late", self._at.began + self.around.start_limit)
+        await self._judge("late", self.at.began + self.around.start_limit)
 
     async def _judge(self, ended: Ended, since: float) -> None:
         """Look from outside, and close if nothing moves."""
@@ -270,13 +266,13 @@ class LauncherSupervisor:
         from .clocks import IN_DOUBT, OTHER_NODES_LIMIT
         from .watcher_verdict import judge_from_outside
 
-        around, at = self.around, self._at
+        around, at = self.around, self.at
         if self._is_held():
             at.skip(time.monotonic(), 0.0)
             return
         outside = await self._look()
         moved = outside.moved()
-        if self.heard.ranks or self._has_ended or self._is_held():
+        if self.heard.ranks or self.has_ended or self._is_held():
             return
         is_limit = ended == "limit"
         if (moved or outside.sees_nothing) and not is_limit:
@@ -320,24 +316,24 @@ class LauncherSupervisor:
                 "that: keep what is in it, PYTHONPATH=DIR:$PYTHONPATH"
             )
         where = await report_from_outside(
-            self.around, self._listening.folder, *judged, is_to_end=is_to_end
+            self.around, self.listening.folder, *judged, is_to_end=is_to_end
         )
-        self._begin_reports(where)
+        self.begin_reports(where)
         if is_to_end:
             self.stop()
 
-    def _begin_reports(self, where: str) -> None:
+    def begin_reports(self, where: str) -> None:
         from .child_processes import Reports
 
-        self._reports = self._reports or Reports()
-        self._reports.begin(where)
+        self.reports = self.reports or Reports()
+        self.reports.begin(where)
 
     async def _take_back(self, now: float) -> None:
         """If what was called hung stirs, look; if it moves, the verdict is void."""
         from .clocks import AFTER_A_VERDICT
         from .watcher_report import print_line
 
-        at = self._at
+        at = self.at
         if now < at.looked + AFTER_A_VERDICT or at.stirred <= at.looked:
             return
         if moved := (await self._look()).moved():
@@ -349,142 +345,33 @@ class LauncherSupervisor:
         from .watcher_verdict import look_from_outside
 
         # A launcher whose ssh has just ended gathers what came back from other hosts, and ends.
-        lately = time.monotonic() - self._at.elsewhere < OTHER_NODES_LIMIT
+        lately = time.monotonic() - self.at.elsewhere < OTHER_NODES_LIMIT
         found = await look_from_outside(
-            self._pid, self.around.expects_words, self._listening.path, is_elsewhere=lately
+            self.pid, self.around.expects_words, self.listening.path, is_elsewhere=lately
         )
         if found.has_clients:
-            self._at.elsewhere = time.monotonic()
+            self.at.elsewhere = time.monotonic()
         for pid in found.rank_of:
-            self._family.add_rank(pid)
-        self._tasks = set(found.rank_of) if found.is_elsewhere else set()
-        self._at.looked = time.monotonic()
+            self.family.add_rank(pid)
+        self.tasks = set(found.rank_of) if found.is_elsewhere else set()
+        self.at.looked = time.monotonic()
         return found
 
     @property
-    def _family(self) -> ProcessFamily:
+    def family(self) -> ProcessFamily:
         if self._family_found is None:
             from .ending import ProcessFamily
 
-            self._family_found = ProcessFamily(self._listening.path, OUTER_VARIABLE)
-            self._family_found.add_rank(self._pid)
+            self._family_found = ProcessFamily(self.listening.path, OUTER_VARIABLE)
+            self._family_found.add_rank(self.pid)
         return self._family_found
 
     # ---- the end ---------------------------------------------------------------------------------
 
     async def _finish(self) -> None:
-        """See monitors out, and end what is left, if it is ours to end."""
-        if self._is_stopped:
-            await self._end_all()
-        await self._see_monitors_out()
-        if self._is_stopped or self._ended_by_a_verdict():
-            from .monitor_process import call_in_thread
+        from .watcher_end import CommandEnd
 
-            self._family.spared = set()
-            await call_in_thread(self._family.end_for_good)
-            await self._until_ended(STOP_LIMIT)
-        status = _find_exit_status(self._pid)
-        if self.verdict is None and (self.heard.failed or not self.heard.ranks):
-            await self._write_unspoken(status)
-        self._say_what_nobody_told(status)
-        if self.around.answers and not self.around.expects_words and self.heard.run_dirs:
-            from .watcher_report import print_verdict_as_json
-
-            print_verdict_as_json(Path(self.heard.run_dirs[-1]))
-        if self._reports is not None:
-            await self._reports.finish()
-        from ..front.watcher_socket import remove_watcher_socket
-
-        remove_watcher_socket(self._listening)
-        await self._inherit()
-
-    async def _inherit(self) -> None:
-        """Take over what a monitor that was killed has left: its files, and then its folder."""
-        from .ending import is_alive
-        from .leftovers import find_folders, take_over_folders
-
-        mark, folders = self._listening.path, set(self.heard.folders)
-        if not any(map(is_alive, self._monitors())):  # one that is leaving listens no more
-            folders |= find_folders(mark)
-        await take_over_folders(self.around, mark, folders)
-
-    def _ended_by_a_verdict(self) -> bool:
-        """Return whether what is left of the job is ours to end: of a pipeline of ours it is; what
-        a command of the user's leaves behind, it means to leave, unless a verdict ended it.
-        """
-        return self.around.on_hang == "end" and (self.around.expects_words or self.heard.ends)
-
-    def _say_what_nobody_told(self, status: int | None) -> None:
-        if status and self.heard.outcome == "ok" and not self.around.expects_words:
-            from .watcher_report import print_line
-
-            shown = status if status > 0 else 128 - status
-            print_line(f"The command ended with status {shown}, and no rank told of a failure")
-
-    async def _write_unspoken(self, status: int | None) -> None:
-        from dataclasses import replace
-
-        from ..base.command_words import pipeline_of
-        from .watcher_report import has_verdict, write_from_outside
-        from .watcher_verdict import make_unspoken_verdict
-
-        around = self.around
-        if has_verdict(around):
-            return
-        how = "is gone" if status is None else f"ended with status {status}"
-        note = f"no rank spoke to the watch; the command {how}"
-        if self.heard.failed:
-            note = f"the watch failed; the command {how}: events.jsonl has the traceback"
-        pipeline = pipeline_of(around.command) if around.expects_words else ""
-        verdict = make_unspoken_verdict(around.command, pipeline, self._at.began, status, note)
-        if self._is_stopped:
-            verdict = replace(verdict, outcome="interrupted")
-        where = await write_from_outside(around, self._listening.folder, verdict)
-        if verdict.outcome != "ok":
-            self._begin_reports(where)
-
-    async def _end_all(self) -> None:
-        from .monitor_process import call_in_thread
-
-        self._family.spared = self._monitors()
-        if self._tasks:  # a client of a scheduler ends with them, and gives back what it had
-            self._family.end_ranks(self._tasks)
-            await self._until_ended(CLIENT_LIMIT)
-        await call_in_thread(self._family.end_for_good)
-        await self._until_ended(1.0)
-
-    async def _until_ended(self, limit: float) -> None:
-        until = time.monotonic() + limit
-        while not self._has_ended and time.monotonic() < until:
-            await asyncio.sleep(0.02)
-
-    async def _see_monitors_out(self) -> None:
-        """Wait until the monitors have written what they know."""
-        from ..evidence.process import marked
-        from .ending import is_alive
-        from .leftovers import PAUSE, StoppedMonitors, read_folders
-
-        stopped = StoppedMonitors(self._listening.path)
-        began = time.monotonic()
-        left = self._monitors()
-        self.heard.folders |= read_folders(left)
-        await self._socket.catch_up()
-        ours = marked(OUTER_VARIABLE, self._listening.path)
-        others = [one.pid for one in self.heard.ranks.values() if one.pid not in ours]
-        while any(map(is_alive, left)):
-            # Of several tasks on a node each has a `run` of its own, and all have one monitor.
-            has_others = any(map(is_alive, others))
-            if time.monotonic() > began + (OTHERS_LIMIT if has_others else MONITORS_LIMIT):
-                break
-            if not has_others:
-                stopped.look(left)
-            await asyncio.sleep(PAUSE)
-        await self._socket.catch_up()
-
-    def _monitors(self) -> set[int]:
-        from .ending import find_monitors
-
-        return self.heard.monitors | find_monitors(OUTER_VARIABLE, self._listening.path)
+        await CommandEnd(self).finish()
 
     def _given_status(self) -> int | None:
         """Return the exit status that a verdict gives; None: the command's own."""
@@ -492,7 +379,7 @@ class LauncherSupervisor:
         if self.around.expects_words:
             return EXIT_STATUS.get(str(outcome))
         # What fails by itself has a status of its own, also if we end what it left behind.
-        ended_by_us = self.heard.ends or (self.verdict is not None and self._is_stopped)
+        ended_by_us = self.heard.ends or (self.verdict is not None and self.is_stopped)
         is_ours = ended_by_us and outcome in CUT_SHORT
         return EXIT_STATUS.get(str(outcome)) if is_ours else None
 
@@ -519,10 +406,3 @@ def _find_parent(pid: int) -> int:
 
     found = read_stat(pid)
     return found.ppid if found is not None else 0
-
-
-def _find_exit_status(pid: int) -> int | None:
-    """Return how the command ended: it stays a zombie until we have left."""
-    from ..evidence.process import exit_code
-
-    return exit_code(pid)

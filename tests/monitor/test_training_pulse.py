@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hangbisect.evidence.ring_reader import Pulse
-from hangbisect.monitor.job_activity import PAST_SECONDS, PAST_STEPS, PastStep, TrainingPulse
+from hangbisect.monitor.training_watch import PAST_SECONDS, PAST_STEPS, PastStep, TrainingPulse
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,0 +1,106 @@
+"""What the answers of two versions are meant to differ in: a pattern each, and why.
+
+`same_answers.py` compares two installations, and asks this table about each difference, a line:
+
+    - line TEXT        only the first printed it        + line TEXT     only the second
+    - file NAME        only the first has left it       + file NAME
+    - field FILE: PATH                                  + field FILE: PATH
+    value FILE: PATH: WHAT ONLY THE FIRST HAS -> WHAT ONLY THE SECOND HAS
+    status (0,) -> (1,)
+
+Numbers stand there as 0. These rows are about what changed after commit 60a9d44. For another pair
+of versions empty the table, and let it grow by what is decided to be wanted.
+"""
+
+from __future__ import annotations
+
+import re
+
+_LATER_EVIDENCE = (
+    *("awaited_files", "build", "preloaded", "polling", "status", "task_ring", "tasks", "inside"),
+    *("library", "takes", "unserved", "ends", "closed_here", "handler", "holds", "stale_locks"),
+)
+_LATER_FIELDS = (
+    r"(?:verdict\.json|printed): \.(?:guessed|seen_ranks\[\]|trained)",
+    r"(?:isolation\.json|printed): \..*(?:place\.trained|keep_watching)",
+    r"matrix\.json: \..*(?:place\.trained|seen_ranks\[\])",
+)
+_WANTED: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (
+        "a run holds a lock on its folder, so that no other one writes there",
+        (r"\+ file .*\.lock",),
+    ),
+    (
+        "evidence that is collected since then",
+        (rf"\+ field .*evidence\.json: .*\.(?:{'|'.join(_LATER_EVIDENCE)})(?:\W.*)?",),
+    ),
+    (
+        "fields that came later, for other things than words",
+        tuple(rf"\+ field .*{field}" for field in _LATER_FIELDS),
+    ),
+    (
+        "how sure a cause is, is one of three words: seen, fits, guess",
+        (
+            r"\+ field .*\.(?:cause|candidates\[\])\.level",
+            r"- field .*\.(?:cause\.confidence|candidates\[\]\.score)",
+            r"- line cause .* 0 docs/causes/.*",
+            r"\+ line cause .* (?:seen|fits|guess) docs/causes/.*",
+        ),
+    ),
+    (
+        "sizes are in KiB, MiB and GiB everywhere",
+        (
+            r"value .*\d [kMG]B\b.* -> .*[KMG]iB.*",
+            r"[+-] line bundle\.zip: .* 0 (?:MB|KiB); attach it to an issue",
+        ),
+    ),
+    (
+        "what proves a deadlock is told",
+        (
+            r"value .*\.cause\.matched\[\]:  -> the kernel says so of each of them",
+            r"[+-] line because .* lock .* has it\)(?:; the kernel says so of each of them)?",
+        ),
+    ),
+    (
+        "what NCCL's watchdog prints is read as well",
+        (r"[+-] line hangbisect: .*: expected: what py-spy dump, pystack.*",),
+    ),
+    (
+        "durations are written in one way: 8 s, 1 min 5 s",
+        (
+            r"[+-] line 0 (?:as you run it|\S+=\S+) 0(?::0| s) .*",
+            r"[+-] line HANGS EVEN WITH ALL SAFE 0 starts, (?:0 min )?0 s: .*",
+            r"[+-] line isolate starts it again and again: .* none longer than (?:0 h )?0 min\.",
+        ),
+    ),
+    (
+        "functions of our own code have other names; they show in tracebacks and stacks",
+        (
+            r"[+-] line walk(?:_pipeline)?\(pipeline\.steps, context, lines, link\)",
+            r"value .*\.traceback: [^\n]*\bwalk\(pipeline.*",
+            r"value .*place\.stacks\[\]\[\]\[\]: .*\bwalk\b.*",
+        ),
+    ),
+    (
+        "a rank waits for the monitor in poll(), as select() fails on descriptors from 1024 on",
+        (r"value .*\.syscall\.name: .*pselect0.* -> .*",),
+    ),
+    (
+        "torchrun's words, and what a rank does, when another has ended: no two starts agree",
+        (
+            r"[+-] line .*Waiting for rank.*",  # told every five seconds
+            r"value .*\.logs\[\]\.lines\[\]: .*",
+            r"[+-] line [WE]\d .*torch/distributed/elastic/multiprocessing/api\.py:0\] .*",
+            r"value .*\.graph\.edges\[\]\.evidence: runs in .* -> runs in .*",
+            r"value .*\.looks\[\]\.(?:dump|threads\[\]\.frames\[\]\.(?:name|file)): .*",
+        ),
+    ),
+)
+_PATTERNS = [
+    (why, re.compile(pattern, re.DOTALL)) for why, patterns in _WANTED for pattern in patterns
+]
+
+
+def explain_difference(line: str) -> str:
+    """Return why a difference is wanted, "" if nothing says so."""
+    return next((why for why, pattern in _PATTERNS if pattern.fullmatch(line)), "")

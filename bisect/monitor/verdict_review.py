@@ -1,0 +1,114 @@
+"""A verdict that did not end the job is looked at again: what was silent is judged once more by a
+proof or a time limit that came later, and a hang is taken back where its culprit moves again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+from . import clocks
+from .finalize import close_job, find_later_proof, is_long_still, reopen_job
+from .rank_exits import GONE_TOGETHER, was_asked_to_end
+
+if TYPE_CHECKING:
+    from ..base.facts import Ended
+    from .job import Job
+    from .server import Server
+
+
+class VerdictReview:
+    """The later looks at one job that has a verdict."""
+
+    def __init__(self, job: Job, server: Server, is_held: Callable[[], bool]) -> None:
+        """`is_held`: the job is kept from running, or told to end; then nothing is judged anew."""
+        self._job, self._server, self._is_held = job, server, is_held
+        self._later_looks: clocks.LaterLooks | None = None  # at what was silent
+
+    def forget_silence(self, ended: Ended) -> None:
+        """What was only silent has ended in some way: that is the verdict; of a script of one's own
+        only if it failed, and not if who failed had given up on those that are silent.
+        """
+        job, verdict = self._job, self._job.verdict
+        if verdict is None or not self.is_silent():
+            return
+        gone = [m for m in job.members if m.left_at is not None and m.left_at > job.closed_at]
+        first = min(gone, key=lambda member: member.left_at or 0.0, default=None)
+        gave_up = first is not None and first.rank in verdict.ranks.waiting
+        if not job.own or (ended == "crash" and not gave_up):
+            self.void_verdict()
+
+    def is_silent(self) -> bool:
+        """Return whether the job was left running by a verdict that nothing proves."""
+        verdict = self._job.verdict
+        return not self._job.was_ended and verdict is not None and verdict.outcome == "silent"
+
+    def void_verdict(self) -> None:
+        """Let the job be judged anew."""
+        self._job.verdict, self._job.closing = None, False
+
+    def find_limit(self, now: float) -> Literal["limit", "deadline"] | None:
+        """Return which time limit is over for what was silent: that of the whole, or the deadline
+        of a step and with it what limits its wait.
+        """
+        job, verdict = self._job, self._job.verdict
+        limit = job.settings["limit"]
+        if verdict is None:
+            return None
+        if job.ends_it and bool(limit) and now > job.started + limit:
+            return "limit"
+        deadlines = job.find_deadlines(verdict).values()
+        is_late = now >= job.silent_until and any(now > over for over in deadlines)
+        return "deadline" if is_late else None
+
+    async def look_for_proof(self, now: float) -> bool:
+        """Look now and then, ever more seldom, for a proof that came later than the verdict; return
+        whether there is one, and the job was judged by it.
+        """
+        from .inspection import take_series
+
+        job, verdict, later = self._job, self._job.verdict, self._later_looks
+        assert verdict is not None
+        if later is None or later.since != job.closed_at:
+            later = self._later_looks = clocks.LaterLooks(job.closed_at)
+        if not later.is_due(now):
+            return False
+        inspection = await take_series(job)
+        inspection.remember_places()
+        named = {*verdict.ranks.culprit, *verdict.ranks.stuck}
+        stands = named & inspection.settled().hung or named <= {*verdict.ranks.never_started}
+        is_due = False
+        if stands and not self._is_held():
+            proof = await find_later_proof(job, inspection.snapshot())
+            is_due = bool(proof) or (job.is_trial and is_long_still(job, verdict))
+        if not is_due:
+            later.wait_longer(time.monotonic())
+            return False
+        self.void_verdict()
+        await close_job(job, self._server, "still", inspection.snapshot())
+        return True
+
+    async def take_back(self, now: float) -> None:
+        """After --on-hang report or hold: if the culprit moves again, the verdict is void.
+
+        It may be long before it says so itself. Something stirs in a spin as well: a look tells.
+        """
+        job = self._job
+        assert job.verdict is not None
+        if job.verdict.outcome == "interrupted":
+            return
+        named = job.verdict.ranks.culprit or job.verdict.ranks.stuck
+        members = [m for m in job.members if m.rank in named]
+        if stirring := [m for m in members if clocks.wants_another_look(m, job.closed_at, now)]:
+            from .inspection import Inspection, note_spins
+
+            note_spins(stirring)
+            inspection = Inspection(job, stirring)
+            await inspection.look()
+            inspection.remember_places()
+        if any(m.moved_at > job.closed_at for m in members):
+            await asyncio.sleep(GONE_TOGETHER)  # whoever is told to go moves once more
+            if any(m.moved_at > job.closed_at and not was_asked_to_end(m) for m in members):
+                reopen_job(job)
