@@ -78,7 +78,9 @@ def test_who_is_woken_in_a_recv_without_an_end_hears_something_though_nobody_cou
         for at, waits in ((0, 5), (3, 5), (6, 6))
     ]
     assert find_peer_request(looks[:2]) is None
-    assert find_peer_request(looks) == PeerRequest(6.0, "hears from who it waits for", False)
+    assert find_peer_request(looks) == PeerRequest(
+        6.0, "hears from who it waits for", answered=False, heard=True
+    )
     polls = [replace(one, kernel=(in_call("poll", fd_of(local)),)) for one in looks]
     assert find_peer_request(polls) is None
 
