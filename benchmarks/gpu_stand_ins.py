@@ -23,7 +23,8 @@ from typing import Any
 
 import jobs
 
-LIMIT = 150.0  # seconds for one job
+LIMIT = 300.0  # seconds for one job: eight ranks start slowly on a busy machine
+SLOW_LIMIT = "2"  # a loop without an end burns all cores until then: with 5, for two minutes
 SETTLES = 6.0  # seconds after a verdict in which it may still be taken back
 _TORCHRUN = str(Path(sys.executable).with_name("torchrun"))
 _HANGBISECT = [sys.executable, "-m", "hangbisect"]
@@ -113,7 +114,8 @@ def judge(
         began = time.monotonic()
         if options.attach:
             return _attach(command, here), time.monotonic() - began
-        ours = [*_HANGBISECT, "run", "--run-dir", "run", "--stall", "8", "--keep-watching", "--"]
+        ours = [*_HANGBISECT, "run", "--run-dir", "run", "--stall", "8", "--keep-watching"]
+        ours += ["--slow-limit", SLOW_LIMIT, "--"]
         running = jobs.Running([*ours, *command], here, jobs.clean_environ())
         verdict = jobs.until(lambda: jobs.verdict_of(running.run_dir), LIMIT, running.process)
         seconds = time.monotonic() - began

@@ -2,20 +2,23 @@
 
 Each case is run as it is, and in copies that a program changes. The truth stays, or follows:
 
-    frames   what blocks stands behind more frames and a method
+    frames   the step of the case stands behind more frames and a method
+    inside   each call that the case makes in a step stands behind a function and a method more
     thread   it is in a helper thread, for which the main thread waits in Future.result()
     calls    another call for the same thing
+    polls    what is read is waited for before, in poll()
     times    all times of the case are 0.5 and 4 times as long
     ranks    3 to 8 ranks, and who is at fault in the middle of them, where a case lets that be
     names    its files and the programs that it starts are called something else
 
 What is waited for may also be the thread, or a lock in place of a sleep. A table of how many are
 right (call, chain and explanation too, where a case gives them), and which are not any more.
---sample draws so many of the cases that a mutation changes.
+--sample draws so many of the cases that a mutation changes, --controls says how many of them must
+not be called a hang (without it: as many as are drawn).
 
-    python benchmarks/mutations.py [ID ...] [--only frames,thread,calls,times,ranks,names]
-                                   [--sample 30] [--seed 0] [--jobs 2] [--under pipeline]
-                                   [--keep DIR]
+    python benchmarks/mutations.py [ID ...] [--only frames,inside,thread,calls,polls,times,...]
+                                   [--sample 30 [--controls 5]] [--seed 0] [--jobs 2]
+                                   [--under pipeline] [--keep DIR]
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from typing import Any
 
 from hangbisect.zoo import case_files
 from hangbisect.zoo.case_files import CaseFile
+from hangbisect.zoo.comparison import find_what_is_asked
 
 TIMES = (0.5, 4.0)
 LIMIT = 3600.0  # seconds for all cases in one way
@@ -62,6 +66,21 @@ def _wrapped(call):
 
 
 """
+_INSIDE = """
+
+class _Hand:
+    def __init__(self, call):
+        self.call = call
+
+    def use(self):
+        return self.call()
+
+
+def _behind(call):
+    return _Hand(call).use()
+
+
+"""
 _THREADED = """
 
 def _wrapped(call):
@@ -81,6 +100,22 @@ _CALLS = (
     (r"(\w+)\.recv\((\d+)\)", r"bytes(bytearray(\1.recv_into(bytearray(\2))))"),
     (r"\bos\.read\((\w+), (\d+)\)", r"open(\1, 'rb', closefd=False, buffering=0).read(\2)"),
 )
+# What is read is waited for before, as whoever serves several connections does.
+_POLLS = (
+    (r"(\w+)\.recv\((\d+)\)", r"(_poll(\1, \1.gettimeout()), \1.recv(\2))[1]"),
+    (r"\bos\.read\((\w+), (\d+)\)", r"(_poll(\1, None), os.read(\1, \2))[1]"),
+)
+_POLLED = """
+
+def _poll(what, limit):
+    import select
+
+    watched = select.poll()
+    watched.register(what, select.POLLIN)
+    watched.poll(None if limit is None else 1000 * limit)
+
+
+"""
 _NUMBER = re.compile(
     r"(\btime\.sleep\(|\bsettimeout\(|\b(?:timeout|seconds|every)=|^[A-Z_]*SECONDS[A-Z_]* = )"
     r"(\d+(?:\.\d+)?)",
@@ -118,6 +153,57 @@ def replace_calls(kept: CaseFile, source: str) -> str:
     for before, after in _CALLS:
         source = re.sub(before, after, source)
     return source
+
+
+def poll_before(kept: CaseFile, source: str) -> str:
+    """Return a case's source with a poll() before each read of its own ranks."""
+    made = source
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and (text := ast.get_source_segment(source, node)):
+            for before, after in _POLLS:
+                if re.fullmatch(before, text):
+                    made = made.replace(text, re.sub(before, after, text))
+    return made if made == source else made + _POLLED
+
+
+def put_inside(kept: CaseFile, source: str) -> str:
+    """Return a case's source where each call that is a statement, or all that a statement assigns
+    or returns, is made by a function and a method more.
+    """
+    tree = ast.parse(source)
+    steps = {name for name in kept.case.uses.values() if name.isidentifier()}
+    functions = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name in steps]
+    if not functions:
+        return source
+    for function in functions:
+        _Behind().visit(function)
+    return ast.unparse(ast.fix_missing_locations(tree)) + _INSIDE
+
+
+class _Behind(ast.NodeTransformer):
+    """Puts calls behind frames, but those that must stand where they stand."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        return node  # what is inside of a call stays there
+
+    def _put(self, node: ast.Expr | ast.Assign | ast.Return) -> ast.AST:
+        value = node.value
+        if isinstance(value, ast.Call) and not _must_stay(value):
+            arguments = ast.arguments([], [], None, [], [], None, [])
+            called = ast.Name("_behind", ast.Load())
+            node.value = ast.Call(called, [ast.Lambda(arguments, value)], [])
+        return node
+
+    visit_Expr = visit_Assign = visit_Return = _put
+
+
+def _must_stay(call: ast.Call) -> bool:
+    """Return whether a call means another thing in a function of its own."""
+    return any(
+        isinstance(node, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr)
+        or (isinstance(node, ast.Name) and node.id in ("super", "locals", "run_usual_step"))
+        for node in ast.walk(call)
+    )
 
 
 def scale_times(source: str, factor: float) -> str:
@@ -202,8 +288,10 @@ def _wrap_in(wrapper: str) -> Mutation:
 
 MUTATIONS: Mapping[str, Mutation] = {
     "frames": _wrap_in(_WRAPPED),
+    "inside": put_inside,
     "thread": _wrap_in(_THREADED),
     "calls": replace_calls,
+    "polls": poll_before,
     "ranks": add_ranks,
     "names": rename_files,
     **{f"times x {factor:g}": _scale_by(factor) for factor in TIMES},
@@ -216,6 +304,7 @@ def main() -> int:
     parser.add_argument("cases", nargs="*")
     parser.add_argument("--only", default="")
     parser.add_argument("--sample", type=int, default=0)
+    parser.add_argument("--controls", type=int)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", default="2")
     parser.add_argument("--under", default="pipeline")
@@ -237,18 +326,17 @@ def main() -> int:
 def run(way: str, chosen: list[CaseFile], options: argparse.Namespace) -> list[dict[str, Any]]:
     """Return the rows of those cases that a mutation changes."""
     with tempfile.TemporaryDirectory(prefix="mutated-") as folder:
-        files = []
+        changed = []
         for kept in chosen:
             source = kept.file.read_text(encoding="utf-8")
             made = MUTATIONS[way](kept, source)
             if made != source:
                 file = Path(folder) / kept.file.name
                 file.write_text(made, encoding="utf-8")
-                files.append(str(file))
+                changed.append(CaseFile(kept.case, file))
+        files = [str(kept.file) for kept in draw(changed, options)]
         if not files:
             return []
-        if options.sample:
-            files = random.Random(options.seed).sample(files, min(options.sample, len(files)))
         told = Path(folder) / "answers.json"
         words = [sys.executable, "-m", "hangbisect", "zoo", "run", *files, "--json", str(told)]
         words += ["--jobs", options.jobs, "--under", options.under]
@@ -257,6 +345,21 @@ def run(way: str, chosen: list[CaseFile], options: argparse.Namespace) -> list[d
         subprocess.run(words, stdout=subprocess.DEVNULL, timeout=LIMIT)
         rows: list[dict[str, Any]] = json.loads(told.read_text())["cases"]
         return [row for row in rows if not row["skipped"]]
+
+
+def draw(cases: list[CaseFile], options: argparse.Namespace) -> list[CaseFile]:
+    """Return the cases to run: all, or so many as are to be drawn, of those that run here."""
+    if not options.sample:
+        return cases
+    chance = random.Random(options.seed)
+    cases = [kept for kept in cases if not case_files.find_missing(kept.case.needs)]
+    if options.controls is None:
+        return chance.sample(cases, min(options.sample, len(cases)))
+    well = [kept for kept in cases if find_what_is_asked(kept.case) == "control"]
+    others = [kept for kept in cases if kept not in well]
+    few = min(options.controls, len(well))
+    many = min(options.sample - options.controls, len(others))
+    return [*chance.sample(others, many), *chance.sample(well, few)]
 
 
 def is_located(row: Mapping[str, Any]) -> bool:

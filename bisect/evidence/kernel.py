@@ -128,6 +128,12 @@ CUT_BY_A_PAUSE = split_words(
 )
 
 
+# Those of them that end so in whatever thread, and that C programs seldom call again: System V IPC.
+_CUT_FOR_GOOD = split_words("semop semtimedop msgrcv msgsnd")
+# Calls that return only when something comes, at a socket or a pipe.
+RECEIVES = split_words("read readv recvfrom recvmsg recvmmsg")
+
+
 def syscall_name(number: int, wchan: str = "") -> str:
     """Return the name of a system call, "syscall N" where it is not known.
 
@@ -186,7 +192,10 @@ def _read_thread(pid: int, tid: int, missing: list[str]) -> Kernel | None:
             note_once(missing, f"The system calls of {pid} could not be read (not permitted).")
         except OSError:
             pass
-    return Kernel(tid, about.comm, about.state, wchan, call)
+    waits = None
+    if tid != pid and call is not None and call.name in RECEIVES:
+        waits = parse_status(_read_text(f"/proc/{pid}/task/{tid}/status")).waits
+    return Kernel(tid, about.comm, about.state, wchan, call, waits)
 
 
 def parse_syscall(text: str, wchan: str = "") -> Syscall | None:
@@ -232,8 +241,9 @@ def parse_status(text: str) -> ProcessStatus:
 def reason_not_to_pause(kernel: tuple[Kernel, ...]) -> str:
     """Return why this process must not be paused (for native frames), "" if it may be.
 
-    A pause ends some waits with EINTR: the look would change what is looked at. Only the main
-    thread is judged: background threads wait in epoll in nearly every rank, and ask again.
+    A pause ends some waits with EINTR: the look would change what is looked at. Of background
+    threads only calls count that nobody repeats: they wait in epoll in nearly every rank, and ask
+    again.
     """
     if not kernel:
         return ""
@@ -242,8 +252,10 @@ def reason_not_to_pause(kernel: tuple[Kernel, ...]) -> str:
         return "it is stopped"
     if main.state == "D":
         return "it is in the kernel, where a debugger would wait for it"
-    if main.syscall is not None and main.syscall.name in CUT_BY_A_PAUSE:
-        return f"a pause could end its {main.syscall.name}"
+    for thread in kernel:
+        cut = CUT_BY_A_PAUSE if thread is main else _CUT_FOR_GOOD
+        if thread.syscall is not None and thread.syscall.name in cut:
+            return f"a pause could end its {thread.syscall.name}"
     return ""
 
 

@@ -242,15 +242,15 @@ def _kernel_place(look: Look) -> Iterator[CodePlace]:
 
 
 def _files_of(look: Look) -> Iterator[str]:
-    """Yield the files that the main thread's system call is about: on a slow file system a walk
-    over many small ones shows the same line and hardly a byte.
+    """Yield the files that system calls of the step are about: on a slow file system a walk over
+    many small ones shows the same line and hardly a byte.
     """
-    call = look.kernel[0].syscall if look.kernel else None
-    if call is None:
-        return
-    files = [call.path or "", *(one.path for one in call.descriptors if one.kind == "file")]
-    # Who reads those of the kernel asks after processes: a helper does so all the time.
-    yield from (path for path in files if path and not path.startswith(("/proc/", "/sys/")))
+    for call in (thread.syscall for thread in list_threads_of_the_step(look)):
+        if call is None:
+            continue
+        files = [call.path or "", *(one.path for one in call.descriptors if one.kind == "file")]
+        # Who reads those of the kernel asks after processes: a helper does so all the time.
+        yield from (path for path in files if path and not path.startswith(("/proc/", "/sys/")))
 
 
 def _process_place(look: Look) -> CodePlace:
@@ -297,13 +297,16 @@ def find_awaited_descriptors(look: Look) -> tuple[tuple[str, Descriptor], ...]:
     """Return the descriptors that the step waits for, each with the name of the call it is in."""
     return tuple(
         (thread.syscall.name, one)
-        for thread in _threads_of_the_step(look)
+        for thread in list_threads_of_the_step(look)
         if thread.syscall is not None
         for one in thread.syscall.descriptors
     )
 
 
-def _threads_of_the_step(look: Look) -> tuple[Kernel, ...]:
+def list_threads_of_the_step(look: Look) -> tuple[Kernel, ...]:
+    """Return the threads in which the step may wait: the main one, and those of Python that it may
+    be waiting for.
+    """
     if not look.kernel or not _helpers_count(look):
         return look.kernel[:1]
     # Threads without Python (a store's server, gloo, OpenMP) serve others.

@@ -18,9 +18,9 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from ..base.facts import Frame, Look, Socket, Thread
-from .kernel import split_words
-from .movement import find_awaited_descriptors
+from ..base.facts import Descriptor, Frame, Look, Socket, Thread
+from .kernel import RECEIVES
+from .movement import find_awaited_descriptors, list_threads_of_the_step
 from .stacks import format_stacks
 
 
@@ -75,7 +75,6 @@ def _place_of_frame(frame: Frame) -> tuple[str, str, int]:
 # Bytes of an answer, at the least: the status line and the headers of HTTP are more. A heartbeat is
 # less: 17 bytes in HTTP/2 (RFC 9113, PING), 2 in WebSocket (RFC 6455), 22 to 29 more under TLS.
 LEAST_REQUEST = 64
-_RECEIVES = split_words("read readv recvfrom recvmsg recvmmsg")
 
 
 class PeerRequest(NamedTuple):
@@ -84,6 +83,7 @@ class PeerRequest(NamedTuple):
     at: float  # of the later look
     text: str  # what it does, without a subject
     answered: bool  # False: whether the question before was answered cannot be told
+    heard: bool = False  # something came, of which nobody can say how much: a heartbeat, or all
 
 
 def find_peer_request(
@@ -115,8 +115,8 @@ def _find_request_between(before: Look, after: Look, ours: Collection[int]) -> P
     for inode, now in waits.items():
         if inode in waited and (now.received or 0) - (waited[inode].received or 0) >= LEAST_REQUEST:
             return PeerRequest(after.at, f"gets answers from {now.peer or 'a socket'}", True)
-    if waited.keys() & waits.keys() and _was_woken(before, after):
-        return PeerRequest(after.at, "hears from who it waits for", False)
+    if _was_woken(before, after, ours):
+        return PeerRequest(after.at, "hears from who it waits for", answered=False, heard=True)
     open_before = {one.inode for one in before.sockets}
     anew = [now for inode, now in waits.items() if waited and inode not in open_before]
     open_after = {one.inode for one in after.sockets}
@@ -130,15 +130,36 @@ def _find_request_between(before: Look, after: Look, ours: Collection[int]) -> P
     )
 
 
-def _was_woken(before: Look, after: Look) -> bool:
-    """Return whether a call that returns only if something comes has returned in between: nobody
-    counts the bytes of a Unix socket.
+def _was_woken(before: Look, after: Look, ours: Collection[int]) -> bool:
+    """Return whether a call that returns only if something comes has returned in between, and the
+    same waits again: nobody counts the bytes of a Unix socket, nor those that a helper thread reads
+    from a pipe.
     """
-    calls = [look.kernel[0].syscall for look in (before, after) if look.kernel]
-    receives = all(c is not None and c.name in _RECEIVES and c.timeout is None for c in calls)
-    if not receives or before.waits is None or after.waits is None:
-        return False
-    return after.waits > before.waits
+    waited = _count_wakings(before, ours)
+    return any(
+        count > waited.get(where, count) for where, count in _count_wakings(after, ours).items()
+    )
+
+
+def _count_wakings(look: Look, ours: Collection[int]) -> Mapping[tuple[int, str], int]:
+    """Return how often each thread has waited that receives from outside of the job without a time
+    limit, by its id and what it receives from.
+    """
+    return {
+        (thread.tid, one.path): waits
+        for thread in list_threads_of_the_step(look)
+        if (call := thread.syscall) is not None and call.name in RECEIVES and call.timeout is None
+        if (waits := look.waits if thread is look.kernel[0] else thread.waits) is not None
+        for one in call.descriptors
+        if _is_open_end(one, ours)
+    }
+
+
+def _is_open_end(one: Descriptor, ours: Collection[int]) -> bool:
+    """Return whether something may come by a descriptor that no process of the job sends."""
+    if one.socket is not None:
+        return one.socket.state == "ESTABLISHED" and not set(one.socket.peer_pids) & set(ours)
+    return one.kind in ("pipe", "fifo") and not set(one.other_ends) & set(ours)
 
 
 def _find_ended_connections(waited: Iterable[Socket], after: Look) -> set[str]:

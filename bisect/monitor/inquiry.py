@@ -217,7 +217,7 @@ class Inquiry:
         why: str,
     ) -> None:
         """Take the last look, and close the job by it, unless it shows that a rank has got on, or
-        has ended: what was seen before says nothing of it then.
+        has ended, or waits for one that moves: what was seen before says nothing of it then.
         """
         job = self.job
         member = job.members.by_rank[first.rank]
@@ -230,6 +230,13 @@ class Inquiry:
             return
         if moved := inspection.moved.get(first.rank, ""):
             self._go_on(inspection, member, moved, why)
+            inspection.remember_places()
+            return
+        classes = inspection.settled()
+        if first.rank in classes.waiting and classes.moving:  # whom it waits for may be on its way
+            allowed = clocks.find_deadline(job.members, member, job.limits)
+            still = clocks.required_stillness(allowed, job.limits)
+            member.look_again_at = time.monotonic() + still
             inspection.remember_places()
             return
         if why:

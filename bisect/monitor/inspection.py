@@ -218,11 +218,16 @@ class Inspection(LookSeries):
 
     def _asks(self, member: RankState, found: PeerRequest) -> None:
         member.asks_since = member.asks_since or found.at
-        until = clocks.asking_until(
-            self.job.members, member, self.job.limits, answered=found.answered
-        )
+        members, limits = self.job.members, self.job.limits
+        until = clocks.asking_until(members, member, limits, answered=found.answered)
+        is_new = found.heard and found.at > member.silences.heard_at
+        # A heartbeat comes more often than what takes its time for each answer.
+        if is_new and member.silences.lasted >= limits.stall:
+            until = max(until, clocks.busy_until(members, member, limits))
         if found.at <= until:
             self._moves(member, found.at, found.text)
+        if is_new:
+            member.silences.hears(found.at)
 
     def computing(self, member: RankState) -> str:
         """Return who burns CPU in the same few places, in words."""

@@ -125,6 +125,8 @@ def attach_when_still(
         return ""
     printed = ""
     for _ in range(LOOKS):
+        if process.poll() is not None:  # it was slow to start, and has ended well meanwhile
+            break
         shutil.rmtree(run_dir, ignore_errors=True)
         words = [sys.executable, str(_PACKAGE), "attach", "--run-dir", str(run_dir)]
         try:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.facts import Look, Socket
+from hangbisect.base.facts import Descriptor, Look, Socket
 from hangbisect.evidence.movement import describe_movement
 from hangbisect.evidence.successive_looks import PeerRequest, find_peer_request
 
-from .test_movement import PEER, fd_of, in_call, recv, seen
+from .test_movement import PEER, fd_of, in_call, recv, seen, thread
 
 
 def test_an_answer_as_short_as_its_question_is_no_progress_but_a_sign_of_asking() -> None:
@@ -78,9 +78,34 @@ def test_who_is_woken_in_a_recv_without_an_end_hears_something_though_nobody_cou
         for at, waits in ((0, 5), (3, 5), (6, 6))
     ]
     assert find_peer_request(looks[:2]) is None
-    assert find_peer_request(looks) == PeerRequest(6.0, "hears from who it waits for", False)
+    assert find_peer_request(looks) == PeerRequest(
+        6.0, "hears from who it waits for", answered=False, heard=True
+    )
     polls = [replace(one, kernel=(in_call("poll", fd_of(local)),)) for one in looks]
     assert find_peer_request(polls) is None
+
+
+def reads_in_a_helper(at: float, waits: int, end: Descriptor) -> Look:
+    helper = replace(in_call("read", end, tid=200), waits=waits)
+    threads = (thread(1), thread(9, 200))
+    return seen(at, threads=threads, kernel=(in_call("futex"), helper), waits=5)
+
+
+def test_a_helper_thread_that_is_woken_hears_something_too() -> None:
+    """The main thread waits for it in Future.result(), and is not woken before it is done."""
+    fifo = Descriptor(4, "fifo", "/data/list")
+    looks = [reads_in_a_helper(at, waits, fifo) for at, waits in ((0, 5), (3, 5), (6, 6))]
+    assert find_peer_request(looks[:2]) is None
+    found = find_peer_request(looks)
+    assert found is not None
+    assert (found.at, found.heard, found.answered) == (6.0, True, False)
+
+
+def test_but_not_by_what_a_process_of_the_job_writes() -> None:
+    pipe = Descriptor(4, "pipe", "pipe:[17]", other_ends=(101,))
+    looks = [reads_in_a_helper(at, at, pipe) for at in (0, 3)]
+    assert find_peer_request(looks, ours={100, 101}) is None
+    assert find_peer_request(looks, ours={100}) is not None
 
 
 def test_what_processes_of_the_job_ask_one_another_is_none() -> None:

@@ -129,6 +129,17 @@ def test_another_file_is_progress_and_the_same_one_again_is_none() -> None:
     assert describe_movement(asks) == ""
 
 
+def test_another_file_of_a_helper_is_progress_where_the_main_thread_may_wait_for_it() -> None:
+    def opens(at: float, path: str, main: str) -> Look:
+        helper = Kernel(200, "python", "D", "", Syscall(0, "openat", (), path=path))
+        threads = (thread(1), thread(9, 200))
+        return seen(at, threads=threads, kernel=(in_call(main), helper))
+
+    waits = [opens(at, f"/data/{at}", "futex") for at in range(2)]
+    assert describe_movement(waits) == "has got to /data/1"
+    assert describe_movement([opens(at, f"/data/{at}", "flock") for at in range(2)]) == ""
+
+
 def test_a_child_that_reads_another_file_gets_on_too() -> None:
     def reads(at: float, path: str) -> Look:
         file = Descriptor(3, "file", path, position=0)

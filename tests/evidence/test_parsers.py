@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hangbisect.base import proc
-from hangbisect.base.facts import Descriptor, Frame, Syscall
+from hangbisect.base.facts import Descriptor, Frame, Kernel, Syscall
 from hangbisect.evidence import (
     descriptors,
     kernel,
@@ -67,6 +67,18 @@ def test_the_tables_of_both_machines_agree_on_names() -> None:
         assert {*table} <= known
     assert known >= kernel.CUT_BY_A_PAUSE
     assert both[1] <= both[0]
+
+
+def test_a_pause_would_end_a_semop_in_any_thread_and_an_epoll_only_in_the_main_one() -> None:
+    """A C library that waits for a semaphore in a helper thread took EINTR for leave to go on."""
+
+    def waits(tid: int, name: str) -> Kernel:
+        return Kernel(tid, "python", "S", "", Syscall(0, name, ()))
+
+    for name in ("semop", "semtimedop", "msgrcv", "msgsnd"):
+        assert name in kernel.reason_not_to_pause((waits(1, "futex"), waits(2, name)))
+    assert kernel.reason_not_to_pause((waits(1, "futex"), waits(2, "epoll_wait"))) == ""
+    assert "epoll" in kernel.reason_not_to_pause((waits(1, "epoll_wait"), waits(2, "futex")))
 
 
 def test_lines_of_proc_locks() -> None:

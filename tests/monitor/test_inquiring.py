@@ -51,6 +51,8 @@ class Looks:
         self.count, self.span, self.moved = 9, 20.0, dict[int, str]()
         self.present, self._meanwhile = find_present(of), meanwhile
         self._waits: dict[int, Wait | None] = dict.fromkeys(of.members.by_rank)
+        every = frozenset(of.members.by_rank)
+        self.classes = RankClasses(frozenset(), frozenset(), frozenset(), every)
 
     async def look(self, **how: Any) -> None:
         self._meanwhile()
@@ -60,6 +62,9 @@ class Looks:
 
     def facts(self) -> list[Any]:
         return []
+
+    def settled(self) -> RankClasses:
+        return self.classes
 
     def remember_places(self) -> None:
         pass
@@ -128,6 +133,16 @@ def test_nor_of_another_that_may_have_waited_for_it(
     made = job()
     decide(made, Looks(made, lambda: happens(made)), rank=1)
     assert judged == []
+
+
+def test_nor_of_one_that_waits_for_a_rank_which_the_last_look_saw_moving(judged: list[int]) -> None:
+    """Rank 0 had just started a helper: nobody can be blamed then, and nobody hangs."""
+    made = job()
+    looks = Looks(made)
+    looks.classes = RankClasses(frozenset([0]), frozenset(), frozenset([1]), frozenset())
+    decide(made, looks, rank=1)
+    assert judged == []
+    assert made.members.by_rank[1].look_again_at > time.monotonic() + 1.0
 
 
 def test_an_end_from_before_the_looks_keeps_nobody_from_being_judged(judged: list[int]) -> None:

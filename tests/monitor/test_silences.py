@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from hangbisect.base.silences import Silences
+from hangbisect.evidence.successive_looks import PeerRequest
 from hangbisect.monitor.clocks import TimeLimits, pauses_until
 from hangbisect.monitor.inspection import Inspection
 
@@ -57,6 +58,17 @@ def test_what_computed_was_not_silent() -> None:
     made.sees_still(101.0, 205.0)
     made.ends(206.0, GAP)
     assert made.longest == 6.0
+
+
+def test_what_came_by_itself_ends_a_silence_but_is_no_movement() -> None:
+    made = Silences()
+    for now in (15.0, 20.0, 25.0):
+        made.sees_still(10.0, now)
+    assert made.lasted == 15.0
+    made.hears(27.0)
+    assert (made.lasted, made.longest) == (0.0, 0.0)
+    made.sees_still(10.0, 30.0)  # it has not moved since, but was not silent for so long
+    assert made.lasted == 3.0
 
 
 def test_a_rank_may_pause_for_twice_as_long_again_until_the_limit_of_slow_steps() -> None:
@@ -128,3 +140,24 @@ def test_they_note_none_of_a_rank_that_waits_in_our_barrier_or_computes(looked: 
     looked.at(16.0).finds("")
     looked.at(17.0).finds("new code")
     assert [m.silences.longest for m in looked.members] == [0.0, 6.0]
+
+
+@pytest.mark.parametrize(("every", "moved_at"), [(25.0, 200.0), (5.0, 65.0)])
+def test_what_comes_after_a_silence_counts_until_the_limit_of_slow_steps(
+    looked: Looked, every: float, moved_at: float
+) -> None:
+    """A service on a Unix socket, whose bytes nobody counts, may be slow; what comes more often may
+    be a heartbeat, and counts for three times --stall only.
+    """
+    one = looked.members[1]
+    heard: PeerRequest | None = None
+    looked.job.limits = TimeLimits({"": 60.0}, stall=20.0, slow_limit=5.0)
+    for tick in range(1, 81):
+        now = 2.5 * tick
+        looked.moved[one.rank], looked.busy[one.rank] = "", False
+        if now % every == 0.0:
+            heard = PeerRequest(now, "hears from who it waits for", answered=False, heard=True)
+        if heard is not None:
+            looked._asks(one, heard)
+        looked._note_silence(one, now)
+    assert one.moved_at == moved_at

@@ -338,8 +338,9 @@ def _spins_in_native_code(scene: Scene) -> Found | None:
 
 
 def _past_all_patience(scene: Scene) -> Found | None:
-    """It did so for several times the step's deadline."""
-    return Found("far beyond the step's deadline") if scene.job.ended == "busy" else None
+    """It did so for several times the step's deadline, where that is known."""
+    is_late = scene.job.ended == "busy" and scene.job.past_deadline is not None
+    return Found("far beyond the step's deadline") if is_late else None
 
 
 # ---- causes --------------------------------------------------------------------------------------

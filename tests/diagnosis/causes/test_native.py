@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hangbisect.base.facts import Look
 
 from ..made_up import held, job, look, rank
@@ -55,6 +57,14 @@ SHOWS: Shows = {
 def test_the_function_and_its_library_are_named() -> None:
     assert "pause (libc.so.6)" in causes_of(native_call())["native-call"].why
     assert "libtransport.so" in causes_of(busy_loop())["busy-loop"].why
+
+
+def test_that_a_loop_is_beyond_its_deadline_is_said_only_where_there_is_one() -> None:
+    """`attach` knows of none: it said so of a healthy job that was slow to import."""
+    made, ranks = busy_loop()
+    late = replace(made, past_deadline=240.0)
+    assert "deadline" not in " ".join(causes_of((made, ranks))["busy-loop"].matched)
+    assert "far beyond the step's deadline" in causes_of((late, ranks))["busy-loop"].matched
 
 
 def test_time_sleep_is_pythons_own_and_no_native_call() -> None:
