@@ -138,14 +138,14 @@ def test_whatever_becomes_of_a_cell_it_is_named_and_all_others_are_done(
 def test_an_interrupted_matrix_goes_on_and_repeats_nothing_that_is_done(jobs_here: Jobs) -> None:
     job = fresh(
         jobs_here,
-        BAD_CELLS.partition("  - name: no launcher")[0]
+        BAD_CELLS.partition("  - name: hangs")[0]
         + f"""
   - name: under way
     arguments: {SLEEPS}
   - name: never begun
 """,
     )
-    cell_process(job, "04-under-way", r"\brun -- ")
+    cell_process(job, "03-under-way", r"\brun -- ")
     os.kill(job.running.process.pid, signal.SIGINT)
     ended = job.end()
     assert ended.status == 130, shown(ended)
@@ -154,7 +154,6 @@ def test_an_interrupted_matrix_goes_on_and_repeats_nothing_that_is_done(jobs_her
     assert results(job.folder) == {
         "before": "ok",
         "crashes": "crash",
-        "hangs": "hang",
         "under way": "interrupted",
         "never begun": None,
     }
@@ -162,21 +161,20 @@ def test_an_interrupted_matrix_goes_on_and_repeats_nothing_that_is_done(jobs_her
     file = job.folder / "mine.yaml"
     # What was under way hung: as it is now, it does not.
     file.write_text(file.read_text().replace(f"{SLEEPS}\n  - name: never", "[]\n  - name: never"))
-    began = {path: path.stat().st_mtime_ns for path in job.folder.glob("run/0[123]*/verdict.json")}
+    began = {path: path.stat().st_mtime_ns for path in job.folder.glob("run/0[12]*/verdict.json")}
     again = start(jobs_here, "", "--resume", "run", folder=job.folder).end()
-    assert again.status == 3, shown(again)
+    assert again.status == 5, shown(again)
     assert results(job.folder) == {
         "before": "ok",
         "crashes": "crash",
-        "hangs": "hang",
         "under way": "ok",
         "never begun": "ok",
     }, shown(again)
-    assert record(job.folder)["cells"][:3] == first["cells"][:3]
+    assert record(job.folder)["cells"][:2] == first["cells"][:2]
     assert began == {path: path.stat().st_mtime_ns for path in began}
-    assert len(began) == 3
-    assert (job.folder / "run" / "04-under-way.before-1").is_dir()
-    assert "3 cells done before" in again.err
+    assert len(began) == 2
+    assert (job.folder / "run" / "03-under-way.before-1").is_dir()
+    assert "2 cells done before" in again.err
 
 
 def test_cells_side_by_side_share_no_port_folder_or_temporary_file(jobs_here: Jobs) -> None:
@@ -209,13 +207,14 @@ def test_the_printed_commands_do_what_the_cells_do(jobs_here: Jobs) -> None:
     assert not (job.folder / "run").exists()
     lines = dict(zip(*[iter(ended.out.splitlines())] * 2, strict=True))
     assert "cannot be started" in lines["# 4 no launcher"]
-    for name, status in (("# 1 before", 0), ("# 3 hangs", 3)):
+    for name, status in (("# 1 before", 0), ("# 2 crashes", 5)):
         environ = {**jobs.clean_environ(), "PYTHON": sys.executable}
         ran = subprocess.run(
             ["bash", "-c", lines[name]], cwd="/", env=environ, timeout=DEADLINE, capture_output=True
         )
         assert ran.returncode == status, (lines[name], ran)
-    assert json.loads((job.folder / "run/03-hangs/verdict.json").read_text())["outcome"] == "hang"
+    crashed = json.loads((job.folder / "run/02-crashes/verdict.json").read_text())
+    assert crashed["outcome"] == "crash"
 
 
 def test_a_matrix_of_ours_is_found_by_its_name(jobs_here: Jobs) -> None:
