@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hangbisect.zoo.parts import ipc, processes, servers
+from hangbisect.zoo.parts import processes, servers
 from hangbisect.zoo.parts.processes import TERMINAL
 
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # torchrun, ninja
@@ -82,7 +82,10 @@ def held_hub_lock(place: Path, amount: float) -> Iterator[World]:
     """A hub that serves people/small, and a stranger with the lock of its tokenizer."""
     home = place / "hf"
     servers.fill_hub_cache(home)
-    with servers.serve_hub(place) as served, ipc.hold_flock(served.lock(home, "tokenizer.json")):
+    with (
+        servers.serve_hub(place) as served,
+        processes.hold_flock(served.lock(home, "tokenizer.json")),
+    ):
         yield World({**served.environment, "HF_HOME": str(home)})
 
 
@@ -115,14 +118,14 @@ def silent_proxy(place: Path, amount: float) -> Iterator[World]:
 @contextlib.contextmanager
 def held_lock(place: Path, amount: float) -> Iterator[World]:
     """LOCK: a file that a stranger has locked."""
-    with ipc.hold_flock(place / "cache.lock"):
+    with processes.hold_flock(place / "cache.lock"):
         yield World({"LOCK": str(place / "cache.lock")})
 
 
 @contextlib.contextmanager
 def lock_freed_in_time(place: Path, amount: float) -> Iterator[World]:
     """LOCK: a file that a stranger has locked for `amount` seconds."""
-    with ipc.hold_flock(place / "cache.lock", amount):
+    with processes.hold_flock(place / "cache.lock", amount):
         yield World({"LOCK": str(place / "cache.lock")})
 
 
@@ -145,13 +148,13 @@ def throttled(place: Path, amount: float) -> Iterator[World]:
 @contextlib.contextmanager
 def unopened_fifo(place: Path, amount: float) -> Iterator[World]:
     """FIFO: a named pipe that nobody opens."""
-    yield World({"FIFO": str(ipc.unopened_fifo(place / "feed"))})
+    yield World({"FIFO": str(processes.unopened_fifo(place / "feed"))})
 
 
 @contextlib.contextmanager
 def unread_fifo(place: Path, amount: float) -> Iterator[World]:
     """FIFO: a named pipe that somebody has open and never reads."""
-    with ipc.unread_fifo(place / "log") as path:
+    with processes.unread_fifo(place / "log") as path:
         yield World({"FIFO": str(path)})
 
 
@@ -229,7 +232,7 @@ def _extensions() -> Iterator[dict[str, str]]:
 @contextlib.contextmanager
 def silent_nvidia_smi(place: Path, amount: float) -> Iterator[World]:
     """An nvidia-smi that does not come back."""
-    answer = ipc.unopened_fifo(place / "nvidiactl")
+    answer = processes.unopened_fifo(place / "nvidiactl")
     processes.put_on_path(place, {"nvidia-smi": f"read answer < {answer}"})
     yield World({"PATH": f"{place / 'bin'}{os.pathsep}{PATH}"})
 

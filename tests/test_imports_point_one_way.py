@@ -29,7 +29,7 @@ MAY_SEND_SIGNALS = {
     "rank/injections.py": "to itself, on purpose",
     "base/forks.py": "ends a child of ours that does not end in time",
     "rank/messages.py": "to itself, so that it ends by the signal it got",
-    "front/signals.py": "lets its own front go on, once the command goes on",
+    "front/command.py": "lets its own front go on, once the command goes on",
     "front/supervise.py": "hands on what was sent to it, and ends as its command ended",
     "zoo/keeper.py": "ends the job of a case whose time is over, or whose starter is gone",
     "zoo/parts/processes.py": "ends a helper of a case that does not end by itself",

@@ -22,8 +22,7 @@ from ..base.identity import UnknownRank
 from ..base.launchers import find_launcher
 from ..base.lazy_dataclass import dataclass
 from ..base.words import format_ranks
-from ..collect.looks import RankClasses
-from ..collect.ras_counts import RasFacts, add_ras_logs, ask_ras
+from ..collect.looks import RankClasses, RasFacts, add_ras_logs, ask_ras
 from ..diagnosis.causes.known_cause import find_frame
 from ..diagnosis.process_snapshot import merge_looks
 from ..evidence.lock_and_log_files import PrintingRank, read_last_lines, read_printed_lines

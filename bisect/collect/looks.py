@@ -4,6 +4,9 @@ reasons to look once more.
 
 Processes outside the job that have a lock which a rank waits for are looked at too. Once such a
 process is done the lock is free: its work is as good as the rank's own.
+
+NCCL's RAS service is asked where one of the ranks listens, and once more a little later where its
+counts differ: those that stand are facts, those that grow are the job at work.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from itertools import pairwise
 
 from ..base.deadline import aside
@@ -22,11 +25,23 @@ from ..base.lazy_dataclass import dataclass
 from ..base.message_queues import waits_at_queue
 from ..base.proc import read_stat
 from ..diagnosis.process_snapshot import main_kernel
+from ..diagnosis.rank_waits import claimed_world_size
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.time_limits import find_end_of_wait, find_who_waits, is_asleep, waits_anew
 from ..evidence import movement
 from ..evidence.kernel import reason_not_to_pause
 from ..evidence.look import Target, take_looks
+from ..evidence.nccl_ras import (
+    LIMIT as RAS_LIMIT,
+)
+from ..evidence.nccl_ras import (
+    ask_service,
+    describe_status,
+    find_moving,
+    find_service,
+    make_ras_logs,
+)
+from ..evidence.ras_answers import RasAnswer, parse_status
 from ..evidence.successive_looks import complete_look
 from ..rank.collective_records import RECORDER_THREAD
 
@@ -269,3 +284,66 @@ def select_looks_since(looks: Sequence[Look], span: float) -> list[Look]:
     start = looks[-1].at - span
     before = max((i for i, one in enumerate(looks) if one.at <= start), default=0)
     return list(looks[min(before, max(0, len(looks) - 2)) :])
+
+
+RAS_PAUSE = 1.0  # seconds from an answer whose counts differ to the next question
+
+
+@dataclass(frozen=True)
+class RasFacts:
+    """Sentences for the verdict, and where they differ how many operations each rank has begun."""
+
+    notes: tuple[str, ...] = ()
+    logs: Mapping[RankId, CollectiveLog] = field(default_factory=dict)
+
+
+async def ask_ras(
+    ranks: Sequence[RankFacts], world: int = 0, limit: float = RAS_LIMIT, pause: float = RAS_PAUSE
+) -> RasFacts:
+    """Return what the RAS service of these ranks says, nothing if none of them listens. `world`: at
+    least so many ranks has the job. Never raises. Takes two times `limit` and `pause` seconds at
+    most.
+    """
+    address = find_service(ranks)
+    if address is None:
+        return RasFacts()
+    answer = await _ask(address, limit)
+    if answer is None:
+        return RasFacts((f"NCCL RAS: {address[0]}:{address[1]} gave no answer that can be read",))
+    world = max(world, claimed_world_size(ranks), len(ranks))
+    logs = make_ras_logs(answer, ranks, world=world)
+    moving: frozenset[str] = frozenset()
+    if logs:
+        await asyncio.sleep(pause)
+        later = await _ask(address, limit)
+        if later is None:
+            return RasFacts(describe_status(answer, _pids_of(ranks)))
+        moving = find_moving(answer, later)
+        answer = later
+        logs = make_ras_logs(answer, ranks, moving, world)
+    standing = tuple(one for one in answer.communicators if one.name not in moving)
+    notes = describe_status(replace(answer, communicators=standing), _pids_of(ranks))
+    grows = (f"communicator {name} begins operations meanwhile" for name in sorted(moving))
+    return RasFacts((*notes, *(f"NCCL RAS: {words}" for words in grows)), logs)
+
+
+def add_ras_logs(ranks: Sequence[RankFacts], found: RasFacts) -> list[RankFacts]:
+    """Return the ranks with what was counted of them."""
+    return [
+        replace(facts, collectives=(*facts.collectives, log))
+        if (log := found.logs.get(facts.rank)) is not None
+        else facts
+        for facts in ranks
+    ]
+
+
+async def _ask(address: tuple[str, int], limit: float) -> RasAnswer | None:
+    try:
+        data = await aside(ask_service, *address, limit, limit=limit + 0.5, key="NCCL RAS")
+    except (OSError, TimeoutError, ValueError):
+        return None
+    return parse_status(data)
+
+
+def _pids_of(ranks: Sequence[RankFacts]) -> frozenset[int]:
+    return frozenset(facts.pid for facts in ranks if facts.pid is not None)

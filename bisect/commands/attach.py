@@ -28,7 +28,7 @@ from . import make_parser
 
 if TYPE_CHECKING:
     from ..attach.jobs import FoundJobs, Job
-    from ..attach.nodes.asking import RemoteJob
+    from ..attach.nodes import RemoteJob
 
 SEVERAL = 2  # exit status: which job is meant has to be said
 NODE_LIMIT = 30.0  # seconds for each machine
@@ -64,7 +64,7 @@ def _parser() -> Parser:
 
 
 async def _attach(args: argparse.Namespace) -> int:
-    from ..attach.job_list import choice_lines, no_job_lines
+    from ..attach.answer import choice_lines, no_job_lines
     from ..attach.job_looks import STILL_SPAN
     from ..attach.jobs import find_jobs
     from ..attach.session import AttachRequest, attach_to_job, print_facts
@@ -170,8 +170,8 @@ def select_local_jobs(args: argparse.Namespace, found: FoundJobs) -> Sequence[Jo
 
 async def attach_to_nodes(args: argparse.Namespace) -> int:
     """Ask the machines, judge what they tell as one job, say it; return the exit status."""
-    from ..attach.nodes.asking import ask_nodes
-    from ..attach.nodes.merge import answer_for_nodes
+    from ..attach.nodes import ask_nodes
+    from ..attach.session import answer_for_nodes
 
     job = await _find_remote_job(args)
     names = ", ".join(node.name for node in job.nodes[:8])
@@ -194,14 +194,14 @@ async def attach_to_nodes(args: argparse.Namespace) -> int:
 
 
 async def _find_remote_job(args: argparse.Namespace) -> RemoteJob:
-    from ..attach.nodes import transports
+    from ..attach import nodes
 
     only = dict(args.only)
     if args.slurm is not None:
-        return await transports.find_slurm_job(args.slurm, args.span, only)
+        return await nodes.find_slurm_job(args.slurm, args.span, only)
     if args.hosts is not None:
-        return transports.find_ssh_hosts(args.hosts, args.span, only)
-    return await transports.find_pods(args.kubernetes, args.namespace, args.span, only)
+        return nodes.find_ssh_hosts(args.hosts, args.span, only)
+    return await nodes.find_pods(args.kubernetes, args.namespace, args.span, only)
 
 
 def _print_to_stderr(text: str) -> None:

@@ -98,7 +98,7 @@ def jobs(argv: list[str]) -> int:
 
 
 async def _print_jobs() -> int:
-    from ..attach.job_list import list_jobs
+    from ..attach.answer import list_jobs
     from ..attach.jobs import find_jobs
 
     print("\n".join(await list_jobs(await find_jobs())))

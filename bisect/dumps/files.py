@@ -20,8 +20,7 @@ from ..evidence.flight_recorder import load_dump, parse_dump
 from ..evidence.watchdog_messages import read_watchdog_messages
 from ..saved_log import decode_log, unpack_log
 from . import stack_formats
-from .contents import Contents, RankMessages, RecordedLog, Unreadable
-from .nccl_log import read_nccl_lines
+from .contents import Contents, RankMessages, RecordedLog, Unreadable, read_nccl_lines
 
 _DEFAULT_GROUPS = ("0", "", "default_pg")  # names of the group of all ranks
 _MOST_RANKS = 1 << 20

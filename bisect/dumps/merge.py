@@ -40,9 +40,15 @@ from ..diagnosis.log_divergence import find_mismatch
 from ..diagnosis.process_snapshot import merge_looks
 from ..diagnosis.verdict import judge_job_with_graph
 from ..evidence.watchdog_messages import WatchdogMessages, make_watchdog_logs
-from .contents import Contents, DumpedProcess, RankMessages, RecordedLog, drop_sleep_frames
+from .contents import (
+    Contents,
+    DumpedProcess,
+    RankMessages,
+    RecordedLog,
+    describe_nccl_lines,
+    drop_sleep_frames,
+)
 from .facts_in_stack import RankLocals, place_of_call, read_rank_locals
-from .nccl_log import describe_nccl_lines
 
 # What faulthandler calls the signals by which a process ends by itself (Modules/faulthandler.c).
 # Not "Aborted": so ends as well what hung until a watchdog of NCCL's lost its patience.

@@ -4,7 +4,7 @@ Three processes come of it, of which the command needs only the first:
 
   front      this one: blocks in sigtimedwait(2), and knows nothing of what is watched
   watcher    in a session of its own: hears monitors, looks from outside, writes, judges
-  stand-in   in our process group: tells which signals were sent to all of it (signals.py)
+  stand-in   in our process group: tells which signals were sent to all of it (command.py)
 
 The latter two are no children of the front, so that the command's family looks as without us.
 """
@@ -29,8 +29,8 @@ from ..base.errors import say as say
 from ..base.forks import await_child, read_pipe, why_no_room
 from ..base.proc import read_start_time, read_stat
 from . import command
-from . import signals as group_signals
-from .signals import Dispositions, catch_all_signals
+from . import command as group_signals
+from .command import Dispositions, catch_all_signals
 
 # Of the watch's process: a link to the front, and the command's pid.
 Watch = Callable[[socket.socket, int], None]

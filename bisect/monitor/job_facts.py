@@ -15,7 +15,7 @@ from ..base.deadline import aside
 from ..base.events import Message
 from ..base.facts import CollectiveLog, Ended, JobFacts, MachineFacts, RankFacts, RankId
 from ..base.rank_state import NodeRanks, RankState
-from ..collect.ras_counts import RasFacts, add_ras_logs, ask_ras
+from ..collect.looks import RasFacts, add_ras_logs, ask_ras
 from ..evidence import external_tools, flight_recorder
 from ..evidence.lock_and_log_files import PrintingRank, read_printed_lines
 from ..evidence.source_code import add_source_code

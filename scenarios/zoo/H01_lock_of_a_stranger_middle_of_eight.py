@@ -26,7 +26,7 @@ def logs_directory(given: Any) -> Any:
 
 @contextlib.contextmanager
 def held(place: CasePlace) -> Iterator[Stage]:
-    from hangbisect.zoo.parts.ipc import hold_flock
+    from hangbisect.zoo.parts.processes import hold_flock
 
     file = place.tmp / "staging.lock"
     with hold_flock(file):

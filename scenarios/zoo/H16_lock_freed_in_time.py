@@ -13,13 +13,13 @@ from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 @contextlib.contextmanager
 def held_for_a_while(place: CasePlace) -> Iterator[Stage]:
-    from hangbisect.zoo.parts import ipc, servers
+    from hangbisect.zoo.parts import processes, servers
 
     home = place.tmp / "hf"
     with (
         servers.serve_hub(place.tmp) as served,
         # From now on: importing torch and transformers takes some of it.
-        ipc.hold_flock(served.lock(home, "tokenizer.json"), seconds=22.0),
+        processes.hold_flock(served.lock(home, "tokenizer.json"), seconds=22.0),
     ):
         yield Stage(environment={**served.environment, "HF_HOME": str(home)})
 

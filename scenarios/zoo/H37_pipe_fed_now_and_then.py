@@ -34,10 +34,10 @@ def data_module(given: Any) -> Any:
 
 @contextlib.contextmanager
 def slow_list(place: CasePlace) -> Iterator[Stage]:
-    from hangbisect.zoo.parts import ipc
+    from hangbisect.zoo.parts import processes
     from hangbisect.zoo.parts.processes import helper
 
-    path = ipc.unopened_fifo(place.tmp / "list")
+    path = processes.unopened_fifo(place.tmp / "list")
     with helper(f"ready()\n{FEEDER}", path):
         yield Stage(environment={"LIST": str(path)})
 

@@ -38,11 +38,11 @@ def data_module(given: Any) -> Any:
 
 @contextlib.contextmanager
 def slow_files(place: CasePlace) -> Iterator[Stage]:
-    from hangbisect.zoo.parts import ipc
+    from hangbisect.zoo.parts import processes
     from hangbisect.zoo.parts.processes import helper
 
     for number in range(FILES):
-        ipc.unopened_fifo(place.tmp / str(number))
+        processes.unopened_fifo(place.tmp / str(number))
     with helper(f"ready()\n{SERVER}", place.tmp, FILES):
         yield Stage(environment={"SHARDS": str(place.tmp)})
 

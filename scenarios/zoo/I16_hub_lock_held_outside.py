@@ -16,13 +16,13 @@ from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 
 @contextlib.contextmanager
 def held(place: CasePlace) -> Iterator[Stage]:
-    from hangbisect.zoo.parts import ipc, servers
+    from hangbisect.zoo.parts import processes, servers
 
     home = place.tmp / "hf"
     servers.fill_hub_cache(home)
     with (
         servers.serve_hub(place.tmp) as served,
-        ipc.hold_flock(served.lock(home, "tokenizer.json")),
+        processes.hold_flock(served.lock(home, "tokenizer.json")),
     ):
         yield Stage(environment={**served.environment, "HF_HOME": str(home)})
 

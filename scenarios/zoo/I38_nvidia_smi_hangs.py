@@ -17,9 +17,9 @@ from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 @contextlib.contextmanager
 def bad_driver(place: CasePlace) -> Iterator[Stage]:
     """An nvidia-smi that does not come back."""
-    from hangbisect.zoo.parts import ipc, processes
+    from hangbisect.zoo.parts import processes
 
-    answer = ipc.unopened_fifo(place.tmp / "nvidiactl")
+    answer = processes.unopened_fifo(place.tmp / "nvidiactl")
     path = processes.put_on_path(place.folder, {"nvidia-smi": f"read answer < {answer}"})
     yield Stage(environment={"PATH": path})
 

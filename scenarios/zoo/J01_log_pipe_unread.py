@@ -16,9 +16,9 @@ from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 @contextlib.contextmanager
 def collector(place: CasePlace) -> Iterator[Stage]:
     """A log collector that has the pipe open and does not read."""
-    from hangbisect.zoo.parts import ipc
+    from hangbisect.zoo.parts import processes
 
-    with ipc.unread_fifo(place.tmp / "collector") as pipe:
+    with processes.unread_fifo(place.tmp / "collector") as pipe:
         yield Stage(environment={"LOG_PIPE": str(pipe)})
 
 

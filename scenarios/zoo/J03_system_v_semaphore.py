@@ -17,9 +17,9 @@ from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 @contextlib.contextmanager
 def earlier_job(place: CasePlace) -> Iterator[Stage]:
     """A semaphore that somebody took."""
-    from hangbisect.zoo.parts import ipc
+    from hangbisect.zoo.parts import processes
 
-    with ipc.taken_semaphore() as number:
+    with processes.taken_semaphore() as number:
         yield Stage(environment={"LOADING_SEMAPHORE": str(number)})
 
 

@@ -16,10 +16,10 @@ from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 @contextlib.contextmanager
 def service(place: CasePlace) -> Iterator[Stage]:
     """A service that listens and never answers."""
-    from hangbisect.zoo.parts import ipc
+    from hangbisect.zoo.parts import processes
 
     path = place.tmp / "placement.sock"
-    with ipc.silent_unix_socket(path):
+    with processes.silent_unix_socket(path):
         yield Stage(environment={"PLACEMENT_SOCKET": str(path)})
 
 

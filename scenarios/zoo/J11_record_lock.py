@@ -16,10 +16,10 @@ from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 @contextlib.contextmanager
 def other_job(place: CasePlace) -> Iterator[Stage]:
     """Somebody who has the index of all runs locked."""
-    from hangbisect.zoo.parts import ipc
+    from hangbisect.zoo.parts import processes
 
     index = place.tmp / "index.sqlite"
-    with ipc.hold_record_lock(index):
+    with processes.hold_record_lock(index):
         yield Stage(environment={"RUNS_INDEX": str(index)})
 
 

@@ -16,9 +16,9 @@ from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 @contextlib.contextmanager
 def feed(place: CasePlace) -> Iterator[Stage]:
     """A named pipe without a writer."""
-    from hangbisect.zoo.parts import ipc
+    from hangbisect.zoo.parts import processes
 
-    yield Stage(environment={"FEED": str(ipc.unopened_fifo(place.tmp / "feed"))})
+    yield Stage(environment={"FEED": str(processes.unopened_fifo(place.tmp / "feed"))})
 
 
 class Fed:

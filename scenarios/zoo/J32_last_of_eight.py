@@ -16,9 +16,9 @@ from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 @contextlib.contextmanager
 def pipe(place: CasePlace) -> Iterator[Stage]:
     """A named pipe without a writer."""
-    from hangbisect.zoo.parts import ipc
+    from hangbisect.zoo.parts import processes
 
-    yield Stage(environment={"CONTROL_PIPE": str(ipc.unopened_fifo(place.tmp / "control"))})
+    yield Stage(environment={"CONTROL_PIPE": str(processes.unopened_fifo(place.tmp / "control"))})
 
 
 def make_logs(given: Any) -> Any:

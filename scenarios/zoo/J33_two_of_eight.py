@@ -19,9 +19,9 @@ from hangbisect.zoo.case import Case, CasePlace, Stage, Truth
 @contextlib.contextmanager
 def bad_node(place: CasePlace) -> Iterator[Stage]:
     """A lock that somebody has, and a server that does not answer."""
-    from hangbisect.zoo.parts import ipc, servers
+    from hangbisect.zoo.parts import processes, servers
 
-    with ipc.hold_flock(place.tmp / "runs.lock"), servers.silent_server() as port:
+    with processes.hold_flock(place.tmp / "runs.lock"), servers.silent_server() as port:
         lock = str(place.tmp / "runs.lock")
         yield Stage(environment={"RUNS_LOCK": lock, "REGISTRY_PORT": str(port)})
 

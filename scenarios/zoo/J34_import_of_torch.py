@@ -24,7 +24,7 @@ def autoload():
 @contextlib.contextmanager
 def installed(place: CasePlace) -> Iterator[Stage]:
     """A backend that torch finds, and a device that somebody else has."""
-    from hangbisect.zoo.parts import ipc
+    from hangbisect.zoo.parts import processes
 
     site = place.folder / "site"
     about = site / "torch_newchip-1.0.dist-info"
@@ -33,7 +33,7 @@ def installed(place: CasePlace) -> Iterator[Stage]:
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: torch-newchip\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text("[torch.backends]\nnewchip = torch_newchip:autoload\n")
     device = place.tmp / "newchip0"
-    with ipc.hold_flock(device):
+    with processes.hold_flock(device):
         # For the ranks only: torchrun imports torch too.
         ranks_only = "import os, site\nif 'RANK' in os.environ: site.addsitedir({!r})\n"
         early = place.folder / "early"

@@ -60,7 +60,7 @@ def make_data(given: Any) -> Any:
 
 @contextlib.contextmanager
 def held(place: CasePlace) -> Iterator[Stage]:
-    from hangbisect.zoo.parts.ipc import hold_flock
+    from hangbisect.zoo.parts.processes import hold_flock
 
     file = place.tmp / "rows.lock"
     with hold_flock(file):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from hangbisect.attach.job_list import choice_lines, list_jobs, no_job_lines
+from hangbisect.attach.answer import choice_lines, list_jobs, no_job_lines
 from hangbisect.attach.jobs import FoundJobs, Job
 from hangbisect.attach.ranks import Rank
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from hangbisect.base.facts import RankFacts, Socket
-from hangbisect.collect.ras_counts import add_ras_logs, ask_ras
+from hangbisect.collect.looks import add_ras_logs, ask_ras
 from hangbisect.diagnosis.verdict import judge_job
 
 from ..diagnosis.made_up import job, rank

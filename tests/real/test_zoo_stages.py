@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from hangbisect.zoo import case_files
-from hangbisect.zoo.parts import ipc, processes, system
+from hangbisect.zoo.parts import processes, system
 
 from ..conftest import Start
 
@@ -40,7 +40,7 @@ def state(pid: int) -> str:
 
 
 def test_a_pipe_that_nobody_reads_fills_up(tmp_path: Path) -> None:
-    with ipc.unread_fifo(tmp_path / "pipe") as path:
+    with processes.unread_fifo(tmp_path / "pipe") as path:
         writer = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
         try:
             assert os.write(writer, b"." * 9999) == 4096
@@ -51,7 +51,7 @@ def test_a_pipe_that_nobody_reads_fills_up(tmp_path: Path) -> None:
 
 
 def test_an_unopened_pipe_has_no_other_end(tmp_path: Path) -> None:
-    path = ipc.unopened_fifo(tmp_path / "pipe")
+    path = processes.unopened_fifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="No such device or address"):  # ENXIO: fifo(7)
         os.open(path, os.O_WRONLY | os.O_NONBLOCK)
 
@@ -72,7 +72,7 @@ def test_at_the_terminal_nobody_types_and_what_is_printed_is_read() -> None:
 
 def test_a_local_service_accepts_and_says_nothing(tmp_path: Path) -> None:
     path = tmp_path / "service"
-    with ipc.silent_unix_socket(path), socket.socket(socket.AF_UNIX) as client:
+    with processes.silent_unix_socket(path), socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
         client.sendall(b"hello")
         assert select.select([client], [], [], 0.2)[0] == []
@@ -80,7 +80,7 @@ def test_a_local_service_accepts_and_says_nothing(tmp_path: Path) -> None:
 
 def test_a_record_lock_is_held_by_the_helper(tmp_path: Path) -> None:
     path = tmp_path / "index"
-    with ipc.hold_record_lock(path) as pid, open(path, "r+") as file:
+    with processes.hold_record_lock(path) as pid, open(path, "r+") as file:
         with pytest.raises(BlockingIOError):
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         assert f" {pid} " in Path("/proc/locks").read_text()
@@ -89,7 +89,7 @@ def test_a_record_lock_is_held_by_the_helper(tmp_path: Path) -> None:
 def test_a_taken_semaphore_is_taken_and_removed_afterwards() -> None:
     take_one = (ctypes.c_short * 3)(0, -1, NOWAIT)
     libc = ctypes.CDLL(None, use_errno=True)
-    with ipc.taken_semaphore() as number:
+    with processes.taken_semaphore() as number:
         assert libc.semop(number, take_one, 1) == -1
         assert os.strerror(ctypes.get_errno()) == "Resource temporarily unavailable"
     assert libc.semop(number, take_one, 1) == -1

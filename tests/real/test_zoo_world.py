@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from hangbisect.zoo import case_files, keeper
-from hangbisect.zoo.parts import ipc, servers, system
+from hangbisect.zoo.parts import processes, servers, system
 from hangbisect.zoo.parts.processes import helper
 
 from ..conftest import Start
@@ -130,9 +130,9 @@ def test_a_lock_is_held_for_as_long_as_was_asked(tmp_path: Path) -> None:
     import fcntl
 
     path = tmp_path / "a.lock"
-    with ipc.hold_flock(path), open(path, "a") as file, pytest.raises(BlockingIOError):
+    with processes.hold_flock(path), open(path, "a") as file, pytest.raises(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    with ipc.hold_flock(path, seconds=0.2), open(path, "a") as file:
+    with processes.hold_flock(path, seconds=0.2), open(path, "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
 
 

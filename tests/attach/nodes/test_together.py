@@ -9,8 +9,8 @@ from dataclasses import replace
 from hangbisect.attach.answer import hang_lines, moving_lines
 from hangbisect.attach.judgement import Judgement
 from hangbisect.attach.node_facts import NodeFacts
-from hangbisect.attach.nodes.asking import Node, NodeAnswer, RemoteJob
-from hangbisect.attach.nodes.merge import judge_answers, merge_nodes
+from hangbisect.attach.nodes import Node, NodeAnswer, RemoteJob
+from hangbisect.attach.session import judge_answers, merge_nodes
 from hangbisect.base.facts import (
     Descriptor,
     FileLock,

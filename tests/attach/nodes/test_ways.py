@@ -11,9 +11,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from hangbisect.attach import nodes
 from hangbisect.attach.node_facts import NodeFacts
-from hangbisect.attach.nodes import transports
-from hangbisect.attach.nodes.asking import Node, ask_nodes, facts_arguments, parse_facts
+from hangbisect.attach.nodes import Node, ask_nodes, facts_arguments, parse_facts
 from hangbisect.base.argument_types import Parser
 from hangbisect.base.errors import HangbisectError, UsageError
 from hangbisect.base.facts import Frame, Look, RankFacts, Thread
@@ -81,7 +81,7 @@ PODS = json.dumps(
 def test_pods_are_asked_beside_their_container_and_where_that_is_refused_inside(
     stand_in: StandIn, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(transports.IMAGE_VARIABLE, "here/hangbisect:1")
+    monkeypatch.setenv(nodes.IMAGE_VARIABLE, "here/hangbisect:1")
     Path("pods").write_text(PODS)
     stand_in(
         "kubectl",
@@ -106,12 +106,12 @@ def test_pods_are_asked_beside_their_container_and_where_that_is_refused_inside(
 
 def test_without_an_image_that_has_us_nothing_is_put_beside_a_pod() -> None:
     asked = ("hangbisect", *facts_arguments(4.0, {"RUN": "a b"}))
-    debug, execute = transports.pod_node("p", "c", "ml", asked, "here/hangbisect:1").ways
+    debug, execute = nodes.pod_node("p", "c", "ml", asked, "here/hangbisect:1").ways
     assert debug[:5] == ("kubectl", "--namespace=ml", "debug", "p", "--image=here/hangbisect:1")
     inside = debug[debug.index("--") + 1 :]
     assert inside == ("hangbisect", "attach", "--facts", "--for", "4", "--in=RUN=a b")
     assert execute[:4] == ("kubectl", "--namespace=ml", "exec", "p")
-    without = transports.pod_node("p", "c", "ml", asked, None)
+    without = nodes.pod_node("p", "c", "ml", asked, None)
     assert without.ways == (execute,)
     assert "--image=IMAGE" in without.paste
 
@@ -133,7 +133,7 @@ def test_a_machine_that_does_not_answer_is_reported_and_the_others_are_used(
     assert attach.run(["--hosts", "a,b", "--limit", "1.5"]) == 4
     printed = capsys.readouterr()
     assert "b: no answer within 2 s\n    there: ssh b hangbisect attach" in printed.err
-    node = transports.slurm_node("n1", "4711", None, {})
+    node = nodes.slurm_node("n1", "4711", None, {})
     shown = block("how-to/hung-on-slurm.md", "n1: no answer within 30 s")
     assert shown == ["n1: no answer within 30 s", f"    there: {node.paste}"]
     assert "culprit   none that can be named" in printed.out
@@ -157,7 +157,7 @@ def test_of_several_jobs_there_one_can_be_named(stand_in: StandIn) -> None:
     with pytest.raises(HangbisectError):
         attach.run(["--hosts", "a", "--in", "TORCHELASTIC_RUN_ID=x"])
     assert calls()[0].endswith("attach --facts --in=TORCHELASTIC_RUN_ID=x")
-    (answer,) = asyncio.run(ask_nodes(transports.find_ssh_hosts("a", None).nodes, 30.0))
+    (answer,) = asyncio.run(ask_nodes(nodes.find_ssh_hosts("a", None).nodes, 30.0))
     assert answer.trouble.startswith("several jobs run there: --in NAME=VALUE")
 
 
@@ -168,7 +168,7 @@ def test_where_nobody_answers_nothing_is_judged(stand_in: StandIn) -> None:
 
 
 def test_a_step_beside_the_jobs_own_is_free_of_our_variables() -> None:
-    node = transports.slurm_node(
+    node = nodes.slurm_node(
         "n1", "4711", None, {"SLURM_NTASKS": "8", "SLURM_CONF": "x", "HOME": "/"}
     )
     (command,) = node.ways
@@ -180,7 +180,7 @@ def test_a_step_beside_the_jobs_own_is_free_of_our_variables() -> None:
 
 def test_several_jobs_of_slurms_are_listed(stand_in: StandIn) -> None:
     rows = "4711|n[1-2]|2|1:02:03|train a|b\n4712|n3|1|5:00|eval\n"
-    assert [one.name for one in transports.parse_squeue(rows)] == ["train a|b", "eval"]
+    assert [one.name for one in nodes.parse_squeue(rows)] == ["train a|b", "eval"]
     stand_in("squeue", f"printf '{rows}'")
     with pytest.raises(UsageError, match="2 jobs of yours run") as error:
         attach.run(["--slurm"])
@@ -209,7 +209,7 @@ def test_what_goes_not_together_is_said(argv: list[str], said: str) -> None:
 @pytest.mark.parametrize("text", ["", ",", "-oProxyCommand=x", "a b"])
 def test_hosts_are_names(text: str) -> None:
     with pytest.raises(UsageError, match="--hosts cannot be"):
-        transports.find_ssh_hosts(text, None)
+        nodes.find_ssh_hosts(text, None)
 
 
 def test_without_an_option_this_machine_is_meant() -> None:
@@ -238,12 +238,10 @@ def test_the_page_shows_the_options_and_the_commands() -> None:
     parser = Parser()
     add_node_options(parser)
     assert [flag for flag in parser.flags if f"| `{flag} " not in page] == []
-    (step,) = transports.slurm_node("NODE", "JOBID", None, {}).ways
+    (step,) = nodes.slurm_node("NODE", "JOBID", None, {}).ways
     assert f"`{' '.join(step[: step.index('--job-name=hangbisect') + 1])} " in page
-    (by_ssh,) = transports.find_ssh_hosts("HOST", None).nodes[0].ways
+    (by_ssh,) = nodes.find_ssh_hosts("HOST", None).nodes[0].ways
     assert f"`{' '.join(by_ssh[:-1])} " in page
-    debug, execute = transports.pod_node(
-        "POD", "CONTAINER", None, facts_arguments(None), "IMAGE"
-    ).ways
+    debug, execute = nodes.pod_node("POD", "CONTAINER", None, facts_arguments(None), "IMAGE").ways
     assert f"`{' '.join(debug[: debug.index('--')])} -- " in page
     assert f"`{' '.join(execute[: execute.index('--')])} -- " in page
