@@ -13,6 +13,7 @@ from ..frames import EXPORTERS, format_frame, frame_owner, is_service_thread
 from ..loop_waits import describe_tasks
 from ..wait_graph import Ring
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
+from .pipes import pipe_is_full
 from .preloaded import in_a_preloaded_library
 from .signs import (
     find_native_frame,
@@ -423,6 +424,18 @@ def _closed_by_a_preloaded_library(scene: Scene) -> Found | None:
     return in_a_preloaded_library(scene) if own else None
 
 
+def _closed_by_a_full_pipe(scene: Scene) -> Found | None:
+    """The ring is a process that waits for the end of its child, which writes into a full pipe: as
+    what it is, an output that nobody reads, it says more, and how to read it.
+    """
+    ring = _ring(scene)
+    if ring is None or len(ring.ranks) != 1:
+        return None
+    if {edge.kind for edge in ring.edges} != {"process", "pipe"}:
+        return None
+    return pipe_is_full(scene)
+
+
 def _closed_by_a_child(scene: Scene) -> Found | None:
     """A child is part of the ring: its parent waits for its end and reads nothing meanwhile."""
     ring = _ring(scene)
@@ -440,6 +453,7 @@ DEADLOCK = KnownCause(
         also(_the_kernel_says_so, 0.3, proves=True),
         also(_closed_by_a_child, 0.3),
         unless(_closed_by_a_preloaded_library),
+        unless(_closed_by_a_full_pipe),
     ),
     why="Each waits for the next: {ring}. None goes on before the next does, so none ever will.",
     avoid=(
