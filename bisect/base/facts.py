@@ -174,6 +174,14 @@ class Futex:
     # in this process. A fork copies locks but not the threads that hold them.
     owner: int | None = None
     owner_exists: bool | None = None
+    # The file in shared memory that the word is in, "" for none: of a semaphore that processes
+    # share it is /dev/shm/sem.NAME (sem_overview(7)).
+    file: str = ""
+
+    @property
+    def is_shared_semaphore(self) -> bool:
+        """Whether it is the semaphore of several processes, as every lock of multiprocessing is."""
+        return self.file.startswith("/dev/shm/sem.")
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,10 @@ def find_futex_wait(view: ProcessSnapshot) -> Wait:
     native = next(named, "")
     if view.holds_gil:
         return Wait("gil", "a native call that holds the GIL waits for a futex")
+    futex = view.call.futex if view.call is not None else None
+    if futex is not None and futex.is_shared_semaphore:
+        where = f" in {format_frame(python[0])}" if python else ""
+        return Wait("lock", f"a semaphore of processes{where}")
     if not python:
         return Wait("futex", native or view.wchan)
     inner = python[0]

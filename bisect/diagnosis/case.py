@@ -7,8 +7,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 
-from ..base.facts import Checkpoint, JobFacts, RankFacts, RankId
+from ..base.facts import NOTHING_MOVES, Checkpoint, JobFacts, RankFacts, RankId
 from ..base.lazy_dataclass import dataclass
+from .group_values import find_world_size
 from .process_snapshot import ProcessSnapshot, merge_looks
 from .rank_waits import RankWait, claimed_world_size
 from .single_ranks import is_gone
@@ -68,6 +69,11 @@ def make_case(job: JobFacts, seen: Snapshot) -> Case:
     snapshot = seen.update(everyone)
     claimed = claimed_world_size(everyone)
     alone = any(r.environment.get("GROUP_WORLD_SIZE") == "1" for r in everyone)
+    if alone and job.ended in NOTHING_MOVES:
+        # All ranks are of this node: what a script has set over that is seen in frames alone.
+        views = (one.view for one in snapshot.single_ranks.ranks)
+        stacks = [view.frames for view in views if view is not None]
+        claimed = max(claimed, find_world_size(stacks))
     first = 0 if alone else job.world_size
     missing = sorted({*range(first, claimed), *range(job.world_size)} - known.keys())
     # Some of these are the ranks whose number nobody knows; which ones, nobody can say.

@@ -20,6 +20,7 @@ from .case import Case
 from .frames import format_innermost_frame
 from .graph_drawing import GraphDrawing
 from .loop_waits import format_loop
+from .pipe_writers import find_writers, only_main_thread_acts
 from .process_snapshot import (
     ProcessSnapshot,
     ProcessTable,
@@ -118,6 +119,34 @@ class ProcessEdges:
         else:
             nobody = draw.node(AWAITED[wait.kind], "other")
             draw.link(process.name, nobody, wait.kind, wait.detail or _format_process_place(view))
+        self._writers(process)
+
+    def _writers(self, process: _Process) -> None:
+        """Draw all that could write what a process waits to read, if each of them is known and does
+        nothing but by its main thread: it waits for one of these, and where all of them wait for
+        it, nobody ever writes.
+        """
+        found = find_writers(process.view) if process.thread is None else None
+        if found is None:
+            return
+        path, pids = found
+        writers = [ProcessId(process.facts.host, pid) for pid in pids]
+        looks = [self._looks[one][1][-1] for one in writers if one in self._looks]
+        if len(looks) < len(writers) or not all(map(only_main_thread_acts, looks)):
+            return
+        host, draw = process.facts.host, self._drawing
+        end = draw.node(draw.name_on(host, f"the writing end of {path}"), "pipe")
+        shows = _format_process_place(process.view)
+        draw.link(process.name, end, "pipe", shows, firm=False, likely=True)
+        nodes = []
+        for one, look in zip(writers, looks, strict=True):
+            name = (
+                process.name if one.pid == process.view.look.pid else self._someone(one, look.name)
+            )
+            nodes.append(name)
+            who = f"{look.name} ({one.pid}) has it"
+            draw.link(end, name, "pipe", who, firm=False, likely=True)
+        draw.one_of(end, nodes)
 
     def _threads_of(self, name: str, facts: RankFacts, looks: Sequence[Look]) -> ThreadEdges:
         """Return what draws the threads of a process; `name`: of its node."""

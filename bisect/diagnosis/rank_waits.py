@@ -22,6 +22,7 @@ from ..base.facts import Frame, ProcessId, RankFacts, RankId, Socket, Wait, Wait
 from ..base.launchers import DIALECTS
 from ..base.lazy_dataclass import dataclass
 from .collective_mismatch import DEFAULT_GROUP
+from .group_values import GROUP_HELPER, LARGEST_WORLD, RENDEZVOUS_FILES
 from .peer_calls import GivenGroup, Transfer, are_paired, find_transfer, list_followers, read_group
 from .pending_operations import (
     PendingOperation,
@@ -180,10 +181,6 @@ class RankIndex:
         return self._with_absent[id(group)]
 
 
-RENDEZVOUS_FILES = ("torch/distributed/rendezvous.py", "torch/distributed/distributed_c10d.py")
-GROUP_HELPER = "_new_process_group_helper"  # its numbers are those in the group that is made
-
-
 @dataclass(frozen=True)
 class _RendezvousClaim:
     """What a rank goes by."""
@@ -297,7 +294,6 @@ def _read_group_locals(frames: Sequence[Frame]) -> dict[str, str]:
 _FIRST_GROUP = "init_process_group"  # the call that makes it
 _STEP_SIZES = {words.step_size for words in DIALECTS.values() if words.step_size}
 _OTHER_NODES = "ranks of other nodes, which this watch does not see"
-_LARGEST_WORLD = 1 << 16  # a WORLD_SIZE beyond this is a typing error
 
 
 @dataclass(frozen=True)
@@ -506,4 +502,4 @@ def claimed_world_size(ranks: Sequence[RankFacts]) -> int:
         if "TORCHELASTIC_RUN_ID" in facts.environment or not _STEP_SIZES & facts.environment.keys()
     ]
     numbers = [int(s) for s in sizes if s.isascii() and s.isdecimal() and len(s) < 7]
-    return max((n for n in numbers if n <= _LARGEST_WORLD), default=0)
+    return max((n for n in numbers if n <= LARGEST_WORLD), default=0)

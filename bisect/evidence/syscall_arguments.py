@@ -23,6 +23,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from ..base.facts import Descriptor, Futex, Syscall, Thread
+from ..base.masking import mask_text
 from ..base.proc import LARGEST
 from . import kernel
 
@@ -77,6 +78,7 @@ FUTEX_WAIT, FUTEX_LOCK_PI, FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI, FUTEX_LOCK_
 FUTEX_WAITS = (FUTEX_WAIT, FUTEX_LOCK_PI, FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI, FUTEX_LOCK_PI2)
 _PRIVATE = 128  # FUTEX_PRIVATE_FLAG: nobody outside the process has this lock
 _THREAD_ID = 0x3FFFFFFF  # FUTEX_TID_MASK
+_SHARED_MEMORY = "/dev/shm/"
 _MUTEX = struct.Struct("=IIIII")
 _HIGHEST_PID = 1 << 22  # PID_MAX_LIMIT
 _MOST_USERS = 4096
@@ -106,9 +108,32 @@ def decode_futex(call: Syscall, memory: ReadsBytes, pid: int) -> Futex | None:
         return Futex(address)
     value = int.from_bytes(data[:4], "little")
     owner = find_mutex_owner(data, futex_operation(call))
-    if owner is None or not call.args[1] & _PRIVATE:
-        return Futex(address, value, owner)
+    if not call.args[1] & _PRIVATE:
+        return Futex(address, value, owner, file=find_shared_file(pid, address))
+    if owner is None:
+        return Futex(address, value)
     return Futex(address, value, owner, thread_exists(pid, owner))
+
+
+def find_shared_file(pid: int, address: int) -> str:
+    """Return the file below /dev/shm that an address of a process is mapped from, "" for none."""
+    try:
+        with open(f"/proc/{pid}/maps", errors="replace") as file:
+            return parse_shared_file(file.read(LARGEST), address)
+    except OSError:
+        return ""
+
+
+def parse_shared_file(maps: str, address: int) -> str:
+    """Return the same of the text of a /proc/PID/maps (proc_pid_maps(5))."""
+    for line in maps.splitlines():
+        fields = line.split(maxsplit=5)
+        if len(fields) < 6 or not fields[5].startswith(_SHARED_MEMORY):
+            continue
+        start, _, end = fields[0].partition("-")
+        if int(start, 16) <= address < int(end, 16):
+            return mask_text(fields[5])
+    return ""
 
 
 def find_mutex_owner(data: bytes, waits: int = FUTEX_WAIT) -> int | None:

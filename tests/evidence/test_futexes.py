@@ -104,3 +104,30 @@ def test_without_its_memory_only_the_address_is_known() -> None:
 @given(st.binary(max_size=30), st.integers(0, 2**64 - 1))
 def test_any_memory_is_taken(data: bytes, operation: int) -> None:
     syscall_arguments.decode_futex(waiting(operation), Bytes(data), 1 << 30)
+
+
+MAPS = """\
+7f10a000-7f10b000 rw-s 00000000 00:1a 4711                     /dev/shm/sem.mp-t9x0a1 (deleted)
+7f10b000-7f10c000 rw-p 00000000 00:00 0
+7f10c000-7f10d000 r--p 00000000 08:01 42                       /usr/lib/libc.so.6
+"""
+
+
+@pytest.mark.parametrize(
+    ("address", "file"),
+    [
+        (0x7F10A000, "/dev/shm/sem.mp-t9x0a1 (deleted)"),
+        (0x7F10AFFF, "/dev/shm/sem.mp-t9x0a1 (deleted)"),
+        (0x7F10B000, ""),
+        (0x7F10C000, ""),
+        (0x1000, ""),
+    ],
+)
+def test_the_file_in_shared_memory_that_a_word_is_in(address: int, file: str) -> None:
+    assert syscall_arguments.parse_shared_file(MAPS, address) == file
+
+
+def test_a_semaphore_of_processes_is_told_by_its_file() -> None:
+    assert Futex(1, file="/dev/shm/sem.mp-t9x0a1 (deleted)").is_shared_semaphore
+    assert not Futex(1, file="/dev/shm/torch_81_1").is_shared_semaphore
+    assert not Futex(1).is_shared_semaphore

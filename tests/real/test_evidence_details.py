@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import Look, Syscall
+from hangbisect.base.facts import JobFacts, Look, RankFacts, Syscall
 from hangbisect.collect.looks import may_pause
+from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.evidence import external_tools, machine, stacks
 from hangbisect.evidence import look as looking
 from hangbisect.evidence import process as sample
@@ -396,3 +397,29 @@ def test_the_machine_has_cores_memory_and_interfaces() -> None:
     assert found.memory_available is not None
     assert 0 < found.memory_available <= found.memory_total
     assert "lo" in found.interfaces
+
+
+DEAD_OWNER = """
+import multiprocessing, os
+lock = multiprocessing.Lock()
+if os.fork() == 0:
+    lock.acquire()
+    os._exit(0)
+os.wait()
+print("now", flush=True)
+lock.acquire()
+"""
+
+
+def test_a_lock_of_multiprocessing_that_is_taken_without_with_is_a_semaphore_of_processes(
+    start: Start,
+) -> None:
+    pid = python(start, "-c", DEAD_OWNER)
+    seen = look_until(pid, lambda one: blocked(one) and call_of(one).futex)
+    futex = call_of(seen).futex
+    assert futex is not None
+    assert futex.is_shared_semaphore, futex
+    facts = RankFacts(0, pid=pid, looks=(seen, seen))
+    verdict = judge_job(JobFacts(ended="still", world_size=1, local_ranks=(0,)), [facts])
+    assert verdict.cause is not None
+    assert (verdict.cause.id, verdict.cause.level) == ("dead-owner", "fits")

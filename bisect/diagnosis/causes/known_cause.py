@@ -31,10 +31,11 @@ from ...base.library_functions import Role, find_role
 from ..blocked_syscalls import find_socket_by_inode
 from ..collective_mismatch import Mismatch
 from ..frames import frame_owner, job_frames, unqualified_name
+from ..group_values import read_group_values
 from ..library_calls import GroupWait, find_group_wait
 from ..log_divergence import find_mismatch
 from ..process_snapshot import ProcessSnapshot, merge_looks
-from ..rank_waits import GROUP_HELPER, RENDEZVOUS_FILES, RankWait
+from ..rank_waits import RankWait
 from ..single_ranks import is_gone
 from ..wait_graph import WaitGraph
 
@@ -84,7 +85,7 @@ class Scene:
         """Rank and world size with which each living rank makes its group, from locals of torch's
         frames: Lightning passes them without any variable.
         """
-        return {rank: _read_group_values(view.frames) for rank, view in self.views.items()}
+        return {rank: read_group_values(view.frames) for rank, view in self.views.items()}
 
     @cached_property
     def view(self) -> ProcessSnapshot | None:
@@ -317,31 +318,6 @@ class Scene:
     def users_frame(self, frames: Iterable[Frame]) -> Frame | None:
         """Return the innermost of `frames` that is the job's own code, of no library."""
         return next((f for f in frames if frame_owner(f, self.job.package) == "user"), None)
-
-
-def number(text: str) -> int | None:
-    """Return a sane whole number, None for any other text."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 7 else None
-
-
-def _read_group_values(frames: Sequence[Frame]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    # In the group of all ranks these are the job's; in another one its own members'.
-    is_part = any(unqualified_name(frame.name) in _MAKES_PARTS for frame in frames)
-    renamed = {} if is_part else {"group_rank": "rank", "group_size": "world_size"}
-    for frame in frames:
-        if not frame.file.endswith(RENDEZVOUS_FILES):
-            continue
-        helper = unqualified_name(frame.name) == GROUP_HELPER
-        for name, value in frame.locals:
-            if not helper or name in renamed:
-                name, size = renamed.get(name, name), number(value)
-                if name in ("rank", "world_size") and size is not None:
-                    found.setdefault(name, size)
-    return found
-
-
-_MAKES_PARTS = frozenset(["new_group", "split_group", "_new_group_with_tag", "new_subgroups"])
 
 
 def find_frame(frames: tuple[Frame, ...], file: str, function: str = r".*") -> Frame | None:

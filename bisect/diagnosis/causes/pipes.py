@@ -80,7 +80,7 @@ def _writes_into_a_pipe(scene: Scene) -> Found | None:
     )
 
 
-def _pipe_is_full(scene: Scene) -> Found | None:
+def pipe_is_full(scene: Scene) -> Found | None:
     """The kernel waits for room in it."""
     found = _using(scene, _WRITES, ("pipe", "fifo"))
     if found is None or not found[0].wchan.startswith(_PIPE_IS_FULL):
@@ -285,7 +285,7 @@ CAUSES = (
         title="a process writes into a pipe that nobody reads",
         signs=(
             need(_writes_into_a_pipe, 0.65),
-            also(_pipe_is_full, 0.5, proves=True),
+            also(pipe_is_full, 0.5, proves=True),
             also(_somebody_should_read, 0.4),
         ),
         why="A pipe, {pipe}, is full (it holds 64 KiB), and whoever has its other end does not "

@@ -7,7 +7,8 @@ from collections import Counter
 
 from ...base.addresses import is_loopback, port_of
 from ...base.facts import RankFacts
-from .known_cause import Found, KnownCause, Scene, also, need, number, unless
+from ..group_values import number
+from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .network import no_answer_from_the_master
 from .signs import makes_a_group, meets_its_peers
 

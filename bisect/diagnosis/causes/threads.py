@@ -5,12 +5,15 @@ The family of rings is here too: each waits for the next, and the last one for t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...base.facts import Frame, Kernel, Thread
 from ..blocked_syscalls import POLL_CALLS
 from ..frames import EXPORTERS, format_frame, frame_owner, is_service_thread
 from ..loop_waits import describe_tasks
 from ..wait_graph import Ring
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
+from .pipes import pipe_is_full
 from .preloaded import in_a_preloaded_library
 from .signs import (
     find_native_frame,
@@ -247,7 +250,7 @@ def _waits_for_a_shared_lock(scene: Scene) -> Found | None:
         where = format_place(scene.view) if scene.view else "semop"
         return Found(f"it waits in {scene.call}(), in {where}", {"place": where})
     python = tuple(frame for frame in scene.frames if not frame.native)[:2]
-    frame = find_frame(python, *_SHARED_LOCK)
+    frame = find_frame(python, *_SHARED_LOCK) or _takes_a_semaphore(scene, python)
     if frame is None or scene.call != "futex":
         return None
     return Found(
@@ -255,10 +258,25 @@ def _waits_for_a_shared_lock(scene: Scene) -> Found | None:
     )
 
 
+def _takes_a_semaphore(scene: Scene, python: Sequence[Frame]) -> Frame | None:
+    """Return the job's own line that takes a lock of multiprocessing: acquire() of one is a method
+    of C, without a frame (multiprocessing/synchronize.py, SemLock._make_methods). The kernel says
+    that it is a semaphore of processes. In a library's line it may count what is in a queue.
+    """
+    call = scene.view.call if scene.view is not None else None
+    if call is None or call.futex is None or not call.futex.is_shared_semaphore or not python:
+        return None
+    return python[0] if frame_owner(python[0], scene.job.package) in ("user", "step") else None
+
+
 def _nobody_there_to_have_it(scene: Scene) -> Found | None:
-    """No living child of it could have that lock."""
+    """No living child of it could have that lock, nor a process that started it by way of
+    multiprocessing, or others that this has started.
+    """
     view = scene.view
     if view is None or any(is_forked(one) for one in scene.workers):
+        return None
+    if find_frame(view.frames, r"multiproc?ess(?:ing)?/(?:process|spawn|forkserver)\.py"):
         return None
     return Found("no child of it lives that could have it")
 
@@ -362,7 +380,7 @@ CAUSES = (
             also(_nobody_there_to_have_it, 0.35),
         ),
         why="In {place} it waits for a lock or semaphore that processes share. Whoever had it "
-        "ended without giving it back: nothing frees such a lock then.",
+        "ended without giving it back, or it took it twice: nothing frees such a lock then.",
         avoid=(
             "`ipcs -s` lists System V semaphores, `ipcrm -s ID` removes one that no job uses",
             "flock() on a file instead: the kernel frees it when its process ends",
@@ -406,6 +424,18 @@ def _closed_by_a_preloaded_library(scene: Scene) -> Found | None:
     return in_a_preloaded_library(scene) if own else None
 
 
+def _closed_by_a_full_pipe(scene: Scene) -> Found | None:
+    """The ring is a process that waits for the end of its child, which writes into a full pipe: as
+    what it is, an output that nobody reads, it says more, and how to read it.
+    """
+    ring = _ring(scene)
+    if ring is None or len(ring.ranks) != 1:
+        return None
+    if {edge.kind for edge in ring.edges} != {"process", "pipe"}:
+        return None
+    return pipe_is_full(scene)
+
+
 def _closed_by_a_child(scene: Scene) -> Found | None:
     """A child is part of the ring: its parent waits for its end and reads nothing meanwhile."""
     ring = _ring(scene)
@@ -423,6 +453,7 @@ DEADLOCK = KnownCause(
         also(_the_kernel_says_so, 0.3, proves=True),
         also(_closed_by_a_child, 0.3),
         unless(_closed_by_a_preloaded_library),
+        unless(_closed_by_a_full_pipe),
     ),
     why="Each waits for the next: {ring}. None goes on before the next does, so none ever will.",
     avoid=(

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from hangbisect.base.facts import Descriptor, FileLock, Futex, Kernel, Syscall
 from hangbisect.diagnosis.causes.catalogue import find_likeliest_cause
+from hangbisect.diagnosis.proof_of_hang import find_proof_of_hang
+from hangbisect.diagnosis.snapshot import Snapshot
 
 from ..made_up import ALL_REDUCE, RECV, held, job, look, rank
 from .scenes import Facts, Shows, causes_of, scene_of
@@ -44,6 +46,23 @@ def test_a_pipe_that_the_parent_does_not_read_is_one() -> None:
     assert cause is not None
     assert cause.id == "deadlock"
     assert "rank 0 -> process 901 -> pipe:[3] -> rank 0." in cause.why
+
+
+def test_where_the_kernel_says_that_it_is_full_it_is_told_as_an_output_that_nobody_reads() -> None:
+    """`deadlock` advises of locks and collectives; here somebody has to read 64 KiB, and more."""
+    about, (waits, other) = full_pipe()
+    ((child,),) = waits.children
+    (main,) = child.kernel
+    full = replace(child, kernel=(replace(main, wchan="anon_pipe_write"),))
+    facts = about, [replace(waits, children=((full,),)), other]
+    cause = find_likeliest_cause(scene_of(facts))
+    assert cause is not None
+    assert (cause.id, cause.level) == ("pipe-unread", "seen")
+    assert "communicate()" in str(cause.avoid)
+    scene = scene_of(facts)
+    assert scene.graph is not None
+    verdict = replace(scene.verdict, cause=cause)
+    assert find_proof_of_hang(verdict, Snapshot(scene.ranks), scene.graph)
 
 
 def test_two_threads_with_each_others_mutex_are_one() -> None:

@@ -73,6 +73,26 @@ def test_a_world_that_lightning_was_told_is_read_from_its_frames() -> None:
     assert "3 ranks" in found["world-size-too-large"].matched[0]
 
 
+def test_a_rank_that_only_frames_count_on_is_who_is_missing() -> None:
+    """The script has set WORLD_SIZE=3 over torchrun's: no environment shows that from outside."""
+    one = look(*MAKES_GROUP, call="poll")
+    counting = with_locals(one, "_new_process_group_helper", group_rank=0, group_size=3)
+    ranks = [rank(n, counting, environment=TORCHRUN) for n in (0, 1)]
+    verdict = judge_job(job("still"), ranks)
+    assert verdict.ranks.culprit == (2,)
+    assert verdict.ranks.waiting == (0, 1)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "world-size-too-large"
+
+
+def test_what_frames_count_on_may_be_on_another_node() -> None:
+    one = look(*MAKES_GROUP, call="poll")
+    counting = with_locals(one, "_new_process_group_helper", group_rank=0, group_size=4)
+    two_nodes = {**TORCHRUN, "GROUP_WORLD_SIZE": "2"}
+    ranks = [rank(n, counting, environment=two_nodes) for n in (0, 1)]
+    assert not {2, 3} & {*judge_job(job("still", 2), ranks).ranks.never_started}
+
+
 @pytest.mark.parametrize(
     "harmless",
     [

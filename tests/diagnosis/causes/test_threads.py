@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.facts import Descriptor, Look, Socket
+from hangbisect.base.facts import Descriptor, Futex, Look, Socket
 
 from ..made_up import held, job, look, rank
 from .scenes import Facts, Shows, causes_of
@@ -187,4 +187,37 @@ def test_with_a_living_worker_a_shared_lock_is_only_suspect() -> None:
     takes = look("SemLock.__enter__ STD/multiprocessing/synchronize.py:95", args=SHARED)
     one = worker("Shards.__getitem__ data.py:9", call="read")
     found = causes_of((job(), [first(takes, one), held(1)]))
+    assert found["dead-owner"].agreement <= 0.6
+
+
+def taken(*frames: str, file: str = "/dev/shm/sem.mp-t9x0a1 (deleted)") -> Look:
+    """A process in acquire() of a lock of multiprocessing: the frame is that of whoever calls."""
+    one = look(*frames, args=SHARED)
+    (main,) = one.kernel
+    assert main.syscall is not None
+    call = replace(main.syscall, futex=Futex(0x7F00, 0, file=file))
+    return replace(one, kernel=(replace(main, syscall=call),))
+
+
+def test_acquire_without_with_has_no_frame_but_the_kernel_says_that_it_is_a_semaphore() -> None:
+    found = causes_of((job(), [rank(0, taken("load_model train.py:40")), held(1)]))
+    assert found["dead-owner"].agreement > 0.6
+    assert "train.py:40" in found["dead-owner"].why
+
+
+def test_a_futex_that_is_no_semaphore_of_processes_is_none() -> None:
+    """pthread_join() waits in such a futex as well, and a ring in shared memory may."""
+    for file in ("", "/dev/shm/torch_81_1"):
+        one = taken("load_model train.py:40", file=file)
+        assert "dead-owner" not in causes_of((job(), [rank(0, one), held(1)]))
+
+
+def test_a_semaphore_that_counts_the_room_in_a_queue_is_no_lock() -> None:
+    puts = taken("Queue.put STD/multiprocessing/queues.py:92", "load_model train.py:40")
+    assert "dead-owner" not in causes_of((job(), [rank(0, puts), held(1)]))
+
+
+def test_who_was_started_by_multiprocessing_shares_the_lock_with_others_that_live() -> None:
+    frames = ("work train.py:40", "Process._bootstrap STD/multiprocessing/process.py:314")
+    found = causes_of((job(), [rank(0, taken(*frames)), held(1)]))
     assert found["dead-owner"].agreement <= 0.6

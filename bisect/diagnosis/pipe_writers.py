@@ -1,0 +1,64 @@
+"""Who can still write what a process waits to read: all processes that have the other end. Pure.
+
+The kernel shows who has the writing end of a pipe, and the other end of a connected Unix socket;
+nobody else can get it but from one of these (pipe(7), unix(7)). If each of them waits, by whatever
+way, for the reader, nobody ever writes. A pipe with a name is left out: anybody may open it.
+"""
+
+from __future__ import annotations
+
+from ..base.facts import Descriptor, Look
+from .blocked_syscalls import POLL_CALLS
+from .frames import is_service_thread
+from .process_snapshot import ProcessSnapshot
+
+_READ_CALLS = frozenset(["read", "readv", "recvfrom", "recvmsg"])
+_MOST_ENDS = 64  # of a pipe, that a look names: there may be more
+
+
+def find_writers(view: ProcessSnapshot) -> tuple[str, tuple[int, ...]] | None:
+    """Return what a process waits to read, without a time limit, and the pids of all that could
+    write it, itself among them if it has that end too. None if it waits for anything else, or if it
+    is not known who has the other end of each.
+    """
+    call = view.call
+    if call is None or view.running or call.name not in _READ_CALLS | POLL_CALLS:
+        return None
+    if call.timeout is not None or not call.descriptors:
+        return None
+    found = [_list_writers(one) for one in call.descriptors]
+    if not all(found):
+        return None
+    names = ", ".join(dict.fromkeys(one.path for one in call.descriptors))
+    return names, tuple(dict.fromkeys(pid for pids in found for pid in pids))
+
+
+def _list_writers(one: Descriptor) -> tuple[int, ...]:
+    """Return all that have the other end of a pipe or socket, () if that is not known."""
+    if one.kind == "pipe":
+        return tuple(end.pid for end in one.ends) if len(one.ends) < _MOST_ENDS else ()
+    socket = one.socket
+    if socket is None or socket.family != "unix" or socket.state in ("LISTEN", "SYN_SENT"):
+        return ()
+    return socket.peer_pids
+
+
+def only_main_thread_acts(look: Look) -> bool:
+    """Return whether no thread of a process besides the main one could write anything: each sleeps,
+    and those of Python's own wait for others, or serve a library.
+    """
+    if look.state in ("T", "t", "D", "R") or not look.kernel:
+        return False
+    python = {thread.os_id: thread for thread in look.threads}
+    for task in look.kernel:
+        if task.tid == look.pid:
+            continue
+        if task.state != "S" or not python:
+            return False
+        thread = python.get(task.tid)
+        if thread is None or is_service_thread(thread):
+            continue
+        call = task.syscall
+        if call is None or call.name != "futex" or call.timeout is not None:
+            return False
+    return True
