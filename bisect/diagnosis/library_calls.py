@@ -209,6 +209,9 @@ def _match_rows(file: str, name: str) -> tuple[EntryPoint, ...]:
 # collective: a group exists, and its members meet. store: a key that somebody is to set.
 GroupWait = Literal["construction", "collective", "store"]
 
+# Through its frames torch calls operators that are written in C++ (OpOverload.__call__): who calls
+# them tells what is waited for.
+_OPERATORS = re.compile(r"(?:^|/)torch/_ops\.py$")
 _NATIVE_STORE = re.compile(r"c10d::(?:\w*Store|detail::)|\bTCPStore\b")
 _NATIVE_MEETING = re.compile(r"\bgloo::|\bnccl|c10d::(?:ProcessGroup|Work|Reducer|Backend)|\bMPI_")
 
@@ -216,12 +219,13 @@ _NATIVE_MEETING = re.compile(r"\bgloo::|\bnccl|c10d::(?:ProcessGroup|Work|Reduce
 def find_group_wait(view: ProcessSnapshot) -> GroupWait | None:
     """Return in which way the process waits for its peers, None if it does not.
 
-    Judged by the innermost Python frame, and by native frames where there are any: code of the
-    job that is called from inside a collective does not wait for peers itself.
+    Judged by the innermost Python frame (or who calls one of torch's operators), and by native
+    frames where there are any: code of the job that is called from inside a collective does not
+    wait for peers itself.
     """
     if view.state in ("D", "T", "t", "Z"):
         return None
-    python = next((f for f in view.frames if not f.native), None)
+    python = next((f for f in view.frames if not f.native and not _OPERATORS.search(f.file)), None)
     if python is None:
         return None
     native = _group_wait_by_native(view)
