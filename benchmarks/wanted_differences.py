@@ -55,6 +55,10 @@ _WANTED: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     (
+        "a field has a plainer name; the older one is read as well",
+        (r"- field .*\.nodes\[\]\.ends", r"\+ field .*\.nodes\[\]\.waits_for_nothing"),
+    ),
+    (
         "what proves a deadlock is told",
         (
             r"value .*\.cause\.matched\[\]:  -> the kernel says so of each of them",
