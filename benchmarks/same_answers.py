@@ -273,7 +273,13 @@ def read_answer(folder: Path) -> Answer:
             found.update(map(neutral, value.splitlines()))
     values = {field: " | ".join(sorted(found)) for field, found in fields.items()}
     lines = frozenset(map(neutral, printed))
+    for line in lines:  # what a help names is a field; how it is explained is a line
+        for option in _OPTION.findall(line):
+            values[f"printed: {option}"] = ""
     return Answer(tuple(made["statuses"]), lines, frozenset(files), values)
+
+
+_OPTION = re.compile(r"(?<![\w-])(--[a-z][\w-]*)")
 
 
 def _split_printed(text: str) -> tuple[list[str], list[Any]]:

@@ -24,6 +24,7 @@ _LATER_EVIDENCE = (
 _LATER_FIELDS = (
     r"(?:verdict\.json|printed): \.(?:verdict\.)?(?:guessed|seen_ranks\[\]|trained)",
     r"(?:isolation\.json|printed): \..*(?:place\.trained|keep_watching)",
+    r"printed: --keep-watching",
     r"matrix\.json: \..*(?:place\.trained|seen_ranks\[\])",
 )
 # Those of a row with the name of a run are wanted in that run alone: "own, two ranks: ...".
@@ -54,6 +55,26 @@ _WANTED: tuple[tuple[str, tuple[str, ...]], ...] = (
         (
             r"value .*\d [kMG]B\b.* -> .*[KMG]iB.*",
             r"[+-] line bundle\.zip: .* 0 (?:MB|KiB); attach it to an issue",
+        ),
+    ),
+    (
+        "help: options are explained in plainer words",
+        (r"[+-] line .*",),
+    ),
+    (
+        "toggles: values are explained in plainer words",
+        (
+            r"[+-] line .*from its cache; (?:no rank|nobody) \(HF_HUB_OFFLINE\)",
+            r"[+-] line hub: who asks the Hugging Face hub: .*",
+        ),
+    ),
+    (
+        "causes: there are more, what only says that nothing is known is none, and each has a level",
+        (
+            r"\+ line [a-z]+(?:-[a-z]+)+ .*",
+            r"[+-] line (?:Confidence|Level): .*",
+            r"\+ line (?:Files whose being there|Libraries that were put in the place) .*",
+            r"- line (?:library-polls|one-rank-behind) .*",
         ),
     ),
     (
