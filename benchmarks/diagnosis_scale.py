@@ -219,7 +219,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
     if given.against:
-        _compare(given.against, [sys.executable, __file__], given.rounds)
+        size = ["--ranks", str(given.ranks), "--stacks", str(given.stacks)]
+        _compare([*given.against, *size], [sys.executable, __file__, *size], given.rounds)
         return
     print(f"{given.ranks} ranks; the first verdict also fills the caches")
     for name, shape in SHAPES.items():

@@ -42,7 +42,7 @@ _TORCHRUN = "{python} -m torch.distributed.run --nproc_per_node=2"
 _STARTUP = f"{_TORCHRUN} -m bisect --fast-dev-run 1 --run-dir run"
 _ALONE = "{python} -m bisect --fast-dev-run 1 --run-dir run"
 _RUN = "{hangbisect} run --run-dir run --stall 3 --on-hang end --"
-_QUICK = "--stall 3"
+_QUICK = "--stall 3 --timeout 30"  # what nothing proves to hang is a hang once its step is late
 
 _LOCKED = """
     import fcntl, sys
@@ -273,7 +273,13 @@ def read_answer(folder: Path) -> Answer:
             found.update(map(neutral, value.splitlines()))
     values = {field: " | ".join(sorted(found)) for field, found in fields.items()}
     lines = frozenset(map(neutral, printed))
+    for line in lines:  # what a help names is a field; how it is explained is a line
+        for option in _OPTION.findall(line):
+            values[f"printed: {option}"] = ""
     return Answer(tuple(made["statuses"]), lines, frozenset(files), values)
+
+
+_OPTION = re.compile(r"(?<![\w-])(--[a-z][\w-]*)")
 
 
 def _split_printed(text: str) -> tuple[list[str], list[Any]]:
@@ -295,8 +301,8 @@ def _split_printed(text: str) -> tuple[list[str], list[Any]]:
 def _make_neutral(
     folders: Sequence[str], pythons: Sequence[str], packages: Sequence[str]
 ) -> Callable[[str], str]:
-    names = {re.escape(one.name) for package in packages for one in Path(package).rglob("*.py")}
-    ours = "|".join(sorted(names))
+    names = {one.name for package in packages for one in Path(package).rglob("*.py")}
+    ours = "|".join(re.escape(name) for name in sorted(names - _SCRIPTS.keys() - {"train.py"}))
     taken_out = [
         (_any_of(folders), "FOLDER"),
         (_any_of(str(Path(python).parent.parent) for python in pythons), "ENV"),
@@ -304,6 +310,7 @@ def _make_neutral(
         (_any_of(str(Path(package).parent) for package in packages), "CHECKOUT"),
         # A frame of our own code: "walk_pipeline (walk.py:33)", "walk (PACKAGE/rank/walk.py:33)".
         (re.compile(rf"[\w.<>]+ \((?:PACKAGE/)?(?:[\w/]+/)?(?:{ours}):\d+\)"), "OUR FRAME"),
+        (re.compile(r"[\w.<>]+ \(<frozen importlib\._bootstrap> hangbisect:\d+\)"), "OUR FRAME"),
         (re.compile(r'File "PACKAGE/[^"]+", line \d+, in \w+'), "OUR FRAME"),
         (re.compile(rf"\b{re.escape(socket.gethostname())}\b"), "HOST"),
         (re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:_\w+)?"), "UUID"),
@@ -380,7 +387,7 @@ def compare_run(run: Run, folder: Path, pythons: Sequence[str]) -> tuple[set[str
         if not all(side.with_suffix(".json").exists() for side in sides):
             break
         found = set(find_differences(*map(read_answer, sides)))
-        explained = {one for one in found if explain_difference(one)}
+        explained = {one for one in found if explain_difference(one, run.name)}
         wanted |= explained
         left = found - explained if left is None else left & (found - explained)
         if not left:
@@ -416,7 +423,7 @@ def main() -> int:
             base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="same-answers-")))
         for run in runs:
             wanted, left = compare_run(run, base / run.name.replace(" ", "-"), pythons)
-            reasons.update(explain_difference(one) for one in wanted)
+            reasons.update(explain_difference(one, run.name) for one in wanted)
             unexplained += len(left)
             print(f"{run.name:22} {len(wanted):3} wanted, {len(left):3} unexplained", flush=True)
             for line in sorted(left | (wanted if options.all else set())):

@@ -17,14 +17,17 @@ from __future__ import annotations
 import re
 
 _LATER_EVIDENCE = (
+    *("path", "peer"),  # of an operation of a collective log
     *("awaited_files", "build", "preloaded", "polling", "status", "task_ring", "tasks", "inside"),
     *("library", "takes", "unserved", "ends", "closed_here", "handler", "holds", "stale_locks"),
 )
 _LATER_FIELDS = (
-    r"(?:verdict\.json|printed): \.(?:guessed|seen_ranks\[\]|trained)",
+    r"(?:verdict\.json|printed): \.(?:verdict\.)?(?:guessed|seen_ranks\[\]|trained)",
     r"(?:isolation\.json|printed): \..*(?:place\.trained|keep_watching)",
+    r"printed: --keep-watching",
     r"matrix\.json: \..*(?:place\.trained|seen_ranks\[\])",
 )
+# Those of a row with the name of a run are wanted in that run alone: "own, two ranks: ...".
 _WANTED: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "a run holds a lock on its folder, so that no other one writes there",
@@ -39,7 +42,7 @@ _WANTED: tuple[tuple[str, tuple[str, ...]], ...] = (
         tuple(rf"\+ field .*{field}" for field in _LATER_FIELDS),
     ),
     (
-        "how sure a cause is, is one of three words: seen, fits, guess",
+        "how sure a cause is, is one of three words (seen, fits, guess)",
         (
             r"\+ field .*\.(?:cause|candidates\[\])\.level",
             r"- field .*\.(?:cause\.confidence|candidates\[\]\.score)",
@@ -55,6 +58,40 @@ _WANTED: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     (
+        "help: options are explained in plainer words",
+        (r"[+-] line .*",),
+    ),
+    (
+        "toggles: values are explained in plainer words",
+        (
+            r"[+-] line .*from its cache; (?:no rank|nobody) \(HF_HUB_OFFLINE\)",
+            r"[+-] line hub: who asks the Hugging Face hub: .*",
+        ),
+    ),
+    (
+        "causes: there are more, each has a level, and what only says that nothing is known is none",
+        (
+            r"\+ line [a-z]+(?:-[a-z]+)+ .*",
+            r"[+-] line (?:Confidence|Level): .*",
+            r"\+ line (?:Files whose being there|Libraries that were put in the place) .*",
+            r"- line (?:library-polls|one-rank-behind) .*",
+        ),
+    ),
+    (
+        "own, two ranks: a ring over a lock and a collective is found, and is the cause",
+        (
+            r"\+ field .*\.cause\.\w+(?:\[\])?",
+            r"- field .*\.(?:cause|try\[\]\.\w+)",
+            r"[+-] line (?:cause unknown|cause .* (?:seen|fits) .*|try .*)",
+            r"[+-] line (?:rank 0 -> lock .*|waits for: .*)",
+            r"value .*\.(?:chain|graph\.(?:nodes|edges)|candidates)\[\]\..*",
+        ),
+    ),
+    (
+        "a field has a plainer name; the older one is read as well",
+        (r"- field .*\.nodes\[\]\.ends", r"\+ field .*\.nodes\[\]\.waits_for_nothing"),
+    ),
+    (
         "what proves a deadlock is told",
         (
             r"value .*\.cause\.matched\[\]:  -> the kernel says so of each of them",
@@ -66,7 +103,7 @@ _WANTED: tuple[tuple[str, tuple[str, ...]], ...] = (
         (r"[+-] line hangbisect: .*: expected: what py-spy dump, pystack.*",),
     ),
     (
-        "durations are written in one way: 8 s, 1 min 5 s",
+        "durations are written in one way (8 s, 1 min 5 s)",
         (
             r"[+-] line 0 (?:as you run it|\S+=\S+) 0(?::0| s) .*",
             r"[+-] line HANGS EVEN WITH ALL SAFE 0 starts, (?:0 min )?0 s: .*",
@@ -86,7 +123,7 @@ _WANTED: tuple[tuple[str, tuple[str, ...]], ...] = (
         (r"value .*\.syscall\.name: .*pselect0.* -> .*",),
     ),
     (
-        "torchrun's words, and what a rank does, when another has ended: no two starts agree",
+        "torchrun's words, and what a rank does, when another has ended; no two starts agree",
         (
             r"[+-] line .*Waiting for rank.*",  # told every five seconds
             r"value .*\.logs\[\]\.lines\[\]: .*",
@@ -101,6 +138,10 @@ _PATTERNS = [
 ]
 
 
-def explain_difference(line: str) -> str:
-    """Return why a difference is wanted, "" if nothing says so."""
-    return next((why for why, pattern in _PATTERNS if pattern.fullmatch(line)), "")
+def explain_difference(line: str, run: str) -> str:
+    """Return why a difference in a run is wanted, "" if nothing says so."""
+    for why, pattern in _PATTERNS:
+        only, found, _ = why.partition(": ")
+        if pattern.fullmatch(line) and (not found or only == run.removeprefix("read ")):
+            return why
+    return ""

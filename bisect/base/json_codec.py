@@ -4,7 +4,8 @@ type alone (docs/make_schemas.py makes the schemas from the same types).
 A dataclass is an object, a tuple a list, a Mapping an object with any names, a Literal one of its
 words, a rank what `write_rank` makes of it. A name that Python has taken ends in "_" in the type
 alone (`try_`). What a type does not know is passed over: a newer version wrote it. What is not
-there has its default.
+there has its default. A field that had another name is read by that one too, which its metadata
+says (`{"older": "ends"}`).
 """
 
 from __future__ import annotations
@@ -112,7 +113,8 @@ def _reader_for(kind: Any) -> Reader:
 
 def _of_dataclass(kind: Any) -> Reader:
     hints = get_type_hints(kind)
-    rows = [(name, key, _reader_for(hints[name])) for name, key in json_names(kind)]
+    older = {one.name: one.metadata.get("older", "") for one in fields(kind)}
+    rows = [(name, key, older[name], _reader_for(hints[name])) for name, key in json_names(kind)]
     needed = {one.name for one in fields(kind) if one.default is one.default_factory is MISSING}
 
     def read(data: Any) -> Any:
@@ -120,7 +122,9 @@ def _of_dataclass(kind: Any) -> Reader:
             raise _misfit("an object", data)
         found: dict[str, Any] = {}
         wrong: list[tuple[str, str]] = []
-        for name, key, read_one in rows:
+        for name, key, older_key, read_one in rows:
+            if older_key and key not in data:
+                key = older_key
             if key in data:
                 try:
                     found[name] = read_one(data[key])

@@ -27,10 +27,10 @@ def run(argv: list[str]) -> int:
     if place.launcher is None and not place.joined and not _asks_only(argv):
         from ..rank import exit_proxy
 
-        standing = exit_proxy.start_exit_proxy()
-        if standing.status is not None:
-            return standing.status
-        outcome_pipe = standing.pipe
+        proxy = exit_proxy.start_exit_proxy()
+        if proxy.status is not None:
+            return proxy.status
+        outcome_pipe = proxy.pipe
         place = find_place()
     if place.impossible and not _asks_only(argv):
         raise UsageError(

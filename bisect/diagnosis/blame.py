@@ -145,7 +145,7 @@ def drop_innocent_ranks(
 
 def _waits_for_others(case: Case, graph: WaitGraph, facts: RankFacts) -> bool:
     found = case.rank_waits[facts.rank]
-    others = facts.rank in graph.standing.waiting or bool(found.other_awaited)
+    others = facts.rank in graph.waiting or bool(found.other_awaited)
     return facts.held or bool(facts.awaits) or others or found.waits_for_unseen
 
 
@@ -165,7 +165,7 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
     if job.ended == "left":
         early = [r for r in case.ranks if r.left and not r.finished]
         return _Blame(tuple(r.rank for r in early if r.status == 0) or tuple(r.rank for r in early))
-    candidates = [r for r in graph.standing.sinks if _may_be_blamed(case, graph, r)]
+    candidates = [r for r in graph.sinks if _may_be_blamed(case, graph, r)]
     if not candidates and job.ended != "interrupted":
         # Whoever the others wait for moves, or is on another node; what is left are those
         # that stand still by themselves.
@@ -310,7 +310,7 @@ def _may_be_blamed(case: Case, graph: WaitGraph, rank: RankId) -> bool:
         return False
     if case.job.ended == "limit":
         return bool(facts.moved) or facts.busy
-    if _ended_well(facts) and not graph.standing.waiting:
+    if _ended_well(facts) and not graph.waiting:
         return False
     return not facts.moved and not _may_be_at_work(case, facts)
 

@@ -68,7 +68,7 @@ def _group_suspects(case: Case, graph: WaitGraph, ranks: Ranks) -> Iterator[tupl
     passed: set[RankId] = set()
     sinks = [
         r
-        for r in graph.standing.sinks
+        for r in graph.sinks
         if (facts := case.facts(r)) is None or not (facts.moved or is_gone(facts))
     ]
     for members in (ranks.culprit, sinks, ranks.stuck, ranks.dead, ranks.waiting):

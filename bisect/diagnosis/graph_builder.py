@@ -104,7 +104,7 @@ class ProcessEdges:
                 outside = wait.kind == "socket" and other not in self._people.rank_of
                 name = self._drawing.name_on(process.host, f"process {process.pid}")
                 if outside or wait.kind in _WAITS_FOR_NO_PROCESS:
-                    self._drawing.ends(name)
+                    self._drawing.note_waits_for_nothing(name)
                 self._draw(_Process(name, facts, looks, view, own=False), wait)
 
     def _draw(self, process: _Process, wait: Wait) -> None:

@@ -35,9 +35,9 @@ class GraphDrawing:
         """Return the name of what is one machine's own: "process 4711", "process 4711 on n2"."""
         return f"{name} on {host}" if self._several and host else name
 
-    def ends(self, name: str) -> None:
-        """Note that a process waits for nothing of the job (`Node.ends`)."""
-        self.nodes[name] = replace(self.nodes[name], ends=True)
+    def note_waits_for_nothing(self, name: str) -> None:
+        """Note that a process waits for nothing of the job."""
+        self.nodes[name] = replace(self.nodes[name], waits_for_nothing=True)
 
     def link(
         self,

@@ -48,9 +48,8 @@ class Node:
     kind: NodeKind
     says: str = ""  # for people: "wandb-core, of rank 0"
     rank: RankId | None = None  # the rank that it is, or to which the process or thread belongs
-    # A process that waits for nothing of the job: the chain of waits stops here, and its rank is
-    # to blame.
-    ends: bool = False
+    # Of a process: the chain of waits stops here, and its rank is to blame.
+    waits_for_nothing: bool = field(default=False, metadata={"older": "ends"})
     # Of a process, who it is.
     process: ProcessId | None = field(default=None, compare=False, metadata=INSIDE)
 
@@ -114,18 +113,27 @@ class WaitGraph:
 
         return self.waits.get((rank, look.pid)) or find_reason_in_look(look, rank)
 
+    @property
+    def sinks(self) -> frozenset[RankId]:
+        """The ranks at which chains of waits stop."""
+        return self._sinks_and_waiting.sinks
+
+    @property
+    def waiting(self) -> frozenset[RankId]:
+        """The ranks that wait for others."""
+        return self._sinks_and_waiting.waiting
+
     @cached_property
-    def standing(self) -> Standing[RankId]:
-        """How the ranks stand to one another: the sinks, and those that wait for others."""
+    def _sinks_and_waiting(self) -> SinksAndWaiting[RankId]:
         waits = group_targets(pair for pair, link in self.links.items() if link.firm)
         names = {name_rank(rank): rank for rank in self._blamable}
         for name, owner in self._owned():
-            if not self.nodes[name].ends:
+            if not self.nodes[name].waits_for_nothing:
                 waits.setdefault(name, []).append(owner)
             elif owner in names:
                 names[name] = names[owner]
-        found = find_standing(waits, names)
-        return Standing(
+        found = find_sinks(waits, names)
+        return SinksAndWaiting(
             frozenset(names[name] for name in found.sinks),
             frozenset(names[name] for name in found.waiting),
         )
@@ -133,8 +141,8 @@ class WaitGraph:
     @cached_property
     def responsible_ranks(self) -> dict[RankId, Node]:
         """The ranks that answer for a process that others wait for and that waits for nobody."""
-        ends = (node for node in self.nodes.values() if node.ends)
-        return {node.rank: node for node in ends if node.rank is not None}
+        last = (node for node in self.nodes.values() if node.waits_for_nothing)
+        return {node.rank: node for node in last if node.rank is not None}
 
     @cached_property
     def _ahead(self) -> dict[str, list[str]]:
@@ -189,7 +197,7 @@ class WaitGraph:
         if into:
             return (*self._to(culprit, waiting), *into)
         before = self._to(culprit, waiting)
-        if before and self.nodes[before[-1].source].ends:
+        if before and self.nodes[before[-1].source].waits_for_nothing:
             culprit = before.pop().source  # a process of its own, which does not wait for it
         return (*before, *self._onward(culprit, {edge.source for edge in before}))
 
@@ -325,15 +333,15 @@ def _take_from(pending: dict[T, None], first: T) -> list[T]:
     return taken[::-1]
 
 
-class Standing(NamedTuple, Generic[T]):
+class SinksAndWaiting(NamedTuple, Generic[T]):
     """Who waits for others, and who only for itself or for nobody."""
 
     sinks: frozenset[T]  # from them only those can be reached that lead back to them
     waiting: frozenset[T]  # from them somebody else can be reached; a ring's members are in both
 
 
-def find_standing(waits: Mapping[T, Collection[T]], counted: Iterable[T]) -> Standing[T]:
-    """Return how those of `counted` stand to one another.
+def find_sinks(waits: Mapping[T, Collection[T]], counted: Iterable[T]) -> SinksAndWaiting[T]:
+    """Return which of `counted` are sinks, and which wait for others of them.
 
     `waits` says for each node what it waits for; nodes that are not counted only lead from one
     to another. A ring of nodes that wait for one another and for nobody else is a sink.
@@ -351,7 +359,7 @@ def find_standing(waits: Mapping[T, Collection[T]], counted: Iterable[T]) -> Sta
             sinks |= inside
         if onward or len(inside) > 1:
             waiting |= inside
-    return Standing(frozenset(sinks), frozenset(waiting))
+    return SinksAndWaiting(frozenset(sinks), frozenset(waiting))
 
 
 def find_shortest_path(graph: Mapping[T, Collection[T]], starts: Iterable[T], goal: T) -> list[T]:

@@ -9,7 +9,7 @@ import pytest
 from hangbisect.diagnosis.wait_graph import (
     find_components,
     find_shortest_path,
-    find_standing,
+    find_sinks,
     group_targets,
 )
 from hypothesis import given
@@ -98,7 +98,7 @@ def test_edges_are_grouped_in_their_order() -> None:
 def test_who_waits_for_somebody_else_is_no_sink(
     waits: dict[int, list[int]], expected: set[int]
 ) -> None:
-    assert find_standing(waits, waits).sinks == expected
+    assert find_sinks(waits, waits).sinks == expected
 
 
 @given(GRAPHS, st.frozensets(NODES))
@@ -106,14 +106,14 @@ def test_things_between_ranks_are_passed_through(
     waits: dict[int, list[int]], counted: frozenset[int]
 ) -> None:
     ways = {who: reached_from(who, waits) & counted for who in counted}
-    found = find_standing(waits, counted)
+    found = find_sinks(waits, counted)
     assert found.waiting == {who for who in counted if ways[who] - {who}}
     assert found.sinks == {who for who in counted if all(who in ways[n] for n in ways[who] - {who})}
 
 
 @given(GRAPHS)
 def test_every_rank_leads_to_a_sink(waits: dict[int, list[int]]) -> None:
-    found = find_standing(waits, waits).sinks
+    found = find_sinks(waits, waits).sinks
     for start in waits:
         assert (reached_from(start, waits) | {start}) & found
 
@@ -149,6 +149,6 @@ def test_a_chain_and_a_ring_of_any_length_are_walked() -> None:
     ring = {**chain, LONG: [0]}
     assert find_components(chain) == [[n] for n in reversed(range(LONG + 1))]
     assert find_components(ring) == [list(range(LONG + 1))]
-    assert find_standing(chain, ring).sinks == {LONG}
-    assert find_standing(ring, ring).sinks == ring.keys()
+    assert find_sinks(chain, ring).sinks == {LONG}
+    assert find_sinks(ring, ring).sinks == ring.keys()
     assert find_shortest_path(ring, [1], 0) == [*range(1, LONG + 1), 0]

@@ -162,6 +162,14 @@ def test_links_devices_and_strangers_stay_out(run: Path, tmp_path: Path) -> None
     assert "logs/weights.bin" in why
 
 
+def test_the_lock_of_a_run_folder_is_no_file_that_was_left_out(run: Path) -> None:
+    """Every run has one: a reader would look for what is missing."""
+    (run / ".lock").write_text("host 4711 1\n")
+    (run / "node-1").mkdir()
+    (run / "node-1" / ".lock").write_text("host 4711 1\n")
+    assert manifest(unzipped(make_bundle(run).path))["left_out"] == []
+
+
 def test_names_and_texts_may_be_anything(run: Path) -> None:
     for name in (b"<script>alert(1)<script>", b"a\nb", b"\x1b[31m", b"..x", b"\xff\xfe", b" "):
         (run / "logs" / os.fsdecode(name + b".log")).write_bytes(b"\x1b[2J\x1b]0;x\x07\xff" + name)
