@@ -132,10 +132,11 @@ SMALLEST, LARGEST = 3, 8  # ranks
 # Who takes the name of a program, and where it is called; what is joined to a path is a file.
 _STARTS = ("put_on_path", "put_stuck_on_path", "run", "check_output", "check_call", "Popen")
 _JOINS = ("join", "abspath", "Path", "hold_flock")
-# Names that others give: of Python, of libraries, of the kernel, of shells.
+# Names that others give: of Python, of libraries, of the kernel, of shells; and nvidia-smi, whose
+# place a script takes that opens a FIFO: under another name that FIFO is the cause, and is told.
 _THEIRS = re.compile(
     r".*\.(?:py|json|txt|so|cpp|procs|safetensors)"
-    r"|sh|bash|git|gcc|true|bin|hosts|site|early|lock|extensions|hf|inductor|list"
+    r"|sh|bash|git|gcc|true|bin|hosts|site|early|lock|nvidia-smi|extensions|hf|inductor|list"
 )
 _FILE = re.compile(r"[a-z][\w-]*(?:\.[a-z0-9]+)?")
 

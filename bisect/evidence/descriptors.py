@@ -43,6 +43,9 @@ _SHOW_NAME_AND_PEER = 5
 _ACKED_AT, _RECEIVED_AT = 120, 128  # in struct tcp_info (Linux 4.1 and later)
 _HEARD_AT = 52  # tcpi_last_data_recv, milliseconds
 
+# Said in a look that had no time for them.
+ENDS_UNKNOWN = "Other ends of pipes and sockets outside the job were not looked for."
+
 
 def parse_socket_inode(link: str) -> int | None:
     """Return the inode in "socket:[N]", None for another link."""

@@ -187,9 +187,7 @@ async def find_other_ends(pids: Sequence[int], found: Sequence[PartialLook], end
         ends = await aside(descriptors.find_holders, wanted, limit=limit, key="holders")
     except TimeoutError:
         for one in found:
-            one.missing.append(
-                "Other ends of pipes and sockets outside the job were not looked for."
-            )
+            one.missing.append(descriptors.ENDS_UNKNOWN)
         ends = _find_sockets_looked_at(pids, found)
     for pid, one in zip(pids, found, strict=True):
         one.kernel = tuple(

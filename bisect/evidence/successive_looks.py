@@ -19,6 +19,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ..base.facts import Descriptor, Frame, Look, Socket, Thread
+from .descriptors import ENDS_UNKNOWN
 from .kernel import RECEIVES
 from .movement import find_awaited_descriptors, list_threads_of_the_step
 from .stacks import format_stacks
@@ -26,8 +27,11 @@ from .stacks import format_stacks
 
 def complete_look(before: Look, after: Look) -> Look:
     """Return `after` with what only `before` shows: the locals of the frames that both have, the
-    lock files found by them; and what was not answered, the command line and whether it is frozen.
+    lock files found by them; and what was not answered, the command line, whether it is frozen, and
+    who has the other ends of what it waits for.
     """
+    if before.pid == after.pid and ENDS_UNKNOWN in after.missing:
+        after = _copy_other_ends(before, after)
     if before.pid == after.pid and before.command and not after.command:
         after = replace(after, command=before.command, frozen=before.frozen)
     if (
@@ -47,6 +51,33 @@ def complete_look(before: Look, after: Look) -> Look:
         awaited_files=after.awaited_files or before.awaited_files,
         dump=format_stacks(after.pid, after.command or (after.name,), threads),
     )
+
+
+def _copy_other_ends(before: Look, after: Look) -> Look:
+    """Return `after` with the processes at the other ends of what was open before as well."""
+    old = [one for task in before.kernel if task.syscall for one in task.syscall.descriptors]
+    ends = {one.path: one.other_ends for one in old if one.other_ends}
+    peers = {one.inode: one for one in before.sockets if one.peer_pids}
+    peers |= {one.socket.inode: one.socket for one in old if one.socket and one.socket.peer_pids}
+
+    def fill_socket(one: Socket) -> Socket:
+        known = peers.get(one.inode)
+        if known is None or one.peer_pids or (known.peer, known.state) != (one.peer, one.state):
+            return one
+        return replace(one, peer_pids=known.peer_pids, peer_names=known.peer_names)
+
+    def fill(one: Descriptor) -> Descriptor:
+        if one.socket is not None:
+            return replace(one, socket=fill_socket(one.socket))
+        return replace(one, other_ends=one.other_ends or ends.get(one.path, ()))
+
+    kernel = tuple(
+        task
+        if (call := task.syscall) is None
+        else replace(task, syscall=replace(call, descriptors=tuple(map(fill, call.descriptors))))
+        for task in after.kernel
+    )
+    return replace(after, kernel=kernel, sockets=tuple(map(fill_socket, after.sockets)))
 
 
 def _has_locals(thread: Thread) -> bool:

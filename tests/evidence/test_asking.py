@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangbisect.base.facts import Descriptor, Look, Socket
-from hangbisect.evidence.movement import describe_movement
-from hangbisect.evidence.successive_looks import PeerRequest, find_peer_request
+from hangbisect.evidence.descriptors import ENDS_UNKNOWN
+from hangbisect.evidence.movement import describe_movement, find_awaited_descriptors
+from hangbisect.evidence.successive_looks import PeerRequest, complete_look, find_peer_request
 
 from .test_movement import PEER, fd_of, in_call, recv, seen, thread
 
@@ -134,3 +135,21 @@ def test_the_last_sign_counts() -> None:
     assert found is not None
     assert (found.at, found.text) == (6.0, "asks 127.0.0.1:8000 anew")
     assert find_peer_request(looks[:1]) is None
+
+
+def test_who_has_the_other_end_is_kept_where_a_look_had_no_time_to_ask() -> None:
+    """On a busy machine ranks that waited at the store of rank 0 were blamed with it, for the last
+    look did not say whose process that was.
+    """
+    known = replace(PEER, peer_pids=(77,), peer_names=("python",))
+    pipe = Descriptor(4, "pipe", "pipe:[17]", other_ends=(78,))
+    before = seen(0, kernel=(in_call("poll", fd_of(known), pipe),), sockets=(known,))
+    late = seen(3, kernel=(in_call("poll", fd_of(PEER), replace(pipe, other_ends=())),))
+    late = replace(late, sockets=(PEER,))
+    assert complete_look(before, late) == late  # it was asked: nobody has it any more
+    unasked = replace(late, missing=(ENDS_UNKNOWN,))
+    kept = complete_look(before, unasked)
+    assert kept.sockets == (known,)
+    assert [one for _, one in find_awaited_descriptors(kept)] == [fd_of(known), pipe]
+    closed = replace(unasked, sockets=(replace(PEER, state="CLOSE_WAIT"),))
+    assert complete_look(before, closed).sockets == closed.sockets

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import mutations
 import pytest
 from hangbisect.zoo import case_files
 from hangbisect.zoo.case_files import CaseFile
+from hangbisect.zoo.comparison import find_what_is_asked
 
 CASES = {kept.case.id: kept for kept in case_files.load_all_cases()}
 
@@ -48,6 +50,7 @@ def test_names_that_others_give_stay() -> None:
     assert '"tokenizer.json"' in changed("H16", "names")
     assert "cgroup.procs" in changed("J14", "names")
     assert "127.0.0.1" in changed("H02", "names")
+    assert '"nvidia-smi"' in changed("I38", "names")
 
 
 def test_times_of_helpers_and_of_constants_are_scaled_too() -> None:
@@ -65,3 +68,23 @@ def test_worlds_have_three_to_eight_ranks_and_the_culprit_in_the_middle(tmp_path
         assert 0 < culprit < placed.ranks - 1
         sizes.add(placed.ranks)
     assert sizes == {3, 4, 5, 6, 7, 8}
+
+
+def test_a_call_inside_of_a_step_is_made_by_a_function_and_a_method_more() -> None:
+    text = changed("H06", "inside")
+    assert "_behind(lambda: " in text.partition("CASE = ")[0]
+    assert "_behind(lambda: run_usual_step" not in text
+    assert "_behind(lambda: super()" not in "".join(changed(id, "inside") for id in CASES)
+
+
+def test_what_is_read_is_polled_before() -> None:
+    assert "(_poll(mirror, mirror.gettimeout()), mirror.recv(65536))[1]" in changed("H02", "polls")
+    assert "(_poll(reader, None), os.read(reader, 100))[1]" in changed("J51", "polls")
+    assert "client.recv(100)" in changed("H42", "polls")  # that is the server
+
+
+def test_a_sample_has_so_many_controls_as_are_asked_for() -> None:
+    options = argparse.Namespace(sample=13, controls=3, seed=0)
+    drawn = mutations.draw(list(CASES.values()), options)
+    asked = [find_what_is_asked(kept.case) for kept in drawn]
+    assert (len(drawn), asked.count("control")) == (13, 3)

@@ -104,7 +104,10 @@ def _another_call_in_its_place(scene: Scene) -> Found | None:
 def _left_a_loop_early(scene: Scene) -> Found | None:
     """The logs show that some ranks went round a loop of training less often than others."""
     found = _log(scene, "uneven") if _trains(scene) else None
-    return None if found is None else Found(found.sentence, _list_mismatch_values(found))
+    # Logs show who left out a round, or made another call in it: a stack, who is still in the loop.
+    if found is None or {*found.ranks} <= {*scene.ranks_in(*_IN_THE_LOOP)}:
+        return None
+    return Found(found.sentence, _list_mismatch_values(found))
 
 
 def _made_fewer_rounds(scene: Scene) -> Found | None:
