@@ -1,5 +1,5 @@
 """Real jobs through each launcher: healthy, hanging, cancelled. All end before torch is needed,
-but for one training under mpirun and one under srun.
+but for a training under mpirun and one under srun.
 """
 
 from __future__ import annotations
@@ -26,7 +26,14 @@ from .verdicts import AT, check, shown
 from .whole_jobs import DEADLINE, Job, Jobs
 
 SHORT = ("--until", "logs_directory")
-HANGS = (*SHORT, "--stall", "4", "--inject")
+# Nothing proves that a socket which says nothing is a hang: the deadline of its step is waited out.
+HANGS = (*SHORT, "--stall", "4", "--timeout", "logs_directory=12", "--inject")
+TRAINS = ("--fast-dev-run", "1", "--wandb", "off")
+TRAINED = 270.0  # seconds: two ranks import what a training needs, on a busy machine
+HEALTHY = {  # what a healthy job does, where that is more than SHORT
+    "mpirun": (TRAINS, {}),
+    "srun": (TRAINS, {"MASTER_ADDR": "127.0.0.1"}),  # Slurm's nodes are no hosts here
+}
 PROGRAMS = {  # what a launcher needs besides python
     "mpirun": ("mpirun", "Debian: openmpi-bin"),
     "accelerate": ("accelerate", "pip install accelerate"),
@@ -36,6 +43,11 @@ PROGRAMS = {  # what a launcher needs besides python
 STARTERS = {"python": None, "sbatch": "srun"}
 SCRIPTS = str(Path(sys.executable).parent)
 ALL = ("python", "torchrun", "launch", "mpirun", "deepspeed", "accelerate", "srun", "sbatch")
+# Both where a launcher starts at once. Of those that import torch first launch is torchrun as well.
+SIGNALS = [
+    *((name, signal.SIGTERM) for name in ALL if name != "launch"),
+    *((name, signal.SIGINT) for name in ALL if name not in ("torchrun", "accelerate", "deepspeed")),
+]
 
 StartedBy = Callable[..., Job]
 
@@ -96,9 +108,11 @@ def hellos(job: Job, *below: str) -> list[dict[str, Any]]:
 def test_a_healthy_job_ends_well_and_its_ranks_know_who_started_them(
     launcher: str, started_by: StartedBy
 ) -> None:
+    """Their ranks meet, where they train."""
     ranks = 1 if launcher == "python" else 2
-    job = started_by(launcher, *SHORT, ranks=ranks)
-    ended = job.end()
+    words, environ = HEALTHY.get(launcher, (SHORT, {}))
+    job = started_by(launcher, *words, ranks=ranks, environ=environ)
+    ended = job.end(TRAINED)
     check(ended, "ok")
     assert ended.status == 0, shown(ended)
     assert ended.verdict["world_size"] == ranks
@@ -123,14 +137,15 @@ def test_a_hang_is_located_and_the_launcher_fails(launcher: str, started_by: Sta
     assert f"HANG  {AT['logs_directory']}" in ended.err + ended.out, shown(ended)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(("name", "number"), SIGNALS)
 def test_a_launcher_told_to_end_ends_its_ranks(
+    name: str,
     number: signal.Signals,
-    launcher: str,
     request: pytest.FixtureRequest,
     tmp_path: Path,
     started_by: StartedBy,
 ) -> None:
+    launcher = usable(request, name)
     (tmp_path / "train.py").write_text(
         "import os, time\n"
         "open(f'here-{os.getpid()}', 'w').close()\n"
@@ -220,21 +235,6 @@ def test_torchrun_in_a_task_of_slurms_is_no_contradiction(slurm: Slurm, jobs_her
     assert [one["rank"] for one in said] == [0, 1]
     assert {one["launcher"] for one in said} == {"torchrun"}
     assert [one["contradictions"] for one in said] == [[], []]
-
-
-# ---- the real thing ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["mpirun", "srun"])
-def test_a_training_step_is_made(
-    name: str, started_by: StartedBy, request: pytest.FixtureRequest
-) -> None:
-    usable(request, name)
-    # Slurm's nodes are no hosts here.
-    environ = {"MASTER_ADDR": "127.0.0.1"} if name == "srun" else {}
-    ended = started_by(name, "--fast-dev-run", "1", "--wandb", "off", environ=environ).end()
-    check(ended, "ok")
-    assert ended.verdict["world_size"] == 2
 
 
 # ---- without a job of ours -----------------------------------------------------------------------
