@@ -177,8 +177,8 @@ def verdict_of(jobs_here: Jobs, script: str, *, seconds: float = 0) -> Any:
 
 
 def goes_well(jobs_here: Jobs, folder: Path, script: str, before: str = "") -> None:
-    command = launch(folder, script, 2, 20)
-    ended = watched(jobs_here, folder, command, "--stall", "5", before=before).end()
+    command = launch(folder, script, 2, 15)
+    ended = watched(jobs_here, folder, command, "--stall", "4", before=before).end()
     assert ended.status == 0, shown(ended)
     assert ended.out.count("done") == 2
     assert "HANG" not in ended.err, shown(ended)
@@ -240,7 +240,7 @@ def test_a_lock_file_whose_owner_writes_is_waited_for(jobs_here: Jobs) -> None:
     folder = jobs_here.folder()
     (folder / "owns.py").write_text(OWNS, encoding="utf-8")
     before = (
-        f"setsid {sys.executable} owns.py 20 > /dev/null 2>&1 & "
+        f"setsid {sys.executable} owns.py 15 > /dev/null 2>&1 & "
         "while [ ! -s build/lock ]; do sleep 0.1; done;"
     )
     goes_well(jobs_here, folder, POLLS, before)

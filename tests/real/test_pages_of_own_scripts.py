@@ -19,6 +19,7 @@ import yaml
 
 from ..conftest import DEADLINE, Start
 from ..transcripts import DOCS, block, is_printed, neutral
+from .light_launcher import write_launcher
 
 SLEEPS = """\
 import argparse
@@ -115,14 +116,18 @@ def test_a_script_under_run_prints_its_steps_and_the_verdict(
 ) -> None:
     pytest.importorskip("torch")
     (tmp_path / "train.py").write_text(SLEEPS)
-    # Nothing proves a sleep to be a hang: the time limit ends it.
-    watch = ("--stall", "4", "--limit", "25", "--on-hang", "end", "--run-dir", "run")
-    command = ("torchrun", "--standalone", "--nproc_per_node=2", "train.py", "--lr", "0.2")
-    job = start(*ours(package, "run", *watch, "--", *command), cwd=tmp_path, env=environ)
-    out, err = job.communicate(timeout=DEADLINE)
-    assert (job.returncode, out) == (4, ""), err
+    launcher = write_launcher(tmp_path)
+    command = (launcher, "--standalone", "--nproc_per_node=2", "train.py", "--lr", "0.2")
+    words = ours(package, "run", "--stall", "4", "--run-dir", "run", "--", *command)
+    with open(tmp_path / "out", "w+") as out, open(tmp_path / "err", "w+") as err:
+        job = start(*words, cwd=tmp_path, env=environ, stdout=out, stderr=err)
     shown = block("how-to/your-own-script.md", "[10:")
-    assert is_printed(shown, neutral(err)), err
+    end = time.monotonic() + DEADLINE
+    while not is_printed(shown, neutral(said := (tmp_path / "err").read_text())):
+        assert job.poll() is None, said
+        assert time.monotonic() < end, said
+        time.sleep(0.5)
+    assert (tmp_path / "out").read_text() == ""
 
 
 def test_wandb_behind_a_silent_proxy_is_seen_by_doctor_and_by_run(
@@ -178,11 +183,12 @@ def test_the_step_of_ci_ends_well_or_with_the_verdict_of_what_stands_still(
     program = tmp_path / "bin" / "hangbisect"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} {package} "$@"\n')
     program.chmod(0o755)
+    write_launcher(program.parent)
     path = f"{program.parent}{os.pathsep}{environ['PATH']}"
     said = {name: str(value) for name, value in step["env"].items()}
     quick = {"HANGBISECT_STALL": "3", "STUCK": stuck, "PATH": path}
     assert "HANGBISECT_STALL" in said
-    run = step["run"].replace("--limit 900", "--limit 30")
+    run = step["run"].replace("--limit 900", "--limit 20") if stuck else step["run"]
     shell = ("bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", run)
     job = start(*shell, cwd=tmp_path, env=environ | said | quick)
     out, err = job.communicate(timeout=DEADLINE)

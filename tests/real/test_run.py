@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from ..transcripts import block, is_printed
+from .light_launcher import write_launcher
 from .verdicts import check, shown
 from .whole_jobs import Job, Jobs
 
@@ -34,7 +35,8 @@ def start(jobs_here: Jobs, *command: str, watch: tuple[str, ...] = ()) -> Job:
 
 
 def test_a_pipeline_that_ends_well_gives_status_0_and_its_verdict(jobs_here: Jobs) -> None:
-    ended = start(jobs_here, *OURS, *QUICK).end()
+    launcher = write_launcher(jobs_here.folder())
+    ended = start(jobs_here, launcher, "-m", "bisect", *QUICK).end()
     check(ended, "ok")
     assert ended.status == 0
     assert "OK  startup, 2 ranks" in ended.err
@@ -67,7 +69,8 @@ def test_a_script_of_the_users_own_that_hangs_is_seen_from_outside(jobs_here: Jo
         "time.sleep(0.5)\n"
     )
     watch = ("--stall", "4", "--on-hang", "end")
-    ended = start(jobs_here, *TORCHRUN, str(folder / "train.py"), watch=watch).end()
+    launcher = write_launcher(folder)
+    ended = start(jobs_here, launcher, str(folder / "train.py"), watch=watch).end()
     assert ended.status == 3, shown(ended)
     assert ended.clean, shown(ended)
     assert (ended.verdict["outcome"], ended.verdict["ranks"]["culprit"]) == ("hang", [1])
@@ -126,11 +129,15 @@ def test_run_without_a_command_says_what_it_needs(jobs_here: Jobs) -> None:
     assert "run needs the command to start" in ended.err
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("number", "command"),
+    [(signal.SIGTERM, (sys.executable, "-m", "bisect")), (signal.SIGINT, OURS)],
+    ids=["SIGTERM", "SIGINT below torchrun"],
+)
 def test_a_signal_reaches_the_job_and_the_verdict_says_where_it_was(
-    jobs_here: Jobs, number: signal.Signals
+    jobs_here: Jobs, number: signal.Signals, command: tuple[str, ...]
 ) -> None:
-    job = start(jobs_here, *OURS, "--inject", "sleep@logs_directory:rank1")
+    job = start(jobs_here, *command, "--inject", "sleep@logs_directory")
     job.until("Injecting")
     os.kill(job.running.process.pid, number)
     ended = job.end()
