@@ -20,16 +20,22 @@ import psutil
 import pytest
 
 RUN = (sys.executable, "-m", "bisect", "run")
-DEADLINE = 30.0
-# Says so when it is ready, each signal that it gets, and ends by itself.
+DEADLINE = 100.0  # seconds, on a busy machine
+# Says so when it is ready, and each signal that it gets; ends a moment after the last of argv[1].
 HEEDS = """
 import signal, sys, time
-for number in map(int, sys.argv[1:]):
-    signal.signal(number, lambda number, frame: print("got", number, flush=True))
-print("ready", flush=True)
-until = time.monotonic() + 3
-while time.monotonic() < until:
+left = int(sys.argv[1])
+def got(number, frame):
+    global left
+    left -= 1
+    print("got", number, flush=True)
+for number in map(int, sys.argv[2:]):
+    signal.signal(number, got)
+print("rea" "dy", flush=True)  # an echo of what was typed has it in two
+until = time.monotonic() + 90
+while left > 0 and time.monotonic() < until:
     time.sleep(0.05)
+time.sleep(0.5)  # one that came twice
 """
 
 
@@ -74,7 +80,8 @@ CATCHABLE = sorted(
 )
 
 
-@pytest.mark.parametrize("to", ["pid", "group", "each"])
+# A command that is a rank, and one's whole group: no_harm/test_signals.py.
+@pytest.mark.parametrize("to", ["pid", "each"])
 def test_every_signal_comes_once_however_it_was_sent(
     to: str, tmp_path: Path, marked: dict[str, str]
 ) -> None:
@@ -82,7 +89,7 @@ def test_every_signal_comes_once_however_it_was_sent(
 
     def run(before: tuple[str, ...]) -> Told:
         out = tmp_path / f"out-{len(before)}"
-        command = [*before, sys.executable, "-c", HEEDS, *map(str, numbers)]
+        command = [*before, sys.executable, "-c", HEEDS, str(len(numbers)), *map(str, numbers)]
         with out.open("wb") as file:
             process = subprocess.Popen(command, stdout=file, env=marked, start_new_session=True)
         wait_for(out, "ready")
@@ -90,8 +97,6 @@ def test_every_signal_comes_once_however_it_was_sent(
         for number in numbers:
             if to == "pid":
                 process.send_signal(number)
-            elif to == "group":
-                os.killpg(process.pid, number)
             else:  # as Slurm signals a step: every process of it
                 for pid in jobs._marked(marked[jobs.MARK]):
                     os.kill(pid, number)
@@ -107,7 +112,7 @@ def test_a_program_that_reloads_on_every_hangup_is_let(
 ) -> None:
     out = tmp_path / "out"
     with out.open("wb") as file:
-        command = [*RUN, "--", sys.executable, "-c", HEEDS, "1"]
+        command = [*RUN, "--", sys.executable, "-c", HEEDS, "4", "1"]
         process = subprocess.Popen(command, stdout=file, env=marked)
     wait_for(out, "ready")
     for count in range(1, 5):
@@ -131,19 +136,6 @@ def test_the_status_is_the_commands_own_by_a_signal_too(
         return Told(ended.returncode, ended.stdout)
 
     both(run)
-
-
-def test_descriptors_go_through(marked: dict[str, str]) -> None:
-    def run(before: tuple[str, ...]) -> Told:
-        words = " ".join(before)
-        # Process substitution, a descriptor of the shell's own, and which ones there are.
-        script = f"exec 7>&1; {words} bash -c 'cat $0; echo x >&7; ls /proc/self/fd' <(echo said)"
-        ended = subprocess.run(
-            ["bash", "-c", script], env=marked, capture_output=True, text=True, timeout=DEADLINE
-        )
-        return Told(ended.returncode, ended.stdout)
-
-    assert both(run).out.startswith("said\nx\n")
 
 
 def test_a_reader_sees_the_end_of_what_the_command_closes(
@@ -176,16 +168,6 @@ def test_signals_ignored_and_blocked_before_us_are_so_in_the_command(
     both(run)
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_closed_standard_descriptors_change_nothing(closed: str, marked: dict[str, str]) -> None:
-    def run(before: tuple[str, ...]) -> Told:
-        script = f"{' '.join(before)} sh -c 'exit 3' {closed}"
-        ended = subprocess.run(["bash", "-c", script], env=marked, timeout=DEADLINE)
-        return Told(ended.returncode, "")
-
-    assert both(run).status == 3
-
-
 def test_a_killed_front_takes_the_command_along_as_if_it_had_been_killed(
     marked: dict[str, str],
 ) -> None:
@@ -196,10 +178,9 @@ def test_a_killed_front_takes_the_command_along_as_if_it_had_been_killed(
     command.wait(DEADLINE)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("when", ["soon", "late"])
+@pytest.mark.parametrize(("when", "how"), [("soon", signal.SIGKILL), ("late", signal.SIGSTOP)])
 def test_a_watcher_that_is_gone_changes_nothing(
-    how: signal.Signals, when: str, marked: dict[str, str]
+    when: str, how: signal.Signals, marked: dict[str, str]
 ) -> None:
     script = "import time; time.sleep(4); raise SystemExit(7)"
     process = subprocess.Popen(
@@ -375,9 +356,8 @@ def test_a_new_size_of_the_terminal_is_told_once(shell: Shell) -> None:
     import termios
 
     heeds = HEEDS.replace("\n", "\\n").replace('"', "'")
-    shell.type(
-        f"{' '.join(RUN)} -- python3 -c \"exec('''{heeds}'''.replace(chr(92)+'n', chr(10)))\" 28\n"
-    )
+    program = f"exec('''{heeds}'''.replace(chr(92)+'n', chr(10)))"
+    shell.type(f'{" ".join(RUN)} -- python3 -c "{program}" 1 28\n')
     shell.until("ready")
     time.sleep(1.0)
     fcntl.ioctl(shell.terminal, termios.TIOCSWINSZ, struct.pack("4H", 40, 100, 0, 0))

@@ -6,24 +6,25 @@ from __future__ import annotations
 
 import shlex
 import sys
-from pathlib import Path
+import time
 
-from .test_monitor_never_harms import events, launch, watched
+from .test_monitor_never_harms import enough, events, launch, watched
 from .verdicts import shown
-from .whole_jobs import Jobs
+from .whole_jobs import Job, Jobs
 
 HOLDS = """
-import fcntl, hashlib, pathlib, sys, time
+import fcntl, hashlib, os, pathlib, sys, time
 lock = open("the.lock", "w")
 fcntl.flock(lock, fcntl.LOCK_EX)
 pathlib.Path("held").touch()
-end = time.monotonic() + float(sys.argv[2])
-while time.monotonic() < end:
+end = time.monotonic() + 200
+while not os.path.exists("enough") and time.monotonic() < end:
     if sys.argv[1] == "works":
         with open("built", "ab") as file:
             file.write(hashlib.sha256(bytes(1 << 20)).digest() * 1024)
+        time.sleep(0.02)
     else:
-        time.sleep(0.5)
+        time.sleep(0.1)
 """
 LOCKS = """
 import fcntl, os, time
@@ -35,27 +36,27 @@ print("done", flush=True)
 """
 
 
-def start(jobs_here: Jobs, how: str, seconds: float) -> tuple[Path, str]:
+def start(jobs_here: Jobs, how: str) -> Job:
     folder = jobs_here.folder()
     (folder / "holds.py").write_text(HOLDS, encoding="utf-8")
-    words = shlex.join([sys.executable, "holds.py", how, str(seconds)])
-    return folder, f"setsid {words} > /dev/null 2>&1 &"
-
-
-def test_a_lock_whose_holder_works_is_waited_for_without_a_word(jobs_here: Jobs) -> None:
-    folder, before = start(jobs_here, "works", 20.0)
+    before = f"setsid {shlex.join([sys.executable, 'holds.py', how])} > /dev/null 2>&1 &"
     command = launch(folder, LOCKS, 2, 0)
-    ended = watched(jobs_here, folder, command, "--stall", "4", before=before).end()
-    assert ended.status == 0, shown(ended)
-    assert "SILENT" not in ended.err, shown(ended)
-    assert "HANG" not in ended.err
+    return watched(jobs_here, folder, command, "--stall", "4", before=before)
 
 
-def test_one_whose_holder_only_sleeps_is_told_and_taken_back(jobs_here: Jobs) -> None:
-    folder, before = start(jobs_here, "sleeps", 20.0)
-    command = launch(folder, LOCKS, 2, 0)
-    ended = watched(jobs_here, folder, command, "--stall", "4", before=before).end()
-    assert ended.status == 0, shown(ended)
-    assert next(e["outcome"] for e in events(folder, "verdict")) == "silent", shown(ended)
-    assert "culprit   rank 1" in ended.err
-    assert "python" in ended.err.partition("rank 1 -> ")[2].partition("\n")[0], shown(ended)
+def test_a_lock_whose_holder_works_is_waited_for_and_one_whose_holder_sleeps_is_told(
+    jobs_here: Jobs,
+) -> None:
+    """The first is held for longer than it takes to tell of the second, and without a word."""
+    works, sleeps = start(jobs_here, "works"), start(jobs_here, "sleeps")
+    sleeps.until("SILENT  ")
+    time.sleep(5.0)
+    told, quiet = enough(sleeps), enough(works)
+    assert quiet.status == 0, shown(quiet)
+    assert "SILENT" not in quiet.err, shown(quiet)
+    assert "HANG" not in quiet.err
+    assert told.status == 0, shown(told)
+    found = events(sleeps.folder, "verdict")
+    assert next(e["outcome"] for e in found) == "silent", shown(told)
+    assert "culprit   rank 1" in told.err
+    assert "python" in told.err.partition("rank 1 -> ")[2].partition("\n")[0], shown(told)

@@ -1,8 +1,9 @@
-"""A program plainly and below `hangbisect run`, one after the other, in the same surroundings.
+"""A program plainly and below `hangbisect run`, at the same time, in the same surroundings.
 
 What is compared is all that a user, a shell or a parent can see of it: exit status, standard
 output, standard error without our own lines, the files that are there afterwards, and the
-processes. The plain run is the truth; nothing here knows how the watch is made.
+processes. The plain run is the truth; nothing here knows how the watch is made. Each has a folder
+of its own, which both see at the same path.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import hangbisect
 import jobs
@@ -33,9 +36,9 @@ FAKE_TORCH = PROGRAMS / "fake_torch"  # on PYTHONPATH: who imports it is a rank 
 PACKAGE = Path(hangbisect.__path__[0])
 HANGBISECT = Path(sys.executable).parent / "hangbisect"
 _OF_OTHERS = "/var/tmp/hangbisect-for-others-"
-DEADLINE = 90.0  # seconds for a program to end, or for something in it, on a busy machine
+DEADLINE = 120.0  # seconds for a program to end, or for something in it, on a busy machine
 SETTLED = 0.3  # seconds after which what a plain program has left is looked at
-GONE = 8.0  # seconds for what is ours to be gone once the command has ended
+GONE = 60.0  # seconds for what is ours to be gone once the command has ended, on a busy machine
 
 _STAMP = re.compile(r"\[\d\d:\d\d:\d\d\.\d{3}\]\[\+")
 _SENTENCE = re.compile(r"hangbisect: ")
@@ -44,6 +47,27 @@ _VERDICT = re.compile(r"(OK|CRASH|HANG|SILENT|SLOW|INTERRUPTED)  ")
 _OF_A_VERDICT = re.compile(r"[a-z ]{9} \S| {2}|[a-z ]+: |rank \d|Process |Thread |no stack |$")
 
 Meanwhile = Callable[["Started"], None]
+T = TypeVar("T")
+
+
+def at_once(*runs: Callable[[], T]) -> list[T]:
+    """Call all of `runs` at the same time, and return what they return: programs mostly wait."""
+    with ThreadPoolExecutor(len(runs)) as pool:
+        return [each.result() for each in [pool.submit(run) for run in runs]]
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is run in both ways."""
+
+    script: str
+    watch: Sequence[str] = ()
+    meanwhile: Meanwhile | None = None
+    environ: Mapping[str, str] = field(default_factory=dict)
+    prepare: Callable[[Path], None] | None = None
+    before: Sequence[str] = ()
+    user: int | None = None
+    may_stay: str = ""
 
 
 @dataclass(frozen=True)
@@ -97,7 +121,9 @@ class Both:
 
 
 class Started:
-    """One of the two, while it runs. `pid` is its first process: the program, or our own front."""
+    """One of the two, while it runs. `pid` is its first process: the program, or our own front.
+    `folder` is where the program's folder lies for us.
+    """
 
     def __init__(self, process: subprocess.Popen[bytes], folder: Path, is_watched: bool) -> None:
         self.process, self.pid = process, process.pid
@@ -107,16 +133,23 @@ class Started:
         """Return what it has printed on standard output so far."""
         return (self.folder / "out").read_text(errors="replace")
 
+    def errors(self) -> str:
+        """Return what was printed on standard error so far."""
+        return (self.folder / "err").read_text(errors="replace")
+
     def until(self, text: str) -> None:
         """Wait until it has printed `text`."""
         self.until_true(lambda: text in self.said(), repr(text))
+
+    def enough(self) -> None:
+        """Let a program go on that waits for a file `enough`."""
+        (self.folder / "cwd" / "enough").touch()
 
     def until_true(self, true: Callable[[], object], what: str = "") -> None:
         """Wait until true() is."""
         end = time.monotonic() + DEADLINE
         while not true():
-            errors = (self.folder / "err").read_text(errors="replace")
-            here = f"{what or true} not in:\n{self.said()}--- stderr\n{errors}"
+            here = f"{what or true} not in:\n{self.said()}--- stderr\n{self.errors()}"
             assert self.process.poll() is None or true(), f"it has ended; {here}"
             assert time.monotonic() < end, here
             time.sleep(0.02)
@@ -139,74 +172,68 @@ class Beside:
         self.root = Path(tempfile.mkdtemp(prefix="beside-", dir="/var/tmp"))
         self.root.chmod(0o755)  # for programs of other users
 
-    def __call__(
-        self,
-        script: str,
-        *,
-        watch: Sequence[str] = (),
-        meanwhile: Meanwhile | None = None,
-        environ: Mapping[str, str] | None = None,
-        prepare: Callable[[Path], None] | None = None,
-        before: Sequence[str] = (),
-        user: int | None = None,
-    ) -> Both:
-        """Run a shell's `script` in both ways.
+    def __call__(self, script: str, **how: Any) -> Both:
+        """Run a shell's `script` in both ways. `how` is for Program.
 
         In it "$RUN " becomes nothing, or `hangbisect run WATCH -- `; $PYTHON is this Python,
         $PROGRAMS the folder of programs. Its folder holds what prepare(folder) puts there.
         `meanwhile` is called while it runs, and its first process is what `script` begins with or
         becomes by exec. `before` are words in front of the shell, which is root's, or `user`'s.
+        `may_stay` is a pattern of what counts as nothing where it is left.
         """
-        how = (script, watch, meanwhile, dict(environ or {}), prepare, before, user)
-        plain = self._run(None, *how)
-        return Both(plain, self._run(plain.left, *how))
+        program, root = Program(script, **how), self._folder()
+        if not can_mount():  # both have the same folder
+            plain = self._run(program, root, None)
+            return Both(plain, self._run(program, root, lambda: plain.left))
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(self._run, program, root, None)
+            watched = self._run(program, root, lambda: first.result().left)
+        return Both(first.result(), watched)
 
     def watched(self, script: str, **how: Any) -> Run:
         """Run a script below the watch alone, where there is nothing to compare it with."""
-        names = ("watch", "meanwhile", "environ", "prepare", "before", "user")
-        defaults: tuple[Any, ...] = ((), None, {}, None, (), None)
-        given = [how.get(name, value) for name, value in zip(names, defaults, strict=True)]
-        return self._run((), script, *given)
+        return self._run(Program(script, **how), self._folder(), lambda: ())
+
+    def _folder(self) -> Path:
+        folder = Path(tempfile.mkdtemp(prefix="", dir=self.root))
+        folder.chmod(0o755)
+        return folder
 
     def _run(
-        self,
-        wanted: tuple[str, ...] | None,
-        script: str,
-        watch: Sequence[str],
-        meanwhile: Meanwhile | None,
-        environ: dict[str, str],
-        prepare: Callable[[Path], None] | None,
-        before: Sequence[str],
-        user: int | None,
+        self, program: Program, root: Path, wanted: Callable[[], tuple[str, ...]] | None
     ) -> Run:
         """Run it below the watch if something is `wanted`: what it may leave, as plainly."""
-        is_watched = wanted is not None
+        is_watched, user = wanted is not None, program.user
+        # Names of one length: a variable has them.
+        kept = root / ("watched" if is_watched else "plainly")
         # The same path for both: what a program prints of it must be the same.
-        folder = self.root / "now"
+        shown = root / "now"
+        folder = kept if can_mount() else shown
+        shown.mkdir(exist_ok=True)
         _make(folder, user)
-        if prepare is not None:
-            prepare(folder)
-        text = self._text(script, folder, watch if is_watched else None, user)
+        if program.prepare is not None:
+            program.prepare(folder)
+        text = self._text(program.script, shown, program.watch if is_watched else None, user)
+        words = [*_own_places(folder, shown), *program.before, *as_user(user), "bash", "-c", text]
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
             process = subprocess.Popen(
-                [*_own_places(folder), *before, *as_user(user), "bash", "-c", text],
+                words,
                 cwd=folder / "cwd",
-                env={**_environ(folder, user), **environ},
+                env={**_environ(folder, shown, user), **program.environ},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
                 start_new_session=True,
             )
         try:
-            if meanwhile is not None:
-                meanwhile(Started(process, folder, is_watched))
+            if program.meanwhile is not None:
+                program.meanwhile(Started(process, folder, is_watched))
             status = process.wait(DEADLINE)
-            left = _left(folder, wanted)
+            left = _left(folder, program.may_stay, wanted)
         finally:
             _end(process, folder)
-        kept = self.root / ("watched" if is_watched else "plain")
-        shutil.rmtree(kept, ignore_errors=True)
-        folder.rename(kept)
+        if folder != kept:
+            folder.rename(kept)
         out_text, err_text = ((kept / name).read_text(errors="replace") for name in ("out", "err"))
         return Run(status if status >= 0 else 128 - status, out_text, err_text, left, kept)
 
@@ -232,7 +259,7 @@ _FOLDERS["slash_tmp"] = 0o1777  # stands in for /tmp
 
 
 def _make(folder: Path, user: int | None) -> None:
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     folder.chmod(0o777)
     for name, mode in _FOLDERS.items():
         (folder / name).mkdir()
@@ -241,7 +268,7 @@ def _make(folder: Path, user: int | None) -> None:
         os.chown(folder / "xdg", user, user)
 
 
-def _environ(folder: Path, user: int | None) -> dict[str, str]:
+def _environ(folder: Path, shown: Path, user: int | None) -> dict[str, str]:
     paths = [FAKE_TORCH]
     if user is not None:
         paths = [for_others() / "programs" / FAKE_TORCH.name, for_others()]
@@ -250,9 +277,9 @@ def _environ(folder: Path, user: int | None) -> dict[str, str]:
         jobs.MARK: str(folder),
         "PYTHONPATH": os.pathsep.join(map(str, paths)),
         "PYTHONDONTWRITEBYTECODE": "1",
-        "TMPDIR": str(folder / "tmp"),
-        "XDG_RUNTIME_DIR": str(folder / "xdg"),
-        "HOME": str(folder / "home"),
+        "TMPDIR": str(shown / "tmp"),
+        "XDG_RUNTIME_DIR": str(shown / "xdg"),
+        "HOME": str(shown / "home"),
         "NO_COLOR": "1",
     }
 
@@ -276,12 +303,20 @@ def others_python() -> str:
     pytest.skip("no Python of 3.11 and later that other users may run")
 
 
-@functools.cache
 def for_others() -> Path:
     """Return a folder that every user may read: our package, what it needs, and the programs.
 
     Neither a checkout nor its environment may be open to other users.
     """
+    with _FOR_OTHERS:
+        return _make_for_others()
+
+
+_FOR_OTHERS = threading.Lock()
+
+
+@functools.cache
+def _make_for_others() -> Path:
     folder = Path(tempfile.mkdtemp(dir="/var/tmp", prefix=Path(_OF_OTHERS).name))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     no_caches = shutil.ignore_patterns("__pycache__")
@@ -316,14 +351,16 @@ def can_mount() -> bool:
     return not subprocess.run(words, capture_output=True, check=False).returncode
 
 
-def _own_places(folder: Path) -> list[str]:
-    """Return words that give a program a /dev/shm and a /tmp to which nobody else writes."""
+def _own_places(folder: Path, shown: Path) -> list[str]:
+    """Return words that give a program a /dev/shm and a /tmp to which nobody else writes, and its
+    `folder` at the path `shown`.
+    """
     if not can_mount():
         return []
-    bind = f"mount --bind {folder / 'shm'} /dev/shm && "
+    bind = f"mount --bind {folder / 'shm'} /dev/shm && mount --bind {folder} {shown} && "
     if not any(path.startswith("/tmp/") for path in (str(PROGRAMS), str(PACKAGE), sys.prefix)):
         bind += f"mount --bind {folder / 'slash_tmp'} /tmp && "
-    bind += 'exec "$@"'
+    bind += f'exec env -C {shown}/cwd PWD={shown}/cwd "$@"'
     return ["unshare", "-m", "--propagation", "private", "sh", "-c", bind, "sh"]
 
 
@@ -353,18 +390,27 @@ def command(pid: int) -> list[str]:
     return []
 
 
-def _left(folder: Path, wanted: tuple[str, ...] | None) -> tuple[str, ...]:
+def _left(
+    folder: Path, may_stay: str, wanted: Callable[[], tuple[str, ...]] | None
+) -> tuple[str, ...]:
     """Return what a program has left: after a moment, or as soon as it is what is `wanted`."""
-    end = time.monotonic() + (SETTLED if wanted is None else GONE)
-    while True:
-        left = sorted(filter(None, (" ".join(command(pid)) for pid in marked(folder))))
-        for place in _FOLDERS:
-            left += sorted(f"{place}/{entry.name}" for entry in (folder / place).iterdir())
-        # Where run folders are kept that were not named, or could not be made where they were.
-        left = [name for name in left if not re.search(r"^cwd/runs$|/hangbisect-runs-\d+$", name)]
-        if time.monotonic() > end or (wanted is not None and tuple(left) == wanted):
-            return tuple(left)
+    if wanted is None:
+        time.sleep(SETTLED)
+        return _left_now(folder, may_stay)
+    expected = wanted()
+    end = time.monotonic() + GONE
+    while (left := _left_now(folder, may_stay)) != expected and time.monotonic() < end:
         time.sleep(0.05)
+    return left
+
+
+def _left_now(folder: Path, may_stay: str) -> tuple[str, ...]:
+    left = sorted(filter(None, (" ".join(command(pid)) for pid in marked(folder))))
+    for place in _FOLDERS:
+        left += sorted(f"{place}/{entry.name}" for entry in (folder / place).iterdir())
+    # Where run folders are kept that were not named, or could not be made where they were.
+    ours = r"^cwd/runs$|/hangbisect-runs-\d+$" + (f"|{may_stay}" if may_stay else "")
+    return tuple(name for name in left if not re.search(ours, name))
 
 
 def _end(process: subprocess.Popen[bytes], folder: Path) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
-import time
+from functools import partial
 
+import jobs
 import pytest
 
-from .side_by_side import Beside, Started, can_mount
+from .side_by_side import Beside, Both, Meanwhile, Run, Started, at_once, can_mount
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="another user, or a mount: root alone")
 needs_mounts = pytest.mark.skipif(not can_mount(), reason="no mount namespace may be made here")
@@ -19,56 +21,75 @@ _SAID = re.compile(r"\b(lost|cannot|could not|not (be )?(kept|written)|no space|
 
 
 @needs_root
-@pytest.mark.parametrize("limit", [2, 3, 4, 6])
-@pytest.mark.parametrize("program", ["", "rank"])
-def test_processes_and_threads_are_used_up(beside: Beside, limit: int, program: str) -> None:
+def test_processes_and_threads_are_used_up(beside: Beside) -> None:
     """With two, there is room for the command and for the program. It gets it."""
-    script = f"ulimit -u {limit}; exec $RUN $PYTHON $PROGRAMS/ends_with.py 5 7 {program}"
-    both = beside(script, watch=HANG_STALL, user=USER).check()
-    assert both.plain.status == 7
+
+    def run(user: int, limit: int, program: str) -> Both:
+        script = f"ulimit -u {limit}; exec $RUN $PYTHON $PROGRAMS/ends_with.py 5 7 {program}"
+        return beside(script, watch=HANG_STALL, user=user).check()
+
+    # The kernel counts those of one user together.
+    limits = enumerate([(2, ""), (4, ""), (2, "rank"), (3, "rank"), (4, "rank"), (6, "rank")])
+    for both in at_once(*(partial(run, USER + number, *limit) for number, limit in limits)):
+        assert both.plain.status == 7
 
 
-@pytest.mark.parametrize("limit", [6, 9, 12, 16, 24])
-def test_descriptors_are_used_up(beside: Beside, limit: int) -> None:
-    script = f"ulimit -n {limit}; exec $RUN $PYTHON $PROGRAMS/ends_with.py 5 7"
-    assert beside(script, watch=HANG_STALL).check().plain.status == 7
+def test_descriptors_are_used_up(beside: Beside) -> None:
+    def run(limit: int) -> Both:
+        script = f"ulimit -n {limit}; exec $RUN $PYTHON $PROGRAMS/ends_with.py 5 7"
+        return beside(script, watch=HANG_STALL).check()
+
+    for both in at_once(*(partial(run, limit) for limit in (6, 9, 12, 16, 24))):
+        assert both.plain.status == 7
 
 
-@pytest.mark.parametrize("limit", [20, 28])
-def test_a_watch_that_fails_for_want_of_descriptors_ends_nothing(
-    beside: Beside, limit: int
+@pytest.mark.parametrize(("limit", "program"), [(20, "ends_with.py 6 0 rank"), (28, "tiny.py 6")])
+def test_a_watch_that_fails_for_want_of_descriptors_ends_nothing_and_says_so_once(
+    beside: Beside, limit: int, program: str
 ) -> None:
-    script = f"ulimit -n {limit}; $RUN bash $PROGRAMS/ranks.sh 8 $PYTHON $PROGRAMS/tiny.py 6"
-    both = beside(script, watch=("--on-hang", "end"))
+    """Eight ranks that stand still, and eight that train."""
+    script = f"ulimit -n {limit}; $RUN bash $PROGRAMS/ranks.sh 8 $PYTHON $PROGRAMS/{program}"
     # With so few the files of the run stay where they could be written: its lines say where.
-    both.check(*(["left"] if limit == 20 else []))
-    assert both.plain.out == "script done\n" * 8
+    stays = "hangbisect" if limit == 20 else ""
+    both = beside(script, watch=("--on-hang", "end", "--stall", "4"), may_stay=stays).check()
+    assert len(both.plain.out.splitlines()) == 8
+    assert both.watched.err.count("short of descriptors") <= 2, both  # said; files that stay
+    assert "HANG" not in both.watched.err, both
 
 
-@pytest.mark.parametrize("refused", ["pidfd_open", "pidfd_open,close_range,ptrace"])
-def test_no_pidfd_is_no_end_of_a_rank(beside: Beside, refused: str) -> None:
-    """Profiles of containers, gVisor, and kernels before 5.3."""
+def _still_watched(started: Started) -> None:
+    """Wait until it is said that a rank that does nothing is looked at, then let it end."""
+    started.until("waits")
+    if started.is_watched:
+        started.until_true(lambda: "looking" in started.errors(), "looking")
+        assert "\nOK " not in started.errors()
+    started.enough()
 
-    def look(started: Started) -> None:
-        started.until("waits")
-        time.sleep(3 if started.is_watched else 0)
-        assert started.process.poll() is None
-        assert "\nOK " not in (started.folder / "err").read_text()
 
-    script = f"$PYTHON $PROGRAMS/without.py {refused} $RUN $PYTHON $PROGRAMS/slow.py 7"
-    both = beside(script, watch=HANG_STALL, meanwhile=look).check()
-    assert both.watched.verdict.get("outcome") == "ok", both
+def test_no_pidfd_is_no_end_of_a_rank(beside: Beside) -> None:
+    """Profiles of containers (EPERM), and kernels before 5.3 or gVisor (ENOSYS)."""
+
+    def run(refused: str) -> Both:
+        script = f"$PYTHON $PROGRAMS/without.py {refused} $RUN $PYTHON $PROGRAMS/enough.py"
+        return beside(script, watch=HANG_STALL, meanwhile=_still_watched).check()
+
+    refused = ("pidfd_open", "pidfd_open,close_range,ptrace", "ENOSYS:pidfd_open")
+    for both in at_once(*(partial(run, names) for names in refused)):
+        assert both.watched.verdict.get("outcome") == "ok", both
+        lines = (both.watched.folder / "run" / "events.jsonl").read_text().splitlines()
+        ends = [event for event in map(json.loads, lines) if event["t"] == "ended"]
+        assert {event["status"] for event in ends} <= {0, None}, both
 
 
 def test_no_pidfd_is_no_end_of_a_rank_that_watches_itself(beside: Beside) -> None:
     script = (
         "$PYTHON $PROGRAMS/without.py pidfd_open $PYTHON -m bisect watch --run-dir run --stall 3 "
-        "$PROGRAMS/slow.py 7; echo $?; "
+        "$PROGRAMS/enough.py; echo $?; "
         # The monitor writes it once the process is gone.
-        "for n in $(seq 100); do test -s run/verdict.json && break; sleep 0.1; done; rm -r run"
+        "for n in $(seq 300); do test -s run/verdict.json && break; sleep 0.3; done; rm -r run"
     )
-    run = beside.watched(script)
-    assert (run.status, run.out) == (0, "waits 2.13.0\ndone\n0\n"), run
+    run = beside.watched(script, meanwhile=_still_watched)
+    assert (run.status, run.out) == (0, "waits\ndone\n0\n"), run
 
 
 FULL = (
@@ -78,15 +99,16 @@ FULL = (
 
 
 @needs_mounts
-@pytest.mark.parametrize("pages", [2, 4])
 @pytest.mark.parametrize("everywhere", [False, True], ids=["shm", "everywhere"])
-def test_a_full_stage_loses_no_verdict(beside: Beside, pages: int, everywhere: bool) -> None:
-    fill = FULL.format(pages=pages)
-    if everywhere:
-        fill += "mount --bind /dev/shm $TMPDIR; mount --bind /dev/shm $XDG_RUNTIME_DIR; "
-        fill += "mount --bind /dev/shm /tmp; " if not str(beside.root).startswith("/tmp") else ""
-    script = fill + "$RUN $PYTHON $PROGRAMS/slow.py 6"
-    _is_kept_or_its_loss_is_said(beside, script)
+def test_a_full_stage_loses_no_verdict(beside: Beside, everywhere: bool) -> None:
+    def run(pages: int) -> None:
+        fill = FULL.format(pages=pages)
+        if everywhere:
+            fill += "mount --bind /dev/shm $TMPDIR; mount --bind /dev/shm $XDG_RUNTIME_DIR; "
+            fill += "mount --bind /dev/shm /tmp; "
+        _is_kept_or_its_loss_is_said(beside, fill + "$RUN $PYTHON $PROGRAMS/slow.py 6")
+
+    at_once(partial(run, 2), partial(run, 4))
 
 
 @needs_mounts
@@ -95,7 +117,9 @@ def test_a_stage_that_vanishes_loses_no_verdict(beside: Beside) -> None:
 
     def remove(started: Started) -> None:
         started.until("waits")
-        time.sleep(2 if started.is_watched else 0)
+        if started.is_watched:
+            first = started.folder / "run" / "events.jsonl"
+            started.until_true(first.exists, "the first copy of the run's files")
         for place in ("shm", "xdg", "tmp"):
             for entry in (started.folder / place).iterdir():
                 shutil.rmtree(entry, ignore_errors=True)
@@ -103,8 +127,10 @@ def test_a_stage_that_vanishes_loses_no_verdict(beside: Beside) -> None:
     _is_kept_or_its_loss_is_said(beside, "$RUN $PYTHON $PROGRAMS/slow.py 6", remove)
 
 
-def _is_kept_or_its_loss_is_said(beside: Beside, script: str, meanwhile: object = None) -> None:
-    both = beside(script, watch=HANG_STALL, meanwhile=meanwhile).check()  # type: ignore[arg-type]
+def _is_kept_or_its_loss_is_said(
+    beside: Beside, script: str, meanwhile: Meanwhile | None = None
+) -> None:
+    both = beside(script, watch=HANG_STALL, meanwhile=meanwhile).check()
     run = both.watched
     if not run.verdict:
         assert any(map(_SAID.search, run.ours)), both
@@ -124,15 +150,17 @@ def test_limits_priorities_and_places_are_inherited_unchanged(beside: Beside) ->
 
 def test_the_environment_has_nothing_more_than_our_own_variables(beside: Beside) -> None:
     both = beside("$RUN env -0 | sort -z | tr '\\0' '\\n'").check("out")
-    ours, theirs = (_variables(run.out) for run in (both.watched, both.plain))
+    ours, theirs = (_variables(run) for run in (both.watched, both.plain))
     more = {name for name in ours if name not in theirs and not name.startswith("HANGBISECT_")}
     changed = {name for name in theirs if ours.get(name) != theirs[name]} - {"_"}
     assert (more, changed - {"PYTHONPATH"}) == (set(), set()), both
     assert ours["PYTHONPATH"].endswith(theirs["PYTHONPATH"]), both
 
 
-def _variables(text: str) -> dict[str, str]:
-    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+def _variables(run: Run) -> dict[str, str]:
+    found = dict(line.split("=", 1) for line in run.out.splitlines() if "=" in line)
+    assert found.pop(jobs.MARK) == str(run.folder)  # the test's own
+    return found
 
 
 def test_a_command_line_and_an_environment_as_long_as_there_can_be(beside: Beside) -> None:
@@ -143,14 +171,18 @@ def test_a_command_line_and_an_environment_as_long_as_there_can_be(beside: Besid
     beside("$RUN bash -c 'echo $#' x $(seq 20000)").check()
 
 
-@pytest.mark.parametrize(
-    "limit", ["-v 400000", "-f 0", "-t 20", "-l 0", "-c 0 -e 0 -q 0", "-i 2", "-x 0", "-s 256"]
-)
-def test_a_program_below_a_limit_ends_as_without_us(beside: Beside, limit: str) -> None:
-    """Memory, files (our own too), CPU, locked memory, queues, signals, locks, stack."""
+LIMITS = ("-v 400000", "-f 0", "-l 0 -c 0 -e 0 -q 0 -x 0 -t 20", "-i 2", "-s 256")
+
+
+def test_a_program_below_a_limit_ends_as_without_us(beside: Beside) -> None:
+    """Memory, files (our own too), locked memory, queues, locks, CPU, signals, stack."""
     program = "exec $RUN $PYTHON $PROGRAMS/ends_with.py 0.3 7 rank"
-    script = f"(ulimit {limit}; {program}) | cat; echo ${{PIPESTATUS[0]}}"
-    assert beside(script).check().plain.out == "ends\n7\n"
+
+    def run(limit: str) -> Both:
+        return beside(f"(ulimit {limit}; {program}) | cat; echo ${{PIPESTATUS[0]}}").check()
+
+    for both in at_once(*(partial(run, limit) for limit in LIMITS)):
+        assert both.plain.out == "ends\n7\n"
 
 
 def test_what_a_program_used_is_what_its_parent_is_told(beside: Beside) -> None:
@@ -164,8 +196,11 @@ def test_what_a_program_used_is_what_its_parent_is_told(beside: Beside) -> None:
 @needs_root
 @needs_mounts
 def test_other_processes_are_hidden(beside: Beside) -> None:
-    program = "exec $RUN $PYTHON $PROGRAMS/ends_with.py 5 7 rank"
-    for user, hide in ((USER, "mount -t proc -o hidepid=2 p /proc"), (None, "umount -l /proc")):
+    def run(user: int | None, hide: str) -> Both:
+        program = "exec $RUN $PYTHON $PROGRAMS/ends_with.py 5 7 rank"
         before = ("sh", "-c", f'{hide} && exec "$@"', "sh")
-        both = beside(program, watch=HANG_STALL, user=user, before=before).check()
+        return beside(program, watch=HANG_STALL, user=user, before=before).check()
+
+    hidden = partial(run, USER, "mount -t proc -o hidepid=2 p /proc")
+    for both in at_once(hidden, partial(run, None, "umount -l /proc")):
         assert both.plain.status == 7

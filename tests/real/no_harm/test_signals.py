@@ -6,14 +6,14 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 
-import pytest
-
-from .side_by_side import Beside, Started, marked
+from .side_by_side import Beside, Both, Started, at_once, marked
 
 HANDED_ON = (
     *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGTERM, signal.SIGINT),
     *(signal.SIGQUIT, signal.SIGALRM, signal.SIGWINCH, signal.SIGPIPE, signal.SIGRTMIN + 1),
+    *(signal.SIGURG, signal.SIGCONT),
 )
 HEEDS = f"exec $RUN $PYTHON $PROGRAMS/heeds.py {' '.join(str(int(one)) for one in HANDED_ON)}"
 DEADLY = (signal.SIGTERM, signal.SIGUSR1, signal.SIGQUIT)
@@ -22,7 +22,7 @@ LATER = 1.0  # seconds: who watches has had time to start, and to look
 
 def settle(started: Started) -> None:
     """Wait until a program is ready, and what watches it as well."""
-    started.until("ready")
+    started.until("ready\n")  # unbuffered, it is written in two parts
     time.sleep(LATER if started.is_watched else 0)
 
 
@@ -64,56 +64,59 @@ def test_a_signal_to_every_process_of_a_step_ends_no_watch(beside: Beside) -> No
     assert both.watched.verdict.get("outcome") == "ok", both
 
 
-@pytest.mark.parametrize("number", DEADLY, ids=lambda number: signal.Signals(number).name)
-def test_a_signal_that_ends_a_program_ends_it_below_us_with_the_same_status(
-    beside: Beside, number: int
-) -> None:
-    def send(started: Started) -> None:
-        settle(started)
-        started.send(number)
+def test_a_signal_that_ends_a_program_ends_it_below_us_with_the_same_status(beside: Beside) -> None:
+    def run(number: int) -> Both:
+        def send(started: Started) -> None:
+            settle(started)
+            started.send(number)
 
-    beside("exec $RUN $PYTHON $PROGRAMS/sleeps.py 20", meanwhile=send).check()
+        return beside("exec $RUN $PYTHON $PROGRAMS/sleeps.py 100", meanwhile=send).check()
+
+    for number, both in zip(DEADLY, at_once(*(partial(run, one) for one in DEADLY)), strict=True):
+        assert both.plain.status == 128 + number
 
 
-@pytest.mark.parametrize(
-    ("number", "apart"), [(signal.SIGHUP, 0.7), (signal.SIGINT, 2.5), (signal.SIGTERM, 0.3)]
-)
-def test_three_signals_that_a_program_takes_are_no_order_to_kill_it(
-    beside: Beside, number: int, apart: float
-) -> None:
+def test_three_signals_that_a_program_takes_are_no_order_to_kill_it(beside: Beside) -> None:
     """Reloads come seconds apart, and so does Ctrl-C in a debugger or a chat at the prompt."""
 
-    def send(started: Started) -> None:
-        settle(started)
-        for count in range(3):
-            time.sleep(apart if started.is_watched else 0.1)
-            started.send(number)
-            started.until(f"reload {count + 1}")
+    def run(number: int, apart: float) -> Both:
+        def send(started: Started) -> None:
+            settle(started)
+            for count in range(3):
+                time.sleep(apart if started.is_watched else 0.1)
+                started.send(number)
+                started.until(f"reload {count + 1}")
 
-    program = f"exec $RUN $PYTHON $PROGRAMS/reloads.py 3 {int(number)}"
-    both = beside(program, meanwhile=send).check()
-    assert both.plain.out.endswith("after 3 signals\n")
+        program = f"exec $RUN $PYTHON $PROGRAMS/reloads.py 3 {int(number)}"
+        return beside(program, meanwhile=send).check()
+
+    signals = ((signal.SIGHUP, 0.7), (signal.SIGINT, 2.5), (signal.SIGTERM, 0.3))
+    for both in at_once(*(partial(run, *one) for one in signals)):
+        assert both.plain.out.endswith("after 3 signals\n")
 
 
-@pytest.mark.parametrize("to_all", [False, True], ids=["front", "all"])
-def test_a_killed_command_takes_the_program_with_it(beside: Beside, to_all: bool) -> None:
+def test_a_killed_command_takes_the_program_with_it(beside: Beside) -> None:
     """`timeout -s KILL`, a parent's time limit: plainly nothing runs on, and so it is below us."""
 
-    def kill(started: Started) -> None:
-        settle(started)
-        for pid in started.ours() if to_all else ():
-            os.kill(pid, signal.SIGKILL)
-        started.send(signal.SIGKILL)
+    def run(to_all: bool) -> Both:
+        def kill(started: Started) -> None:
+            settle(started)
+            for pid in started.ours() if to_all else ():
+                os.kill(pid, signal.SIGKILL)
+            started.send(signal.SIGKILL)
 
-    program = "exec $RUN $PYTHON $PROGRAMS/sleeps.py 40"
-    both = beside(program, meanwhile=kill).check(*(["left"] if to_all else []))
-    assert both.plain.status == 128 + signal.SIGKILL
-    # Where nobody of ours is left, nobody removes our folders. Of the program nothing is left.
-    assert not [name for name in both.watched.left if "sleeps.py" in name], both
+        # Where nobody of ours is left, nobody removes our folders. Of the program nothing is left.
+        stays = "^(shm|tmp|xdg|slash_tmp)/hangbisect" if to_all else ""
+        program = "exec $RUN $PYTHON $PROGRAMS/sleeps.py 100"
+        return beside(program, meanwhile=kill, may_stay=stays).check()
+
+    for both in at_once(partial(run, False), partial(run, True)):
+        assert both.plain.status == 128 + signal.SIGKILL
 
 
 def test_a_time_limit_of_the_shell_ends_it_all(beside: Beside) -> None:
-    both = beside("timeout -s TERM 2 $RUN $PYTHON $PROGRAMS/sleeps.py 40").check()
+    # Whether it is ready by then is the machine's.
+    both = beside("timeout -s TERM 3 $RUN $PYTHON $PROGRAMS/sleeps.py 100").check("out")
     assert both.plain.status == 124
 
 
@@ -143,17 +146,21 @@ def test_a_program_whose_reader_leaves_dies_of_it_below_us(beside: Beside) -> No
     beside("$RUN yes | head -n 2; echo ${PIPESTATUS[0]}").check()
 
 
-STATUSES = """
-for status in 1 2 3 70 127 130 255; do $RUN bash -c "exit $status"; echo $?; done
-for number in 9 11 15 2; do $RUN $PYTHON $PROGRAMS/ends_by.py $number; echo $?; done
-(ulimit -c unlimited; $RUN $PYTHON $PROGRAMS/ends_by.py 11; echo $?; rm -f core*)
-$RUN $PYTHON -c 'raise KeyboardInterrupt'; echo $?
+BY_STATUS = """
+for status in 1 127 255; do $RUN bash -c "exit $status"; echo $?; done
 $RUN /no/such/program; echo $?
 $RUN /dev/null; echo $?
+"""
+BY_SIGNAL = """
+for number in 9 2; do $RUN $PYTHON $PROGRAMS/ends_by.py $number; echo $?; done
+(ulimit -c unlimited; $RUN $PYTHON $PROGRAMS/ends_by.py 11; echo $?; rm -f core*)
+$RUN $PYTHON -c 'raise KeyboardInterrupt'; echo $?
 """
 
 
 def test_the_exit_status_is_the_programs_own(beside: Beside) -> None:
     # The shell names each process that a signal ended, with its pid.
-    both = beside(STATUSES).check("theirs")
-    assert both.plain.out.splitlines()[-2:] == ["127", "126"], both
+    status, signals = at_once(*(partial(beside, script) for script in (BY_STATUS, BY_SIGNAL)))
+    assert status.check("theirs").plain.out.split() == ["1", "127", "255", "127", "126"], status
+    numbers = [line for line in signals.check("theirs").plain.out.split() if line.isdigit()]
+    assert numbers == ["137", "130", "139", "130"], signals

@@ -10,13 +10,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import jobs
 import pytest
 
 from ..terminal_here import Terminal
-from .side_by_side import FAKE_TORCH, HANGBISECT, PROGRAMS, Beside, Started, marked
+from .side_by_side import FAKE_TORCH, HANGBISECT, PROGRAMS, Beside, Started, at_once, marked
 
 AT = "AT THE PROMPT "
 Do = Callable[["Shell"], None]
@@ -86,8 +87,7 @@ def shells() -> Iterator[Callable[[bool], Shell]]:
 def same(shells: Callable[[bool], Shell], do: Do) -> list[str]:
     """Do something at a terminal in both ways; return what was printed, which is the same."""
     plain, watched = shells(False), shells(True)
-    do(plain)
-    do(watched)
+    at_once(partial(do, plain), partial(do, watched))
     everything = "\n".join(watched.terminal.everything())
     assert watched.lines() == plain.lines(), everything
     assert "HANG" not in everything, everything
@@ -157,7 +157,7 @@ def test_a_window_that_is_closed_ends_all(shells: Callable[[bool], Shell]) -> No
         time.sleep(1)
         # xterm and sshd: the shell gets SIGHUP, and hands it to its jobs (bash(1)).
         shell.terminal.hang_up()
-        end = time.monotonic() + 20
+        end = time.monotonic() + 100
         while [*marked(shell.folder)]:
             assert time.monotonic() < end, [*marked(shell.folder)]
             time.sleep(0.1)

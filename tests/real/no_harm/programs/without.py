@@ -1,18 +1,22 @@
 """Becomes the program argv[2:] without the system calls that argv[1] names, as a seccomp profile.
 
-They fail with EPERM, as in containers. (seccomp(2), and the classic BPF of socket filters.)
+They fail with EPERM, as in containers, or with another error that is named first ("ENOSYS:name"),
+as on older kernels. (seccomp(2), and the classic BPF of socket filters.)
 """
 
 import ctypes
+import errno
 import os
 import struct
 import sys
 
 NUMBERS = {"pidfd_open": 434, "close_range": 436, "ptrace": 101, "process_vm_readv": 310}
 LOAD, EQUAL, RETURN = 0x20, 0x15, 0x06
-ALLOW, REFUSE = 0x7FFF0000, 0x00050000 | 1
+ALLOW, REFUSE = 0x7FFF0000, 0x00050000
 
-names = sys.argv[1].split(",")
+error, _, names = sys.argv[1].rpartition(":")
+names = names.split(",")
+REFUSE |= getattr(errno, error or "EPERM")
 rows = [(LOAD, 0, 0, 0)]
 for left, name in enumerate(names):
     rows.append((EQUAL, len(names) - left, 0, NUMBERS[name]))
