@@ -69,7 +69,7 @@ _WANTED: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     (
-        "causes: there are more, each has a level, and what only says that nothing is known is none",
+        "causes: more of them, each with a level; what only says that nothing is known is none",
         (
             r"\+ line [a-z]+(?:-[a-z]+)+ .*",
             r"[+-] line (?:Confidence|Level): .*",

@@ -132,7 +132,7 @@ def drop_innocent_ranks(
     gone = {r.rank for r in case.ranks if is_gone(r)}
     wrong = {r.rank for r in case.ranks if r.moved} - gone
     if len(culprit) > 1 and {r.rank for r in unfinished_ranks(case)} <= {*culprit}:
-        wrong |= graph.standing.waiting - graph.standing.sinks - gone
+        wrong |= graph.waiting - graph.sinks - gone
     dropped = [rank for rank in culprit if rank in wrong]
     if not dropped:
         return culprit, ""
