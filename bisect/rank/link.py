@@ -116,14 +116,14 @@ class Link:
         atexit.register(self.goodbye)
         os.register_at_fork(after_in_child=self._close_in_child)
 
-    def await_welcome(self, limit: float = WELCOME_LIMIT) -> None:
+    def await_welcome(self) -> None:
         """Read the monitor's answer to hello: the run folder and the job's temporary folder."""
         while self.places.run_dir is None and not self.alone:
-            told = self._await(Places, limit)
+            told = self._await(Places, WELCOME_LIMIT)
             if told is not None:
                 self._heed(told)
             elif not self.alone:
-                self._give_up(f"the monitor did not answer in {limit:.0f} s")
+                self._give_up(f"the monitor did not answer in {WELCOME_LIMIT:.0f} s")
 
     def leaving(self, goodbye: Bye) -> None:
         """Note what the goodbye will say, without secrets; it is said when the interpreter ends."""

@@ -40,11 +40,11 @@ from .verdict_rows import describe_exit, job_of_verdict, short_stack
 NEVER_CUT = 100  # of use: it is never cut
 
 
-def run_page(run: RecordedRun, masked: Masked = NOTHING_MASKED, most: int = MOST_CHARACTERS) -> str:
-    """Return what goes into an issue about a run, of which nothing secret is left: at most `most`
-    characters as GitHub counts them.
+def run_page(run: RecordedRun, masked: Masked = NOTHING_MASKED) -> str:
+    """Return what goes into an issue about a run, of which nothing secret is left: at most
+    MOST_CHARACTERS characters as GitHub counts them.
     """
-    return assemble_page(run_sections(run), masked, most)
+    return _assemble_page(run_sections(run), masked)
 
 
 def run_sections(run: RecordedRun) -> list[Section]:
@@ -68,10 +68,10 @@ def run_sections(run: RecordedRun) -> list[Section]:
     return [*found, *unread_sections(run)]
 
 
-def assemble_page(found: Sequence[Section], masked: Masked, most: int = MOST_CHARACTERS) -> str:
+def _assemble_page(found: Sequence[Section], masked: Masked) -> str:
     """Return the page of these parts, with what was cut from it, and what was masked."""
     foot = _foot(masked)
-    text, left_out = fit_sections(found, most - characters(foot) - 4)
+    text, left_out = fit_sections(found, MOST_CHARACTERS - characters(foot) - 4)
     said = f"\n\n{_left_out(left_out)}" if left_out else ""
     return f"{text}{said}\n\n{foot}\n"
 
@@ -122,12 +122,7 @@ def _foot(masked: Masked) -> str:
 _MOST_ANSWER_LINES = 60  # of the answer, that are never cut
 
 
-def trials_page(
-    run: RecordedRun,
-    hang: RecordedRun | None,
-    masked: Masked = NOTHING_MASKED,
-    most: int = MOST_CHARACTERS,
-) -> str:
+def trials_page(run: RecordedRun, hang: RecordedRun | None, masked: Masked = NOTHING_MASKED) -> str:
     """Return what goes into an issue; `hang` is the first start that went wrong, if it is kept."""
     title = "The answer of an isolation" if run.kind == "isolation" else "What a matrix found"
     lines = replay_answer(run, "")
@@ -141,7 +136,7 @@ def trials_page(
     if hang is not None:
         found.append(Section(f"The start in {inline_code(hang.folder.name)}:", NEVER_CUT, ""))
         found += run_sections(hang)
-    return assemble_page([*found, *unread_sections(run)], masked, most)
+    return _assemble_page([*found, *unread_sections(run)], masked)
 
 
 def _unused_sections(run: RecordedRun) -> list[Section]:

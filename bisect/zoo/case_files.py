@@ -150,9 +150,9 @@ def find_folder() -> Path:
     return installed if installed.is_dir() else package.parent / "scenarios" / "zoo"
 
 
-def load_all_cases(where: Path | None = None) -> list[CaseFile]:
+def load_all_cases() -> list[CaseFile]:
     """Return every case, by id: letters first, then numbers as numbers."""
-    files = [f for f in (where or find_folder()).iterdir() if _CASE_FILE.fullmatch(f.name)]
+    files = [f for f in find_folder().iterdir() if _CASE_FILE.fullmatch(f.name)]
     return sorted((load_case(file) for file in files), key=lambda kept: _order_of_id(kept.case.id))
 
 

@@ -48,16 +48,14 @@ def _absolute(paths: Iterable[str]) -> list[str]:
     return found
 
 
-def monitors_python(
-    doze: DozeLimits, environ: Mapping[str, str] = os.environ
-) -> Interpreter | None:
+def monitors_python(doze: DozeLimits) -> Interpreter | None:
     """Return the interpreter for a monitor that dozes first, None where there is none (in a
     container).
     """
     from ..monitor_connection import Interpreter
 
-    executable = environ.get(PYTHON_VARIABLE, "")
+    executable = os.environ.get(PYTHON_VARIABLE, "")
     if not executable or not os.access(executable, os.X_OK):
         return None
-    path = tuple(filter(None, environ.get(PATH_VARIABLE, "").split(os.pathsep)))
+    path = tuple(filter(None, os.environ.get(PATH_VARIABLE, "").split(os.pathsep)))
     return Interpreter(executable, path, doze)

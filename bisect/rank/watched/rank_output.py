@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -28,7 +28,7 @@ from ..messages import MANY_RANKS, Heartbeat, make_hello, make_watch_settings
 from .command_environment import monitors_python
 
 
-def read_settings(place: Place, environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
+def read_settings(place: Place) -> dict[str, Any]:
     """Return the settings, as HANGBISECT_NAME variables have them.
 
     Raises UsageError for a value that cannot be read.
@@ -38,11 +38,11 @@ def read_settings(place: Place, environ: Mapping[str, str] = os.environ) -> dict
 
     parser = Parser()
     add_watch_options(parser)
-    args = parser.parse_all(read_environment_words(parser, environ))
+    args = parser.parse_all(read_environment_words(parser, os.environ))
     return {
-        **make_watch_settings(args, place, environ),
+        **make_watch_settings(args, place, os.environ),
         "own": True,
-        "keep_watching": environ.get(KEEP_WATCHING_VARIABLE) == "1",
+        "keep_watching": os.environ.get(KEEP_WATCHING_VARIABLE) == "1",
         "pipeline": "",
         "until": None,
         "barriers": "off",
