@@ -21,6 +21,14 @@ def jobs_here() -> Iterator[Jobs]:
 
 
 @pytest.fixture
+def light_jobs() -> Iterator[Jobs]:
+    """The same, with a launcher that imports no torch: where it is not what a test is about."""
+    starter = Jobs(light=True)
+    yield starter
+    starter.end()
+
+
+@pytest.fixture
 def hosts_here() -> Iterator[HostsHere]:
     """Make hosts that end with the test: namespaces of their own."""
     maker = HostsHere()

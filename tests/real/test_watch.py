@@ -31,20 +31,20 @@ HANGS = [
     ("gil", "logs_directory", 0, "gil sleep"),
     ("native", "tokenizer", None, "sleep kernel unknown itself"),
     ("stop", "logs_directory", None, "stopped"),
-    ("stop", "tokenizer", 1, "stopped"),
+    ("stop", "logs_directory", 1, "stopped"),
     ("socket", "logs_directory", 0, "socket"),
     ("flock", "logs_directory", 1, "lock"),
     ("fifo", "logs_directory", None, "pipe file"),
-    ("child", "tokenizer", 0, "process"),
+    ("child", "logs_directory", 0, "process"),
 ]
 
 
 @pytest.mark.parametrize(("kind", "checkpoint", "rank", "kinds"), HANGS)
 def test_a_hang_is_found_with_its_rank_checkpoint_call_and_wait(
-    kind: str, checkpoint: str, rank: int | None, kinds: str, jobs_here: Jobs
+    kind: str, checkpoint: str, rank: int | None, kinds: str, light_jobs: Jobs
 ) -> None:
     place = f"{kind}@{checkpoint}" + ("" if rank is None else f":rank{rank}")
-    ended = jobs_here.run("--timeout", "2", "--inject", place)
+    ended = light_jobs.run("--timeout", "2", "--inject", place)
     check(ended, "hang", culprit=[0, 1] if rank is None else [rank], checkpoint=checkpoint)
     verdict = ended.verdict
     assert verdict["ranks"]["waiting"] == ([] if rank is None else [1 - rank])
@@ -64,8 +64,8 @@ def has_its_stacks(ended: Ended, ranks: list[int]) -> None:
     assert {rank["rank"] for rank in evidence["ranks"]} == {0, 1}
 
 
-def test_a_rank_that_spins_is_hung_once_the_slow_limit_is_over(jobs_here: Jobs) -> None:
-    ended = jobs_here.run(
+def test_a_rank_that_spins_is_hung_once_the_slow_limit_is_over(light_jobs: Jobs) -> None:
+    ended = light_jobs.run(
         "--timeout", "2", "--slow-limit", "8", "--inject", "spin@logs_directory:rank1"
     )
     check(ended, "hang", culprit=[1], checkpoint="logs_directory")
@@ -97,9 +97,9 @@ def test_a_hang_among_the_real_libraries_is_found(
     ],
 )
 def test_a_rank_that_waits_for_another_in_the_process_group_is_not_blamed(
-    place: str, phase: str, culprit: int, jobs_here: Jobs
+    place: str, phase: str, culprit: int, light_jobs: Jobs
 ) -> None:
-    ended = jobs_here.run(*FAST, "--timeout", "training=4", "--inject", place)
+    ended = light_jobs.run(*FAST, "--timeout", "training=4", "--inject", place)
     check(ended, "hang", culprit=[culprit], checkpoint="training")
     assert ended.verdict["checkpoint"]["phase"] == phase
     assert ended.verdict["ranks"]["stuck"] == [culprit]
@@ -108,17 +108,17 @@ def test_a_rank_that_waits_for_another_in_the_process_group_is_not_blamed(
 
 @pytest.mark.parametrize("stuck", [[2], [0, 1, 3]])
 def test_of_four_ranks_those_that_are_stuck_are_found_be_it_one_or_three(
-    stuck: list[int], jobs_here: Jobs
+    stuck: list[int], light_jobs: Jobs
 ) -> None:
     places = [word for rank in stuck for word in ("--inject", f"sleep@logs_directory:rank{rank}")]
-    ended = jobs_here.run("--timeout", "3", *places, ranks=4)
+    ended = light_jobs.run("--timeout", "3", *places, ranks=4)
     check(ended, "hang", culprit=stuck, checkpoint="logs_directory")
     assert ended.verdict["ranks"]["waiting"] == sorted({0, 1, 2, 3} - set(stuck))
 
 
 @pytest.mark.parametrize("place", ["slow@logs_directory:rank0", "trickle@tokenizer:rank1"])
-def test_what_is_slow_but_moves_goes_on(place: str, jobs_here: Jobs) -> None:
-    ended = jobs_here.run("--timeout", "3", "--until", "tokenizer", "--inject", place)
+def test_what_is_slow_but_moves_goes_on(place: str, light_jobs: Jobs) -> None:
+    ended = light_jobs.run("--timeout", "3", "--until", "tokenizer", "--inject", place)
     check(ended, "ok")
     assert ended.status == 0
     step = place.partition("@")[2].partition(":")[0]
@@ -126,15 +126,15 @@ def test_what_is_slow_but_moves_goes_on(place: str, jobs_here: Jobs) -> None:
     assert STARTUP_BY_NAME[step].number in late
 
 
-def test_what_stands_still_is_looked_at_before_any_deadline(jobs_here: Jobs) -> None:
-    ended = jobs_here.run("--stall", "5", "--inject", "socket@logs_directory:rank1")
+def test_what_stands_still_is_looked_at_before_any_deadline(light_jobs: Jobs) -> None:
+    ended = light_jobs.run("--stall", "5", "--inject", "socket@logs_directory:rank1")
     check(ended, "hang", culprit=[1], checkpoint="logs_directory")
     number = STARTUP_BY_NAME["logs_directory"].number
     looked = ended.err.index(f"Rank 1 stands still at checkpoint {number}: looking")
     assert looked < ended.err.index("SILENT  ") < ended.err.index("HANG  ")
 
 
-def test_a_job_that_moves_past_its_limit_is_slow(jobs_here: Jobs) -> None:
+def test_a_job_that_moves_past_its_limit_is_slow(light_jobs: Jobs) -> None:
     limits = ("--limit", "5", "--timeout", "60", "--stall", "60")
-    ended = jobs_here.run(*limits, "--inject", "slow@logs_directory:rank1")
+    ended = light_jobs.run(*limits, "--inject", "slow@logs_directory:rank1")
     check(ended, "slow", culprit=[1], checkpoint="logs_directory")

@@ -23,9 +23,9 @@ TORCHRUN = [str(SCRIPTS / "torchrun"), "--standalone", "--nproc_per_node=2"]
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_leaves_early_with_status_0_is_the_cause_of_a_hang(
-    rank: int, jobs_here: Jobs
+    rank: int, light_jobs: Jobs
 ) -> None:
-    ended = jobs_here.run("--inject", f"exit@logs_directory:rank{rank}")
+    ended = light_jobs.run("--inject", f"exit@logs_directory:rank{rank}")
     check(ended, "hang", culprit=[rank], checkpoint="logs_directory")
     assert ended.verdict["ranks"]["dead"] == [rank]
     assert ended.verdict["ranks"]["waiting"] == [1 - rank]
@@ -33,38 +33,38 @@ def test_a_rank_that_leaves_early_with_status_0_is_the_cause_of_a_hang(
     assert ended.status != 0
 
 
-def test_ranks_that_all_leave_early_have_crashed(jobs_here: Jobs) -> None:
-    ended = jobs_here.run("--inject", "exit@logs_directory")
+def test_ranks_that_all_leave_early_have_crashed(light_jobs: Jobs) -> None:
+    ended = light_jobs.run("--inject", "exit@logs_directory")
     check(ended, "crash", checkpoint="logs_directory")
     assert ended.verdict["ranks"]["dead"] == [0, 1]
 
 
-def test_a_rank_that_leaves_without_a_word_is_found_too(jobs_here: Jobs) -> None:
-    folder = jobs_here.folder()
+def test_a_rank_that_leaves_without_a_word_is_found_too(light_jobs: Jobs) -> None:
+    folder = light_jobs.folder()
     (folder / "mine.py").write_text(
         "import os\ndef leave(given):\n    given.context.place.rank and os._exit(0)\n"
     )
-    ended = jobs_here.run("--use", "logs_directory=mine:leave", folder=folder)
+    ended = light_jobs.run("--use", "logs_directory=mine:leave", folder=folder)
     check(ended, "hang", culprit=[1], checkpoint="logs_directory")
     assert ended.verdict["ranks"]["dead"] == [1]
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_an_exception_is_a_crash_and_named(rank: int, jobs_here: Jobs) -> None:
-    ended = jobs_here.run("--inject", f"raise@logs_directory:rank{rank}")
+def test_an_exception_is_a_crash_and_named(rank: int, light_jobs: Jobs) -> None:
+    ended = light_jobs.run("--inject", f"raise@logs_directory:rank{rank}")
     check(ended, "crash", culprit=[rank], checkpoint="logs_directory")
     assert "RuntimeError: raised on purpose" in ended.err
     assert rank in ended.verdict["ranks"]["dead"]
 
 
-def test_a_fatal_signal_is_a_crash_and_named(jobs_here: Jobs) -> None:
-    ended = jobs_here.run("--inject", "kill@logs_directory:rank1")
+def test_a_fatal_signal_is_a_crash_and_named(light_jobs: Jobs) -> None:
+    ended = light_jobs.run("--inject", "kill@logs_directory:rank1")
     check(ended, "crash", culprit=[1], checkpoint="logs_directory")
     assert "signal 9" in ended.err
 
 
-def test_a_rank_killed_while_it_waits_for_another_is_the_one_that_crashed(jobs_here: Jobs) -> None:
-    job = jobs_here.start("--inject", "sleep@logs_directory:rank0")
+def test_a_rank_killed_while_it_waits_for_another_is_the_one_that_crashed(light_jobs: Jobs) -> None:
+    job = light_jobs.start("--inject", "sleep@logs_directory:rank0")
     job.until(INSIDE, "[R1/2][LR1]", REACHED["logs_directory"])
     job.rank(1).kill()
     check(job.end(), "crash", culprit=[1], checkpoint="logs_directory")
@@ -82,8 +82,8 @@ def test_the_ranks_of_a_killed_launcher_are_ended(jobs_here: Jobs) -> None:
     assert "The launcher is gone" in ended.err
 
 
-def test_a_killed_monitor_has_a_successor_and_the_job_goes_on(jobs_here: Jobs) -> None:
-    job = jobs_here.start(
+def test_a_killed_monitor_has_a_successor_and_the_job_goes_on(light_jobs: Jobs) -> None:
+    job = light_jobs.start(
         *(
             "--until",
             "tokenizer",
@@ -101,8 +101,8 @@ def test_a_killed_monitor_has_a_successor_and_the_job_goes_on(jobs_here: Jobs) -
     assert "The monitor died: this rank started another one" in ended.out
 
 
-def test_the_successor_of_a_killed_monitor_finds_the_hang(jobs_here: Jobs) -> None:
-    job = jobs_here.start("--timeout", "5", "--inject", "sleep@logs_directory:rank1")
+def test_the_successor_of_a_killed_monitor_finds_the_hang(light_jobs: Jobs) -> None:
+    job = light_jobs.start("--timeout", "5", "--inject", "sleep@logs_directory:rank1")
     job.until(INSIDE, REACHED["logs_directory"])
     job.monitor().kill()
     ended = job.end()
@@ -110,8 +110,8 @@ def test_the_successor_of_a_killed_monitor_finds_the_hang(jobs_here: Jobs) -> No
     assert "This monitor goes on for one that died" in ended.err
 
 
-def test_a_job_whose_monitors_all_die_goes_on_without(jobs_here: Jobs) -> None:
-    job = jobs_here.start(
+def test_a_job_whose_monitors_all_die_goes_on_without(light_jobs: Jobs) -> None:
+    job = light_jobs.start(
         *("--until", "logs_directory", "--timeout", "4", "--inject", "slow@logs_directory:rank1")
     )
     job.until(INSIDE, REACHED["logs_directory"])
@@ -124,8 +124,8 @@ def test_a_job_whose_monitors_all_die_goes_on_without(jobs_here: Jobs) -> None:
     assert "Going on without the watch: the monitor is gone" in ended.out
 
 
-def test_a_stopped_monitor_does_not_hold_the_ranks_for_ever(jobs_here: Jobs) -> None:
-    job = jobs_here.start(
+def test_a_stopped_monitor_does_not_hold_the_ranks_for_ever(light_jobs: Jobs) -> None:
+    job = light_jobs.start(
         *("--until", "logs_directory", "--timeout", "2", "--inject", "slow@logs_directory:rank1")
     )
     job.until(INSIDE, REACHED["logs_directory"])
@@ -170,11 +170,11 @@ def folder(given):
 """
 
 
-def test_a_signal_to_one_rank_that_survives_it_ends_nothing(jobs_here: Jobs) -> None:
-    folder = jobs_here.folder()
+def test_a_signal_to_one_rank_that_survives_it_ends_nothing(light_jobs: Jobs) -> None:
+    folder = light_jobs.folder()
     (folder / "mine.py").write_text(SURVIVES)
     words = ("--use", "logs_directory=mine:folder", "--until", "logs_directory")
-    ended = jobs_here.run(*words, folder=folder)
+    ended = light_jobs.run(*words, folder=folder)
     assert "not yet" in ended.out, shown(ended)
     assert ended.verdict["outcome"] == "ok", shown(ended)
 
@@ -264,9 +264,9 @@ def test_a_crash_is_started_again_by_a_launcher_that_may(jobs_here: Jobs) -> Non
     ],
 )
 def test_the_exit_status_of_a_lone_rank_is_the_outcome(
-    words: tuple[str, ...], status: int, jobs_here: Jobs
+    words: tuple[str, ...], status: int, light_jobs: Jobs
 ) -> None:
-    ended = jobs_here.run(*words, ranks=0)
+    ended = light_jobs.run(*words, ranks=0)
     assert ended.status == status, shown(ended)
     assert ended.clean, shown(ended)
 
@@ -274,9 +274,9 @@ def test_the_exit_status_of_a_lone_rank_is_the_outcome(
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("kind", ["sleep", "stop"])
 def test_an_interrupted_lone_rank_ends_with_status_130(
-    number: signal.Signals, kind: str, jobs_here: Jobs
+    number: signal.Signals, kind: str, light_jobs: Jobs
 ) -> None:
-    job = jobs_here.start("--inject", f"{kind}@3", ranks=0)
+    job = light_jobs.start("--inject", f"{kind}@3", ranks=0)
     job.until(INSIDE)
     os.killpg(job.running.process.pid, number)
     ended = job.end()
@@ -284,8 +284,8 @@ def test_an_interrupted_lone_rank_ends_with_status_130(
     assert ended.status == 130
 
 
-def test_a_lone_rank_is_started_again_by_lightning_and_its_hang_is_found(jobs_here: Jobs) -> None:
-    ended = jobs_here.run(
+def test_a_lone_rank_is_started_again_by_lightning_and_its_hang_is_found(light_jobs: Jobs) -> None:
+    ended = light_jobs.run(
         *("--fast-dev-run", "1", "--wandb", "off", "--devices", "2", "--timeout", "training=4"),
         *("--inject", "sleep@first_backward:rank1"),
         ranks=0,

@@ -25,8 +25,8 @@ INSIDE = "Injecting"
 # ---- --on-hang --------------------------------------------------------------------------------
 
 
-def test_a_report_is_taken_back_when_the_rank_moves_again(jobs_here: Jobs) -> None:
-    job = jobs_here.start(
+def test_a_report_is_taken_back_when_the_rank_moves_again(light_jobs: Jobs) -> None:
+    job = light_jobs.start(
         *("--on-hang", "report", "--until", "logs_directory"),
         *("--timeout", "4", "--inject", "slow@logs_directory:rank1"),
     )
@@ -42,8 +42,8 @@ def test_a_report_is_taken_back_when_the_rank_moves_again(jobs_here: Jobs) -> No
     assert ended.status == 0
 
 
-def test_a_report_is_taken_back_though_the_rank_says_nothing_itself(jobs_here: Jobs) -> None:
-    job = jobs_here.start(
+def test_a_report_is_taken_back_though_the_rank_says_nothing_itself(light_jobs: Jobs) -> None:
+    job = light_jobs.start(
         *("--on-hang", "report", "--until", "logs_directory"),
         *("--timeout", "30", "--stall", "4", "--inject", "slow@logs_directory:rank1"),
     )
@@ -58,8 +58,8 @@ def test_a_report_is_taken_back_though_the_rank_says_nothing_itself(jobs_here: J
     )
 
 
-def test_a_report_on_a_spin_stands_although_the_spin_goes_on(jobs_here: Jobs) -> None:
-    job = jobs_here.start(
+def test_a_report_on_a_spin_stands_although_the_spin_goes_on(light_jobs: Jobs) -> None:
+    job = light_jobs.start(
         *("--on-hang", "report", "--timeout", "2", "--slow-limit", "2"),
         *("--inject", "spin@logs_directory:rank1"),
     )
@@ -68,8 +68,8 @@ def test_a_report_on_a_spin_stands_although_the_spin_goes_on(jobs_here: Jobs) ->
     assert "Taken back" not in job.said()
 
 
-def test_a_held_job_stays_as_it_is_until_somebody_ends_it(jobs_here: Jobs) -> None:
-    job = jobs_here.start(
+def test_a_held_job_stays_as_it_is_until_somebody_ends_it(light_jobs: Jobs) -> None:
+    job = light_jobs.start(
         "--on-hang", "hold", "--timeout", "2", "--inject", "stop@logs_directory:rank1"
     )
     said = job.until(f"HANG  {AT['logs_directory']}", "held for you:")
@@ -90,10 +90,13 @@ def test_a_held_job_stays_as_it_is_until_somebody_ends_it(jobs_here: Jobs) -> No
 
 
 @pytest.mark.parametrize("barriers", ["observe", "off"])
-def test_the_watch_is_the_same_without_barriers(barriers: str, jobs_here: Jobs) -> None:
-    ended = jobs_here.run(
-        *("--barriers", barriers, "--until", "tokenizer"),
-        *("--timeout", "logs_directory=10", "--inject", "sleep@logs_directory:rank1"),
+def test_the_watch_is_the_same_without_barriers(barriers: str, light_jobs: Jobs) -> None:
+    folder = light_jobs.folder()
+    (folder / "mine.py").write_text("def nothing(given):\n    return None\n")
+    ended = light_jobs.run(
+        *("--barriers", barriers, "--until", "tokenizer", "--use", "tokenizer=mine:nothing"),
+        *("--timeout", "logs_directory=6", "--inject", "sleep@logs_directory:rank1"),
+        folder=folder,
     )
     check(ended, "hang", culprit=[1], checkpoint="logs_directory")
     assert "[R0/2][LR0]" in next(
@@ -116,10 +119,10 @@ def go_on(given):
 """
 
 
-def test_a_barrier_of_ours_is_never_the_cause_but_opens(jobs_here: Jobs) -> None:
-    folder = jobs_here.folder()
+def test_a_barrier_of_ours_is_never_the_cause_but_opens(light_jobs: Jobs) -> None:
+    folder = light_jobs.folder()
     (folder / "apart.py").write_text(APART)
-    ended = jobs_here.run(
+    ended = light_jobs.run(
         *("--use", "logs_directory=apart:begin", "--use", "tokenizer=apart:go_on"),
         *("--timeout", "4", "--until", "tokenizer"),
         folder=folder,
@@ -133,8 +136,8 @@ def test_a_barrier_of_ours_is_never_the_cause_but_opens(jobs_here: Jobs) -> None
 # ---- what is printed --------------------------------------------------------------------------
 
 
-def test_with_json_stdout_holds_one_document_and_nothing_else(jobs_here: Jobs) -> None:
-    ended = jobs_here.run("--json", "--timeout", "2", "--inject", "sleep@logs_directory:rank1")
+def test_with_json_stdout_holds_one_document_and_nothing_else(light_jobs: Jobs) -> None:
+    ended = light_jobs.run("--json", "--timeout", "2", "--inject", "sleep@logs_directory:rank1")
     check(ended, "hang", culprit=[1], checkpoint="logs_directory")
     assert json.loads(ended.out) == ended.verdict
     assert REACHED["arguments"] in ended.err
@@ -147,8 +150,8 @@ def test_the_launchers_last_words_carry_the_verdict(jobs_here: Jobs) -> None:
     assert f"HANG  {AT['logs_directory']}" in root_cause
 
 
-def test_a_verdict_is_no_longer_than_promised(jobs_here: Jobs) -> None:
-    ended = jobs_here.run("--plain", "--timeout", "2", "--inject", "socket@logs_directory:rank1")
+def test_a_verdict_is_no_longer_than_promised(light_jobs: Jobs) -> None:
+    ended = light_jobs.run("--plain", "--timeout", "2", "--inject", "socket@logs_directory:rank1")
     verdict, report, _ = ended.err[ended.err.index(f"HANG  {AT['logs_directory']}") :].partition(
         "report  "
     )
@@ -181,8 +184,8 @@ def test_a_wrong_value_is_named_once_and_not_by_every_rank(
     assert ended.clean, shown(ended)
 
 
-def test_more_than_16_ranks_say_one_line_a_checkpoint(jobs_here: Jobs) -> None:
-    ended = jobs_here.run("--until", "logs_directory", ranks=17)
+def test_more_than_16_ranks_say_one_line_a_checkpoint(light_jobs: Jobs) -> None:
+    ended = light_jobs.run("--until", "logs_directory", ranks=17)
     check(ended, "ok")
     summed_up = [line for line in ended.err.splitlines() if "CHECKPOINT" in line]
     assert len(summed_up) == 3
@@ -190,9 +193,9 @@ def test_more_than_16_ranks_say_one_line_a_checkpoint(jobs_here: Jobs) -> None:
     assert "CHECKPOINT" not in ended.out
 
 
-def test_no_secret_of_the_environment_is_printed_or_written(jobs_here: Jobs) -> None:
+def test_no_secret_of_the_environment_is_printed_or_written(light_jobs: Jobs) -> None:
     secrets = {"WANDB_API_KEY": "0123456789abcdef" * 2 + "5ec2e7e5", "HF_TOKEN": "hf_5ec2e7T0ken"}
-    ended = jobs_here.run(
+    ended = light_jobs.run(
         "--timeout", "2", "--inject", "sleep@logs_directory:rank1", environ=secrets
     )
     check(ended, "hang", culprit=[1])
@@ -212,11 +215,11 @@ def told_in(ended: Ended, text: str) -> list[str]:
 
 
 def test_a_secret_on_the_command_line_is_not_written_where_it_will_be_shown(
-    jobs_here: Jobs,
+    light_jobs: Jobs,
 ) -> None:
     secret = "hf_0ther5ec2e7"
     hang = ("--timeout", "2", "--inject", "sleep@logs_directory:rank1")
-    ended = jobs_here.run(*hang, "--env", f"HF_TOKEN={secret}")
+    ended = light_jobs.run(*hang, "--env", f"HF_TOKEN={secret}")
     check(ended, "hang", culprit=[1])
     assert told_in(ended, secret) == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 import time
 from contextlib import suppress
@@ -23,9 +24,9 @@ class Job:
         self.folder = folder
         self._ended: jobs.Ended | None = None
 
-    def end(self, limit: float = DEADLINE, rest: float = 5.0) -> jobs.Ended:
+    def end(self, limit: float = DEADLINE, rest: float = 30.0) -> jobs.Ended:
         """Return how it ended; it is ended by force once `limit` seconds are over. What it started
-        has `rest` seconds to end after it.
+        has `rest` seconds to end after it: what watches it writes its verdict then.
         """
         if self._ended is None:
             self._ended = self.running.end(limit, rest)
@@ -76,10 +77,15 @@ def _is_monitor(process: psutil.Process) -> bool:
     return "monitor" in process.cmdline()
 
 
-class Jobs:
-    """Starts jobs of the installed package, and ends them."""
+# To our processes it is torchrun, but it imports no torch: four seconds of a core less.
+LIGHT = Path(__file__).with_name("light") / "torchrun"
 
-    def __init__(self) -> None:
+
+class Jobs:
+    """Starts jobs of the installed package, and ends them; `light` without torchrun itself."""
+
+    def __init__(self, light: bool = False) -> None:
+        self._light = light
         self._started: list[Job] = []
         self._folders: list[Path] = []
 
@@ -93,6 +99,8 @@ class Jobs:
         """Start a job; `how` is for jobs.start."""
         folder = folder or self.folder()
         how.setdefault("way", jobs.INSTALLED)
+        if self._light and (ranks := how.get("ranks", 2)):
+            how.setdefault("launcher", [sys.executable, str(LIGHT), str(ranks), sys.executable])
         self._started.append(Job(jobs.start(arguments, folder, **how), folder))
         return self._started[-1]
 
