@@ -58,6 +58,14 @@ _WANTED: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     (
+        "what nothing proves to hang is silent at first, and a hang once its step is late",
+        (
+            r"\+ line (?:SILENT .*|job still running, still watched .*)",
+            r"value .*\.seconds\.past_deadline: None -> number",
+            r"value .*\.last_line: .* -> Waiting for rank 0 \(0 s\)",
+        ),
+    ),
+    (
         "help: options are explained in plainer words",
         (r"[+-] line .*",),
     ),
@@ -69,7 +77,7 @@ _WANTED: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     (
-        "causes: there are more, each has a level, and what only says that nothing is known is none",
+        "causes: there are more, each has a level; that nothing is known is none any more",
         (
             r"\+ line [a-z]+(?:-[a-z]+)+ .*",
             r"[+-] line (?:Confidence|Level): .*",
