@@ -123,6 +123,8 @@ _WANTED: tuple[tuple[str, tuple[str, ...]], ...] = (
         (
             r"[+-] line walk(?:_pipeline)?\(pipeline\.steps, context, lines, link\)",
             r"value .*\.traceback: [^\n]*\bwalk\(pipeline.*",
+            r"[+-] line stack injections\.py:0 .*",
+            r"value .*\.operations\[\]\.origin: training_step\.py:0 .* -> startup\.py:0 .*",
             r"value .*place\.stacks\[\]\[\]\[\]: .*\bwalk\b.*",
         ),
     ),
