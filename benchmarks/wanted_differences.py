@@ -58,6 +58,14 @@ _WANTED: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     (
+        "what nothing proves to hang is silent at first, and a hang once its step is late",
+        (
+            r"\+ line (?:SILENT .*|job still running, still watched .*)",
+            r"value .*\.seconds\.past_deadline: None -> number",
+            r"value .*\.last_line: .* -> Waiting for rank 0 \(0 s\)",
+        ),
+    ),
+    (
         "help: options are explained in plainer words",
         (r"[+-] line .*",),
     ),
@@ -115,6 +123,8 @@ _WANTED: tuple[tuple[str, tuple[str, ...]], ...] = (
         (
             r"[+-] line walk(?:_pipeline)?\(pipeline\.steps, context, lines, link\)",
             r"value .*\.traceback: [^\n]*\bwalk\(pipeline.*",
+            r"[+-] line stack injections\.py:0 .*",
+            r"value .*\.operations\[\]\.origin: training_step\.py:0 .* -> startup\.py:0 .*",
             r"value .*place\.stacks\[\]\[\]\[\]: .*\bwalk\b.*",
         ),
     ),

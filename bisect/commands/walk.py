@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ..base import events
 from ..base.errors import UsageError
 from ..base.place import Place, find_place
 from ..rank.lines import Lines
@@ -44,9 +42,11 @@ def run(argv: list[str]) -> int:
     monitor: MonitorConnection | OSError = OSError("nothing to watch")
     if not _asks_only(argv):
         from ..base.version import VERSION
+
+        # Before anything else is imported: whoever waits for a first line waits for no module.
+        lines.say(f"hangbisect {VERSION}, Python {sys.version.split()[0]}")
         from ..rank import monitor_connection
 
-        lines.say(f"hangbisect {VERSION}, Python {sys.version.split()[0]}")
         for sentence in place.contradictions:
             lines.say(f"Contradiction: {sentence}")
         keep = [] if outcome_pipe is None else [outcome_pipe]
@@ -75,6 +75,7 @@ def _watched(
     monitor: MonitorConnection | OSError,
     outcome_pipe: int | None,
 ) -> int:
+    from ..base import events
     from ..rank import collective_log
     from ..rank.link import Link
     from ..rank.messages import MANY_RANKS, LogCapture, Signals, make_hello
@@ -102,6 +103,8 @@ def _watched(
 
 def _failed(error: BaseException, place: Place, lines: Lines, link: Link) -> int:
     """Say how it ended; return the exit status. A KeyboardInterrupt goes on."""
+    from ..base import events
+
     if isinstance(error, UsageError):
         link.leaving(events.Bye(status=2, error=str(error), usage=True))
         raise error
@@ -126,6 +129,8 @@ def _settings(
     args: argparse.Namespace, pipeline: Pipeline, place: Place, outcome_pipe: int | None
 ) -> dict[str, Any]:
     """Return what the monitor must know before any rank speaks."""
+    from dataclasses import asdict
+
     from ..rank.messages import MANY_RANKS, make_watch_settings
 
     return {
