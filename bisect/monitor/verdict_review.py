@@ -29,10 +29,11 @@ class VerdictReview:
 
     def forget_silence(self, ended: Ended) -> None:
         """What was only silent has ended in some way: that is the verdict; of a script of one's own
-        only if it failed, and not if who failed had given up on those that are silent.
+        only if it failed, and not if who failed had given up on those that are silent. Where ranks
+        were told to end it stays what it was: those that are gone tell nothing new.
         """
         job, verdict = self._job, self._job.verdict
-        if verdict is None or not self.is_silent():
+        if verdict is None or not self.is_silent() or ended == "interrupted":
             return
         gone = [m for m in job.members if m.left_at is not None and m.left_at > job.closed_at]
         first = min(gone, key=lambda member: member.left_at or 0.0, default=None)
