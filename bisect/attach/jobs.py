@@ -352,7 +352,8 @@ async def find_jobs(pids: Sequence[int] = (), limit: float = TABLE_LIMIT) -> Fou
     )
     asked = dict.fromkeys([*(one.pid for one in silent), *lone])
     looks = await look_for_ranks(list(asked)) if asked else {}
-    ranks += read_ranks_from_stacks(processes, looks)
+    unseen = [one.pid for one in silent if one.pid not in looks and _still_lives(one)]
+    ranks += read_ranks_from_stacks(processes, looks, unseen)
     jobs = group_ranks(processes, ranks)
     jobs += find_idle_launchers(processes, jobs, spared)
     taken = {one for job in jobs for one in job.pids}
@@ -367,6 +368,11 @@ async def find_jobs(pids: Sequence[int] = (), limit: float = TABLE_LIMIT) -> Fou
             )
         ]
     return FoundJobs(tuple(jobs), processes, others)
+
+
+def _still_lives(one: Process) -> bool:
+    about = read_stat(one.pid)
+    return about is not None and about.started == one.started and about.state not in "ZX"
 
 
 def _find_lone_pythons(processes: ProcessTable, ranks: set[int], spared: set[int]) -> list[int]:

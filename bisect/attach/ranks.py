@@ -299,20 +299,35 @@ async def look_for_ranks(pids: Sequence[int]) -> dict[int, Look]:
     return {one.pid: one for one in looks if one.state}
 
 
-def read_ranks_from_stacks(processes: ProcessTable, looks: Mapping[int, Look]) -> list[Rank]:
+def read_ranks_from_stacks(
+    processes: ProcessTable, looks: Mapping[int, Look], unseen: Iterable[int] = ()
+) -> list[Rank]:
     """Return the ranks among these processes: where the stack of one tells its number, those that
-    the same process has started are ranks as well, and that of one that does not tell is unknown.
+    the same process has started are ranks as well, and that of one that does not tell, or was not
+    seen in time, is unknown. What a rank has forked has its stack, and is none.
     """
     families: dict[int, dict[int, RankLocals]] = {}
-    for pid, one in looks.items():
-        if not (found := read_rank_locals(one)).worker and pid in processes:
-            families.setdefault(processes[pid].ppid, {})[pid] = found
-    return [
-        rank
+    found = {pid: read_rank_locals(one) for pid, one in looks.items()}
+    found |= {pid: RankLocals() for pid in unseen if pid not in found}
+    for pid, told in found.items():
+        if not told.worker and pid in processes:
+            families.setdefault(processes[pid].ppid, {})[pid] = told
+    telling = {
+        parent: members
         for parent, members in families.items()
         if any((t.number, t.local) != (None, None) for t in members.values())
+    }
+    ranks = {pid for members in telling.values() for pid in members}
+    return [
+        rank
+        for parent, members in telling.items()
+        if parent not in ranks and not _belongs_to_any(processes, parent, ranks)
         for rank in _family(processes, parent, members)
     ]
+
+
+def _belongs_to_any(processes: ProcessTable, pid: int, ranks: Collection[int]) -> bool:
+    return any(one.pid in ranks for one in processes_above(processes, pid))
 
 
 def _family(processes: ProcessTable, parent: int, members: Mapping[int, RankLocals]) -> list[Rank]:

@@ -6,10 +6,17 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.attach.processes import Process
-from hangbisect.attach.ranks import Rank, find_candidates, ranks_from_environment
+from hangbisect.attach.ranks import (
+    Rank,
+    find_candidates,
+    ranks_from_environment,
+    read_ranks_from_stacks,
+)
+from hangbisect.base.facts import Frame, Look
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ..diagnosis.made_up import look
 from .made_up import PYTHON, SCRIPT, of_torchrun, process, table, torchrun
 
 
@@ -225,3 +232,35 @@ def test_a_script_whose_argument_is_run_and_a_pipeline_of_ours_are_ranks(
     assert numbers(torchrun(100, 0)[0], process(101, 100, *words, environ=of_torchrun(0))) == {
         101: 0
     }
+
+
+def told(number: int | None, pid: int) -> Look:
+    """A look at a process whose script has its number in a variable, or does not say it."""
+    values = () if number is None else (("rank", str(number)),)
+    frames = (Frame("train", "/home/ada/train.py", 9, locals=values),)
+    seen = look("train train.py:9", pid=pid)
+    return replace(seen, threads=(replace(seen.threads[0], os_id=pid, frames=frames),))
+
+
+def test_what_a_spawned_rank_forked_has_its_number_on_the_stack_and_is_no_rank() -> None:
+    """A server or a worker by os.fork() keeps the frames of the rank; taken for ranks, such
+    children hid the real ones.
+    """
+    script, first, second = process(100), process(101, 100), process(102, 100)
+    forked, forked_twice = process(103, 101), process(104, 103)
+    processes = table(script, first, second, forked, forked_twice)
+    looks = {101: told(0, 101), 102: told(1, 102), 103: told(0, 103), 104: told(0, 104)}
+    found = read_ranks_from_stacks(processes, looks)
+    assert {rank.pid: rank.number for rank in found} == {101: 0, 102: 1}
+    # Who started them has no number, whatever stands above: they are ranks all the same.
+    found = read_ranks_from_stacks(processes, {101: told(None, 101), 103: told(0, 103)})
+    assert {rank.pid: rank.number for rank in found} == {103: 0}
+
+
+def test_a_sibling_that_was_not_seen_in_time_is_a_rank_of_unknown_number() -> None:
+    """Left out, it is not there for the others, which then wait for nobody."""
+    processes = table(process(100), *(process(pid, 100) for pid in (101, 102, 103)))
+    looks = {101: told(0, 101), 102: told(1, 102)}
+    found = read_ranks_from_stacks(processes, looks, unseen=[103])
+    assert {rank.pid: rank.number for rank in found} == {101: 0, 102: 1, 103: None}
+    assert read_ranks_from_stacks(processes, {}, unseen=[103]) == []

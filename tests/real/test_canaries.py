@@ -1,0 +1,50 @@
+"""Calls in which ranks of libraries wait, for real: benchmarks/canaries.py has them all, and the
+oldest versions too.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import canaries
+import pytest
+
+# One of each way in which it is seen: a store, a collective, C++ below autograd, a library's call,
+# the lock on a file.
+SAMPLE = (
+    "torch.init_process_group",
+    "torch.barrier",
+    "torch.backward",
+    "accelerate.wait_for_everyone",
+    "filelock.FileLock.acquire",
+)
+
+
+@pytest.mark.timeout(900)  # each has 90 s for its look, and libraries are imported
+def test_ranks_that_wait_in_calls_of_libraries_are_seen() -> None:
+    chosen = [one for one in canaries.CANARIES if one.name in SAMPLE]
+    seen = list(canaries.try_canaries(chosen, sys.executable))
+    assert [one.canary.name for one in seen] == [one.name for one in chosen]
+    assert not [(one.canary.name, one.wrong) for one in seen if one.wrong]
+
+
+def test_each_canary_is_a_meeting_that_the_rank_knows() -> None:
+    source = canaries.PROGRAM.read_text()
+    for one in canaries.CANARIES:
+        assert one.name.rpartition(".")[2] in source, one.name
+    assert len({one.name for one in canaries.CANARIES}) == len(canaries.CANARIES)
+
+
+def test_the_oldest_versions_are_those_that_the_package_claims() -> None:
+    project = Path(canaries.__file__).parent.parent / "pyproject.toml"
+    lowest = canaries.find_lowest_versions(project)
+    assert {one.partition("==")[0] for one in lowest} == {
+        "accelerate",
+        "deepspeed",
+        "pytorch-lightning",
+        "transformers",
+        "wandb",
+    }
+    assert all(re.fullmatch(r"[\w-]+==\d+\.\d+\.\*", one) for one in lowest)
