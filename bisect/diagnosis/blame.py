@@ -131,7 +131,8 @@ def drop_innocent_ranks(
         return culprit, ""
     gone = {r.rank for r in case.ranks if is_gone(r)}
     wrong = {r.rank for r in case.ranks if r.moved} - gone
-    if len(culprit) > 1 and {r.rank for r in unfinished_ranks(case)} <= {*culprit}:
+    # Of two in different operations both may be named, though one of them waits for the other.
+    if len(culprit) >= _FEWEST and {r.rank for r in unfinished_ranks(case)} <= {*culprit}:
         wrong |= graph.waiting - graph.sinks - gone
     dropped = [rank for rank in culprit if rank in wrong]
     if not dropped:

@@ -4,6 +4,7 @@ every verdict needs it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
 
@@ -69,7 +70,7 @@ def make_case(job: JobFacts, seen: Snapshot) -> Case:
     snapshot = seen.update(everyone)
     claimed = claimed_world_size(everyone)
     alone = any(r.environment.get("GROUP_WORLD_SIZE") == "1" for r in everyone)
-    if alone and job.ended in NOTHING_MOVES:
+    if (alone or _is_one_node(everyone)) and job.ended in NOTHING_MOVES:
         # All ranks are of this node: what a script has set over that is seen in frames alone.
         views = (one.view for one in snapshot.single_ranks.ranks)
         stacks = [view.frames for view in views if view is not None]
@@ -90,6 +91,16 @@ def make_case(job: JobFacts, seen: Snapshot) -> Case:
         absent = (0 if isinstance(lonely_rank, int) and lonely_rank > 0 else 1,)
         found = snapshot.compare_ranks(absent, remote)
     return Case(job, snapshot, absent, found)
+
+
+def _is_one_node(ranks: Iterable[RankFacts]) -> bool:
+    """Return whether torchrun has started as many ranks on this node as it counts in all."""
+    sizes = [
+        (r.environment.get("LOCAL_WORLD_SIZE"), r.environment.get("WORLD_SIZE"))
+        for r in ranks
+        if "TORCHELASTIC_RUN_ID" in r.environment
+    ]
+    return bool(sizes) and all(here is not None and here == total for here, total in sizes)
 
 
 def _reopen_if_all_finished(ranks: tuple[RankFacts, ...]) -> tuple[RankFacts, ...]:

@@ -8,7 +8,7 @@ default group alone, and a group is an object of C++, of which no look shows the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from typing import Literal
 
@@ -106,12 +106,8 @@ def are_paired(a: RankId, b: RankId, transfers: Mapping[RankId, Transfer]) -> bo
     return one.receives != other.receives and not other_tag
 
 
-def list_followers(
-    transfers: Mapping[RankId, Transfer],
-) -> tuple[Mapping[RankId, Sequence[RankId]], Mapping[RankId, frozenset[RankId]]]:
-    """Return by rank those that wait for it by name, and those that wait for it by way of others
-    only.
-    """
+def list_followers(transfers: Mapping[RankId, Transfer]) -> Mapping[RankId, frozenset[RankId]]:
+    """Return by rank those that wait for it, by the names that they give, by way of others only."""
     direct: dict[RankId, list[RankId]] = {}
     for rank, one in transfers.items():
         direct.setdefault(one.peer, []).append(rank)
@@ -124,4 +120,4 @@ def list_followers(
             reached |= dict.fromkeys(new)
             ahead += new
         behind[rank] = frozenset(reached) - {*waiting, rank}
-    return direct, behind
+    return behind

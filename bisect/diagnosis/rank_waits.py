@@ -96,7 +96,7 @@ class RankIndex:
             for one in members
             if one.group == "collective" and (found := find_transfer(one.frames)) is not None
         }
-        self._direct, self._behind_others = list_followers(self.transfers)
+        self._behind_others = list_followers(self.transfers)
         self._inside: dict[tuple[int, frozenset[RankId]], RankGroup] = {}
         self._unfinished = [one for one in self.members.values() if not one.facts.finished]
         self._behind: dict[int, RankGroup] = {}

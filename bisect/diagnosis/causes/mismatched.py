@@ -43,6 +43,12 @@ _OUT_OF_THE_LOOP = (
     (rf"{_LIGHTNING}/trainer/trainer\.py", "_teardown"),
     (rf"{_LIGHTNING}/trainer/call\.py", "_call_teardown_hook"),
 )
+# At the end of an epoch a rank may be late, and in time for the next one; not after the last.
+_AFTER_ALL_EPOCHS = (
+    (rf"{_LIGHTNING}/loops/fit_loop\.py", "on_run_end|teardown"),
+    (rf"{_LIGHTNING}/trainer/trainer\.py", "_teardown"),
+    (rf"{_LIGHTNING}/trainer/call\.py", "_call_teardown_hook"),
+)
 _ABORTED = (-signal.SIGABRT, 128 + signal.SIGABRT)
 # What gloo, NCCL and MPI say where another rank does not do the same, or is gone.
 _CONNECTION_LOST = (
@@ -228,6 +234,18 @@ def _out_of_the_loop(scene: Scene) -> Found | None:
     who, rest = format_ranks(through), format_ranks(inside)
     words = f"{who} through with the epoch, {rest} in it"
     return Found(words, {"sentence": f"{words[:1].upper()}{words[1:]}"})
+
+
+def _may_still_come(scene: Scene) -> Found | None:
+    """The culprit waits for something of its own, and is not seen to be through with all epochs,
+    in one of which others wait for it: it may come to them yet.
+    """
+    inside = scene.ranks_in(*_IN_THE_LOOP)
+    waiting = [r for r in inside if (one := scene.situations.get(r)) and one.waits_for_peers]
+    through = {r for file, name in _AFTER_ALL_EPOCHS for r in scene.ranks_in(file, name)}
+    if waiting and len(waiting) == len(inside) and through >= {*scene.verdict.ranks.culprit}:
+        return None
+    return _waits_elsewhere(scene)
 
 
 def _some_are_through(scene: Scene) -> Found | None:
@@ -442,7 +460,7 @@ CAUSES = (
             need(_some_are_through, 0.5),
             also(_out_of_the_loop, 0.5),
             also(_left_a_loop_early, 0.65),
-            unless(_waits_elsewhere),
+            unless(_may_still_come),
         ),
         why="{sentence}. In DDP every backward waits for all ranks, also for those that have no "
         "batch left.",

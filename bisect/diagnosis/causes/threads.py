@@ -425,8 +425,8 @@ def _closed_by_a_preloaded_library(scene: Scene) -> Found | None:
 
 
 def _closed_by_a_full_pipe(scene: Scene) -> Found | None:
-    """The ring is a process that waits for the end of its child, which writes into a full pipe: as
-    what it is, an output that nobody reads, it says more, and how to read it.
+    """The ring is a process that waits for the end of its child, which writes into a full pipe: an
+    output that nobody reads.
     """
     ring = _ring(scene)
     if ring is None or len(ring.ranks) != 1:

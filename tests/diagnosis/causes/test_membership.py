@@ -77,9 +77,12 @@ def test_a_rank_that_only_frames_count_on_is_who_is_missing() -> None:
     """The script has set WORLD_SIZE=3 over torchrun's: no environment shows that from outside."""
     one = look(*MAKES_GROUP, call="poll")
     counting = with_locals(one, "_new_process_group_helper", group_rank=0, group_size=3)
-    ranks = [rank(n, counting, environment=TORCHRUN) for n in (0, 1)]
+    told = {name: value for name, value in TORCHRUN.items() if name != "GROUP_WORLD_SIZE"}
+    by_size = {**told, "LOCAL_WORLD_SIZE": "2"}
+    for environment in (TORCHRUN, by_size):
+        ranks = [rank(n, counting, environment=environment) for n in (0, 1)]
+        assert judge_job(job("still"), ranks).ranks.culprit == (2,)
     verdict = judge_job(job("still"), ranks)
-    assert verdict.ranks.culprit == (2,)
     assert verdict.ranks.waiting == (0, 1)
     assert verdict.cause is not None
     assert verdict.cause.id == "world-size-too-large"

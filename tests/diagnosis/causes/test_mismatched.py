@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.base.facts import Look, RankFacts
+from hangbisect.diagnosis.verdict import judge_job
 
 from ..logs import Call, ran
 from ..made_up import ALL_REDUCE, SLEEP, gone, job, look, rank
@@ -273,3 +274,32 @@ def test_a_rank_that_is_still_in_the_loop_has_no_fewer_batches() -> None:
     within = causes_of(logged(logs, look(*IN_THE_LOOP), more))
     assert "uneven-batches" not in within
     assert "uneven-batches" in causes_of(logged(logs, look(*IN_THE_LOOP), REPORTS))
+
+
+def sleeps_in(hook: str) -> Look:
+    file = "callbacks.py:20"
+    frames = (
+        f"Report.{hook} {file}",
+        f"_FitLoop.{hook} SP/pytorch_lightning/loops/fit_loop.py:495",
+    )
+    return look(*frames, *IN_THE_LOOP[2:], call="clock_nanosleep")
+
+
+def test_who_is_through_with_all_epochs_brings_no_batch_whatever_it_waits_for() -> None:
+    """By frames alone, as attach has them: the others wait in a step that it does not have."""
+    ranks = [rank(0, BACKWARD), rank(1, sleeps_in("on_run_end"))]
+    verdict = judge_job(job(), ranks)
+    assert verdict.ranks.culprit == (1,)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "uneven-batches"
+
+
+def test_at_the_end_of_an_epoch_it_may_only_be_late_for_the_next() -> None:
+    ranks = [rank(0, BACKWARD), rank(1, sleeps_in("on_advance_end"))]
+    assert "uneven-batches" not in causes_of((job(), ranks))
+
+
+def test_where_nobody_waits_for_it_in_a_step_it_is_not_short_of_batches() -> None:
+    loads = look("read data.py:3", *IN_THE_LOOP[1:], call="recvfrom")
+    ranks = [rank(0, loads), rank(1, sleeps_in("on_run_end"))]
+    assert "uneven-batches" not in causes_of((job(), ranks))
