@@ -6,6 +6,8 @@ children of each kind, the `bisect` that others get, and what Lightning's own co
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import json
 import multiprocessing
 import os
@@ -44,11 +46,20 @@ def child(method: str, thing: object, target: Any = answer) -> str:
 
 
 def relaunched() -> str:
-    """Return what `--version` says when started as Lightning starts its other ranks."""
-    from lightning_fabric.strategies.launchers.subprocess_script import _basic_subprocess_cmd
+    """Return what `--version` says when started as Lightning starts its other ranks.
 
+    The function that says how is read out of Lightning's file: to import it takes all of torch.
+    """
+    package = importlib.util.find_spec("lightning_fabric")
+    assert package is not None
+    file = Path(str(package.origin)).parent / "strategies/launchers/subprocess_script.py"
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    names = {one.name: one for one in tree.body if isinstance(one, ast.FunctionDef)}
+    text = ast.unparse(names["_basic_subprocess_cmd"])
+    theirs: dict[str, Any] = {"os": os, "sys": sys}
+    exec(f"from __future__ import annotations\n{text}", theirs)
     sys.argv = [sys.argv[0], "--version"]
-    command = [str(word) for word in _basic_subprocess_cmd()]
+    command = [str(word) for word in theirs["_basic_subprocess_cmd"]()]
     asked = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE)
     return asked.stdout + asked.stderr
 

@@ -174,14 +174,6 @@ def output_of(process: subprocess.Popen[str]) -> str:
 # ---- reached ----------------------------------------------------------------------------------
 
 
-def test_each_way_reaches_us(
-    way: Way, start: Start, environ: dict[str, str], tmp_path: Path
-) -> None:
-    run = ("--until", "arguments", "--run-dir", tmp_path / "run")
-    output = output_of(start(*way.command, *run, cwd=way.folder, env=environ))
-    assert REACHED["arguments"] in output
-
-
 def torchrun(made: Interpreter, *words: object) -> list[object]:
     module = "torch.distributed.run"
     return [made.python, "-m", module, "--standalone", "--nproc_per_node=2", *words]
@@ -214,17 +206,12 @@ def test_torchrun_reaches_us_in_a_checkout(
 
 
 @needs_wheel
-@pytest.mark.parametrize("fixture", ["installed", "installed_with_random"])
 def test_torchrun_reaches_us_from_any_folder_once_installed(
-    fixture: str,
-    start: Start,
-    environ: dict[str, str],
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
+    installed_with_random: Interpreter, start: Start, environ: dict[str, str], tmp_path: Path
 ) -> None:
-    made = request.getfixturevalue(fixture)
     run = ("-m", "bisect", "--until", "arguments", "--run-dir", tmp_path / "run")
-    assert both_ranks_came(output_of(start(*torchrun(made, *run), cwd=tmp_path, env=environ)))
+    command = torchrun(installed_with_random, *run)
+    assert both_ranks_came(output_of(start(*command, cwd=tmp_path, env=environ)))
 
 
 @needs_wheel
@@ -247,23 +234,20 @@ def test_the_checkout_one_stands_in_comes_before_the_installed_one(
 # ---- started again ----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def probed(way: Way, start: Start, environ: dict[str, str], tmp_path: Path) -> dict[str, str]:
-    """What starting_probe.py, as a step of the walk, found out about starting us again."""
+def test_each_way_reaches_us_and_starts_the_same_package_again(
+    way: Way, start: Start, environ: dict[str, str], tmp_path: Path, checkout: Path
+) -> None:
+    """Workers and Lightning start it again (starting_probe.py, as a step of the walk), from another
+    folder than at the start too: the probe goes elsewhere first.
+    """
     shutil.copy(PROBE, tmp_path)
     found = tmp_path / "found.json"
     environ |= {"PYTHONPATH": str(tmp_path), "PROBE_FOUND": str(found)}
     step = ("--use", "arguments=starting_probe:probe", "--until", "arguments")
     run = (*step, "--run-dir", tmp_path / "run")
-    output_of(start(*way.command, *run, cwd=way.folder, env=environ))
-    answer: dict[str, str] = json.loads(found.read_text())
-    return answer
-
-
-def test_workers_and_lightning_start_the_same_package_again(
-    probed: dict[str, str], way: Way, checkout: Path
-) -> None:
-    """From another folder than at the start, too: the probe goes elsewhere first."""
+    output = output_of(start(*way.command, *run, cwd=way.folder, env=environ))
+    assert REACHED["arguments"] in output
+    probed: dict[str, str] = json.loads(found.read_text())
     if way.folder == checkout:
         assert probed["package"] == str(checkout / "bisect")
     assert probed["spawn"] == probed["package"]
@@ -293,10 +277,10 @@ def verdict_of(run: Path) -> dict[str, object]:
     return verdict
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_workers_of_the_data_loader_start(
-    method: str, main_way: Way, start: Start, environ: dict[str, str], tmp_path: Path
+    main_way: Way, start: Start, environ: dict[str, str], checkout: Path, tmp_path: Path
 ) -> None:
+    method = "forkserver" if main_way.folder == checkout else "spawn"
     job = ("--fast-dev-run", "1", "--num-workers", "1", "--worker-start", method, "--wandb", "off")
     run = ("--run-dir", tmp_path / "run")
     output = output_of(start(*main_way.command, *job, *run, cwd=main_way.folder, env=environ))
