@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from .light_launcher import write_launcher
+
 LIMIT = 240.0  # seconds for an isolation, on a busy machine
 # In the place of W&B: it hangs unless it is disabled, and a start takes a second.
 WANDB = """
@@ -36,7 +38,7 @@ def test_the_change_is_found_without_touching_the_script(
 ) -> None:
     (tmp_path / "wandb.py").write_text(WANDB)
     (tmp_path / "train.py").write_text(TRAIN)
-    words = ["isolate", "--yes", "--stall", "2", "--confirm", "1", "--run-dir", "iso"]
+    words = ["isolate", "--yes", "--stall", "2", "--confirm", "0", "--run-dir", "iso"]
     ours = ("HANGBISECT_", "WANDB_")
     environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     command = [sys.executable, str(package), *words, "--", sys.executable, "train.py"]
@@ -86,10 +88,10 @@ def isolate_late(
     folder: Path, package: Path, start: Callable[..., subprocess.Popen[str]], also: str, *words: str
 ) -> tuple[int, dict[str, Any], str]:
     (folder / "train.py").write_text(LATE.replace("{also}", also))
-    torchrun = [str(Path(sys.executable).parent / "torchrun"), "--standalone", "--nproc_per_node=2"]
+    launcher = write_launcher(folder)
     environ = {name: value for name, value in os.environ.items() if "HANGBISECT_" not in name}
-    options = ["isolate", "--yes", "--stall", "3", "--confirm", "1", "--run-dir", "iso", *words]
-    command = [sys.executable, str(package), *options, "--", *torchrun, "train.py"]
+    options = ["isolate", "--yes", "--stall", "3", "--confirm", "0", "--run-dir", "iso", *words]
+    command = [sys.executable, str(package), *options, "--", launcher, "train.py"]
     process = start(*command, cwd=folder, env=environ)
     _, err = process.communicate(timeout=2 * LIMIT)
     found = json.loads((folder / "iso" / "isolation.json").read_text())
@@ -122,13 +124,13 @@ def test_what_avoids_a_hang_at_step_40_is_found_and_a_start_ends_past_that_step(
     assert err.count("watched to its end") == 1
 
 
-# Rank 1 waits 28 s for a file that nobody can tell to come, as for a slow disk.
+# Rank 1 waits 14 s for a file that nobody can tell to come, as for a slow disk.
 SLOW_SAVE = """
 def save(rank):
     import socket, threading
     if rank == 1:
         mine, theirs = socket.socketpair()
-        timer = threading.Timer(28, theirs.send, [b"x"])
+        timer = threading.Timer(14, theirs.send, [b"x"])
         timer.daemon = True
         timer.start()
         mine.recv(1)
@@ -142,7 +144,7 @@ def test_a_silence_in_training_that_ends_is_no_hang_for_it(
     pytest.importorskip("torch")
     (tmp_path / "saving.py").write_text(SLOW_SAVE)
     also = "or step == 40 and __import__('saving').save(rank)"
-    words = ("--stall", "10", "--max-trials", "1")
+    words = ("--stall", "6", "--max-trials", "1")
     status, found, err = isolate_late(tmp_path, package, start, "and False " + also, *words)
     assert [trial["result"] for trial in found["trials"]] == ["pass"], err
     assert status == 1
