@@ -71,11 +71,13 @@ def compare_verdict(
         truth = replace(truth, checkpoint=None, component=(), slow=None)
     asked = find_what_is_asked(case)
     if verdict is None:
+        # A control may have ended well before `attach` had looked: then nothing was called a hang.
+        ended_well = under == "attach" and asked == "control"
         return ComparedAnswer(
             case.id,
             case.title,
             asked,
-            wrong=("no verdict",),
+            wrong=() if ended_well else ("no verdict",),
             cause=_compare_cause(truth, None),
             seconds=seconds,
             under=under,

@@ -208,4 +208,6 @@ def test_who_looks_in_the_middle_of_a_healthy_wait_may_find_that_it_stands_still
     healthy = case(Truth(outcome="ok"))
     assert compare_verdict(healthy, verdict(outcome="silent"), under="attach").good
     assert not compare_verdict(healthy, verdict(outcome="hang"), under="attach").good
+    assert compare_verdict(healthy, None, under="attach").good  # it has ended meanwhile
+    assert not compare_verdict(healthy, None, under="run").good
     assert not compare_verdict(healthy, verdict(outcome="silent"), under="run").good
