@@ -72,8 +72,8 @@ class Process:
 ProcessTable = Mapping[int, Process]
 
 
-def read_processes() -> dict[int, Process]:
-    """Return all processes by pid. Those that do not answer in TABLE_LIMIT seconds are left out."""
+def read_processes(limit: float = TABLE_LIMIT) -> dict[int, Process]:
+    """Return all processes by pid. Those that do not answer within `limit` seconds are left out."""
     found: dict[int, Process] = {}
 
     def body() -> None:
@@ -86,7 +86,7 @@ def read_processes() -> dict[int, Process]:
             found[pid] = _read_process(pid, about)
 
     try:
-        within(TABLE_LIMIT, body)
+        within(limit, body)
     except TimeoutError:
         return dict(found)
     return found

@@ -15,13 +15,13 @@ from ..base.deadline import aside
 from ..base.events import Message
 from ..base.facts import CollectiveLog, Ended, JobFacts, MachineFacts, RankFacts, RankId
 from ..base.rank_state import NodeRanks, RankState
-from ..collect.looks import RasFacts, add_ras_logs, ask_ras
 from ..evidence import external_tools, flight_recorder
 from ..evidence.lock_and_log_files import PrintingRank, read_printed_lines
 from ..evidence.source_code import add_source_code
 from .job import RankLogs, RecorderAnswer
 
 if TYPE_CHECKING:
+    from ..collect.looks import RasFacts
     from .clocks import Overdue
     from .job import Job
 
@@ -113,6 +113,9 @@ async def add_logs(job: Job, ranks: Sequence[RankFacts], ended: Ended) -> list[R
 
     Takes a second where a rank cannot answer. Never raises.
     """
+    # Not at the top: nearly all jobs end well, and their ranks would wait for it.
+    from ..collect.looks import add_ras_logs
+
     able = [r.rank for r in ranks if ended != "crash" and _can_answer(r)]
     limit = LAST_ANSWER_LIMIT if ended == "interrupted" else ANSWER_LIMIT
     answers, ras = await asyncio.gather(job.logs.ask(able, limit), _ask_ras_service(ranks, ended))
@@ -205,5 +208,7 @@ def _add_printed_lines(
 
 
 async def _ask_ras_service(ranks: Sequence[RankFacts], ended: Ended) -> RasFacts:
+    from ..collect.looks import RasFacts, ask_ras
+
     living = [r for r in ranks if r.alive and r.pid is not None]
     return RasFacts() if ended in ("crash", "interrupted") else await ask_ras(living)

@@ -21,7 +21,8 @@ watch.load_parts_for_a_hang()
 late = {name for name in sys.modules if name.startswith("hangbisect.")}
 from hangbisect.monitor import inquiry
 from hangbisect.diagnosis import failure_verdict
-from hangbisect.report import run_files, stacks, terminal
+from hangbisect.report import stacks, terminal
+from hangbisect.report.run_reader import run_files
 after = {name for name in sys.modules if name.startswith("hangbisect.")}
 print(*early, sep=",")
 print(*well, sep=",")
