@@ -12,6 +12,7 @@ import signal
 
 from ..base.lazy_dataclass import dataclass
 
+_SI_KERNEL = 0x80  # include/uapi/asm-generic/siginfo.h
 OUTCOME_LIMIT = 10.0  # seconds for the monitor to say the outcome once the rank is gone
 _STATUSES = {"ok": 0, "usage": 2, "hang": 3, "slow": 4, "silent": 4, "crash": 5}
 EXIT_STATUS = {**_STATUSES, "interrupted": 130}
@@ -37,13 +38,28 @@ def start_exit_proxy() -> ProxyResult:
     os.close(writer)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, frame: os.kill(rank, number))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the rank as well
-    _, waited = os.waitpid(rank, 0)
-    status = os.waitstatus_to_exitcode(waited)
+    status = os.waitstatus_to_exitcode(_wait_for_rank(rank))
     said = _read_outcome(reader)
     if said in EXIT_STATUS and status != 2:
         return ProxyResult(EXIT_STATUS[said], None)
     return ProxyResult(status if status >= 0 else 128 - status, None)
+
+
+def _wait_for_rank(rank: int) -> int:
+    """Return the wait status of the rank. SIGINT is handed on if a process sent it: what the kernel
+    sends for a terminal (man 2 sigaction, SI_KERNEL) the rank has got as well.
+    """
+    awaited = {signal.SIGINT, signal.SIGCHLD}
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as a shell may leave it, it would not come
+    signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+    while True:
+        pid, waited = os.waitpid(rank, os.WNOHANG)
+        if pid:
+            return waited
+        # No limit: the end of the rank is a signal too.
+        told = signal.sigwaitinfo(awaited)
+        if told.si_signo == signal.SIGINT and told.si_code != _SI_KERNEL:
+            os.kill(rank, signal.SIGINT)
 
 
 def _read_outcome(reader: int) -> str:

@@ -131,8 +131,12 @@ def test_run_without_a_command_says_what_it_needs(jobs_here: Jobs) -> None:
 
 @pytest.mark.parametrize(
     ("number", "command"),
-    [(signal.SIGTERM, (sys.executable, "-m", "bisect")), (signal.SIGINT, OURS)],
-    ids=["SIGTERM", "SIGINT below torchrun"],
+    [
+        (signal.SIGTERM, (sys.executable, "-m", "bisect")),
+        (signal.SIGINT, (sys.executable, "-m", "bisect")),
+        (signal.SIGINT, OURS),
+    ],
+    ids=["SIGTERM", "SIGINT", "SIGINT below torchrun"],
 )
 def test_a_signal_reaches_the_job_and_the_verdict_says_where_it_was(
     jobs_here: Jobs, number: signal.Signals, command: tuple[str, ...]
