@@ -50,7 +50,8 @@ def _wait_for_rank(rank: int) -> int:
     sends for a terminal (man 2 sigaction, SI_KERNEL) the rank has got as well.
     """
     awaited = {signal.SIGINT, signal.SIGCHLD}
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as a shell may leave it, it would not come
+    # A shell may leave it ignored, and then it does not come.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     while True:
         pid, waited = os.waitpid(rank, os.WNOHANG)

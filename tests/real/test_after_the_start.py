@@ -17,10 +17,9 @@ from typing import Any
 import jobs
 import pytest
 
-from .light_launcher import write_launcher
 from .test_monitor_never_harms import watched
 from .verdicts import shown
-from .whole_jobs import DEADLINE, Job, Jobs
+from .whole_jobs import DEADLINE, Job, Jobs, write_launcher
 
 pytest.importorskip("torch")
 

@@ -19,10 +19,9 @@ from hangbisect.evidence.ring_reader import read_ring
 from hangbisect.rank.collective_records import open_ring
 from jobs import Ended
 
-from .light_launcher import write_launcher
 from .test_monitor_never_harms import watched
 from .verdicts import REACHED, check
-from .whole_jobs import Jobs
+from .whole_jobs import Jobs, write_launcher
 
 DEADLINE = 120.0
 Start = Callable[..., Any]

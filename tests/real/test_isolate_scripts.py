@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from .light_launcher import write_launcher
+from .whole_jobs import write_launcher
 
 LIMIT = 240.0  # seconds for an isolation, on a busy machine
 # In the place of W&B: it hangs unless it is disabled, and a start takes a second.

@@ -19,7 +19,7 @@ import yaml
 
 from ..conftest import DEADLINE, Start
 from ..transcripts import DOCS, block, is_printed, neutral
-from .light_launcher import write_launcher
+from .whole_jobs import write_launcher
 
 SLEEPS = """\
 import argparse

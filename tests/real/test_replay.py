@@ -16,7 +16,7 @@ import pytest
 from hangbisect.base.pipeline import find_pipeline
 
 from ..transcripts import block, is_printed
-from .light_launcher import write_launcher
+from .whole_jobs import write_launcher
 
 DEADLINE = 280.0  # seconds, on a busy machine
 PAGE = "how-to/one-module-alone.md"

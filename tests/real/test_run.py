@@ -15,9 +15,8 @@ import psutil
 import pytest
 
 from ..transcripts import block, is_printed
-from .light_launcher import write_launcher
 from .verdicts import check, shown
-from .whole_jobs import Job, Jobs
+from .whole_jobs import Job, Jobs, write_launcher
 
 TORCHRUN = (str(Path(sys.executable).parent / "torchrun"), "--standalone", "--nproc_per_node=2")
 OURS = (*TORCHRUN, "-m", "bisect")

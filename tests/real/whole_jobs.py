@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 import tempfile
@@ -79,6 +80,20 @@ def _is_monitor(process: psutil.Process) -> bool:
 
 # To our processes it is torchrun, but it imports no torch: four seconds of a core less.
 LIGHT = Path(__file__).with_name("light") / "torchrun"
+_LIGHT_PROGRAM = """#!/bin/sh
+while [ "${1#--}" != "$1" ]; do shift; done
+"""
+
+
+def write_launcher(folder: Path, ranks: int = 2) -> str:
+    """Write a program `torchrun` that starts so many ranks by LIGHT into a folder, and return its
+    path: what follows it in a command are options, which it leaves out, and Python's arguments.
+    """
+    launcher = folder / "torchrun"
+    words = shlex.join([sys.executable, str(LIGHT), str(ranks), sys.executable])
+    launcher.write_text(f'{_LIGHT_PROGRAM}exec {words} "$@"\n')
+    launcher.chmod(0o755)
+    return str(launcher)
 
 
 class Jobs:
