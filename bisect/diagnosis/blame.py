@@ -167,6 +167,7 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
         early = [r for r in case.ranks if r.left and not r.finished]
         return _Blame(tuple(r.rank for r in early if r.status == 0) or tuple(r.rank for r in early))
     candidates = [r for r in graph.sinks if _may_be_blamed(case, graph, r)]
+    candidates = _prefer_rings(graph, candidates)
     if not candidates and job.ended != "interrupted":
         # Whoever the others wait for moves, or is on another node; what is left are those
         # that stand still by themselves.
@@ -180,6 +181,14 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
         return _Blame(mismatched)
     least = find_least_advanced(candidates, progress_by_rank(case))
     return _Blame(least) if job.ended == "limit" else _part_from_most(case, least)
+
+
+def _prefer_rings(graph: WaitGraph, ranks: list[RankId]) -> list[RankId]:
+    """Return those of `ranks` that wait in a ring, all where none does: of a rank that stands still
+    in any other way it is not known that it does not go on.
+    """
+    in_rings = {rank for ring in graph.deadlocks for rank in ring.ranks}
+    return [rank for rank in ranks if rank in in_rings] or ranks
 
 
 _POLLS = frozenset(["itself", "sleep"])

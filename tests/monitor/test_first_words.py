@@ -17,7 +17,7 @@ from hangbisect.monitor import first_words
 from hangbisect.monitor.first_words import Heard
 from hangbisect.rank.collective_records import RING_NAME
 
-AT_ONCE, LONG = DozeLimits(0.3, 0.3), DozeLimits(60.0, 60.0)  # nothing here takes a minute
+AT_ONCE, LONG = DozeLimits(2.0, 2.0), DozeLimits(60.0, 60.0)  # nothing here takes a minute
 Hear = Callable[..., Heard]
 HELLO = {"t": "hello", "rank": 0, "pid": os.getpid()}
 

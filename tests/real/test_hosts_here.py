@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -88,7 +89,10 @@ def test_all_end_with_the_process_that_made_them(tmp_path: Path) -> None:
     with os.popen(f"{sys.executable} {script}") as said:
         first, inside, root = said.read().split()
     shutil.rmtree(root)
-    there = [psutil.Process(int(pid)) for pid in (first, inside) if psutil.pid_exists(int(pid))]
+    there = []
+    for pid in (first, inside):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it may have ended by now
+            there.append(psutil.Process(int(pid)))
     assert not psutil.wait_procs(there, DEADLINE)[1]
 
 
