@@ -36,8 +36,9 @@ else:
                 if cls in _PENDING:
                     import dataclasses  # with `inspect` it takes 9 ms
 
-                    del cls.__dataclass_fields__, cls.__init__
-                    dataclasses.dataclass(**options)(cls)
+                    # Without its own: another thread may be about to call the one that waits.
+                    dataclasses.dataclass(**{**options, "init": False})(cls)
+                    cls.__init__ = _make_init(cls)
                     _PENDING.discard(cls)
 
         def __init__(self, *args, **kwargs):
@@ -48,6 +49,18 @@ else:
         cls.__init__ = __init__
         cls.__dataclass_fields__ = _Fields(cls, make)
         return cls
+
+    def _make_init(cls):
+        """Return the method that a dataclass with the fields of `cls` has."""
+        import dataclasses
+
+        names = ("__dataclass_fields__", "__dataclass_params__", "__post_init__")
+        base = type("Fields", (), {n: getattr(cls, n) for n in names if hasattr(cls, n)})
+        made = type(cls.__name__, (base,), {"__module__": cls.__module__})
+        frozen = cls.__dataclass_params__.frozen
+        init = dataclasses.dataclass(repr=False, eq=False, frozen=frozen)(made).__init__
+        init.__qualname__ = f"{cls.__qualname__}.__init__"
+        return init
 
     class _Fields:
         """The fields of a class that is no dataclass yet: asked for, they are made."""

@@ -166,6 +166,9 @@ def _ignored_before_python() -> set[int]:
 
 
 GROUP_DELAY = 0.1  # seconds within which all of a group have a signal: the sender loops over pids
+# The same for one that nobody waits for: on a busy machine the stand-in may be late to tell of it,
+# and a command that stops and goes on, or whose window changes, would have it twice.
+GROUP_PATIENCE = 1.0
 _STOPPED, _GOES_ON = b"S", b"C"
 _READY = 0  # no signal has this number
 _LOOK_EVERY = 0.2  # seconds, while the command is stopped
@@ -181,15 +184,17 @@ class GroupSignals:
         self._is_ready = False
         self._got: dict[int, float] = {}  # when it reported each signal (monotonic)
 
-    def has_all(self, number: int) -> bool | None:
-        """Return whether a signal that we just got was sent to all of the group; None if that
-        is not known: the process is gone, or was not there yet when the signal came.
+    def has_all(self, number: int, within: float = GROUP_DELAY) -> bool | None:
+        """Return whether a signal that we just got was sent to all of the group, as the stand-in
+        tells `within` seconds; None if that is not known: the process is gone, or was not there yet
+        when the signal came.
         """
         was_ready = self._is_ready
-        until = time.monotonic() + GROUP_DELAY
+        began = time.monotonic()
+        until = began + within
         while True:
             told = self._got.pop(number, None)
-            if told is not None and until - told < 4 * GROUP_DELAY:
+            if told is not None and told > began - 3 * GROUP_DELAY:
                 return True
             left = until - time.monotonic()
             if left <= 0:

@@ -30,7 +30,7 @@ from ..base.forks import await_child, read_pipe, why_no_room
 from ..base.proc import read_start_time, read_stat
 from . import command
 from . import command as group_signals
-from .command import Dispositions, catch_all_signals
+from .command import GROUP_DELAY, GROUP_PATIENCE, Dispositions, catch_all_signals
 
 # Of the watch's process: a link to the front, and the command's pid.
 Watch = Callable[[socket.socket, int], None]
@@ -179,7 +179,8 @@ class _Front:
         number = got.si_signo
         if number in _LEAVING:
             self._note_interruption()
-        has_it = self._group.has_all(number) if self._group is not None else None
+        within = GROUP_PATIENCE if number in _LOST_ON_MOST else GROUP_DELAY
+        has_it = self._group.has_all(number, within) if self._group is not None else None
         if has_it is None:
             if self._group is not None and self._group.is_gone:
                 self._group = None
