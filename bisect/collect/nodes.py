@@ -28,6 +28,7 @@ from ..diagnosis.proof_of_hang import find_proof_of_hang
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.verdict import judge_snapshot
 from ..diagnosis.wait_graph import WaitGraph
+from ..evidence.successive_looks import change_descriptors
 
 
 @dataclass(frozen=True)
@@ -287,20 +288,8 @@ def _connect_rank(facts: RankFacts, owners: Mapping[_Ends, ProcessId]) -> RankFa
 def _change_sockets(look: Look, change: Callable[[Socket], Socket]) -> Look:
     """Return the look with each of its sockets changed, in its list and in its system calls."""
     sockets = tuple(map(change, look.sockets))
-    kernel = tuple(
-        replace(
-            task,
-            syscall=replace(
-                task.syscall,
-                descriptors=tuple(
-                    each if each.socket is None else replace(each, socket=change(each.socket))
-                    for each in task.syscall.descriptors
-                ),
-            ),
-        )
-        if task.syscall is not None and task.syscall.descriptors
-        else task
-        for task in look.kernel
+    kernel = change_descriptors(
+        look, lambda one: one if one.socket is None else replace(one, socket=change(one.socket))
     )
     same = sockets == look.sockets and kernel == look.kernel
     return look if same else replace(look, sockets=sockets, kernel=kernel)

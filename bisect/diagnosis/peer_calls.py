@@ -16,12 +16,12 @@ from ..base.facts import Frame, RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import C10D_WRAPPER, GROUP_GIVEN, GROUP_NOT_GIVEN
 from .frames import unqualified_name
+from .group_values import number
 
 GivenGroup = Literal["default", "given", ""]
 _TORCH = ("torch/distributed/distributed_c10d.py", C10D_WRAPPER)
 _RECEIVES = frozenset(["recv", "irecv", "recv_object_list"])
 _SENDS = frozenset(["send", "isend", "send_object_list"])
-_MOST_DIGITS = 7  # of a rank: what is longer is no rank
 # In these one rank stands in another line than all others, and all is well.
 ROOTED = frozenset(
     [
@@ -62,17 +62,12 @@ def find_transfer(frames: Iterable[Frame]) -> Transfer | None:
 def _read_transfer(frame: Frame, group: GivenGroup) -> Transfer | None:
     name, told = unqualified_name(frame.name), dict(frame.locals)
     end = "src" if name in _RECEIVES else "dst"
-    peer = _read_rank(told.get(end, ""))
+    peer = number(told.get(end, ""))
     if peer is None and group == "default":
-        peer = _read_rank(told.get(f"group_{end}", ""))
+        peer = number(told.get(f"group_{end}", ""))
     if peer is None:
         return None
     return Transfer(name, peer, name in _RECEIVES, told.get("tag", ""))
-
-
-def _read_rank(value: str) -> int | None:
-    ok = value.isascii() and value.isdecimal() and len(value) < _MOST_DIGITS
-    return int(value) if ok else None
 
 
 def _list_torch_frames(frames: Iterable[Frame]) -> list[Frame]:

@@ -22,7 +22,7 @@ from ..base.facts import Frame, ProcessId, RankFacts, RankId, Socket, Wait, Wait
 from ..base.launchers import DIALECTS
 from ..base.lazy_dataclass import dataclass
 from .collective_mismatch import DEFAULT_GROUP
-from .group_values import GROUP_HELPER, LARGEST_WORLD, RENDEZVOUS_FILES
+from .group_values import GROUP_HELPER, LARGEST_WORLD, RENDEZVOUS_FILES, number
 from .peer_calls import GivenGroup, Transfer, are_paired, find_transfer, list_followers, read_group
 from .pending_operations import (
     PendingOperation,
@@ -255,7 +255,7 @@ def _read_rendezvous_claim(
         ("localhost" if is_loopback(host) else host, port),
         connected or serves,
         serves,
-        int(claims) if claims.isascii() and claims.isdecimal() and len(claims) < 7 else None,
+        number(claims),
     )
 
 

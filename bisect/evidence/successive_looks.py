@@ -13,12 +13,12 @@ counts for a while only (`monitor.clocks.asking_until`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from ..base.facts import Descriptor, Frame, Look, Socket, Thread
+from ..base.facts import Descriptor, Frame, Kernel, Look, Socket, Thread
 from .descriptors import ENDS_UNKNOWN
 from .kernel import RECEIVES
 from .movement import find_awaited_descriptors, list_threads_of_the_step
@@ -71,13 +71,20 @@ def _copy_other_ends(before: Look, after: Look) -> Look:
             return replace(one, socket=fill_socket(one.socket))
         return replace(one, other_ends=one.other_ends or ends.get(one.path, ()))
 
-    kernel = tuple(
+    kernel = change_descriptors(after, fill)
+    return replace(after, kernel=kernel, sockets=tuple(map(fill_socket, after.sockets)))
+
+
+def change_descriptors(
+    look: Look, change: Callable[[Descriptor], Descriptor]
+) -> tuple[Kernel, ...]:
+    """Return the threads of a look with each descriptor that their calls name changed."""
+    return tuple(
         task
         if (call := task.syscall) is None
-        else replace(task, syscall=replace(call, descriptors=tuple(map(fill, call.descriptors))))
-        for task in after.kernel
+        else replace(task, syscall=replace(call, descriptors=tuple(map(change, call.descriptors))))
+        for task in look.kernel
     )
-    return replace(after, kernel=kernel, sockets=tuple(map(fill_socket, after.sockets)))
 
 
 def _has_locals(thread: Thread) -> bool:
