@@ -257,6 +257,24 @@ def test_a_helper_that_reads_proc_is_no_progress() -> None:
     assert describe_movement([seen(0), seen(1, sample=sampled(1, read=900_000))]) == ""
 
 
+def test_what_a_thread_of_the_step_writes_is_progress_however_seldom_it_is_met_in_a_write() -> None:
+    # A thread that writes a checkpoint and waits for its storage in between: 1 MB/s in one place.
+    def saving(at: float, main: str = "futex", python: bool = True, rate: int = 1_000_000) -> Look:
+        helper = replace(in_call("futex", tid=200), written=int(at * rate))
+        threads = (thread(10), *((thread(52, os_id=200, name="save"),) if python else ()))
+        return seen(at, threads=threads, kernel=(in_call(main), helper))
+
+    assert describe_movement([saving(0.0), saving(2.0)]) == "writes 977 KiB/s in a helper thread"
+    # The main thread waits for something else; a thread without Python; lines of a log.
+    assert not describe_movement([saving(0.0, "recvfrom"), saving(2.0, "recvfrom")])
+    assert not describe_movement([saving(0.0, python=False), saving(2.0, python=False)])
+    assert not describe_movement([saving(0.0, rate=1000), saving(2.0, rate=1000)])
+    # Seen for the first time, or its counter could not be read: nothing is known of a rate.
+    unread = replace(saving(0.0), kernel=(in_call("futex"), in_call("futex", tid=200)))
+    assert not describe_movement([unread, saving(2.0)])
+    assert not describe_movement([seen(0.0, kernel=(in_call("futex"),)), saving(2.0)])
+
+
 def test_the_work_of_a_child_counts() -> None:
     def child(at: float, read: int) -> Look:
         one = seen(at, threads=(), rung="proc", sample=sampled(at, disk_read=read))

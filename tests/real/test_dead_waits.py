@@ -89,6 +89,17 @@ saver = threading.Thread(target=save)
 saver.start()
 saver.join()
 """,
+    "a thread that writes a checkpoint to slow storage": """
+def save():
+    with open(os.environ["TMPDIR"] + "/shards", "wb") as file:
+        for _ in range(50):
+            file.write(bytes(500_000))
+            file.flush()
+            never.wait(0.5)
+saver = threading.Thread(target=save)
+saver.start()
+saver.join()
+""",
     "a thread that reads from a program": """
 def read():
     says = subprocess.Popen(
