@@ -211,6 +211,7 @@ class Kernel:
     # Times that it has waited for something, of a thread in a read that may wait; else None. Of the
     # main thread a look has it in any case (`waits`).
     waits: int | None = None
+    written: int | None = None  # bytes; of threads but the main one, whose `Sample` has it
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from ..base.facts import Kernel, Syscall
 from ..base.proc import LARGEST, read_stat
+from .process import read_io
 
 
 def _parse_table(text: str) -> dict[int, str]:
@@ -195,7 +196,10 @@ def _read_thread(pid: int, tid: int, missing: list[str]) -> Kernel | None:
     waits = None
     if tid != pid and call is not None and call.name in RECEIVES:
         waits = parse_status(_read_text(f"/proc/{pid}/task/{tid}/status")).waits
-    return Kernel(tid, about.comm, about.state, wchan, call, waits)
+    written = None
+    if tid != pid and about.state != "Z":
+        written = read_io(pid, tid).get("wchar")
+    return Kernel(tid, about.comm, about.state, wchan, call, waits, written)
 
 
 def parse_syscall(text: str, wchan: str = "") -> Syscall | None:

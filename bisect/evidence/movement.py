@@ -34,7 +34,7 @@ AwaitedDescriptors = tuple[tuple[str, Descriptor], ...]
 ONE_WAY = 8  # so many times more in one direction than in the other is no polling
 NET_BULK = 16 * 1024  # bytes a second, sent over a socket that is not waited for
 NET_RECEIVED = 2 * 1024  # received; helpers report to servers in bursts, but are told little
-MAIN_BULK = 64 * 1024  # of the main thread's own reading and writing
+THREAD_BULK = 64 * 1024  # of one thread of the step: the main one reads or writes, another writes
 FILE_BULK = 4 * 1024 * 1024  # of the whole process: helpers that read /proc reach 1 MiB/s
 DISK_BULK = 4 * 1024  # really from storage
 FAULTS = 2.0  # page faults a second that waited for storage
@@ -53,7 +53,7 @@ def find_progress_traffic(
     """
     seconds = max(after.at - before.at, 1e-3)
     found = [*_socket_traffic(before, after, (*waited, *waits), seconds)]
-    files = list(_file_traffic(waited, waits, seconds))
+    files = [*_file_traffic(waited, waits, seconds), *_thread_traffic(before, after, seconds)]
     if before.sample is not None and after.sample is not None:
         if before.sample.started != after.sample.started:
             return ()
@@ -104,6 +104,20 @@ def _file_traffic(
             yield f"{verb} {format_rate(one.position - start, seconds)} ({one.path})"
 
 
+def _thread_traffic(before: Look, after: Look, seconds: float) -> Iterator[str]:
+    """Yield what the other threads of the step write. One that waits between its writes is met in
+    the same place each time.
+    """
+    # What they read is not counted: helpers that read /proc reach 1 MiB/s.
+    old = {one.tid: one.written for one in list_threads_of_the_step(before)[1:]}
+    for one in list_threads_of_the_step(after)[1:]:
+        start = old.get(one.tid)
+        if start is None or one.written is None:
+            continue
+        if one.written - start >= THREAD_BULK * seconds:
+            yield f"writes {format_rate(one.written - start, seconds)} in a helper thread"
+
+
 def _counter_traffic(
     before: Sample, after: Sample, awaited: AwaitedDescriptors, net: tuple[int, int]
 ) -> Iterator[str]:
@@ -122,13 +136,13 @@ def _counter_traffic(
         yield f"reads {format_rate(disk, seconds)}"
     elif (after.faults - before.faults) >= FAULTS * seconds:
         yield "reads files that are mapped into memory"
-    elif max(0, main_read - net[0]) >= MAIN_BULK * seconds:
+    elif max(0, main_read - net[0]) >= THREAD_BULK * seconds:
         yield f"reads {format_rate(main_read, seconds)}"
     elif read >= FILE_BULK * seconds:
         yield f"reads {format_rate(read, seconds)}"
     if writes_pipe is not None and main_written > 0:
         yield f"writes {format_rate(main_written, seconds)} to {writes_pipe.path}"
-    elif max(0, main_written - net[1]) >= MAIN_BULK * seconds:
+    elif max(0, main_written - net[1]) >= THREAD_BULK * seconds:
         yield f"writes {format_rate(main_written, seconds)}"
     elif written >= FILE_BULK * seconds:
         yield f"writes {format_rate(written, seconds)}"

@@ -117,7 +117,7 @@ def find_polling_threads(pid: int) -> tuple[int, ...]:
 
 
 def _both_io(pid: int) -> tuple[dict[str, int], dict[str, int]]:
-    return _io(f"/proc/{pid}/io"), _io(f"/proc/{pid}/task/{pid}/io")
+    return read_io(pid), read_io(pid, pid)
 
 
 def _delayed(pid: int) -> float:
@@ -129,7 +129,11 @@ def _delayed(pid: int) -> float:
         return 0.0
 
 
-def _io(path: str) -> dict[str, int]:
+def read_io(pid: int, tid: int | None = None) -> dict[str, int]:
+    """Return the counters of /proc/PID/io of a process or of one thread of it (proc_pid_io(5)), {}
+    where they cannot be read.
+    """
+    path = f"/proc/{pid}/io" if tid is None else f"/proc/{pid}/task/{tid}/io"
     try:
         with open(path) as file:
             lines = [line.split() for line in file]

@@ -272,7 +272,7 @@ def test_what_a_thread_of_the_step_writes_is_progress_however_seldom_it_is_met_i
     # Seen for the first time, or its counter could not be read: nothing is known of a rate.
     unread = replace(saving(0.0), kernel=(in_call("futex"), in_call("futex", tid=200)))
     assert not describe_movement([unread, saving(2.0)])
-    assert not describe_movement([seen(0.0, kernel=(in_call("futex"),)), saving(2.0)])
+    assert not describe_movement([replace(saving(0.0), kernel=(in_call("futex"),)), saving(2.0)])
 
 
 def test_the_work_of_a_child_counts() -> None:
