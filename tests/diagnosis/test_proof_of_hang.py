@@ -13,7 +13,7 @@ from hangbisect.diagnosis.proof_of_hang import (
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_job_with_graph
 
-from .made_up import ALL_REDUCE, RECV, SLEEP, gone, job, look, rank
+from .made_up import ALL_REDUCE, GROUP, RECV, SLEEP, gone, job, look, rank
 
 LISTENS = Socket(3, "tcp", local="127.0.0.1:8000", state="LISTEN")
 EVENT_LOOP = look(
@@ -42,6 +42,18 @@ def test_a_rank_that_was_never_started_proves_it_only_after_a_while() -> None:
         verdict, graph = judge_job_with_graph(replace(absent, now=now), ranks)
         assert verdict.ranks.never_started == (1,)
         assert bool(find_proof_of_hang(verdict, Snapshot(ranks), graph)) is proved
+
+
+def test_a_rank_that_may_still_be_started_proves_nothing_however_late_it_is() -> None:
+    """A program that forks its ranks itself may load data, or sleep, before each of them."""
+    ranks = [rank(0, GROUP)]
+    told = "process 90 (python), which starts the ranks, sleeps"
+    late = job("still", world=2, local_ranks=(0, 1), now=900.0, starting=told)
+    verdict, graph = judge_job_with_graph(late, ranks)
+    assert verdict.ranks.never_started == (1,)
+    assert find_proof_of_hang(verdict, Snapshot(ranks), graph) == ""
+    assert verdict.cause is None or verdict.cause.id != "rank-never-started"
+    assert told in " ".join(verdict.notes)
 
 
 def test_a_stopped_rank_proves_it() -> None:

@@ -1,0 +1,68 @@
+"""Whether a program that starts ranks is done with it: real processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from hangbisect.evidence.rank_starter import describe_busy_starter
+
+FORKS = """import os, subprocess, sys, time
+ranks = [os.fork() or time.sleep(1000) for _ in range(2)]
+print(*ranks, flush=True)
+"""
+# What it does once it has started two ranks.
+AT_WORK = {
+    "sleeps": "time.sleep(1000)",
+    "sleeps again and again": "while True: time.sleep(0.01)",
+    "computes": "while True: pass",
+}
+DONE = {
+    "waits for one": "os.waitpid(ranks[0], 0)",
+    "waits for any": "os.wait()",
+    "hears whether one of them has ended": "import select; select.select([os.pidfd_open(r) for r in ranks], [], [])",
+    "reads what they write": "r, w = os.pipe(); os.read(r, 1)",
+}
+
+
+@contextmanager
+def started(does: str, *front: str) -> Iterator[tuple[int, list[int]]]:
+    """Start such a program; give its pid, or that of what is in `front` of it, and its ranks."""
+    words = [*front, sys.executable, "-c", FORKS + does]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True) as one:
+        try:
+            assert one.stdout is not None
+            ranks = [int(word) for word in one.stdout.readline().split()]
+            time.sleep(0.3)
+            yield one.pid, ranks
+        finally:
+            subprocess.run(["pkill", "-KILL", "-s", str(one.pid)], check=False)
+
+
+@pytest.mark.parametrize("does", AT_WORK)
+def test_who_sleeps_or_computes_may_start_more(does: str) -> None:
+    with started(AT_WORK[does]) as (pid, ranks):
+        told = describe_busy_starter(ranks)
+    assert str(pid) in told
+    assert ("computes" if does == "computes" else "sleeps") in told
+
+
+@pytest.mark.parametrize("does", DONE)
+def test_who_waits_for_its_ranks_starts_no_more(does: str) -> None:
+    with started(DONE[does]) as (_, ranks):
+        assert describe_busy_starter(ranks) == ""
+
+
+def test_one_of_the_ranks_is_no_starter() -> None:
+    """Lightning's rank 0 starts the others and goes on as a rank."""
+    with started("time.sleep(1000)") as (pid, ranks):
+        assert describe_busy_starter([pid, *ranks]) == ""
+
+
+def test_ranks_that_are_gone_have_no_starter() -> None:
+    assert describe_busy_starter([]) == ""
+    assert describe_busy_starter([1 << 22]) == ""
