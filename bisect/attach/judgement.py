@@ -93,6 +93,7 @@ def judge_nodes(
         versions={"hangbisect": VERSION},
         notes=(*notes, *_note_unknown(ranks), *_note_nodes(nodes)),
         machine=_choose_machine(nodes),
+        starting=next((node.starting for node in nodes if node.starting), ""),
     )
     seen = Snapshot(connect_nodes(ranks))
     verdict, graph = judge_snapshot(facts, seen)

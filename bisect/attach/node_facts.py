@@ -27,6 +27,7 @@ from ..diagnosis.causes.known_cause import find_frame
 from ..diagnosis.process_snapshot import merge_looks
 from ..evidence.lock_and_log_files import PrintingRank, read_last_lines, read_printed_lines
 from ..evidence.process import exit_code, family
+from ..evidence.rank_parents import describe_busy_parent
 from ..evidence.source_code import add_source_code
 from .job_looks import STILL_SPAN, Download, JobLooks
 from .jobs import Job
@@ -75,6 +76,7 @@ class NodeFacts:
     notebook: int | None = None
     machine: MachineFacts = field(default_factory=MachineFacts)
     downloads: tuple[Download, ...] = ()  # as they were at the last look
+    starting: str = ""  # which program may start more ranks yet, in words
     notes: tuple[str, ...] = ()
 
 
@@ -135,6 +137,7 @@ async def _make_node_facts(
         watched=job.watched,
         notebook=job.notebook,
         machine=series.machine,
+        starting=_describe_starting(job, processes, ranks),
         notes=(*_note_absent_ranks(ranks), *ras.notes),
         downloads=tuple(
             replace(file[-1], grew=file[-1].size > file[0].size) for file in series.grown.values()
@@ -198,6 +201,17 @@ def _make_absent_rank(number: int, status: int | None, pid: int | None, host: st
     return RankFacts(
         number, number, pid, host, reached=ENDED_PROGRESS, alive=False, left=True, status=status
     )
+
+
+def _describe_starting(job: Job, processes: ProcessTable, ranks: Sequence[RankFacts]) -> str:
+    """Return which program may start more of the ranks, "" where none is missing, or where a
+    launcher started them: that starts all at once.
+    """
+    missing = [one for one in ranks if one.never_started and one.pid is None]
+    parents = {rank.launcher for rank in job.ranks}
+    if not missing or any(one.launcher for p in parents if (one := processes.get(p or 0))):
+        return ""
+    return describe_busy_parent([rank.pid for rank in job.ranks])
 
 
 async def _add_source_code(ranks: list[RankFacts]) -> list[RankFacts]:

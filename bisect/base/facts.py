@@ -496,6 +496,8 @@ class JobFacts:
     # How many ranks of this node its launcher counts, and does not list, that never said hello:
     # nobody knows their numbers. "1 of 2 ranks of this node has not started", "" for none.
     unstarted: str = ""
+    # Who may start more ranks yet: "process 4711 (python), which starts the ranks, sleeps".
+    starting: str = ""
 
 
 @dataclass(frozen=True)
@@ -664,6 +666,7 @@ class Verdict:
     # Training steps of the rank that did most, after the first ones (--steady) of a script of the
     # user's own. null: it was not past those. 0: none came, or none was counted.
     trained: Natural | None = None
+    may_start_more: bool = field(default=False, metadata=INSIDE)  # a rank that is absent may come
     schema: Literal[1] = 1
 
 

@@ -150,6 +150,7 @@ def _join_facts(nodes: Sequence[RecordedNode], clock: NodeClock, ended: Ended) -
         barrier_opened=next((one.barrier_opened for one in jobs if one.barrier_opened), None),
         notes=tuple(dict.fromkeys(note for one in jobs for note in one.notes)),
         unstarted="; ".join(unstarted),
+        starting=next((one.starting for one in jobs if one.starting), ""),
     )
 
 

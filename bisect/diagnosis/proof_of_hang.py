@@ -123,7 +123,9 @@ def _missing_peer(verdict: Verdict) -> str:
     for rank in verdict.ranks.culprit:
         if rank in verdict.ranks.dead:
             return f"rank {rank}, for which others wait, has ended"
-        if rank in verdict.ranks.never_started and verdict.seconds.total > _ABSENT_AFTER:
+        if rank not in verdict.ranks.never_started or verdict.may_start_more:
+            continue
+        if verdict.seconds.total > _ABSENT_AFTER:
             return f"rank {rank}, for which others wait, was never started"
     return ""
 

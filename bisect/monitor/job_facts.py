@@ -82,7 +82,19 @@ def make_job_facts(job: Job, ended: Ended, due: Overdue | None) -> JobFacts:
         notes=(*job.notes, *describe_contradictions(job.members)),
         machine=job.machine or MachineFacts(),
         unstarted=job.members.unstarted,
+        starting=_describe_starting(job),
     )
+
+
+def _describe_starting(job: Job) -> str:
+    """Return which program may start more of the ranks, "" where none is missing, or where a
+    launcher started them: that starts all at once.
+    """
+    if not job.own or job.place["launcher"] or not job.members.expected - set(job.members.by_rank):
+        return ""
+    from ..evidence.rank_parents import describe_busy_parent
+
+    return describe_busy_parent([m.pid for m in job.members])
 
 
 def seconds_still(job: Job, now: float, ranks: Iterable[RankId]) -> float | None:

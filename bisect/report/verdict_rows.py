@@ -140,7 +140,8 @@ def culprit_rows(verdict: Verdict, ranks: Sequence[RankFacts]) -> list[Row]:
         who += f"   {first.host} pid {first.pid}{gpu}"
         who += f" and {len(blamed) - 1} more" if len(blamed) > 1 else ""
     if set(blamed) <= set(verdict.ranks.never_started):
-        return make_rows("culprit", f"{who}   never started")
+        when = "has not started yet" if verdict.outcome == "silent" else "never started"
+        return make_rows("culprit", f"{who}   {when}")
     does = [f"in {verdict.call}" if verdict.call else ""]
     if verdict.waits_for is not None:
         does.append(f"waits for {name_awaited(verdict.waits_for)}")

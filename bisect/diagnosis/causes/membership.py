@@ -39,7 +39,9 @@ def _more_counted_on_than_started(scene: Scene) -> Found | None:
 
 
 def _not_started(scene: Scene) -> Found | None:
-    """A rank of this node has no process."""
+    """A rank of this node has no process, and who starts the ranks is done with it."""
+    if scene.job.starting:
+        return None
     missing = tuple(r.rank for r in scene.ranks if r.never_started and r.pid is None)
     if not missing:
         return None

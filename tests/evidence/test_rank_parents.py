@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from hangbisect.evidence.rank_starter import describe_busy_starter
+from hangbisect.evidence.rank_parents import describe_busy_parent
 
 FORKS = """import os, subprocess, sys, time
 ranks = [os.fork() or time.sleep(1000) for _ in range(2)]
@@ -24,7 +24,9 @@ AT_WORK = {
 DONE = {
     "waits for one": "os.waitpid(ranks[0], 0)",
     "waits for any": "os.wait()",
-    "hears whether one of them has ended": "import select; select.select([os.pidfd_open(r) for r in ranks], [], [])",
+    "hears whether one of them has ended": """
+import select
+select.select([os.pidfd_open(ranks[0])], [], [])""",
     "reads what they write": "r, w = os.pipe(); os.read(r, 1)",
 }
 
@@ -46,7 +48,7 @@ def started(does: str, *front: str) -> Iterator[tuple[int, list[int]]]:
 @pytest.mark.parametrize("does", AT_WORK)
 def test_who_sleeps_or_computes_may_start_more(does: str) -> None:
     with started(AT_WORK[does]) as (pid, ranks):
-        told = describe_busy_starter(ranks)
+        told = describe_busy_parent(ranks)
     assert str(pid) in told
     assert ("computes" if does == "computes" else "sleeps") in told
 
@@ -54,15 +56,15 @@ def test_who_sleeps_or_computes_may_start_more(does: str) -> None:
 @pytest.mark.parametrize("does", DONE)
 def test_who_waits_for_its_ranks_starts_no_more(does: str) -> None:
     with started(DONE[does]) as (_, ranks):
-        assert describe_busy_starter(ranks) == ""
+        assert describe_busy_parent(ranks) == ""
 
 
-def test_one_of_the_ranks_is_no_starter() -> None:
+def test_one_of_the_ranks_is_no_such_parent() -> None:
     """Lightning's rank 0 starts the others and goes on as a rank."""
     with started("time.sleep(1000)") as (pid, ranks):
-        assert describe_busy_starter([pid, *ranks]) == ""
+        assert f"process {pid} " not in describe_busy_parent([pid, *ranks])
 
 
-def test_ranks_that_are_gone_have_no_starter() -> None:
-    assert describe_busy_starter([]) == ""
-    assert describe_busy_starter([1 << 22]) == ""
+def test_ranks_that_are_gone_have_no_parent() -> None:
+    assert describe_busy_parent([]) == ""
+    assert describe_busy_parent([1 << 22]) == ""
