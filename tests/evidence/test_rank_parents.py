@@ -50,7 +50,8 @@ def test_who_sleeps_or_computes_may_start_more(does: str) -> None:
     with started(AT_WORK[does]) as (pid, ranks):
         told = describe_busy_parent(ranks)
     assert str(pid) in told
-    assert ("computes" if does == "computes" else "sleeps") in told
+    if does != "sleeps again and again":  # that may be met between two sleeps
+        assert told.endswith(does)
 
 
 @pytest.mark.parametrize("does", DONE)
