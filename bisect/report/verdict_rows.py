@@ -51,7 +51,7 @@ def word_verdict(
 
     head = culprit_rows(verdict, ranks)
     middle = compilation_rows(verdict, ranks) + other_rank_rows(verdict, ranks)
-    middle += _word_subgroups(verdict, job, ranks)
+    middle += make_rows("starts", job.starting) + _word_subgroups(verdict, job, ranks)
     middle += _cause(verdict) + _evidence(verdict, job, ranks)
     middle += make_rows("try", choose_advice(verdict))
     hangs = verdict.outcome in STANDS_STILL
@@ -140,7 +140,7 @@ def culprit_rows(verdict: Verdict, ranks: Sequence[RankFacts]) -> list[Row]:
         who += f"   {first.host} pid {first.pid}{gpu}"
         who += f" and {len(blamed) - 1} more" if len(blamed) > 1 else ""
     if set(blamed) <= set(verdict.ranks.never_started):
-        when = "has not started yet" if verdict.outcome == "silent" else "never started"
+        when = "not started yet" if verdict.outcome == "silent" else "never started"
         return make_rows("culprit", f"{who}   {when}")
     does = [f"in {verdict.call}" if verdict.call else ""]
     if verdict.waits_for is not None:

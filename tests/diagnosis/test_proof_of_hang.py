@@ -12,6 +12,7 @@ from hangbisect.diagnosis.proof_of_hang import (
 )
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_job_with_graph
+from hangbisect.report.verdict_rows import word_verdict
 
 from .made_up import ALL_REDUCE, GROUP, RECV, SLEEP, gone, job, look, rank
 
@@ -53,7 +54,12 @@ def test_a_rank_that_may_still_be_started_proves_nothing_however_late_it_is() ->
     assert verdict.ranks.never_started == (1,)
     assert find_proof_of_hang(verdict, Snapshot(ranks), graph) == ""
     assert verdict.cause is None or verdict.cause.id != "rank-never-started"
-    assert told in " ".join(verdict.notes)
+    assert told in verdict.notes
+    rows = word_verdict(replace(verdict, outcome="silent"), late, ranks).rows
+    assert [row.text for row in rows if row.label in ("culprit", "starts")] == [
+        "rank 1 not started yet",
+        told,
+    ]
 
 
 def test_a_stopped_rank_proves_it() -> None:
