@@ -171,7 +171,8 @@ lock.unlink()
 def verdict_of(jobs_here: Jobs, script: str, *, seconds: float = 0) -> Any:
     """Return the verdict on a script that hangs, which the watch has ended."""
     folder = jobs_here.folder()
-    ended = watched(jobs_here, folder, launch(folder, script, 2, seconds), "--stall", "5").end()
+    command = launch(folder, script, 2, seconds)
+    ended = watched(jobs_here, folder, command, "--stall", "5", "--on-hang", "end").end()
     assert ended.verdict["outcome"] == "hang", shown(ended)
     return ended.verdict
 

@@ -25,6 +25,7 @@ import pytest
 
 from .verdicts import REACHED
 
+pytestmark = pytest.mark.xdist_group("ways of starting")  # one worker makes the environments
 DEADLINE = 240.0
 PROBE = Path(__file__).with_name("starting_probe.py")
 PTH = "hangbisect-minus-m.pth"
@@ -277,24 +278,15 @@ def verdict_of(run: Path) -> dict[str, object]:
     return verdict
 
 
-def test_workers_of_the_data_loader_start(
+def test_lightnings_own_launch_starts_the_other_rank_and_both_their_workers(
     main_way: Way, start: Start, environ: dict[str, str], checkout: Path, tmp_path: Path
 ) -> None:
     method = "forkserver" if main_way.folder == checkout else "spawn"
-    job = ("--fast-dev-run", "1", "--num-workers", "1", "--worker-start", method, "--wandb", "off")
-    run = ("--run-dir", tmp_path / "run")
-    output = output_of(start(*main_way.command, *job, *run, cwd=main_way.folder, env=environ))
-    assert REACHED["training"] in output
-    assert verdict_of(tmp_path / "run")["outcome"] == "ok"
-
-
-def test_lightnings_own_launch_starts_the_other_rank(
-    main_way: Way, start: Start, environ: dict[str, str], tmp_path: Path
-) -> None:
     job = ("--fast-dev-run", "1", "--strategy", "ddp", "--devices", "2", "--wandb", "off")
-    run = ("--run-dir", tmp_path / "run")
-    output = output_of(start(*main_way.command, *job, *run, cwd=main_way.folder, env=environ))
-    assert "[R1/2]" in output
+    workers = ("--num-workers", "1", "--worker-start", method, "--run-dir", tmp_path / "run")
+    output = output_of(start(*main_way.command, *job, *workers, cwd=main_way.folder, env=environ))
+    assert all(f"[R{rank}/2]" in output for rank in range(2))
+    assert REACHED["training"] in output
     assert verdict_of(tmp_path / "run")["outcome"] == "ok"
 
 

@@ -148,8 +148,10 @@ def test_a_run_folder_of_another_users_is_not_written_to(beside: Beside) -> None
         (folder / "home" / "victim").write_text("victim")
 
     script = "$HANGBISECT run -- bash -c 'exit 7'; echo $?"
-    run = beside.watched(script, prepare=take, user=VICTIM)
+    stays = "^home/victim$|^shm/hangbisect-files-"  # its files are there, as it says
+    run = beside.watched(script, prepare=take, user=VICTIM, may_stay=stays)
     assert run.out == "7\n", run
+    assert "files are in /dev/shm/hangbisect-files-" in run.err, run
     for place in PLACES:
         assert not [*(run.folder / place / f"hangbisect-runs-{VICTIM}").iterdir()], run
 
