@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.facts import Descriptor, Look, Socket
+from hangbisect.base.facts import Descriptor, Kernel, Look, Socket
 from hangbisect.evidence.descriptors import ENDS_UNKNOWN
 from hangbisect.evidence.movement import describe_movement, find_awaited_descriptors
 from hangbisect.evidence.successive_looks import PeerRequest, complete_look, find_peer_request
 
-from .test_movement import PEER, fd_of, in_call, recv, seen, thread
+from .test_movement import PEER, PID, fd_of, in_call, recv, seen, thread
 
 
 def test_an_answer_as_short_as_its_question_is_no_progress_but_a_sign_of_asking() -> None:
@@ -82,8 +82,33 @@ def test_who_is_woken_in_a_recv_without_an_end_hears_something_though_nobody_cou
     assert find_peer_request(looks) == PeerRequest(
         6.0, "hears from who it waits for", answered=False, heard=True
     )
-    polls = [replace(one, kernel=(in_call("poll", fd_of(local)),)) for one in looks]
-    assert find_peer_request(polls) is None
+
+
+def polling(waits: int, timeout: int, *ends: Descriptor, name: str = "poll") -> Look:
+    call = in_call(name, *ends).syscall
+    assert call is not None
+    call = replace(call, args=(0x7F00, len(ends), timeout, 0, 0, 0))
+    return seen(3 * waits, kernel=(Kernel(PID, "python", "S", "", call),), waits=waits)
+
+
+FOREVER = 0xFFFFFFFF  # -1 milliseconds, as the register has it
+SERVICE = fd_of(Socket(9, "unix", "", "/run/service", "ESTABLISHED"))
+
+
+def test_who_is_woken_in_a_poll_without_an_end_hears_something_too() -> None:
+    """It reads what has come, and polls again: poll() returns at once where something is left."""
+    for timeout in (FOREVER, (1 << 64) - 1):
+        found = find_peer_request([polling(1, timeout, SERVICE), polling(2, timeout, SERVICE)])
+        assert found == PeerRequest(6.0, "hears from who it waits for", False, heard=True)
+    assert find_peer_request([polling(1, FOREVER, SERVICE)] * 2) is None
+    # With a time limit it is woken by that; and where anything else may wake it nothing is known.
+    assert find_peer_request([polling(1, 500, SERVICE), polling(2, 500, SERVICE)]) is None
+    own = Descriptor(5, "pipe", "pipe:[18]", other_ends=(PID,))
+    looks = [polling(waits, FOREVER, SERVICE, own) for waits in (1, 2)]
+    assert find_peer_request(looks, ours={PID}) is None
+    # ppoll() has a pointer there (NULL for no limit), which is not read here.
+    looks = [polling(waits, FOREVER, SERVICE, name="ppoll") for waits in (1, 2)]
+    assert find_peer_request(looks) is None
 
 
 def reads_in_a_helper(at: float, waits: int, end: Descriptor) -> Look:
