@@ -208,7 +208,7 @@ class Kernel:
     state: str  # one letter: R S D T t Z X I
     wchan: str  # "" when not readable or not waiting
     syscall: Syscall | None
-    # Times that it has waited for something, of a thread in a read that may wait; else None. Of the
+    # Times that it has waited for something, of a thread that waits for input; else None. Of the
     # main thread a look has it in any case (`waits`).
     waits: int | None = None
     written: int | None = None  # bytes; of threads but the main one, whose `Sample` has it

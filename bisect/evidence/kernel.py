@@ -131,8 +131,16 @@ CUT_BY_A_PAUSE = split_words(
 
 # Those of them that end so in whatever thread, and that C programs seldom call again: System V IPC.
 _CUT_FOR_GOOD = split_words("semop semtimedop msgrcv msgsnd")
-# Calls that return only when something comes, at a socket or a pipe.
-RECEIVES = split_words("read readv recvfrom recvmsg recvmmsg")
+_RECEIVES = split_words("read readv recvfrom recvmsg recvmmsg")
+
+
+def may_wait_for_input(call: Syscall) -> bool:
+    """Return whether a call returns only when something comes, at a socket or a pipe: one that
+    reads, or a poll() of them without a time limit. A signal cuts it off, too.
+    """
+    if call.name == "poll" and len(call.args) > 2:
+        return bool(call.args[2] & 0x80000000)  # an int below 0: no time limit (poll(2))
+    return call.name in _RECEIVES
 
 
 def syscall_name(number: int, wchan: str = "") -> str:
@@ -194,7 +202,7 @@ def _read_thread(pid: int, tid: int, missing: list[str]) -> Kernel | None:
         except OSError:
             pass
     waits = None
-    if tid != pid and call is not None and call.name in RECEIVES:
+    if tid != pid and call is not None and may_wait_for_input(call):
         waits = parse_status(_read_text(f"/proc/{pid}/task/{tid}/status")).waits
     written = None
     if tid != pid and about.state != "Z":

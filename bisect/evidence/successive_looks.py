@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from ..base.facts import Descriptor, Frame, Kernel, Look, Socket, Thread
 from .descriptors import ENDS_UNKNOWN
-from .kernel import RECEIVES
+from .kernel import may_wait_for_input
 from .movement import find_awaited_descriptors, list_threads_of_the_step
 from .stacks import format_stacks
 
@@ -183,14 +183,15 @@ def _count_wakings(look: Look, ours: Collection[int]) -> Mapping[tuple[int, str]
     """Return how often each thread has waited that receives from outside of the job without a time
     limit, by its id and what it receives from.
     """
-    return {
-        (thread.tid, one.path): waits
-        for thread in list_threads_of_the_step(look)
-        if (call := thread.syscall) is not None and call.name in RECEIVES and call.timeout is None
-        if (waits := look.waits if thread is look.kernel[0] else thread.waits) is not None
-        for one in call.descriptors
-        if _is_open_end(one, ours)
-    }
+    counts = {}
+    for thread in list_threads_of_the_step(look):
+        call = thread.syscall
+        if call is None or call.timeout is not None or not may_wait_for_input(call):
+            continue
+        waits = look.waits if thread is look.kernel[0] else thread.waits
+        if waits is not None and all(_is_open_end(one, ours) for one in call.descriptors):
+            counts.update({(thread.tid, one.path): waits for one in call.descriptors})
+    return counts
 
 
 def _is_open_end(one: Descriptor, ours: Collection[int]) -> bool:

@@ -88,7 +88,9 @@ def polling(waits: int, timeout: int, *ends: Descriptor, name: str = "poll") -> 
     call = in_call(name, *ends).syscall
     assert call is not None
     call = replace(call, args=(0x7F00, len(ends), timeout, 0, 0, 0))
-    return seen(3 * waits, kernel=(Kernel(PID, "python", "S", "", call),), waits=waits)
+    sockets = tuple(end.socket for end in ends if end.socket is not None)
+    task = Kernel(PID, "python", "S", "", call)
+    return seen(3 * waits, kernel=(task,), sockets=sockets, waits=waits)
 
 
 FOREVER = 0xFFFFFFFF  # -1 milliseconds, as the register has it
