@@ -20,6 +20,7 @@ _LATER_EVIDENCE = (
     *("path", "peer"),  # of an operation of a collective log
     *("awaited_files", "build", "preloaded", "polling", "status", "task_ring", "tasks", "inside"),
     *("library", "takes", "unserved", "ends", "closed_here", "handler", "holds", "stale_locks"),
+    *("remote", "waits", "written", "file"),
 )
 _LATER_FIELDS = (
     r"(?:verdict\.json|printed): \.(?:verdict\.)?(?:guessed|seen_ranks\[\]|trained)",
@@ -64,6 +65,18 @@ _WANTED: tuple[tuple[str, tuple[str, ...]], ...] = (
             r"value .*\.seconds\.past_deadline: None -> number",
             r"value .*\.last_line: .* -> Waiting for rank 0 \(0 s\)",
         ),
+    ),
+    (
+        "hang, in a phase: a stack is printed when it is silent, too; 30 lines show other threads",
+        (
+            r"[+-] line Thread 0 \(idle\): .*",
+            r"[+-] line \w+ \((?:call\.py|libc\.so\.0|selectmodule\.c|socketmodule\.c):0\)",
+            r"[+-] line \w+ \(libc\.so\.0\)",
+        ),
+    ),
+    (
+        "locals that say which group a rank waits in",
+        (r"value .*\.frames\[\]\.locals\[\]\[\]:  -> group",),
     ),
     (
         "help: options are explained in plainer words",
@@ -124,7 +137,7 @@ _WANTED: tuple[tuple[str, tuple[str, ...]], ...] = (
             r"[+-] line walk(?:_pipeline)?\(pipeline\.steps, context, lines, link\)",
             r"value .*\.traceback: [^\n]*\bwalk\(pipeline.*",
             r"[+-] line stack injections\.py:0 .*",
-            r"value .*\.operations\[\]\.origin: training_step\.py:0 .* -> startup\.py:0 .*",
+            r"value .*\.operations\[\]\.origin: \S*training_step\.py:0 .* -> \S*startup\.py:0 .*",
             r"value .*place\.stacks\[\]\[\]\[\]: .*\bwalk\b.*",
         ),
     ),
