@@ -110,7 +110,8 @@ def _runs() -> Iterator[Run]:
     yield Run("hang, native", (f"{hang} native@data_module:rank1",))
     yield Run("hang, stopped", (f"{hang} stop@accelerator:rank1",))
     yield Run("hang, in a phase", (f"{hang} sleep@setup:rank1",))
-    yield Run("hang, reported", (f"{hang} sleep@model:rank0 --on-hang report --limit 20",))
+    reported = f"timeout -s TERM 60 {hang} sleep@model:rank0 --on-hang report"  # it goes on
+    yield Run("hang, reported", (reported,))
     yield Run("slow", (f"{hang} slow@logs_directory:rank0 --timeout logs_directory=2",))
     yield Run("crash, raised", (f"{_STARTUP} --inject raise@model:rank1",))
     yield Run("crash, killed", (f"{_STARTUP} --inject kill@model:rank1",))
