@@ -326,7 +326,9 @@ FUNCTIONS = (
         r"joblib/parallel\.py", r"_retrieve|retrieve|__call__", frozenset([Role.AWAITS_WORKERS])
     ),
     # handlers of signals whose names do not tell that they are some
-    LibraryFunction(r"(?:hang)?bisect/rank/signals\.py", r".*", frozenset([Role.HANDLES_SIGNAL])),
+    LibraryFunction(
+        r"(?:hang)?bisect/rank/messages\.py", r"_interrupted", frozenset([Role.HANDLES_SIGNAL])
+    ),
     LibraryFunction(
         r"trainer/connectors/signal_connector\.py",
         r"__call__",
