@@ -367,7 +367,7 @@ class Link:
             keep=self._settings["keep"],
             answers=self._settings["json"],
             successor=is_known,
-            python=self.python and self.python._replace(doze=None),  # we wait for its answer
+            python=self.python and self.python._replace(delay=None),  # we wait for its answer
         )
         found.give({**self._settings, "successor": is_known})
         return found

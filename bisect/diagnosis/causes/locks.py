@@ -9,7 +9,7 @@ from ...base.library_functions import Role, find_lock_poll, find_role, find_told
 from ...base.words import format_ranks
 from ..blocked_syscalls import SLEEP_CALLS
 from ..frames import format_frame
-from ..library_calls import describe_build
+from ..public_calls import describe_build
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import THREAD_POOL_WAIT_FILES
 
