@@ -1,4 +1,8 @@
-"""Lock files and locks on files: left behind, held by somebody else, or not to be had at all."""
+"""Lock files and locks on files: left behind, held by somebody else, or not to be had at all.
+
+Here are locks of the kernel (flock, fcntl) and the lock files of libraries that we know (builds of
+torch, SoftFileLock). Lock files that any other code makes are in lock_files.py.
+"""
 
 from __future__ import annotations
 
