@@ -1,9 +1,10 @@
-"""What functions of libraries mean, wherever that is asked: the one place to add another; and the
-stacks that poll the lock on a file.
+"""What it means that a function of a library stands on a stack: the one place to add another; and
+the stacks that poll the lock on a file.
 
 A row names functions by the end of their file's path and by their own name, and says what they do
 and which of their local variables tell something. `bisect/evidence` and `bisect/diagnosis` ask by
-role. Any number of rows may match a function.
+role. Any number of rows may match a function. The public name of a call is in
+diagnosis/public_calls.py, the steps of users' scripts are in rank/watched/known_calls.py.
 """
 
 from __future__ import annotations
@@ -326,7 +327,9 @@ FUNCTIONS = (
         r"joblib/parallel\.py", r"_retrieve|retrieve|__call__", frozenset([Role.AWAITS_WORKERS])
     ),
     # handlers of signals whose names do not tell that they are some
-    LibraryFunction(r"(?:hang)?bisect/rank/signals\.py", r".*", frozenset([Role.HANDLES_SIGNAL])),
+    LibraryFunction(
+        r"(?:hang)?bisect/rank/messages\.py", r"_interrupted", frozenset([Role.HANDLES_SIGNAL])
+    ),
     LibraryFunction(
         r"trainer/connectors/signal_connector\.py",
         r"__call__",

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from . import events
 from .events import Event
 from .lazy_dataclass import dataclass
+from .rank_history import OpenStep, Stay, Stays, UserSteps
 from .silences import Silences
-from .stays import OpenStep, Stay, Stays, UserSteps
 
 if TYPE_CHECKING:
     from .checkpoints import Checkpoint, Phase, UserStep

@@ -177,10 +177,10 @@ def classify_ranks(
     on_another = {r for r in quiet if r in unsure or waits_for_another(waits.get(r), r)}
     # A rank that spins inside a collective (NCCL does) waits, whatever CPU it burns.
     spinning = {r for r in busy if waits_for_another(waits.get(r), r)}
-    dozing = {r.rank for r in ranks if r.rank in quiet and wakes_soon(r, waits.get(r.rank), soon)}
-    goes_on = moving | dozing | (busy - spinning)
-    hung = quiet - on_another - dozing if goes_on else quiet | spinning
-    waiting = (alive | held) - hung - (goes_on - dozing)
+    asleep = {r.rank for r in ranks if r.rank in quiet and wakes_soon(r, waits.get(r.rank), soon)}
+    goes_on = moving | asleep | (busy - spinning)
+    hung = quiet - on_another - asleep if goes_on else quiet | spinning
+    waiting = (alive | held) - hung - (goes_on - asleep)
     return RankClasses(
         frozenset(moving), frozenset(busy - spinning), frozenset(waiting), frozenset(hung)
     )

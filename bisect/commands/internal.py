@@ -23,12 +23,12 @@ def monitor(argv: Sequence[str]) -> int:
     start = {"since": time.time(), **_read_orders("monitor", argv)}
     try:
         heard = None
-        if start.get("doze") and _has_py_spy():
-            from ..base.doze import DozeLimits
-            from ..monitor.first_words import hear_first_words
+        if start.get("delay") and _has_py_spy():
+            from ..base.load_delay import DelayLimits
+            from ..monitor.early_messages import hear_early_messages
 
-            heard = hear_first_words(start["listener"], DozeLimits(*start["doze"]))
-        if start.get("doze") and not (heard and heard.is_needed):
+            heard = hear_early_messages(start["listener"], DelayLimits(*start["delay"]))
+        if start.get("delay") and not (heard and heard.is_needed):
             import_at_low_priority(f"{__package__.partition('.')[0]}.monitor.main")
         from ..monitor.main import main
 

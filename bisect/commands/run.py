@@ -20,9 +20,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..base.argument_types import Parser, around_dashes, count, dashes_missing
-from ..base.doze import limit_doze
 from ..base.errors import UsageError
 from ..base.files import stamp
+from ..base.load_delay import limit_delay
 from ..base.variables import FRONT_VARIABLE, OUTER_VARIABLE, STARTER_VARIABLE
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _supervise(args: argparse.Namespace, command: Sequence[str]) -> int:
         if link is not None:  # who started us ends it, should the front be killed
             around = json.dumps({"t": "around", "mark": listening.path})
             os.write(link, f"{around}\n".encode())
-        if not supervise.doze(front, link, limit_doze(args.stall, args.limit)):
+        if not supervise.wait_to_load(front, link, limit_delay(args.stall, args.limit)):
             from ..base.low_priority import import_at_low_priority
 
             import_at_low_priority(f"{__package__.partition('.')[0]}.monitor.watcher")

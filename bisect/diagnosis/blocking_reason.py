@@ -49,9 +49,9 @@ from .blocked_syscalls import (
 )
 from .frames import format_frame, format_innermost_frame, frame_owner, unqualified_name
 from .helper_processes import find_polled_helper, find_serving_child, is_halted
-from .library_calls import find_group_wait
 from .loop_waits import describe_loop
 from .process_snapshot import ProcessSnapshot, ProcessTable, find_descendants, merge_looks
+from .public_calls import find_group_wait
 
 # CPython's own names: Modules/_threadmodule.c, Python/thread_pthread.h, Python/lock.c.
 _PYTHON_LOCK = re.compile(

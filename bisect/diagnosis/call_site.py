@@ -27,8 +27,8 @@ from .frames import (
     module_of,
     unqualified_name,
 )
-from .library_calls import EntryPoint, find_entry_points
 from .process_snapshot import ProcessSnapshot
+from .public_calls import EntryPoint, find_entry_points
 from .wait_graph import WaitGraph
 
 _OWN_CODE = ("step", "user")

@@ -1,5 +1,5 @@
-"""The case that it is asked of which ranks are at fault: a job and its ranks, worked out as far as
-every verdict needs it.
+"""What a verdict is made from: the job, its ranks as the looks show them, the ranks that nobody
+started, and what each rank waits for.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a mismatch between the ranks' collectives is, which ranks it is put down to, and how it is
+"""What a mismatch between the ranks' collectives is, which ranks are to blame for it, and how it is
 put in words; the logs of all ranks by process group, so that they can be compared; and two
 sequences side by side: what of one is in the other, in order, and what is not.
 """

@@ -1,5 +1,5 @@
-"""Where ranks part by what was counted of their operations: NCCL's watchdog and its RAS service
-tell how many operations each rank has begun in a group, and the watchdog which ones do not end.
+"""Where ranks differ in how many operations were counted: NCCL's watchdog and its RAS service tell
+how many operations each rank has begun in a group, and the watchdog which ones do not end.
 
 Of an operation that some wait in it can so be told who has not begun it, and whether those that
 gave up on the same number gave up on the same operation.

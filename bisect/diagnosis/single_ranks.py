@@ -11,14 +11,14 @@ from ..base.facts import Frame, RankFacts, RankId, Wait
 from ..base.lazy_dataclass import dataclass
 from .blocking_reason import HeldLock, ProcessContext, find_blocking_reason_in
 from .frames import format_innermost_frame
-from .library_calls import (
+from .process_snapshot import ProcessSnapshot, ProcessTable, build_process_table, merge_looks
+from .public_calls import (
     find_builders,
     find_group_call,
     find_group_wait,
     find_thread_in_collective,
     waits_for_unknown_builder,
 )
-from .process_snapshot import ProcessSnapshot, ProcessTable, build_process_table, merge_looks
 from .remote_calls import (
     Worker,
     choose_server,

@@ -16,7 +16,7 @@ from . import (
     interfaces,
     leftovers,
     limits,
-    names,
+    master_address,
     nodes,
     services,
 )
@@ -24,8 +24,8 @@ from .examination import LEVELS, Examination, Found, Level
 
 FAMILIES = (
     contradictions.FAMILY,
-    names.FAMILY,
-    names.PORT,
+    master_address.FAMILY,
+    master_address.PORT,
     nodes.FAMILY,
     interfaces.FAMILY,
     services.PROXIES,

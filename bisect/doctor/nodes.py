@@ -27,7 +27,7 @@ from ..base.words import format_count, format_seconds
 from .examination import Check, CheckFamily, Finding, Setting, ok, problem, run_in_threads, unknown
 from .interfaces import address_for_peers
 from .interfaces import read_interfaces as read_interfaces
-from .names import DEFAULT_PORT, LOOK_UP, addresses_of
+from .master_address import DEFAULT_PORT, LOOK_UP, addresses_of
 
 MOST_PORTS = 8  # that are tried behind MASTER_PORT
 _ANSWER_LIMIT = 3.0  # seconds for a connection, or for a line

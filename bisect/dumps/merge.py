@@ -35,9 +35,9 @@ from ..base.launchers import LAUNCHERS
 from ..base.lazy_dataclass import dataclass
 from ..diagnosis.counted_mismatch import describe_common_operation
 from ..diagnosis.frames import frame_owner, unqualified_name
-from ..diagnosis.library_calls import find_group_call, find_group_wait
 from ..diagnosis.log_divergence import find_mismatch
 from ..diagnosis.process_snapshot import merge_looks
+from ..diagnosis.public_calls import find_group_call, find_group_wait
 from ..diagnosis.verdict import judge_job_with_graph
 from ..evidence.watchdog_messages import WatchdogMessages, make_watchdog_logs
 from .contents import (

@@ -24,9 +24,9 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 
-from ..base.doze import Doze, DozeLimits
 from ..base.errors import say as say
 from ..base.forks import await_child, read_pipe, why_no_room
+from ..base.load_delay import DelayLimits, LoadDelay
 from ..base.proc import read_start_time, read_stat
 from . import command
 from . import command as group_signals
@@ -300,15 +300,15 @@ def fill_closed_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # the lowest that is free, closed on exec (PEP 446)
 
 
-def doze(front: socket.socket, starter: int | None, limits: DozeLimits) -> bool:
-    """In the watcher: wait until the front or who started us has something to say, or the doze is
+def wait_to_load(front: socket.socket, starter: int | None, limits: DelayLimits) -> bool:
+    """In the watcher: wait until the front or who started us has something to say, or the delay is
     over; return whether they have.
     """
     poll = select.poll()
     poll.register(front, select.POLLIN)
     if starter is not None:
         poll.register(starter, select.POLLIN)
-    return Doze(limits).wait_for(poll)
+    return LoadDelay(limits).wait_for(poll)
 
 
 def end_as_command(status: int) -> int:

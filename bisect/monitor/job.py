@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 from ..base.checkpoints import Checkpoint, Phase
 from ..base.deadline import aside
-from ..base.doze import Doze, limit_doze
 from ..base.events import Answer, Event, Message, Said, encode
 from ..base.files import stamp
 from ..base.lazy_dataclass import dataclass
+from ..base.load_delay import LoadDelay, limit_delay
 from ..base.rank_state import NodeRanks, RankState
 from ..base.startup_table import STARTUP
 from ..base.version import VERSION
@@ -187,7 +187,7 @@ class Job:
         self.failures = Failures(self)
         self.slow_steps: dict[tuple[int, str | None], SlowStep] = {}
         self.barrier_opened: str | None = None
-        self.has_dozed = False  # before more than first_words.py was loaded
+        self.has_waited_to_load = False  # before more than early_messages.py was loaded
         self.tried_to_look = False
         self.cannot_look = ""  # why py-spy may not look, "" if it may
         self.machine: MachineFacts | None = None  # as it was when a clock ran out
@@ -231,17 +231,18 @@ class Job:
         members = list(self.members)
         return bool(members) and all(m.quiet or m.left for m in members)
 
-    async def doze(self) -> None:
-        """Wait before more is loaded than listening takes: ranks are in a hurry. Those of a script
-        of the user's own need nothing of it until one of them ends.
+    async def wait_to_load(self) -> None:
+        """Wait before more is loaded than listening takes: the ranks need the processors for their
+        own start. Those of a script of the user's own need nothing of it until one of them ends.
         """
         if not self.own:
             await asyncio.sleep(FIRST_BARRIERS)
             return
-        if self.has_dozed:
+        if self.has_waited_to_load:
             return
-        doze = Doze(limit_doze(self.limits.stall, self.settings["limit"]), since=self.started)
-        while not self.changed.is_set() and (seconds := doze.next_wait()):
+        limits = limit_delay(self.limits.stall, self.settings["limit"])
+        delay = LoadDelay(limits, since=self.started)
+        while not self.changed.is_set() and (seconds := delay.next_wait()):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.changed.wait(), seconds)
 

@@ -24,7 +24,7 @@ from ..base.low_priority import import_at_low_priority
 from ..base.proc import find_peer_pid
 from ..base.rank_state import find_released_ranks
 from ..rank import our_folders
-from .first_words import Heard
+from .early_messages import Heard
 from .job import Job
 from .leftovers import note_temporary_folder
 from .monitor_process import call_in_thread, prepare_process
@@ -92,7 +92,7 @@ class Monitor:
         """Watch the jobs until all are over, and end this process."""
         try:
             first = self._take(self._start)
-            first.job.has_dozed = self._heard is not None
+            first.job.has_waited_to_load = self._heard is not None
             loop = asyncio.get_running_loop()
             loop.set_exception_handler(functools.partial(_note, first.job))
             with first.job.failures.of("make a folder for temporary files"):
@@ -176,13 +176,13 @@ class Monitor:
         try:
             # Ranks of ours wait for the first barrier by now: what they do not need comes after it.
             if job.own:
-                await job.doze()
+                await job.wait_to_load()
             with job.failures.of("make the run folder"):
                 await _make_run_folder(job)
             server.welcome_all()
             _introduce(job)
             if not job.own:
-                await job.doze()
+                await job.wait_to_load()
             while self._reserve:
                 os.close(self._reserve.pop())
             watch = await _load_watch(server)

@@ -10,7 +10,7 @@ from ..base.deadline import within
 from ..base.launcher_env import number
 from ..base.launchers import DIALECTS
 from ..base.proc import read_stat
-from ..base.stays import SILENT
+from ..base.rank_history import SILENT
 from ..evidence.process import family, variables_of, words_of
 from .job_activity import Stillness
 

@@ -231,7 +231,7 @@ class Server:
 
         job = self.job
         if find_program() is not None:
-            await job.doze()
+            await job.wait_to_load()
         from ..evidence.stacks import why_py_spy_cannot_look
 
         for _ in range(LOOK_TRIES):

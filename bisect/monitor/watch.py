@@ -91,7 +91,7 @@ class Watch:
         """
         job = self.job
         job.failures.happened = self._step_back
-        if job.own:  # no look so far (Job.doze): they have stood still from now on
+        if job.own:  # no look so far (Job.wait_to_load): they have stood still from now on
             for member in job.members:
                 member.moved_at = member.stirred_at = time.monotonic()
         while not self._is_over():

@@ -1,4 +1,4 @@
-"""The end of a watch from outside: monitors are seen out, what is left of the job is ended where
+"""The end of a watch from outside: monitors are waited for, what is left of the job is ended where
 that is ours to do, and what no rank and no monitor told is written.
 """
 

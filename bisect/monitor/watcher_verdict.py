@@ -25,7 +25,7 @@ from ..base.launcher_env import number
 from ..base.launchers import BY_NAME, CLIENTS, DIALECTS, find_typed_launcher
 from ..base.lazy_dataclass import dataclass
 from ..base.proc import read_stat
-from ..base.stays import SILENT
+from ..base.rank_history import SILENT
 from ..base.variables import PACKAGE_VARIABLE
 from ..base.version import VERSION
 from ..base.words import format_rate

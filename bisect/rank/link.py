@@ -78,7 +78,7 @@ class Link:
         self._say = say
         self._socket: socket.socket | None = None
         self._buffer = b""
-        self._sight = PtracePermission()
+        self._ptrace_permission = PtracePermission()
         self._unsent: deque[bytes] = deque()
         self._sending = threading.Lock()
         self._is_interrupted = False  # in the middle of a message
@@ -106,7 +106,7 @@ class Link:
             return
         self._socket = found.connection
         self._socket.setblocking(False)
-        self._sight.allow(self._socket)
+        self._ptrace_permission.allow(self._socket)
         with ignore_our_errors(OSError):  # it was killed meanwhile: our hello starts another
             found.give(settings)
         os.environ[FOLDER_VARIABLE] = found.folder
@@ -344,7 +344,7 @@ class Link:
             started = started or found.settings_pipe is not None
             self._socket, self._buffer = found.connection, b""
             self._is_interrupted = False
-            self._sight.allow(found.connection)
+            self._ptrace_permission.allow(found.connection)
             if self._introduce(max(0.1, end - time.monotonic())):
                 break
         else:
@@ -367,7 +367,7 @@ class Link:
             keep=self._settings["keep"],
             answers=self._settings["json"],
             successor=is_known,
-            python=self.python and self.python._replace(doze=None),  # we wait for its answer
+            python=self.python and self.python._replace(delay=None),  # we wait for its answer
         )
         found.give({**self._settings, "successor": is_known})
         return found

@@ -19,9 +19,9 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ..base.doze import DozeLimits
 from ..base.error_guard import raise_if_of_the_job
 from ..base.forks import await_child, read_pipe, why_no_room, withstand_signals
+from ..base.load_delay import DelayLimits
 from ..base.place import FOLDER_VARIABLE, JOB_VARIABLE, Place, monitor_of
 from ..base.variables import CLAIM_VARIABLE, OUTER_VARIABLE, PACKAGE_VARIABLE
 from .our_folders import LONGEST_SOCKET_PATH, OWNER_LINK, bases, is_own_folder, make
@@ -37,7 +37,7 @@ class Interpreter(NamedTuple):
 
     executable: str
     path: tuple[str, ...]
-    doze: DozeLimits | None = None  # before it is loaded: no rank waits for it
+    delay: DelayLimits | None = None  # before it is loaded: no rank waits for it
 
 
 class MonitorConnection(NamedTuple):
@@ -286,7 +286,7 @@ def _become_the_monitor(
             "folder": folder,
             "listener": listener.fileno(),
             "settings": settings,
-            "doze": python.doze,
+            "delay": python.delay,
         }
         command = [python.executable, "-I", "-S", _OURS, "monitor", json.dumps(start)]
         variables = dict(os.environ)

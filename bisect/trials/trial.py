@@ -18,7 +18,7 @@ from ..base.facts import HangPlace, Setting, Trial, Verdict
 from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask_text
 from ..base.pipeline import find_walked_pipeline
-from ..base.stays import SCRIPT_RUNNING
+from ..base.rank_history import SCRIPT_RUNNING
 from ..base.words import format_count, format_seconds
 from ..monitor.child_processes import make_reports_now
 from ..monitor.clocks import STEADY

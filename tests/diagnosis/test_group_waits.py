@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.diagnosis.library_calls import find_group_wait
 from hangbisect.diagnosis.process_snapshot import merge_looks
+from hangbisect.diagnosis.public_calls import find_group_wait
 
 from .made_up import look
 

@@ -16,7 +16,9 @@ from hangbisect.base.facts import (
     Thread,
     Wait,
 )
+from hangbisect.diagnosis.frames import is_signal_handler
 from hangbisect.diagnosis.snapshot import Snapshot
+from hangbisect.rank.messages import Signals
 
 from .made_up import GROUP, RECV, SLEEP, WANDB, gone, held, look, rank, silent_peer, wandb_core
 
@@ -336,3 +338,11 @@ def test_waiting_in_a_signal_handler_is_not_what_is_looked_at() -> None:
     assert waits(before, handled).kind == "socket"
     # The call is the handler's, and nothing is known of the one before it.
     assert waits(handled).kind == "unknown"
+
+
+def test_the_handler_that_we_install_in_a_rank_is_known_as_one() -> None:
+    """Else an interrupted rank would seem to wait for the monitor, in a handler of ours."""
+    ours = Signals._interrupted.__code__
+    frame = Frame(f"Signals.{ours.co_name}", ours.co_filename, ours.co_firstlineno)
+    assert is_signal_handler(frame)
+    assert not is_signal_handler(replace(frame, name="Signals.connect"))

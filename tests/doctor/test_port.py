@@ -7,7 +7,7 @@ import socket
 
 import pytest
 from hangbisect.doctor.examination import CheckedProcess
-from hangbisect.doctor.names import Port, Reached, master_port, read_port
+from hangbisect.doctor.master_address import Port, Reached, master_port, read_port
 
 from .made_up import TORCHRUN, levels, said, setting
 

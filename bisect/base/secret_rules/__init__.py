@@ -1,3 +1,3 @@
-"""What is a secret in a text: the one home of it, for the mask where texts enter a run and for what
+"""What is a secret in a text: said here alone, for the mask where texts enter a run and for what
 is redacted before it leaves. The standard library alone.
 """

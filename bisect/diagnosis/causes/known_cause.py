@@ -32,9 +32,9 @@ from ..blocked_syscalls import find_socket_by_inode
 from ..collective_mismatch import Mismatch
 from ..frames import frame_owner, job_frames, unqualified_name
 from ..group_values import read_group_values
-from ..library_calls import GroupWait, find_group_wait
 from ..log_divergence import find_mismatch
 from ..process_snapshot import ProcessSnapshot, merge_looks
+from ..public_calls import GroupWait, find_group_wait
 from ..rank_waits import RankWait
 from ..single_ranks import is_gone
 from ..wait_graph import WaitGraph

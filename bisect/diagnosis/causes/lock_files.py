@@ -1,4 +1,8 @@
-"""Files whose being there is a lock: left behind, or somebody's."""
+"""Files whose being there is a lock: left behind, or somebody's.
+
+Those that the job's own code, or a library that we do not know, makes and waits for. Those of
+torch's builds and of SoftFileLock are in locks.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Lock files and locks on files: left behind, held by somebody else, or not to be had at all."""
+"""Lock files and locks on files: left behind, held by somebody else, or not to be had at all.
+
+Here are locks of the kernel (flock, fcntl) and the lock files of libraries that we know (builds of
+torch, SoftFileLock). Lock files that any other code makes are in lock_files.py.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from ...base.library_functions import Role, find_lock_poll, find_role, find_told
 from ...base.words import format_ranks
 from ..blocked_syscalls import SLEEP_CALLS
 from ..frames import format_frame
-from ..library_calls import describe_build
+from ..public_calls import describe_build
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import THREAD_POOL_WAIT_FILES
 

@@ -16,7 +16,7 @@ from ..collective_mismatch import (
     MismatchKind,
 )
 from ..frames import format_frame, frame_owner
-from ..library_calls import find_entry_points, find_group_wait
+from ..public_calls import find_entry_points, find_group_wait
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import ended_with, makes_a_group, native_in
 

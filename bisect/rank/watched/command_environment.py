@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ...base.variables import CLAIM_VARIABLE, PACKAGE_VARIABLE, PATH_VARIABLE, PYTHON_VARIABLE
 
 if TYPE_CHECKING:
-    from ...base.doze import DozeLimits
+    from ...base.load_delay import DelayLimits
     from ..monitor_connection import Interpreter
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -48,8 +48,8 @@ def _absolute(paths: Iterable[str]) -> list[str]:
     return found
 
 
-def monitors_python(doze: DozeLimits) -> Interpreter | None:
-    """Return the interpreter for a monitor that dozes first, None where there is none (in a
+def monitors_python(delay: DelayLimits) -> Interpreter | None:
+    """Return the interpreter for a monitor that loads later, None where there is none (in a
     container).
     """
     from ..monitor_connection import Interpreter
@@ -58,4 +58,4 @@ def monitors_python(doze: DozeLimits) -> Interpreter | None:
     if not executable or not os.access(executable, os.X_OK):
         return None
     path = tuple(filter(None, os.environ.get(PATH_VARIABLE, "").split(os.pathsep)))
-    return Interpreter(executable, path, doze)
+    return Interpreter(executable, path, delay)

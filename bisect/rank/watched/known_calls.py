@@ -1,4 +1,5 @@
-"""The calls of libraries that are steps: to add one is to add a line.
+"""The calls of libraries that are steps of a user's script, announced and timed in the rank: to add
+one is to add a line. What a function on a stack means is in base/library_functions.py.
 
 Deadlines are in seconds, as in the startup pipeline: half a minute for what is local, minutes for
 what downloads, loads, compiles or meets others. W&B's is below its own time limit (init_timeout,

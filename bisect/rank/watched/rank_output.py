@@ -15,9 +15,9 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-from ...base.doze import limit_doze
 from ...base.error_guard import ignore_our_errors, raise_if_of_the_job
 from ...base.events import Bye, Line, Quiet
+from ...base.load_delay import limit_delay
 from ...base.place import Place
 from ...base.variables import KEEP_WATCHING_VARIABLE
 from ...base.version import VERSION
@@ -156,7 +156,7 @@ class RankOutput:
     def _open(self) -> None:
         known = read_settings(self.place)
         self._stall = float(known["stall"])
-        self.link.python = monitors_python(limit_doze(self._stall, known["limit"]))
+        self.link.python = monitors_python(limit_delay(self._stall, known["limit"]))
         found: monitor_connection.MonitorConnection | OSError
         try:
             found = monitor_connection.connect_to_monitor(self.place, python=self.link.python)

@@ -15,9 +15,9 @@ from ...base.facts import Verdict
 from ...base.identity import RankId
 from ...base.lazy_dataclass import dataclass
 from ...base.outcomes import STANDS_STILL
+from ...base.rank_history import Stay, StayKind
 from ...base.rank_state import NodeRanks
 from ...base.startup_table import STARTUP
-from ...base.stays import Stay, StayKind
 from ...base.words import format_ranks
 from .run import RecordedRun
 

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from hangbisect.base import doze
-from hangbisect.base.doze import Doze, DozeLimits, is_processor_idle, limit_doze
+from hangbisect.base import load_delay
+from hangbisect.base.load_delay import DelayLimits, LoadDelay, is_processor_idle, limit_delay
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +18,7 @@ SECONDS = st.floats(0.1, 1e6)
 
 @given(SECONDS, st.none() | SECONDS)
 def test_it_is_over_before_the_first_clock_is(stall: float, limit: float | None) -> None:
-    limits = limit_doze(stall, limit)
+    limits = limit_delay(stall, limit)
     assert 0 < limits.least <= limits.most <= min(stall, limit or stall) / 4
 
 
@@ -39,15 +39,15 @@ def test_where_it_is_not_told_none_is_waited_for(text: str, tmp_path: Path) -> N
 
 def test_it_lasts_until_a_processor_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     idle = iter([True, False, True, True])
-    monkeypatch.setattr(doze, "is_processor_idle", lambda: next(idle))
-    one = Doze(DozeLimits(10.0, 20.0), since=time.monotonic() - 12.0)
+    monkeypatch.setattr(load_delay, "is_processor_idle", lambda: next(idle))
+    one = LoadDelay(DelayLimits(10.0, 20.0), since=time.monotonic() - 12.0)
     assert [bool(one.next_wait()) for _ in range(4)] == [True, True, True, False]
 
 
 def test_it_does_not_last_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doze, "is_processor_idle", lambda: False)
-    assert Doze(DozeLimits(1.0, 20.0), since=time.monotonic() - 19.9).next_wait() <= 0.1
-    assert Doze(DozeLimits(1.0, 20.0), since=time.monotonic() - 20.1).next_wait() == 0.0
+    monkeypatch.setattr(load_delay, "is_processor_idle", lambda: False)
+    assert LoadDelay(DelayLimits(1.0, 20.0), since=time.monotonic() - 19.9).next_wait() <= 0.1
+    assert LoadDelay(DelayLimits(1.0, 20.0), since=time.monotonic() - 20.1).next_wait() == 0.0
 
 
 def test_a_word_ends_it() -> None:
@@ -55,9 +55,9 @@ def test_a_word_ends_it() -> None:
     try:
         poll = select.poll()
         poll.register(reader, select.POLLIN)
-        assert not Doze(DozeLimits(0.0, 0.0)).wait_for(poll)
+        assert not LoadDelay(DelayLimits(0.0, 0.0)).wait_for(poll)
         os.write(writer, b"x")
-        assert Doze(DozeLimits(60.0, 60.0)).wait_for(poll)
+        assert LoadDelay(DelayLimits(60.0, 60.0)).wait_for(poll)
     finally:
         os.close(reader)
         os.close(writer)

@@ -1,5 +1,5 @@
 """How long a process that watches waits before it loads more than it needs to listen: the start of
-a script of the user's own has better use for the processors.
+a script of the user's own needs the processors.
 """
 
 from __future__ import annotations
@@ -14,25 +14,27 @@ _TICK = 0.25  # seconds between two looks for an idle processor
 _IDLE_LOOKS = 2  # in a row: a rank that waits for its disk is back at once
 
 
-class DozeLimits(NamedTuple):
-    """In seconds: after `least` it ends as soon as a processor is idle, after `most` at once."""
+class DelayLimits(NamedTuple):
+    """In seconds: after `least` the delay ends as soon as a processor is idle, after `most` in any
+    case.
+    """
 
     least: float
     most: float
 
 
-def limit_doze(stall: float, limit: float | None) -> DozeLimits:
-    """Return how long to doze where the first of the clocks of a watch, --stall and --limit, runs
+def limit_delay(stall: float, limit: float | None) -> DelayLimits:
+    """Return how long to wait where the first of the clocks of a watch, --stall and --limit, runs
     out after so many seconds: a quarter of it at most.
     """
     quarter = min(stall, limit or stall) / 4
-    return DozeLimits(min(_LEAST, quarter), min(_MOST, quarter))
+    return DelayLimits(min(_LEAST, quarter), min(_MOST, quarter))
 
 
-class Doze:
-    """One of them."""
+class LoadDelay:
+    """One delay before a process loads the rest of its code."""
 
-    def __init__(self, limits: DozeLimits, since: float | None = None) -> None:
+    def __init__(self, limits: DelayLimits, since: float | None = None) -> None:
         """It ends within `limits`, of which time has passed `since` then (monotonic)."""
         self._limits = limits
         self._began = time.monotonic() if since is None else since

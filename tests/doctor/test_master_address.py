@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.doctor import names as doctor
-from hangbisect.doctor.names import NameAnswer, Named, Names
+from hangbisect.doctor import master_address as doctor
+from hangbisect.doctor.master_address import NameAnswer, Named, Names
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,4 +1,4 @@
-"""Public entry points of libraries that we know: the one place to add another.
+"""The public names of calls of libraries (`wandb.init`): the one place to add another.
 
 A stack shows private names (`_WandbInit.init`), and often several public ones. Each row gives the
 end of a file's path (with or without ".py"), the function as the last part of its qualified name,

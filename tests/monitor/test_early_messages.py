@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.base.doze import DozeLimits
-from hangbisect.monitor import first_words
-from hangbisect.monitor.first_words import Heard
+from hangbisect.base.load_delay import DelayLimits
+from hangbisect.monitor import early_messages
+from hangbisect.monitor.early_messages import Heard
 from hangbisect.rank.collective_records import RING_NAME
 
-AT_ONCE, LONG = DozeLimits(2.0, 2.0), DozeLimits(60.0, 60.0)  # nothing here takes a minute
+AT_ONCE, LONG = DelayLimits(2.0, 2.0), DelayLimits(60.0, 60.0)  # nothing here takes a minute
 Hear = Callable[..., Heard]
 HELLO = {"t": "hello", "rank": 0, "pid": os.getpid()}
 
@@ -34,8 +34,8 @@ def listener(tmp_path: Path) -> Iterator[socket.socket]:
 def hear() -> Iterator[Hear]:
     made: list[Heard] = []
 
-    def hear_them(listener: socket.socket, limits: DozeLimits = LONG) -> Heard:
-        made.append(first_words.hear_first_words(listener.fileno(), limits))
+    def hear_them(listener: socket.socket, limits: DelayLimits = LONG) -> Heard:
+        made.append(early_messages.hear_early_messages(listener.fileno(), limits))
         return made[-1]
 
     yield hear_them
@@ -93,7 +93,7 @@ def test_the_end_of_a_rank_is_heard(hear: Hear, listener: socket.socket) -> None
 def test_who_says_much_is_served(
     hear: Hear, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(first_words, "_MOST", 1000)
+    monkeypatch.setattr(early_messages, "_MOST", 1000)
     with speak(listener, HELLO, {"t": "line", "text": "x" * 1000}):
         assert hear(listener).is_needed
 

@@ -1,8 +1,8 @@
-"""Hears ranks before the monitor is loaded: they are in a hurry then, and need nothing of it.
+"""Reads what ranks send before the monitor is loaded: while they start they need nothing of it.
 
 What serves connections and judges a job takes a tenth of a second of a processor to import. Where
 each processor has a rank that starts, the start of the job takes that longer. So the monitor of a
-script of the user's own listens with this file alone for a while, and gives on what it has heard.
+script of the user's own listens with this file alone for a while, and hands over what it got.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import select
 import socket
 from typing import NamedTuple
 
-from ..base.doze import Doze, DozeLimits
 from ..base.events import Arrive, Await, Bye, Event, Hello, RingOpened, decode
+from ..base.load_delay import DelayLimits, LoadDelay
 from ..rank.collective_records import open_ring
 
 _MOST = 1 << 20  # bytes on one connection: who says more than that trains already
 _CHUNK = 1 << 16
 
 
-class FirstWords(NamedTuple):
-    """What was said on a connection so far: it is read from there no more."""
+class EarlyMessages(NamedTuple):
+    """What a rank has sent on a connection so far: these bytes can be read from there no more."""
 
     connection: socket.socket
     said: bytes
@@ -32,25 +32,25 @@ class FirstWords(NamedTuple):
 class Heard(NamedTuple):
     """What came while nothing was loaded."""
 
-    words: list[FirstWords]
+    words: list[EarlyMessages]
     rings: dict[tuple[int, int], int]  # descriptors, by pid and the descriptor there
     is_needed: bool  # the monitor, by a rank, and at once
 
 
-def hear_first_words(listener: int, limits: DozeLimits) -> Heard:
+def hear_early_messages(listener: int, limits: DelayLimits) -> Heard:
     """Take connections and read them, until a rank needs the monitor (it ends or is about to, waits
-    for an answer, or says much), or the doze is over. What fails, for the want of descriptors or
+    for an answer, or says much), or the delay is over. What fails, for the want of descriptors or
     memory, ends this as well, and what was heard is kept.
     """
     with socket.socket(fileno=os.dup(listener)) as listening:  # the listener itself stays open
-        ear, doze = _Ear(listening), Doze(limits)
+        reader, delay = _EarlyReader(listening), LoadDelay(limits)
         try:
-            while not ear.is_needed and (seconds := doze.next_wait()):
-                ear.listen(seconds)
+            while not reader.is_needed and (seconds := delay.next_wait()):
+                reader.listen(seconds)
         except (OSError, MemoryError):
-            ear.is_needed = True
-    words = [FirstWords(one.connection, bytes(one.said)) for one in ear.speakers.values()]
-    return Heard(words, ear.rings, ear.is_needed)
+            reader.is_needed = True
+    words = [EarlyMessages(one.connection, bytes(one.said)) for one in reader.speakers.values()]
+    return Heard(words, reader.rings, reader.is_needed)
 
 
 class _Speaker:
@@ -63,8 +63,8 @@ class _Speaker:
         self.pid = 0
 
 
-class _Ear:
-    """All that is listened to."""
+class _EarlyReader:
+    """The connections that are read before the monitor is loaded."""
 
     def __init__(self, listening: socket.socket) -> None:
         self._listening = listening

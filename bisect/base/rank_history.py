@@ -1,4 +1,5 @@
-"""What a rank is in, and was in, and from when to when: steps, phases, imports, waits, training.
+"""The history of a rank: which steps, phases, imports and waits it was in, or is in, from when to
+when (a `Stay` each).
 
 Of the steps of a script of the user's own there is no table beforehand, and ranks need not do
 the same ones. They are matched by name and occurrence, and ordered by when any rank first began
