@@ -75,6 +75,10 @@ _WANTED: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     (
+        "hang, reported: a look may come when it has just been ended from outside",
+        (r"\+ field .*\.looks\[\]\.sample", r"value .*\.looks\[\]\.state:  -> Z"),
+    ),
+    (
         "locals that say which group a rank waits in",
         (r"value .*\.frames\[\]\.locals\[\]\[\]:  -> group",),
     ),
