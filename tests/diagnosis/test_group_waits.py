@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.diagnosis.library_calls import find_group_wait
+from hangbisect.diagnosis.library_calls import find_group_call, find_group_wait
 from hangbisect.diagnosis.process_snapshot import merge_looks
 
 from .made_up import look
@@ -35,3 +35,19 @@ def test_a_functional_collective_that_computes_waits_for_nobody() -> None:
     view = merge_looks([look(*frames, call="", state="R")])
     assert view is not None
     assert find_group_wait(view) is None
+
+
+@pytest.mark.parametrize("folder", ["lightning_fabric", "lightning/fabric"])
+@pytest.mark.parametrize("method", ["__call__", "__exit__"])
+def test_lightnings_own_barrier_meets_the_others_wherever_it_is_entered(
+    folder: str, method: str
+) -> None:
+    """`_InfiniteBarrier` calls a method of the process group in C++, so its own frame is the
+    innermost one: `__exit__` after prepare_data, `__call__` in Fabric.rank_zero_first, where the
+    other ranks wait for as long as rank 0 is in the block (lightning_fabric/fabric.py).
+    """
+    barrier = f"_InfiniteBarrier.{method} SP/{folder}/utilities/distributed.py:418"
+    view = merge_looks([look(barrier, "Fabric.rank_zero_first fabric.py:728", "main train.py:9")])
+    assert view is not None
+    assert find_group_wait(view) == "collective"
+    assert find_group_call(view.frames) == "barrier"
