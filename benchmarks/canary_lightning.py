@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -61,6 +62,7 @@ def _lightning(hook: str = "", stays: int = -1, **options: Any) -> tuple[Any, An
 def _make_hook(usual: Callable[..., Any], stays: int) -> Callable[..., Any]:
     stands = iter([stays == RANK])  # the first time
 
+    @functools.wraps(usual)  # Lightning passes what the signature names
     def hook(self: Any, *arguments: Any, **named_ones: Any) -> Any:
         if next(stands, False):
             stand_still()
@@ -184,7 +186,6 @@ _HOOKS = {
     "on_fit_start": 1,
     "training_step": 1,
     "on_save_checkpoint": 0,
-    "on_train_end": 1,
 }
 
 

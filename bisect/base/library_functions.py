@@ -301,7 +301,7 @@ FUNCTIONS = (
     ),
     LibraryFunction(
         r"(?:lightning_)?fabric/utilities/distributed\.py",
-        r"__exit__",
+        r"__call__|__exit__",  # of _InfiniteBarrier
         frozenset([Role.MAY_RUN_COLLECTIVE]),
     ),
     LibraryFunction(

@@ -133,7 +133,7 @@ ENTRY_POINTS = (
     ),
     EntryPoint(
         rf"{_FABRIC}/utilities/distributed\.py",
-        "__exit__",
+        "__call__|__exit__",  # of _InfiniteBarrier
         "torch.distributed.barrier",
         "strategy",
         telling=True,
