@@ -42,7 +42,7 @@ def _lightning(hook: str = "", stays: int = -1, **options: Any) -> tuple[Any, An
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
     if hook:
-        setattr(Module, hook, _make_hook(getattr(Module, hook), stays))
+        setattr(Module, hook, _make_hook(getattr(Module, hook), stays, hook in vars(Module)))
     trainer = pl.Trainer(
         accelerator="cpu",
         devices=2,
@@ -59,16 +59,16 @@ def _lightning(hook: str = "", stays: int = -1, **options: Any) -> tuple[Any, An
     return trainer, Module(), DataLoader(rows, batch_size=2)
 
 
-def _make_hook(usual: Callable[..., Any], stays: int) -> Callable[..., Any]:
+def _make_hook(usual: Callable[..., Any], stays: int, is_own: bool) -> Callable[..., Any]:
     stands = iter([stays == RANK])  # the first time
 
-    @functools.wraps(usual)  # Lightning passes what the signature names
     def hook(self: Any, *arguments: Any, **named_ones: Any) -> Any:
         if next(stands, False):
             stand_still()
         return usual(self, *arguments, **named_ones)
 
-    return hook
+    # Lightning passes what the signature names, and calls no hook that wraps its own.
+    return functools.wraps(usual)(hook) if is_own else hook
 
 
 _TRAINER: dict[str, Callable[[Any, Any, Any], Any]] = {

@@ -76,7 +76,7 @@ def _init_offline() -> Iterator[None]:
     yield  # its helper process is stopped now
     if RANK == 0:
         own = wandb.Settings(init_timeout=600)
-        wandb.init(project="canary", mode="offline", dir=str(FOLDER), settings=own)
+        wandb.init(project="canary", mode="offline", dir=str(FOLDER), settings=own).finish()
     dist.barrier()
 
 
