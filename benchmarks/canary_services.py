@@ -148,7 +148,7 @@ def _load_shared() -> Iterator[None]:
     from transformers import AutoConfig
 
     yield
-    AutoConfig.from_pretrained("canary/whole")
+    AutoConfig.from_pretrained("canary/config")
 
 
 # The lock on a file: rank 1 has it, rank 0 waits for it -------------------------------------

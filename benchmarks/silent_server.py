@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
+import re
 import socket
 import threading
 
 _COMMIT = "0" * 40
 _FILE = b'{"model_type": "gpt2", "n_embd": 8}'
+_MODEL = re.compile(r"/api/models/(canary/(?:whole|config|half))(?:/revision/\w+)?(?:\?|$)")
+_CONFIG = re.compile(r"/canary/(?:whole|config|half)/resolve/\w+/config\.json$")
 _NOTHING = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class SilentServer:
     """A server of HTTP that answers nothing, until it is told to say that it knows nothing.
 
-    It has two files, config.json of the models `canary/whole` and `canary/half`, and says so at
-    once. Of what is in the second one it sends half at once, the rest when it is told to answer.
+    It has the config.json of three models, `canary/whole`, `canary/config` and `canary/half`, and
+    says so at once. What is in it it sends when it is told to; of the last one, half at once.
     """
 
     def __init__(self) -> None:
@@ -38,9 +43,10 @@ class SilentServer:
     def _serve(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError), connection:
             method, path = (*connection.recv(1 << 16).decode("latin-1").split(" ", 2), "", "")[:2]
-            if not path.startswith(("/canary/whole/resolve/", "/canary/half/resolve/")) or (
-                not path.endswith("/config.json")
-            ):
+            if match := _MODEL.match(path):
+                told = json.dumps({"id": match[1], "sha": _COMMIT, "siblings": []}).encode()
+                connection.sendall(_describe_body(told) + told)
+            elif not _CONFIG.match(path):
                 self._answers.wait()
                 connection.sendall(_NOTHING)
             elif method == "HEAD":
@@ -53,8 +59,12 @@ class SilentServer:
                 connection.sendall(_FILE[first:] if first else _describe_file(path) + _FILE)
 
 
+def _describe_body(body: bytes) -> bytes:
+    return f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
+
+
 def _describe_file(path: str) -> bytes:
-    etag = "1" * 40 if "/half/" in path else "2" * 40
+    etag = hashlib.sha1(path.encode()).hexdigest()  # of its length, for a file that is in git
     return (
         f"HTTP/1.1 200 OK\r\nContent-Length: {len(_FILE)}\r\nX-Repo-Commit: {_COMMIT}\r\n"
         f'ETag: "{etag}"\r\nConnection: close\r\n\r\n'
