@@ -9,7 +9,7 @@ one reads its stdin, has a lock, or stands still in code of the job that the lib
 `hangbisect attach` looks at both. It is seen if the rank that waits is not blamed, the other one
 is, and the wait is told by the words of canary_table.py. What a rank waits for by itself (a server,
 a worker) is seen if that rank is blamed, with the call. Aim: all of them. At the end a table of
-library, version, meetings and seen.
+library, version, meetings and seen; and seen by the same looks where no native frame can be read.
 
 `make` takes the lowest version of each library from pyproject.toml. torch is shared with the
 Python that runs this: another one would be gigabytes.
@@ -31,7 +31,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,8 @@ from canary_table import CANARIES, Canary
 from hangbisect.attach.answer import add_time
 from hangbisect.attach.jobs import find_jobs
 from hangbisect.attach.judgement import judge_nodes
-from hangbisect.attach.node_facts import look_at_job
+from hangbisect.attach.node_facts import NodeFacts, look_at_job
+from hangbisect.base.facts import Look, RankFacts
 from hangbisect.base.json_codec import to_json
 from silent_server import SilentServer
 
@@ -62,6 +63,7 @@ class Seen:
     canary: Canary
     wrong: tuple[str, ...]  # in words, what is not right
     verdict: dict[str, Any] = field(default_factory=dict)
+    wrong_by_python: tuple[str, ...] = ()  # the same, by the same looks without native frames
 
 
 class Rank:
@@ -210,9 +212,9 @@ class Pair:
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.send_signal(number)
 
-    def look(self) -> dict[str, Any]:
-        """Return the verdict of `attach`, {} if there is none; taken here: the command imports as
-        much each time as the ranks.
+    def look(self) -> NodeFacts | None:
+        """Return what `attach` sees, None if it sees nothing in time; taken here: the command
+        imports as much each time as the ranks.
         """
         return asyncio.run(_look([rank.process.pid for rank in self.ranks]))
 
@@ -222,17 +224,40 @@ class Pair:
             rank.end()
 
 
-async def _look(pids: list[int]) -> dict[str, Any]:
-    began = time.monotonic()
+async def _look(pids: list[int]) -> NodeFacts | None:
     try:
         async with asyncio.timeout(LOOK_LIMIT):
             found = await find_jobs(pids)
-            node = await look_at_job(found.jobs[0], found.processes)
+            return await look_at_job(found.jobs[0], found.processes)
     except TimeoutError:
+        return None
+
+
+def judge_node(node: NodeFacts | None) -> dict[str, Any]:
+    """Return the verdict of `attach` on what it saw, {} on nothing."""
+    if node is None:
         return {}
-    judgement = add_time(judge_nodes([node], [], time.monotonic()), began)
+    judgement = add_time(judge_nodes([node], [], time.monotonic()), time.monotonic())
     verdict: dict[str, Any] = to_json(judgement.verdict)
     return verdict
+
+
+def without_native_frames(node: NodeFacts) -> NodeFacts:
+    """Return what would have been seen where no native frame can be read."""
+    return replace(node, ranks=tuple(_strip_rank(rank) for rank in node.ranks))
+
+
+def _strip_rank(rank: RankFacts) -> RankFacts:
+    children = tuple(tuple(map(_strip_look, looks)) for looks in rank.children)
+    return replace(rank, looks=tuple(map(_strip_look, rank.looks)), children=children)
+
+
+def _strip_look(look: Look) -> Look:
+    threads = (
+        replace(thread, frames=tuple(frame for frame in thread.frames if not frame.native))
+        for thread in look.threads
+    )
+    return replace(look, threads=tuple(threads))
 
 
 def judge(canary: Canary, verdict: dict[str, Any]) -> tuple[str, ...]:
@@ -299,12 +324,15 @@ def _try_until_stuck(pair: Pair, left: list[Canary]) -> Iterator[Seen]:
         if answered := pair.enter(canary):
             yield Seen(canary, (f"does not wait: {answered}",))
             return
-        verdict = pair.look()
+        node = pair.look()
+        verdict = judge_node(node)
         for _ in range(MORE_LOOKS):  # a library still imports something
             if verdict.get("outcome") != "ok":
                 break
-            verdict = pair.look()
-        yield Seen(canary, judge(canary, verdict), verdict)
+            node = pair.look()
+            verdict = judge_node(node)
+        by_python = judge_node(without_native_frames(node)) if node is not None else {}
+        yield Seen(canary, judge(canary, verdict), verdict, judge(canary, by_python))
         if not pair.leave(canary):
             return
 
@@ -349,12 +377,19 @@ def read_versions(python: str) -> dict[str, str]:
 
 def print_table(seen: Sequence[Seen], versions: dict[str, str]) -> None:
     """Print how many meetings of each library were seen."""
-    print(f"\n{'library':18} {'version':12} {'meetings':>8} {'seen':>5}")
+    print(
+        f"\n{'library':18} {'version':12} {'meetings':>8} {'seen':>5} {'without native frames':>22}"
+    )
     for library in dict.fromkeys(one.canary.name.partition(".")[0] for one in seen):
         own = [one for one in seen if one.canary.name.startswith(f"{library}.")]
-        good = sum(not one.wrong for one in own)
-        print(f"{library:18} {versions.get(library, '?'):12} {len(own):8} {good:5}")
-    print(f"{'all':31} {len(seen):8} {sum(not one.wrong for one in seen):5}")
+        print(f"{library:18} {versions.get(library, '?'):12} {_count(own)}")
+    print(f"{'all':31} {_count(seen)}")
+
+
+def _count(seen: Sequence[Seen]) -> str:
+    good = sum(not one.wrong for one in seen)
+    by_python = sum(not one.wrong and not one.wrong_by_python for one in seen)
+    return f"{len(seen):8} {good:5} {by_python:15}"
 
 
 def main() -> int:
@@ -378,6 +413,8 @@ def main() -> int:
         seen.append(one)
         words = "; ".join(one.wrong) or describe(one.canary, one.verdict)
         print(f"{'WRONG' if one.wrong else 'seen ':6} {one.canary.name:36} {words}", flush=True)
+        if one.wrong_by_python and not one.wrong:
+            print(f"{'':6} without native frames: {'; '.join(one.wrong_by_python)}", flush=True)
         if one.wrong and options.verdicts:
             print(json.dumps(one.verdict, indent=1), flush=True)
     print_table(seen, read_versions(options.python))

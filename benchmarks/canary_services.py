@@ -80,10 +80,15 @@ def _init_offline() -> Iterator[None]:
     dist.barrier()
 
 
-def _wandb_setup() -> None:
+@named("wandb.setup")
+def _wandb_setup() -> Iterator[None]:
     import wandb
 
-    wandb.setup()
+    dist.barrier()
+    yield  # its helper process is stopped as soon as it is there
+    if RANK == 0:
+        wandb.setup()
+    dist.barrier()
 
 
 def _wandb_login() -> None:
@@ -121,7 +126,6 @@ def _download_half() -> None:
 add_waits(
     {
         "wandb.init": _wandb_init,
-        "wandb.setup": _wandb_setup,
         "wandb.login": _wandb_login,
         "wandb.WandbLogger": _wandb_logger,
         "transformers.from_pretrained": _from_pretrained,
