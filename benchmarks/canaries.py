@@ -1,7 +1,7 @@
 """Whether the calls in which ranks of each library wait are seen, by the oldest and newest version.
 
-    python benchmarks/canaries.py make FOLDER         the oldest versions, into an environment there
-    python benchmarks/canaries.py [NAME ...]          with the installed versions
+    python benchmarks/canaries.py make FOLDER [LIBRARY ...]    an environment of the oldest versions
+    python benchmarks/canaries.py [NAME ...]                   with the installed versions
     python benchmarks/canaries.py --python FOLDER/bin/python [NAME ...]
 
 Two gloo ranks; for each meeting, one that begins with a NAME (all), a rank enters it and the other
@@ -11,7 +11,8 @@ is, and the wait is told by the words of canary_table.py. What a rank waits for 
 a worker) is seen if that rank is blamed, with the call. Aim: all of them. At the end a table of
 library, version, meetings and seen; and seen by the same looks where no native frame can be read.
 
-`make` takes the lowest version of each library from pyproject.toml. torch is shared with the
+`make` takes the lowest version of each library from pyproject.toml, or of the named ones: the
+Trainer of transformers 4.56 calls what accelerate 1.0 does not have. torch is shared with the
 Python that runs this: another one would be gigabytes.
 """
 
@@ -351,13 +352,16 @@ def find_lowest_versions(project: Path) -> list[str]:
     return list(found.values())
 
 
-def make_environment(folder: Path) -> None:
-    """Make an environment of the lowest versions, that has all else from the one that runs this."""
+def make_environment(folder: Path, libraries: Sequence[str] = ()) -> None:
+    """Make an environment of the lowest versions of `libraries`, () for all, that has all else from
+    the one that runs this.
+    """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     shared = next(path for path in sys.path if path.endswith("site-packages"))
     own = next((folder / "lib").glob("python*/site-packages"))
     (own / "shared.pth").write_text(f"{shared}\n")
-    wanted = [*find_lowest_versions(PROGRAM.parent.parent / "pyproject.toml"), "filelock==3.0.*"]
+    lowest = [*find_lowest_versions(PROGRAM.parent.parent / "pyproject.toml"), "filelock==3.0.*"]
+    wanted = [one for one in lowest if not libraries or one.partition("==")[0] in libraries]
     pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python")]
     subprocess.run([*pip, "install", *wanted], check=True)
 
@@ -403,7 +407,7 @@ def main() -> int:
     )
     options = parser.parse_args()
     if options.names[:1] == ["make"]:
-        make_environment(Path(options.names[1]).absolute())
+        make_environment(Path(options.names[1]).absolute(), options.names[2:])
         return 0
     chosen = [
         one for one in CANARIES if not options.names or one.name.startswith(tuple(options.names))
