@@ -117,12 +117,12 @@ CANARIES = (
     Canary("wandb.setup", "wandb.setup", alone=True, children="stopped at once"),
     Canary("wandb.finish", "wandb.finish", alone=True, children="stopped"),
     Canary("wandb.init offline", "wandb.init", alone=True, children="stopped"),
+    Canary("wandb.login", "wandb.login", alone=True),  # before an init: once is enough
     Canary("wandb.init", "wandb.init", alone=True),
-    Canary("wandb.login", "wandb.login", alone=True),
     Canary("wandb.WandbLogger", "wandb.init", alone=True),
     Canary("deepspeed.init_distributed", "^store: _create_c10d_store", groupless=True),
     Canary("lightning.first fit", "^store: _create_c10d_store", groupless=True),
     Canary("lightning.Fabric.launch", "^store: _create_c10d_store", groupless=True),
-    Canary("torch.rpc.init_rpc", "init_rpc|rpc"),
+    Canary("torch.rpc.init_rpc", "init_rpc|_init_process_group"),
     Canary("torch.rpc.shutdown", "shutdown|rpc|barrier"),
 )

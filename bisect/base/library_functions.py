@@ -34,6 +34,7 @@ class Role(enum.Enum):
     CALLS_WORKER = enum.auto()  # waits until another rank has run a function
     SERVES_WORKER = enum.auto()  # runs a function that another rank called
     LEAVES_WORKERS = enum.auto()  # waits until all ranks have done what they were called for
+    MEETS_WORKERS = enum.auto()  # waits until all ranks have come there
     MAY_RUN_COLLECTIVE = enum.auto()  # does, or calls what does in C++, without a frame of its own
 
 
@@ -178,9 +179,10 @@ FUNCTIONS = (
     LibraryFunction(
         _RPC,
         r"_all_gather",
-        frozenset([Role.LEAVES_WORKERS]),
+        frozenset([Role.LEAVES_WORKERS, Role.MEETS_WORKERS]),
         locals="self_name leader_name timeout",
     ),
+    LibraryFunction(_RPC, r"shutdown", frozenset([Role.MEETS_WORKERS])),  # in C++ at the end
     LibraryFunction(
         r"torch/distributed/rpc/internal\.py", r"_run_function", frozenset([Role.SERVES_WORKER])
     ),

@@ -118,6 +118,12 @@ ENTRY_POINTS = (
         _C10D_PATTERN, _COLLECTIVE, "torch.distributed.{name}", "strategy", True, collective=True
     ),
     EntryPoint(
+        r"torch/distributed/rpc/(?:__init__|api)\.py",
+        "init_rpc|shutdown",
+        "torch.distributed.rpc.{name}",
+        "strategy",
+    ),
+    EntryPoint(
         r"torch/nn/parallel/distributed\.py",
         "__init__",
         "torch.nn.parallel.DistributedDataParallel",
