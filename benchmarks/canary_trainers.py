@@ -160,6 +160,12 @@ _DEEPSPEED: dict[str, Callable[[Any], Any]] = {
     "all_reduce": lambda comm: comm.all_reduce(make_ones()),
     "broadcast": lambda comm: comm.broadcast(make_ones(), 1),
     "all_gather": lambda comm: comm.all_gather(make_two(), make_ones()),
+    "reduce": lambda comm: comm.reduce(make_ones(), 0),
+    "all_gather_into_tensor": lambda comm: comm.all_gather_into_tensor(torch.zeros(8), make_ones()),
+    "reduce_scatter_tensor": lambda comm: comm.reduce_scatter_tensor(torch.zeros(2), make_ones()),
+    "all_to_all_single": lambda comm: comm.all_to_all_single(torch.zeros(4), make_ones()),
+    "recv": lambda comm: comm.recv(make_ones(), 1) if RANK == 0 else comm.send(make_ones(), 0),
+    "new_group": lambda comm: comm.new_group([0, 1]),
 }
 for _operation, _run in _DEEPSPEED.items():
     MEETINGS[f"deepspeed.comm.{_operation}"] = _deepspeed(_run)
@@ -218,7 +224,8 @@ def _enter_engine(call: Callable[[Any], Any], stage: int) -> Meeting:
 
 for _part, _used in _ENGINE.items():
     MEETINGS[f"deepspeed.{_part}"] = _enter_engine(_used, 0)
-    MEETINGS[f"deepspeed.stage 1 {_part}"] = _enter_engine(_used, 1)
+    for _stage in (1, 2, 3):
+        MEETINGS[f"deepspeed.stage {_stage} {_part}"] = _enter_engine(_used, _stage)
 
 
 @named("deepspeed.initialize")
