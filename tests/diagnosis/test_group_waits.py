@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from hangbisect.diagnosis.library_calls import find_group_call, find_group_wait
 from hangbisect.diagnosis.process_snapshot import merge_looks
+from hangbisect.diagnosis.verdict import judge_job
 
-from .made_up import look
+from .made_up import SLEEP, job, look, rank
 
 WAITS_FUNCTIONALLY = "wait_tensor SP/torch/distributed/_functional_collectives.py:140"
 
@@ -51,3 +52,31 @@ def test_lightnings_own_barrier_meets_the_others_wherever_it_is_entered(
     assert view is not None
     assert find_group_wait(view) == "collective"
     assert find_group_call(view.frames) == "barrier"
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "_init_process_group SP/torch/distributed/rpc/backend_registry.py:123",
+        "_tensorpipe_init_backend_handler SP/torch/distributed/rpc/backend_registry.py:381",
+    ],
+)
+@pytest.mark.parametrize("call", ["clock_nanosleep", "poll", "futex"])
+def test_init_rpc_makes_a_group_with_the_others(frame: str, call: str) -> None:
+    """In C++ it asks a store for the other workers: one in a file is asked again after a sleep."""
+    looked = look(frame, "init_rpc SP/torch/distributed/rpc/__init__.py:170", call=call)
+    view = merge_looks([looked])
+    assert view is not None
+    assert find_group_wait(view) == "construction"
+
+
+def test_init_rpc_that_is_not_there_yet_keeps_a_rank_from_being_blamed() -> None:
+    makes = look(
+        "_init_process_group SP/torch/distributed/rpc/backend_registry.py:123",
+        "_tensorpipe_init_backend_handler SP/torch/distributed/rpc/backend_registry.py:349",
+        "init_rpc SP/torch/distributed/rpc/__init__.py:170",
+        "<module> train.py:4",
+        call="clock_nanosleep",
+    )
+    found = judge_job(job(), [rank(0, makes), rank(1, SLEEP)])
+    assert (tuple(found.ranks.culprit), tuple(found.ranks.waiting)) == ((1,), (0,))
