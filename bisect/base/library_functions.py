@@ -282,6 +282,11 @@ FUNCTIONS = (
     LibraryFunction(r"torch/distributed/rendezvous\.py", r".*", frozenset([Role.MAKES_GROUP])),
     LibraryFunction(_C10D, _MAKING_GROUPS, frozenset([Role.MAKES_GROUP])),
     LibraryFunction(
+        r"torch/distributed/rpc/backend_registry\.py",
+        r"_init_process_group|_tensorpipe_init_backend_handler",
+        frozenset([Role.MAKES_GROUP]),
+    ),
+    LibraryFunction(
         _C10D,
         # All others but those that ask no other rank.
         rf"(?!(?:{_MAKING_GROUPS}|is_\w+|get_\w+|_get_\w+|_rank_not_in_group|_check_\w+)$).*",

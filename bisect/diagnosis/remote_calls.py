@@ -20,6 +20,7 @@ from itertools import takewhile
 from ..base.facts import Frame, RankId, Thread
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import Role, find_role, has_role, parse_text
+from .library_calls import find_entry_points
 from .process_snapshot import ProcessSnapshot
 
 # A meeting of workers: how Python waits, and the functions of RPC that it is made of.
@@ -57,7 +58,9 @@ def find_meeting_of_workers(view: ProcessSnapshot) -> Frame | None:
         return None
     python = (frame for frame in view.frames if not frame.native)
     inside = tuple(takewhile(lambda frame: _BETWEEN.search(frame.file), python))
-    return inside[-1] if find_role(inside, Role.MEETS_WORKERS) else None
+    if not find_role(inside, Role.MEETS_WORKERS):
+        return None
+    return next((frame for frame in reversed(inside) if find_entry_points(frame)), inside[-1])
 
 
 def find_workers(ranks: Iterable[tuple[RankId, Sequence[Thread]]]) -> tuple[Worker, ...]:

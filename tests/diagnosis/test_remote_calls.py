@@ -42,6 +42,7 @@ def leaves(name: str = "") -> Look:
         f"_all_gather {API}:257",
         f"_wait_all_workers {API}:320",
         f"shutdown {API}:382",
+        f"_require_initialized.<locals>.wrapper {API}:99",
         "<module> train.py:8",
     )
     told = {"self_name": name} if name else {}
@@ -58,6 +59,7 @@ def tells_the_leader() -> Look:
         f"_all_gather {API}:248",
         f"_wait_all_workers {API}:320",
         f"shutdown {API}:382",
+        f"_require_initialized.<locals>.wrapper {API}:99",
         "<module> train.py:8",
     )
 
@@ -131,6 +133,7 @@ def test_who_waits_in_shutdown_for_a_rank_that_has_not_come_is_not_blamed(waits:
         found = judge_job(job(), [rank(0, waits), rank(1, other)])
         assert (tuple(found.ranks.culprit), tuple(found.ranks.waiting)) == ((1,), (0,))
         assert found.call != "torch.distributed.rpc.shutdown"
+        assert "shutdown (api.py:382)" in [edge.evidence for edge in found.chain]
 
 
 def test_so_it_is_in_init_rpc() -> None:
