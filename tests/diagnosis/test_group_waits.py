@@ -80,3 +80,25 @@ def test_init_rpc_that_is_not_there_yet_keeps_a_rank_from_being_blamed() -> None
     )
     found = judge_job(job(), [rank(0, makes), rank(1, SLEEP)])
     assert (tuple(found.ranks.culprit), tuple(found.ranks.waiting)) == ((1,), (0,))
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "wrapped_fn SP/deepspeed/utils/nvtx.py:25",  # AllGatherHandle.wait of stage 3
+        "_allgather_params_coalesced SP/deepspeed/runtime/zero/partition_parameters.py:2112",
+        "wait SP/deepspeed/runtime/pipe/p2p.py:90",
+        "_wait_batch_p2p SP/torch/distributed/pipelining/schedules.py:683",
+        "wait_for_broadcasts SP/torch/distributed/optim/zero_redundancy_optimizer.py:276",
+    ],
+)
+def test_a_library_that_waits_for_the_handle_of_an_operation_waits_for_its_peers(
+    frame: str,
+) -> None:
+    """Work.wait() is a method in C++: the library's own function is the innermost frame."""
+    view = merge_looks([look(frame, "train train.py:9")])
+    assert view is not None
+    assert find_group_wait(view) == "collective"
+    computes = merge_looks([look(frame, "train train.py:9", call="", state="R")])
+    assert computes is not None
+    assert find_group_wait(computes) is None
