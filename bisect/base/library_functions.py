@@ -311,6 +311,20 @@ FUNCTIONS = (
         r"__call__|__exit__",  # of _InfiniteBarrier
         frozenset([Role.MAY_RUN_COLLECTIVE]),
     ),
+    # Work.wait(), of an operation that was handed out, has no frame of Python.
+    LibraryFunction(
+        r"torch/distributed/(?:pipelining/schedules|optim/zero_redundancy_optimizer)\.py",
+        r"_wait_batch_p2p|wait_for_broadcasts|_sync_params|<listcomp>",
+        frozenset([Role.MAY_RUN_COLLECTIVE]),
+    ),
+    LibraryFunction(
+        r"deepspeed/utils/nvtx\.py", r"wrapped_fn", frozenset([Role.MAY_RUN_COLLECTIVE])
+    ),
+    LibraryFunction(
+        r"deepspeed/(?:comm/torch|runtime/pipe/\w+|runtime/zero/partition_parameters)\.py",
+        r"wait|_exec_commit_p2p|_allgather_params_coalesced|_reduce_scatter_gradients",
+        frozenset([Role.MAY_RUN_COLLECTIVE]),
+    ),
     LibraryFunction(
         r"torch/autograd/graph\.py", r"_engine_run_backward", frozenset([Role.MAY_RUN_COLLECTIVE])
     ),
