@@ -15,13 +15,16 @@ import pytest
 from canary_table import CANARIES
 
 # One of each way in which it is seen: a store, a collective, C++ below autograd, a library's call,
-# the lock on a file.
+# a barrier of a library's own with the other rank in code of the job, the lock on a file, the lock
+# of a cache whose owner waits for a server.
 SAMPLE = (
     "torch.init_process_group",
     "torch.barrier",
     "torch.backward",
     "accelerate.wait_for_everyone",
+    "lightning.Fabric.rank_zero_first block",
     "filelock.FileLock.acquire",
+    "huggingface_hub.hf_hub_download shared",
 )
 
 
