@@ -1,16 +1,18 @@
 """Whether the calls in which ranks of each library wait are seen, by the oldest and newest version.
 
-    python benchmarks/canaries.py make FOLDER         the oldest versions, into an environment there
-    python benchmarks/canaries.py [NAME ...]          with the installed versions
+    python benchmarks/canaries.py make FOLDER [LIBRARY ...]    an environment of the oldest versions
+    python benchmarks/canaries.py [NAME ...]                   with the installed versions
     python benchmarks/canaries.py --python FOLDER/bin/python [NAME ...]
 
 Two gloo ranks; for each meeting, one that begins with a NAME (all), a rank enters it and the other
-one reads its stdin, or stands in a lock that it has. `hangbisect attach` looks at both. It is seen
-if the rank that waits is not blamed, the other one is, and the wait is told by the words that
-stand below. What a rank waits for by itself (a server, a worker) is seen if that rank is blamed,
-with the call. Aim: all of them. At the end a table of library, version, meetings and seen.
+one reads its stdin, has a lock, or stands still in code of the job that the library has called.
+`hangbisect attach` looks at both. It is seen if the rank that waits is not blamed, the other one
+is, and the wait is told by the words of canary_table.py. What a rank waits for by itself (a server,
+a worker) is seen if that rank is blamed, with the call. Aim: all of them. At the end a table of
+library, version, meetings and seen; and seen by the same looks where no native frame can be read.
 
-`make` takes the lowest version of each library from pyproject.toml. torch is shared with the
+`make` takes the lowest version of each library from pyproject.toml, or of the named ones: the
+Trainer of transformers 4.56 calls what accelerate 1.0 does not have. torch is shared with the
 Python that runs this: another one would be gigabytes.
 """
 
@@ -27,38 +29,32 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import jobs
 import psutil
+from canary_table import CANARIES, Canary
 from hangbisect.attach.answer import add_time
 from hangbisect.attach.jobs import find_jobs
 from hangbisect.attach.judgement import judge_nodes
-from hangbisect.attach.node_facts import look_at_job
+from hangbisect.attach.node_facts import NodeFacts, look_at_job
+from hangbisect.base.facts import Look, RankFacts
 from hangbisect.base.json_codec import to_json
+from silent_server import SilentServer
 
 PROGRAM = Path(__file__).with_name("canary_rank.py")
 ANSWERS = 400.0  # seconds in which a rank has prepared a meeting: libraries are imported
+SETTLES = 60.0  # seconds in which both have come to where they stay
 LEAVES = 30.0  # seconds in which it has left one once nothing blocks it
+RESTS = 0.03  # seconds of a processor in a second: less is rest
 MORE_LOOKS = 5  # where something moved, a library that is imported
 LOOK_LIMIT = 90.0  # seconds for one attach
 LIBRARIES = ("accelerate", "deepspeed", "lightning", "pytorch-lightning", "transformers", "wandb")
-
-
-@dataclass(frozen=True)
-class Canary:
-    """A meeting, and what is right to be said of it."""
-
-    name: str
-    says: str  # a regular expression: in what the rank that waits is said to wait for
-    waits: int = 0  # the rank that enters it
-    alone: bool = False  # nobody else is to come: the rank that enters is blamed
 
 
 @dataclass(frozen=True)
@@ -68,119 +64,7 @@ class Seen:
     canary: Canary
     wrong: tuple[str, ...]  # in words, what is not right
     verdict: dict[str, Any] = field(default_factory=dict)
-
-
-def _meet(library: str, **says: str) -> tuple[Canary, ...]:
-    return tuple(Canary(f"{library}.{name}", words) for name, words in says.items())
-
-
-_SAME = (
-    "barrier monitored_barrier all_reduce all_gather broadcast reduce gather scatter "
-    "reduce_scatter all_to_all_single recv"
-)
-CANARIES = (
-    Canary("torch.init_process_group", "^store: _create_c10d_store"),
-    *(Canary(f"torch.{name}", rf"^collective: {name}\b") for name in _SAME.split()),
-    Canary("torch.new_group", "^store: _new_process_group_helper"),
-    Canary("torch.all_gather_into_tensor", "^collective: all_gather_(?:into_tensor|single)"),
-    Canary("torch.all_gather_object", "^collective: all_gather"),
-    Canary("torch.broadcast_object_list", "^collective: broadcast"),
-    Canary("torch.gather_object", "^collective: (?:all_)?gather"),
-    Canary("torch.batch_isend_irecv", "^collective: "),
-    Canary("torch.Work.wait", "^collective: "),
-    Canary("torch.functional all_reduce", "^collective: "),
-    Canary("torch.Store.get", "^(?:store|socket): "),
-    Canary("torch.Store.wait", "^(?:store|socket): "),
-    Canary("torch.elastic barrier", "store"),
-    Canary("torch.elastic synchronize", "store"),
-    Canary("torch.DistributedDataParallel", "_verify_param_shape|DistributedDataParallel"),
-    Canary("torch.backward", "backward"),
-    Canary("torch.FSDP forward", "all_gather"),
-    Canary("torch.fully_shard forward", "all_gather"),
-    Canary("torch.checkpoint.save", "gather|scatter|broadcast"),
-    Canary("torch.Join", "all_reduce|broadcast|Join|join|backward"),
-    Canary("accelerate.wait_for_everyone", "barrier"),
-    Canary("accelerate.gather", "all_gather"),
-    Canary("accelerate.gather_for_metrics", "all_gather"),
-    Canary("accelerate.reduce", "all_reduce"),
-    Canary("accelerate.pad_across_processes", "all_gather"),
-    Canary("accelerate.gather_object", "all_gather"),
-    Canary("accelerate.broadcast", "broadcast"),
-    Canary("accelerate.broadcast_object_list", "broadcast"),
-    Canary("accelerate.main_process_first", "barrier", waits=1),
-    Canary("accelerate.prepare", "_verify_param_shape|DistributedDataParallel"),
-    Canary("accelerate.backward", "backward"),
-    Canary("transformers.main_process_first", "barrier", waits=1),
-    Canary(
-        "transformers.Trainer.train",
-        "_verify_param_shape|DistributedDataParallel|all_gather|broadcast",
-    ),
-    Canary(
-        "transformers.Trainer.evaluate",
-        "gather|broadcast|_verify_param_shape|DistributedDataParallel",
-    ),
-    Canary(
-        "lightning.Trainer.fit", "barrier|broadcast|_verify_param_shape|DistributedDataParallel"
-    ),
-    Canary("lightning.Trainer.validate", "barrier|broadcast"),
-    Canary("lightning.Trainer.save_checkpoint", "barrier|broadcast"),
-    Canary("lightning.strategy.barrier", "barrier"),
-    Canary("lightning.strategy.broadcast", "broadcast"),
-    Canary("lightning.strategy.reduce", "all_reduce|barrier"),
-    Canary("lightning.strategy.all_gather", "all_gather"),
-    Canary("lightning.Fabric.barrier", "barrier"),
-    Canary("lightning.Fabric.all_gather", "all_gather"),
-    Canary("lightning.Fabric.all_reduce", "all_reduce|barrier"),
-    Canary("lightning.Fabric.broadcast", "broadcast"),
-    Canary("lightning.Fabric.setup", "_verify_param_shape|DistributedDataParallel"),
-    Canary("lightning.Fabric.save", "barrier"),
-    Canary("lightning.Fabric.rank_zero_first", "barrier", waits=1),
-    Canary("lightning.Fabric.backward", "backward"),
-    Canary("deepspeed.comm.barrier", "barrier"),
-    Canary("deepspeed.comm.monitored_barrier", "monitored_barrier"),
-    Canary("deepspeed.comm.all_reduce", "all_reduce"),
-    Canary("deepspeed.comm.broadcast", "broadcast"),
-    Canary("deepspeed.comm.all_gather", "all_gather"),
-    Canary("filelock.FileLock.acquire", "^lock: "),
-    Canary("huggingface_hub.WeakFileLock", "^lock: "),
-    Canary("torch.FileBaton.wait", "baton", alone=True),
-    Canary("torch.DataLoader worker", "DataLoader", alone=True),
-    Canary("huggingface_hub.hf_hub_download", "huggingface_hub.hf_hub_download", alone=True),
-    Canary("transformers.from_pretrained", "transformers.AutoConfig.from_pretrained", alone=True),
-    Canary("wandb.finish", "wandb.finish", alone=True),
-    Canary("wandb.init", "wandb.init", alone=True),
-    Canary("torch.rpc.init_rpc", "init_rpc|rpc"),
-    Canary("torch.rpc.shutdown", "shutdown|rpc|barrier"),
-)
-
-
-class SilentServer:
-    """A server of HTTP that answers nothing, until it is told to say that it knows nothing."""
-
-    def __init__(self) -> None:
-        """Listen on a port of this machine."""
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._answers = threading.Event()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def answer(self, yes: bool) -> None:
-        """Answer from now on, or no more."""
-        self._answers.set() if yes else self._answers.clear()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        with contextlib.suppress(OSError), connection:
-            connection.recv(1 << 16)
-            self._answers.wait()
-            connection.sendall(
-                b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-            )
+    wrong_by_python: tuple[str, ...] = ()  # the same, by the same looks without native frames
 
 
 class Rank:
@@ -251,9 +135,12 @@ class Pair:
             "HF_HOME": str(folder / "hub"),
             "HF_ENDPOINT": self.server.url,
             "HF_HUB_ETAG_TIMEOUT": "600",
+            "HF_HUB_DOWNLOAD_TIMEOUT": "600",
             "WANDB_BASE_URL": self.server.url,
             "WANDB_API_KEY": "0" * 40,
             "WANDB_DIR": str(folder),
+            "WANDB_X_SERVICE_WAIT": "600",
+            "WANDB__SERVICE_WAIT": "600",  # as older ones call it
             "TRANSFORMERS_VERBOSITY": "error",
             "ACCELERATE_USE_CPU": "true",
             "PYTHONWARNINGS": "ignore",
@@ -271,36 +158,64 @@ class Pair:
         """Have the rank that is to wait enter, or both where each has its part; return what it
         answers at once, "" if it waits.
         """
-        if canary.name == "wandb.finish":
+        if canary.children == "stopped":
             self._signal_children(signal.SIGSTOP)
         if canary.name == "torch.FileBaton.wait":
             (self.folder / "baton").touch()
+        if canary.both:
+            self.ranks[1 - canary.waits].tell("go")
+            self._settle()
         for rank in self.ranks if canary.alone else [self.ranks[canary.waits]]:
             rank.tell("go")
-        return self.ranks[canary.waits].answer(0.5)
+        if canary.children == "stopped at once":
+            self._stop_first_child()
+        self._settle()
+        entered = self.ranks if canary.both else [self.ranks[canary.waits]]
+        return "; ".join(filter(None, (rank.answer(0.1) for rank in entered)))
 
     def leave(self, canary: Canary) -> bool:
         """Let both go on; return whether they did."""
         self.server.answer(True)
         self._signal_children(signal.SIGCONT)
         (self.folder / "baton").unlink(missing_ok=True)
-        if canary.name == "torch.DataLoader worker":
-            with contextlib.suppress(OSError):
-                os.close(os.open(self.folder / "fifo", os.O_WRONLY | os.O_NONBLOCK))
-        if not canary.alone:
+        if not canary.alone and not canary.both:
             self.ranks[1 - canary.waits].tell("go")
+        with contextlib.suppress(OSError):  # nobody reads the FIFO, mostly
+            os.close(os.open(self.folder / "fifo", os.O_WRONLY | os.O_NONBLOCK))
         left = [rank.answer(LEAVES) for rank in self.ranks]
         self.server.answer(False)
         return all(one == "done" or (canary.alone and one) for one in left)
+
+    def _settle(self) -> None:
+        """Return when neither computes any more, or after `SETTLES` seconds."""
+        ranks = [psutil.Process(rank.process.pid) for rank in self.ranks]
+        until, before = time.monotonic() + SETTLES, -1.0
+        while time.monotonic() < until:
+            times = [rank.cpu_times() for rank in ranks]
+            spent = sum(one.user + one.system for one in times)
+            if spent - before < RESTS and before >= 0:
+                return
+            before = spent
+            time.sleep(1.0)
+
+    def _stop_first_child(self) -> None:
+        """Stop the helper process of rank 0 as soon as its program runs."""
+        rank = psutil.Process(self.ranks[0].process.pid)
+        for _ in range(10000):
+            for child in rank.children():
+                if child.name() != rank.name():
+                    child.send_signal(signal.SIGSTOP)
+                    return
+            time.sleep(0.001)
 
     def _signal_children(self, number: int) -> None:
         for child in psutil.Process(self.ranks[0].process.pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.send_signal(number)
 
-    def look(self) -> dict[str, Any]:
-        """Return the verdict of `attach`, {} if there is none; taken here: the command imports as
-        much each time as the ranks.
+    def look(self) -> NodeFacts | None:
+        """Return what `attach` sees, None if it sees nothing in time; taken here: the command
+        imports as much each time as the ranks.
         """
         return asyncio.run(_look([rank.process.pid for rank in self.ranks]))
 
@@ -310,17 +225,40 @@ class Pair:
             rank.end()
 
 
-async def _look(pids: list[int]) -> dict[str, Any]:
-    began = time.monotonic()
+async def _look(pids: list[int]) -> NodeFacts | None:
     try:
         async with asyncio.timeout(LOOK_LIMIT):
             found = await find_jobs(pids)
-            node = await look_at_job(found.jobs[0], found.processes)
+            return await look_at_job(found.jobs[0], found.processes)
     except TimeoutError:
+        return None
+
+
+def judge_node(node: NodeFacts | None) -> dict[str, Any]:
+    """Return the verdict of `attach` on what it saw, {} on nothing."""
+    if node is None:
         return {}
-    judgement = add_time(judge_nodes([node], [], time.monotonic()), began)
+    judgement = add_time(judge_nodes([node], [], time.monotonic()), time.monotonic())
     verdict: dict[str, Any] = to_json(judgement.verdict)
     return verdict
+
+
+def without_native_frames(node: NodeFacts) -> NodeFacts:
+    """Return what would have been seen where no native frame can be read."""
+    return replace(node, ranks=tuple(_strip_rank(rank) for rank in node.ranks))
+
+
+def _strip_rank(rank: RankFacts) -> RankFacts:
+    children = tuple(tuple(map(_strip_look, looks)) for looks in rank.children)
+    return replace(rank, looks=tuple(map(_strip_look, rank.looks)), children=children)
+
+
+def _strip_look(look: Look) -> Look:
+    threads = (
+        replace(thread, frames=tuple(frame for frame in thread.frames if not frame.native))
+        for thread in look.threads
+    )
+    return replace(look, threads=tuple(threads))
 
 
 def judge(canary: Canary, verdict: dict[str, Any]) -> tuple[str, ...]:
@@ -352,24 +290,33 @@ def describe(canary: Canary, verdict: dict[str, Any]) -> str:
 
 
 def try_canaries(canaries: Sequence[Canary], python: str) -> Iterator[Seen]:
-    """Try one after another in one job; a new one where the ranks did not leave a meeting."""
+    """Try one after another in one job; a new one where the ranks did not leave a meeting, and
+    where one is entered before there is a process group.
+    """
     left = list(canaries)
     while left:
         with jobs.folder() as folder:
             pair = Pair(python, folder)
             try:
-                if left[0].name != "torch.init_process_group":
-                    assert not pair.ready("torch.init_process_group"), "no process group"
-                    for rank in pair.ranks:
-                        rank.tell("go")
-                    assert all(rank.answer(ANSWERS) == "done" for rank in pair.ranks)
+                if not left[0].groupless:
+                    _make_group(pair)
                 yield from _try_until_stuck(pair, left)
             finally:
                 pair.end()
 
 
+def _make_group(pair: Pair) -> None:
+    assert not pair.ready("torch.init_process_group"), "no process group"
+    for rank in pair.ranks:
+        rank.tell("go")
+    assert all(rank.answer(ANSWERS) == "done" for rank in pair.ranks)
+
+
 def _try_until_stuck(pair: Pair, left: list[Canary]) -> Iterator[Seen]:
-    while left:
+    """Try the first of `left`, and all that need no new job; take them out."""
+    first = True
+    while left and (first or not left[0].groupless):
+        first = False
         canary = left.pop(0)
         unready = pair.ready(canary.name)
         if unready:
@@ -378,12 +325,15 @@ def _try_until_stuck(pair: Pair, left: list[Canary]) -> Iterator[Seen]:
         if answered := pair.enter(canary):
             yield Seen(canary, (f"does not wait: {answered}",))
             return
-        verdict = pair.look()
+        node = pair.look()
+        verdict = judge_node(node)
         for _ in range(MORE_LOOKS):  # a library still imports something
             if verdict.get("outcome") != "ok":
                 break
-            verdict = pair.look()
-        yield Seen(canary, judge(canary, verdict), verdict)
+            node = pair.look()
+            verdict = judge_node(node)
+        by_python = judge_node(without_native_frames(node)) if node is not None else {}
+        yield Seen(canary, judge(canary, verdict), verdict, judge(canary, by_python))
         if not pair.leave(canary):
             return
 
@@ -402,13 +352,16 @@ def find_lowest_versions(project: Path) -> list[str]:
     return list(found.values())
 
 
-def make_environment(folder: Path) -> None:
-    """Make an environment of the lowest versions, that has all else from the one that runs this."""
+def make_environment(folder: Path, libraries: Sequence[str] = ()) -> None:
+    """Make an environment of the lowest versions of `libraries`, () for all, that has all else from
+    the one that runs this.
+    """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     shared = next(path for path in sys.path if path.endswith("site-packages"))
     own = next((folder / "lib").glob("python*/site-packages"))
     (own / "shared.pth").write_text(f"{shared}\n")
-    wanted = [*find_lowest_versions(PROGRAM.parent.parent / "pyproject.toml"), "filelock==3.0.*"]
+    lowest = [*find_lowest_versions(PROGRAM.parent.parent / "pyproject.toml"), "filelock==3.0.*"]
+    wanted = [one for one in lowest if not libraries or one.partition("==")[0] in libraries]
     pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python")]
     subprocess.run([*pip, "install", *wanted], check=True)
 
@@ -428,12 +381,19 @@ def read_versions(python: str) -> dict[str, str]:
 
 def print_table(seen: Sequence[Seen], versions: dict[str, str]) -> None:
     """Print how many meetings of each library were seen."""
-    print(f"\n{'library':18} {'version':12} {'meetings':>8} {'seen':>5}")
+    print(
+        f"\n{'library':18} {'version':12} {'meetings':>8} {'seen':>5} {'without native frames':>22}"
+    )
     for library in dict.fromkeys(one.canary.name.partition(".")[0] for one in seen):
         own = [one for one in seen if one.canary.name.startswith(f"{library}.")]
-        good = sum(not one.wrong for one in own)
-        print(f"{library:18} {versions.get(library, '?'):12} {len(own):8} {good:5}")
-    print(f"{'all':31} {len(seen):8} {sum(not one.wrong for one in seen):5}")
+        print(f"{library:18} {versions.get(library, '?'):12} {_count(own)}")
+    print(f"{'all':31} {_count(seen)}")
+
+
+def _count(seen: Sequence[Seen]) -> str:
+    good = sum(not one.wrong for one in seen)
+    by_python = sum(not one.wrong and not one.wrong_by_python for one in seen)
+    return f"{len(seen):8} {good:5} {by_python:15}"
 
 
 def main() -> int:
@@ -447,7 +407,7 @@ def main() -> int:
     )
     options = parser.parse_args()
     if options.names[:1] == ["make"]:
-        make_environment(Path(options.names[1]).absolute())
+        make_environment(Path(options.names[1]).absolute(), options.names[2:])
         return 0
     chosen = [
         one for one in CANARIES if not options.names or one.name.startswith(tuple(options.names))
@@ -457,6 +417,8 @@ def main() -> int:
         seen.append(one)
         words = "; ".join(one.wrong) or describe(one.canary, one.verdict)
         print(f"{'WRONG' if one.wrong else 'seen ':6} {one.canary.name:36} {words}", flush=True)
+        if one.wrong_by_python and not one.wrong:
+            print(f"{'':6} without native frames: {'; '.join(one.wrong_by_python)}", flush=True)
         if one.wrong and options.verdicts:
             print(json.dumps(one.verdict, indent=1), flush=True)
     print_table(seen, read_versions(options.python))

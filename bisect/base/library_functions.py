@@ -35,6 +35,7 @@ class Role(enum.Enum):
     CALLS_WORKER = enum.auto()  # waits until another rank has run a function
     SERVES_WORKER = enum.auto()  # runs a function that another rank called
     LEAVES_WORKERS = enum.auto()  # waits until all ranks have done what they were called for
+    MEETS_WORKERS = enum.auto()  # waits until all ranks have come there
     MAY_RUN_COLLECTIVE = enum.auto()  # does, or calls what does in C++, without a frame of its own
 
 
@@ -179,9 +180,10 @@ FUNCTIONS = (
     LibraryFunction(
         _RPC,
         r"_all_gather",
-        frozenset([Role.LEAVES_WORKERS]),
+        frozenset([Role.LEAVES_WORKERS, Role.MEETS_WORKERS]),
         locals="self_name leader_name timeout",
     ),
+    LibraryFunction(_RPC, r"shutdown", frozenset([Role.MEETS_WORKERS])),  # in C++ at the end
     LibraryFunction(
         r"torch/distributed/rpc/internal\.py", r"_run_function", frozenset([Role.SERVES_WORKER])
     ),
@@ -281,6 +283,11 @@ FUNCTIONS = (
     LibraryFunction(r"torch/distributed/rendezvous\.py", r".*", frozenset([Role.MAKES_GROUP])),
     LibraryFunction(_C10D, _MAKING_GROUPS, frozenset([Role.MAKES_GROUP])),
     LibraryFunction(
+        r"torch/distributed/rpc/backend_registry\.py",
+        r"_init_process_group|_tensorpipe_init_backend_handler",
+        frozenset([Role.MAKES_GROUP]),
+    ),
+    LibraryFunction(
         _C10D,
         # All others but those that ask no other rank.
         rf"(?!(?:{_MAKING_GROUPS}|is_\w+|get_\w+|_get_\w+|_rank_not_in_group|_check_\w+)$).*",
@@ -302,7 +309,21 @@ FUNCTIONS = (
     ),
     LibraryFunction(
         r"(?:lightning_)?fabric/utilities/distributed\.py",
-        r"__exit__",
+        r"__call__|__exit__",  # of _InfiniteBarrier
+        frozenset([Role.MAY_RUN_COLLECTIVE]),
+    ),
+    # Work.wait(), of an operation that was handed out, has no frame of Python.
+    LibraryFunction(
+        r"torch/distributed/(?:pipelining/schedules|optim/zero_redundancy_optimizer)\.py",
+        r"_wait_batch_p2p|wait_for_broadcasts|_sync_params|<listcomp>",
+        frozenset([Role.MAY_RUN_COLLECTIVE]),
+    ),
+    LibraryFunction(
+        r"deepspeed/utils/nvtx\.py", r"wrapped_fn", frozenset([Role.MAY_RUN_COLLECTIVE])
+    ),
+    LibraryFunction(
+        r"deepspeed/(?:comm/torch|runtime/pipe/\w+|runtime/zero/partition_parameters)\.py",
+        r"wait|_exec_commit_p2p|_allgather_params_coalesced|_reduce_scatter_gradients",
         frozenset([Role.MAY_RUN_COLLECTIVE]),
     ),
     LibraryFunction(

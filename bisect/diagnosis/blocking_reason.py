@@ -410,12 +410,12 @@ def _as_store_wait(wait: Wait, view: ProcessSnapshot, around: ProcessContext) ->
         return None
     port = around.store_port
     peer = wait.detail.partition(" ")[0]
+    if port:
+        return replace(wait, kind="store") if peer.rpartition(":")[2] == port else None
     # torchrun's agent serves the store: the parent of a rank at the other end of a TCP socket.
     tcp = port_of(wait.what).isdecimal() and not wait.what.startswith("/")
     parent = tcp and wait.pid is not None and wait.pid == view.look.ppid
-    if (port and peer.rpartition(":")[2] == port) or parent:
-        return replace(wait, kind="store")
-    return None
+    return replace(wait, kind="store") if parent else None
 
 
 def _make_child_wait(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Wait:

@@ -118,6 +118,12 @@ ENTRY_POINTS = (
         _C10D_PATTERN, _COLLECTIVE, "torch.distributed.{name}", "strategy", True, collective=True
     ),
     EntryPoint(
+        r"torch/distributed/rpc/(?:__init__|api)\.py",
+        "init_rpc|shutdown",
+        "torch.distributed.rpc.{name}",
+        "strategy",
+    ),
+    EntryPoint(
         r"torch/nn/parallel/distributed\.py",
         "__init__",
         "torch.nn.parallel.DistributedDataParallel",
@@ -133,7 +139,7 @@ ENTRY_POINTS = (
     ),
     EntryPoint(
         rf"{_FABRIC}/utilities/distributed\.py",
-        "__exit__",
+        "__call__|__exit__",  # of _InfiniteBarrier
         "torch.distributed.barrier",
         "strategy",
         telling=True,

@@ -6,17 +6,25 @@ the job gave it, and nothing but its own frames says which rank that is. So a ra
 where a thread of it stands in a function for another worker, and it says that name itself; or is
 the only one that can have it; or is the only one that runs such a function, and has the number at
 the end of the name.
+
+init_rpc() and shutdown() return once all workers are in them. They wait in an Event of Python, or
+in a remote call that says who has come (_all_gather in torch/distributed/rpc/api.py).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 
 from ..base.facts import Frame, RankId, Thread
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import Role, find_role, has_role, parse_text
+from .public_calls import find_entry_points
+from .process_snapshot import ProcessSnapshot
 
+# A meeting of workers: how Python waits, and the functions of RPC that it is made of.
+_BETWEEN = re.compile(r"(?:^|/)(?:threading|torch/distributed/rpc/\w+)\.py>?$")
 _CALLED = "to"  # of rpc_sync: a name, or an object that shows none
 _NUMBER = re.compile(r"\d{1,7}$", re.ASCII)
 _OWN_NAME = "self_name"  # of _all_gather, in which shutdown() waits (torch/distributed/rpc/api.py)
@@ -39,6 +47,20 @@ def find_remote_call(frames: Iterable[Frame]) -> Frame | None:
     if inner is None or not has_role(inner.file, inner.name, Role.CALLS_WORKER):
         return None
     return inner
+
+
+def find_meeting_of_workers(view: ProcessSnapshot) -> Frame | None:
+    """Return the function that the job called, in which the main thread waits until all workers
+    have come; None if it does not, or if a thread of the process runs a function, for which all
+    wait.
+    """
+    if view.running or any(find_role(t.frames, Role.SERVES_WORKER) for t in view.threads):
+        return None
+    python = (frame for frame in view.frames if not frame.native)
+    inside = tuple(takewhile(lambda frame: _BETWEEN.search(frame.file), python))
+    if not find_role(inside, Role.MEETS_WORKERS):
+        return None
+    return next((frame for frame in reversed(inside) if find_entry_points(frame)), inside[-1])
 
 
 def find_workers(ranks: Iterable[tuple[RankId, Sequence[Thread]]]) -> tuple[Worker, ...]:

@@ -10,7 +10,7 @@ from dataclasses import field, replace
 from ..base.facts import Frame, RankFacts, RankId, Wait
 from ..base.lazy_dataclass import dataclass
 from .blocking_reason import HeldLock, ProcessContext, find_blocking_reason_in
-from .frames import format_innermost_frame
+from .frames import format_frame, format_innermost_frame
 from .process_snapshot import ProcessSnapshot, ProcessTable, build_process_table, merge_looks
 from .public_calls import (
     find_builders,
@@ -22,6 +22,7 @@ from .public_calls import (
 from .remote_calls import (
     Worker,
     choose_server,
+    find_meeting_of_workers,
     find_remote_call,
     find_workers,
     read_called,
@@ -95,7 +96,7 @@ def explain_single_ranks(ranks: Sequence[RankFacts]) -> SingleRanks:
     everyone = build_process_table(ranks)
     locks = _list_held_locks(ranks)
     found = _add_builders([_explain_single_rank(facts, everyone, locks) for facts in ranks])
-    return SingleRanks(everyone, tuple(_add_serving_ranks(found)))
+    return SingleRanks(everyone, tuple(_add_meetings_of_workers(_add_serving_ranks(found))))
 
 
 def _explain_single_rank(
@@ -180,6 +181,40 @@ def _make_remote_wait(one: SingleRank, call: Frame, workers: Sequence[Worker]) -
         return one
     to = f" to {name}" if (name := read_called(call)) else ""
     return replace(one, wait=Wait("rank", f"{call.name}{to}: a thread of it runs that", rank=rank))
+
+
+def _add_meetings_of_workers(indexed: Sequence[SingleRank]) -> Sequence[SingleRank]:
+    """Return `indexed`; who waits until all workers have come waits for its peers, unless one of
+    these waits for a remote call of which it is not known who runs it: perhaps nobody does.
+    """
+    meetings = {
+        one.facts.rank: met
+        for one in indexed
+        if one.view is not None
+        and not one.group
+        and one.wait is not None
+        and one.wait.rank is None
+        and (met := find_meeting_of_workers(one.view)) is not None
+    }
+    others = (one for one in indexed if one.facts.rank not in meetings)
+    if not meetings or any(map(_calls_unknown, others)):
+        return indexed
+    return [
+        _make_meeting_wait(one, meetings[one.facts.rank]) if one.facts.rank in meetings else one
+        for one in indexed
+    ]
+
+
+def _calls_unknown(one: SingleRank) -> bool:
+    if one.view is None or one.wait is None or one.wait.rank is not None:
+        return False
+    return find_remote_call(one.view.frames) is not None
+
+
+def _make_meeting_wait(one: SingleRank, met: Frame) -> SingleRank:
+    assert one.view is not None
+    call, wait = find_group_call(one.view.frames), Wait("collective", format_frame(met))
+    return replace(one, wait=wait, group="collective", call=call, frames=one.view.frames)
 
 
 def _list_held_locks(ranks: Sequence[RankFacts]) -> tuple[HeldLock, ...]:

@@ -23,6 +23,13 @@ MODEL = look(
     "<module> train.py:7",
     call="recvfrom",
 )
+RPC = look(
+    "Event.wait STD/threading.py:629",
+    "_all_gather SP/torch/distributed/rpc/api.py:257",
+    "_wait_all_workers SP/torch/distributed/rpc/api.py:320",
+    "shutdown SP/torch/distributed/rpc/api.py:382",
+    "<module> train.py:7",
+)
 IN_FIT = (
     "_call_callback_hooks SP/pytorch_lightning/trainer/call.py:228",
     "Trainer._run SP/pytorch_lightning/trainer/trainer.py:1057",
@@ -76,6 +83,7 @@ def call_of(seen_there: Look, announced: str = "") -> str:
         (MODEL, "transformers.AutoModel.from_pretrained", "hub"),
         (GROUP, "torch.distributed.init_process_group", "strategy"),
         (ALL_REDUCE, "torch.distributed.all_reduce", "strategy"),
+        (RPC, "torch.distributed.rpc.shutdown", "strategy"),
         (RECV, "requests.get", "fit"),
         (CALLBACK, "pytorch_lightning.Trainer.fit", "callbacks"),
         (CALLBACK_MEETS, "torch.distributed.barrier", "callbacks"),

@@ -6,14 +6,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hangbisect.base.facts import Frame, Look, RankFacts, RankId, Thread
 from hangbisect.diagnosis.remote_calls import Worker, choose_server
 from hangbisect.diagnosis.verdict import judge_job
 
-from .made_up import job, look, rank, stack
+from .made_up import RECV, job, look, rank, stack
 
 API = "SP/torch/distributed/rpc/api.py"
 THREAD = 912
+
+
+STUCK = look("stuck train.py:3", "<module> train.py:9", call="clock_nanosleep")
 
 
 def _with_local(frames: tuple[Frame, ...], name: str, **told: str) -> tuple[Frame, ...]:
@@ -38,12 +42,26 @@ def leaves(name: str = "") -> Look:
         f"_all_gather {API}:257",
         f"_wait_all_workers {API}:320",
         f"shutdown {API}:382",
+        f"_require_initialized.<locals>.wrapper {API}:99",
         "<module> train.py:8",
     )
     told = {"self_name": name} if name else {}
     main = made.threads[0]
     frames = _with_local(main.frames, "_all_gather", **told)
     return replace(made, threads=(replace(main, frames=frames),))
+
+
+def tells_the_leader() -> Look:
+    """One whose main thread is in rpc.shutdown() as well, and gets no answer from the leader."""
+    return look(
+        f"rpc_sync {API}:842",
+        f"_require_initialized.<locals>.wrapper {API}:99",
+        f"_all_gather {API}:248",
+        f"_wait_all_workers {API}:320",
+        f"shutdown {API}:382",
+        f"_require_initialized.<locals>.wrapper {API}:99",
+        "<module> train.py:8",
+    )
 
 
 NEVER = (
@@ -104,6 +122,41 @@ def test_a_function_that_waits_for_a_rank_itself_makes_nobody_to_blame_alone() -
 def test_a_function_of_the_same_name_elsewhere_is_no_such_call() -> None:
     own = look("rpc_sync train.py:842", "<module> train.py:7")
     assert 0 in culprits(rank(0, own), rank(1, serves(leaves(), *NEVER)))
+
+
+@pytest.mark.parametrize("waits", [leaves(), leaves("w0"), tells_the_leader()])
+def test_who_waits_in_shutdown_for_a_rank_that_has_not_come_is_not_blamed(waits: Look) -> None:
+    """shutdown() returns once all workers are in it (_wait_all_workers in rpc/api.py): it waits in
+    an Event of Python, and no thread of its own is to set that.
+    """
+    for other in (STUCK, RECV):
+        found = judge_job(job(), [rank(0, waits), rank(1, other)])
+        assert (tuple(found.ranks.culprit), tuple(found.ranks.waiting)) == ((1,), (0,))
+        assert found.call != "torch.distributed.rpc.shutdown"
+        assert "shutdown (api.py:382)" in [edge.evidence for edge in found.chain]
+
+
+def test_so_it_is_in_init_rpc() -> None:
+    comes = look(
+        "Condition.wait STD/threading.py:331",
+        "Event.wait STD/threading.py:629",
+        f"_all_gather {API}:257",
+        "_tensorpipe_init_backend_handler SP/torch/distributed/rpc/backend_registry.py:396",
+        "init_rpc SP/torch/distributed/rpc/__init__.py:170",
+        "<module> train.py:8",
+    )
+    found = judge_job(job(), [rank(0, STUCK), rank(1, comes)])
+    assert (tuple(found.ranks.culprit), tuple(found.ranks.waiting)) == ((0,), (1,))
+
+
+def test_who_runs_a_function_in_shutdown_is_to_blame_for_that_function() -> None:
+    found = judge_job(job(), [rank(0, leaves()), rank(1, serves(leaves(), *NEVER))])
+    assert tuple(found.ranks.culprit) == (1,)
+
+
+def test_a_function_of_that_name_elsewhere_waits_for_nobody() -> None:
+    own = look("Event.wait STD/threading.py:629", "_all_gather train.py:257", "<module> train.py:8")
+    assert 0 in culprits(rank(0, own), rank(1, STUCK))
 
 
 def _calls_whom(to: str, *workers: Worker, world: int = 0) -> RankId | None:

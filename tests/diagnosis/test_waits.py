@@ -77,6 +77,18 @@ def test_the_store_is_known_by_its_port_or_by_the_launcher_at_its_other_end() ->
     assert waits(agents).kind == "store"
 
 
+def test_what_a_launcher_serves_besides_is_not_the_store() -> None:
+    """A launcher may serve anything, a mirror of the hub for example: torchrun's agent has its
+    store at MASTER_PORT, and says so to each rank (elastic/agent/server/local_elastic_agent.py).
+    Taken for the store, a rank that reads from there and has the lock on a file was proved a
+    deadlock with the rank that waits for the lock.
+    """
+    served = silent_peer("h:8000", peer_pids=(1,), peer_names=("python",))
+    frame = "SyncStream.read SP/httpcore/_backends/sync.py:128"
+    reads = look(frame, call="recvfrom", descriptors=(served,), ppid=1)
+    assert waits(reads, environment={"MASTER_PORT": "29500"}).kind == "socket"
+
+
 def test_a_poller_between_two_polls_is_not_taken_for_running() -> None:
     poller = look(
         "FileBaton.wait SP/torch/utils/file_baton.py:50",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...base.facts import Frame, Kernel, Thread
+from ...base.library_functions import Role, find_role
 from ..blocked_syscalls import POLL_CALLS
 from ..frames import EXPORTERS, format_frame, frame_owner, is_service_thread
 from ..loop_waits import describe_tasks
@@ -173,6 +174,8 @@ def _waits_to_be_given(scene: Scene) -> Found | None:
         return None  # a worker may be what is waited for
     if scene.inside(EXPORTERS) is not None:
         return None  # its own thread is
+    if find_role(scene.frames, Role.MEETS_WORKERS) is not None:
+        return None  # threads in C++ give it
     return Found(f"it waits in {format_frame(frame)}", {"place": format_frame(frame)})
 
 

@@ -151,6 +151,20 @@ def test_a_thread_of_wandb_gives_nothing_to_anybody_but_wandb() -> None:
     assert "dead-producer" not in found
 
 
+def test_what_threads_of_rpc_give_has_a_producer_that_python_does_not_show() -> None:
+    """All ranks are in shutdown(): threads of TensorPipe, in C++, set the Event (_all_gather)."""
+    api = "SP/torch/distributed/rpc/api.py"
+    leaves = look(
+        "Condition.wait STD/threading.py:327",
+        "Event.wait STD/threading.py:629",
+        f"_all_gather {api}:257",
+        f"shutdown {api}:382",
+        "<module> train.py:9",
+        args=FOREVER,
+    )
+    assert "dead-producer" not in causes_of((job(), [rank(0, leaves), rank(1, leaves)]))
+
+
 def test_a_loop_of_its_own_is_no_exporters() -> None:
     thread = ("fsspecIO", (*WANDB_LOOP[:3], WANDB_LOOP[4]))
     assert "dead-producer" not in causes_of((job(), [first(beside(GETS, thread)), held(1)]))
