@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator
 
-from ...base.facts import Frame, RankFacts, RankId
+from ...base.facts import RankFacts, RankId
 from ...base.words import AWAITED, format_ranks
 from ..collective_mismatch import (
     BACKWARD_KINDS,
@@ -15,9 +14,16 @@ from ..collective_mismatch import (
     Mismatch,
     MismatchKind,
 )
+from ..common_path import (
+    CollectivePlace,
+    describe_places,
+    find_collective_place,
+    list_differing_calls,
+    split_by_own_code,
+)
 from ..frames import format_frame, frame_owner
-from ..library_calls import find_entry_points, find_group_wait
-from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
+from ..library_calls import find_group_wait
+from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import ended_with, makes_a_group, native_in
 
 _LIGHTNING = r"(?:pytorch_lightning|lightning/pytorch)"
@@ -161,38 +167,47 @@ def _all_meet(scene: Scene) -> Found | None:
     return Found("all ranks wait in collectives")
 
 
-def _meeting_calls(scene: Scene) -> Iterator[tuple[RankId, str, Frame | None]]:
-    """Yield each rank that waits in a collective with the collective, and the frame of the job's
-    own code that called it.
-    """
-    for rank, view in scene.views.items():
-        if find_group_wait(view) != "collective":
-            continue
-        named = (e.named(f) for f in view.frames for e in find_entry_points(f) if e.collective)
-        call = next(named, "") or _in_backward(view.frames)
-        own = scene.users_frame(view.frames)
-        yield rank, call.rpartition(".")[2], own
-
-
-def _in_backward(frames: tuple[Frame, ...]) -> str:
-    """Return "backward" for a rank that waits in the collectives of DDP's backward."""
-    return "backward" if find_frame(frames[:4], r"torch/autograd/graph\.py") is not None else ""
+def _list_places(scene: Scene) -> list[CollectivePlace]:
+    """Return where each rank that waits in a collective does so."""
+    found = (find_collective_place(r, v, scene.job.package) for r, v in scene.views.items())
+    return [place for place in found if place is not None]
 
 
 def _stacks_differ(scene: Scene) -> Found | None:
-    """The stacks show ranks in different collectives at the same time."""
+    """The stacks show ranks in different collectives at the same time, which the job's own code
+    calls in different lines.
+    """
     # Where the culprit waits for something of its own they only got differently far without it: a
     # broadcast lets some ranks go before all have come.
     if _waits_elsewhere(scene) is not None:
         return None
-    calls = list(_meeting_calls(scene))
-    if len({call for _, call, _ in calls if call}) < 2:
+    places = list_differing_calls(_list_places(scene))
+    if not places:
         return None
-    told = [f"rank {r} in {c}" + (f" ({format_frame(f)})" if f else "") for r, c, f in calls if c][
-        :4
-    ]
-    words = ", ".join(told)
+    words = ", ".join(f"rank {place.rank} in {place.words}" for place in places[:4])
     return Found(words, {"sentence": words[:1].upper() + words[1:]})
+
+
+def _some_are_in_own_code(scene: Scene) -> Found | None:
+    """The stacks show some ranks in a collective that the job's own code calls, all others in one
+    of the library around it; no log tells more.
+    """
+    places, culprits = _list_places(scene), {*scene.verdict.ranks.culprit}
+    if len(places) < len(scene.living) or scene.mismatch is not None:
+        return None
+    split = split_by_own_code(places)
+    if split is None or not split.is_clear or {one.rank for one in split.few} != culprits:
+        return None
+    words = f"{describe_places(split.inside)}, {describe_places(split.around)}"
+    values = {"sentence": words[:1].upper() + words[1:], "call": split.inside[0].words}
+    return Found(words, values)
+
+
+def _a_call_of_some(scene: Scene) -> Found | None:
+    """Only some ranks called a collective, by the logs; or, by the stacks, are in one of the job's
+    own code, all others in the library around it.
+    """
+    return _a_call_too_many_or_too_few(scene) or _some_are_in_own_code(scene)
 
 
 def _called_by_some(scene: Scene) -> Found | None:
@@ -356,9 +371,10 @@ CAUSES = (
         id="rank-conditional-collective",
         title="only some ranks call a collective",
         signs=(
-            need(_a_call_too_many_or_too_few, 0.7),
+            need(_a_call_of_some, 0.5),
+            also(_a_call_too_many_or_too_few, 0.8),
             also(_below_a_condition, 0.6),
-            also(_all_meet, 0.4),
+            also(_all_meet, 0.1),
         ),
         why="{sentence}. From there on each collective meets a wrong one, and the hang shows "
         "later and elsewhere.",
@@ -378,10 +394,11 @@ CAUSES = (
         title="ranks call different collectives in the same place",
         signs=(
             need(_differ, 0.5),
-            also(_stacks_differ, 0.3),
+            also(_stacks_differ, 0.05),
             also(_another_call_in_its_place, 0.6),
-            also(_all_meet, 0.2),
+            also(_all_meet, 0.05),
             unless(_called_by_some),
+            unless(_some_are_in_own_code),
             unless(_ended_by_something_else),
         ),
         why="{sentence}. Collectives meet in the order in which each rank calls them; these do "
@@ -461,6 +478,7 @@ CAUSES = (
             also(_out_of_the_loop, 0.5),
             also(_left_a_loop_early, 0.65),
             unless(_may_still_come),
+            unless(_some_are_in_own_code),
         ),
         why="{sentence}. In DDP every backward waits for all ranks, also for those that have no "
         "batch left.",

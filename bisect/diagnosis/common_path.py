@@ -1,0 +1,182 @@
+"""Ranks that all wait in collectives, compared by their frames alone: in which call each is, and
+who left the path that the others share. Pure.
+
+Another frame is no mismatch by itself. One call of the job's may be several collectives
+(gather_object is an all_gather and a gather: torch/distributed/distributed_c10d.py), and most of
+them let some ranks go on before all have come: the root of a broadcast, all but the root of a
+reduce. So ranks wait in different phases of one call though one of them alone is to blame, which
+may be none of these. What frames do show is who is in code of the job's own that others are not in.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Sequence
+
+from ..base.facts import Frame, RankId
+from ..base.lazy_dataclass import dataclass
+from ..base.library_functions import C10D_WRAPPER
+from ..base.words import format_ranks
+from .collective_mismatch import TO_ONE_PEER
+from .frames import format_frame, frame_owner, job_frames
+from .library_calls import find_entry_points, find_group_wait
+from .peer_calls import ROOTED
+from .process_snapshot import ProcessSnapshot
+
+_C10D = "torch/distributed/distributed_c10d.py"
+_BACKWARD = "torch/autograd/graph.py"  # where backward waits for the collectives of DDP's hooks
+_AROUND_BACKWARD = 4  # frames, the innermost
+# Variants of one call.
+_SAME_CALL = {"monitored_barrier": "barrier"}
+
+
+@dataclass(frozen=True)
+class CollectivePlace:
+    """Where a rank waits in a collective. Frames are outermost first."""
+
+    rank: RankId
+    call: str  # of torch.distributed, the outermost: "gather_object"; "" for one without a name
+    own: tuple[Frame, ...]  # the job's own frames
+    path: tuple[Frame, ...]  # all frames of the job, not those inside of that call
+
+    @property
+    def key(self) -> Hashable:
+        """What is equal for two ranks in the same call."""
+        return self.call, self.own
+
+    @property
+    def words(self) -> str:
+        """The call and who made it: "barrier (train (train.py:30))"."""
+        call = self.call or "a collective"
+        return f"{call} ({format_frame(self.own[-1])})" if self.own else call
+
+
+def find_collective_place(
+    rank: RankId, view: ProcessSnapshot | None, package: str
+) -> CollectivePlace | None:
+    """Return where a rank waits in a collective, None if it does not, or if it is in a send or a
+    receive, which is for one rank alone. `package`: the folder of our own code.
+    """
+    if view is None or find_group_wait(view) != "collective":
+        return None
+    frames = job_frames(view.frames, package)
+    owners = [frame_owner(frame, package) for frame in frames]
+    inside = next((n for n, owner in enumerate(owners) if owner in ("user", "step")), len(frames))
+    at, call = _find_outermost_call(frames[:inside])
+    if call in TO_ONE_PEER:
+        return None
+    own = tuple(f for f, owner in zip(frames, owners, strict=True) if owner in ("user", "step"))
+    path = tuple(f for f in frames[at:] if not f.file.endswith(C10D_WRAPPER))
+    return CollectivePlace(rank, call, own[::-1], path[::-1])
+
+
+def _find_outermost_call(frames: Sequence[Frame]) -> tuple[int, str]:
+    """Return the collective that encloses all others of `frames` (innermost first), and where in
+    them it is; 0 and "" if none has a name.
+    """
+    named = [
+        (n, entry.named(frame).rpartition(".")[2])
+        for n, frame in enumerate(frames)
+        for entry in find_entry_points(frame)
+        if entry.collective
+    ]
+    of_torch = [(n, call) for n, call in named if frames[n].file.endswith(_C10D)]
+    if of_torch or named:
+        at, call = (of_torch or named)[-1]
+        return at, _SAME_CALL.get(call, call)
+    goes_back = any(frame.file.endswith(_BACKWARD) for frame in frames[:_AROUND_BACKWARD])
+    return 0, "backward" if goes_back else ""
+
+
+@dataclass(frozen=True)
+class OwnCodeSplit:
+    """Ranks of which some are in code of the job's own, below a line in which the others are in a
+    library.
+    """
+
+    inside: tuple[CollectivePlace, ...]  # in code of the job's own
+    around: tuple[CollectivePlace, ...]  # in what the last line that all share has called
+
+    @property
+    def few(self) -> tuple[CollectivePlace, ...]:
+        """Those that are likelier to be wrong: of equally many those that made a call more."""
+        return self.inside if len(self.inside) <= len(self.around) else self.around
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether those inside are in one call, and so one side is wrong."""
+        return len({place.key for place in self.inside}) == 1
+
+
+def split_by_own_code(places: Sequence[CollectivePlace]) -> OwnCodeSplit | None:
+    """Return which ranks are in code of the job's own that the others are not in, None if frames do
+    not show that: no line of the job's own is on all stacks, or both sides may be in one call.
+    """
+    shared = min((len(place.own) for place in places), default=0)
+    for place in places:
+        pairs = zip(place.own[:shared], places[0].own, strict=False)
+        shared = next((n for n, (one, other) in enumerate(pairs) if one != other), shared)
+    around = tuple(place for place in places if len(place.own) == shared)
+    inside = tuple(place for place in places if len(place.own) > shared)
+    if not (shared and around and inside):
+        return None
+    if {one.call for one in inside} & {one.call for one in around}:
+        return None
+    return OwnCodeSplit(inside, around)
+
+
+def list_differing_calls(places: Sequence[CollectivePlace]) -> list[CollectivePlace]:
+    """Return a place for each different call in which ranks are, [] where all may be in phases of
+    one call, or of what one line of the job's has called.
+    """
+    named = {place.key: place for place in reversed(places) if place.call}
+    calls, lines = {one.call for one in named.values()}, {one.own for one in named.values()}
+    if len(calls) < 2 or (len(lines) == 1 and lines != {()}):
+        return []
+    return sorted(named.values(), key=lambda one: one.rank)
+
+
+def find_few(places: Sequence[CollectivePlace]) -> tuple[CollectivePlace, ...]:
+    """Return those that left the path of more than half of all ranks where it first forks, () if
+    there are none: by functions, or by lines where all are in the same functions.
+
+    In a collective with a root one rank is in another line than all others, and all is well.
+    """
+    for with_lines in (False, True):
+        paths = [[(f.file, f.name, with_lines and f.line) for f in place.path] for place in places]
+        forked = [n for n, steps in enumerate(_zip_all(paths)) if len({*steps}) > 1]
+        if not forked:
+            continue
+        steps = [tuple(path[: forked[0] + 1]) for path in paths]
+        usual, count = Counter(steps).most_common(1)[0]
+        if count * 2 <= len(places):
+            return ()
+        calls = {p.call for p, step in zip(places, steps, strict=True) if step == usual} & ROOTED
+        return tuple(
+            place
+            for place, step in zip(places, steps, strict=True)
+            if step != usual and place.call not in calls
+        )
+    return ()
+
+
+def _zip_all(paths: Sequence[Sequence[Hashable]]) -> Iterable[tuple[Hashable, ...]]:
+    """Yield what all have at each place from the outermost on; None for one that is shorter."""
+    for at in range(max((len(path) for path in paths), default=0)):
+        yield tuple(path[at] if at < len(path) else None for path in paths)
+
+
+def describe_places(places: Iterable[CollectivePlace]) -> str:
+    """Return in words in which calls ranks are: "rank 0 in broadcast (...), ranks 1-2 in ..."."""
+    there: dict[str, list[RankId]] = {}
+    for place in places:
+        there.setdefault(place.words, []).append(place.rank)
+    return ", ".join(f"{format_ranks(ranks)} in {words}" for words, ranks in there.items())
+
+
+def describe_undecided(places: Collection[CollectivePlace]) -> str:
+    """Return in a sentence why nobody is named, and what would tell."""
+    return (
+        f"the ranks wait in different calls, and frames do not tell which of them is wrong:"
+        f" {describe_places(places)}. Below `hangbisect run` their logs of collectives tell"
+    )
