@@ -250,3 +250,19 @@ def test_frames_alone_never_make_more_than_a_guess(looks: list[Look]) -> None:
     found = judged(*looks).cause
     unsure = ("collective-mismatch", "rank-conditional-collective")
     assert found is None or found.id not in unsure or found.level == "guess"
+
+
+@pytest.mark.parametrize("world", [2, 4, 8])
+def test_phases_of_one_call_are_said_to_come_of_an_earlier_collective(world: int) -> None:
+    """An extra barrier of one rank met the next one of the other: no stack has it (zoo I20)."""
+    first, second = PHASES["an object collective"]
+    barrier, reduces = (
+        look(f"{name} {C10D}:{line}", WRAPPER, "_sync_ddp SP/lightning_fabric/u.py:213", *FIT)
+        for name, line in (("barrier", 5356), ("all_reduce", 3252))
+    )
+    verdict = judged(*[barrier] * (world // 2), *[reduces] * (world // 2))
+    said = " ".join(verdict.notes)
+    assert "in different collectives of one call, main (train.py:191)" in said
+    assert "hangbisect run" in said
+    assert not judged(*[first] * (world // 2), *[second] * (world // 2)).notes
+    assert not judged(*[barrier] * world).notes
