@@ -13,10 +13,10 @@ from ..base.words import format_ranks
 from .case import Case, Progress
 from .common_path import (
     CollectivePlace,
+    describe_phases,
     describe_undecided,
     find_collective_place,
     find_few,
-    list_differing_calls,
     split_by_own_code,
 )
 from .frames import frame_owner, job_frames
@@ -190,13 +190,29 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
     least = find_least_advanced(candidates, progress_by_rank(case))
     if job.ended == "limit":
         return _Blame(least)
+    return _part_standing_ranks(case, candidates, least)
+
+
+def _part_standing_ranks(
+    case: Case, candidates: Sequence[RankId], least: tuple[RankId, ...]
+) -> _Blame:
+    """Return whom to blame of ranks that stand still, of which nothing tells who waits for whom.
+    `least`: those of them that came least far.
+    """
     meeting = least if _is_progress_known(case) else tuple(sorted(candidates))
     places = [place for rank in meeting if (place := _find_collective_place(case, rank))]
     if len(places) < max(len(meeting), 2):
         return _part_from_most(case, least)
-    # Of two the one that does not seem to train is likelier to be wrong.
-    rest = least if len(meeting) < _FEWEST else meeting
-    return _part_in_collectives(case, places) or _part_from_most(case, rest)
+    found = _part_in_collectives(case, places)
+    if found is not None:
+        return found
+    note = describe_phases(places) or describe_undecided(places)
+    if note and not any(facts.collectives for facts in case.ranks):
+        note += ". Below `hangbisect run` their logs of collectives tell"
+    if note and len(places) >= _FEWEST:
+        return _Blame((), note=note)
+    # Of two one is wrong: the one that does not seem to train, if that tells them apart.
+    return _part_from_most(case, least if len(places) < _FEWEST else meeting)._replace(note=note)
 
 
 def _is_progress_known(case: Case) -> bool:
@@ -208,11 +224,11 @@ def _is_progress_known(case: Case) -> bool:
 
 def _part_in_collectives(case: Case, places: Sequence[CollectivePlace]) -> _Blame | None:
     """Return whom to blame of ranks that all wait in collectives, of which no log tells; None if
-    two stand apart and nothing tells more, or if all may be in one call.
+    frames do not tell, or if all may be in one call.
 
     Those that are in code of the job's own, or alone not in it; else the few that left the path of
     the many. Of several that stand in different calls apart from the many, one is wrong, and the
-    others may have been let go by a collective with a root: nobody is named.
+    others may have been let go by a collective with a root.
     """
     ranks = tuple(place.rank for place in places)
     split = split_by_own_code(places)
@@ -222,8 +238,6 @@ def _part_in_collectives(case: Case, places: Sequence[CollectivePlace]) -> _Blam
         if note := _describe_unknown_member(case, named, ranks):
             return _Blame((), note=note)
         return _Blame(named, tuple(rank for rank in ranks if rank not in named))
-    if len(places) >= _FEWEST and len(list_differing_calls(places)) >= _FEWEST:
-        return _Blame((), note=describe_undecided(places))
     return None
 
 

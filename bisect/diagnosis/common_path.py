@@ -11,7 +11,7 @@ may be none of these. What frames do show is who is in code of the job's own tha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 from ..base.facts import Frame, RankId
 from ..base.lazy_dataclass import dataclass
@@ -174,9 +174,29 @@ def describe_places(places: Iterable[CollectivePlace]) -> str:
     return ", ".join(f"{format_ranks(ranks)} in {words}" for words, ranks in there.items())
 
 
-def describe_undecided(places: Collection[CollectivePlace]) -> str:
-    """Return in a sentence why nobody is named, and what would tell."""
+def describe_phases(places: Sequence[CollectivePlace]) -> str:
+    """Return in a sentence what it means that ranks are in different collectives that one line of
+    the job's has called through a library; "" if they are not, or stand in one call of torch's.
+    """
+    own = places[0].own if places else ()
+    if not own or any(place.own != own for place in places):
+        return ""
+    if len({place.call for place in places} - {""}) < 2:
+        return ""
+    who = format_ranks([place.rank for place in places])
     return (
-        f"the ranks wait in different calls, and frames do not tell which of them is wrong:"
-        f" {describe_places(places)}. Below `hangbisect run` their logs of collectives tell"
+        f"{who} wait in different collectives of one call, {format_frame(own[-1])}: an earlier one"
+        " may have put them out of step, and it is on no stack any more"
+    )
+
+
+def describe_undecided(places: Sequence[CollectivePlace]) -> str:
+    """Return in a sentence that ranks are in different collectives, and why none of several can be
+    named; "" if they are not.
+    """
+    if not list_differing_calls(places):
+        return ""
+    return (
+        "the ranks wait in different calls, and frames do not tell which of them is wrong:"
+        f" {describe_places(places)}"
     )

@@ -264,5 +264,6 @@ def test_phases_of_one_call_are_said_to_come_of_an_earlier_collective(world: int
     said = " ".join(verdict.notes)
     assert "in different collectives of one call, main (train.py:191)" in said
     assert "hangbisect run" in said
+    assert verdict.ranks.culprit == ((0, 1) if world == 2 else ())
     assert not judged(*[first] * (world // 2), *[second] * (world // 2)).notes
     assert not judged(*[barrier] * world).notes
