@@ -267,3 +267,79 @@ def test_phases_of_one_call_are_said_to_come_of_an_earlier_collective(world: int
     assert verdict.ranks.culprit == ((0, 1) if world == 2 else ())
     assert not judged(*[first] * (world // 2), *[second] * (world // 2)).notes
     assert not judged(*[barrier] * world).notes
+
+
+# ---- what the source around a frame shows --------------------------------------------------------
+
+
+def below(condition: str, one: Look, name: str = "train") -> Look:
+    """The same look; the job's own line in the function `name` stands below a condition."""
+    (thread,) = one.threads
+    frames = [
+        replace(f, condition=condition) if f.name.endswith(name) else f for f in thread.frames
+    ]
+    return replace(one, threads=(replace(thread, frames=tuple(frames)),))
+
+
+@given(st.integers(2, 8), st.data())
+def test_who_is_in_a_call_by_which_only_some_ranks_come_is_named(
+    world: int, data: st.DataObject
+) -> None:
+    """The source shows it (`if rank == 2`), and no other rank is below that condition: wherever
+    else they are, they wait for one that does not come.
+    """
+    culprit = data.draw(st.integers(0, world - 1))
+    others = st.sampled_from([in_call("broadcast", 20), in_call("all_reduce", 22)])
+    looks = [data.draw(others) for _ in range(world)]
+    looks[culprit] = below("if rank == 2", in_call("all_gather", 25))
+    verdict = judged(*looks)
+    assert verdict.ranks.culprit == (culprit,)
+    assert cause(verdict) == ("rank-conditional-collective", "fits")
+    assert verdict.cause is not None
+    assert "`if rank == 2`" in " ".join(verdict.cause.matched)
+
+
+def test_with_the_condition_a_hook_of_one_rank_is_no_guess() -> None:
+    hook = below("if me == 1", AFTER_A_BATCH, "on_train_batch_end")
+    verdict = judged(BROADCAST, hook)
+    assert verdict.ranks.culprit == (1,)
+    assert cause(verdict) == ("rank-conditional-collective", "fits")
+
+
+def test_who_alone_is_not_below_a_condition_left_the_call_out() -> None:
+    inside = below("if rank != 3", in_call("all_gather", 25))
+    verdict = judged(inside, inside, inside, in_call("barrier", 30))
+    assert verdict.ranks.culprit == (3,)
+    assert cause(verdict) == ("rank-conditional-collective", "fits")
+
+
+@pytest.mark.parametrize("name", ["gather", "broadcast"])
+def test_one_call_in_two_branches_is_one_call(name: str) -> None:
+    root, rest = below("if rank == 0", in_call(name, 25)), in_call(name, 27)
+    assert cause(judged(root, rest, rest))[0] != "rank-conditional-collective"
+    rest = below("else of if rank == 0", rest)
+    assert cause(judged(root, rest, rest))[0] != "rank-conditional-collective"
+
+
+def test_a_condition_around_all_of_them_tells_nothing() -> None:
+    one = below("if rank >= 0", in_call("all_reduce", 25), "main")
+    other = below("if rank >= 0", in_call("barrier", 30), "main")
+    assert judged(one, other).ranks.culprit == (0, 1)
+
+
+def test_two_branches_of_one_condition_with_other_calls_are_a_mismatch() -> None:
+    one = below("if me == 0", in_call("all_reduce", 25))
+    other = below("else of if me == 0", in_call("broadcast", 27))
+    verdict = judged(one, other)
+    assert verdict.ranks.culprit == (0, 1)
+    assert cause(verdict)[0] == "collective-mismatch"
+
+
+def test_members_of_a_group_of_some_are_below_a_condition_for_good_reason() -> None:
+    """They wait for a member that stands elsewhere: which rank that is, no look shows."""
+    member = below("if rank < 3", in_call("all_reduce", 25, group="given"))
+    verdict = judged(member, member, *[in_call("barrier", 40)] * 6)
+    assert verdict.ranks.culprit == ()
+    assert cause(verdict)[1] != "fits"
+    alone = judged(member, *[in_call("barrier", 40)] * 7)
+    assert cause(alone)[1] != "fits"
