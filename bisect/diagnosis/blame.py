@@ -17,7 +17,7 @@ from .common_path import (
     describe_undecided,
     find_collective_place,
     find_few,
-    split_by_own_code,
+    split_places,
 )
 from .frames import frame_owner, job_frames
 from .log_divergence import find_mismatched_ranks
@@ -226,12 +226,12 @@ def _part_in_collectives(case: Case, places: Sequence[CollectivePlace]) -> _Blam
     """Return whom to blame of ranks that all wait in collectives, of which no log tells; None if
     frames do not tell, or if all may be in one call.
 
-    Those that are in code of the job's own, or alone not in it; else the few that left the path of
-    the many. Of several that stand in different calls apart from the many, one is wrong, and the
-    others may have been let go by a collective with a root.
+    Those that are in a call of some, or alone not in it (`split_places`); else the few that left
+    the path of the many. Of several that stand in different calls apart from the many, one is
+    wrong, and the others may have been let go by a collective with a root.
     """
     ranks = tuple(place.rank for place in places)
-    split = split_by_own_code(places)
+    split = split_places(places)
     few = split.few if split is not None else find_few(places)
     if few and len({place.key for place in few}) == 1 and (split is None or split.is_clear):
         named = tuple(place.rank for place in few)

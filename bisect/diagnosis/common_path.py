@@ -20,12 +20,13 @@ from ..base.words import format_ranks
 from .collective_mismatch import TO_ONE_PEER
 from .frames import format_frame, frame_owner, job_frames
 from .library_calls import find_entry_points, find_group_wait
-from .peer_calls import ROOTED
+from .peer_calls import ROOTED, GivenGroup, read_group
 from .process_snapshot import ProcessSnapshot
 
 _C10D = "torch/distributed/distributed_c10d.py"
 _BACKWARD = "torch/autograd/graph.py"  # where backward waits for the collectives of DDP's hooks
 _AROUND_BACKWARD = 4  # frames, the innermost
+_PAIR = 2  # ranks: a group of some of them has both
 # Variants of one call.
 _SAME_CALL = {"monitored_barrier": "barrier"}
 
@@ -38,6 +39,7 @@ class CollectivePlace:
     call: str  # of torch.distributed, the outermost: "gather_object"; "" for one without a name
     own: tuple[Frame, ...]  # the job's own frames
     path: tuple[Frame, ...]  # all frames of the job, not those inside of that call
+    group: GivenGroup = ""  # over which the call goes
 
     @property
     def key(self) -> Hashable:
@@ -67,7 +69,7 @@ def find_collective_place(
         return None
     own = tuple(f for f, owner in zip(frames, owners, strict=True) if owner in ("user", "step"))
     path = tuple(f for f in frames[at:] if not f.file.endswith(C10D_WRAPPER))
-    return CollectivePlace(rank, call, own[::-1], path[::-1])
+    return CollectivePlace(rank, call, own[::-1], path[::-1], read_group(view.frames))
 
 
 def _find_outermost_call(frames: Sequence[Frame]) -> tuple[int, str]:
@@ -89,13 +91,14 @@ def _find_outermost_call(frames: Sequence[Frame]) -> tuple[int, str]:
 
 
 @dataclass(frozen=True)
-class OwnCodeSplit:
-    """Ranks of which some are in code of the job's own, below a line in which the others are in a
-    library.
+class PlaceSplit:
+    """Ranks of which some are in a call that the others do not come by, as far as frames, and the
+    source around them, tell.
     """
 
-    inside: tuple[CollectivePlace, ...]  # in code of the job's own
-    around: tuple[CollectivePlace, ...]  # in what the last line that all share has called
+    inside: tuple[CollectivePlace, ...]
+    around: tuple[CollectivePlace, ...]
+    condition: str = ""  # below which the call stands: "if rank == 2"; "" if none is known
 
     @property
     def few(self) -> tuple[CollectivePlace, ...]:
@@ -107,10 +110,42 @@ class OwnCodeSplit:
         """Whether those inside are in one call, and so one side is wrong."""
         return len({place.key for place in self.inside}) == 1
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether there are two sides, and no call on both of them."""
+        calls = {one.call for one in self.inside} & {one.call for one in self.around}
+        return bool(self.inside and self.around) and not calls
 
-def split_by_own_code(places: Sequence[CollectivePlace]) -> OwnCodeSplit | None:
-    """Return which ranks are in code of the job's own that the others are not in, None if frames do
-    not show that: no line of the job's own is on all stacks, or both sides may be in one call.
+
+def split_places(places: Sequence[CollectivePlace]) -> PlaceSplit | None:
+    """Return which ranks are in a call that the others do not come by, None if nothing shows that:
+    a condition of the source, else code of the job's own.
+    """
+    return _split_by_condition(places) or _split_by_own_code(places)
+
+
+def _split_by_condition(places: Sequence[CollectivePlace]) -> PlaceSplit | None:
+    """Split by conditions by which only some ranks come, such as `if rank == 0`. One around all of
+    them tells nothing, nor does one of a group of some, whose members it may tell apart.
+    """
+    shared = set(places[0].own).intersection(*(place.own for place in places)) if places else set()
+    found = {
+        place.rank: next(
+            (f.condition for f in place.own[::-1] if f.condition and f not in shared), ""
+        )
+        for place in places
+    }
+    inside = tuple(place for place in places if found[place.rank])
+    around = tuple(place for place in places if not found[place.rank])
+    if len(places) > _PAIR and any(place.group == "given" for place in inside):
+        return None
+    split = PlaceSplit(inside, around, found[inside[0].rank] if inside else "")
+    return split if split.is_apart else None
+
+
+def _split_by_own_code(places: Sequence[CollectivePlace]) -> PlaceSplit | None:
+    """Split by who is in code of the job's own, below a line on all stacks, from which the others
+    are in a library.
     """
     shared = min((len(place.own) for place in places), default=0)
     for place in places:
@@ -118,11 +153,8 @@ def split_by_own_code(places: Sequence[CollectivePlace]) -> OwnCodeSplit | None:
         shared = next((n for n, (one, other) in enumerate(pairs) if one != other), shared)
     around = tuple(place for place in places if len(place.own) == shared)
     inside = tuple(place for place in places if len(place.own) > shared)
-    if not (shared and around and inside):
-        return None
-    if {one.call for one in inside} & {one.call for one in around}:
-        return None
-    return OwnCodeSplit(inside, around)
+    split = PlaceSplit(inside, around)
+    return split if shared and split.is_apart else None
 
 
 def list_differing_calls(places: Sequence[CollectivePlace]) -> list[CollectivePlace]:

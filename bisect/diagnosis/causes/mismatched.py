@@ -16,10 +16,11 @@ from ..collective_mismatch import (
 )
 from ..common_path import (
     CollectivePlace,
+    PlaceSplit,
     describe_places,
     find_collective_place,
     list_differing_calls,
-    split_by_own_code,
+    split_places,
 )
 from ..frames import format_frame, frame_owner
 from ..library_calls import find_group_wait
@@ -102,9 +103,9 @@ def _a_call_too_many_or_too_few(scene: Scene) -> Found | None:
 def _below_a_condition(scene: Scene) -> Found | None:
     """The source shows that only some ranks come by that call (`if rank == 0`)."""
     found = _log(scene, "extra", "skipped")
-    if found is None or not found.operation.condition:
-        return None
-    return Found(f"the call stands below `{found.operation.condition}`")
+    split = _split_by_stacks(scene) if found is None else None
+    condition = found.operation.condition if found else split.condition if split else ""
+    return Found(f"the call stands below `{condition}`") if condition else None
 
 
 def _another_call_in_its_place(scene: Scene) -> Found | None:
@@ -188,15 +189,25 @@ def _stacks_differ(scene: Scene) -> Found | None:
     return Found(words, {"sentence": words[:1].upper() + words[1:]})
 
 
-def _some_are_in_own_code(scene: Scene) -> Found | None:
-    """The stacks show some ranks in a collective that the job's own code calls, all others in one
-    of the library around it; no log tells more.
+def _split_by_stacks(scene: Scene) -> PlaceSplit | None:
+    """Return who is in a call that others do not come by, where no log tells and one side is to
+    blame.
     """
     places, culprits = _list_places(scene), {*scene.verdict.ranks.culprit}
     if len(places) < len(scene.living) or scene.mismatch is not None:
         return None
-    split = split_by_own_code(places)
+    split = split_places(places)
     if split is None or not split.is_clear or {one.rank for one in split.few} != culprits:
+        return None
+    return split
+
+
+def _some_stand_apart(scene: Scene) -> Found | None:
+    """The stacks show some ranks in a call below a condition by rank, or of the job's own code,
+    and all others in one of the library around it; no log tells more.
+    """
+    split = _split_by_stacks(scene)
+    if split is None:
         return None
     words = f"{describe_places(split.inside)}, {describe_places(split.around)}"
     values = {"sentence": words[:1].upper() + words[1:], "call": split.inside[0].words}
@@ -204,10 +215,10 @@ def _some_are_in_own_code(scene: Scene) -> Found | None:
 
 
 def _a_call_of_some(scene: Scene) -> Found | None:
-    """Only some ranks called a collective, by the logs; or, by the stacks, are in one of the job's
-    own code, all others in the library around it.
+    """Only some ranks called a collective, by the logs; or, by the stacks, are in one below a
+    condition by rank, or of the job's own code.
     """
-    return _a_call_too_many_or_too_few(scene) or _some_are_in_own_code(scene)
+    return _a_call_too_many_or_too_few(scene) or _some_stand_apart(scene)
 
 
 def _called_by_some(scene: Scene) -> Found | None:
@@ -398,7 +409,7 @@ CAUSES = (
             also(_another_call_in_its_place, 0.6),
             also(_all_meet, 0.05),
             unless(_called_by_some),
-            unless(_some_are_in_own_code),
+            unless(_some_stand_apart),
             unless(_ended_by_something_else),
         ),
         why="{sentence}. Collectives meet in the order in which each rank calls them; these do "
@@ -478,7 +489,7 @@ CAUSES = (
             also(_out_of_the_loop, 0.5),
             also(_left_a_loop_early, 0.65),
             unless(_may_still_come),
-            unless(_some_are_in_own_code),
+            unless(_some_stand_apart),
         ),
         why="{sentence}. In DDP every backward waits for all ranks, also for those that have no "
         "batch left.",
