@@ -6,7 +6,7 @@ import re
 import signal
 
 from ...base.facts import RankFacts, RankId
-from ...base.words import AWAITED, format_ranks
+from ...base.words import format_ranks
 from ..collective_mismatch import (
     BACKWARD_KINDS,
     GROUP_MAKING_KINDS,
@@ -14,16 +14,14 @@ from ..collective_mismatch import (
     Mismatch,
     MismatchKind,
 )
-from ..common_path import (
-    CollectivePlace,
-    PlaceSplit,
-    describe_places,
-    find_collective_place,
-    list_differing_calls,
-    split_places,
-)
 from ..frames import format_frame, frame_owner
 from ..library_calls import find_group_wait
+from .collective_places import (
+    some_stand_apart,
+    split_by_stacks,
+    stacks_differ,
+    waits_elsewhere,
+)
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import ended_with, makes_a_group, native_in
 
@@ -103,7 +101,7 @@ def _a_call_too_many_or_too_few(scene: Scene) -> Found | None:
 def _below_a_condition(scene: Scene) -> Found | None:
     """The source shows that only some ranks come by that call (`if rank == 0`)."""
     found = _log(scene, "extra", "skipped")
-    split = _split_by_stacks(scene) if found is None else None
+    split = split_by_stacks(scene) if found is None else None
     condition = found.operation.condition if found else split.condition if split else ""
     return Found(f"the call stands below `{condition}`") if condition else None
 
@@ -168,57 +166,11 @@ def _all_meet(scene: Scene) -> Found | None:
     return Found("all ranks wait in collectives")
 
 
-def _list_places(scene: Scene) -> list[CollectivePlace]:
-    """Return where each rank that waits in a collective does so."""
-    found = (find_collective_place(r, v, scene.job.package) for r, v in scene.views.items())
-    return [place for place in found if place is not None]
-
-
-def _stacks_differ(scene: Scene) -> Found | None:
-    """The stacks show ranks in different collectives at the same time, which the job's own code
-    calls in different lines.
-    """
-    # Where the culprit waits for something of its own they only got differently far without it: a
-    # broadcast lets some ranks go before all have come.
-    if _waits_elsewhere(scene) is not None:
-        return None
-    places = list_differing_calls(_list_places(scene))
-    if not places:
-        return None
-    words = ", ".join(f"rank {place.rank} in {place.words}" for place in places[:4])
-    return Found(words, {"sentence": words[:1].upper() + words[1:]})
-
-
-def _split_by_stacks(scene: Scene) -> PlaceSplit | None:
-    """Return who is in a call that others do not come by, where no log tells and one side is to
-    blame.
-    """
-    places, culprits = _list_places(scene), {*scene.verdict.ranks.culprit}
-    if len(places) < len(scene.living) or scene.mismatch is not None:
-        return None
-    split = split_places(places)
-    if split is None or not split.is_clear or {one.rank for one in split.few} != culprits:
-        return None
-    return split
-
-
-def _some_stand_apart(scene: Scene) -> Found | None:
-    """The stacks show some ranks in a call below a condition by rank, or of the job's own code,
-    and all others in one of the library around it; no log tells more.
-    """
-    split = _split_by_stacks(scene)
-    if split is None:
-        return None
-    words = f"{describe_places(split.inside)}, {describe_places(split.around)}"
-    values = {"sentence": words[:1].upper() + words[1:], "call": split.inside[0].words}
-    return Found(words, values)
-
-
 def _a_call_of_some(scene: Scene) -> Found | None:
     """Only some ranks called a collective, by the logs; or, by the stacks, are in one below a
     condition by rank, or of the job's own code.
     """
-    return _a_call_too_many_or_too_few(scene) or _some_stand_apart(scene)
+    return _a_call_too_many_or_too_few(scene) or some_stand_apart(scene)
 
 
 def _called_by_some(scene: Scene) -> Found | None:
@@ -271,7 +223,7 @@ def _may_still_come(scene: Scene) -> Found | None:
     through = {r for file, name in _AFTER_ALL_EPOCHS for r in scene.ranks_in(file, name)}
     if waiting and len(waiting) == len(inside) and through >= {*scene.verdict.ranks.culprit}:
         return None
-    return _waits_elsewhere(scene)
+    return waits_elsewhere(scene)
 
 
 def _some_are_through(scene: Scene) -> Found | None:
@@ -282,7 +234,7 @@ def _some_are_through(scene: Scene) -> Found | None:
 
 def _differ(scene: Scene) -> Found | None:
     """Ranks are in different collectives, by their logs or by their stacks."""
-    found = _another_call_in_its_place(scene) or _stacks_differ(scene)
+    found = _another_call_in_its_place(scene) or stacks_differ(scene)
     return None if found is None else Found("", found.values)
 
 
@@ -331,26 +283,6 @@ _parameters_differ = ended_with(
 def _different_parameters(scene: Scene) -> Found | None:
     """Parameters differ: by torch's own message, or because only some ranks still compare them."""
     return _parameters_differ(scene) or _compares_parameters(scene)
-
-
-# Who waits for one of these has not come to the collective yet, and may well be about to.
-_NOT_OF_PEERS = frozenset(
-    [
-        *("socket", "store", "process", "file", "pipe", "input", "gil", "kernel", "stopped"),
-        *("sleep", "thread", "lock"),
-    ]
-)
-
-
-def _waits_elsewhere(scene: Scene) -> Found | None:
-    """The culprit waits for something of its own: a server, a program, a file, a lock, a sleep."""
-    wait = scene.verdict.waits_for
-    meets = scene.group in ("construction", "collective")
-    if wait is None or meets or wait.kind not in _NOT_OF_PEERS:
-        return None
-    if not any(facts.looks for facts in scene.culprits):
-        return None
-    return Found(f"it waits for {AWAITED[wait.kind]}")
 
 
 def _asks_the_store(scene: Scene) -> Found | None:
@@ -405,11 +337,11 @@ CAUSES = (
         title="ranks call different collectives in the same place",
         signs=(
             need(_differ, 0.5),
-            also(_stacks_differ, 0.05),
+            also(stacks_differ, 0.05),
             also(_another_call_in_its_place, 0.6),
             also(_all_meet, 0.05),
             unless(_called_by_some),
-            unless(_some_stand_apart),
+            unless(some_stand_apart),
             unless(_ended_by_something_else),
         ),
         why="{sentence}. Collectives meet in the order in which each rank calls them; these do "
@@ -440,7 +372,7 @@ CAUSES = (
         signs=(
             need(_some_make_a_group, 0.55),
             also(_a_group_of_some, 0.75),
-            unless(_waits_elsewhere),
+            unless(waits_elsewhere),
         ),
         why="{sentence}. new_group waits for all ranks of the job, also for those that will not be "
         "members.",
@@ -457,7 +389,7 @@ CAUSES = (
             need(_some_wrap, 0.55),
             also(_a_wrapper_of_some, 0.75),
             unless(_parameters_differ),
-            unless(_waits_elsewhere),
+            unless(waits_elsewhere),
         ),
         why="{sentence}. The making of DDP and FSDP is a collective: it copies the parameters of "
         "rank 0 to all others.",
@@ -470,7 +402,7 @@ CAUSES = (
         signs=(
             need(_different_parameters, 0.55),
             also(_parameters_differ, 0.85, proves=True),
-            unless(_waits_elsewhere),
+            unless(waits_elsewhere),
         ),
         why="DDP compares parameters when it is made. Where they differ, the ranks that notice end "
         "or wait, and the others go on to a collective that nobody joins.",
@@ -489,7 +421,7 @@ CAUSES = (
             also(_out_of_the_loop, 0.5),
             also(_left_a_loop_early, 0.65),
             unless(_may_still_come),
-            unless(_some_stand_apart),
+            unless(some_stand_apart),
         ),
         why="{sentence}. In DDP every backward waits for all ranks, also for those that have no "
         "batch left.",
@@ -503,7 +435,7 @@ CAUSES = (
     KnownCause(
         id="uneven-rounds",
         title="some ranks go round a loop of collectives less often than others",
-        signs=(need(_made_fewer_rounds, 0.85), unless(_waits_elsewhere)),
+        signs=(need(_made_fewer_rounds, 0.85), unless(waits_elsewhere)),
         why="{sentence}. What ends the loop differs between the ranks (a decision that each takes "
         "by itself, as early stopping by a metric of its own), or a call in it was left out once.",
         avoid=(
@@ -516,7 +448,7 @@ CAUSES = (
     KnownCause(
         id="message-left-out",
         title="a rank waits for a message that its peer does not send",
-        signs=(need(_a_message_left_out, 0.85), unless(_waits_elsewhere)),
+        signs=(need(_a_message_left_out, 0.85), unless(waits_elsewhere)),
         why="{sentence}. Each receive needs a send of the peer, in the same order.",
         avoid=(
             "look for what leaves a send out: a condition, continue, a last batch that is smaller",
