@@ -6,10 +6,8 @@ from __future__ import annotations
 
 from ...base.words import AWAITED
 from ..common_path import (
-    CollectivePlace,
     PlaceSplit,
     describe_places,
-    find_collective_place,
     list_differing_calls,
     split_places,
 )
@@ -35,12 +33,6 @@ def waits_elsewhere(scene: Scene) -> Found | None:
     return Found(f"it waits for {AWAITED[wait.kind]}")
 
 
-def _list_places(scene: Scene) -> list[CollectivePlace]:
-    """Return where each rank that waits in a collective does so."""
-    found = (find_collective_place(r, v, scene.job.package) for r, v in scene.views.items())
-    return [place for place in found if place is not None]
-
-
 def stacks_differ(scene: Scene) -> Found | None:
     """The stacks show ranks in different collectives at the same time, which the job's own code
     calls in different lines.
@@ -49,7 +41,7 @@ def stacks_differ(scene: Scene) -> Found | None:
     # broadcast lets some ranks go before all have come.
     if waits_elsewhere(scene) is not None:
         return None
-    places = list_differing_calls(_list_places(scene))
+    places = list_differing_calls(scene.collective_places)
     if not places:
         return None
     words = ", ".join(f"rank {place.rank} in {place.words}" for place in places[:4])
@@ -60,7 +52,7 @@ def split_by_stacks(scene: Scene) -> PlaceSplit | None:
     """Return who is in a call that others do not come by, where no log tells and one side is to
     blame.
     """
-    places, culprits = _list_places(scene), {*scene.verdict.ranks.culprit}
+    places, culprits = scene.collective_places, {*scene.verdict.ranks.culprit}
     if len(places) < len(scene.living) or scene.mismatch is not None:
         return None
     split = split_places(places)
