@@ -14,6 +14,7 @@ from .case import Case, Progress
 from .common_path import (
     CollectivePlace,
     describe_phases,
+    describe_root,
     describe_undecided,
     find_collective_place,
     find_few,
@@ -235,7 +236,10 @@ def _part_in_collectives(case: Case, places: Sequence[CollectivePlace]) -> _Blam
     few = split.few if split is not None else find_few(places)
     if few and len({place.key for place in few}) == 1 and (split is None or split.is_clear):
         named = tuple(place.rank for place in few)
-        if note := _describe_unknown_member(case, named, ranks):
+        root = "" if split is not None and split.condition else describe_root(few, places)
+        if root and len(places) < _FEWEST:
+            return None
+        if note := root or _describe_unknown_member(case, named, ranks):
             return _Blame((), note=note)
         return _Blame(named, tuple(rank for rank in ranks if rank not in named))
     return None

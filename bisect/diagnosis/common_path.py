@@ -20,7 +20,7 @@ from ..base.words import format_ranks
 from .collective_mismatch import TO_ONE_PEER
 from .frames import format_frame, frame_owner, job_frames
 from .library_calls import find_entry_points, find_group_wait
-from .peer_calls import ROOTED, GivenGroup, read_group
+from .peer_calls import GATHERING, ROOTED, GivenGroup, read_group
 from .process_snapshot import ProcessSnapshot
 
 _C10D = "torch/distributed/distributed_c10d.py"
@@ -219,6 +219,21 @@ def describe_phases(places: Sequence[CollectivePlace]) -> str:
     return (
         f"{who} wait in different collectives of one call, {format_frame(own[-1])}: an earlier one"
         " may have put them out of step, and it is on no stack any more"
+    )
+
+
+def describe_root(few: Sequence[CollectivePlace], places: Sequence[CollectivePlace]) -> str:
+    """Return in a sentence that `few` may be the root of a collective that one of the others left
+    out, which looks like the rest of them; "" if that cannot be.
+    """
+    if not few or not all(place.call in GATHERING for place in few):
+        return ""
+    who = [place.rank for place in few]
+    others = [place.rank for place in places if place.rank not in who]
+    waits = "waits" if len(who) == 1 else "wait"
+    return (
+        f"{format_ranks(who)} {waits} in {few[0].words}, where all others go on at once: which of"
+        f" {format_ranks(others)} left it out, or whether nobody else was to call it, is not seen"
     )
 
 

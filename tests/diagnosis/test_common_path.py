@@ -271,7 +271,7 @@ def test_phases_of_one_call_are_said_to_come_of_an_earlier_collective(world: int
 
 @pytest.mark.parametrize("name", ["reduce", "gather", "gather_object"])
 def test_the_root_that_waits_for_what_others_give_is_not_named(name: str) -> None:
-    """All but the root go on at once: the one of them that left the call out looks like the rest."""
+    """All but the root go on at once: one of them that left the call out looks like the rest."""
     verdict = judged(in_call(name, 20), *[in_call("all_reduce", 25)] * 3)
     assert verdict.ranks.culprit == ()
     said = " ".join(verdict.notes)
