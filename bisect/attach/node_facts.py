@@ -38,7 +38,10 @@ _TRAINING_FRAMES = (
     (r"torch/(?:autograd/graph|_tensor)\.py", r"_engine_run_backward|backward"),
     (r"torch/optim/optimizer\.py", r"wrapper|step"),
     (r"torch/nn/parallel/distributed\.py", r"forward|_run_ddp_forward"),
-    (r"pytorch/loops/(?:training_epoch_loop|fit_loop)\.py", r"advance"),
+    (
+        r"(?:pytorch_lightning|lightning/pytorch)/loops/(?:training_epoch_loop|fit_loop)\.py",
+        r"advance",
+    ),
     (r"transformers/trainer\.py", r"_inner_training_loop|training_step"),
 )
 

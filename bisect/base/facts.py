@@ -90,6 +90,8 @@ class Frame:
     locals: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     # Where the source shows that the line stands below an `except`: "except OSError".
     handler: str = field(default="", compare=False)
+    # Where the source shows that only some ranks come by the line: "if rank == 0".
+    condition: str = field(default="", compare=False)
     # As the source shows: the lock that the line waits for, and those that it has taken before
     # (evidence/locks_in_source.py). Only where a thread of the process waits for such a lock.
     takes: CodeLock | None = field(default=None, compare=False)

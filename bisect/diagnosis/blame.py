@@ -11,6 +11,15 @@ from typing import NamedTuple
 from ..base.facts import NOTHING_MOVES, RankFacts, RankId, Ranks, Wait
 from ..base.words import format_ranks
 from .case import Case, Progress
+from .common_path import (
+    CollectivePlace,
+    describe_phases,
+    describe_root,
+    describe_undecided,
+    find_collective_place,
+    find_few,
+    split_places,
+)
 from .frames import frame_owner, job_frames
 from .log_divergence import find_mismatched_ranks
 from .peer_calls import ROOTED
@@ -180,7 +189,67 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
     if mismatched:
         return _Blame(mismatched)
     least = find_least_advanced(candidates, progress_by_rank(case))
-    return _Blame(least) if job.ended == "limit" else _part_from_most(case, least)
+    if job.ended == "limit":
+        return _Blame(least)
+    return _part_standing_ranks(case, candidates, least)
+
+
+def _part_standing_ranks(
+    case: Case, candidates: Sequence[RankId], least: tuple[RankId, ...]
+) -> _Blame:
+    """Return whom to blame of ranks that stand still, of which nothing tells who waits for whom.
+    `least`: those of them that came least far.
+    """
+    meeting = least if _is_progress_known(case) else tuple(sorted(candidates))
+    places = [place for rank in meeting if (place := _find_collective_place(case, rank))]
+    if len(places) < max(len(meeting), 2):
+        return _part_from_most(case, least)
+    found = _part_in_collectives(case, places)
+    if found is not None:
+        return found
+    note = describe_phases(places) or describe_undecided(places)
+    if note and not any(facts.collectives for facts in case.ranks):
+        note += ". Below `hangbisect run` their logs of collectives tell"
+    if note and len(places) >= _FEWEST:
+        return _Blame((), note=note)
+    # Of two one is wrong: the one that does not seem to train, if that tells them apart.
+    return _part_from_most(case, least if len(places) < _FEWEST else meeting)._replace(note=note)
+
+
+def _is_progress_known(case: Case) -> bool:
+    """Return whether ranks told how far they came: what stacks show of it says who trains, and who
+    is between two steps of a training does not look so.
+    """
+    return bool(case.job.pipeline) or any(facts.step is not None for facts in case.ranks)
+
+
+def _part_in_collectives(case: Case, places: Sequence[CollectivePlace]) -> _Blame | None:
+    """Return whom to blame of ranks that all wait in collectives, of which no log tells; None if
+    frames do not tell, or if all may be in one call.
+
+    Those that are in a call of some, or alone not in it (`split_places`); else the few that left
+    the path of the many. Of several that stand in different calls apart from the many, one is
+    wrong, and the others may have been let go by a collective with a root.
+    """
+    ranks = tuple(place.rank for place in places)
+    split = split_places(places)
+    few = split.few if split is not None else find_few(places)
+    if few and len({place.key for place in few}) == 1 and (split is None or split.is_clear):
+        named = tuple(place.rank for place in few)
+        root = "" if split is not None and split.condition else describe_root(few, places)
+        if root and len(places) < _FEWEST:
+            return None
+        if note := root or _describe_unknown_member(case, named, ranks):
+            return _Blame((), note=note)
+        return _Blame(named, tuple(rank for rank in ranks if rank not in named))
+    return None
+
+
+def _find_collective_place(case: Case, rank: RankId) -> CollectivePlace | None:
+    facts = case.facts(rank)
+    if facts is None or is_gone(facts):
+        return None
+    return find_collective_place(rank, case.rank_waits[rank].view, case.job.package)
 
 
 def _prefer_rings(graph: WaitGraph, ranks: list[RankId]) -> list[RankId]:

@@ -15,7 +15,7 @@ from ..base.words import format_ranks
 
 LogSource = Literal["ring", "torch", "flight recorder", "watchdog", "ras"]
 
-_TO_ONE_PEER = frozenset(
+TO_ONE_PEER = frozenset(
     [
         *("send", "recv", "isend", "irecv", "send_object_list", "recv_object_list"),
         BATCH_TO_PEERS,
@@ -32,7 +32,7 @@ SAME_SHAPE = frozenset(["all_reduce", "reduce", "broadcast", "allreduce", "_broa
 
 def is_to_one_peer(one: Collective) -> bool:
     """Return whether an operation is a send or a receive: these have numbers of their own."""
-    return one.peer is not None or one.kind in _TO_ONE_PEER
+    return one.peer is not None or one.kind in TO_ONE_PEER
 
 
 @dataclass(frozen=True)

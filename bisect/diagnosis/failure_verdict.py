@@ -38,22 +38,23 @@ from .wait_graph import WaitGraph
 MOST_CANDIDATES = 5
 
 
-def find_candidates(
-    case: Case, graph: WaitGraph, ranks: Ranks, outcome: Outcome, component: str | None
-) -> tuple[Candidate, ...]:
+def find_candidates(case: Case, graph: WaitGraph, verdict: Verdict) -> tuple[Candidate, ...]:
     """Return at most five candidates, the likeliest first; ranks that are in the same way suspect
-    together. The culprits fit where each was looked at more than once; all others are a guess.
+    together. The culprits fit where each was looked at more than once, and who waits for them is
+    no guess; all others are a guess.
 
     None for a job that ended well, or that was interrupted while all were at work.
     """
+    ranks, outcome = verdict.ranks, verdict.outcome
     if outcome == "ok" or (outcome == "interrupted" and not ranks.culprit):
         return ()
     culprits = [facts for rank in ranks.culprit if (facts := case.facts(rank))]
-    sure = bool(ranks.culprit) and all(len(f.looks) != 1 for f in culprits)
+    seen = bool(ranks.culprit) and all(len(f.looks) != 1 for f in culprits)
+    sure = seen and not verdict.guessed
     return tuple(
         Candidate(
             group,
-            component if group == ranks.culprit else _find_rank_component(case, group[0]),
+            verdict.component if group == ranks.culprit else _find_rank_component(case, group[0]),
             "fits" if sure and group == ranks.culprit else "guess",
         )
         for group in islice(_group_suspects(case, graph, ranks), MOST_CANDIDATES)
@@ -150,7 +151,7 @@ def explain_case(case: Case, outcome: Outcome) -> tuple[Verdict, WaitGraph]:
     verdict = _locate_hang(case, outcome, graph)
     verdict = replace(
         verdict,
-        candidates=find_candidates(case, graph, verdict.ranks, outcome, verdict.component),
+        candidates=find_candidates(case, graph, verdict),
         chain=graph.chain(verdict.ranks.waiting, verdict.ranks.culprit),
     )
     for rank in verdict.ranks.culprit:

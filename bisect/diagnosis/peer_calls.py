@@ -29,6 +29,8 @@ ROOTED = frozenset(
         *("scatter", "scatter_object_list", "gather", "gather_object"),
     ]
 )
+# Of these, those in which the root waits for all others, and they go on at once.
+GATHERING = frozenset(["reduce", "gather", "gather_object"])
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,9 @@ _OUT_OF_STEP = frozenset(
         *("uneven-rounds", "message-left-out"),
     ]
 )
+# Of these it is a guess which rank is wrong where only frames tell; that all ranks wait, in calls
+# that do not go together, is seen.
+_SEEN_BY_FRAMES = frozenset(["rank-conditional-collective", "collective-mismatch"])
 _ACCEPTS = frozenset(["accept", "accept4"])
 _SERVES = POLL_CALLS | _ACCEPTS
 # Where Python waits for requests, if its call names no socket (epoll): the innermost frames are in
@@ -133,7 +136,9 @@ def _missing_peer(verdict: Verdict) -> str:
 def _named_by_cause(verdict: Verdict, snapshot: Snapshot) -> str:
     cause = verdict.cause
     # A process that has no more to do for a rank may stand still for any reason.
-    if cause is None or cause.level == "guess" or cause.process is not None:
+    if cause is None or cause.process is not None:
+        return ""
+    if cause.level == "guess" and cause.id not in _SEEN_BY_FRAMES:
         return ""
     if cause.id in _OUT_OF_STEP and all_wait_for_peers(snapshot):
         return "all ranks wait in collectives that do not go together"

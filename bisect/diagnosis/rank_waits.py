@@ -133,6 +133,14 @@ class RankIndex:
             one.facts.rank for one in self._unfinished if one.group not in ("", "unsure")
         )
 
+    @cached_property
+    def all_in_collectives(self) -> bool:
+        """Whether each that has not finished stands in a collective of several: whom some lack in
+        theirs waits in another one.
+        """
+        others = self.absent or self.transfers
+        return not others and all(one.group == "collective" for one in self._unfinished)
+
     def missing(self, single_rank: SingleRank) -> RankGroup:
         """Return those for whom a rank that waits for its peers waits, nobody if all are there."""
         softer = self._at_a_store if single_rank.group != "store" else _NO_RANKS
@@ -378,7 +386,11 @@ def _make_rank_wait(single_rank: SingleRank, index: RankIndex, unseen_ranks: str
         return _make_wait_for_ranks("it said that it waits", index.named(facts.awaits))
     pending = index.pending.get(facts.rank)
     if pending is not None and _may_wait_in(pending, single_rank):
-        return _make_pending_wait(pending, index)
+        found = _make_pending_wait(pending, index)
+        if index.all_in_collectives and not unseen_ranks and single_rank.wait is not None:
+            detail = f"{pending.operation.kind}: {single_rank.wait.detail}"
+            return replace(found, wait=Wait("collective", detail))
+        return found
     transfer = index.transfers.get(facts.rank)
     if transfer is not None and transfer.peer != facts.rank:
         return _make_transfer_wait(facts.rank, transfer, index)

@@ -20,8 +20,8 @@ from itertools import takewhile
 from ..base.facts import Frame, RankId, Thread
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import Role, find_role, has_role, parse_text
-from .public_calls import find_entry_points
 from .process_snapshot import ProcessSnapshot
+from .public_calls import find_entry_points
 
 # A meeting of workers: how Python waits, and the functions of RPC that it is made of.
 _BETWEEN = re.compile(r"(?:^|/)(?:threading|torch/distributed/rpc/\w+)\.py>?$")

@@ -225,40 +225,47 @@ _LONGEST_HANDLER = 80  # characters
 
 def add_source_code(facts: RankFacts) -> RankFacts:
     """Return a rank with what the job's own source says of where it is: the conditions of its
-    collectives, the handlers around its frames, and the locks of its threads and of those of what
-    it started. May block.
+    collectives, the handlers and conditions around its frames, and the locks of its threads and of
+    those of what it started. May block.
     """
     return replace(
         facts,
-        looks=tuple(add_code_locks(add_handlers(look)) for look in facts.looks),
+        looks=tuple(add_code_locks(add_code_around(look)) for look in facts.looks),
         children=tuple(tuple(map(add_code_locks, looks)) for looks in facts.children),
         collectives=tuple(map(add_conditions, facts.collectives)),
     )
 
 
-def add_handlers(look: Look) -> Look:
-    """Return a look with the handlers that the main thread's own lines stand in. May block."""
+def add_code_around(look: Look) -> Look:
+    """Return a look with the handlers of exceptions in which the main thread's own lines stand, and
+    the conditions by which only some ranks come to them. May block.
+    """
     main = look.main
     if main is None:
         return look
     own = [f for f in main.frames if not f.native and not _LIBRARY.search(f.file)]
-    known = {
-        frame: found for frame in own[:MOST_FRAMES] if (found := _find_handler_of_frame(frame))
-    }
+    known = {frame: found for frame in own[:MOST_FRAMES] if any(found := _find_code_around(frame))}
     if not known:
         return look
     threads = tuple(_add_to_thread(one, known) if one is main else one for one in look.threads)
     return replace(look, threads=threads)
 
 
-def _add_to_thread(thread: Thread, known: dict[Frame, str]) -> Thread:
-    frames = (replace(f, handler=known[f]) if f in known else f for f in thread.frames)
+_CodeAround = tuple[str, str]  # a handler and a condition, "" for none
+
+
+def _add_to_thread(thread: Thread, known: dict[Frame, _CodeAround]) -> Thread:
+    frames = (
+        replace(f, handler=known[f][0], condition=known[f][1]) if f in known else f
+        for f in thread.frames
+    )
     return replace(thread, frames=tuple(frames))
 
 
-def _find_handler_of_frame(frame: Frame) -> str:
+def _find_code_around(frame: Frame) -> _CodeAround:
     source = read_source(frame.file)
-    return find_handler(source, frame.line) if source else ""
+    handler = find_handler(source, frame.line) if source else ""
+    return handler, _find_condition_at(frame.file, str(frame.line))
 
 
 @lru_cache(maxsize=1 << 12)  # ranks stand in few different lines

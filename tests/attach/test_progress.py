@@ -28,6 +28,13 @@ def test_training_is_further_than_anything_else_that_is_known() -> None:
     assert find_progress(RankFacts(0)) == UNKNOWN_PROGRESS
 
 
+@pytest.mark.parametrize("package", ["pytorch_lightning", "lightning/pytorch"])
+def test_who_is_between_two_steps_of_lightnings_loop_trains(package: str) -> None:
+    """Under both names of the package: the one in backward is no further."""
+    loop = Frame("_TrainingEpochLoop.advance", f"{SITE}{package}/loops/training_epoch_loop.py", 300)
+    assert find_progress(rank(0, loop, "futex")) == TRAINING_PROGRESS
+
+
 def test_of_two_that_wait_for_one_another_the_one_that_came_less_far_is_to_blame() -> None:
     def at(number: int, frame: Frame) -> RankFacts:
         made = rank(number, frame, "futex")

@@ -455,3 +455,34 @@ def test_of_the_group_of_all_and_of_one_without_members_nothing_is_said() -> Non
     alone = [standing(n, ALL_REDUCE, log(rounds(2 + n, False))) for n in (0, 1)]
     assert describe_subgroups(alone) == []
     assert describe_subgroups([rank(0, ALL_REDUCE)]) == []
+
+
+# ---- all ranks in collectives --------------------------------------------------------------------
+
+BARRIER = look(
+    "barrier SP/torch/distributed/distributed_c10d.py:5356",
+    "_exception_logger.<locals>.wrapper SP/torch/distributed/c10d_logger.py:83",
+    *_TRAIN,
+)
+
+
+@pytest.mark.parametrize("size", [2, 3, 8])
+def test_where_all_wait_in_collectives_each_waits_in_its_own(size: int) -> None:
+    """None of them is what another one lacks: the one in the barrier is not late (zoo H31)."""
+    ranks = [standing(n, ALL_REDUCE, log(rounds(4, False))) for n in range(size)]
+    ranks[1] = standing(1, BARRIER, log([*rounds(3), ("0", "barrier", False)]))
+    waits = Snapshot(ranks).waits
+    assert {one.kind for one in waits.values() if one} == {"collective"}
+    found = judge_job(job("late", size), ranks)
+    assert 1 in found.ranks.culprit
+    assert found.waits_for is not None
+    assert found.waits_for.kind == "collective"
+    assert found.waits_for.detail.startswith(("barrier", "all_reduce"))
+
+
+def test_where_one_is_elsewhere_the_others_wait_for_it() -> None:
+    ranks = [standing(n, ALL_REDUCE, log(rounds(4, False))) for n in range(3)]
+    ranks[1] = standing(1, RECV, log(rounds(3)))
+    wait = Snapshot(ranks).waits[0]
+    assert wait is not None
+    assert (wait.kind, wait.rank) == ("rank", 1)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from hangbisect.base.facts import Frame, Look, Thread
-from hangbisect.evidence.source_code import add_handlers, find_handler
+from hangbisect.evidence.source_code import add_code_around, find_handler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,8 +58,19 @@ def test_a_look_gets_those_of_the_jobs_own_lines(tmp_path: Path) -> None:
         Thread(8, "", False, False, ()),
     )
     look = Look(1.0, 7, 1, "python", (), 1.0, "S", "py-spy", threads=(main, other))
-    told = add_handlers(look)
+    told = add_code_around(look)
     assert [frame.handler for frame in told.threads[0].frames] == ["except OSError", "", ""]
     assert told.threads[1] is other
     nothing = Look(1.0, 7, 1, "python", (), 1.0, "S", "proc")
-    assert add_handlers(nothing) is nothing
+    assert add_code_around(nothing) is nothing
+
+
+def test_a_frame_has_the_condition_by_which_only_some_ranks_come(tmp_path: Path) -> None:
+    """What a log of collectives has of a call, `attach` has of where a rank stands."""
+    file = tmp_path / "train.py"
+    file.write_text("if rank == 2:\n    dist.all_gather(losses, loss)\ndist.barrier()\n")
+    frames = tuple(Frame("train", str(file), line) for line in (2, 3))
+    threads = (Thread(7, None, False, False, frames),)
+    told = add_code_around(Look(1.0, 7, 1, "python", (), 1.0, "S", "py-spy", threads=threads))
+    assert told.main is not None
+    assert [frame.condition for frame in told.main.frames] == ["if rank == 2", ""]

@@ -30,6 +30,7 @@ from ...base.lazy_dataclass import dataclass
 from ...base.library_functions import Role, find_role
 from ..blocked_syscalls import find_socket_by_inode
 from ..collective_mismatch import Mismatch
+from ..common_path import CollectivePlace, find_collective_place
 from ..frames import frame_owner, job_frames, unqualified_name
 from ..group_values import read_group_values
 from ..log_divergence import find_mismatch
@@ -79,6 +80,13 @@ class Scene:
         """Each living rank, by number, as its looks show it together."""
         found = {r.rank: self.situations[r.rank].view for r in self.living}
         return {rank: view for rank, view in found.items() if view is not None}
+
+    @cached_property
+    def collective_places(self) -> tuple[CollectivePlace, ...]:
+        """Where each living rank that waits in a collective does so, by its frames."""
+        package = self.job.package
+        found = (find_collective_place(rank, view, package) for rank, view in self.views.items())
+        return tuple(place for place in found if place is not None)
 
     @cached_property
     def group_values(self) -> Mapping[RankId, Mapping[str, int]]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator
 
-from ...base.facts import Frame, RankFacts, RankId
-from ...base.words import AWAITED, format_ranks
+from ...base.facts import RankFacts, RankId
+from ...base.words import format_ranks
 from ..collective_mismatch import (
     BACKWARD_KINDS,
     GROUP_MAKING_KINDS,
@@ -16,8 +15,14 @@ from ..collective_mismatch import (
     MismatchKind,
 )
 from ..frames import format_frame, frame_owner
-from ..public_calls import find_entry_points, find_group_wait
-from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
+from ..public_calls import find_group_wait
+from .collective_places import (
+    some_stand_apart,
+    split_by_stacks,
+    stacks_differ,
+    waits_elsewhere,
+)
+from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import ended_with, makes_a_group, native_in
 
 _LIGHTNING = r"(?:pytorch_lightning|lightning/pytorch)"
@@ -96,9 +101,9 @@ def _a_call_too_many_or_too_few(scene: Scene) -> Found | None:
 def _below_a_condition(scene: Scene) -> Found | None:
     """The source shows that only some ranks come by that call (`if rank == 0`)."""
     found = _log(scene, "extra", "skipped")
-    if found is None or not found.operation.condition:
-        return None
-    return Found(f"the call stands below `{found.operation.condition}`")
+    split = split_by_stacks(scene) if found is None else None
+    condition = found.operation.condition if found else split.condition if split else ""
+    return Found(f"the call stands below `{condition}`") if condition else None
 
 
 def _another_call_in_its_place(scene: Scene) -> Found | None:
@@ -161,38 +166,11 @@ def _all_meet(scene: Scene) -> Found | None:
     return Found("all ranks wait in collectives")
 
 
-def _meeting_calls(scene: Scene) -> Iterator[tuple[RankId, str, Frame | None]]:
-    """Yield each rank that waits in a collective with the collective, and the frame of the job's
-    own code that called it.
+def _a_call_of_some(scene: Scene) -> Found | None:
+    """Only some ranks called a collective, by the logs; or, by the stacks, are in one below a
+    condition by rank, or of the job's own code.
     """
-    for rank, view in scene.views.items():
-        if find_group_wait(view) != "collective":
-            continue
-        named = (e.named(f) for f in view.frames for e in find_entry_points(f) if e.collective)
-        call = next(named, "") or _in_backward(view.frames)
-        own = scene.users_frame(view.frames)
-        yield rank, call.rpartition(".")[2], own
-
-
-def _in_backward(frames: tuple[Frame, ...]) -> str:
-    """Return "backward" for a rank that waits in the collectives of DDP's backward."""
-    return "backward" if find_frame(frames[:4], r"torch/autograd/graph\.py") is not None else ""
-
-
-def _stacks_differ(scene: Scene) -> Found | None:
-    """The stacks show ranks in different collectives at the same time."""
-    # Where the culprit waits for something of its own they only got differently far without it: a
-    # broadcast lets some ranks go before all have come.
-    if _waits_elsewhere(scene) is not None:
-        return None
-    calls = list(_meeting_calls(scene))
-    if len({call for _, call, _ in calls if call}) < 2:
-        return None
-    told = [f"rank {r} in {c}" + (f" ({format_frame(f)})" if f else "") for r, c, f in calls if c][
-        :4
-    ]
-    words = ", ".join(told)
-    return Found(words, {"sentence": words[:1].upper() + words[1:]})
+    return _a_call_too_many_or_too_few(scene) or some_stand_apart(scene)
 
 
 def _called_by_some(scene: Scene) -> Found | None:
@@ -245,7 +223,7 @@ def _may_still_come(scene: Scene) -> Found | None:
     through = {r for file, name in _AFTER_ALL_EPOCHS for r in scene.ranks_in(file, name)}
     if waiting and len(waiting) == len(inside) and through >= {*scene.verdict.ranks.culprit}:
         return None
-    return _waits_elsewhere(scene)
+    return waits_elsewhere(scene)
 
 
 def _some_are_through(scene: Scene) -> Found | None:
@@ -256,7 +234,7 @@ def _some_are_through(scene: Scene) -> Found | None:
 
 def _differ(scene: Scene) -> Found | None:
     """Ranks are in different collectives, by their logs or by their stacks."""
-    found = _another_call_in_its_place(scene) or _stacks_differ(scene)
+    found = _another_call_in_its_place(scene) or stacks_differ(scene)
     return None if found is None else Found("", found.values)
 
 
@@ -307,26 +285,6 @@ def _different_parameters(scene: Scene) -> Found | None:
     return _parameters_differ(scene) or _compares_parameters(scene)
 
 
-# Who waits for one of these has not come to the collective yet, and may well be about to.
-_NOT_OF_PEERS = frozenset(
-    [
-        *("socket", "store", "process", "file", "pipe", "input", "gil", "kernel", "stopped"),
-        *("sleep", "thread", "lock"),
-    ]
-)
-
-
-def _waits_elsewhere(scene: Scene) -> Found | None:
-    """The culprit waits for something of its own: a server, a program, a file, a lock, a sleep."""
-    wait = scene.verdict.waits_for
-    meets = scene.group in ("construction", "collective")
-    if wait is None or meets or wait.kind not in _NOT_OF_PEERS:
-        return None
-    if not any(facts.looks for facts in scene.culprits):
-        return None
-    return Found(f"it waits for {AWAITED[wait.kind]}")
-
-
 def _asks_the_store(scene: Scene) -> Found | None:
     """A rank waits for a key of the store, outside of any making of a group."""
     wait = scene.verdict.waits_for
@@ -356,9 +314,10 @@ CAUSES = (
         id="rank-conditional-collective",
         title="only some ranks call a collective",
         signs=(
-            need(_a_call_too_many_or_too_few, 0.7),
+            need(_a_call_of_some, 0.5),
+            also(_a_call_too_many_or_too_few, 0.8),
             also(_below_a_condition, 0.6),
-            also(_all_meet, 0.4),
+            also(_all_meet, 0.1),
         ),
         why="{sentence}. From there on each collective meets a wrong one, and the hang shows "
         "later and elsewhere.",
@@ -378,10 +337,11 @@ CAUSES = (
         title="ranks call different collectives in the same place",
         signs=(
             need(_differ, 0.5),
-            also(_stacks_differ, 0.3),
+            also(stacks_differ, 0.05),
             also(_another_call_in_its_place, 0.6),
-            also(_all_meet, 0.2),
+            also(_all_meet, 0.05),
             unless(_called_by_some),
+            unless(some_stand_apart),
             unless(_ended_by_something_else),
         ),
         why="{sentence}. Collectives meet in the order in which each rank calls them; these do "
@@ -412,7 +372,7 @@ CAUSES = (
         signs=(
             need(_some_make_a_group, 0.55),
             also(_a_group_of_some, 0.75),
-            unless(_waits_elsewhere),
+            unless(waits_elsewhere),
         ),
         why="{sentence}. new_group waits for all ranks of the job, also for those that will not be "
         "members.",
@@ -429,7 +389,7 @@ CAUSES = (
             need(_some_wrap, 0.55),
             also(_a_wrapper_of_some, 0.75),
             unless(_parameters_differ),
-            unless(_waits_elsewhere),
+            unless(waits_elsewhere),
         ),
         why="{sentence}. The making of DDP and FSDP is a collective: it copies the parameters of "
         "rank 0 to all others.",
@@ -442,7 +402,7 @@ CAUSES = (
         signs=(
             need(_different_parameters, 0.55),
             also(_parameters_differ, 0.85, proves=True),
-            unless(_waits_elsewhere),
+            unless(waits_elsewhere),
         ),
         why="DDP compares parameters when it is made. Where they differ, the ranks that notice end "
         "or wait, and the others go on to a collective that nobody joins.",
@@ -461,6 +421,7 @@ CAUSES = (
             also(_out_of_the_loop, 0.5),
             also(_left_a_loop_early, 0.65),
             unless(_may_still_come),
+            unless(some_stand_apart),
         ),
         why="{sentence}. In DDP every backward waits for all ranks, also for those that have no "
         "batch left.",
@@ -474,7 +435,7 @@ CAUSES = (
     KnownCause(
         id="uneven-rounds",
         title="some ranks go round a loop of collectives less often than others",
-        signs=(need(_made_fewer_rounds, 0.85), unless(_waits_elsewhere)),
+        signs=(need(_made_fewer_rounds, 0.85), unless(waits_elsewhere)),
         why="{sentence}. What ends the loop differs between the ranks (a decision that each takes "
         "by itself, as early stopping by a metric of its own), or a call in it was left out once.",
         avoid=(
@@ -487,7 +448,7 @@ CAUSES = (
     KnownCause(
         id="message-left-out",
         title="a rank waits for a message that its peer does not send",
-        signs=(need(_a_message_left_out, 0.85), unless(_waits_elsewhere)),
+        signs=(need(_a_message_left_out, 0.85), unless(waits_elsewhere)),
         why="{sentence}. Each receive needs a send of the peer, in the same order.",
         avoid=(
             "look for what leaves a send out: a condition, continue, a last batch that is smaller",

@@ -1,0 +1,73 @@
+"""Signs of collectives that do not go together, as far as stacks and the source around them show:
+ranks in different calls, and those in a call that others do not come by.
+"""
+
+from __future__ import annotations
+
+from ...base.words import AWAITED
+from ..common_path import (
+    PlaceSplit,
+    describe_places,
+    list_differing_calls,
+    split_places,
+)
+from .known_cause import Found, Scene
+
+# Who waits for one of these has not come to the collective yet, and may well be about to.
+_NOT_OF_PEERS = frozenset(
+    [
+        *("socket", "store", "process", "file", "pipe", "input", "gil", "kernel", "stopped"),
+        *("sleep", "thread", "lock"),
+    ]
+)
+
+
+def waits_elsewhere(scene: Scene) -> Found | None:
+    """The culprit waits for something of its own: a server, a program, a file, a lock, a sleep."""
+    wait = scene.verdict.waits_for
+    meets = scene.group in ("construction", "collective")
+    if wait is None or meets or wait.kind not in _NOT_OF_PEERS:
+        return None
+    if not any(facts.looks for facts in scene.culprits):
+        return None
+    return Found(f"it waits for {AWAITED[wait.kind]}")
+
+
+def stacks_differ(scene: Scene) -> Found | None:
+    """The stacks show ranks in different collectives at the same time, which the job's own code
+    calls in different lines.
+    """
+    # Where the culprit waits for something of its own they only got differently far without it: a
+    # broadcast lets some ranks go before all have come.
+    if waits_elsewhere(scene) is not None:
+        return None
+    places = list_differing_calls(scene.collective_places)
+    if not places:
+        return None
+    words = ", ".join(f"rank {place.rank} in {place.words}" for place in places[:4])
+    return Found(words, {"sentence": words[:1].upper() + words[1:]})
+
+
+def split_by_stacks(scene: Scene) -> PlaceSplit | None:
+    """Return who is in a call that others do not come by, where no log tells and one side is to
+    blame.
+    """
+    places, culprits = scene.collective_places, {*scene.verdict.ranks.culprit}
+    if len(places) < len(scene.living) or scene.mismatch is not None:
+        return None
+    split = split_places(places)
+    if split is None or not split.is_clear or {one.rank for one in split.few} != culprits:
+        return None
+    return split
+
+
+def some_stand_apart(scene: Scene) -> Found | None:
+    """The stacks show some ranks in a call below a condition by rank, or of the job's own code,
+    and all others in one of the library around it; no log tells more.
+    """
+    split = split_by_stacks(scene)
+    if split is None:
+        return None
+    words = f"{describe_places(split.inside)}, {describe_places(split.around)}"
+    values = {"sentence": words[:1].upper() + words[1:], "call": split.inside[0].words}
+    return Found(words, values)

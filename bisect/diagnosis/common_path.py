@@ -1,0 +1,249 @@
+"""Ranks that all wait in collectives, compared by their frames alone: in which call each is, and
+who left the path that the others share. Pure.
+
+Another frame is no mismatch by itself. One call of the job's may be several collectives
+(gather_object is an all_gather and a gather: torch/distributed/distributed_c10d.py), and most of
+them let some ranks go on before all have come: the root of a broadcast, all but the root of a
+reduce. So ranks wait in different phases of one call though one of them alone is to blame, which
+may be none of these. What frames do show is who is in code of the job's own that others are not in.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+
+from ..base.facts import Frame, RankId
+from ..base.lazy_dataclass import dataclass
+from ..base.library_functions import C10D_WRAPPER
+from ..base.words import format_ranks
+from .collective_mismatch import TO_ONE_PEER
+from .frames import format_frame, frame_owner, job_frames
+from .peer_calls import GATHERING, ROOTED, GivenGroup, read_group
+from .process_snapshot import ProcessSnapshot
+from .public_calls import find_entry_points, find_group_wait
+
+_C10D = "torch/distributed/distributed_c10d.py"
+_BACKWARD = "torch/autograd/graph.py"  # where backward waits for the collectives of DDP's hooks
+_AROUND_BACKWARD = 4  # frames, the innermost
+_PAIR = 2  # ranks: a group of some of them has both
+# Variants of one call.
+_SAME_CALL = {"monitored_barrier": "barrier"}
+
+
+@dataclass(frozen=True)
+class CollectivePlace:
+    """Where a rank waits in a collective. Frames are outermost first."""
+
+    rank: RankId
+    call: str  # of torch.distributed, the outermost: "gather_object"; "" for one without a name
+    own: tuple[Frame, ...]  # the job's own frames
+    path: tuple[Frame, ...]  # all frames of the job, not those inside of that call
+    group: GivenGroup = ""  # over which the call goes
+
+    @property
+    def key(self) -> Hashable:
+        """What is equal for two ranks in the same call."""
+        return self.call, self.own
+
+    @property
+    def words(self) -> str:
+        """The call and who made it: "barrier (train (train.py:30))"."""
+        call = self.call or "a collective"
+        return f"{call} ({format_frame(self.own[-1])})" if self.own else call
+
+
+def find_collective_place(
+    rank: RankId, view: ProcessSnapshot | None, package: str
+) -> CollectivePlace | None:
+    """Return where a rank waits in a collective, None if it does not, or if it is in a send or a
+    receive, which is for one rank alone. `package`: the folder of our own code.
+    """
+    if view is None or find_group_wait(view) != "collective":
+        return None
+    frames = job_frames(view.frames, package)
+    owners = [frame_owner(frame, package) for frame in frames]
+    inside = next((n for n, owner in enumerate(owners) if owner in ("user", "step")), len(frames))
+    at, call = _find_outermost_call(frames[:inside])
+    if call in TO_ONE_PEER:
+        return None
+    own = tuple(f for f, owner in zip(frames, owners, strict=True) if owner in ("user", "step"))
+    path = tuple(f for f in frames[at:] if not f.file.endswith(C10D_WRAPPER))
+    return CollectivePlace(rank, call, own[::-1], path[::-1], read_group(view.frames))
+
+
+def _find_outermost_call(frames: Sequence[Frame]) -> tuple[int, str]:
+    """Return the collective that encloses all others of `frames` (innermost first), and where in
+    them it is; 0 and "" if none has a name.
+    """
+    named = [
+        (n, entry.named(frame).rpartition(".")[2])
+        for n, frame in enumerate(frames)
+        for entry in find_entry_points(frame)
+        if entry.collective
+    ]
+    of_torch = [(n, call) for n, call in named if frames[n].file.endswith(_C10D)]
+    if of_torch or named:
+        at, call = (of_torch or named)[-1]
+        return at, _SAME_CALL.get(call, call)
+    goes_back = any(frame.file.endswith(_BACKWARD) for frame in frames[:_AROUND_BACKWARD])
+    return 0, "backward" if goes_back else ""
+
+
+@dataclass(frozen=True)
+class PlaceSplit:
+    """Ranks of which some are in a call that the others do not come by, as far as frames, and the
+    source around them, tell.
+    """
+
+    inside: tuple[CollectivePlace, ...]
+    around: tuple[CollectivePlace, ...]
+    condition: str = ""  # below which the call stands: "if rank == 2"; "" if none is known
+
+    @property
+    def few(self) -> tuple[CollectivePlace, ...]:
+        """Those that are likelier to be wrong: of equally many those that made a call more."""
+        return self.inside if len(self.inside) <= len(self.around) else self.around
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether those inside are in one call, and so one side is wrong."""
+        return len({place.key for place in self.inside}) == 1
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether there are two sides, and no call on both of them."""
+        calls = {one.call for one in self.inside} & {one.call for one in self.around}
+        return bool(self.inside and self.around) and not calls
+
+
+def split_places(places: Sequence[CollectivePlace]) -> PlaceSplit | None:
+    """Return which ranks are in a call that the others do not come by, None if nothing shows that:
+    a condition of the source, else code of the job's own.
+    """
+    return _split_by_condition(places) or _split_by_own_code(places)
+
+
+def _split_by_condition(places: Sequence[CollectivePlace]) -> PlaceSplit | None:
+    """Split by conditions by which only some ranks come, such as `if rank == 0`. One around all of
+    them tells nothing, nor does one of a group of some, whose members it may tell apart.
+    """
+    shared = set(places[0].own).intersection(*(place.own for place in places)) if places else set()
+    found = {
+        place.rank: next(
+            (f.condition for f in place.own[::-1] if f.condition and f not in shared), ""
+        )
+        for place in places
+    }
+    inside = tuple(place for place in places if found[place.rank])
+    around = tuple(place for place in places if not found[place.rank])
+    if len(places) > _PAIR and any(place.group == "given" for place in inside):
+        return None
+    split = PlaceSplit(inside, around, found[inside[0].rank] if inside else "")
+    return split if split.is_apart else None
+
+
+def _split_by_own_code(places: Sequence[CollectivePlace]) -> PlaceSplit | None:
+    """Split by who is in code of the job's own, below a line on all stacks, from which the others
+    are in a library.
+    """
+    shared = min((len(place.own) for place in places), default=0)
+    for place in places:
+        pairs = zip(place.own[:shared], places[0].own, strict=False)
+        shared = next((n for n, (one, other) in enumerate(pairs) if one != other), shared)
+    around = tuple(place for place in places if len(place.own) == shared)
+    inside = tuple(place for place in places if len(place.own) > shared)
+    split = PlaceSplit(inside, around)
+    return split if shared and split.is_apart else None
+
+
+def list_differing_calls(places: Sequence[CollectivePlace]) -> list[CollectivePlace]:
+    """Return a place for each different call in which ranks are, [] where all may be in phases of
+    one call, or of what one line of the job's has called.
+    """
+    named = {place.key: place for place in reversed(places) if place.call}
+    calls, lines = {one.call for one in named.values()}, {one.own for one in named.values()}
+    if len(calls) < 2 or (len(lines) == 1 and lines != {()}):
+        return []
+    return sorted(named.values(), key=lambda one: one.rank)
+
+
+def find_few(places: Sequence[CollectivePlace]) -> tuple[CollectivePlace, ...]:
+    """Return those that left the path of more than half of all ranks where it first forks, () if
+    there are none: by functions, or by lines where all are in the same functions.
+
+    In a collective with a root one rank is in another line than all others, and all is well.
+    """
+    for with_lines in (False, True):
+        paths = [[(f.file, f.name, with_lines and f.line) for f in place.path] for place in places]
+        forked = [n for n, steps in enumerate(_zip_all(paths)) if len({*steps}) > 1]
+        if not forked:
+            continue
+        steps = [tuple(path[: forked[0] + 1]) for path in paths]
+        usual, count = Counter(steps).most_common(1)[0]
+        if count * 2 <= len(places):
+            return ()
+        calls = {p.call for p, step in zip(places, steps, strict=True) if step == usual} & ROOTED
+        return tuple(
+            place
+            for place, step in zip(places, steps, strict=True)
+            if step != usual and place.call not in calls
+        )
+    return ()
+
+
+def _zip_all(paths: Sequence[Sequence[Hashable]]) -> Iterable[tuple[Hashable, ...]]:
+    """Yield what all have at each place from the outermost on; None for one that is shorter."""
+    for at in range(max((len(path) for path in paths), default=0)):
+        yield tuple(path[at] if at < len(path) else None for path in paths)
+
+
+def describe_places(places: Iterable[CollectivePlace]) -> str:
+    """Return in words in which calls ranks are: "rank 0 in broadcast (...), ranks 1-2 in ..."."""
+    there: dict[str, list[RankId]] = {}
+    for place in places:
+        there.setdefault(place.words, []).append(place.rank)
+    return ", ".join(f"{format_ranks(ranks)} in {words}" for words, ranks in there.items())
+
+
+def describe_phases(places: Sequence[CollectivePlace]) -> str:
+    """Return in a sentence what it means that ranks are in different collectives that one line of
+    the job's has called through a library; "" if they are not, or stand in one call of torch's.
+    """
+    own = places[0].own if places else ()
+    if not own or any(place.own != own for place in places):
+        return ""
+    if len({place.call for place in places} - {""}) < 2:
+        return ""
+    who = format_ranks([place.rank for place in places])
+    return (
+        f"{who} wait in different collectives of one call, {format_frame(own[-1])}: an earlier one"
+        " may have put them out of step, and it is on no stack any more"
+    )
+
+
+def describe_root(few: Sequence[CollectivePlace], places: Sequence[CollectivePlace]) -> str:
+    """Return in a sentence that `few` may be the root of a collective that one of the others left
+    out, which looks like the rest of them; "" if that cannot be.
+    """
+    if not few or not all(place.call in GATHERING for place in few):
+        return ""
+    who = [place.rank for place in few]
+    others = [place.rank for place in places if place.rank not in who]
+    waits = "waits" if len(who) == 1 else "wait"
+    return (
+        f"{format_ranks(who)} {waits} in {few[0].words}, where all others go on at once: which of"
+        f" {format_ranks(others)} left it out, or whether nobody else was to call it, is not seen"
+    )
+
+
+def describe_undecided(places: Sequence[CollectivePlace]) -> str:
+    """Return in a sentence that ranks are in different collectives, and why none of several can be
+    named; "" if they are not.
+    """
+    if not list_differing_calls(places):
+        return ""
+    return (
+        "the ranks wait in different calls, and frames do not tell which of them is wrong:"
+        f" {describe_places(places)}"
+    )
