@@ -43,8 +43,9 @@ from hangbisect.attach.answer import add_time
 from hangbisect.attach.jobs import find_jobs
 from hangbisect.attach.judgement import judge_nodes
 from hangbisect.attach.node_facts import NodeFacts, look_at_job
-from hangbisect.base.facts import Look, RankFacts
 from hangbisect.base.json_codec import to_json
+from hangbisect.base.process_facts import Look
+from hangbisect.base.rank_facts import RankFacts
 from silent_server import SilentServer
 
 PROGRAM = Path(__file__).with_name("canary_rank.py")

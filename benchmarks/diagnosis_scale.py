@@ -23,19 +23,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from hangbisect.base.facts import (
-    Checkpoint,
+from hangbisect.base.checkpoints import Checkpoint
+from hangbisect.base.process_facts import (
     Descriptor,
     Frame,
-    JobFacts,
     Kernel,
     Look,
-    RankFacts,
     Sample,
     Socket,
     Syscall,
     Thread,
 )
+from hangbisect.base.rank_facts import JobFacts, RankFacts
 from hangbisect.diagnosis.merged_stacks import merge_stacks
 from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.report.stacks import merged_stacks_text

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from random import Random
 from statistics import mean, median, quantiles
 
-from hangbisect.base.facts import Result, Setting
+from hangbisect.base.verdict_facts import Result, Setting
 from hangbisect.search.flaky_search import estimate_flaky_starts, search_flaky
 from hangbisect.search.trial_results import SearchResult
 from simulated_hangs import Expression, Hang, leaf, smaller_that_passes, toggles

@@ -13,19 +13,18 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from hangbisect.base.facts import (
+from hangbisect.base.json_codec import to_json
+from hangbisect.base.process_facts import (
     Descriptor,
     Frame,
-    JobFacts,
     Kernel,
     Look,
-    RankFacts,
     Sample,
     Socket,
     Syscall,
     Thread,
 )
-from hangbisect.base.json_codec import to_json
+from hangbisect.base.rank_facts import JobFacts, RankFacts
 from hangbisect.base.startup_table import STARTUP
 from hangbisect.diagnosis.verdict import judge_job_with_graph
 from hangbisect.report.run_reader.run_files import make_evidence

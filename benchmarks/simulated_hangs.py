@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from random import Random
 
-from hangbisect.base.facts import Result, Setting
+from hangbisect.base.verdict_facts import Result, Setting
 from hangbisect.search.trial_results import Choice
 
 Levels = Mapping[str, int]  # 0: as the user runs it

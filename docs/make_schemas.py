@@ -23,7 +23,7 @@ DATA = Path(__file__).resolve().parents[1] / "bisect" / "data"
 # The type of what each file holds, and what that is.
 FILES = {
     "verdict": (
-        "base.facts.Verdict",
+        "base.verdict_facts.Verdict",
         "The answer of one run. Seconds throughout; what is not known is null or empty.",
     ),
     "isolation": ("search.isolation.Isolation", "What an isolation knows, secrets masked."),
@@ -74,7 +74,7 @@ def _ours(name: str) -> Any:
 def _schema_of(kind: Any, objects: dict[str, Schema]) -> Schema:
     """Return the schema of a type; those of dataclasses go to `objects`, by name."""
     origin, inside = get_origin(kind), get_args(kind)
-    if kind == _ours("base.facts").Component:
+    if kind == _ours("base.schema_types").Component:
         return {"enum": list(components())}
     if origin is Annotated:
         return {**_schema_of(inside[0], objects), **dict(inside[1:])}

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import pytest
-from hangbisect.base.facts import INSIDE, RankId
-from hangbisect.base.identity import UnknownRank
+from hangbisect.base.identity import RankId, UnknownRank
 from hangbisect.base.json_codec import Misfit, fit_json, from_json, to_json
+from hangbisect.base.schema_types import INSIDE
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import Outcome, Ranks, Seconds, Verdict
 from hangbisect.base.outcomes import is_part, of_all, shown
+from hangbisect.base.verdict_facts import Outcome, Ranks, Seconds, Verdict
 
 
 def verdict(outcome: Outcome, *culprit: int, total: float = 9.0, **more: Any) -> Verdict:

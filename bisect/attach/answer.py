@@ -16,11 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..base.deadline import aside
-from ..base.facts import RankFacts, RankId, Sample
 from ..base.files import stamp
+from ..base.identity import RankId
 from ..base.json_codec import to_json
 from ..base.launchers import RANK_VARIABLES
 from ..base.lazy_dataclass import dataclass
+from ..base.process_facts import Sample
+from ..base.rank_facts import RankFacts
 from ..base.words import (
     cut_line,
     format_count,

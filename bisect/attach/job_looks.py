@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from ..base.deadline import aside
-from ..base.facts import CollectiveLog, Look, MachineFacts, RankFacts, RankId
+from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
+from ..base.process_facts import Look
+from ..base.rank_facts import CollectiveLog, MachineFacts, RankFacts
 from ..base.words import format_rate
 from ..collect.looks import (
     PAUSE,

@@ -13,21 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..base.facts import (
-    CheckpointPlace,
-    Ended,
-    Frame,
-    JobFacts,
-    Look,
-    MachineFacts,
-    RankFacts,
-    RankId,
-    Ranks,
-    Verdict,
-)
 from ..base.files import PACKAGE
-from ..base.identity import ProcessId, UnknownRank
+from ..base.identity import ProcessId, RankId, UnknownRank
 from ..base.lazy_dataclass import dataclass
+from ..base.process_facts import Frame, Look
+from ..base.rank_facts import Ended, JobFacts, MachineFacts, RankFacts
+from ..base.verdict_facts import CheckpointPlace, Ranks, Verdict
 from ..base.version import VERSION
 from ..base.words import format_bytes
 from ..collect.nodes import connect_nodes

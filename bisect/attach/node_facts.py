@@ -17,10 +17,10 @@ from typing import Any
 
 from ..base.deadline import aside
 from ..base.environment import relevant
-from ..base.facts import MachineFacts, RankFacts, RankId
-from ..base.identity import UnknownRank
+from ..base.identity import RankId, UnknownRank
 from ..base.launchers import find_launcher
 from ..base.lazy_dataclass import dataclass
+from ..base.rank_facts import MachineFacts, RankFacts
 from ..base.words import format_ranks
 from ..collect.looks import RankClasses, RasFacts, add_ras_logs, ask_ras
 from ..diagnosis.causes.known_cause import find_frame

@@ -17,8 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..base.facts import RankId
-from ..base.identity import UnknownRank
+from ..base.identity import RankId, UnknownRank
 from ..base.json_codec import to_json
 from ..base.launchers import SRUN, find_typed_launcher
 from ..base.lazy_dataclass import dataclass

@@ -8,8 +8,10 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from ..base.facts import Look, RankFacts, RankId, Socket
+from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
+from ..base.process_facts import Look, Socket
+from ..base.rank_facts import RankFacts
 from ..base.words import format_bytes
 from ..evidence.process import read_trace_permission
 from ..report.rows import format_rows, make_rows

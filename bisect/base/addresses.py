@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from .facts import Socket
+from .process_facts import Socket
 
 _SILENT = frozenset(["", "LISTEN", "CLOSE", "CLOSED", "TIME_WAIT"])
 _LOCAL_NAMES = frozenset(["localhost", "localhost.localdomain", "::1", "ip6-localhost"])

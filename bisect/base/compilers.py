@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
-from .facts import Frame, Look, Sample
 from .lazy_dataclass import dataclass
 from .library_functions import Role, has_role
+from .process_facts import Frame, Look, Sample
 from .words import format_count
 
 # Those that build by starting others, the outermost first.

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from itertools import islice
 
-from .facts import Frame
 from .lazy_dataclass import dataclass
 from .masking import MASK
+from .process_facts import Frame
 
 
 class Role(enum.Enum):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from .facts import Kernel, Socket, Syscall
+from .process_facts import Kernel, Socket, Syscall
 
 _THREADS = "ZMQbg/IO"  # how their names begin
 _EVENTS = "anon_inode:[eventfd]"

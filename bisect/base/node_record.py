@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from .facts import JobFacts, MachineFacts, RankFacts
 from .lazy_dataclass import dataclass
+from .rank_facts import JobFacts, MachineFacts, RankFacts
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .facts import Verdict
+    from .verdict_facts import Verdict
 
 # Outcomes of a job's parts, the worst last.
 BADNESS = (

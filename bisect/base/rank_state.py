@@ -16,7 +16,7 @@ from .silences import Silences
 
 if TYPE_CHECKING:
     from .checkpoints import Checkpoint, Phase, UserStep
-    from .facts import Look
+    from .process_facts import Look
 
 
 LOGGED_KEPT = 20

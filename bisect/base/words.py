@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .facts import Level, Wait, WaitKind
     from .identity import RankId
+    from .verdict_facts import Level, Wait, WaitKind
 
 
 CAUSE_PAGES = "docs/causes"  # in the repository

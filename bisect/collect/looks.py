@@ -20,10 +20,13 @@ from dataclasses import field, replace
 from itertools import pairwise
 
 from ..base.deadline import aside
-from ..base.facts import WAITS_FOR_RANKS, CollectiveLog, Look, RankFacts, RankId, Wait
+from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.message_queues import waits_at_queue
 from ..base.proc import read_stat
+from ..base.process_facts import Look
+from ..base.rank_facts import CollectiveLog, RankFacts
+from ..base.verdict_facts import WAITS_FOR_RANKS, Wait
 from ..diagnosis.process_snapshot import main_kernel
 from ..diagnosis.rank_waits import claimed_world_size
 from ..diagnosis.snapshot import Snapshot

@@ -11,18 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ..base.addresses import host_of, is_loopback, port_of
-from ..base.facts import (
-    Ended,
-    JobFacts,
-    Look,
-    RankFacts,
-    RankId,
-    Socket,
-    Verdict,
-)
-from ..base.identity import ProcessId
+from ..base.identity import ProcessId, RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.node_record import NodeClock, NodeRecord
+from ..base.process_facts import Look, Socket
+from ..base.rank_facts import Ended, JobFacts, RankFacts
+from ..base.verdict_facts import Verdict
 from ..base.words import format_ranks
 from ..diagnosis.proof_of_hang import find_proof_of_hang
 from ..diagnosis.snapshot import Snapshot

@@ -8,7 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ..base.facts import NOTHING_MOVES, RankFacts, RankId, Ranks, Wait
+from ..base.identity import RankId
+from ..base.rank_facts import NOTHING_MOVES, RankFacts
+from ..base.verdict_facts import Ranks, Wait
 from ..base.words import format_ranks
 from .case import Case, Progress
 from .common_path import (

@@ -9,8 +9,9 @@ from dataclasses import replace
 from string import digits
 
 from ..base.addresses import host_of, may_be, port_of, proxies
-from ..base.facts import Descriptor, Look, Socket, Syscall, Wait, WaitKind
 from ..base.message_queues import list_queue_sockets, tries_to_connect, waits_at_queue
+from ..base.process_facts import Descriptor, Look, Socket, Syscall
+from ..base.verdict_facts import Wait, WaitKind
 
 
 def _split_names(text: str) -> frozenset[str]:

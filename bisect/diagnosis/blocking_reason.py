@@ -12,17 +12,7 @@ from collections.abc import Sequence
 from dataclasses import field, replace
 
 from ..base.addresses import port_of
-from ..base.facts import (
-    AwaitedFile,
-    FileLock,
-    Frame,
-    Look,
-    ProcessId,
-    RankFacts,
-    RankId,
-    Thread,
-    Wait,
-)
+from ..base.identity import ProcessId, RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import (
     BUILD_LOCK,
@@ -32,6 +22,9 @@ from ..base.library_functions import (
     find_told_lock_path,
 )
 from ..base.masking import MASK
+from ..base.process_facts import AwaitedFile, FileLock, Frame, Look, Thread
+from ..base.rank_facts import RankFacts
+from ..base.verdict_facts import Wait
 from ..base.words import format_seconds
 from .blocked_syscalls import (
     CHILD_WAIT_CALLS,

@@ -7,17 +7,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..base.facts import (
-    Checkpoint,
-    CheckpointPlace,
-    Frame,
-    JobFacts,
-    RankFacts,
-    RankId,
-    Ranks,
-    Wait,
-    Where,
-)
+from ..base.checkpoints import Checkpoint
+from ..base.identity import RankId
+from ..base.process_facts import Frame
+from ..base.rank_facts import JobFacts, RankFacts
+from ..base.verdict_facts import CheckpointPlace, Ranks, Wait, Where
 from .case import Case, reached_checkpoint
 from .frames import (
     dotted_name,

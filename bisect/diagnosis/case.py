@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
 
-from ..base.facts import NOTHING_MOVES, Checkpoint, JobFacts, RankFacts, RankId
+from ..base.checkpoints import Checkpoint
+from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
+from ..base.rank_facts import NOTHING_MOVES, JobFacts, RankFacts
 from .group_values import find_world_size
 from .process_snapshot import ProcessSnapshot, merge_looks
 from .rank_waits import RankWait, claimed_world_size

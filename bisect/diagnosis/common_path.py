@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 
-from ..base.facts import Frame, RankId
+from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import C10D_WRAPPER
+from ..base.process_facts import Frame
 from ..base.words import format_ranks
 from .collective_mismatch import TO_ONE_PEER
 from .frames import format_frame, frame_owner, job_frames

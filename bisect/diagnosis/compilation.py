@@ -9,9 +9,11 @@ from dataclasses import replace
 from itertools import pairwise
 
 from ..base.compilers import describe_compiling, is_builder
-from ..base.facts import Build, Look, RankFacts, RankId
+from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import Role, find_role
+from ..base.process_facts import Build, Look
+from ..base.rank_facts import RankFacts
 from ..base.words import format_bytes, format_count, format_ranks, format_seconds
 from .process_snapshot import find_descendants, merge_looks
 from .single_ranks import is_gone

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from ..base.facts import Collective, RankFacts, RankId
+from ..base.identity import RankId
+from ..base.rank_facts import Collective, RankFacts
 from ..base.words import format_ranks
 from .collective_mismatch import (
     SAME_SHAPE,

@@ -8,7 +8,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, islice
 
-from ..base.facts import Candidate, Cause, Outcome, RankFacts, RankId, Ranks, Try, Verdict
+from ..base.identity import RankId
+from ..base.rank_facts import RankFacts
+from ..base.verdict_facts import Candidate, Cause, Outcome, Ranks, Try, Verdict
 from ..toggles.command_toggles import apply_setting, format_command, values_as_run
 from ..toggles.table import TOGGLES
 from ..toggles.toggle import Toggle, as_read, matters, safer, why_not

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..base.facts import Look, ProcessId, RankFacts, RankId, Wait, WaitKind
-from ..base.identity import name_rank
+from ..base.identity import ProcessId, RankId, name_rank
 from ..base.lazy_dataclass import dataclass
+from ..base.process_facts import Look
+from ..base.rank_facts import RankFacts
+from ..base.verdict_facts import Wait, WaitKind
 from ..base.words import AWAITED
 from .blocked_syscalls import CHILD_WAIT_CALLS, format_others, format_traffic
 from .blocking_reason import (

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ..base.facts import Edge, ProcessId, RankFacts, RankId, Wait, WaitKind
+from ..base.identity import ProcessId, RankId
+from ..base.rank_facts import RankFacts
+from ..base.verdict_facts import Edge, Wait, WaitKind
 from .wait_graph import Node, NodeKind, ProcessKey, WaitGraph, WeightedEdge
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..base.facts import Look, Wait
+from ..base.process_facts import Look
+from ..base.verdict_facts import Wait
 from .frames import frame_owner, unqualified_name
 from .process_snapshot import ProcessSnapshot
 

@@ -16,9 +16,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..base.facts import Collective, CollectiveLog, RankFacts, RankId
 from ..base.files import PACKAGE
+from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
+from ..base.rank_facts import Collective, CollectiveLog, RankFacts
 from .collective_mismatch import (
     BACKWARD_KINDS,
     SAME_SHAPE,

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from typing import Literal
 
-from ..base.facts import Frame, RankId
+from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import C10D_WRAPPER, GROUP_GIVEN, GROUP_NOT_GIVEN
+from ..base.process_facts import Frame
 from .frames import unqualified_name
 from .group_values import number
 

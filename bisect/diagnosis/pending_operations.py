@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 
-from ..base.facts import Collective, CollectiveLog, RankFacts, RankId
+from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
+from ..base.rank_facts import Collective, CollectiveLog, RankFacts
 from ..base.words import format_ranks
 from .collective_mismatch import BACKWARD_KINDS, DEFAULT_GROUP, LogSource, is_to_one_peer
 from .counted_mismatch import COUNTED_SOURCES

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
-from ..base.facts import Look, RankFacts, Verdict
+from ..base.process_facts import Look
+from ..base.rank_facts import RankFacts
+from ..base.verdict_facts import Verdict
 from ..base.words import format_seconds
 from .blocked_syscalls import POLL_CALLS
 from .single_ranks import is_gone

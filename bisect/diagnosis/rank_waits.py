@@ -18,9 +18,12 @@ from dataclasses import field, replace
 from functools import cached_property
 
 from ..base.addresses import host_of, is_loopback, port_of
-from ..base.facts import Frame, ProcessId, RankFacts, RankId, Socket, Wait, WaitKind
+from ..base.identity import ProcessId, RankId
 from ..base.launchers import DIALECTS
 from ..base.lazy_dataclass import dataclass
+from ..base.process_facts import Frame, Socket
+from ..base.rank_facts import RankFacts
+from ..base.verdict_facts import Wait, WaitKind
 from .collective_mismatch import DEFAULT_GROUP
 from .group_values import GROUP_HELPER, LARGEST_WORLD, RENDEZVOUS_FILES, number
 from .peer_calls import GivenGroup, Transfer, are_paired, find_transfer, list_followers, read_group

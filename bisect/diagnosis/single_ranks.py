@@ -7,8 +7,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field, replace
 
-from ..base.facts import Frame, RankFacts, RankId, Wait
+from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
+from ..base.process_facts import Frame
+from ..base.rank_facts import RankFacts
+from ..base.verdict_facts import Wait
 from .blocking_reason import HeldLock, ProcessContext, find_blocking_reason_in
 from .frames import format_frame, format_innermost_frame
 from .process_snapshot import ProcessSnapshot, ProcessTable, build_process_table, merge_looks

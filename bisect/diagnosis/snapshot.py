@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ..base.facts import RankFacts, RankId, Wait
+from ..base.identity import RankId
+from ..base.rank_facts import RankFacts
+from ..base.verdict_facts import Wait
 
 if TYPE_CHECKING:
     from .rank_waits import RankWait

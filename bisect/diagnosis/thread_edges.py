@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..base.facts import FILE_LOCK, CodeLock, Frame, Kernel, Look, RankFacts, Thread, Wait
 from ..base.library_functions import find_lock_poll
+from ..base.process_facts import FILE_LOCK, CodeLock, Frame, Kernel, Look, Thread
+from ..base.rank_facts import RankFacts
+from ..base.verdict_facts import Wait
 from .frames import (
     format_frame,
     format_innermost_frame,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..base.facts import Collective, CollectiveLog, RankFacts, RankId
-from ..base.identity import name_rank
+from ..base.identity import RankId, name_rank
+from ..base.rank_facts import Collective, CollectiveLog, RankFacts
 from .collective_mismatch import DEFAULT_GROUP, Mismatch, format_call, is_to_one_peer
 
 _RECEIVING = "recv"  # in the name of an operation

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..base.facts import Ended, JobFacts, Outcome, RankFacts, Ranks, Verdict
+from ..base.rank_facts import Ended, JobFacts, RankFacts
+from ..base.verdict_facts import Outcome, Ranks, Verdict
 from .snapshot import Snapshot
 from .verdict_skeleton import make_verdict_skeleton
 from .wait_graph import WaitGraph

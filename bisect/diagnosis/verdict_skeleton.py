@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..base.facts import JobFacts, Outcome, RankFacts, Ranks, Rung, Seconds, Verdict
+from ..base.process_facts import Rung
+from ..base.rank_facts import JobFacts, RankFacts
+from ..base.verdict_facts import Outcome, Ranks, Seconds, Verdict
 
 _RUNGS: tuple[Rung, ...] = ("py-spy", "pystack", "faulthandler", "proc")
 

@@ -18,9 +18,11 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from ..base.facts import INSIDE, WAITS_FOR_RANKS, Edge, Look, ProcessId, RankId, Wait
-from ..base.identity import name_rank
+from ..base.identity import ProcessId, RankId, name_rank
 from ..base.lazy_dataclass import dataclass
+from ..base.process_facts import Look
+from ..base.schema_types import INSIDE
+from ..base.verdict_facts import WAITS_FOR_RANKS, Edge, Wait
 
 NodeKind = Literal[
     "rank",

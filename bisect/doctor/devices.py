@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ..base.deadline import run
-from ..base.facts import Gpu
 from ..base.lazy_dataclass import dataclass
+from ..base.rank_facts import Gpu
 from ..base.words import format_bytes
 from ..evidence.machine import NVML_PROBE, read_gpus
 from .examination import (

@@ -24,9 +24,10 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from ..base.facts import CollectiveLog, Frame, Rung, Thread
 from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask_text
+from ..base.process_facts import Frame, Rung, Thread
+from ..base.rank_facts import CollectiveLog
 from ..base.words import format_ranks
 from ..diagnosis.frames import unqualified_name
 from ..evidence.watchdog_messages import WatchdogMessages

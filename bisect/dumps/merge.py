@@ -14,25 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, NamedTuple
 
-from ..base.facts import (
-    CollectiveLog,
-    Ended,
-    Frame,
-    JobFacts,
-    Kernel,
-    Look,
-    RankFacts,
-    RankId,
-    Ranks,
-    Syscall,
-    Thread,
-    Verdict,
-)
 from ..base.files import by_names
-from ..base.identity import UnknownRank
+from ..base.identity import RankId, UnknownRank
 from ..base.launcher_env import Ancestor
 from ..base.launchers import LAUNCHERS
 from ..base.lazy_dataclass import dataclass
+from ..base.process_facts import Frame, Kernel, Look, Syscall, Thread
+from ..base.rank_facts import CollectiveLog, Ended, JobFacts, RankFacts
+from ..base.verdict_facts import Ranks, Verdict
 from ..diagnosis.counted_mismatch import describe_common_operation
 from ..diagnosis.frames import frame_owner, unqualified_name
 from ..diagnosis.log_divergence import find_mismatch

@@ -16,10 +16,10 @@ import stat
 import time
 from collections.abc import Iterator, Sequence
 
-from ..base.facts import AwaitedFile, Kernel, Thread
 from ..base.file_systems import NETWORK_FILE_SYSTEM, find_file_system
 from ..base.masking import mask_text
 from ..base.proc import LARGEST, read_stat
+from ..base.process_facts import AwaitedFile, Kernel, Thread
 from .descriptors import find_holders
 from .polled_paths import find_polled_path, format_polling_place
 from .syscall_arguments import read_outer_ids

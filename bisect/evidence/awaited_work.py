@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..base.addresses import host_of, is_loopback, is_talking
-from ..base.facts import Kernel, Look, Socket, Syscall
 from ..base.lazy_dataclass import dataclass
+from ..base.process_facts import Kernel, Look, Socket, Syscall
 from .kernel import split_words
 
 _NAMES_DESCRIPTORS = split_words(

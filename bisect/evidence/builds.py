@@ -22,8 +22,8 @@ from ..base.compilers import (
     name_compiler,
     name_worker,
 )
-from ..base.facts import Build, Frame
 from ..base.lazy_dataclass import dataclass
+from ..base.process_facts import Build, Frame
 from .process import uid_of, variables_of
 
 MOST_FILES = 20_000  # of a folder that are counted

@@ -24,8 +24,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import Literal, NamedTuple
 
-from ..base.facts import Descriptor, PipeEnd, Socket
 from ..base.proc import LARGEST, list_pids, read_stat
+from ..base.process_facts import Descriptor, PipeEnd, Socket
 
 _STATES = (
     "", "ESTABLISHED", "SYN_SENT", "SYN_RECV", "FIN_WAIT1", "FIN_WAIT2", "TIME_WAIT", "CLOSE",

@@ -22,8 +22,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ..base.deadline import aside, run
-from ..base.facts import AsyncTask, Frame, Thread
 from ..base.lazy_dataclass import dataclass
+from ..base.process_facts import AsyncTask, Frame, Thread
 from .process import uid_of
 
 LIMIT = 2.0  # seconds; it takes 0.3 s of a core, most of them to start

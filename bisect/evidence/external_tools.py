@@ -16,9 +16,10 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from ..base.deadline import aside, run, within
-from ..base.facts import CollectiveLog, RankId
+from ..base.identity import RankId
 from ..base.launchers import SRUN
 from ..base.lazy_dataclass import dataclass
+from ..base.rank_facts import CollectiveLog
 from .flight_recorder import load_dump, parse_dump
 from .process import words_of
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ..base.facts import Kernel, Syscall
 from ..base.proc import LARGEST, read_stat
+from ..base.process_facts import Kernel, Syscall
 from .process import read_io
 
 

@@ -22,7 +22,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
-from ..base.facts import FileLock, Frame, LogTail, RankId, Thread
+from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import (
     Role,
@@ -33,6 +33,7 @@ from ..base.library_functions import (
 )
 from ..base.masking import mask_text
 from ..base.proc import LARGEST, list_pids, read_stat
+from ..base.process_facts import FileLock, Frame, LogTail, Thread
 from .descriptors import find_holders, read_descriptor_info, read_links
 
 _MOST_LOCKS = 100_000

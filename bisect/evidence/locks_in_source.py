@@ -18,7 +18,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from ..base.facts import FILE_LOCK, CodeLock, Frame, Look, Thread
+from ..base.process_facts import FILE_LOCK, CodeLock, Frame, Look, Thread
 from .source_tree import find_enclosing_nodes, parse_source, read_source
 
 _FUTEX_TIME_LIMIT = 3  # which argument of futex() it is

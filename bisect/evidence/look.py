@@ -14,7 +14,11 @@ from dataclasses import field, replace
 from typing import Literal
 
 from ..base.deadline import aside
-from ..base.facts import (
+from ..base.lazy_dataclass import dataclass
+from ..base.library_functions import POLLING_THREADS
+from ..base.masking import mask_command
+from ..base.proc import Stat, read_stat
+from ..base.process_facts import (
     AwaitedFile,
     Build,
     Descriptor,
@@ -28,10 +32,6 @@ from ..base.facts import (
     Syscall,
     Thread,
 )
-from ..base.lazy_dataclass import dataclass
-from ..base.library_functions import POLLING_THREADS
-from ..base.masking import mask_command
-from ..base.proc import Stat, read_stat
 from . import builds, descriptors, kernel, lock_and_log_files, stacks, syscall_arguments
 from .awaited_files import find_awaited_files
 from .event_loops import LIMIT, LoopTasks, read_loop_tasks, runs_readable_loop

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..base.cgroups import limits
 from ..base.deadline import aside, run
-from ..base.facts import Gpu, MachineFacts
+from ..base.rank_facts import Gpu, MachineFacts
 
 NVML_PROBE = Path(__file__).with_name("nvml_probe.py")
 _NO_ANSWER = "The NVIDIA driver gave no answer in time: it may itself be what hangs."

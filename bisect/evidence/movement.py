@@ -17,9 +17,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from ..base.compilers import BUSY_SHARE, describe_compiling, measure_cpu_share
-from ..base.facts import Descriptor, Kernel, Look, Sample, Socket
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import POLLING_THREADS, Role, has_role
+from ..base.process_facts import Descriptor, Kernel, Look, Sample, Socket
 from ..base.words import format_rate
 from .awaited_work import (
     find_feeders,

@@ -18,7 +18,8 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from ..base.facts import Collective, CollectiveLog, RankFacts, RankId
+from ..base.identity import RankId
+from ..base.rank_facts import Collective, CollectiveLog, RankFacts
 from ..base.words import format_ranks
 from .ras_answers import ALL_FUNCTIONS, Communicator, RasAnswer
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import field, replace
 from itertools import pairwise
 
-from ..base.facts import Kernel, Look, Sample, Thread
 from ..base.lazy_dataclass import dataclass
+from ..base.process_facts import Kernel, Look, Sample, Thread
 from .awaited_work import is_same_wait
 from .kernel import split_words
 

@@ -14,8 +14,8 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ..base.facts import Frame
 from ..base.library_functions import is_library_file
+from ..base.process_facts import Frame
 from .source_tree import find_enclosing_nodes, parse_source, read_source
 
 _MOST_INNER = 4  # frames of which one may have the loop

@@ -22,7 +22,7 @@ from ..base.proc import LARGEST, list_pids, read_stat
 from ..rank.ptrace_permission import YAMA
 
 if TYPE_CHECKING:
-    from ..base.facts import Sample, Socket
+    from ..base.process_facts import Sample, Socket
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -71,7 +71,7 @@ def sample(
     `descriptors.read_sockets()` instead of True to sample many processes at one time. `polling` are
     its threads that only poll, whose CPU time is told apart.
     """
-    from ..base.facts import Sample  # of many classes: a monitor starts without them
+    from ..base.process_facts import Sample
 
     found = read_stat(pid)
     if found is None or found.state in "ZX":

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 
 from ..base.addresses import host_of, is_loopback, port_of
-from ..base.facts import Kernel, Socket
 from ..base.masking import mask_text
 from ..base.message_queues import tries_to_connect
 from ..base.proc import LARGEST
+from ..base.process_facts import Kernel, Socket
 from .syscall_arguments import ReadsBytes
 
 _HEAP_SIZE = 64 << 20  # HEAP_MAX_SIZE of 64-bit glibc

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from ..base.facts import Collective, CollectiveLog
+from ..base.rank_facts import Collective, CollectiveLog
 from ..rank.collective_records import (
     BLOCKS_AT,
     ENTERED,

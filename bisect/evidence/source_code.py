@@ -16,8 +16,9 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 
-from ..base.facts import Collective, CollectiveLog, Frame, Look, RankFacts, Thread
 from ..base.lazy_dataclass import dataclass
+from ..base.process_facts import Frame, Look, Thread
+from ..base.rank_facts import Collective, CollectiveLog, RankFacts
 from .locks_in_source import add_code_locks
 from .source_tree import find_enclosing_nodes, parse_source, read_source
 

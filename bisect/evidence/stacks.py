@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from ..base.deadline import MOST_OUTPUT, Ran, aside, run
-from ..base.facts import Frame, Thread
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import (
     C10D_WRAPPER,
@@ -31,6 +30,7 @@ from ..base.library_functions import (
 )
 from ..base.masking import mask_command, mask_text
 from ..base.proc import read_stat
+from ..base.process_facts import Frame, Thread
 from ..base.words import format_bytes
 from .external_tools import find_program
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from ..base.facts import Descriptor, Frame, Kernel, Look, Socket, Thread
+from ..base.process_facts import Descriptor, Frame, Kernel, Look, Socket, Thread
 from .descriptors import ENDS_UNKNOWN
 from .kernel import may_wait_for_input
 from .movement import find_awaited_descriptors, list_threads_of_the_step

@@ -22,9 +22,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from ..base.facts import Descriptor, Futex, Syscall, Thread
 from ..base.masking import mask_text
 from ..base.proc import LARGEST
+from ..base.process_facts import Descriptor, Futex, Syscall, Thread
 from . import kernel
 
 

@@ -13,7 +13,9 @@ from ..base.lazy_dataclass import dataclass
 from ..base.rank_state import NodeRanks, RankState
 
 if TYPE_CHECKING:
-    from ..base.facts import HangPlace, Look, RankId
+    from ..base.identity import RankId
+    from ..base.process_facts import Look
+    from ..base.verdict_facts import HangPlace
 
 
 STEADY = "steady"  # in a script of the user's own a rank that reports no more steps is past it
@@ -45,7 +47,7 @@ class KnownHang:
 
 def parse_known_hang(found: Mapping[str, Any]) -> KnownHang:
     """Return what a file of --known-hang says."""
-    from ..base.facts import HangPlace
+    from ..base.verdict_facts import HangPlace
 
     stacks = tuple(tuple((str(f), str(n)) for f, n in stack) for stack in found["stacks"])
     place = HangPlace(found["checkpoint"], found.get("phase"), stacks=stacks)

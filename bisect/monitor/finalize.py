@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..base import events
-from ..base.facts import NOTHING_MOVES, Ended, JobFacts, RankFacts, Ranks, Verdict
 from ..base.json_codec import to_json
 from ..base.outcomes import CUT_SHORT
+from ..base.rank_facts import NOTHING_MOVES, Ended, JobFacts, RankFacts
+from ..base.verdict_facts import Ranks, Verdict
 from ..base.words import format_ranks
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.verdict import OUTCOMES, judge_snapshot

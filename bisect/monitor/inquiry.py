@@ -13,9 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..base import events
-from ..base.facts import Ended, Look, RankId
+from ..base.identity import RankId
 from ..base.launcher_env import Ancestor
 from ..base.proc import read_stat
+from ..base.process_facts import Look
+from ..base.rank_facts import Ended
 from ..base.rank_state import RankState
 from ..base.words import format_ranks, format_seconds
 from ..collect.looks import PAUSE, RankClasses, may_pause, waits_for_another

@@ -9,7 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..base.facts import Look, RankFacts, RankId
+from ..base.identity import RankId
+from ..base.process_facts import Look
+from ..base.rank_facts import RankFacts
 from ..base.rank_state import RankState
 from ..collect.looks import (
     PAUSE,

@@ -36,7 +36,9 @@ from .run_folder import RunFolder, name_run
 from .watcher_link import OUTER_VARIABLE, TRIAL_VARIABLE, SupervisorLinks
 
 if TYPE_CHECKING:
-    from ..base.facts import CollectiveLog, MachineFacts, RankId, SlowStep, Verdict
+    from ..base.identity import RankId
+    from ..base.rank_facts import CollectiveLog, MachineFacts, SlowStep
+    from ..base.verdict_facts import Verdict
     from ..collect.looks import LockHolders
     from ..evidence.process import Life
     from ..evidence.ring_reader import Pulse, RingRead

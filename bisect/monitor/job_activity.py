@@ -17,9 +17,9 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from ..base.facts import Sample
 from ..base.launchers import find_launcher
 from ..base.proc import read_stat
+from ..base.process_facts import Sample
 from ..evidence.kernel import find_frozen_group
 from ..evidence.movement import compare_samples
 from ..evidence.process import find_polling_threads, sample

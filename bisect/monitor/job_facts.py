@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from ..base.deadline import aside
 from ..base.events import Message
-from ..base.facts import CollectiveLog, Ended, JobFacts, MachineFacts, RankFacts, RankId
+from ..base.identity import RankId
+from ..base.rank_facts import CollectiveLog, Ended, JobFacts, MachineFacts, RankFacts
 from ..base.rank_state import NodeRanks, RankState
 from ..evidence import external_tools, flight_recorder
 from ..evidence.lock_and_log_files import PrintingRank, read_printed_lines

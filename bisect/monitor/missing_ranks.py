@@ -15,7 +15,7 @@ from ..evidence.process import family, variables_of, words_of
 from .job_activity import Stillness
 
 if TYPE_CHECKING:
-    from ..base.facts import RankFacts
+    from ..base.rank_facts import RankFacts
     from .job import Job
 
 SEARCH_EVERY = 1.0  # seconds
@@ -105,7 +105,7 @@ def _is_spawned(pid: int) -> bool:
 
 
 async def _gather_facts(job: Job, absent: list[int], pids: dict[int, list[int]]) -> list[RankFacts]:
-    from ..base.facts import RankFacts
+    from ..base.rank_facts import RankFacts
     from ..evidence.look import Target, take_looks
 
     looks = await take_looks([Target(pids[rank][-1], "rank") for rank in absent if rank in pids])

@@ -17,7 +17,8 @@ from ..evidence.process import exit_code, open_life
 from . import clocks
 
 if TYPE_CHECKING:
-    from ..base.facts import Ended, RankId
+    from ..base.identity import RankId
+    from ..base.rank_facts import Ended
     from .job import Job
     from .server import Server
 
@@ -54,7 +55,7 @@ def note_slow(job: Job, member: RankState) -> None:
     seconds = time.monotonic() - clocks.find_clock_start(job.members, member)
     if seconds <= allowed:
         return
-    from ..base.facts import SlowStep  # of many classes, that all ranks would wait for
+    from ..base.rank_facts import SlowStep
 
     key = (checkpoint.number, phase)
     before = job.slow_steps.get(key)

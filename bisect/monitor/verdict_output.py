@@ -21,7 +21,10 @@ from ..report.rows import format_good_run, word_good_run
 from .rank_exits import NOT_PROVED, STATES_AFTER, UNPROVED
 
 if TYPE_CHECKING:
-    from ..base.facts import JobFacts, Look, RankFacts, RankId, Verdict
+    from ..base.identity import RankId
+    from ..base.process_facts import Look
+    from ..base.rank_facts import JobFacts, RankFacts
+    from ..base.verdict_facts import Verdict
     from ..diagnosis.wait_graph import WaitGraph
     from .job import Job
     from .run_folder import RunFolder

@@ -14,7 +14,7 @@ from .finalize import close_job, find_later_proof, is_long_still, reopen_job
 from .rank_exits import GONE_TOGETHER, was_asked_to_end
 
 if TYPE_CHECKING:
-    from ..base.facts import Ended
+    from ..base.rank_facts import Ended
     from .job import Job
     from .server import Server
 

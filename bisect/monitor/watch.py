@@ -35,7 +35,7 @@ from .training_watch import TrainingWatch
 from .verdict_review import VerdictReview
 
 if TYPE_CHECKING:
-    from ..base.facts import Ended
+    from ..base.rank_facts import Ended
     from .inquiry import Inquiry
     from .job import Job
 

@@ -30,7 +30,8 @@ from .watcher_link import OUTER_VARIABLE, JobProgress, SupervisorSocket
 
 if TYPE_CHECKING:
     from ..base.checkpoints import Checkpoint
-    from ..base.facts import Ended, Verdict
+    from ..base.rank_facts import Ended
+    from ..base.verdict_facts import Verdict
     from ..front.watcher_socket import WatcherSocket
     from .ending import ProcessFamily
     from .watcher_verdict import LauncherJudgement, LauncherSnapshot

@@ -23,7 +23,8 @@ from .run_folder import RunFolder, name_run
 from .verdict_output import write_looks
 
 if TYPE_CHECKING:
-    from ..base.facts import JobFacts, Verdict
+    from ..base.rank_facts import JobFacts
+    from ..base.verdict_facts import Verdict
     from ..diagnosis.snapshot import Snapshot
     from ..diagnosis.wait_graph import WaitGraph
     from .watcher import SupervisedCommand

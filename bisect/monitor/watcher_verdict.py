@@ -20,13 +20,15 @@ from dataclasses import field, replace
 from ..base.checkpoints import Checkpoint
 from ..base.command_words import pipeline_of, several_nodes
 from ..base.deadline import within
-from ..base.facts import Ended, JobFacts, Look, RankFacts, Ranks, Verdict
 from ..base.launcher_env import number
 from ..base.launchers import BY_NAME, CLIENTS, DIALECTS, find_typed_launcher
 from ..base.lazy_dataclass import dataclass
 from ..base.proc import read_stat
+from ..base.process_facts import Look
+from ..base.rank_facts import Ended, JobFacts, RankFacts
 from ..base.rank_history import SILENT
 from ..base.variables import PACKAGE_VARIABLE
+from ..base.verdict_facts import Ranks, Verdict
 from ..base.version import VERSION
 from ..base.words import format_rate
 from ..collect.looks import PAUSE, take_good_looks

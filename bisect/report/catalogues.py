@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..base.facts import Level
 from ..base.pipeline import PIPELINES
 from ..base.steering import VARIABLE as STEER
+from ..base.verdict_facts import Level
 from ..base.words import LEVELS, wrap_line, wrap_width
 from ..diagnosis.causes.catalogue import CauseFamily
 from ..diagnosis.causes.known_cause import KnownCause, Sign, find_level

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..base.facts import Verdict
+from ..base.verdict_facts import Verdict
 from ..base.words import cut_line, format_count, format_ranks, format_seconds, join_lines
 from .run_differences import (
     NOISE_SECONDS,

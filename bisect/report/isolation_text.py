@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..base.facts import Setting, Trial
+from ..base.verdict_facts import Setting, Trial
 from ..base.words import (
     cut_line,
     format_count,

@@ -7,8 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
-from ..base.facts import JobFacts, RankFacts, RankId, Verdict
+from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
+from ..base.rank_facts import JobFacts, RankFacts
+from ..base.verdict_facts import Verdict
 from ..base.words import format_count, format_rank_numbers, format_ranks, format_seconds
 from ..search.isolation import Isolation
 from .isolation_text import MOST_TRIAL_ROWS, list_rows, replay_answer, unused_lines

@@ -14,10 +14,10 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 
-from ..base.facts import Ranks
 from ..base.identity import name_rank, rank_file, write_rank
 from ..base.lazy_dataclass import dataclass
 from ..base.outcomes import STANDS_STILL
+from ..base.verdict_facts import Ranks
 from ..base.words import format_count, format_rank_numbers, format_ranks
 from .run_reader.rank_differences import RankDifference, find_differences
 from .run_reader.run import RecordedRun

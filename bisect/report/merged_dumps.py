@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..base.facts import CollectiveLog, JobFacts, RankFacts, Verdict
 from ..base.identity import RankId
 from ..base.json_codec import to_json
+from ..base.rank_facts import CollectiveLog, JobFacts, RankFacts
+from ..base.verdict_facts import Verdict
 from ..base.words import cut_line, format_count, format_ranks, printable
 from ..diagnosis.frames import format_frame
 from .rows import Answer, Row, add_detail, format_answer, make_rows

@@ -17,12 +17,12 @@ from typing import Any, Protocol, TypeVar
 from urllib.parse import quote, unquote
 
 from ..base.events import decode, encode
-from ..base.facts import Verdict
 from ..base.json_codec import fit_json, to_json
 from ..base.secret_rules.finding import spans_lines, told_secrets_in
 from ..base.secret_rules.names import Says, kind_by_name, says
 from ..base.secret_rules.shapes import is_hexadecimal_key, shapes_in
 from ..base.secret_rules.values import Span, is_nothing, is_path, looks_secret, settled
+from ..base.verdict_facts import Verdict
 from .pseudonyms import Known, People
 from .run_reader.run import RecordedRun, RecordedTrial
 

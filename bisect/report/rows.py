@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from ..base.facts import Verdict
 from ..base.lazy_dataclass import dataclass
+from ..base.verdict_facts import Verdict
 from ..base.words import (
     cut_line,
     format_count,

@@ -10,8 +10,11 @@ from functools import lru_cache
 from itertools import chain, takewhile
 from typing import Literal
 
-from ..base.facts import Descriptor, Frame, Look, RankFacts, RankId, Syscall, Thread, Wait
+from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
+from ..base.process_facts import Descriptor, Frame, Look, Syscall, Thread
+from ..base.rank_facts import RankFacts
+from ..base.verdict_facts import Wait
 from ..base.words import (
     cut_line,
     format_count,

@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..base.facts import Checkpoint, JobFacts, RankFacts, RankId, Verdict
+from ..base.checkpoints import Checkpoint
+from ..base.identity import RankId
 from ..base.masking import mask_lines
+from ..base.rank_facts import JobFacts, RankFacts
+from ..base.verdict_facts import Verdict
 from ..base.words import format_count, format_ranks, format_seconds, join_lines, printable
 from .rows import format_answer, format_good_run, make_rows, word_good_run
 from .stacks import stack_text

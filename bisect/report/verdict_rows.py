@@ -7,10 +7,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from ..base.facts import Cause, CheckpointPlace, Edge, Frame, JobFacts, RankFacts, Verdict
 from ..base.identity import name_rank
 from ..base.masking import mask_text
 from ..base.outcomes import STANDS_STILL
+from ..base.process_facts import Frame
+from ..base.rank_facts import JobFacts, RankFacts
+from ..base.verdict_facts import Cause, CheckpointPlace, Edge, Verdict
 from ..base.words import (
     LEVELS,
     cause_page,

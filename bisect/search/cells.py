@@ -8,8 +8,9 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Literal
 
-from ..base.facts import Duration, Ordinal, Verdict
 from ..base.lazy_dataclass import dataclass
+from ..base.schema_types import Duration, Ordinal
+from ..base.verdict_facts import Verdict
 
 if TYPE_CHECKING:
     from .scenario import Scenario

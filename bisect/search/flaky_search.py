@@ -31,7 +31,7 @@ from functools import cache
 from itertools import count
 from math import ceil, log2
 
-from ..base.facts import Result, Setting
+from ..base.verdict_facts import Result, Setting
 from .search import (
     Order,
     StartRecord,

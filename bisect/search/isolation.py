@@ -9,8 +9,10 @@ from dataclasses import field
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from ..base.facts import Duration, HangPlace, Natural, RankId, Setting, Share, Trial, Verdict
+from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
+from ..base.schema_types import Duration, Natural, Share
+from ..base.verdict_facts import HangPlace, Setting, Trial, Verdict
 from ..toggles.toggle import Toggle
 
 # "isolated": one change makes it go away, and that was confirmed. "hangs_all_safe": no remedy of

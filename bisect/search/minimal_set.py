@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, combinations, islice
 from math import log2
 
-from ..base.facts import Result
 from ..base.lazy_dataclass import dataclass
+from ..base.verdict_facts import Result
 from .trial_results import Ask, Choice, Proof, Steps, safest_setting
 
 Names = frozenset[str]

@@ -32,8 +32,8 @@ from dataclasses import replace
 from math import log2
 from typing import TypeVar
 
-from ..base.facts import Result, Setting
 from ..base.lazy_dataclass import dataclass
+from ..base.verdict_facts import Result, Setting
 from .minimal_set import (
     HarmfulToggles,
     Holds,

@@ -15,8 +15,11 @@ from dataclasses import field
 from math import ceil, comb, exp, lgamma, log, log1p
 from typing import Literal, TypeVar
 
-from ..base.facts import HangPlace, Look, RankFacts, RankId, Result, Setting, Verdict
+from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
+from ..base.process_facts import Look
+from ..base.rank_facts import RankFacts
+from ..base.verdict_facts import HangPlace, Result, Setting, Verdict
 from ..base.words import format_ranks
 from ..diagnosis.frames import unqualified_name
 from ..toggles.command_toggles import find_usable_toggles

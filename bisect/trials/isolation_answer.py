@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..base.command_words import given, ranks
-from ..base.facts import Setting, Trial
+from ..base.verdict_facts import Setting, Trial
 from ..base.words import format_count, format_seconds
 from ..search.flaky_search import estimate_flaky_starts
 from ..search.isolation import (

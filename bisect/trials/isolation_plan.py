@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..base.errors import HangbisectError, UsageError, nearest
-from ..base.facts import Setting, Trial
 from ..base.lazy_dataclass import dataclass
 from ..base.steering import ASKED, format_toggle_values, parse_toggle_values
 from ..base.steering import VARIABLE as STEER
+from ..base.verdict_facts import Setting, Trial
 from ..base.words import format_seconds
 from ..search.isolation import CACHE_VARIABLES
 from ..toggles.command_toggles import (

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import UsageError
-from ..base.facts import Trial
 from ..base.files import stamp, write_whole
 from ..base.json_codec import from_json, to_json
 from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask, mask_command, mask_text
 from ..base.pipeline import check_timeouts
+from ..base.verdict_facts import Trial
 from ..report.isolation_text import report_text
 from ..search.cells import DEFAULT_LIMIT
 from ..search.isolation import Isolation

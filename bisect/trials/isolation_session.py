@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 
 from ..base.errors import UsageError
-from ..base.facts import Result, Setting, Trial, Verdict
+from ..base.verdict_facts import Result, Setting, Trial, Verdict
 from ..base.words import terminal_width, wrap_line
 from ..monitor.child_processes import make_reports_now
 from ..report.isolation_text import answer_lines, trial_line

@@ -26,12 +26,13 @@ from types import FrameType
 from ..base import outcomes
 from ..base.errors import NO_SUCH_PROGRAM, NOT_ALLOWED, CannotStart
 from ..base.events import Event, Hello, Toggle, decode
-from ..base.facts import HangPlace, RankFacts, Verdict
 from ..base.json_codec import fit_json
 from ..base.lazy_dataclass import dataclass
 from ..base.node_record import NodeRecord
+from ..base.rank_facts import RankFacts
 from ..base.rank_history import Stays
 from ..base.rank_state import NodeRanks, RankState
+from ..base.verdict_facts import HangPlace, Verdict
 from ..monitor.child_processes import REPORTS_LATER, REPORTS_VARIABLE
 from ..monitor.ending import ProcessFamily, find_monitors, is_alive
 from ..monitor.watcher_link import OUTER_VARIABLE, STARTER_VARIABLE, TRIAL_VARIABLE, JobProgress

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 from ..base import command_words
 from ..base.command_words import PORTS
 from ..base.errors import UsageError
-from ..base.facts import MachineFacts
 from ..base.lazy_dataclass import dataclass
+from ..base.rank_facts import MachineFacts
 from ..base.words import format_bytes, format_count
 from ..evidence.machine import read_machine
 from ..search.cells import Cell

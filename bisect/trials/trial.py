@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..base.errors import NO_SUCH_PROGRAM, NOT_ALLOWED, CannotStart, HangbisectError, UsageError
-from ..base.facts import HangPlace, Setting, Trial, Verdict
 from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask_text
 from ..base.pipeline import find_walked_pipeline
 from ..base.rank_history import SCRIPT_RUNNING
+from ..base.verdict_facts import HangPlace, Setting, Trial, Verdict
 from ..base.words import format_count, format_seconds
 from ..monitor.child_processes import make_reports_now
 from ..monitor.clocks import STEADY

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..base.facts import Verdict
 from ..base.launchers import DIALECTS
+from ..base.verdict_facts import Verdict
 from ..monitor.child_processes import REPORTS_LATER, REPORTS_VARIABLE
 from ..report.run_reader.run_files import read_verdict
 from . import keeper, own_script

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from ..base.facts import Cause, Level, RankId, Verdict, Wait
+from ..base.identity import RankId
 from ..base.json_codec import to_json
 from ..base.outcomes import STANDS_STILL
+from ..base.verdict_facts import Cause, Level, Verdict, Wait
 from ..base.words import format_ranges, format_ranks
 from .case import Case, Truth, Under
 from .case_files import CaseFile

@@ -7,8 +7,9 @@ import json
 import pytest
 from hangbisect.attach.judgement import judge_nodes
 from hangbisect.attach.node_facts import NodeFacts
-from hangbisect.base.facts import RankFacts, Socket
 from hangbisect.base.json_codec import Misfit, from_json, to_json
+from hangbisect.base.process_facts import Socket
+from hangbisect.base.rank_facts import RankFacts
 
 from .test_words import BARRIER, SLEEP, node, rank
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from hangbisect.attach.judgement import judge_nodes
 from hangbisect.attach.node_facts import TRAINING_PROGRESS, UNKNOWN_PROGRESS, find_progress
-from hangbisect.base.facts import Frame, RankFacts
+from hangbisect.base.process_facts import Frame
+from hangbisect.base.rank_facts import RankFacts
 from hangbisect.dumps.facts_in_stack import place_of_call
 from hangbisect.rank.watched.known_calls import KNOWN_CALLS, KnownCall
 

@@ -12,7 +12,7 @@ from hangbisect.attach.ranks import (
     ranks_from_environment,
     read_ranks_from_stacks,
 )
-from hangbisect.base.facts import Frame, Look
+from hangbisect.base.process_facts import Frame, Look
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hangbisect.attach.job_looks import Download, JobLooks
 from hangbisect.attach.jobs import Job
 from hangbisect.attach.ranks import Rank
-from hangbisect.base.facts import FileLock, Frame, Look, Sample
+from hangbisect.base.process_facts import FileLock, Frame, Look, Sample
 
 from .test_words import BARRIER, SLEEP, look
 

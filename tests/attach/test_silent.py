@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from hangbisect.attach.answer import describe_state, hang_lines
 from hangbisect.attach.judgement import Judgement, judge_nodes
-from hangbisect.base.facts import Descriptor, RankFacts, Syscall
+from hangbisect.base.process_facts import Descriptor, Syscall
+from hangbisect.base.rank_facts import RankFacts
 
 from .test_words import BARRIER, FETCH, SLEEP, look, node, rank
 

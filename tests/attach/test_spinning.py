@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from hangbisect.attach.judgement import is_spinning, judge_nodes
-from hangbisect.base.facts import Frame, RankFacts
 from hangbisect.base.files import PACKAGE
+from hangbisect.base.process_facts import Frame
+from hangbisect.base.rank_facts import RankFacts
 
 from .test_words import BARRIER, SLEEP, look, node, rank
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from hangbisect.attach.job_looks import Download
 from hangbisect.attach.unreadable_stacks import find_reason, is_unread, unread_lines
-from hangbisect.base.facts import FileLock, Kernel, Look, RankFacts, Socket, Syscall
+from hangbisect.base.process_facts import FileLock, Kernel, Look, Socket, Syscall
+from hangbisect.base.rank_facts import RankFacts
 
 from .test_words import SLEEP, rank
 

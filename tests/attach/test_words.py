@@ -14,8 +14,9 @@ from hangbisect.attach.answer import (
 )
 from hangbisect.attach.judgement import Judgement, judge_nodes
 from hangbisect.attach.node_facts import NodeFacts
-from hangbisect.base.facts import Frame, Kernel, Look, RankFacts, Syscall, Thread
 from hangbisect.base.identity import UnknownRank
+from hangbisect.base.process_facts import Frame, Kernel, Look, Syscall, Thread
+from hangbisect.base.rank_facts import RankFacts
 from hangbisect.dumps.facts_in_stack import place_of_call
 
 COMMAND = ("torchrun", "--nproc_per_node=2", "train.py")

@@ -11,7 +11,7 @@ from random import Random
 
 import flaky_search
 import pytest
-from hangbisect.base.facts import Result, Setting
+from hangbisect.base.verdict_facts import Result, Setting
 from hangbisect.search.flaky_search import (
     HANGS,
     clean_starts_needed,

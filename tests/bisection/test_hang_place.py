@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.facts import (
-    CheckpointPlace,
-    Frame,
-    HangPlace,
-    Look,
-    RankFacts,
-    Ranks,
-    Thread,
-    Verdict,
-)
+from hangbisect.base.process_facts import Frame, Look, Thread
+from hangbisect.base.rank_facts import RankFacts
+from hangbisect.base.verdict_facts import CheckpointPlace, HangPlace, Ranks, Verdict
 from hangbisect.search.trial_results import (
     crash_place_of,
     hang_place_of,

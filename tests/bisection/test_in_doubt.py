@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, repeat
 
 import pytest
-from hangbisect.base.facts import Result
+from hangbisect.base.verdict_facts import Result
 from hangbisect.search.flaky_search import (
     DOUBT,
     ProvisionalAnswers,

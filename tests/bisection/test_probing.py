@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from hangbisect.base.facts import Result
+from hangbisect.base.verdict_facts import Result
 from hangbisect.search.search import drive_search, probe_hang
 from hangbisect.search.trial_results import Ask, Choice, ProbeResult
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from hangbisect.base.facts import Outcome, Ranks, Verdict
+from hangbisect.base.verdict_facts import Outcome, Ranks, Verdict
 from hangbisect.search.cells import (
     JUDGED,
     CellOutcome,

@@ -8,7 +8,7 @@ from math import log2
 from random import Random
 
 import pytest
-from hangbisect.base.facts import Result, Setting
+from hangbisect.base.verdict_facts import Result, Setting
 from hangbisect.search.search import search
 from hangbisect.search.trial_results import Choice, ProbeResult, SearchResult, StartCounts, Test
 from hypothesis import given, settings

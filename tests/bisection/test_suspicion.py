@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.facts import HangPlace
+from hangbisect.base.verdict_facts import HangPlace
 from hangbisect.search.isolation import (
     ObservedHang,
     host_in_question,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import CheckpointPlace, HangPlace, Outcome, Ranks, Verdict
+from hangbisect.base.verdict_facts import CheckpointPlace, HangPlace, Outcome, Ranks, Verdict
 from hangbisect.search.trial_results import describe_ending, judge_trial
 
 PLACE = HangPlace("wandb_logger", None, "wandb.init", "wandb")

@@ -6,19 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import (
-    Descriptor,
-    Ended,
-    JobFacts,
-    Outcome,
-    RankFacts,
-    SlowStep,
-    Socket,
-    Verdict,
-)
 from hangbisect.base.identity import ProcessId
 from hangbisect.base.json_codec import from_json, to_json
 from hangbisect.base.node_record import NodeClock, NodeRecord, make_node_record
+from hangbisect.base.process_facts import Descriptor, Socket
+from hangbisect.base.rank_facts import Ended, JobFacts, RankFacts, SlowStep
+from hangbisect.base.verdict_facts import Outcome, Verdict
 from hangbisect.collect.nodes import RecordedNode, connect_nodes, judge_recorded_nodes
 from hangbisect.diagnosis.verdict import OUTCOMES, judge_job
 

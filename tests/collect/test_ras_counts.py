@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import RankFacts, Socket
+from hangbisect.base.process_facts import Socket
+from hangbisect.base.rank_facts import RankFacts
 from hangbisect.collect.looks import add_ras_logs, ask_ras
 from hangbisect.diagnosis.verdict import judge_job
 

@@ -14,7 +14,8 @@ from hangbisect.attach.job_looks import JobLooks
 from hangbisect.attach.judgement import judge_nodes
 from hangbisect.attach.node_facts import NodeFacts
 from hangbisect.attach.ranks import Rank
-from hangbisect.base.facts import Look, Sample, Verdict
+from hangbisect.base.process_facts import Look, Sample
+from hangbisect.base.verdict_facts import Verdict
 from hangbisect.collect.looks import RankClasses
 from hangbisect.diagnosis.verdict import judge_snapshot
 from hangbisect.monitor.inspection import Inspection

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from hangbisect.base.errors import UsageError
-from hangbisect.base.facts import MachineFacts, RankFacts
 from hangbisect.base.json_codec import to_json
 from hangbisect.base.node_record import NodeClock, make_node_record
+from hangbisect.base.rank_facts import MachineFacts, RankFacts
 from hangbisect.commands.results import merge
 from hangbisect.diagnosis.verdict import judge_job_with_graph
 from hangbisect.report.run_reader.run import read_run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hangbisect.base.facts import Collective, CollectiveLog, RankFacts
+from hangbisect.base.rank_facts import Collective, CollectiveLog, RankFacts
 
 
 @dataclass(frozen=True)

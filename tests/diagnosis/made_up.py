@@ -5,20 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hangbisect.base.facts import (
-    Checkpoint,
-    Descriptor,
-    Ended,
-    Frame,
-    JobFacts,
-    Kernel,
-    Look,
-    Phase,
-    RankFacts,
-    Socket,
-    Syscall,
-    Thread,
-)
+from hangbisect.base.checkpoints import Checkpoint, Phase
+from hangbisect.base.process_facts import Descriptor, Frame, Kernel, Look, Socket, Syscall, Thread
+from hangbisect.base.rank_facts import Ended, JobFacts, RankFacts
 
 PACKAGE = "/site-packages/hangbisect"
 LIB = "/venv/lib/python3.11/site-packages"

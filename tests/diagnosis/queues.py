@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.facts import Descriptor, Kernel, Look, Socket, Syscall
+from hangbisect.base.process_facts import Descriptor, Kernel, Look, Socket, Syscall
 
 from .made_up import look
 

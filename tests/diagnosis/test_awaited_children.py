@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.facts import Cause, FileLock, Look
+from hangbisect.base.process_facts import FileLock, Look
+from hangbisect.base.verdict_facts import Cause
 from hangbisect.diagnosis.proof_of_hang import find_proof_of_hang
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_job, judge_snapshot

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hangbisect.base.facts import RankFacts
 from hangbisect.base.identity import RankId
+from hangbisect.base.rank_facts import RankFacts
 from hangbisect.diagnosis import case as cases
 from hangbisect.diagnosis.blame import drop_innocent_ranks, find_least_advanced
 from hangbisect.diagnosis.case import Case

@@ -7,7 +7,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.facts import Descriptor, Look, RankFacts
+from hangbisect.base.process_facts import Descriptor, Look
+from hangbisect.base.rank_facts import RankFacts
 from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.report.verdict_rows import other_rank_rows
 from hypothesis import given

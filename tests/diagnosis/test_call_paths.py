@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.base.facts import CollectiveLog
+from hangbisect.base.rank_facts import CollectiveLog
 from hangbisect.diagnosis.log_divergence import find_mismatch
 from hangbisect.evidence.source_code import add_conditions
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.base.facts import Frame, Look
+from hangbisect.base.process_facts import Frame, Look
 from hangbisect.diagnosis.call_site import find_call, find_component
 from hangbisect.diagnosis.frames import format_innermost_frame, job_frames
 from hangbisect.diagnosis.process_snapshot import merge_looks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.facts import Collective, CollectiveLog, RankFacts
+from hangbisect.base.rank_facts import Collective, CollectiveLog, RankFacts
 from hangbisect.diagnosis.log_divergence import find_mismatch, find_mismatched_ranks
 
 from .logs import Call, ran, rank

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.facts import Collective, CollectiveLog, RankFacts
+from hangbisect.base.rank_facts import Collective, CollectiveLog, RankFacts
 from hangbisect.diagnosis.log_divergence import find_mismatch, find_mismatched_ranks
 
 from .made_up import look

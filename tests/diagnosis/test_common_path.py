@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.facts import JobFacts, Look, RankFacts, Verdict
+from hangbisect.base.process_facts import Look
+from hangbisect.base.rank_facts import JobFacts, RankFacts
+from hangbisect.base.verdict_facts import Verdict
 from hangbisect.diagnosis.verdict import judge_job
 from hypothesis import given
 from hypothesis import strategies as st

@@ -7,7 +7,8 @@ from typing import Any
 
 from hangbisect.attach.judgement import judge_nodes
 from hangbisect.attach.node_facts import NodeFacts
-from hangbisect.base.facts import Build, Kernel, Look, RankFacts, Sample, Syscall
+from hangbisect.base.process_facts import Build, Kernel, Look, Sample, Syscall
+from hangbisect.base.rank_facts import RankFacts
 from hangbisect.diagnosis.compilation import describe_compilations, find_compilations
 from hangbisect.diagnosis.time_limits import find_first_limit
 from hangbisect.report.verdict_rows import word_verdict

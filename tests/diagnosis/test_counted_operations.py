@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.facts import Look, RankFacts, Verdict
+from hangbisect.base.process_facts import Look
+from hangbisect.base.rank_facts import RankFacts
+from hangbisect.base.verdict_facts import Verdict
 from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.evidence.nccl_ras import make_ras_logs
 from hangbisect.evidence.ras_answers import parse_status

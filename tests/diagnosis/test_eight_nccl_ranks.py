@@ -13,7 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import CollectiveLog, Gpu, Look, MachineFacts, RankFacts, Verdict
+from hangbisect.base.process_facts import Look
+from hangbisect.base.rank_facts import CollectiveLog, Gpu, MachineFacts, RankFacts
+from hangbisect.base.verdict_facts import Verdict
 from hangbisect.diagnosis.pending_operations import find_pending_operations
 from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.dumps.contents import Contents, RecordedLog

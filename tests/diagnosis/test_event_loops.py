@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.facts import AsyncTask, Descriptor, Look, Socket, Wait
+from hangbisect.base.process_facts import AsyncTask, Descriptor, Look, Socket
+from hangbisect.base.verdict_facts import Wait
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_job
 

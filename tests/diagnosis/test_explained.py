@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import Ended, Outcome
+from hangbisect.base.rank_facts import Ended
+from hangbisect.base.verdict_facts import Outcome
 from hangbisect.diagnosis.causes import catalogue
 from hangbisect.diagnosis.causes.known_cause import Found, KnownCause, LooksFor, Scene, need
 from hangbisect.diagnosis.verdict import judge_job

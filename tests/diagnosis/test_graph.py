@@ -7,17 +7,9 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hangbisect.base.facts import (
-    Descriptor,
-    Edge,
-    FileLock,
-    Futex,
-    JobFacts,
-    Kernel,
-    Look,
-    RankFacts,
-    Syscall,
-)
+from hangbisect.base.process_facts import Descriptor, FileLock, Futex, Kernel, Look, Syscall
+from hangbisect.base.rank_facts import JobFacts, RankFacts
+from hangbisect.base.verdict_facts import Edge
 from hangbisect.diagnosis.verdict import judge_job_with_graph
 from hangbisect.diagnosis.wait_graph import Node, WaitGraph, WeightedEdge
 from hypothesis import given

@@ -6,17 +6,9 @@ import signal
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.facts import (
-    Cause,
-    Descriptor,
-    Frame,
-    Futex,
-    Kernel,
-    Look,
-    RankFacts,
-    Syscall,
-    Thread,
-)
+from hangbisect.base.process_facts import Descriptor, Frame, Futex, Kernel, Look, Syscall, Thread
+from hangbisect.base.rank_facts import RankFacts
+from hangbisect.base.verdict_facts import Cause
 from hangbisect.diagnosis.verdict import judge_job
 
 from .made_up import ALL_REDUCE, SLEEP, job, look, rank, silent_peer, stack

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.facts import RankFacts
+from hangbisect.base.rank_facts import RankFacts
 from hangbisect.diagnosis.blame import find_first_to_fail
 from hangbisect.diagnosis.verdict import judge_job
 

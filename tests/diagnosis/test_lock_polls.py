@@ -10,8 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pytest
-from hangbisect.base.facts import FileLock, Look, RankFacts, Wait
 from hangbisect.base.library_functions import BUILD_LOCK
+from hangbisect.base.process_facts import FileLock, Look
+from hangbisect.base.rank_facts import RankFacts
+from hangbisect.base.verdict_facts import Wait
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.evidence import lock_and_log_files
 from hangbisect.evidence.movement import describe_movement

@@ -9,7 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import Descriptor, Look, RankFacts, Socket, Wait
+from hangbisect.base.process_facts import Descriptor, Look, Socket
+from hangbisect.base.rank_facts import RankFacts
+from hangbisect.base.verdict_facts import Wait
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_job
 

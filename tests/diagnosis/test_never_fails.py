@@ -7,26 +7,24 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-import hangbisect.base.facts as facts_module
+import hangbisect.base.verdict_facts as facts_module
 import jsonschema
 import pytest
-from hangbisect.base.facts import (
+from hangbisect.base.identity import RankId, UnknownRank, name_rank
+from hangbisect.base.json_codec import from_json, to_json
+from hangbisect.base.process_facts import (
     Descriptor,
-    Ended,
     FileLock,
     Frame,
     Futex,
-    JobFacts,
     Kernel,
     Look,
-    RankFacts,
     Sample,
     Socket,
     Syscall,
     Thread,
 )
-from hangbisect.base.identity import RankId, UnknownRank, name_rank
-from hangbisect.base.json_codec import from_json, to_json
+from hangbisect.base.rank_facts import Ended, JobFacts, RankFacts
 from hangbisect.diagnosis.verdict import judge_job, judge_job_with_graph
 from hangbisect.diagnosis.wait_graph import WaitGraph
 from hangbisect.report.rows import format_good_run, word_good_run

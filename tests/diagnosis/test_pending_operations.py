@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Literal
 
 import pytest
-from hangbisect.base.facts import Collective, CollectiveLog, Look, RankFacts, Thread
+from hangbisect.base.process_facts import Look, Thread
+from hangbisect.base.rank_facts import Collective, CollectiveLog, RankFacts
 from hangbisect.collect.looks import classify_ranks
 from hangbisect.diagnosis.log_divergence import find_mismatch
 from hangbisect.diagnosis.pending_operations import describe_subgroups, find_pending_operations

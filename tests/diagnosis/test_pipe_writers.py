@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import Descriptor, Kernel, Look, PipeEnd, RankFacts, Socket, Thread
+from hangbisect.base.process_facts import Descriptor, Kernel, Look, PipeEnd, Socket, Thread
+from hangbisect.base.rank_facts import RankFacts
 from hangbisect.diagnosis.proof_of_hang import find_proof_of_hang
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_snapshot

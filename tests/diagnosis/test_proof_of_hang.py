@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.facts import Descriptor, RankFacts, Socket, Thread
+from hangbisect.base.process_facts import Descriptor, Socket, Thread
+from hangbisect.base.rank_facts import RankFacts
 from hangbisect.diagnosis.proof_of_hang import (
     describe_listening,
     describe_waiting_for_work,

@@ -7,7 +7,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.facts import Frame, Look, RankFacts, RankId, Thread
+from hangbisect.base.identity import RankId
+from hangbisect.base.process_facts import Frame, Look, Thread
+from hangbisect.base.rank_facts import RankFacts
 from hangbisect.diagnosis.remote_calls import Worker, choose_server
 from hangbisect.diagnosis.verdict import judge_job
 

@@ -8,18 +8,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hangbisect.base.facts import (
+from hangbisect.base.process_facts import (
     CodeLock,
     Descriptor,
     FileLock,
     Frame,
-    JobFacts,
     Kernel,
     Look,
-    RankFacts,
     Syscall,
     Thread,
 )
+from hangbisect.base.rank_facts import JobFacts, RankFacts
 from hangbisect.diagnosis.proof_of_hang import find_proof_of_hang
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_job_with_graph

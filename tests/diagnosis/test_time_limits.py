@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.facts import Look, RankFacts
+from hangbisect.base.process_facts import Look
+from hangbisect.base.rank_facts import RankFacts
 from hangbisect.diagnosis.time_limits import find_first_limit, find_time_limit
 from hangbisect.diagnosis.verdict import judge_job
 from hypothesis import given

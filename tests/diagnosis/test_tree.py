@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.base.facts import RankId, Thread
+from hangbisect.base.identity import RankId
+from hangbisect.base.process_facts import Thread
 from hangbisect.diagnosis.merged_stacks import (
     Branch,
     StackLines,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.facts import Ended, FileLock, Gpu, Look, MachineFacts, Verdict
+from hangbisect.base.process_facts import FileLock, Look
+from hangbisect.base.rank_facts import Ended, Gpu, MachineFacts
+from hangbisect.base.verdict_facts import Verdict
 from hangbisect.diagnosis.verdict import judge_job
 
 from .made_up import (

@@ -5,17 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.facts import (
-    Descriptor,
-    FileLock,
-    Frame,
-    Look,
-    RankFacts,
-    RankId,
-    Socket,
-    Thread,
-    Wait,
-)
+from hangbisect.base.identity import RankId
+from hangbisect.base.process_facts import Descriptor, FileLock, Frame, Look, Socket, Thread
+from hangbisect.base.rank_facts import RankFacts
+from hangbisect.base.verdict_facts import Wait
 from hangbisect.diagnosis.frames import is_signal_handler
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.rank.messages import Signals

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.base.facts import Gpu
+from hangbisect.base.rank_facts import Gpu
 from hangbisect.doctor import contradictions
 from hangbisect.doctor.devices import Devices
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.facts import Gpu
+from hangbisect.base.rank_facts import Gpu
 from hangbisect.doctor import devices
 from hangbisect.doctor.devices import Devices, parse_peers
 from hangbisect.doctor.examination import CheckedProcess

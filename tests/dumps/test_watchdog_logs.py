@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from hangbisect.base.facts import Verdict
+from hangbisect.base.verdict_facts import Verdict
 from hangbisect.commands.results import merge
 from hangbisect.dumps.contents import Contents
 from hangbisect.dumps.files import read_data

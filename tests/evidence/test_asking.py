@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.facts import Descriptor, Kernel, Look, Socket
+from hangbisect.base.process_facts import Descriptor, Kernel, Look, Socket
 from hangbisect.evidence.descriptors import ENDS_UNKNOWN
 from hangbisect.evidence.movement import describe_movement, find_awaited_descriptors
 from hangbisect.evidence.successive_looks import PeerRequest, complete_look, find_peer_request

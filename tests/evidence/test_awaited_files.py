@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hangbisect.base.facts import Frame, Kernel, Syscall, Thread
+from hangbisect.base.process_facts import Frame, Kernel, Syscall, Thread
 from hangbisect.evidence.awaited_files import find_awaited_files, parse_maker
 from hangbisect.evidence.polled_paths import find_polled_path
 

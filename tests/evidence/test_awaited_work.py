@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import (
+from hangbisect.base.process_facts import (
     Descriptor,
     FileLock,
     Frame,

@@ -15,7 +15,7 @@ from hangbisect.base.compilers import (
     name_compiler,
     name_worker,
 )
-from hangbisect.base.facts import Frame
+from hangbisect.base.process_facts import Frame
 from hangbisect.evidence.builds import (
     SeenProcess,
     find_build_folder,

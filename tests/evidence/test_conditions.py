@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hangbisect.base.facts import Collective, CollectiveLog
+from hangbisect.base.rank_facts import Collective, CollectiveLog
 from hangbisect.evidence.source_code import add_conditions, find_condition
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import Descriptor, Kernel, Socket, Syscall
+from hangbisect.base.process_facts import Descriptor, Kernel, Socket, Syscall
 from hangbisect.evidence import look
 from hangbisect.evidence.look import PartialLook
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangbisect.base.facts import AsyncTask, Frame, Thread
+from hangbisect.base.process_facts import AsyncTask, Frame, Thread
 from hangbisect.evidence import event_loops
 from hypothesis import given
 from hypothesis import strategies as st

@@ -8,7 +8,7 @@ import pickle
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import RankFacts
+from hangbisect.base.rank_facts import RankFacts
 from hangbisect.diagnosis.collective_mismatch import list_logged_groups
 from hangbisect.evidence.flight_recorder import load_dump, parse_dump
 from hypothesis import given, settings

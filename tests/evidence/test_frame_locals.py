@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import FileLock, Frame, Look, Thread
 from hangbisect.base.library_functions import FUNCTIONS, parse_text
+from hangbisect.base.process_facts import FileLock, Frame, Look, Thread
 from hangbisect.base.secret_rules.names import Says, says
 from hangbisect.evidence import movement, stacks
 from hangbisect.evidence.stacks import format_value, keep_locals

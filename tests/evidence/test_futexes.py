@@ -7,7 +7,7 @@ import struct
 import threading
 
 import pytest
-from hangbisect.base.facts import Futex, Syscall
+from hangbisect.base.process_facts import Futex, Syscall
 from hangbisect.evidence import syscall_arguments
 from hypothesis import given
 from hypothesis import strategies as st

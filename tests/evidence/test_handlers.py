@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hangbisect.base.facts import Frame, Look, Thread
+from hangbisect.base.process_facts import Frame, Look, Thread
 from hangbisect.evidence.source_code import add_code_around, find_handler
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hangbisect.base.facts import FileLock, Frame, Thread
+from hangbisect.base.process_facts import FileLock, Frame, Thread
 from hangbisect.evidence import lock_and_log_files
 from hypothesis import given
 from hypothesis import strategies as st

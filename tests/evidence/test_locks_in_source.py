@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hangbisect.base.facts import FILE_LOCK, CodeLock, Frame, Kernel, Look, Syscall, Thread
+from hangbisect.base.process_facts import FILE_LOCK, CodeLock, Frame, Kernel, Look, Syscall, Thread
 from hangbisect.evidence.locks_in_source import add_code_locks, find_locks_at
 
 SOURCE = """\

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from hangbisect.base import cgroups
-from hangbisect.base.facts import Gpu
+from hangbisect.base.rank_facts import Gpu
 from hangbisect.evidence import kernel, machine
 from hypothesis import given
 from hypothesis import strategies as st

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hangbisect.base import message_queues
-from hangbisect.base.facts import Descriptor, Kernel, Socket, Syscall
+from hangbisect.base.process_facts import Descriptor, Kernel, Socket, Syscall
 from hangbisect.evidence import queue_addresses
 from hypothesis import given
 from hypothesis import strategies as st

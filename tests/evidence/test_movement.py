@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hangbisect.base.facts import (
+from hangbisect.base.process_facts import (
     Build,
     Descriptor,
     Frame,

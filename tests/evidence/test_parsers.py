@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hangbisect.base import proc
-from hangbisect.base.facts import Descriptor, Frame, Kernel, Syscall
+from hangbisect.base.process_facts import Descriptor, Frame, Kernel, Syscall
 from hangbisect.evidence import (
     descriptors,
     kernel,

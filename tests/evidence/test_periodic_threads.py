@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hangbisect.base.facts import Frame, Kernel, Look, Sample, Syscall, Thread
+from hangbisect.base.process_facts import Frame, Kernel, Look, Sample, Syscall, Thread
 from hangbisect.evidence.movement import collect_places, describe_movement
 from hangbisect.evidence.periodic_threads import PeriodicThreads
 from hypothesis import given

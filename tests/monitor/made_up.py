@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from hangbisect.base.checkpoints import Checkpoint, Phase
 from hangbisect.base.events import Message, decode
-from hangbisect.base.facts import Checkpoint, Look, Phase, RankFacts, Sample
+from hangbisect.base.process_facts import Look, Sample
+from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.rank_state import NodeRanks, RankState
 
 PHASES = (

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import Wait
 from hangbisect.base.rank_state import NodeRanks
+from hangbisect.base.verdict_facts import Wait
 from hangbisect.collect.looks import RankClasses
 from hangbisect.monitor import inquiry
 from hangbisect.monitor.clocks import Overdue, TimeLimits

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.facts import (
-    Descriptor,
-    FileLock,
-    Kernel,
-    Look,
-    RankFacts,
-    RankId,
-    Syscall,
-    Wait,
-    WaitKind,
-)
+from hangbisect.base.identity import RankId
+from hangbisect.base.process_facts import Descriptor, FileLock, Kernel, Look, Syscall
+from hangbisect.base.rank_facts import RankFacts
+from hangbisect.base.verdict_facts import Wait, WaitKind
 from hangbisect.collect.looks import (
     RankClasses,
     classify_ranks,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.facts import Frame, HangPlace, Look, Thread
+from hangbisect.base.process_facts import Frame, Look, Thread
+from hangbisect.base.verdict_facts import HangPlace
 from hangbisect.monitor.clocks import (
     KnownHang,
     TimeLimits,

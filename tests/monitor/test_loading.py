@@ -34,7 +34,8 @@ print(*after - late, sep=",")
 def test_ranks_wait_for_no_module_that_only_a_hang_needs(package: Path) -> None:
     ran = run_program(PROGRAM, str(package))
     early, well, late, missed = (line.split(",") for line in ran.stdout.splitlines())
-    assert "hangbisect.base.facts" not in early, "before the first barrier"
+    for name in ("process_facts", "rank_facts", "verdict_facts"):
+        assert f"hangbisect.base.{name}" not in early, "before the first barrier"
     assert "hangbisect.monitor.finalize" in well
     for name in (
         *("diagnosis.failure_verdict", "evidence.look"),

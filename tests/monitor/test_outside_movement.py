@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.facts import Kernel, Look, Socket, Syscall
+from hangbisect.base.process_facts import Kernel, Look, Socket, Syscall
 from hangbisect.monitor.watcher_verdict import LauncherSnapshot
 
 LAUNCHER, RANK, CHILD, OTHER = 99, 100, 200, 300

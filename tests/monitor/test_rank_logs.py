@@ -12,7 +12,7 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
-from hangbisect.base.facts import RankFacts
+from hangbisect.base.rank_facts import RankFacts
 from hangbisect.monitor.job import RankLogs
 from hangbisect.monitor.job_facts import add_logs
 from hangbisect.rank.collective_records import LEFT, RECORD, RecordRing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.facts import Sample
+from hangbisect.base.process_facts import Sample
 from hangbisect.monitor import job_activity
 from hangbisect.monitor.job_activity import WINDOW, Stillness
 

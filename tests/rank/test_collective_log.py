@@ -11,7 +11,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import Collective
+from hangbisect.base.rank_facts import Collective
 from hangbisect.evidence.ring_reader import Pulse, parse_ring, read_pulse, read_ring
 from hangbisect.rank.collective_log import CHECKED_AFTER, CollectiveLog
 from hangbisect.rank.collective_records import RECORD, RECORDS, RecordRing

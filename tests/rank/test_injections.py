@@ -12,8 +12,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hangbisect.base.checkpoints import Checkpoint, Phase
 from hangbisect.base.errors import UsageError
-from hangbisect.base.facts import Checkpoint, Phase
 from hangbisect.rank.injections import KINDS, Injection, parse_injection
 from hypothesis import given
 from hypothesis import strategies as st

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import Collective, CollectiveLog, RankFacts
+from hangbisect.base.rank_facts import Collective, CollectiveLog, RankFacts
 from hangbisect.diagnosis.log_divergence import find_mismatch
 from hangbisect.evidence.ring_reader import read_ring
 from hangbisect.rank.collective_records import open_ring

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hangbisect.base.facts import Look
+from hangbisect.base.process_facts import Look
 from hangbisect.evidence.look import Target, take_looks
 
 from ..conftest import Start

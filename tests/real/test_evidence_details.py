@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import JobFacts, Look, RankFacts, Syscall
+from hangbisect.base.process_facts import Look, Syscall
+from hangbisect.base.rank_facts import JobFacts, RankFacts
 from hangbisect.collect.looks import may_pause
 from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.evidence import external_tools, machine, stacks

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import Descriptor, Look, Syscall
+from hangbisect.base.process_facts import Descriptor, Look, Syscall
 from hangbisect.evidence import kernel, lock_and_log_files, stacks
 from hangbisect.evidence import look as reading
 from hangbisect.evidence import process as sample

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 
 import pytest
-from hangbisect.base.facts import Look
+from hangbisect.base.process_facts import Look
 from hangbisect.evidence import process as sample
 from hangbisect.evidence.look import Target, take_looks
 from hangbisect.evidence.movement import CodePlace, collect_places, describe_movement, is_busy

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import Look
+from hangbisect.base.process_facts import Look
 from hangbisect.evidence.look import Target, take_looks
 
 from ..conftest import Start

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import fields
 
-from hangbisect.base.facts import MachineFacts, RankFacts
 from hangbisect.base.json_codec import to_json
+from hangbisect.base.rank_facts import MachineFacts, RankFacts
 from hangbisect.diagnosis.verdict import judge_job_with_graph
 from hangbisect.report.run_reader.run_files import make_evidence, read_evidence
 

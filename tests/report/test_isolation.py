@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.facts import HangPlace, Setting, Trial
+from hangbisect.base.verdict_facts import HangPlace, Setting, Trial
 from hangbisect.base.words import wrap_line
 from hangbisect.report.isolation_text import (
     MOST_TRIAL_ROWS,

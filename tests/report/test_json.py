@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import hangbisect.base.facts as facts_module
+import hangbisect.base.verdict_facts as facts_module
 import jsonschema
 import pytest
-from hangbisect.base.facts import Candidate, Cause, Edge, Ranks, Verdict, Wait
 from hangbisect.base.json_codec import Misfit, from_json, to_json
+from hangbisect.base.verdict_facts import Candidate, Cause, Edge, Ranks, Verdict, Wait
 
 BARE = Verdict(
     outcome="hang",

@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hangbisect.base.facts import JobFacts, RankFacts, Verdict
 from hangbisect.base.json_codec import from_json, to_json
+from hangbisect.base.rank_facts import JobFacts, RankFacts
+from hangbisect.base.verdict_facts import Verdict
 from hangbisect.diagnosis.verdict import judge_job_with_graph
 from hangbisect.report.html.page import html_page, verdict_answer
 from hangbisect.report.html.templates import ShownTexts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.facts import (
+from hangbisect.base.process_facts import (
     AsyncTask,
     Descriptor,
     FileLock,
@@ -16,8 +16,8 @@ from hangbisect.base.facts import (
     Socket,
     Syscall,
     Thread,
-    Wait,
 )
+from hangbisect.base.verdict_facts import Wait
 from hangbisect.diagnosis.verdict import judge_job_with_graph
 from hangbisect.diagnosis.wait_graph import WaitGraph
 from hangbisect.report.stacks import format_syscall, stack_text

@@ -7,19 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hangbisect import commands
-from hangbisect.base.facts import (
+from hangbisect.base.checkpoints import Checkpoint
+from hangbisect.base.process_facts import Frame, Look, Thread
+from hangbisect.base.rank_facts import JobFacts, RankFacts, SlowStep
+from hangbisect.base.verdict_facts import (
     Cause,
-    Checkpoint,
     CheckpointPlace,
     Edge,
-    Frame,
-    JobFacts,
-    Look,
-    RankFacts,
     Ranks,
     Seconds,
-    SlowStep,
-    Thread,
     Try,
     Verdict,
     Wait,

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 from hangbisect.base.events import Event, decode
-from hangbisect.base.facts import Cause, CheckpointPlace, Look, RankFacts, Ranks, Seconds, Verdict
 from hangbisect.base.json_codec import to_json
+from hangbisect.base.process_facts import Look
+from hangbisect.base.rank_facts import RankFacts
+from hangbisect.base.verdict_facts import Cause, CheckpointPlace, Ranks, Seconds, Verdict
 from hangbisect.report.run_reader.run import RecordedRun
 from hangbisect.report.run_reader.run_files import Evidence
 from hangbisect.report.run_reader.timeline import RankRow, Span

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.facts import Frame, Kernel, Look, RankFacts, Syscall, Thread
+from hangbisect.base.process_facts import Frame, Kernel, Look, Syscall, Thread
+from hangbisect.base.rank_facts import RankFacts
 from hangbisect.report.stacks import MOST_LINES, merged_stacks_text
 
 PLACES = {"lib": "/v/site-packages/lib.py", "own": "/home/ada/train.py"}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hangbisect.base.facts import (
+from hangbisect.base.verdict_facts import (
     Cause,
     CheckpointPlace,
     HangPlace,

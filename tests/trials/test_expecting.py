@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangbisect.base.facts import Trial
+from hangbisect.base.verdict_facts import Trial
 from hangbisect.search.flaky_search import estimate_flaky_starts
 from hangbisect.search.trial_results import estimate_starts
 from hangbisect.trials.isolation_answer import format_expectation, format_flaky_expectation

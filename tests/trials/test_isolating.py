@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.facts import Result, Setting, Try, Wait
+from hangbisect.base.verdict_facts import Result, Setting, Try, Wait
 from hangbisect.report.isolation_text import answer_lines
 from hangbisect.search.isolation import Count, Isolation
 from hangbisect.search.trial_results import estimate_starts

@@ -6,8 +6,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from hangbisect.base.facts import Result, Setting
 from hangbisect.base.steering import ASKED, VARIABLE, parse_toggle_values
+from hangbisect.base.verdict_facts import Result, Setting
 from hangbisect.report.isolation_text import answer_lines
 from hangbisect.toggles.command_toggles import parse_reached
 from hangbisect.trials.isolation_plan import IsolationPlan, Starter, StartRequest

@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 from hangbisect.base.errors import UsageError
-from hangbisect.base.facts import Trial
+from hangbisect.base.verdict_facts import Trial
 from hangbisect.search.isolation import Isolation
 from hangbisect.trials.isolation_request import IsolationRecord, isolation_json, read_isolation
 from hypothesis import given

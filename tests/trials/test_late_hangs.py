@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hangbisect.base.facts import HangPlace, Outcome, Ranks, Setting, Verdict
+from hangbisect.base.verdict_facts import HangPlace, Outcome, Ranks, Setting, Verdict
 from hangbisect.search.trial_results import describe_ending, hang_place_of, judge_trial
 from hangbisect.trials.isolation_plan import IsolationPlan
 from hangbisect.trials.isolation_request import IsolationRequest, make_job

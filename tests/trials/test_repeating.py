@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from hangbisect.base.errors import HangbisectError, UsageError
-from hangbisect.base.facts import Result, Trial
+from hangbisect.base.verdict_facts import Result, Trial
 from hangbisect.toggles.command_toggles import AppliedSetting
 from hangbisect.trials.trial import (
     Question,

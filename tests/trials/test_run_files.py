@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hangbisect.base.facts import HangPlace, Outcome, RankFacts, Ranks, Verdict
 from hangbisect.base.json_codec import to_json
+from hangbisect.base.rank_facts import RankFacts
+from hangbisect.base.verdict_facts import HangPlace, Outcome, Ranks, Verdict
 from hangbisect.trials.launch import find_rank_facts, find_verdict, read_reached_toggles, seconds_at
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import Trial
+from hangbisect.base.verdict_facts import Trial
 from hangbisect.toggles.command_toggles import AppliedSetting
 from hangbisect.trials import isolation_plan
 from hangbisect.trials.isolation_plan import Starter, StartRequest

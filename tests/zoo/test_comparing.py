@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import (
+from hangbisect.base.rank_facts import SlowStep
+from hangbisect.base.verdict_facts import (
     Candidate,
     Cause,
     CheckpointPlace,
     Edge,
     Ranks,
     Seconds,
-    SlowStep,
     Verdict,
     Wait,
 )

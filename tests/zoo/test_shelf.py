@@ -8,8 +8,8 @@ from typing import get_args
 
 import pytest
 from hangbisect.base.errors import UsageError
-from hangbisect.base.facts import WaitKind
 from hangbisect.base.pipeline import find_pipeline
+from hangbisect.base.verdict_facts import WaitKind
 from hangbisect.diagnosis.causes import catalogue
 from hangbisect.toggles.table import toggle
 from hangbisect.trials.isolation_plan import OWN_CACHES

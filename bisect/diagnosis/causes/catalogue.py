@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from ...base.facts import Cause, Verdict
 from ...base.lazy_dataclass import dataclass
+from ...base.verdict_facts import Cause, Verdict
 from . import (
     awaited,
     crash,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from ...base.addresses import port_of
-from ...base.facts import Socket
 from ...base.message_queues import tries_to_connect
+from ...base.process_facts import Socket
 from ..blocked_syscalls import POLL_CALLS
 from ..frames import format_frame
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...base.facts import Frame
+from ...base.process_facts import Frame
 from ..frames import format_frame, is_service_thread
 from ..process_snapshot import ProcessSnapshot
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless

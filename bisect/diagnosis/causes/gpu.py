@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 
-from ...base.facts import Gpu, Look
+from ...base.process_facts import Look
+from ...base.rank_facts import Gpu
 from ...base.words import format_ranks
 from ..frames import format_frame
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ...base.facts import Frame, Thread
+from ...base.process_facts import Frame, Thread
 from ..frames import format_frame, frame_owner, module_of
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import (

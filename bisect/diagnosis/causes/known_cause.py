@@ -11,23 +11,12 @@ from dataclasses import field
 from functools import cached_property, lru_cache
 
 from ...base.addresses import host_of, is_local, is_talking, may_be, port_of, proxies
-from ...base.facts import (
-    Cause,
-    Descriptor,
-    Frame,
-    JobFacts,
-    Kernel,
-    Level,
-    Look,
-    Outcome,
-    RankFacts,
-    RankId,
-    Socket,
-    Syscall,
-    Verdict,
-)
+from ...base.identity import RankId
 from ...base.lazy_dataclass import dataclass
 from ...base.library_functions import Role, find_role
+from ...base.process_facts import Descriptor, Frame, Kernel, Look, Socket, Syscall
+from ...base.rank_facts import JobFacts, RankFacts
+from ...base.verdict_facts import Cause, Level, Outcome, Verdict
 from ..blocked_syscalls import find_socket_by_inode
 from ..collective_mismatch import Mismatch
 from ..common_path import CollectivePlace, find_collective_place

@@ -6,7 +6,7 @@ torch's builds and of SoftFileLock are in locks.py.
 
 from __future__ import annotations
 
-from ...base.facts import AwaitedFile, Look
+from ...base.process_facts import AwaitedFile, Look
 from ...base.words import format_seconds
 from ..blocking_reason import find_awaited_file
 from .known_cause import Found, KnownCause, Scene, also, need

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 
-from ...base.facts import FileLock, Frame, RankFacts
 from ...base.library_functions import Role, find_lock_poll, find_role, find_told_lock_path, has_role
+from ...base.process_facts import FileLock, Frame
+from ...base.rank_facts import RankFacts
 from ...base.words import format_ranks
 from ..blocked_syscalls import SLEEP_CALLS
 from ..frames import format_frame

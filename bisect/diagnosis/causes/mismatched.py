@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import signal
 
-from ...base.facts import RankFacts, RankId
+from ...base.identity import RankId
+from ...base.rank_facts import RankFacts
 from ...base.words import format_ranks
 from ..collective_mismatch import (
     BACKWARD_KINDS,

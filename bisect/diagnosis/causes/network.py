@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from ...base.addresses import host_of, is_loopback, is_talking, port_of
-from ...base.facts import Socket
 from ...base.interface_names import parse_gloo, parse_nccl
+from ...base.process_facts import Socket
 from ..frames import format_frame
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import ended_with, makes_a_group, meets_its_peers, native_name, through_a_proxy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ...base.facts import Descriptor, Look, PipeEnd
+from ...base.process_facts import Descriptor, Look, PipeEnd
 from ..frames import is_service_thread
 from ..process_snapshot import ProcessSnapshot
 from .known_cause import Found, KnownCause, Scene, also, need

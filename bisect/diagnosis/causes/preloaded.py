@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import takewhile
 
-from ...base.facts import Frame
+from ...base.process_facts import Frame
 from .known_cause import Found, KnownCause, Scene, need
 from .signs import (
     format_native_function,

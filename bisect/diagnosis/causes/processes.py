@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ...base.facts import Look
+from ...base.process_facts import Look
 from ..process_snapshot import ProcessSnapshot
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import (

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 
 from ...base.addresses import is_loopback, port_of
-from ...base.facts import RankFacts
+from ...base.rank_facts import RankFacts
 from ..group_values import number
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .network import no_answer_from_the_master

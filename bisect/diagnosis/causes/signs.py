@@ -9,9 +9,10 @@ import signal
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from ...base.facts import Descriptor, Frame, Look, ProcessId, RankId, Socket
+from ...base.identity import ProcessId, RankId
 from ...base.library_functions import Role, find_role
 from ...base.message_queues import list_queue_sockets, waits_at_queue
+from ...base.process_facts import Descriptor, Frame, Look, Socket
 from ...base.words import format_ranks
 from ..frames import format_frame, format_innermost_frame, is_service_thread
 from ..process_snapshot import ProcessSnapshot

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from ...base.facts import Look, Sample
+from ...base.process_facts import Look, Sample
 from ...base.words import format_bytes, format_rate
 from ..process_snapshot import ProcessSnapshot
 from .known_cause import Found, KnownCause, Scene, also, need, unless

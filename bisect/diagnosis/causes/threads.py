@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...base.facts import Frame, Kernel, Thread
 from ...base.library_functions import Role, find_role
+from ...base.process_facts import Frame, Kernel, Thread
 from ..blocked_syscalls import POLL_CALLS
 from ..frames import EXPORTERS, format_frame, frame_owner, is_service_thread
 from ..loop_waits import describe_tasks

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from ...base.facts import Collective, RankId
+from ...base.identity import RankId
+from ...base.rank_facts import Collective
 from ...base.words import format_ranks
 from ..collective_mismatch import BACKWARD_KINDS, WRAPPER_KINDS, format_call
 from .known_cause import Found, KnownCause, Scene, also, need, unless

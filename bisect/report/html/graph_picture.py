@@ -11,9 +11,9 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
 
-from ...base.facts import Edge, Verdict
 from ...base.identity import name_rank, parse_rank
 from ...base.lazy_dataclass import dataclass
+from ...base.verdict_facts import Edge, Verdict
 from ...base.words import format_count, format_ranks
 from ...diagnosis.wait_graph import Node, NodeKind, find_components, group_targets
 from ..run_reader.run import RecordedRun

@@ -8,8 +8,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...base.facts import Cause, Outcome, RankFacts, Ranks, Verdict
 from ...base.lazy_dataclass import dataclass
+from ...base.rank_facts import RankFacts
+from ...base.verdict_facts import Cause, Outcome, Ranks, Verdict
 from ...base.words import LEVELS, cause_page, format_count, format_seconds
 from ...search.cells import RecordedMatrix
 from ...search.isolation import Isolation, IsolationOutcome

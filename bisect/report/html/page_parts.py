@@ -14,8 +14,11 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from ...base.facts import Frame, Look, RankFacts, RankId, Sample, Verdict
+from ...base.identity import RankId
 from ...base.lazy_dataclass import dataclass
+from ...base.process_facts import Frame, Look, Sample
+from ...base.rank_facts import RankFacts
+from ...base.verdict_facts import Verdict
 from ...base.words import format_count, format_rank_numbers, format_ranks, format_seconds
 from ...diagnosis.frames import format_frame
 from ...diagnosis.merged_stacks import Branch, StackLines, merge_stacks

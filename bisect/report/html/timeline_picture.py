@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 
-from ...base.facts import Ranks, Verdict
 from ...base.identity import RankId
 from ...base.lazy_dataclass import dataclass
+from ...base.verdict_facts import Ranks, Verdict
 from ...base.words import format_ranks, format_seconds
 from ..run_reader.run import RecordedRun
 from ..run_reader.timeline import Kind, RankRow, Span, Timeline, read_timeline

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from ...base.events import Hello, Import
-from ...base.facts import RankFacts
 from ...base.identity import RankId, parse_rank
 from ...base.lazy_dataclass import dataclass
+from ...base.rank_facts import RankFacts
 from .run import RecordedRun
 from .run_files import JobEnvironment
 

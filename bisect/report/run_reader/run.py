@@ -15,11 +15,12 @@ from ...base import outcomes
 from ...base.deadline import within
 from ...base.errors import UsageError
 from ...base.events import Event
-from ...base.facts import RankFacts, Trial, Verdict
 from ...base.identity import parse_rank
 from ...base.json_codec import Misfit, fit_json, from_json, to_json
 from ...base.lazy_dataclass import dataclass
 from ...base.node_record import NodeRecord
+from ...base.rank_facts import RankFacts
+from ...base.verdict_facts import Trial, Verdict
 from ...base.words import format_bytes, format_count
 from ...collect.nodes import JointJudgement
 from ...search.cells import RecordedCell, RecordedMatrix

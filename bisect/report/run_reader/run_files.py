@@ -23,11 +23,12 @@ from typing import Any, TypeVar, get_args
 
 from ...base.deadline import within
 from ...base.events import Event, decode, is_number, is_rank
-from ...base.facts import Edge, MachineFacts, Outcome, RankFacts, Verdict
 from ...base.identity import RankId, UnknownRank
 from ...base.json_codec import Misfit, fit_json, from_json
 from ...base.lazy_dataclass import dataclass
 from ...base.node_record import NodeRecord
+from ...base.rank_facts import MachineFacts, RankFacts
+from ...base.verdict_facts import Edge, Outcome, Verdict
 from ...base.words import format_bytes
 from ...collect.nodes import JointJudgement, RecordedNode, judge_recorded_nodes
 from ...diagnosis.wait_graph import Node, WaitGraph

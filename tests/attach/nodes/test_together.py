@@ -11,22 +11,21 @@ from hangbisect.attach.judgement import Judgement
 from hangbisect.attach.node_facts import NodeFacts
 from hangbisect.attach.nodes import Node, NodeAnswer, RemoteJob
 from hangbisect.attach.session import judge_answers, merge_nodes
-from hangbisect.base.facts import (
+from hangbisect.base.identity import RankId, UnknownRank
+from hangbisect.base.json_codec import from_json, to_json
+from hangbisect.base.process_facts import (
     Descriptor,
     FileLock,
     Frame,
     Kernel,
     Look,
-    RankFacts,
-    RankId,
     Sample,
     Socket,
     Syscall,
     Thread,
-    Verdict,
 )
-from hangbisect.base.identity import UnknownRank
-from hangbisect.base.json_codec import from_json, to_json
+from hangbisect.base.rank_facts import RankFacts
+from hangbisect.base.verdict_facts import Verdict
 from hangbisect.report.run_reader.run_files import Evidence, make_evidence
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -16,7 +16,8 @@ from hangbisect.attach.node_facts import NodeFacts
 from hangbisect.attach.nodes import Node, ask_nodes, facts_arguments, parse_facts
 from hangbisect.base.argument_types import Parser
 from hangbisect.base.errors import HangbisectError, UsageError
-from hangbisect.base.facts import Frame, Look, RankFacts, Thread
+from hangbisect.base.process_facts import Frame, Look, Thread
+from hangbisect.base.rank_facts import RankFacts
 from hangbisect.commands import attach
 from hangbisect.commands.attach import add_node_options, asks_other_nodes
 from hangbisect.evidence.external_tools import find_program

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hangbisect.base.facts import Cause, Descriptor, JobFacts, Look, MachineFacts, RankFacts, Socket
+from hangbisect.base.process_facts import Descriptor, Look, Socket
+from hangbisect.base.rank_facts import JobFacts, MachineFacts, RankFacts
+from hangbisect.base.verdict_facts import Cause
 from hangbisect.diagnosis.case import make_case
 from hangbisect.diagnosis.causes.catalogue import match_causes
 from hangbisect.diagnosis.causes.known_cause import Scene

@@ -8,17 +8,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hangbisect.base.facts import (
+from hangbisect.base.process_facts import (
     Descriptor,
     Frame,
     Futex,
     Kernel,
     Look,
-    RankFacts,
     Sample,
     Syscall,
     Thread,
 )
+from hangbisect.base.rank_facts import RankFacts
 
 from ..made_up import look, rank, stack
 

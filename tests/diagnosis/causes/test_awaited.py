@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.facts import Look, Socket
+from hangbisect.base.process_facts import Look, Socket
 
 from ..made_up import ALL_REDUCE, job, look, rank
 from .scenes import TORCHRUN, Facts, Shows, causes_of, on, tcp

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.base.facts import Collective, CollectiveLog
+from hangbisect.base.rank_facts import Collective, CollectiveLog
 
 from ..made_up import job, look, rank
 from .scenes import MAKES_GROUP, Facts, Shows, causes_of, ended, with_locals, with_native

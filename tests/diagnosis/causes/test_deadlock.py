@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.facts import Descriptor, FileLock, Futex, Kernel, Syscall
+from hangbisect.base.process_facts import Descriptor, FileLock, Futex, Kernel, Syscall
 from hangbisect.diagnosis.causes.catalogue import find_likeliest_cause
 from hangbisect.diagnosis.proof_of_hang import find_proof_of_hang
 from hangbisect.diagnosis.snapshot import Snapshot

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.facts import FileLock, Look, Thread
+from hangbisect.base.process_facts import FileLock, Look, Thread
 from hangbisect.diagnosis.verdict import judge_job
 
 from ..made_up import ALL_REDUCE, gone, held, job, look, rank, stack

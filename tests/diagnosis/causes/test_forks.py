@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangbisect.base.facts import Look
+from hangbisect.base.process_facts import Look
 
 from ..made_up import held, job, look
 from .scenes import Facts, Shows, causes_of

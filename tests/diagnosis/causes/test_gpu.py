@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hangbisect.base.facts import Descriptor, Gpu, Look, MachineFacts
+from hangbisect.base.process_facts import Descriptor, Look
+from hangbisect.base.rank_facts import Gpu, MachineFacts
 
 from ..made_up import gone, held, job, look, rank
 from .scenes import TORCHRUN, Facts, Shows, causes_of, with_native

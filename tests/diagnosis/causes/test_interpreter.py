@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.facts import Frame, Look
+from hangbisect.base.process_facts import Frame, Look
 
 from ..made_up import held, job, look, rank
 from .scenes import Facts, Shows, causes_of, with_locals

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import AwaitedFile, Look, RankFacts
+from hangbisect.base.process_facts import AwaitedFile, Look
+from hangbisect.base.rank_facts import RankFacts
 from hangbisect.collect.looks import may_wait_for_another
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_job

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hangbisect.base.facts import FileLock, Look
+from hangbisect.base.process_facts import FileLock, Look
 
 from ..made_up import SLEEP, held, job, look, rank
 from .scenes import Facts, Shows, causes_of, with_locals

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.base.checkpoints import UserStep
-from hangbisect.base.facts import RankFacts
+from hangbisect.base.rank_facts import RankFacts
 from hangbisect.diagnosis.verdict import judge_job
 
 from ..made_up import ALL_REDUCE, GROUP, SLEEP, gone, job, look, rank

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.facts import MachineFacts, RankFacts
+from hangbisect.base.rank_facts import MachineFacts, RankFacts
 
 from .scenes import Facts, Shows, causes_of, ended
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.facts import Look, RankFacts
+from hangbisect.base.process_facts import Look
+from hangbisect.base.rank_facts import RankFacts
 from hangbisect.diagnosis.verdict import judge_job
 
 from ..logs import Call, ran

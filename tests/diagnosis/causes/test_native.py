@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.facts import Look
+from hangbisect.base.process_facts import Look
 
 from ..made_up import held, job, look, rank
 from .scenes import Facts, Shows, causes_of

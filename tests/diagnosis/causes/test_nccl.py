@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import Collective, CollectiveLog, Gpu, Look, MachineFacts
+from hangbisect.base.process_facts import Look
+from hangbisect.base.rank_facts import Collective, CollectiveLog, Gpu, MachineFacts
 
 from ..made_up import job, look, rank
 from .scenes import TORCHRUN, Facts, Shows, causes_of, tcp, with_native

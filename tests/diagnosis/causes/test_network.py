@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.facts import Descriptor, MachineFacts, Socket
+from hangbisect.base.process_facts import Descriptor, Socket
+from hangbisect.base.rank_facts import MachineFacts
 from hangbisect.doctor.interfaces import Interface, chosen, gloo
 from hypothesis import given
 from hypothesis import strategies as st

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.facts import Descriptor, FileLock, Frame, Kernel, Look, Socket, Syscall
+from hangbisect.base.process_facts import Descriptor, FileLock, Frame, Kernel, Look, Socket, Syscall
 from hangbisect.diagnosis.causes.catalogue import find_likeliest_cause
 
 from ..made_up import ALL_REDUCE, job, look, rank

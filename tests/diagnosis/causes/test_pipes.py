@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hangbisect.base.facts import Descriptor, Kernel, Look, PipeEnd, Socket, Thread
+from hangbisect.base.process_facts import Descriptor, Kernel, Look, PipeEnd, Socket, Thread
 from hangbisect.diagnosis.proof_of_hang import find_proof_of_hang
 from hangbisect.diagnosis.snapshot import Snapshot
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangbisect.base.facts import Descriptor
+from hangbisect.base.process_facts import Descriptor
 from hangbisect.diagnosis.verdict import judge_job
 
 from ..made_up import held, job, look, rank

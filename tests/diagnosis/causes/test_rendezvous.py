@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.facts import Collective, CollectiveLog
+from hangbisect.base.rank_facts import Collective, CollectiveLog
 
 from ..made_up import ALL_REDUCE, GROUP, SLEEP, job, look, rank
 from .scenes import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hangbisect.base.facts import LogTail, Look, Socket
+from hangbisect.base.process_facts import LogTail, Look, Socket
 
 from ..made_up import WANDB, gone, held, job, look, rank
 from .scenes import TORCHRUN, Facts, Shows, causes_of, tcp, with_native

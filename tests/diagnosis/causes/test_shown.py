@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hangbisect.base.facts import Look, MachineFacts, Thread
+from hangbisect.base.process_facts import Look, Thread
+from hangbisect.base.rank_facts import MachineFacts
 from hangbisect.diagnosis.causes.catalogue import CAUSES, find_likeliest_cause
 from hangbisect.diagnosis.causes.known_cause import LEAST_AGREEMENT
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.facts import Thread
+from hangbisect.base.process_facts import Thread
 
 from ..made_up import ALL_REDUCE, SLEEP, WANDB, gone, job, look, rank, stack
 from .scenes import TORCHRUN, Facts, Shows, causes_of, on, tcp, with_locals

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.facts import Look, MachineFacts
+from hangbisect.base.process_facts import Look
+from hangbisect.base.rank_facts import MachineFacts
 
 from ..made_up import held, job, look, rank
 from .scenes import Facts, Shows, causes_of

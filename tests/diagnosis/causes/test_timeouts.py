@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.facts import Collective, CollectiveLog, RankFacts
+from hangbisect.base.rank_facts import Collective, CollectiveLog, RankFacts
 
 from ..made_up import ALL_REDUCE, gone, job, rank
 from .scenes import Facts, Shows, causes_of

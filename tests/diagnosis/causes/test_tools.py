@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangbisect.base.facts import Socket
+from hangbisect.base.process_facts import Socket
 
 from ..made_up import ALL_REDUCE, SLEEP, held, job, look, rank
 from .scenes import Facts, Shows, causes_of, with_native

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import Descriptor, Look, MachineFacts
+from hangbisect.base.process_facts import Descriptor, Look
+from hangbisect.base.rank_facts import MachineFacts
 
 from ..made_up import ALL_REDUCE, RECV, SLEEP, held, job, look
 from .scenes import Facts, Shows, causes_of

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hangbisect.base.events import decode
-from hangbisect.base.facts import Cause, CheckpointPlace, Ranks, Seconds, Verdict
+from hangbisect.base.verdict_facts import Cause, CheckpointPlace, Ranks, Seconds, Verdict
 from hangbisect.report.run_reader.run import RecordedRun
 from hangbisect.report.run_reader.run_files import JobEnvironment
 

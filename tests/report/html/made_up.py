@@ -12,8 +12,8 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 import made_up_job
-from hangbisect.base.facts import Verdict
 from hangbisect.base.json_codec import from_json, to_json
+from hangbisect.base.verdict_facts import Verdict
 from hangbisect.report.redaction import Redactor
 from hangbisect.report.run_reader.run import RecordedRun, read_run
 from hangbisect.report.run_reader.run_files import JobEnvironment

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from hangbisect.base.facts import Edge, Ranks, Verdict
+from hangbisect.base.verdict_facts import Edge, Ranks, Verdict
 from hangbisect.report.html.graph_picture import MOST, Graph, graph_picture
 from hangbisect.report.html.templates import ShownTexts
 from hangbisect.report.run_reader.run import RecordedRun

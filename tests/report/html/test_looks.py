@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.facts import Look, RankFacts, Ranks, Sample, Verdict
+from hangbisect.base.process_facts import Look, Sample
+from hangbisect.base.rank_facts import RankFacts
+from hangbisect.base.verdict_facts import Ranks, Verdict
 from hangbisect.report.html.page_parts import ProcessTable, difference_tables, looks_part
 from hangbisect.report.html.templates import ShownTexts
 from hangbisect.report.run_reader.rank_differences import RankDifference

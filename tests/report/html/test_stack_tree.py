@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hangbisect.base.facts import Frame, Look, RankFacts, Ranks, Thread, Verdict
+from hangbisect.base.process_facts import Frame, Look, Thread
+from hangbisect.base.rank_facts import RankFacts
+from hangbisect.base.verdict_facts import Ranks, Verdict
 from hangbisect.report.html.page_parts import Fork, FrameLine, Tree, stack_trees
 from hangbisect.report.html.templates import ShownTexts
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.facts import Ranks, Verdict
+from hangbisect.base.verdict_facts import Ranks, Verdict
 from hangbisect.report.html.page import html_page
 from hangbisect.report.html.page_parts import tracebacks
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.base.facts import Frame, JobFacts, Kernel, Look, RankFacts, Syscall, Thread
+from hangbisect.base.process_facts import Frame, Kernel, Look, Syscall, Thread
+from hangbisect.base.rank_facts import JobFacts, RankFacts
 from hangbisect.diagnosis.wait_graph import WaitGraph
 from hangbisect.monitor.run_folder import RunFolder
 from hangbisect.monitor.verdict_output import write_looks

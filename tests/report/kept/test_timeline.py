@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from hangbisect.base.events import decode
-from hangbisect.base.facts import Verdict
 from hangbisect.base.json_codec import from_json
+from hangbisect.base.verdict_facts import Verdict
 from hangbisect.report.run_reader.run import RecordedRun, read_run
 from hangbisect.report.run_reader.timeline import RankRow, Timeline, read_timeline
 from hypothesis import given, settings

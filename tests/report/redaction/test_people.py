@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hangbisect.base.facts import Ranks, Verdict, Where
+from hangbisect.base.verdict_facts import Ranks, Verdict, Where
 from hangbisect.report.pseudonyms import Known
 from hangbisect.report.redaction import Redactor, redactor_for
 from hangbisect.report.run_reader.run import RecordedRun

@@ -1,0 +1,175 @@
+"""Facts of the ranks and of their job, as a diagnosis takes them: the looks at each rank, its
+operations in process groups, the machine, and how the job ended.
+
+Unless a field says otherwise, times are seconds, sizes are bytes, and `at` is a reading of the
+machine's monotonic clock (CLOCK_MONOTONIC, the same in every process of one machine).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Literal
+
+from .checkpoints import Checkpoint, UserStep
+from .files import PACKAGE
+from .identity import RankId
+from .lazy_dataclass import dataclass
+from .process_facts import Look
+from .schema_types import Duration, Natural, RankSet
+
+BATCH_TO_PEERS = "batch_isend_irecv"  # the kind of several sends and receives at once
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One operation of a process group, as a rank entered it."""
+
+    group: str  # torch's name for it; "0" is the default group
+    kind: str  # "all_reduce", "broadcast", "barrier", ...; "new_group", "ddp", "fsdp", "backward"
+    number: int  # of this rank's operations in this group, from 1
+    site: str = ""  # where the job called it: "train.py:88 on_fit_start"
+    shape: str = ""  # "float32[4, 8]"; of init_process_group its init_method
+    at: float = 0.0
+    done: bool | None = None  # None: not known
+    between: str = ""  # frames of libraries between site and torch: "ddp.py:308 barrier < ..."
+    origin: str = ""  # where the site is a library's: the job's own line
+    file: str = ""  # the whole path of the job's own file
+    condition: str = ""  # where the source shows that only some ranks come by: "if rank == 0"
+    peer: RankId | None = None  # of a send or a receive: whom it is for
+    # From where the job's own line was called, innermost first: "/home/ada/train.py:40 main",
+    # "torch/nn/modules/module.py:1775 _call_impl".
+    path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CollectiveLog:
+    """The last operations of each process group on one rank, oldest first."""
+
+    # "watchdog": what NCCL's watchdog printed; "ras": what NCCL's RAS service counts. These two
+    # have no list of operations, but how many each group has begun, and those that do not end.
+    source: Literal["ring", "torch", "flight recorder", "watchdog", "ras"]
+    operations: tuple[Collective, ...]
+    groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # their members
+    # How many operations each group has begun, as torch counts them: it knows those that C++ makes,
+    # and counts each part of one that consists of several.
+    sequence: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU as NVML sees it. Shares are of 1; power in watts."""
+
+    index: int
+    name: str
+    busy: float | None = None
+    power: float | None = None
+    power_limit: float | None = None
+    memory_used: int | None = None
+    memory_total: int | None = None
+    pids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """The machine (or container) of a node, when a clock ran out."""
+
+    cores: int | None = None
+    memory_available: int | None = None
+    memory_total: int | None = None
+    shm_free: int | None = None
+    shm_total: int | None = None
+    interfaces: tuple[str, ...] = ()
+    nameservers: tuple[str, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RankFacts:
+    """One rank, as the monitor knows it when it asks for a diagnosis."""
+
+    rank: RankId
+    local_rank: int = 0
+    pid: int | None = None
+    host: str = ""
+    reached: int = 0  # number of the last checkpoint it finished; its step is the one after
+    held: bool = False  # it waits in our own barrier, after `reached`
+    phase: str | None = None  # of its step, the last one it announced
+    entered: float | None = None  # when it entered its step or phase
+    last_line: str = ""
+    last_line_at: float | None = None
+    announced: str = ""  # the call it said it was about to make ("wandb.init"), or ""
+    alive: bool = True
+    left: bool = False  # said goodbye, or its end was seen
+    status: int | None = None  # exit status; negative: the signal that ended it
+    error: str = ""  # one line: "ValueError: ...", from its goodbye
+    finished: bool = False  # it left after all it had to do
+    never_started: bool = False  # no process, or a process that never said hello
+    awaits: tuple[RankId, ...] = ()  # ranks it told us it waits for (rank 0 makes the folder ...)
+    looks: tuple[Look, ...] = ()  # of the rank itself, oldest first
+    children: tuple[tuple[Look, ...], ...] = ()  # of each descendant, oldest first
+    moved: str = ""  # what moved over the looks, "" if nothing
+    busy: bool = False  # same places, CPU burning
+    left_at: float | None = None  # when it left, or its end was seen
+    environment: Mapping[str, str] = field(default_factory=dict)  # what matters of it: MASTER_PORT
+    collectives: tuple[CollectiveLog, ...] = ()  # one a source
+    traceback: str = ""  # of the exception that ended it
+    step: UserStep | None = None  # of a script of the user's own: the one it is in
+    output: tuple[str, ...] = ()  # the last warnings of its libraries, and what it printed
+
+
+Ended = Literal[
+    "done",  # every rank left after all it had to do
+    "past",  # every rank was past what --past names; we ended it
+    "late",  # a deadline passed, and nothing moved over several looks
+    "still",  # nothing moved for --stall seconds
+    "busy",  # the same places and CPU burning, past --slow-limit deadlines
+    "left",  # a rank left early with status 0 while others go on or wait
+    "crash",  # an exception, a fatal signal, or all ranks left early
+    "interrupted",  # Ctrl-C, SIGTERM, or the launcher is gone
+    "limit",  # --limit passed while it still made progress
+]
+NOTHING_MOVES: tuple[Ended, ...] = ("late", "still", "busy")  # a clock ran out
+
+
+@dataclass(frozen=True)
+class SlowStep:
+    """A step that took longer than its deadline."""
+
+    checkpoint: Natural | None
+    name: str
+    phase: str | None
+    ranks: RankSet
+    seconds: Duration
+    deadline: Duration
+    moved: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobFacts:
+    """The job, as far as who collects knows it when it asks for a diagnosis."""
+
+    ended: Ended
+    pipeline: str = ""
+    command: tuple[str, ...] = ()
+    attempt: int = 0
+    world_size: int = 0
+    local_ranks: tuple[RankId, ...] = ()  # the ranks of this node, whether they were seen or not
+    table: tuple[Checkpoint, ...] = ()
+    now: float = 0.0
+    started: float = 0.0  # when the first rank of the job started
+    package: str = PACKAGE  # the folder of our own code: its frames are the harness, not the job
+    still: float | None = None
+    past_deadline: float | None = None
+    to_verdict: float | None = None
+    slow_steps: tuple[SlowStep, ...] = ()
+    barrier_opened: str | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # sentences: "launcher torchrun (4711) was killed"
+    machine: MachineFacts = MachineFacts()
+    # How many ranks of this node its launcher counts, and does not list, that never said hello:
+    # nobody knows their numbers. "1 of 2 ranks of this node has not started", "" for none.
+    unstarted: str = ""
+    # Who may start more ranks yet: "process 4711 (python), which starts the ranks, sleeps".
+    starting: str = ""
