@@ -108,14 +108,15 @@ class PlaceSplit:
 
     @property
     def is_clear(self) -> bool:
-        """Whether those inside are in one call, and so one side is wrong."""
-        return len({place.key for place in self.inside}) == 1
+        """Whether those inside are in one call, in which no other is, and so one side is wrong."""
+        shared = {one.call for one in self.inside} & {one.call for one in self.around}
+        return len({place.key for place in self.inside}) == 1 and not shared
 
     @property
     def is_apart(self) -> bool:
-        """Whether there are two sides, and no call on both of them."""
-        calls = {one.call for one in self.inside} & {one.call for one in self.around}
-        return bool(self.inside and self.around) and not calls
+        """Whether there are two sides, and not all ranks are in one call."""
+        calls = {one.call for one in (*self.inside, *self.around)}
+        return bool(self.inside and self.around) and len(calls) > 1
 
 
 def split_places(places: Sequence[CollectivePlace]) -> PlaceSplit | None:

@@ -358,3 +358,21 @@ def test_members_of_a_group_of_some_are_below_a_condition_for_good_reason() -> N
     assert cause(verdict)[1] != "fits"
     alone = judged(member, *[in_call("barrier", 40)] * 7)
     assert cause(alone)[1] != "fits"
+
+
+def test_a_call_on_both_sides_leaves_open_who_is_wrong() -> None:
+    """The root of a reduce, and two barriers, one of them too many: neither place tells which."""
+    reduces, barrier = (
+        look(
+            f"{name} {C10D}:3000",
+            WRAPPER,
+            f"{hook}.on_train_batch_end callbacks.py:{line}",
+            "_call_callback_hooks SP/pytorch_lightning/trainer/call.py:228",
+            f"_TrainingEpochLoop.advance {LOOP}/training_epoch_loop.py:375",
+            *EPOCH,
+        )
+        for name, hook, line in (("reduce", "Metrics", 55), ("barrier", "Debug", 27))
+    )
+    verdict = judged(reduces, barrier, BARRIER)
+    assert verdict.ranks.culprit == ()
+    assert verdict.notes
