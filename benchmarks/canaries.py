@@ -140,6 +140,7 @@ class Pair:
             "WANDB_BASE_URL": self.server.url,
             "WANDB_API_KEY": "0" * 40,
             "WANDB_DIR": str(folder),
+            "WANDB_CONFIG_DIR": str(folder),  # login() writes its server there
             "WANDB_X_SERVICE_WAIT": "600",
             "WANDB__SERVICE_WAIT": "600",  # as older ones call it
             "TRANSFORMERS_VERBOSITY": "error",

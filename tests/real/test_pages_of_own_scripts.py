@@ -137,7 +137,7 @@ def test_wandb_behind_a_silent_proxy_is_seen_by_doctor_and_by_run(
     (tmp_path / "train.py").write_text(WANDB)
     free = {name: value for name, value in environ.items() if not name.lower().endswith("_proxy")}
     there = free | {"https_proxy": proxy, "WANDB_API_KEY": "0123456789" * 4}
-    there |= {"HF_HUB_OFFLINE": "1"}
+    there |= {"HF_HUB_OFFLINE": "1", "WANDB_CONFIG_DIR": str(tmp_path)}
     watch = ("--stall", "4", "--timeout", "wandb_init=6", "--on-hang", "end", "--run-dir", "run")
     words = ours(package, "run", *watch, "--", sys.executable, "train.py")
     job = start(*words, cwd=tmp_path, env=there)

@@ -285,7 +285,7 @@ def test_lightnings_own_launch_starts_the_other_rank_and_both_their_workers(
     job = ("--fast-dev-run", "1", "--strategy", "ddp", "--devices", "2", "--wandb", "off")
     workers = ("--num-workers", "1", "--worker-start", method, "--run-dir", tmp_path / "run")
     output = output_of(start(*main_way.command, *job, *workers, cwd=main_way.folder, env=environ))
-    assert all(f"[R{rank}/2]" in output for rank in range(2))
+    assert "[R1/2]" in output
     assert REACHED["training"] in output
     assert verdict_of(tmp_path / "run")["outcome"] == "ok"
 
