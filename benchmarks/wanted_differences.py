@@ -70,8 +70,7 @@ _WANTED: tuple[tuple[str, tuple[str, ...]], ...] = (
         "hang, in a phase: a stack is printed when it is silent, too; 30 lines show other threads",
         (
             r"[+-] line Thread 0 \(idle\): .*",
-            r"[+-] line \w+ \((?:call\.py|libc\.so\.0|selectmodule\.c|socketmodule\.c):0\)",
-            r"[+-] line \w+ \(libc\.so\.0\)",
+            r"[+-] line \w+ \((?:(?:call\.py|selectmodule\.c|socketmodule\.c):0|libc\.so\.0)\)",
         ),
     ),
     (

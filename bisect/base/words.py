@@ -93,6 +93,11 @@ def format_count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
+def begin_sentence(text: str) -> str:
+    """Return a text as it begins a sentence."""
+    return text[:1].upper() + text[1:]
+
+
 def join_lines(text: str) -> str:
     """Return `text` without line breaks and control characters."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())

@@ -4,7 +4,7 @@ with the others (rank_waits.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 
 from ..base.identity import RankId
@@ -156,15 +156,7 @@ def _add_serving_ranks(indexed: Sequence[SingleRank]) -> Sequence[SingleRank]:
     """Return `indexed`; who waits in a remote call waits for the rank that runs it, if it is known
     which one that is.
     """
-    calls = {
-        one.facts.rank: call
-        for one in indexed
-        if one.view is not None
-        and not one.group
-        and one.wait is not None
-        and one.wait.rank is None
-        and (call := find_remote_call(one.view.frames)) is not None
-    }
+    calls = _find_calls(indexed, lambda view: find_remote_call(view.frames))
     if not calls:
         return indexed
     workers = find_workers(
@@ -174,6 +166,21 @@ def _add_serving_ranks(indexed: Sequence[SingleRank]) -> Sequence[SingleRank]:
         _make_remote_wait(one, calls[one.facts.rank], workers) if one.facts.rank in calls else one
         for one in indexed
     ]
+
+
+def _find_calls(
+    indexed: Sequence[SingleRank], find: Callable[[ProcessSnapshot], Frame | None]
+) -> dict[RankId, Frame]:
+    """Return by rank what `find` finds of those whose wait names no rank and is for no group."""
+    return {
+        one.facts.rank: call
+        for one in indexed
+        if one.view is not None
+        and not one.group
+        and one.wait is not None
+        and one.wait.rank is None
+        and (call := find(one.view)) is not None
+    }
 
 
 def _make_remote_wait(one: SingleRank, call: Frame, workers: Sequence[Worker]) -> SingleRank:
@@ -190,15 +197,7 @@ def _add_meetings_of_workers(indexed: Sequence[SingleRank]) -> Sequence[SingleRa
     """Return `indexed`; who waits until all workers have come waits for its peers, unless one of
     these waits for a remote call of which it is not known who runs it: perhaps nobody does.
     """
-    meetings = {
-        one.facts.rank: met
-        for one in indexed
-        if one.view is not None
-        and not one.group
-        and one.wait is not None
-        and one.wait.rank is None
-        and (met := find_meeting_of_workers(one.view)) is not None
-    }
+    meetings = _find_calls(indexed, find_meeting_of_workers)
     others = (one for one in indexed if one.facts.rank not in meetings)
     if not meetings or any(map(_calls_unknown, others)):
         return indexed

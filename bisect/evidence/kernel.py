@@ -182,11 +182,15 @@ def read_threads(pid: int, missing: list[str]) -> tuple[Kernel, ...]:
         return ()
     if len(tids) > MOST_THREADS:
         missing.append(f"Only {MOST_THREADS} of the {len(tids)} threads of {pid} were looked at.")
-    found = [thread for tid in tids[:MOST_THREADS] if (thread := _read_thread(pid, tid, missing))]
+    found = [thread for tid in tids[:MOST_THREADS] if (thread := read_thread(pid, tid, missing))]
     return tuple(found)
 
 
-def _read_thread(pid: int, tid: int, missing: list[str]) -> Kernel | None:
+def read_thread(pid: int, tid: int, missing: list[str]) -> Kernel | None:
+    """Return one thread of a process, None if it is gone; `missing` is told what may not be read.
+
+    The system call is raw, as above.
+    """
     about = read_stat(pid, tid)
     if about is None:
         return None

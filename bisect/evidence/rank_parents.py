@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..base.proc import read_stat
-from .kernel import parse_syscall
+from .kernel import read_thread
 
 _SLEEPS = frozenset(["nanosleep", "clock_nanosleep"])
 
@@ -28,15 +28,11 @@ def describe_busy_parent(ranks: Collection[int]) -> str:
 
 
 def _describe_work(pid: int) -> str:
-    about = read_stat(pid)
-    if pid <= 1 or about is None:
+    main = read_thread(pid, pid, []) if pid > 1 else None
+    if main is None:
         return ""
-    who = f"process {pid} ({about.comm}), which starts the ranks,"
-    if about.state in ("R", "D"):
-        return f"{who} {'computes' if about.state == 'R' else 'reads or writes a file'}"
-    try:
-        with open(f"/proc/{pid}/syscall", errors="replace") as file:
-            call = parse_syscall(file.read())
-    except OSError:
-        return ""
-    return f"{who} sleeps" if call is not None and call.name in _SLEEPS else ""
+    who = f"process {pid} ({main.comm}), which starts the ranks,"
+    if main.state in ("R", "D"):
+        return f"{who} {'computes' if main.state == 'R' else 'reads or writes a file'}"
+    is_asleep = main.syscall is not None and main.syscall.name in _SLEEPS
+    return f"{who} sleeps" if is_asleep else ""

@@ -19,7 +19,7 @@ from ..base.proc import read_stat
 from ..base.process_facts import Look
 from ..base.rank_facts import Ended
 from ..base.rank_state import RankState
-from ..base.words import format_ranks, format_seconds
+from ..base.words import begin_sentence, format_ranks, format_seconds
 from ..collect.looks import PAUSE, RankClasses, may_pause, waits_for_another
 from ..diagnosis.compilation import describe_who_waits, find_compilations
 from ..diagnosis.proof_of_hang import describe_listening, describe_waiting_for_work
@@ -320,7 +320,7 @@ class Inquiry:
             told = moved if own is None else own.text
             job.say(slow_line(job.table, ranks, member.rank, told, now))
             for line in () if own is None else describe_who_waits(ranks, compilations):
-                job.say(line[:1].upper() + line[1:])
+                job.say(begin_sentence(line))
 
     def _say_who_compiles(self, inspection: Inspection) -> None:
         """Say for which compilation a rank waits."""

@@ -4,7 +4,7 @@ ranks in different calls, and those in a call that others do not come by.
 
 from __future__ import annotations
 
-from ...base.words import AWAITED
+from ...base.words import AWAITED, begin_sentence
 from ..common_path import (
     PlaceSplit,
     describe_places,
@@ -45,7 +45,7 @@ def stacks_differ(scene: Scene) -> Found | None:
     if not places:
         return None
     words = ", ".join(f"rank {place.rank} in {place.words}" for place in places[:4])
-    return Found(words, {"sentence": words[:1].upper() + words[1:]})
+    return Found(words, {"sentence": begin_sentence(words)})
 
 
 def split_by_stacks(scene: Scene) -> PlaceSplit | None:
@@ -69,5 +69,5 @@ def some_stand_apart(scene: Scene) -> Found | None:
     if split is None:
         return None
     words = f"{describe_places(split.inside)}, {describe_places(split.around)}"
-    values = {"sentence": words[:1].upper() + words[1:], "call": split.inside[0].words}
+    values = {"sentence": begin_sentence(words), "call": split.inside[0].words}
     return Found(words, values)

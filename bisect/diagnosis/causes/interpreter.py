@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from ...base.process_facts import Frame, Thread
+from ...base.words import begin_sentence
 from ..frames import format_frame, frame_owner, module_of
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import (
@@ -47,11 +48,6 @@ def _other_threads(scene: Scene) -> tuple[Thread, ...]:
     return tuple(t for t in view.threads if t is not view.main) if view is not None else ()
 
 
-def _begins(words: str) -> str:
-    """Return words as they begin a sentence."""
-    return words[:1].upper() + words[1:]
-
-
 def _importing(frames: tuple[Frame, ...]) -> str:
     """Return the module that these frames are importing, "" if none."""
     for place, frame in enumerate(frames):
@@ -83,7 +79,7 @@ def _has_the_gil(scene: Scene) -> Found | None:
     where = format_frame(frame) if frame is not None else "native code"
     own = scene.view is not None and holder is scene.view.main
     who = "its main thread" if own else f"its thread {holder.name or holder.os_id}"
-    values = {"place": where, "thread": _begins(who), "call": where}
+    values = {"place": where, "thread": begin_sentence(who), "call": where}
     return Found(f"{who} has the GIL in every look, and sleeps in {where}", values)
 
 
@@ -127,7 +123,7 @@ def _waits_for_an_import(scene: Scene) -> Found | None:
             who = "its main thread" if own else f"its thread {thread.name or thread.os_id}"
             module = _importing(thread.frames)
             words = f"{who} waits for the import of {module or 'a module'} by another thread"
-            return Found(words, {"waiter": _begins(who), "module": module or "a module"})
+            return Found(words, {"waiter": begin_sentence(who), "module": module or "a module"})
     return None
 
 

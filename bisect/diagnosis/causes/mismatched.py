@@ -7,7 +7,7 @@ import signal
 
 from ...base.identity import RankId
 from ...base.rank_facts import RankFacts
-from ...base.words import format_ranks
+from ...base.words import begin_sentence, format_ranks
 from ..collective_mismatch import (
     BACKWARD_KINDS,
     GROUP_MAKING_KINDS,
@@ -77,7 +77,7 @@ def _list_mismatch_values(found: Mismatch) -> dict[str, object]:
     place = f" ({found.operation.site})" if found.operation.site else ""
     told = found.sentence.removesuffix(" (uneven batches?)")
     return {
-        "sentence": told[:1].upper() + told[1:],
+        "sentence": begin_sentence(told),
         "ranks": format_ranks(found.ranks),
         "call": f"{found.operation.kind}{place}",
         "condition": found.operation.condition or "a condition",
@@ -200,7 +200,7 @@ def _some(scene: Scene, inside: tuple[RankId, ...], what: str) -> Found | None:
         return None
     who, rest = format_ranks(inside), format_ranks(others)
     words = f"{who} in {what}, {rest} not"
-    return Found(words, {"ranks": who, "sentence": f"{who[:1].upper()}{who[1:]} came to {what}"})
+    return Found(words, {"ranks": who, "sentence": f"{begin_sentence(who)} came to {what}"})
 
 
 def _out_of_the_loop(scene: Scene) -> Found | None:
@@ -212,7 +212,7 @@ def _out_of_the_loop(scene: Scene) -> Found | None:
         return None
     who, rest = format_ranks(through), format_ranks(inside)
     words = f"{who} through with the epoch, {rest} in it"
-    return Found(words, {"sentence": f"{words[:1].upper()}{words[1:]}"})
+    return Found(words, {"sentence": begin_sentence(words)})
 
 
 def _may_still_come(scene: Scene) -> Found | None:
