@@ -14,6 +14,9 @@ _CHANGES = re.compile(  # times, rates, pids, ports, the folder of a start
     r"/job-\w+/|\d+\.\d+(e[-+]?\d+)?|\d\d:\d\d:\d\d(,\d+)?|\b\d{4,}\b|(?<=_per_second': ')[^']*"
 )
 _OURS = re.compile(r"\[\d\d:\d\d:\d\d\.\d{3}\]\[\+|OK  |    report: ")
+# std::terminate's words for a C++ thread that still runs as its object goes. Of 48 starts of
+# `ddp_quick_start` without the watch, four at a time on two cores, torch 2.13 aborted three so.
+_ABORTED, _TRIES = "terminate called without an active exception", 3
 _VERDICT = re.compile(r"(CRASH|HANG|SLOW|INTERRUPTED)  ")
 
 
@@ -34,7 +37,7 @@ class Compared:
         plain, watched, wanted = _status(self.plain), _status(self.watched), self.script.status
         found = []
         if plain != wanted:
-            found.append(f"without the watch its status is {plain}, not {wanted}")
+            found.append(f"without the watch: status {plain}, not {wanted}\n{self.plain.err}")
         if watched != plain:
             found.append(f"status {watched}, not {plain}")
         ordered = self.script.is_program
@@ -47,7 +50,16 @@ class Compared:
 
 def compared(script: Script, start: Callable[[bool], jobs.Ended]) -> Compared:
     """Start a script without the watch and with it: start(watched)."""
-    return Compared(script, start(False), start(True))
+    return Compared(script, _start_whole(start, False), _start_whole(start, True))
+
+
+def _start_whole(start: Callable[[bool], jobs.Ended], watched: bool) -> jobs.Ended:
+    """Start it again where torch's threads abort it at its end, which says nothing of the watch."""
+    for _ in range(_TRIES):
+        ended = start(watched)
+        if _ABORTED not in ended.err:
+            break
+    return ended
 
 
 def lines(text: str) -> list[str]:

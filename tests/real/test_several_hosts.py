@@ -19,7 +19,7 @@ import hosts_services
 import pytest
 from hosts import Hosts
 
-from .hosts_here import SCRIPTS, HostsHere, Started, torchrun, torchrun_c10d, verdicts
+from .hosts_here import DEADLINE, SCRIPTS, HostsHere, Started, torchrun, torchrun_c10d, verdicts
 
 PYTHON = sys.executable
 HANGBISECT = str(SCRIPTS / "hangbisect")
@@ -226,12 +226,18 @@ def test_agents_that_wait_for_another_host_write_a_verdict_each(hosts_here: Host
     """Both see that nothing moves, and share a folder; neither overwrites what the other found."""
     made = hosts_here.make(2)
     run = [HANGBISECT, "run", "--run-dir", "run", "--timeout", "launcher=4", "--stall", "4"]
-    run += ["--on-hang", "end", "--"]
+    # None is ended before both are judged: without the first the second's agent fails at once.
+    run += ["--on-hang", "report", "--"]
     words = torchrun_c10d(3, 1, *OURS[:2], *SHORT)
     started = hosts_here.start_each(made.all, lambda k: [*run, *words])
-    for one in started:
-        one.end(60)
     folders = [made.folder / "run", made.folder / "run-2"]
+    end = time.monotonic() + DEADLINE
+    while not all(len(verdicts(one)) == 1 for one in folders):
+        assert time.monotonic() < end, shown(started)
+        time.sleep(0.2)
+    for one in started:
+        one.signal(signal.SIGTERM)
+        one.end(60)
     assert all(len(verdicts(one)) == 1 for one in folders), shown(started)
     evidence = [json.loads(p.read_text()) for one in folders for p in one.glob("**/evidence.json")]
     assert len(evidence) == 2

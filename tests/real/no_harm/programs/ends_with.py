@@ -7,5 +7,6 @@ if sys.argv[3:] == ["rank"]:
     import torch  # noqa: F401
 
 time.sleep(float(sys.argv[1]))
-print("ends", flush=True)
+sys.stdout.write("ends\n")  # in one write: there may be others on the same output
+sys.stdout.flush()
 raise SystemExit(int(sys.argv[2]))
