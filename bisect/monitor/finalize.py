@@ -14,7 +14,7 @@ from ..base.json_codec import to_json
 from ..base.outcomes import CUT_SHORT
 from ..base.rank_facts import NOTHING_MOVES, Ended, JobFacts, RankFacts
 from ..base.verdict_facts import Ranks, Verdict
-from ..base.words import format_ranks
+from ..base.words import begin_sentence, format_ranks
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.verdict import OUTCOMES, judge_snapshot
 from ..diagnosis.verdict_skeleton import make_verdict_skeleton
@@ -22,10 +22,11 @@ from ..diagnosis.wait_graph import WaitGraph
 from . import clocks
 from .clocks import IN_DOUBT, LEAVING_LIMIT, OTHER_NODES_LIMIT
 from .ending import signal_process
+from .job import HeldBack
 from .job_facts import make_job_facts, seconds_still
 from .missing_ranks import find_silent_ranks
 from .monitor_process import call_in_thread, describe_shortage
-from .rank_exits import have_all_ended
+from .rank_exits import have_all_ended, was_asked_to_end
 from .verdict_output import (
     describe_state,
     print_verdict,
@@ -58,6 +59,8 @@ async def close_job(
     """
     job.closing, failed = True, job.failures.count
     since = time.monotonic() if due is None else due.since
+    if ended == "interrupted":
+        seen = _find_held_back(job) or seen
     seen = seen.update(await _add_all_evidence(job, seen.ranks, ended))
     ranks = seen.ranks
     facts, graph = make_job_facts(job, ended, due), WaitGraph((), (), ())
@@ -71,7 +74,7 @@ async def close_job(
         verdict = replace(verdict, outcome="silent")
         job.silent_until = max(until, time.monotonic() + job.limits.stall)
     if _sees_too_little(job, verdict, ended, proof):
-        _look_again_later(job)
+        _hold_back(job, seen)
         return
     job.verdict, job.closed_at = verdict, time.monotonic()
     with job.failures.of("write the evidence"):
@@ -192,6 +195,32 @@ def is_long_still(job: Job, verdict: Verdict) -> bool:
     named = {*verdict.ranks.culprit, *verdict.ranks.stuck, *verdict.ranks.waiting}
     still = seconds_still(job, now, named) or 0.0
     return still > IN_DOUBT * job.limits.stall or (bool(limit) and now > job.started + limit)
+
+
+def _hold_back(job: Job, seen: Snapshot) -> None:
+    """Keep what was seen until more is, and say once why nothing is judged yet."""
+    if job.held_back is None and not job.failures.short_of:
+        here = [member.rank for member in job.members]
+        wait = "waits" if len(here) == 1 else "wait"
+        job.say(
+            f"{begin_sentence(format_ranks(here))} {wait}, and what ranks of other nodes do is not "
+            f"seen from here: judged once nothing has moved for {OTHER_NODES_LIMIT:.0f} s"
+        )
+    job.held_back = HeldBack(time.monotonic(), seen)
+    _look_again_later(job)
+
+
+def _find_held_back(job: Job) -> Snapshot | None:
+    """Return what was seen of a job that stood still, was not judged for it, and did not move until
+    it was told to end: that may be all that the verdict on all nodes has of this one, for a rank
+    whose peers end at the same moment waits for them no more.
+    """
+    held = job.held_back
+    # While it stands still it is held back anew, a --stall and a few looks later.
+    if held is None or time.monotonic() > held.at + 3 * job.limits.stall:
+        return None
+    moved = (member for member in job.members if member.moved_at > held.at)
+    return held.seen if all(m.left or was_asked_to_end(m) for m in moved) else None
 
 
 def _look_again_later(job: Job) -> None:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ..base.rank_facts import CollectiveLog, MachineFacts, SlowStep
     from ..base.verdict_facts import Verdict
     from ..collect.looks import LockHolders
+    from ..diagnosis.snapshot import Snapshot
     from ..evidence.process import Life
     from ..evidence.ring_reader import Pulse, RingRead
 
@@ -54,6 +55,14 @@ class _Recorder:
 
     writer: asyncio.StreamWriter
     answers: asyncio.Queue[RecorderAnswer] = field(default_factory=asyncio.Queue)
+
+
+@dataclass(frozen=True)
+class HeldBack:
+    """A job that stands still and of which too little was seen to judge it."""
+
+    at: float  # monotonic
+    seen: Snapshot
 
 
 class RankLogs:
@@ -195,6 +204,7 @@ class Job:
         self.machine: MachineFacts | None = None  # as it was when a clock ran out
         self.verdict: Verdict | None = None
         self.silent_until = 0.0  # monotonic; what was only silent is not judged again before
+        self.held_back: HeldBack | None = None
         self.closed_at = 0.0
         self.was_ended = False  # by us
         self.closing = False  # a verdict is being made or was made

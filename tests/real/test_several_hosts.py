@@ -288,6 +288,26 @@ def test_of_a_hang_after_training_the_rank_that_is_to_blame_is_shown(
     assert re.search(r"waiting +rank 0", printed), printed
 
 
+def test_a_host_that_is_ended_before_it_may_judge_is_part_of_the_joint_verdict(
+    hosts_here: HostsHere,
+) -> None:
+    """The first host would judge after a minute: nobody who waits for an answer waits that long."""
+    pytest.importorskip("torch")
+    made = hosts_here.make(2)
+    (made.folder / "train.py").write_text(TRAINS)
+    run = [HANGBISECT, "run", "--run-dir", "run", "--stall", "6", "--on-hang", "report", "--"]
+    started = hosts_here.start_each(made.all, lambda k: [*run, *torchrun(k, 2, 1, "train.py")])
+    wait_for_verdict(started[1])
+    made.until(lambda: "not seen from here" in started[0].said(), "it does not say why it waits")
+    for one in started:
+        one.signal(signal.SIGINT)
+    made.until(lambda: len(verdicts(made.folder / "run")) == 2, "no verdict of the first host")
+    told = worst(made.folder / "run")
+    assert told["ranks"]["culprit"] == [1], shown(started)
+    assert told["ranks"]["waiting"] == [0], shown(started)
+    assert told["seen_ranks"] == [0, 1], shown(started)
+
+
 def test_ranks_of_a_host_that_never_came_are_said_to_be_missing(hosts_here: HostsHere) -> None:
     """Before the group is made it is the other host's launcher that one looks at."""
     pytest.importorskip("torch")
