@@ -146,14 +146,14 @@ class NodeRanks:
     """The ranks of this node by number, and what happened among them."""
 
     def __init__(
-        self, table: tuple[Checkpoint, ...] = (), own: bool = False, remembers: bool = False
+        self, table: tuple[Checkpoint, ...] = (), runs_script: bool = False, remembers: bool = False
     ) -> None:
-        """`table` gives the phases their steps. `own`: ranks run a script of the user's own, and
-        tell of its steps as they come. `remembers`: what they were in is kept, also of ranks whose
-        first word is not there.
+        """`table` gives the phases their steps. `runs_script`: ranks run a script of the user's
+        own, and tell of its steps as they come. `remembers`: what they were in is kept, also of
+        ranks whose first word is not there.
         """
         self.table = table
-        self.own = UserSteps(table) if own else None
+        self.user_steps = UserSteps(table) if runs_script else None
         self.by_rank: dict[int, RankState] = {}
         self.opened: dict[int, float] = {}  # when the barrier after a checkpoint opened
         self.numbers: dict[str, int] = {}  # of the checkpoints by name, as the monitor noted them
@@ -259,8 +259,8 @@ class NodeRanks:
             moved_at=at,
             spoke=at,
         )
-        if self.own is not None:
-            self.own.greet(self.by_rank[rank])
+        if self.user_steps is not None:
+            self.user_steps.greet(self.by_rank[rank])
 
     def _on_enter(self, member: RankState, event: events.Enter) -> None:
         member.step, member.entered, member.phase = event.n, event.at, None
@@ -313,14 +313,14 @@ class NodeRanks:
     def _on_begin(self, member: RankState, event: events.Begin) -> None:
         member.tells_steps, member.since = True, event.at
         member.stays.begin_own(event)
-        if self.own is not None:
-            self.own.begin(member, event)
+        if self.user_steps is not None:
+            self.user_steps.begin(member, event)
 
     def _on_end(self, member: RankState, event: events.End) -> None:
         member.since = event.at
         member.stays.close(event.at, lambda stay: (stay.name, stay.k) == (event.step, event.k))
-        if self.own is not None:
-            self.own.end(member, event)
+        if self.user_steps is not None:
+            self.user_steps.end(member, event)
 
     def _on_quiet(self, member: RankState, event: events.Quiet) -> None:
         member.quiet = True
@@ -392,7 +392,7 @@ class NodeRanks:
 
     def checkpoint_of(self, member: RankState) -> Checkpoint | None:
         """Return the checkpoint whose step a member is in; None after the last."""
-        if self.own is not None:
+        if self.user_steps is not None:
             return member.open[-1].step if member.open else member.inside
         return next((c for c in self.table if c.number == member.step), None)
 

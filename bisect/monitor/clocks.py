@@ -60,10 +60,10 @@ def are_ranks_past(members: NodeRanks, name: str) -> bool:
     """
     if not members.by_rank or not members.are_here:
         return False
-    if members.own is not None and name == STEADY:
+    if members.user_steps is not None and name == STEADY:
         return all(member.quiet for member in members)
-    if members.own is not None:
-        return all(members.own.is_past(member, name) for member in members)
+    if members.user_steps is not None:
+        return all(members.user_steps.is_past(member, name) for member in members)
     if name == members.table[-1].name:
         return False
     return all(_is_rank_past(members, member, name) for member in members)
@@ -147,7 +147,7 @@ def find_clock_start(members: NodeRanks, member: RankState) -> float:
     """
     if member.finished:
         return member.entered
-    if member.phase is not None or members.own is not None:
+    if member.phase is not None or members.user_steps is not None:
         return max(member.phase_at, member.entered, member.pulsed_at)
     return max(member.entered, members.opened.get(member.reached, 0.0))
 
@@ -162,7 +162,7 @@ def find_overdue(
     if now > find_clock_start(members, member) + allowed:
         return Overdue(member.rank, "late", find_clock_start(members, member) + allowed)
     # A rank that waits for one that has left may poll, and stir, for ever: a look tells.
-    left_alone = members.own is not None and any(one.left for one in members)
+    left_alone = members.user_steps is not None and any(one.left for one in members)
     moved_at = member.moved_at if left_alone else max(member.moved_at, member.stirred_at)
     if now > moved_at + limits.stall:
         return Overdue(member.rank, "still", moved_at + limits.stall)
@@ -233,7 +233,7 @@ def _allowed_time(members: NodeRanks, member: RankState, limits: TimeLimits) -> 
     allowed = find_deadline(members, member, limits)
     if allowed is not None:
         return allowed
-    silence = TRAINING_SILENCE if members.own is None else IN_DOUBT * limits.stall
+    silence = TRAINING_SILENCE if members.user_steps is None else IN_DOUBT * limits.stall
     return max(silence, 10 * member.longest_silence)
 
 

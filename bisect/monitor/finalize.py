@@ -104,7 +104,7 @@ async def _add_all_evidence(
     job: Job, ranks: Sequence[RankFacts], ended: Ended
 ) -> Sequence[RankFacts]:
     """Return the ranks, those included that have not spoken, with their logs."""
-    if job.own and ended in NOTHING_MOVES:
+    if job.runs_script and ended in NOTHING_MOVES:
         with job.failures.of("look for ranks that have not spoken"):
             known = {facts.rank for facts in ranks}
             ranks = [*ranks, *(f for f in await find_silent_ranks(job) if f.rank not in known)]
@@ -155,7 +155,7 @@ def _sees_too_little(job: Job, verdict: Verdict, ended: Ended, proof: str) -> bo
     """Return whether a script of the user's own may only seem to hang: the watch is short of what
     it needs to see it move, or all ranks here can only wait for ranks of other nodes, not long yet.
     """
-    if not job.own or ended not in NOTHING_MOVES or proof:
+    if not job.runs_script or ended not in NOTHING_MOVES or proof:
         return False
     awaits_others = not (verdict.ranks.culprit or verdict.ranks.stuck or verdict.ranks.dead)
     is_part = len(verdict.seen_ranks) < verdict.world_size and not job.is_trial
@@ -177,14 +177,14 @@ def _is_only_silent(
         return False
     if job.is_trial and (not _trains(job) or is_long_still(job, verdict)):
         return False
-    if not job.own and not job.find_deadlines(verdict):
+    if not job.runs_script and not job.find_deadlines(verdict):
         return False
     return ended in NOTHING_MOVES
 
 
 def _trains(job: Job) -> bool:
     """Return whether ranks of a script of the user's own are past their first training steps."""
-    return job.own and any(member.trained is not None for member in job.members)
+    return job.runs_script and any(member.trained is not None for member in job.members)
 
 
 def is_long_still(job: Job, verdict: Verdict) -> bool:
@@ -239,7 +239,7 @@ def _find_proof(job: Job, verdict: Verdict, ended: Ended, seen: Snapshot, graph:
     )
 
     with job.failures.of("look for a proof"):
-        if ended == "crash" and job.own and all_wait_for_peers(seen):
+        if ended == "crash" and job.runs_script and all_wait_for_peers(seen):
             return "a rank has failed, and all others wait for their peers"
         return find_proof_of_hang(verdict, seen, graph)
     return ""
@@ -319,7 +319,7 @@ def does_verdict_end_job(
     """
     limit = job.settings["limit"]
     is_late = bool(limit) and time.monotonic() > job.started + limit
-    if not job.own:
+    if not job.runs_script:
         is_early = verdict.outcome == "silent" and not is_late
         return (job.ends_it and not is_early) or verdict.outcome in ("ok", "crash", "interrupted")
     if not job.ends_it or ended == "done":

@@ -278,7 +278,7 @@ class Inquiry:
         them looked at again later.
         """
         job = self.job
-        if not job.own or job.is_trial:
+        if not job.runs_script or job.is_trial:
             return False
         what = describe_waiting_for_work(inspection.facts()) or await find_server_above(job)
         if not what:

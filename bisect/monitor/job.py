@@ -160,9 +160,11 @@ class Job:
         """`settings` are what the first rank sent along (commands/walk.py)."""
         self.settings = settings
         self.place: Message = settings["place"]
-        self.own = bool(settings.get("own"))  # ranks run a script of the user's own
+        self.runs_script = bool(settings.get("own"))  # of the user's own, and no walk of ours
         self.table = (
-            STARTUP if self.own else tuple(_parse_checkpoint(row) for row in settings["table"])
+            STARTUP
+            if self.runs_script
+            else tuple(_parse_checkpoint(row) for row in settings["table"])
         )
         self.limits = TimeLimits(
             settings["timeout"],
@@ -170,7 +172,7 @@ class Job:
             settings["slow_limit"],
             known=parse_known_hang(settings["known_hang"]) if settings["known_hang"] else None,
         )
-        self.members = NodeRanks(self.table, self.own)
+        self.members = NodeRanks(self.table, self.runs_script)
         self.family = ProcessFamily(self.place["job"])
         self.folder = Path(settings["folder"])
         # The monitor may serve other jobs of the same `hangbisect run`, from the same folder.
@@ -247,7 +249,7 @@ class Job:
         """Wait before more is loaded than listening takes: the ranks need the processors for their
         own start. Those of a script of the user's own need nothing of it until one of them ends.
         """
-        if not self.own:
+        if not self.runs_script:
             await asyncio.sleep(FIRST_BARRIERS)
             return
         if self.has_waited_to_load:

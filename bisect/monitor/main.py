@@ -175,13 +175,13 @@ class Monitor:
         job = server.job
         try:
             # Ranks of ours wait for the first barrier by now: what they do not need comes after it.
-            if job.own:
+            if job.runs_script:
                 await job.wait_to_load()
             with job.failures.of("make the run folder"):
                 await _make_run_folder(job)
             server.welcome_all()
             _introduce(job)
-            if not job.own:
+            if not job.runs_script:
                 await job.wait_to_load()
             while self._reserve:
                 os.close(self._reserve.pop())
@@ -222,7 +222,7 @@ async def _load_watch(server: Server) -> ModuleType:
     Raises OSError if there are none for long.
     """
     # Ranks of a pipeline may wait for us in a barrier: then we load at normal priority.
-    load = import_at_low_priority if server.job.own else import_module
+    load = import_at_low_priority if server.job.runs_script else import_module
     name = f"{__package__}.watch"
     for _ in range(LOADING_TRIES - 1):
         try:

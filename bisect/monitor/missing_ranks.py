@@ -51,7 +51,7 @@ class MissingRanks:
         pids = _find_processes(job, absent)
         absent = sorted({*absent, *pids})
         lacking -= len(pids.keys() - job.members.expected)
-        if job.own:
+        if job.runs_script:
             stirs = {rank for rank, found in pids.items() if not self._is_still(found, now)}
             absent = [rank for rank in absent if rank not in stirs]
         return _gather_facts(job, absent, pids) if absent or lacking > 0 else None
@@ -81,7 +81,7 @@ def _find_processes(job: Job, absent: list[int]) -> dict[int, list[int]]:
         launcher = int(job.place["launcher_pid"])
         found = within(1.0, _find_below_launcher, launcher, _pick_rank_variable(job), wanted, known)
     left = [rank for rank in absent if rank not in found]
-    if job.own and left:
+    if job.runs_script and left:
         with contextlib.suppress(TimeoutError):
             found |= within(1.0, _find_spawned, [m.pid for m in job.members], left)
     return found
@@ -123,8 +123,8 @@ async def _gather_facts(job: Job, absent: list[int], pids: dict[int, list[int]])
                 pid=pid,
                 host=str(job.place["host"]),
                 alive=pid is not None,
-                never_started=pid is None or not job.own,
-                step=SILENT if job.own else None,
+                never_started=pid is None or not job.runs_script,
+                step=SILENT if job.runs_script else None,
                 looks=(by_pid[pid],) if pid in by_pid else (),
             )
         )

@@ -98,7 +98,7 @@ def find_job_end(job: Job) -> Ended | None:
     A status that torchrun's own SIGTERM caused says nothing: the first end counts.
     """
     members = list(job.members)
-    if job.members.own is not None:
+    if job.members.user_steps is not None:
         return _find_script_end(job, [m for m in members if m.left])
     gone = [m for m in members if m.has_left]
     if not gone:
@@ -191,7 +191,7 @@ class Interruptions:
         job = self._job
         pid = int(job.place["launcher_pid"])
         which = f"The launcher (pid {pid})" if pid != GONE else "The launcher"
-        if job.own or not job.place["launcher"]:
+        if job.runs_script or not job.place["launcher"]:
             if not self._said_alone and job.place["launcher"] and not have_all_ended(job):
                 self._said_alone = True
                 job.notes.append(f"{which[0].lower()}{which[1:]} is gone")

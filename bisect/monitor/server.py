@@ -285,7 +285,7 @@ class Server:
                 self._let_go(waiting)
         elif isinstance(event, events.RingOpened):
             job.logs.open(member.rank, member.pid, event.fd)
-        elif isinstance(event, events.Bye) and (job.verdict is not None or job.own):
+        elif isinstance(event, events.Bye) and (job.verdict is not None or job.runs_script):
             job.tell(member.rank, events.Written())
 
     def open_barriers(self) -> None:

@@ -49,7 +49,7 @@ def print_verdict(
         first = next(iter(job.members), None)
         missing = sorted(first.not_exercised) if first else []
         slowest = _describe_slowest_step(job)
-        answer = word_good_run(verdict, missing, slowest, folder, own=job.own)
+        answer = word_good_run(verdict, missing, slowest, folder, runs_script=job.runs_script)
         lines = format_good_run(answer, width)
     else:
         from ..report.terminal import culprit_stack, verdict_lines
@@ -72,8 +72,8 @@ def _describe_slowest_step(job: Job) -> str:
     if not steps:
         return ""
     took, number, member = max(steps, key=lambda step: step[0])
-    if job.members.own is not None:
-        return f"{job.members.own.title(number)} {took:.1f} s"
+    if job.members.user_steps is not None:
+        return f"{job.members.user_steps.title(number)} {took:.1f} s"
     title = next((c.title for c in job.table if c.number == number), "")
     importing = member.imports.get(number, 0.0)
     inside = f" (imports {importing:.1f} s)" if importing >= 0.1 else ""

@@ -38,7 +38,7 @@ class VerdictReview:
         gone = [m for m in job.members if m.left_at is not None and m.left_at > job.closed_at]
         first = min(gone, key=lambda member: member.left_at or 0.0, default=None)
         gave_up = first is not None and first.rank in verdict.ranks.waiting
-        if not job.own or (ended == "crash" and not gave_up):
+        if not job.runs_script or (ended == "crash" and not gave_up):
             self.void_verdict()
 
     def is_silent(self) -> bool:

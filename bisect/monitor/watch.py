@@ -91,7 +91,7 @@ class Watch:
         """
         job = self.job
         job.failures.happened = self._step_back
-        if job.own:  # no look so far (Job.wait_to_load): they have stood still from now on
+        if job.runs_script:  # no look so far (Job.wait_to_load): they have stood still from now on
             for member in job.members:
                 member.moved_at = member.stirred_at = time.monotonic()
         while not self._is_over():
@@ -188,7 +188,7 @@ class Watch:
             await close_job(job, self.server, "done", Snapshot(map(make_rank_facts, job.members)))
         elif ended in ("crash", "left", "interrupted"):
             await self._some_left(ended)
-        elif job.verdict is not None and job.own:
+        elif job.verdict is not None and job.runs_script:
             if self._interruptions.is_launcher_gone():
                 self._interruptions.go_on_without_launcher()
             if not await self._judge_again(now):

@@ -127,10 +127,10 @@ def word_good_run(
     not_exercised: Sequence[str] = (),
     slowest: str = "",
     run_dir: str = "",
-    own: bool = False,
+    runs_script: bool = False,
 ) -> Answer:
-    """Return the answer for a good run. `slowest` is which step took longest, in words; `own`: it
-    was a script of the user's own.
+    """Return the answer for a good run. `slowest` is which step took longest, in words;
+    `runs_script`: it was a script of the user's own.
     """
     parts = [verdict.pipeline, *_count_ranks(verdict), format_seconds(verdict.seconds.total)]
     head = f"OK  {', '.join(p for p in parts if p)}"
@@ -144,7 +144,7 @@ def word_good_run(
     rows += make_rows("barrier opened", verdict.barrier_opened or "")
     rows += make_rows("not exercised", ", ".join(map(join_lines, not_exercised)))
     rows += [Row("report", run_dir)] if run_dir else []
-    if not own:
+    if not runs_script:
         rows.append(Row("your own job", "hangbisect run -- <the command you use today>"))
     return Answer(head + (f"; slowest step {slowest}" if slowest else ""), tuple(rows))
 

@@ -85,7 +85,7 @@ def replay_verdict(
     `ranks` are those that it was made of, else as far as the verdict holds them.
     """
     if verdict.outcome == "ok":
-        return format_good_run(word_good_run(verdict, run_dir=folder, own=True), width)
+        return format_good_run(word_good_run(verdict, run_dir=folder, runs_script=True), width)
     answer = word_recorded_verdict(verdict, folder, ranks)
     if not any(one.looks for one in ranks):
         frame, at = make_rows("frame", verdict.frame or ""), len(answer.rows) - bool(folder)

@@ -31,12 +31,18 @@ class Life:
         return self.is_over
 
 
-def job(own: bool = True, world: int = 2) -> Any:
+def job(runs_script: bool = True, world: int = 2) -> Any:
     """A job whose ranks have all said hello, a minute ago."""
-    members = NodeRanks(TABLE, own=own)
+    members = NodeRanks(TABLE, runs_script=runs_script)
     for rank in range(world):
         say(members, rank, hello(rank, world, at=time.monotonic() - 60.0))
-    made = {"members": members, "limits": TimeLimits({}), "own": own, "is_trial": True, "said": []}
+    made = {
+        "members": members,
+        "limits": TimeLimits({}),
+        "runs_script": runs_script,
+        "is_trial": True,
+        "said": [],
+    }
     made |= {"writers": dict.fromkeys(range(world)), "lives": {r: Life() for r in range(world)}}
     made |= {"cannot_look": False, "table": TABLE, "outer": SimpleNamespace()}
     found = SimpleNamespace(**made)
@@ -182,7 +188,7 @@ def _pausing(still: float, longest: float, began: float = 60.0) -> Any:
     """A job of which rank 1 has stood still for so long, after silences of up to `longest`. A step
     may take a minute, and five times as long if it is slow.
     """
-    made = job(own=False)
+    made = job(runs_script=False)
     for member in made.members:
         say(made.members, member.rank, {"t": "enter", "n": 3, "at": time.monotonic() - began})
     one = made.members.by_rank[1]

@@ -16,7 +16,7 @@ LIMITS = TimeLimits({}, 20.0)
 
 
 def script(ranks: int = 2) -> NodeRanks:
-    members = NodeRanks(STARTUP, own=True)
+    members = NodeRanks(STARTUP, runs_script=True)
     for rank in range(ranks):
         place = {"local_rank": rank, "local_world_size": ranks, "world_size": ranks, "attempt": 0}
         hello = {"t": "hello", "rank": rank, "pid": 100 + rank, "host": "n1", "began": 0.0}

@@ -75,7 +75,7 @@ def test_terminal_markdown_and_html_print_the_same_rows(
     page = [text_of(one) for one in parsed(html_page(run, NoRedaction())).iter("dd")]
     shown = ShownTexts(NoRedaction())
     if verdict.outcome == "ok":
-        well = word_good_run(verdict, own=True)
+        well = word_good_run(verdict, runs_script=True)
         assert page[0] == shown.text(well.headline)
         assert page[1 : 1 + len(well.rows)] == [f"{r.label}: {r.text}" for r in well.rows]
         return

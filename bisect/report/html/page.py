@@ -166,7 +166,7 @@ def _verdict_size(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
 def _facts(verdict: Verdict, ranks: Sequence[RankFacts], folder: str) -> list[Fact]:
     """Return the rows of the verdict by the labels of a page."""
     if verdict.outcome == "ok":
-        well = word_good_run(verdict, own=True)
+        well = word_good_run(verdict, runs_script=True)
         return [Fact("In short", (well.headline, *(f"{r.label}: {r.text}" for r in well.rows)))]
     return [
         _row_fact(row)
