@@ -183,7 +183,7 @@ MANY = st.lists(RANKS, max_size=4, unique_by=lambda facts: facts.rank)
 
 
 @pytest.mark.timeout(600)
-@settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=list(HealthCheck))
 @given(JOBS, MANY, st.none() | st.integers(1, 200))
 def test_every_verdict_can_be_made_written_and_read(
     facts: JobFacts, ranks: list[RankFacts], width: int | None
@@ -217,7 +217,7 @@ def test_every_verdict_can_be_made_written_and_read(
 
 
 @pytest.mark.timeout(600)
-@settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=list(HealthCheck))
 @given(JOBS, MANY)
 def test_whoever_waits_or_is_held_is_not_blamed(facts: JobFacts, ranks: list[RankFacts]) -> None:
     found = judge_job(facts, ranks).ranks
@@ -247,7 +247,7 @@ def _waits_for(graph: WaitGraph, rank: RankId) -> set[RankId]:
 
 
 @pytest.mark.timeout(600)
-@settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=list(HealthCheck))
 @given(JOBS, MANY)
 def test_whoever_is_blamed_waits_for_nobody_but_its_own_ring(
     facts: JobFacts, ranks: list[RankFacts]
@@ -262,7 +262,7 @@ def test_whoever_is_blamed_waits_for_nobody_but_its_own_ring(
 
 
 @pytest.mark.timeout(600)
-@settings(max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=list(HealthCheck))
 @given(JOBS, MANY)
 def test_candidates_and_the_chain_are_what_they_promise(
     facts: JobFacts, ranks: list[RankFacts]

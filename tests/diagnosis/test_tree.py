@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
+import sys
+from collections.abc import Iterator
+
 import pytest
 from hangbisect.base.identity import RankId
 from hangbisect.base.process_facts import Thread
@@ -43,10 +48,23 @@ def test_nothing_makes_no_tree() -> None:
     assert merge_stacks([]) == ()
 
 
-def test_recursions_of_a_thousand_depths_can_be_merged() -> None:
-    tree = merge_stacks((depth, ("f",) * depth) for depth in range(1, 1000))
-    assert tree[-1].depth == 998
-    assert sum(not branch.forks for branch in tree) == 999
+def test_recursions_of_many_depths_can_be_merged() -> None:
+    """Each forks from the one before, more often than Python lets a function call itself."""
+    depths = range(1, sys.getrecursionlimit() + 200, 3)
+    assert len(depths) > 390
+    with recursion_limit(300):
+        tree = merge_stacks((depth, ("f",) * depth) for depth in depths)
+    assert tree[-1].depth == len(depths) - 1
+    assert sum(not branch.forks for branch in tree) == len(depths)
+
+
+@contextlib.contextmanager
+def recursion_limit(calls: int) -> Iterator[None]:
+    """Let functions call themselves so often, and no more."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + calls)
+    yield
+    sys.setrecursionlimit(before)
 
 
 STACKS = st.lists(

@@ -87,11 +87,12 @@ print(time.monotonic() - begun, result, errno.errorcode.get(ctypes.get_errno(), 
 if kind == "semtimedop":
     c.semctl(semaphore, 0, 0)  # IPC_RMID
 """
-# The system call that each waits in, and what it returns when nothing cuts it short.
+# The system call that each waits in, and what it returns when nothing cuts it short. One that a
+# look has paused may be taken up again as another (restart_syscall(2)).
 CALLS = {
-    "sleep": {"nanosleep", "clock_nanosleep"},
-    "poll": {"poll", "ppoll"},
-    "futex": {"futex"},
+    "sleep": {"nanosleep", "clock_nanosleep", "restart_syscall"},
+    "poll": {"poll", "ppoll", "restart_syscall"},
+    "futex": {"futex", "restart_syscall"},
     "connect": {"connect"},
     "flock": {"flock"},
     "read": {"read"},

@@ -235,13 +235,13 @@ def test_without_py_spy_rank_checkpoint_and_call_are_still_named(jobs_here: Jobs
     (site_packages / "libraries.pth").write_text("\n".join(libraries))
     launcher = [str(folder / "venv/bin/python"), "-m", "torch.distributed.run", *TORCHRUN[1:]]
     ended = jobs_here.run(
-        *("--timeout", "lightning_module=3", "--inject", "sleep@lightning_module:rank1"),
+        *("--timeout", "logs_directory=3", "--inject", "sleep@logs_directory:rank1"),
         folder=folder,
         launcher=launcher,
         way=("-m", "hangbisect"),
         environ={"PATH": "/usr/bin:/bin"},
     )
-    check(ended, "hang", culprit=[1], checkpoint="lightning_module")
+    check(ended, "hang", culprit=[1], checkpoint="logs_directory")
     assert "No stacks by py-spy: py-spy is not installed" in ended.err
     assert ended.verdict["seen_by"] == "faulthandler"
     assert ended.verdict["call"] == "time.sleep"
