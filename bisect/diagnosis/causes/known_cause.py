@@ -335,12 +335,14 @@ FITS = 0.6  # from here on its signs agree; below this it is a guess
 class Found:
     """A fact that speaks for a cause: a sentence for people, and values for the explanation.
 
-    `trust`, from 0 to 1, is less where it is weaker than what its sign usually finds.
+    `trust`, from 0 to 1, is less where it is weaker than what its sign usually finds. `doubtful`:
+    it would look the same if another cause were the right one, so this one is a guess.
     """
 
     sentence: str
     values: Mapping[str, object] = field(default_factory=dict)
     trust: float = 1.0
+    doubtful: bool = False
 
 
 LooksFor = Callable[[Scene], Found | None]
@@ -431,18 +433,18 @@ class KnownCause:
             self.id,
             self.title,
             self.why.format_map(values),
-            find_level(_is_proved(facts), agreement),
+            find_level(_is_proved(facts), agreement, any(fact.doubtful for fact in found)),
             tuple(dict.fromkeys(fact.sentence for fact in found if fact.sentence)),
             tuple(text.format_map(values) for text in self.avoid),
             agreement,
         )
 
 
-def find_level(is_proved: bool, agreement: float) -> Level:
+def find_level(is_proved: bool, agreement: float, is_doubtful: bool = False) -> Level:
     """Return how much is known where signs agree so far, from 0 to 1."""
     if is_proved:
         return "seen"
-    return "fits" if agreement >= FITS else "guess"
+    return "fits" if agreement >= FITS and not is_doubtful else "guess"
 
 
 def _is_proved(facts: Mapping[Sign, Found]) -> bool:
