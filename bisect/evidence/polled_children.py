@@ -22,9 +22,7 @@ _COUNTS = frozenset(["any", "all", "len", "sum", "list", "tuple", "set", "bool",
 _VIEWS = frozenset(["values", "items", "keys", "enumerate", "zip", "reversed", "range", "len"])
 # What a loop may do besides: it says something, pauses, or ends its children, or itself.
 _SAYS = ("print", "flush", "debug", "info", "warning", "error")
-_HARMLESS = frozenset(
-    [*_SAYS, "sleep", "kill", "terminate", "send_signal", "killpg", "exit", "_exit"]
-)
+_HARMLESS = frozenset([*_SAYS, "sleep", "kill", "terminate", "send_signal", "killpg", "exit"])
 
 
 def waits_for_ends(source: str, line: int) -> bool:

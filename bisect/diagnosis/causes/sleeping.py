@@ -38,6 +38,13 @@ def _own_code_sleeps(scene: Scene) -> Found | None:
     return Found(f"it sleeps in {format_frame(frame)}", {"place": format_frame(frame)})
 
 
+def _sleeps_once(scene: Scene) -> Found | None:
+    """A rank sleeps in the job's own code (time.sleep)."""
+    found = _own_code_sleeps(scene)
+    # Of a sleep whose length nobody knows it may be one of many: a loop that looks for something.
+    return replace(found, doubtful=not _left(scene)) if found is not None else None
+
+
 def _stays_there(scene: Scene) -> Found | None:
     """A rank sleeps in the job's own code, or waits there below an `except` (for an Event)."""
     asleep = _own_code_sleeps(scene)
@@ -162,7 +169,7 @@ CAUSES = (
         id="own-code-sleeps",
         title="the job's own code sleeps",
         signs=(
-            need(_own_code_sleeps, 0.5),
+            need(_sleeps_once, 0.5),
             also(_for_long, 0.3),
             also(others_wait_for_it, 0.2),
             unless(_again_and_again),
