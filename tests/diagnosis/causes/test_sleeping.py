@@ -170,3 +170,12 @@ def test_a_sleep_of_which_nobody_knows_how_long_it_is_may_be_one_of_many() -> No
     found = causes_of(beside_a_waiting_rank(SLEEPS, SLEEPS))
     assert found["own-code-sleeps"].level == "guess"
     assert causes_of(own_code_sleeps())["own-code-sleeps"].level == "fits"
+
+
+def test_while_another_rank_moves_a_cause_that_is_not_seen_is_a_guess() -> None:
+    """It may be on its way to where the others are: what holds them up is known only then."""
+    about, ranks = own_code_sleeps()
+    loads = replace(rank(2, look("load data.py:3", call="read")), moved="reads 9 MiB/s")
+    for more, level in (((), "fits"), ((loads,), "guess")):
+        found = causes_of((replace(about, world_size=2 + len(more)), [*ranks, *more]))
+        assert found["own-code-sleeps"].level == level
