@@ -65,6 +65,14 @@ class Scene:
         return tuple(r for r in self.ranks if r.looks and not is_gone(r))
 
     @cached_property
+    def others_move(self) -> bool:
+        """Whether of a job that hangs a rank besides the subject moves: it may be on its way to
+        where the others wait, and what holds them up is known only then.
+        """
+        others = (one for one in self.living if one is not self.subject)
+        return self.verdict.outcome == "hang" and any(one.moved for one in others)
+
+    @cached_property
     def views(self) -> Mapping[RankId, ProcessSnapshot]:
         """Each living rank, by number, as its looks show it together."""
         found = {r.rank: self.situations[r.rank].view for r in self.living}
@@ -428,12 +436,13 @@ class KnownCause:
                 facts[sign] = fact
         found = [facts[sign] for sign in self.signs if sign in facts]
         agreement = round(1.0 - math.prod(1.0 - weight for weight in _weights(facts)), 2)
+        is_doubtful = scene.others_move or any(fact.doubtful for fact in found)
         values = _Values({k: v for fact in found for k, v in fact.values.items()})
         return Cause(
             self.id,
             self.title,
             self.why.format_map(values),
-            find_level(_is_proved(facts), agreement, any(fact.doubtful for fact in found)),
+            find_level(_is_proved(facts), agreement, is_doubtful),
             tuple(dict.fromkeys(fact.sentence for fact in found if fact.sentence)),
             tuple(text.format_map(values) for text in self.avoid),
             agreement,
