@@ -179,3 +179,25 @@ def test_while_another_rank_moves_a_cause_that_is_not_seen_is_a_guess() -> None:
     for more, level in (((), "fits"), ((loads,), "guess")):
         found = causes_of((replace(about, world_size=2 + len(more)), [*ranks, *more]))
         assert found["own-code-sleeps"].level == level
+
+
+def in_event(left: float, at: float, handler: str = "except FileExistsError") -> Look:
+    """A rank in Event.wait() with a time limit, below an `except`."""
+    one = look(
+        "Condition.wait STD/threading.py:331",
+        "Event.wait STD/threading.py:629",
+        "build data.py:12",
+        "<module> train.py:30",
+        call="futex",
+    )
+    main = one.threads[0]
+    frames = tuple(replace(f, handler=handler * (f.name == "build")) for f in main.frames)
+    return asleep(replace(one, threads=(replace(main, frames=frames),)), left, at)
+
+
+def test_a_pause_in_event_wait_comes_round_again_as_a_sleep_does() -> None:
+    """A loop that makes a file with O_EXCL, and pauses below `except FileExistsError`."""
+    loops = beside_a_waiting_rank(in_event(0.07, 100.0), in_event(0.05, 101.2))
+    assert "swallowed-exception" not in causes_of(loops)
+    stays = beside_a_waiting_rank(in_event(3000.0, 100.0), in_event(2998.8, 101.2))
+    assert "swallowed-exception" in causes_of(stays)
