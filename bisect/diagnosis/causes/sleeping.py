@@ -17,6 +17,7 @@ from .signs import frame_in, others_wait_for_it
 _WAITS = r"(?:^|/)(?:threading|queue|signal|asyncio/\w+|selectors)\.py$|<frozen threading>"
 _NEAR = 3  # frames from where it sleeps: what is called further out is the job, not its handling
 _LOGGED = 0.7  # what a line is worth, perhaps an old one, next to the source
+_PAUSES = SLEEP_CALLS | {"futex"}
 _SHORT = 60.0  # seconds: whoever sleeps so long in one go does not poll
 _FAILURE = (
     r"(?i)\b(?:traceback|\w*error|\w*exception|failed|failure|will retry|retrying|try again"
@@ -57,11 +58,13 @@ def _stays_there(scene: Scene) -> Found | None:
 
 
 def _left(scene: Scene) -> tuple[float, ...]:
-    """Return what is left of the sleep in each look that tells."""
+    """Return what is left of the sleep in each look that tells, or of another pause with a time
+    limit, as Event.wait() makes one.
+    """
     looks = scene.subject.looks if scene.subject is not None else ()
     mains = [next((k for k in look.kernel if k.tid == look.pid), None) for look in looks]
     calls = [k.syscall for k in mains if k is not None and k.syscall is not None]
-    return tuple(c.timeout for c in calls if c.name in SLEEP_CALLS and c.timeout is not None)
+    return tuple(c.timeout for c in calls if c.name in _PAUSES and c.timeout is not None)
 
 
 def _again_and_again(scene: Scene) -> Found | None:
