@@ -96,6 +96,17 @@ def test_who_waits_for_its_ranks_starts_no_more(does: str) -> None:
         assert describe(ranks) == ""
 
 
+def test_a_launcher_is_known_by_its_command_and_starts_all_at_once() -> None:
+    """Also one that sets the variables of torchrun is none: any program may set them."""
+    for name, does in (("torchrun", ""), ("launch_all.py", "sleeps")):
+        with tempfile.TemporaryDirectory() as folder:
+            script = Path(folder) / name
+            script.write_text(FORKS + AT_WORK["sleeps"])
+            with start(script) as (_, ranks):
+                assert describe(ranks).endswith(does)
+                assert bool(describe(ranks)) is bool(does)
+
+
 def test_one_of_the_ranks_is_no_such_parent() -> None:
     """Lightning's rank 0 starts the others and goes on as a rank."""
     with started("time.sleep(1000)") as (pid, ranks):
