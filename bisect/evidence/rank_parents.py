@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..base.deadline import aside
+from ..base.launcher_env import Ancestor
 from ..base.proc import read_stat
 from .kernel import read_thread
 from .polled_children import waits_for_ends
@@ -26,10 +27,14 @@ async def describe_busy_parent(ranks: Collection[int], limit: float = LIMIT) -> 
     """Return in words which process, the parent of one of these (pids), is not done with starting
     ranks as far as its main thread shows: it sleeps or computes, and waits for nobody. "" for none.
 
-    A rank that is the parent of others is none: it waits for them, or goes on without.
+    A rank that is the parent of others is none: it waits for them, or goes on without. Nor is a
+    launcher, which starts all at once: that it is one its command says, for any program may set the
+    variables of torchrun.
     """
     parents = {about.ppid for pid in ranks if (about := read_stat(pid)) is not None}
     for pid in sorted(parents - set(ranks)):
+        if Ancestor({}, words_of(pid)).launcher:
+            continue
         does, is_asleep = _describe_work(pid)
         if does and not (is_asleep and await _waits_for_its_ranks(pid, ranks, limit)):
             return does

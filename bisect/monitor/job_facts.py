@@ -93,7 +93,7 @@ async def describe_starting(job: Job) -> str:
     """Return which program may start more of the ranks, "" where none is missing, or where a
     launcher started them: that starts all at once.
     """
-    if not job.own or job.place["launcher"] or not job.members.expected - set(job.members.by_rank):
+    if not job.own or not job.members.expected - set(job.members.by_rank):
         return ""
     from ..evidence.rank_parents import describe_busy_parent
 
