@@ -2,6 +2,7 @@
 
 Each case is run as it is, and in copies that a program changes. The truth stays, or follows:
 
+    as is    nothing is changed
     frames   the step of the case stands behind more frames and a method
     inside   each call that the case makes in a step stands behind a function and a method more
     thread   it is in a helper thread, for which the main thread waits in Future.result()
@@ -12,13 +13,15 @@ Each case is run as it is, and in copies that a program changes. The truth stays
     names    its files and the programs that it starts are called something else
 
 What is waited for may also be the thread, or a lock in place of a sleep. A table of how many are
-right (call, chain and explanation too, where a case gives them), and which are not any more.
+right (call, chain and explanation too, where a case gives them), and which are not any more. Below
+it how many causes were right and wrong of those said at each level (seen, fits, guess), and which
+were wrong; with --rows they are counted over all calls that were given the same file.
 --sample draws so many of the cases that a mutation changes, --controls says how many of them must
 not be called a hang (without it: as many as are drawn).
 
-    python benchmarks/mutations.py [ID ...] [--only frames,inside,thread,calls,polls,times,...]
+    python benchmarks/mutations.py [ID ...] [--only "as is,frames,inside,thread,calls,times,..."]
                                    [--sample 30 [--controls 5]] [--seed 0] [--jobs 2]
-                                   [--under pipeline] [--keep DIR]
+                                   [--under pipeline] [--keep DIR] [--rows FILE]
 """
 
 from __future__ import annotations
@@ -32,16 +35,19 @@ import subprocess
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from hangbisect.base.verdict_facts import Level
 from hangbisect.zoo import case_files
 from hangbisect.zoo.case_files import CaseFile
 from hangbisect.zoo.comparison import find_what_is_asked
 
 TIMES = (0.5, 4.0)
 LIMIT = 3600.0  # seconds for all cases in one way
+AS_IS = "as is"
+MOST_WRONG = 0.05  # of the causes that fit
 _WRAPPED = """
 
 class _Keeper:
@@ -288,6 +294,7 @@ def _wrap_in(wrapper: str) -> Mutation:
 
 
 MUTATIONS: Mapping[str, Mutation] = {
+    AS_IS: lambda kept, source: source,
     "frames": _wrap_in(_WRAPPED),
     "inside": put_inside,
     "thread": _wrap_in(_THREADED),
@@ -300,7 +307,9 @@ MUTATIONS: Mapping[str, Mutation] = {
 
 
 def main() -> int:
-    """Print the table; return 1 if a cause called seen was wrong, or a control a hang."""
+    """Print the tables; return 1 if a cause called seen was wrong, more than one in twenty of those
+    that fit, or a control a hang.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*")
     parser.add_argument("--only", default="")
@@ -310,18 +319,24 @@ def main() -> int:
     parser.add_argument("--jobs", default="2")
     parser.add_argument("--under", default="pipeline")
     parser.add_argument("--keep", type=Path)
+    parser.add_argument("--rows", type=Path)
     options = parser.parse_args()
     chosen = case_files.choose_cases(options.cases, case_files.load_all_cases())
     ways = [name for name in MUTATIONS if name.startswith(tuple(options.only.split(",")))]
-    worst = 0
+    rows: list[dict[str, Any]] = []
+    if options.rows is not None and options.rows.exists():
+        rows = json.loads(options.rows.read_text())
     heads = ("located", "cause", "explained")
     cells = "  ".join(f"{head:11}" for head in heads)
     print(f"{'':12} {'changed':>7}  {cells}  seen wrong  false hangs  not right")
     for way in ways:
         answers = run(way, chosen, options)
         print(format_row(way, answers), flush=True)
-        worst |= int(any(is_worst(answer) for answer in answers))
-    return worst
+        rows += [{**answer, "way": way} for answer in answers]
+        if options.rows is not None:
+            options.rows.write_text(json.dumps(rows, indent=1))
+    print(f"\n{format_levels(rows)}")
+    return int(any(map(is_worst, rows)) or not fits_well(rows))
 
 
 def run(way: str, chosen: list[CaseFile], options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -331,7 +346,7 @@ def run(way: str, chosen: list[CaseFile], options: argparse.Namespace) -> list[d
         for kept in chosen:
             source = kept.file.read_text(encoding="utf-8")
             made = MUTATIONS[way](kept, source)
-            if made != source:
+            if made != source or way == AS_IS:
                 file = Path(folder) / kept.file.name
                 file.write_text(made, encoding="utf-8")
                 changed.append(CaseFile(kept.case, file))
@@ -398,6 +413,30 @@ def format_row(way: str, rows: list[dict[str, Any]]) -> str:
         f"{share(told, worded):11}  "
         f"{seen:10}  {false:11}  {', '.join(others) or '-'}"
     )
+
+
+def format_levels(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a line for each level, and one for those of which no cause was said: how many causes
+    were right and how many wrong, and which were wrong.
+    """
+    lines = [f"{'':8} {'right':>5}  {'wrong':>5}"]
+    for level in get_args(Level):
+        said = [row for row in rows if row["cause"] and row["level"] == level]
+        wrong = [row for row in said if row["cause"] == "wrong"]
+        right = [row for row in said if row["cause"] == "right"]
+        named = ", ".join(f"{r['id']} {r['way']} ({r['said'].get('cause')})" for r in wrong)
+        lines.append(f"{level:8} {len(right):5}  {len(wrong):5}  {share(right, said)}  {named}")
+    unknown = [row for row in rows if row["cause"] and row["level"] is None]
+    none = [row for row in unknown if row["cause"] == "right"]
+    named = ", ".join(f"{row['id']} {row['way']}" for row in unknown if row not in none)
+    lines.append(f"{'unknown':8} {len(none):5}  {'-':>5}  {named}")
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def fits_well(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether at most one in twenty of the causes that are said to fit is wrong."""
+    said = [row for row in rows if row["cause"] and row["level"] == "fits"]
+    return sum(row["cause"] == "wrong" for row in said) <= MOST_WRONG * len(said)
 
 
 def share(right: list[Any], of: list[Any]) -> str:

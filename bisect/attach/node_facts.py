@@ -140,7 +140,7 @@ async def _make_node_facts(
         watched=job.watched,
         notebook=job.notebook,
         machine=series.machine,
-        starting=_describe_starting(job, processes, ranks),
+        starting=await _describe_starting(job, processes, ranks),
         notes=(*_note_absent_ranks(ranks), *ras.notes),
         downloads=tuple(
             replace(file[-1], grew=file[-1].size > file[0].size) for file in series.grown.values()
@@ -206,7 +206,7 @@ def _make_absent_rank(number: int, status: int | None, pid: int | None, host: st
     )
 
 
-def _describe_starting(job: Job, processes: ProcessTable, ranks: Sequence[RankFacts]) -> str:
+async def _describe_starting(job: Job, processes: ProcessTable, ranks: Sequence[RankFacts]) -> str:
     """Return which program may start more of the ranks, "" where none is missing, or where a
     launcher started them: that starts all at once.
     """
@@ -214,7 +214,7 @@ def _describe_starting(job: Job, processes: ProcessTable, ranks: Sequence[RankFa
     parents = {rank.launcher for rank in job.ranks}
     if not missing or any(one.launcher for p in parents if (one := processes.get(p or 0))):
         return ""
-    return describe_busy_parent([rank.pid for rank in job.ranks])
+    return await describe_busy_parent([rank.pid for rank in job.ranks])
 
 
 async def _add_source_code(ranks: list[RankFacts]) -> list[RankFacts]:

@@ -103,9 +103,14 @@ def find_futex_wait(view: ProcessSnapshot) -> Wait:
         return Wait("lock", f"a semaphore in {format_frame(inner)}")
     if any(_PYTHON_LOCK.match(f.name) for f in view.frames if f.native):
         return Wait("lock", f"a Python lock in {format_frame(inner)}")
+    place = " ".join(filter(None, [native, f"in {format_frame(inner)}"]))
+    if futex is not None and futex.owner is not None:
+        itself = futex.owner == view.look.pid
+        whose = "its own thread" if itself else f"thread {futex.owner}"
+        return Wait("lock", f"a mutex of {whose}, {place}")
     if frame_owner(inner, "") == "library" and not native:
         return Wait("futex", f"in {format_frame(inner)}")
-    return Wait("futex", " ".join(filter(None, [native, f"in {format_frame(inner)}"])))
+    return Wait("futex", place)
 
 
 def _find_threading_wait(python: list[Frame], others: list[Thread]) -> Wait:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from ..base.checkpoints import Checkpoint
 from ..base.identity import RankId
+from ..base.native_code import CODE_OF_PYTHON
 from ..base.process_facts import Frame
 from ..base.rank_facts import JobFacts, RankFacts
 from ..base.verdict_facts import CheckpointPlace, Ranks, Wait, Where
@@ -144,7 +145,9 @@ def _find_direct_call(
     inner = frames[0]
     if announced and frame_owner(inner, job.package) == "step":
         return announced
-    if not view.holds_gil and view.call_name in _PYTHON_NAMES:
+    caller = view.call.caller if view.call is not None else ""
+    is_foreign = caller != "" and CODE_OF_PYTHON.search(caller) is None
+    if not view.holds_gil and not is_foreign and view.call_name in _PYTHON_NAMES:
         return _PYTHON_NAMES[view.call_name]
     return dotted_name(inner)
 

@@ -126,10 +126,11 @@ def put_thread_first(look: Look, thread: int) -> Look:
     further thread: what is asked of the main thread is then asked of that.
     """
     other = {thread: look.pid, look.pid: thread}
+    renamed = (_rename_threads(task, other) for task in look.kernel)
     return replace(
         look,
         threads=tuple(replace(t, os_id=other.get(t.os_id or 0, t.os_id)) for t in look.threads),
-        kernel=tuple(_rename_threads(task, other) for task in look.kernel),
+        kernel=tuple(sorted(renamed, key=lambda task: task.tid != look.pid)),
         awaited_files=tuple(
             replace(one, thread=other.get(one.thread, one.thread)) for one in look.awaited_files
         ),

@@ -35,6 +35,7 @@ from ..base.process_facts import (
 from . import builds, descriptors, kernel, lock_and_log_files, stacks, syscall_arguments
 from .awaited_files import find_awaited_files
 from .event_loops import LIMIT, LoopTasks, read_loop_tasks, runs_readable_loop
+from .native_callers import find_caller, read_code_maps
 from .process import (
     ProcessMemory,
     exit_code,
@@ -126,6 +127,7 @@ def read_risky(pid: int, found: PartialLook, machine: SharedTables) -> None:
         found.kernel = tuple(
             _describe_syscall(pid, thread, found, memory) for thread in found.kernel
         )
+        found.kernel = _add_callers(pid, found, memory)
         found.unserved = read_unserved_addresses(pid, memory, found.kernel, found.sockets)
 
 
@@ -172,6 +174,29 @@ def _describe_syscall(
         fds = dict.fromkeys(syscall_arguments.find_descriptor_numbers(call, pid))
         return replace(thread, syscall=replace(call, descriptors=tuple(describe(fd) for fd in fds)))
     return replace(thread, syscall=syscall_arguments.decode_syscall(call, memory, describe, pid))
+
+
+def _add_callers(pid: int, found: PartialLook, memory: ProcessMemory) -> tuple[Kernel, ...]:
+    """Return the threads, those in a call about a socket with whose code made the call."""
+    if not any(map(_is_about_a_socket, found.kernel)):
+        return found.kernel
+    maps = read_code_maps(pid)
+    return tuple(
+        replace(
+            one,
+            syscall=replace(
+                one.syscall, caller=find_caller(maps, memory, one.syscall.stack, found.preloaded)
+            ),
+        )
+        if maps and one.syscall is not None and _is_about_a_socket(one)
+        else one
+        for one in found.kernel
+    )
+
+
+def _is_about_a_socket(thread: Kernel) -> bool:
+    call = thread.syscall
+    return call is not None and any(one.kind == "socket" for one in call.descriptors)
 
 
 async def find_other_ends(pids: Sequence[int], found: Sequence[PartialLook], end: float) -> None:

@@ -23,7 +23,7 @@ from . import clocks
 from .clocks import IN_DOUBT, LEAVING_LIMIT, OTHER_NODES_LIMIT
 from .ending import signal_process
 from .job import HeldBack
-from .job_facts import make_job_facts, seconds_still
+from .job_facts import describe_starting, make_job_facts, seconds_still
 from .missing_ranks import find_silent_ranks
 from .monitor_process import call_in_thread, describe_shortage
 from .rank_exits import have_all_ended, was_asked_to_end
@@ -63,7 +63,8 @@ async def close_job(
         seen = _find_held_back(job) or seen
     seen = seen.update(await _add_all_evidence(job, seen.ranks, ended))
     ranks = seen.ranks
-    facts, graph = make_job_facts(job, ended, due), WaitGraph((), (), ())
+    facts = make_job_facts(job, ended, due, await _find_who_starts(job))
+    graph = WaitGraph((), (), ())
     verdict = make_verdict_skeleton(facts, ranks, OUTCOMES[ended], Ranks())
     with job.failures.of("find out why"):
         verdict, graph = judge_snapshot(facts, seen)
@@ -98,6 +99,13 @@ async def close_job(
         await _carry_out(job, server, verdict, ended, lines, since)
     with job.failures.of("make the reports"):
         _make_reports(job, verdict, published)
+
+
+async def _find_who_starts(job: Job) -> str:
+    """Return who may start more ranks, "" for nobody."""
+    with job.failures.of("look whether more ranks may be started"):
+        return await describe_starting(job)
+    return ""
 
 
 async def _add_all_evidence(
@@ -251,7 +259,8 @@ async def find_later_proof(job: Job, seen: Snapshot) -> str:
     """
     with job.failures.of("look for a proof"):
         seen = seen.update(await _add_all_evidence(job, seen.ranks, "still"))
-        verdict, graph = judge_snapshot(make_job_facts(job, "still", None), seen)
+        facts = make_job_facts(job, "still", None, await _find_who_starts(job))
+        verdict, graph = judge_snapshot(facts, seen)
         return _find_proof(job, verdict, "still", seen, graph)
     return ""
 

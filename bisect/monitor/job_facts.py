@@ -62,8 +62,10 @@ def make_rank_facts(
     )
 
 
-def make_job_facts(job: Job, ended: Ended, due: Overdue | None) -> JobFacts:
-    """Return the job as it is now, when it `ended` or its clock ran out."""
+def make_job_facts(job: Job, ended: Ended, due: Overdue | None, starting: str = "") -> JobFacts:
+    """Return the job as it is now, when it `ended` or its clock ran out; `starting`: who may start
+    more ranks (`describe_starting`).
+    """
     now = time.monotonic()
     return JobFacts(
         ended=ended,
@@ -83,23 +85,19 @@ def make_job_facts(job: Job, ended: Ended, due: Overdue | None) -> JobFacts:
         notes=(*job.notes, *describe_contradictions(job.members)),
         machine=job.machine or MachineFacts(),
         unstarted=job.members.unstarted,
-        starting=_describe_starting(job),
+        starting=starting,
     )
 
 
-def _describe_starting(job: Job) -> str:
+async def describe_starting(job: Job) -> str:
     """Return which program may start more of the ranks, "" where none is missing, or where a
     launcher started them: that starts all at once.
     """
-    if (
-        not job.runs_script
-        or job.place["launcher"]
-        or not job.members.expected - set(job.members.by_rank)
-    ):
+    if not job.runs_script or not job.members.expected - set(job.members.by_rank):
         return ""
     from ..evidence.rank_parents import describe_busy_parent
 
-    return describe_busy_parent([m.pid for m in job.members])
+    return await describe_busy_parent([m.pid for m in job.members])
 
 
 def seconds_still(job: Job, now: float, ranks: Iterable[RankId]) -> float | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hangbisect.base.process_facts import Frame, Look
 from hangbisect.diagnosis.call_site import find_call, find_component
@@ -155,3 +157,24 @@ def test_what_hangs_on_purpose_belongs_to_its_place_and_not_to_who_called_it() -
 def test_a_frame_of_ours_between_a_caller_and_its_library_is_none_of_the_job(ours: str) -> None:
     frames = stack("wait SP/torch/futures/__init__.py:84", ours, "<module> train.py:7")
     assert [one.name for one in job_frames(frames, PACKAGE)] == ["wait", "<module>"]
+
+
+@pytest.mark.parametrize(
+    ("library", "expected"),
+    [
+        ("", "socket.socket.recv"),
+        ("/opt/conda/bin/python3.11", "socket.socket.recv"),
+        ("/usr/lib/python3.11/lib-dynload/_socket.cpython-311.so", "socket.socket.recv"),
+        ("/usr/lib/x86_64-linux-gnu/libmpi.so.40", "train.start"),
+    ],
+)
+def test_a_system_call_of_a_library_of_c_is_no_method_of_a_socket(
+    library: str, expected: str
+) -> None:
+    one = look("start train.py:7", "<module> train.py:9", call="recvfrom")
+    call = one.kernel[0].syscall
+    assert call is not None
+    kernel = (replace(one.kernel[0], syscall=replace(call, caller=library)),)
+    view = merge_looks((replace(one, kernel=kernel),))
+    assert view is not None
+    assert find_call(view, job(), "") == expected

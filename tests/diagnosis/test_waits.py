@@ -13,6 +13,7 @@ from hangbisect.diagnosis.frames import is_signal_handler
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.rank.messages import Signals
 
+from .causes.seen import with_futex
 from .made_up import GROUP, RECV, SLEEP, WANDB, gone, held, look, rank, silent_peer, wandb_core
 
 
@@ -310,6 +311,15 @@ def test_what_a_futex_is_about_is_read_from_the_innermost_frames(
     frames: tuple[str, ...], expected: str
 ) -> None:
     assert waits(look(*frames)).kind == expected
+
+
+def test_a_futex_whose_word_names_an_owner_is_a_lock() -> None:
+    """A mutex of C: what is known of it is whose it is, and no function of C need be seen."""
+    for owner, whose in ((100, "its own thread"), (4711, "thread 4711")):
+        wait = waits(with_futex(look("build train.py:9"), owner))
+        assert wait.kind == "lock"
+        assert f"a mutex of {whose}" in wait.detail
+        assert "build (" in wait.detail
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from hangbisect.evidence.rank_parents import describe_busy_parent
@@ -19,6 +22,18 @@ print(*ranks, flush=True)
 AT_WORK = {
     "sleeps": "time.sleep(1000)",
     "sleeps again and again": "while True: time.sleep(0.01)",
+    "polls them until a time": """
+while os.waitpid(ranks[0], os.WNOHANG) == (0, 0) and time.time() < 1e12:
+    time.sleep(1)""",
+    "polls a helper that prepares something for the next rank": """
+helper = subprocess.Popen(["sleep", "1000"])
+while helper.poll() is None:
+    time.sleep(1)""",
+    "polls them beside a thread": """
+import threading
+threading.Thread(target=time.sleep, args=(1000,)).start()
+while os.waitpid(ranks[0], os.WNOHANG) == (0, 0):
+    time.sleep(1)""",
     "computes": "while True: pass",
 }
 DONE = {
@@ -28,13 +43,30 @@ DONE = {
 import select
 select.select([os.pidfd_open(ranks[0])], [], [])""",
     "reads what they write": "r, w = os.pipe(); os.read(r, 1)",
+    "polls them, beside a tracker of multiprocessing's": """
+from multiprocessing import resource_tracker
+resource_tracker.ensure_running()
+while any(os.waitpid(rank, os.WNOHANG) == (0, 0) for rank in ranks):
+    time.sleep(1)""",
+    "polls them": """
+while os.waitpid(ranks[0], os.WNOHANG) == (0, 0):
+    time.sleep(1)""",
 }
 
 
 @contextmanager
-def started(does: str, *front: str) -> Iterator[tuple[int, list[int]]]:
-    """Start such a program; give its pid, or that of what is in `front` of it, and its ranks."""
-    words = [*front, sys.executable, "-c", FORKS + does]
+def started(does: str) -> Iterator[tuple[int, list[int]]]:
+    """Start such a program; give its pid and its ranks."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "starts_ranks.py"
+        script.write_text(FORKS + does)
+        with start(script) as found:
+            yield found
+
+
+@contextmanager
+def start(script: Path) -> Iterator[tuple[int, list[int]]]:
+    words = [sys.executable, script]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True) as one:
         try:
             assert one.stdout is not None
@@ -45,27 +77,42 @@ def started(does: str, *front: str) -> Iterator[tuple[int, list[int]]]:
             subprocess.run(["pkill", "-KILL", "-s", str(one.pid)], check=False)
 
 
+def describe(ranks: list[int]) -> str:
+    return asyncio.run(describe_busy_parent(ranks, limit=30.0))
+
+
 @pytest.mark.parametrize("does", AT_WORK)
 def test_who_sleeps_or_computes_may_start_more(does: str) -> None:
     with started(AT_WORK[does]) as (pid, ranks):
-        told = describe_busy_parent(ranks)
+        told = describe(ranks)
     assert str(pid) in told
-    if does != "sleeps again and again":  # that may be met between two sleeps
+    if does in ("sleeps", "computes"):  # the others may be met between two sleeps
         assert told.endswith(does)
 
 
 @pytest.mark.parametrize("does", DONE)
 def test_who_waits_for_its_ranks_starts_no_more(does: str) -> None:
     with started(DONE[does]) as (_, ranks):
-        assert describe_busy_parent(ranks) == ""
+        assert describe(ranks) == ""
+
+
+def test_a_launcher_is_known_by_its_command_and_starts_all_at_once() -> None:
+    """Also one that sets the variables of torchrun is none: any program may set them."""
+    for name, does in (("torchrun", ""), ("launch_all.py", "sleeps")):
+        with tempfile.TemporaryDirectory() as folder:
+            script = Path(folder) / name
+            script.write_text(FORKS + AT_WORK["sleeps"])
+            with start(script) as (_, ranks):
+                assert describe(ranks).endswith(does)
+                assert bool(describe(ranks)) is bool(does)
 
 
 def test_one_of_the_ranks_is_no_such_parent() -> None:
     """Lightning's rank 0 starts the others and goes on as a rank."""
     with started("time.sleep(1000)") as (pid, ranks):
-        assert f"process {pid} " not in describe_busy_parent([pid, *ranks])
+        assert f"process {pid} " not in describe([pid, *ranks])
 
 
 def test_ranks_that_are_gone_have_no_parent() -> None:
-    assert describe_busy_parent([]) == ""
-    assert describe_busy_parent([1 << 22]) == ""
+    assert describe([]) == ""
+    assert describe([1 << 22]) == ""

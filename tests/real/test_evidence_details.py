@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hangbisect.base.native_code import CODE_OF_PYTHON
 from hangbisect.base.process_facts import Look, Syscall
 from hangbisect.base.rank_facts import JobFacts, RankFacts
 from hangbisect.collect.looks import may_pause
@@ -22,6 +23,7 @@ from hangbisect.evidence import look as looking
 from hangbisect.evidence import process as sample
 from hangbisect.evidence.look import Target, take_looks
 from hangbisect.zoo.case_files import find_missing
+from hangbisect.zoo.parts.processes import compile_library
 
 DEADLINE = 60.0
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -424,3 +426,39 @@ def test_a_lock_of_multiprocessing_that_is_taken_without_with_is_a_semaphore_of_
     verdict = judge_job(JobFacts(ended="still", world_size=1, local_ranks=(0,)), [facts])
     assert verdict.cause is not None
     assert (verdict.cause.id, verdict.cause.level) == ("dead-owner", "fits")
+
+
+ASKS = """
+import ctypes, socket, sys
+
+server = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(server.getsockname())
+print("now", flush=True)
+if sys.argv[1:]:
+    ctypes.CDLL(sys.argv[1]).ask(client.fileno())
+else:
+    client.recv(1)
+"""
+ASKING_LIBRARY = """
+#include <sys/socket.h>
+
+int ask(int server) {
+    char answer[64];
+    return recv(server, answer, sizeof answer, 0) > 0 ? 0 : 1;
+}
+"""
+WITHOUT_GCC = pytest.mark.skipif(bool(find_missing(("gcc",))), reason="needs gcc")
+OTHER_MACHINE = pytest.mark.skipif(os.uname().machine != "x86_64", reason="x86-64 alone is read")
+
+
+@WITHOUT_GCC
+@OTHER_MACHINE
+def test_a_call_of_a_library_is_told_from_one_of_python(start: Start, tmp_path: Path) -> None:
+    """A pause would end recv(): whose call it is, is read off the stack, and nothing is paused."""
+    library = compile_library(tmp_path, "place", ASKING_LIBRARY)
+    asks = look_until(python(start, "-c", ASKS, library), lambda seen: call_of(seen).caller)
+    assert call_of(asks).name == "recvfrom"
+    assert call_of(asks).caller == str(library)
+    plain = look_until(python(start, "-c", ASKS), lambda seen: call_of(seen).caller)
+    assert call_of(plain).name == "recvfrom"
+    assert CODE_OF_PYTHON.search(call_of(plain).caller)

@@ -88,3 +88,30 @@ def test_a_sample_has_so_many_controls_as_are_asked_for() -> None:
     drawn = mutations.draw(list(CASES.values()), options)
     asked = [find_what_is_asked(kept.case) for kept in drawn]
     assert (len(drawn), asked.count("control")) == (13, 3)
+
+
+def row(level: str | None, cause: str, id: str = "J30") -> dict[str, object]:
+    return {
+        **{"id": id, "way": "ranks", "asks": "hang", "level": level, "cause": cause},
+        "said": {"cause": "endpoint-silent" if level else None},
+    }
+
+
+def test_causes_are_counted_by_what_the_tool_said_of_their_level() -> None:
+    rows = [row("fits", "right"), row("fits", "wrong"), row("seen", "right"), row(None, "unknown")]
+    lines = [
+        line.split() for line in mutations.format_levels([*rows, row("guess", "")]).splitlines()
+    ]
+    seen, fits, guess, unknown = lines[1:]
+    assert seen[:3] == ["seen", "1", "0"]
+    assert fits[:3] == ["fits", "1", "1"]
+    assert fits[-3:] == ["J30", "ranks", "(endpoint-silent)"]
+    assert guess[:3] == ["guess", "0", "0"]  # of that case no cause is asked
+    assert unknown == ["unknown", "0", "-", "J30", "ranks"]
+
+
+def test_one_wrong_cause_in_twenty_may_fit() -> None:
+    right = [row("fits", "right")] * 19
+    assert mutations.fits_well([*right, row("fits", "wrong")])
+    assert not mutations.fits_well([*right[1:], row("fits", "wrong")])
+    assert mutations.fits_well([row("guess", "wrong"), row(None, "unknown")])

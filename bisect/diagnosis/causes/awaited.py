@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...base.process_facts import Frame, Kernel, Thread
+from ...base.process_facts import Frame, Kernel, Look, Thread
 from ..blocked_syscalls import POLL_CALLS, TRANSFER_CALLS, list_awaited_pids
 from ..frames import format_frame, frame_owner, is_service_thread, unqualified_name
 from ..process_snapshot import ProcessSnapshot
@@ -12,6 +12,7 @@ from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unles
 from .services import in_wandb
 from .signs import (
     THREAD_WAIT_FILES,
+    find_used_descriptors,
     format_place,
     format_process,
     innermost_python_frame,
@@ -97,9 +98,22 @@ def _waits_for_a_child(scene: Scene) -> Found | None:
         "pid": view.look.pid,
         "waits": format_place(scene.view),
     }
-    return Found(
-        f"it waits in {format_place(scene.view)}, for its child {format_process(view.look)}", values
-    )
+    words = f"it waits in {format_place(scene.view)}, for its child {format_process(view.look)}"
+    return Found(words, values, doubtful=_others_have_the_end(scene, scene.view, view.look))
+
+
+def _others_have_the_end(scene: Scene, view: ProcessSnapshot, child: Look) -> bool:
+    """Return whether what a process waits for in a pipe may come from another than `child`: that
+    one's starter is gone, which had the end as well, or somebody has it who is neither its starter
+    nor started by it.
+    """
+    pipes = [one for one in find_used_descriptors(scene, view) if one.kind in ("pipe", "fifo")]
+    if not any(child.pid in one.other_ends for one in pipes):
+        return False
+    own = {view.look.pid, child.pid, child.ppid}
+    own.update(look.pid for look in scene.children if look.ppid == child.pid)
+    others = any(set(one.other_ends) - own for one in pipes)
+    return others or child.ppid not in scene.job_pids
 
 
 def _child_stands_still(scene: Scene) -> Found | None:

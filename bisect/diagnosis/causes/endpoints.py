@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
-from ...base.addresses import port_of
+from ...base.addresses import host_of, is_loopback, port_of
 from ...base.message_queues import tries_to_connect
+from ...base.native_code import CODE_OF_PEERS, CODE_OF_PYTHON
 from ...base.process_facts import Socket
 from ..blocked_syscalls import POLL_CALLS
 from ..frames import format_frame
+from ..single_ranks import is_gone
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .services import in_wandb
 from .signs import (
@@ -16,6 +18,7 @@ from .signs import (
     ended_with,
     find_called_native_function,
     frame_in,
+    innermost_python_frame,
     is_of_libc,
     native_name,
     nothing_came,
@@ -31,6 +34,8 @@ _CLIENTS = (
     r"|mysql|psycopg\w*|asyncpg|pymongo|redis|kafka|pika|kombu|etcd3|kazoo|zmq|elasticsearch)"
     r"/\S*\.py|(?:^|/)(?:http/client|urllib/request|ftplib|telnetlib|smtplib|ssl)\.py"
 )
+# Where Python's own sockets are read.
+_PYTHON_SOCKETS = re.compile(r"(?:^|/)(?:socket|ssl|selectors|asyncio/\w+)\.py$")
 # Clients whose connections native threads of their own serve: no thread of Python has the socket.
 _SERVED_BY_THREADS = r"grpc/\S*\.py|google/cloud/\S*\.py"
 # How a client is given a time limit. botocore waits 60 s, and tries five times
@@ -116,14 +121,52 @@ def _reads_from_outside(scene: Scene) -> Found | None:
     """It, or the thread it waits for, reads from a server that is not of the job."""
     for socket in _find_asked_sockets(scene):
         where = _server_at(scene, socket)
+        caller = _find_caller(scene, socket)
+        if not where or CODE_OF_PEERS.search(caller):
+            continue
         values = {"peer": where, "limit": _advise_time_limit(scene)}
-        if where and scene.blocking is not None:
-            return Found(f"{scene.call} from {where}", values)
-        if where:
-            # A connection that is not in use looks the same: threads wait at that as well.
-            words = f"it waits, and a thread of it reads from {where}"
-            return Found(words, values, trust=0.9)
+        doubtful = not _is_a_request(scene, caller) or _may_be_a_rank(scene, socket)
+        if scene.blocking is not None:
+            return Found(f"{scene.call} from {where}", values, doubtful=doubtful)
+        # A connection that is not in use looks the same: threads wait at that as well.
+        words = f"it waits, and a thread of it reads from {where}"
+        return Found(words, values, trust=0.9, doubtful=doubtful)
     return None
+
+
+def _find_caller(scene: Scene, socket: Socket) -> str:
+    """Return the path of the library whose code is in a system call about a socket, "" if that is
+    not known.
+    """
+    kernel = scene.view.look.kernel if scene.view is not None else ()
+    path = f"socket:[{socket.inode}]"
+    for one in kernel:
+        call = one.syscall
+        if call is not None and call.caller and any(d.path == path for d in call.descriptors):
+            return call.caller
+    return ""
+
+
+def _is_a_request(scene: Scene, caller: str) -> bool:
+    """Return whether it is known that a server is asked: by a client on the stack, or by Python's
+    own socket that the main thread reads from. A library of C may wait in the same call for
+    anybody.
+    """
+    if _in_a_client(scene) is not None:
+        return True
+    inner = innermost_python_frame(scene.frames)
+    by_python = CODE_OF_PYTHON.search(caller) or (inner and _PYTHON_SOCKETS.search(inner.file))
+    return scene.blocking is not None and bool(by_python)
+
+
+def _may_be_a_rank(scene: Scene, socket: Socket) -> bool:
+    """Return whether the other end may be a rank that no look showed: it is not on this machine,
+    and there are such ranks.
+    """
+    if socket.family == "unix" or socket.peer_pids or is_loopback(host_of(socket.peer)):
+        return False
+    shown = sum(bool(one.looks) or is_gone(one) or one.never_started for one in scene.ranks)
+    return shown < max(scene.job.world_size, len(scene.ranks))
 
 
 def _advise_time_limit(scene: Scene) -> str:

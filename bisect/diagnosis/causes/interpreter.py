@@ -153,6 +153,11 @@ def _waits_for_its_thread(scene: Scene) -> Found | None:
     return Found(f"the import waits for a thread of its own in {format_frame(waits)}")
 
 
+def _runs_as_a_program(outside: tuple[Frame, ...]) -> bool:
+    """Return whether a module around which these frames are is what was started (`python -m`)."""
+    return not outside or outside[0].file == "<frozen runpy>" or "/runpy.py" in outside[0].file
+
+
 def _stands_in_an_import(scene: Scene) -> Found | None:
     """A rank stands still in the code of a module that it is importing."""
     view = scene.view
@@ -160,8 +165,11 @@ def _stands_in_an_import(scene: Scene) -> Found | None:
         return None
     # Modules of the job's own that train while they are imported are not meant.
     python = [f for f in scene.python if frame_owner(f, scene.job.package) != "import"]
-    module = next((f for f in scene.python if f.name == "<module>"), None)
-    if module is None or frame_owner(module, scene.job.package) != "library" or not python:
+    at = next((n for n, f in enumerate(scene.python) if f.name == "<module>"), None)
+    if at is None or not python or _runs_as_a_program(scene.python[at + 1 :]):
+        return None
+    module = scene.python[at]
+    if frame_owner(module, scene.job.package) != "library":
         return None
     name = module_of(module)
     words = f"it stands in {format_frame(python[0])}, while {name} is imported"

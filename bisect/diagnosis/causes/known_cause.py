@@ -65,6 +65,14 @@ class Scene:
         return tuple(r for r in self.ranks if r.looks and not is_gone(r))
 
     @cached_property
+    def others_move(self) -> bool:
+        """Whether of a job that hangs a rank besides the subject moves: it may be on its way to
+        where the others wait, and what holds them up is known only then.
+        """
+        others = (one for one in self.living if one is not self.subject)
+        return self.verdict.outcome == "hang" and any(one.moved for one in others)
+
+    @cached_property
     def views(self) -> Mapping[RankId, ProcessSnapshot]:
         """Each living rank, by number, as its looks show it together."""
         found = {r.rank: self.situations[r.rank].view for r in self.living}
@@ -335,12 +343,14 @@ FITS = 0.6  # from here on its signs agree; below this it is a guess
 class Found:
     """A fact that speaks for a cause: a sentence for people, and values for the explanation.
 
-    `trust`, from 0 to 1, is less where it is weaker than what its sign usually finds.
+    `trust`, from 0 to 1, is less where it is weaker than what its sign usually finds. `doubtful`:
+    it would look the same if another cause were the right one, so this one is a guess.
     """
 
     sentence: str
     values: Mapping[str, object] = field(default_factory=dict)
     trust: float = 1.0
+    doubtful: bool = False
 
 
 LooksFor = Callable[[Scene], Found | None]
@@ -426,23 +436,24 @@ class KnownCause:
                 facts[sign] = fact
         found = [facts[sign] for sign in self.signs if sign in facts]
         agreement = round(1.0 - math.prod(1.0 - weight for weight in _weights(facts)), 2)
+        is_doubtful = scene.others_move or any(fact.doubtful for fact in found)
         values = _Values({k: v for fact in found for k, v in fact.values.items()})
         return Cause(
             self.id,
             self.title,
             self.why.format_map(values),
-            find_level(_is_proved(facts), agreement),
+            find_level(_is_proved(facts), agreement, is_doubtful),
             tuple(dict.fromkeys(fact.sentence for fact in found if fact.sentence)),
             tuple(text.format_map(values) for text in self.avoid),
             agreement,
         )
 
 
-def find_level(is_proved: bool, agreement: float) -> Level:
+def find_level(is_proved: bool, agreement: float, is_doubtful: bool = False) -> Level:
     """Return how much is known where signs agree so far, from 0 to 1."""
     if is_proved:
         return "seen"
-    return "fits" if agreement >= FITS else "guess"
+    return "fits" if agreement >= FITS and not is_doubtful else "guess"
 
 
 def _is_proved(facts: Mapping[Sign, Found]) -> bool:

@@ -5,6 +5,7 @@ it; actors and engines of Ray and vLLM that wait for a place.
 from __future__ import annotations
 
 from ...base.launchers import DIALECTS
+from ...base.native_code import CODE_OF_MPI
 from ..frames import format_frame, format_innermost_frame
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import find_native_frame, frame_in, native_name
@@ -12,7 +13,6 @@ from .signs import find_native_frame, frame_in, native_name
 _PROBES = r"(?:pytorch_lightning|lightning_fabric|lightning/\w+)/\S*environments/mpi\.py"
 _MPI4PY = r"mpi4py/\S*\.(?:py|pyx|so)|/mpi4py/\S+"
 _MPI = r"^(?:P?MPI_(?:Init\w*|Finalize)|(?:ompi|orte|opal|pmix|prte)_\w+|PMIx?_\w+|MPI[DR]\w*_\w+)"
-_MPI_LIBRARY = r"/lib(?:mpi|mpich|open-rte|open-pal|pmix|prrte)[^/]*\.so|/mpi4py/MPI[^/]*\.so"
 _STARTED_BY_MPI = tuple(
     name for words in DIALECTS.values() if words.family == "MPI" for name in words.prefixes
 )
@@ -29,13 +29,19 @@ def _probes_for_mpi(scene: Scene) -> Found | None:
 
 
 def _starts_mpi(scene: Scene) -> Found | None:
-    """A rank is in MPI_Init, or imports mpi4py.MPI, which calls it."""
-    native = find_native_frame(scene.frames, _MPI, _MPI_LIBRARY)
+    """A rank is in MPI_Init, or imports mpi4py.MPI, which calls it, or waits in a system call of
+    MPI's libraries.
+    """
+    native = find_native_frame(scene.frames, _MPI, CODE_OF_MPI.pattern)
     if native is not None:
         return Found(f"native frame {native_name(native)}", {"call": native_name(native)})
     python = find_frame(tuple(f for f in scene.frames if not f.native), _MPI4PY)
     if python is not None:
         return Found(f"frame {format_frame(python)}", {"call": format_frame(python)})
+    call = scene.view.call if scene.view is not None else None
+    if call is not None and CODE_OF_MPI.search(call.caller):
+        library = call.caller.rpartition("/")[2]
+        return Found(f"{library} waits in {call.name}", {"call": library})
     return None
 
 

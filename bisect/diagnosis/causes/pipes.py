@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ...base.process_facts import Descriptor, Look, PipeEnd
+from ..blocked_syscalls import POLL_CALLS
 from ..frames import is_service_thread
 from ..process_snapshot import ProcessSnapshot
 from .known_cause import Found, KnownCause, Scene, also, need
@@ -32,17 +33,28 @@ _NO_PARTNER = ("wait_for_partner", "fifo_open")
 
 
 def _list_uses(
-    scene: Scene, calls: re.Pattern[str], kinds: tuple[str, ...]
+    scene: Scene, calls: re.Pattern[str], kinds: tuple[str, ...], polls: bool = False
 ) -> Iterator[tuple[ProcessSnapshot, Descriptor]]:
     """Yield the processes that wait in one of `calls`, with the descriptor that it is about, the
-    one that nobody else of them waits for first.
+    one that nobody else of them waits for first. `polls`: or in poll() for that alone.
     """
     for view in reversed(find_blocked_processes(scene)):
-        if not calls.fullmatch(view.call_name) or view.running or view.state == "D":
+        waits = calls.fullmatch(view.call_name) or (polls and _polls_for_one(view))
+        if not waits or view.running or view.state == "D":
             continue
         for one in find_used_descriptors(scene, view):
             if one.kind in kinds:
                 yield view, one
+
+
+def _polls_for_one(view: ProcessSnapshot) -> bool:
+    """Return whether a process waits in poll(), for as long as it takes, for one thing alone: to
+    read it, for in a pipe there mostly is room to write.
+    """
+    call = view.call
+    if call is None or call.name not in POLL_CALLS or call.timeout is not None:
+        return False
+    return len(call.descriptors) == 1
 
 
 def _using(
@@ -141,7 +153,7 @@ def _end_of_who_is_gone(
     """Return the process that reads a pipe, the pipe, and the dead children of that process."""
     families = scene.subject.children if scene.subject is not None else ()
     gone = [looks[-1] for looks in families if looks and looks[-1].state == "Z"]
-    for view, one in _list_uses(scene, _READS, ("pipe", "fifo")) if gone else ():
+    for view, one in _list_uses(scene, _READS, ("pipe", "fifo"), polls=True) if gone else ():
         dead = tuple(look for look in gone if look.ppid == view.look.pid)
         if one.ends and dead:
             return view, one, dead
@@ -219,7 +231,11 @@ def _only_the_reader_has_it(scene: Scene) -> Found | None:
     if found is None or any(end.pid != found[0].look.pid for end in found[1].ends):
         return None
     alone = len(found[0].look.kernel) == 1 and len(found[2]) == 1
-    return Found("no other process has that end") if alone else None
+    if not alone:
+        return None
+    # Which end of the pipe is polled no call says.
+    reads = _READS.fullmatch(found[0].call_name) is not None
+    return Found("no other process has that end", trust=1.0 if reads else 0.9)
 
 
 def _sends_to_a_peer(scene: Scene) -> Found | None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from ...base.identity import ProcessId, RankId
 from ...base.library_functions import Role, find_role
 from ...base.message_queues import list_queue_sockets, waits_at_queue
+from ...base.native_code import CALLS_FOR_PYTHON, CODE_OF_LIBC, CODE_OF_PYTHON
 from ...base.process_facts import Descriptor, Frame, Look, Socket
 from ...base.words import format_ranks
 from ..frames import format_frame, format_innermost_frame, is_service_thread
@@ -21,12 +22,6 @@ from .known_cause import Found, LooksFor, Scene, describe_sign, find_frame
 _FORK = r"multiproc?ess(?:ing)?/popen_fork\.py"
 _FUTEX_OPERATION, _FUTEX_TIME_LIMIT = 1, 3  # which arguments of futex() these are
 _PRIVATE = 128  # FUTEX_PRIVATE_FLAG (linux/futex.h): only threads of the same process can wake it
-# Whose a native frame is: by the path of its library, or of its source where py-spy knows it.
-_CALLS_FOR_PYTHON = re.compile(r"/libffi[^/]*$|/_ctypes[./]|/_cffi_backend\.")
-_OF_PYTHON = re.compile(
-    r"/libpython[^/]*$|/bin/python[^/]*$|/Python-[\d.]+/|/lib-dynload/(?!_ctypes)"
-)
-_OF_LIBC = re.compile(r"/(?:libc|libpthread|libm|ld-linux[^/.]*|ld-musl[^/.]*)[.-][^/]*$")
 
 
 def is_forked(view: ProcessSnapshot) -> bool:
@@ -79,16 +74,16 @@ def find_called_native_function(frames: tuple[Frame, ...]) -> Frame | None:
         frame
         for frame in innermost_native_frames(frames)
         if not frame.name.startswith("0x")
-        and not _OF_PYTHON.search(frame.file)
-        and not _CALLS_FOR_PYTHON.search(frame.file)
+        and not CODE_OF_PYTHON.search(frame.file)
+        and not CALLS_FOR_PYTHON.search(frame.file)
     ]
-    own = [frame for frame in named if not _OF_LIBC.search(frame.file)]
+    own = [frame for frame in named if not CODE_OF_LIBC.search(frame.file)]
     return next(iter(own), None) or next(reversed(named), None)
 
 
 def is_called_by_ctypes(frames: tuple[Frame, ...]) -> bool:
     """Return True if the innermost Python frame called C through ctypes or cffi."""
-    return any(_CALLS_FOR_PYTHON.search(frame.file) for frame in innermost_native_frames(frames))
+    return any(CALLS_FOR_PYTHON.search(frame.file) for frame in innermost_native_frames(frames))
 
 
 def library_of(frame: Frame) -> str:
@@ -98,7 +93,7 @@ def library_of(frame: Frame) -> str:
 
 def is_of_libc(frame: Frame) -> bool:
     """Return True for a function of the C library."""
-    return _OF_LIBC.search(library_of(frame)) is not None
+    return CODE_OF_LIBC.search(library_of(frame)) is not None
 
 
 def format_native_function(frame: Frame) -> str:

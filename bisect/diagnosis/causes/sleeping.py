@@ -17,6 +17,7 @@ from .signs import frame_in, others_wait_for_it
 _WAITS = r"(?:^|/)(?:threading|queue|signal|asyncio/\w+|selectors)\.py$|<frozen threading>"
 _NEAR = 3  # frames from where it sleeps: what is called further out is the job, not its handling
 _LOGGED = 0.7  # what a line is worth, perhaps an old one, next to the source
+_PAUSES = SLEEP_CALLS | {"futex"}
 _SHORT = 60.0  # seconds: whoever sleeps so long in one go does not poll
 _FAILURE = (
     r"(?i)\b(?:traceback|\w*error|\w*exception|failed|failure|will retry|retrying|try again"
@@ -38,6 +39,13 @@ def _own_code_sleeps(scene: Scene) -> Found | None:
     return Found(f"it sleeps in {format_frame(frame)}", {"place": format_frame(frame)})
 
 
+def _sleeps_once(scene: Scene) -> Found | None:
+    """A rank sleeps in the job's own code (time.sleep)."""
+    found = _own_code_sleeps(scene)
+    # Of a sleep whose length nobody knows it may be one of many: a loop that looks for something.
+    return replace(found, doubtful=not _left(scene)) if found is not None else None
+
+
 def _stays_there(scene: Scene) -> Found | None:
     """A rank sleeps in the job's own code, or waits there below an `except` (for an Event)."""
     asleep = _own_code_sleeps(scene)
@@ -50,11 +58,13 @@ def _stays_there(scene: Scene) -> Found | None:
 
 
 def _left(scene: Scene) -> tuple[float, ...]:
-    """Return what is left of the sleep in each look that tells."""
+    """Return what is left of the sleep in each look that tells, or of another pause with a time
+    limit, as Event.wait() makes one.
+    """
     looks = scene.subject.looks if scene.subject is not None else ()
     mains = [next((k for k in look.kernel if k.tid == look.pid), None) for look in looks]
     calls = [k.syscall for k in mains if k is not None and k.syscall is not None]
-    return tuple(c.timeout for c in calls if c.name in SLEEP_CALLS and c.timeout is not None)
+    return tuple(c.timeout for c in calls if c.name in _PAUSES and c.timeout is not None)
 
 
 def _again_and_again(scene: Scene) -> Found | None:
@@ -162,7 +172,7 @@ CAUSES = (
         id="own-code-sleeps",
         title="the job's own code sleeps",
         signs=(
-            need(_own_code_sleeps, 0.5),
+            need(_sleeps_once, 0.5),
             also(_for_long, 0.3),
             also(others_wait_for_it, 0.2),
             unless(_again_and_again),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.process_facts import FileLock, Look, Thread
+from hangbisect.base.process_facts import FileLock, Kernel, Look, Socket, Syscall, Thread
 from hangbisect.diagnosis.verdict import judge_job
 
 from ..made_up import ALL_REDUCE, gone, held, job, look, rank, stack
@@ -288,3 +288,82 @@ def test_which_time_limit_is_missing_depends_on_the_client(frame: str, limit: st
     assert verdict.cause is not None
     assert verdict.cause.id == "endpoint-silent"
     assert limit in verdict.cause.avoid[0]
+
+
+IN_USER_CODE = ("connect_all train.py:40", "<module> train.py:9")
+OF_PYTHON = "/usr/lib/python3.11/lib-dynload/_socket.cpython-311-x86_64-linux-gnu.so"
+SERVER = tcp("10.0.0.1:443", received=0)
+
+
+def called_by(library: str, *frames: str, socket: Socket = SERVER) -> Facts:
+    """A rank that reads from a server, in a call that the code of `library` makes."""
+    one = look(
+        *(frames or IN_USER_CODE), call="recvfrom", descriptors=on(socket), sockets=(socket,)
+    )
+    call = one.kernel[0].syscall
+    assert call is not None
+    made = replace(one.kernel[0], syscall=replace(call, caller=library))
+    return only_first(replace(one, kernel=(made,)))
+
+
+@pytest.mark.parametrize(
+    ("facts", "level"),
+    [
+        (called_by(OF_PYTHON), "fits"),
+        (called_by("/opt/conda/bin/python3.11"), "fits"),
+        (called_by("", *READS, *IN_USER_CODE), "fits"),  # the frame is Python's own socket.py
+        (called_by("", "get SP/requests/api.py:73", *IN_USER_CODE), "fits"),
+        (called_by("/usr/lib/libpq.so.5", "connect SP/psycopg2/__init__.py:122"), "fits"),
+        (called_by("/opt/vendor/lib/libplace.so"), "guess"),
+        (called_by(""), "guess"),
+    ],
+)
+def test_a_silent_server_fits_where_it_is_known_who_asks_it(facts: Facts, level: str) -> None:
+    """A library of C may wait in recv() for anybody: a daemon of its own, a peer, a licence."""
+    verdict = judge_job(*facts)
+    assert verdict.cause is not None
+    assert (verdict.cause.id, verdict.cause.level) == ("endpoint-silent", level)
+
+
+@pytest.mark.parametrize(
+    "library",
+    [
+        "/usr/lib/x86_64-linux-gnu/libmpi.so.40",
+        "/venv/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so",
+        "/venv/lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2",
+        "/usr/lib/x86_64-linux-gnu/libucs.so.0",
+    ],
+)
+def test_who_waits_in_a_library_of_messages_waits_for_a_peer_and_no_server(library: str) -> None:
+    assert "endpoint-silent" not in causes_of(called_by(library))
+
+
+def test_a_thread_of_a_library_of_messages_has_no_server_either() -> None:
+    """Gloo's own thread is in epoll with the connections to its peers, those of unseen nodes too:
+    a main thread that waits for another thread does not wait for them.
+    """
+    one = look(
+        "wait STD/threading.py:327", "result STD/concurrent/futures/_base.py:451", *IN_USER_CODE
+    )
+    loop = Syscall(0, "epoll_wait", (0,) * 6, descriptors=on(SERVER))
+    own = replace(loop, caller="/venv/site-packages/torch/lib/libtorch_cpu.so")
+
+    def facts(call: Syscall) -> Facts:
+        kernel = (*one.kernel, Kernel(205, "gloo", "S", "", call))
+        about, ranks = only_first(one)
+        seen = replace(ranks[0].looks[0], kernel=(ranks[0].looks[0].kernel[0], *kernel[1:]))
+        return about, [replace(ranks[0], looks=(replace(seen, sockets=(SERVER,)),)), ranks[1]]
+
+    assert "endpoint-silent" not in causes_of(facts(own))
+    assert causes_of(facts(loop))["endpoint-silent"].level == "guess"
+
+
+def test_where_ranks_were_not_seen_a_peer_elsewhere_may_be_one_of_them() -> None:
+    """The other end of a connection to an address of another node may be a rank of the job."""
+    about, ranks = called_by(OF_PYTHON)
+    far = rank(1, host="n02")
+    cause = causes_of((about, [ranks[0], far]))["endpoint-silent"]
+    assert cause.level == "guess"
+    here = tcp("127.0.0.1:443", received=0)
+    about, ranks = called_by(OF_PYTHON, socket=here)
+    assert causes_of((about, [ranks[0], far]))["endpoint-silent"].level == "fits"

@@ -129,3 +129,16 @@ def test_a_library_that_is_loading_is_no_deadlock() -> None:
         ("_dl_map_object_from_fd", "/lib64/ld-linux-x86-64.so.2"),
     )
     assert "loader-deadlock" not in causes_of((job(), [rank(0, loads), held(1)]))
+
+
+def test_a_library_that_is_run_as_a_program_is_not_being_imported() -> None:
+    """`python -m torch.distributed.run`: its module is on the stack, and nothing imports it."""
+    runs = look(
+        "SimpleElasticAgent._invoke_run SP/torch/distributed/elastic/agent/server/api.py:923",
+        "main SP/torch/distributed/run.py:1028",
+        "<module> SP/torch/distributed/run.py:1032",
+        "_run_code <frozen runpy>:88",
+        "_run_module_as_main <frozen runpy>:198",
+        call="clock_nanosleep",
+    )
+    assert "import-stuck" not in causes_of((job(), [rank(0, runs), held(1)]))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from hangbisect.diagnosis.verdict import judge_job
+
 from ..made_up import held, job, look, rank
-from .scenes import Facts, Shows, causes_of
+from .scenes import TORCHRUN, Facts, Shows, causes_of, on, tcp
 from .seen import native
 
 MPI = "/usr/lib/x86_64-linux-gnu/libmpi.so.40"
@@ -53,3 +57,29 @@ def test_ranks_that_mpirun_started_are_right_to_start_mpi() -> None:
 def test_a_rank_without_mpi_on_its_stack_starts_none() -> None:
     one = look("recv train.py:3", call="poll")
     assert not set(SHOWS) & set(causes_of((job(), [rank(0, one), held(1)])))
+
+
+def called_from(library: str) -> Facts:
+    """Rank 0 in recv(), where a pause is forbidden and nothing of C is on the stack that is seen:
+    by whose code the call is made the return address on the stack tells.
+    """
+    manager = tcp("127.0.0.1:40001", received=0)
+    one = look(
+        "start train.py:7",
+        "<module> train.py:30",
+        call="recvfrom",
+        descriptors=on(manager),
+        sockets=(manager,),
+    )
+    call = one.kernel[0].syscall
+    assert call is not None
+    kernel = (replace(one.kernel[0], syscall=replace(call, caller=library)),)
+    return job(), [rank(0, replace(one, kernel=kernel), environment=TORCHRUN), held(1)]
+
+
+def test_a_process_manager_that_does_not_answer_mpi_is_no_silent_server() -> None:
+    verdict = judge_job(*called_from(MPI))
+    assert verdict.cause is not None
+    assert (verdict.cause.id, verdict.cause.level) == ("mpi-init", "fits")
+    assert "libmpi.so.40" in verdict.cause.why
+    assert "mpi-init" not in causes_of(called_from("/opt/vendor/lib/libplace.so"))

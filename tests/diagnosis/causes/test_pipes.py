@@ -249,6 +249,35 @@ def test_without_a_dead_child_nobody_is_known_to_be_gone() -> None:
     assert writer_gone(reads_results(OWN), dead(ppid=44)) == ""  # another one's child
 
 
+def in_poll(one: Look, timeout: float | None = None, *more: Descriptor) -> Look:
+    """The same look, of a rank that waits in poll() for what it will read."""
+    main = one.kernel[0]
+    assert main.syscall is not None
+    polled = (*main.syscall.descriptors, *more)
+    call = replace(main.syscall, name="poll", timeout=timeout, descriptors=polled)
+    return replace(one, kernel=(replace(main, syscall=call),))
+
+
+def test_a_read_that_is_waited_for_in_poll_is_a_read() -> None:
+    assert writer_gone(in_poll(reads_results(OWN, ORPHAN)), dead()) == "fits"
+    # Which end of the pipe is polled no call says: nothing is proved.
+    assert writer_gone(in_poll(reads_results(OWN)), dead()) == "fits"
+
+
+def test_a_poll_with_a_time_limit_or_for_several_things_may_be_for_something_else() -> None:
+    assert writer_gone(in_poll(reads_results(OWN, ORPHAN), 5.0), dead()) == ""
+    assert writer_gone(in_poll(reads_results(OWN, ORPHAN), None, pipe(9, 4711)), dead()) == ""
+
+
+def test_an_orphan_that_keeps_an_end_open_is_no_stuck_child() -> None:
+    """It is not waited for because it has that end: the reader has it too, and a dead child had."""
+    asleep = look("nap <string>:4", pid=950, ppid=1, call="clock_nanosleep")
+    for one in (reads_results(OWN, ORPHAN), in_poll(reads_results(OWN, ORPHAN), 5.0)):
+        ranks = [rank(0, one, children=((dead(),), (asleep,))), held(1)]
+        cause = causes_of((job(), ranks)).get("child-process-stuck")
+        assert cause is None or cause.level == "guess"
+
+
 def test_that_the_writer_is_gone_proves_a_hang() -> None:
     scene = scene_of(pipe_writer_gone())
     assert scene.graph is not None

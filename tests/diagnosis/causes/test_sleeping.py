@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from hangbisect.base.process_facts import Look
+from hangbisect.diagnosis.verdict import judge_job
 
 from ..made_up import ALL_REDUCE, job, look, rank
 from .scenes import Facts, Shows, causes_of
+from .seen import beside, first
 
 SLEEPS = look(
     "Warmup.on_train_start callbacks.py:12",
@@ -134,3 +136,68 @@ def test_a_library_that_sleeps_is_not_the_jobs_own_code() -> None:
 def test_what_computes_does_not_sleep() -> None:
     works = look("step train.py:5", call="", state="R")
     assert not set(SHOWS) & set(causes_of(beside_a_waiting_rank(works, works)))
+
+
+def in_a_thread(left: float, at: float) -> Look:
+    """The main thread waits for one of its own that sleeps."""
+    waits = look(
+        "Condition.wait STD/threading.py:327",
+        "Future.result STD/concurrent/futures/_base.py:451",
+        "<module> train.py:30",
+    )
+    frames = ("make_data data.py:12", "_WorkItem.run STD/concurrent/futures/thread.py:58")
+    one = beside(replace(waits, at=at), ("ThreadPoolExecutor-0_0", frames), call="clock_nanosleep")
+    main, thread = one.kernel
+    assert thread.syscall is not None
+    slept = replace(thread, syscall=replace(thread.syscall, timeout=left))
+    return replace(one, kernel=(main, slept))
+
+
+def test_a_thread_that_sleeps_again_and_again_polls_as_a_main_thread_does() -> None:
+    for looks, cause in (
+        ((in_a_thread(0.7, 100.0), in_a_thread(0.2, 101.0)), "polling-loop"),
+        ((in_a_thread(3000.0, 100.0), in_a_thread(2999.0, 101.0)), "own-code-sleeps"),
+    ):
+        seen = tuple(first(one).looks[0] for one in looks)
+        sleeper = replace(rank(0, *looks), looks=seen)
+        ranks = [sleeper, rank(1, ALL_REDUCE, ALL_REDUCE)]
+        verdict = judge_job(job(), ranks)
+        assert verdict.cause is not None
+        assert (verdict.cause.id, verdict.cause.level) == (cause, "fits")
+
+
+def test_a_sleep_of_which_nobody_knows_how_long_it_is_may_be_one_of_many() -> None:
+    found = causes_of(beside_a_waiting_rank(SLEEPS, SLEEPS))
+    assert found["own-code-sleeps"].level == "guess"
+    assert causes_of(own_code_sleeps())["own-code-sleeps"].level == "fits"
+
+
+def test_while_another_rank_moves_a_cause_that_is_not_seen_is_a_guess() -> None:
+    """It may be on its way to where the others are: what holds them up is known only then."""
+    about, ranks = own_code_sleeps()
+    loads = replace(rank(2, look("load data.py:3", call="read")), moved="reads 9 MiB/s")
+    for more, level in (((), "fits"), ((loads,), "guess")):
+        found = causes_of((replace(about, world_size=2 + len(more)), [*ranks, *more]))
+        assert found["own-code-sleeps"].level == level
+
+
+def in_event(left: float, at: float, handler: str = "except FileExistsError") -> Look:
+    """A rank in Event.wait() with a time limit, below an `except`."""
+    one = look(
+        "Condition.wait STD/threading.py:331",
+        "Event.wait STD/threading.py:629",
+        "build data.py:12",
+        "<module> train.py:30",
+        call="futex",
+    )
+    main = one.threads[0]
+    frames = tuple(replace(f, handler=handler * (f.name == "build")) for f in main.frames)
+    return asleep(replace(one, threads=(replace(main, frames=frames),)), left, at)
+
+
+def test_a_pause_in_event_wait_comes_round_again_as_a_sleep_does() -> None:
+    """A loop that makes a file with O_EXCL, and pauses below `except FileExistsError`."""
+    loops = beside_a_waiting_rank(in_event(0.07, 100.0), in_event(0.05, 101.2))
+    assert "swallowed-exception" not in causes_of(loops)
+    stays = beside_a_waiting_rank(in_event(3000.0, 100.0), in_event(2998.8, 101.2))
+    assert "swallowed-exception" in causes_of(stays)
