@@ -1,4 +1,4 @@
-"""Whether a process has ended is told rightly, with pidfds and without: with real processes."""
+"""A process as /proc has it; whether it has ended, with pidfds and without: real processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hangbisect.evidence.process import open_life, started
+from hangbisect.evidence.process import open_life, parse_preloaded, started
 
 DEADLINE = 60.0
 SLEEP = "import time; time.sleep(3600)"
@@ -130,3 +130,11 @@ def test_a_pid_that_cannot_be_is_a_life_that_has_ended() -> None:
     assert open_life(2**22 + 1).has_ended()
     assert open_life(0).has_ended()
     assert open_life(-1).has_ended()
+
+
+def test_preloaded_libraries_are_split_as_the_loader_does() -> None:
+    assert parse_preloaded("/a/libx.so:libjemalloc.so.2 /b/y.so", "/etc/z.so\n# not this\n") == (
+        *("/a/libx.so", "libjemalloc.so.2", "/b/y.so"),
+        "/etc/z.so",
+    )
+    assert parse_preloaded("", "") == ()

@@ -1,4 +1,4 @@
-"""Who has the other ends, where there is no time to ask every process of the machine."""
+"""A look at processes, and who has the other ends where there is no time to ask them all."""
 
 from __future__ import annotations
 

@@ -1,15 +1,19 @@
-"""Lock files that are waited for, by frames and their locals; tails of logs."""
+"""Lock files that are waited for, by frames and their locals; tails of logs; what ranks printed."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hangbisect.base.process_facts import FileLock, Frame, Thread
-from hangbisect.evidence import lock_and_log_files
+from hangbisect.evidence import descriptors, lock_and_log_files
+from hangbisect.evidence.lock_and_log_files import PrintingRank, read_printed_lines
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -129,3 +133,108 @@ any_frame = st.builds(
 @given(st.lists(any_frame, max_size=8))
 def test_any_frames_with_any_locals_are_taken(frames: list[Frame]) -> None:
     lock_and_log_files.find_awaited_locks(1 << 30, [waits(*frames)])
+
+
+# ---- what ranks printed --------------------------------------------------------------------------
+
+Start = Callable[[Path], int]
+
+
+@pytest.fixture
+def start_printer() -> Iterator[Start]:
+    """Start a process that prints to a file, and waits."""
+    started = []
+
+    def begin(path: Path) -> int:
+        with path.open("a") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-c", "import time; time.sleep(600)"], stdout=file, stderr=file
+            )
+        started.append(process)
+        return process.pid
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def test_the_file_of_a_rank_is_read_without_our_own_lines(
+    start_printer: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "rank-1.log"
+    of_torch = "[rank1]:[E1121 ProcessGroupNCCL.cpp:685] Watchdog caught collective timeout"
+    ours = "[20:01:02.003][+1.000s][R1/2][LR1][PID:7] About to import torch..."
+    path.write_text(f"{ours}\n{of_torch}\n")
+    assert read_printed_lines([PrintingRank(1, start_printer(path))]) == {1: (of_torch,)}
+
+
+def test_a_file_that_two_ranks_share_says_nothing_of_either(
+    start_printer: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "slurm-7.out"
+    path.write_text("whose is it?\n")
+    assert (
+        read_printed_lines(
+            [PrintingRank(0, start_printer(path)), PrintingRank(1, start_printer(path))]
+        )
+        == {}
+    )
+
+
+def test_what_torchrun_keeps_of_a_dead_rank_is_next_to_its_error_file(tmp_path: Path) -> None:
+    (tmp_path / "stderr.log").write_text("Segmentation fault\n")
+    found = read_printed_lines([PrintingRank(3, None, str(tmp_path / "error.json"))])
+    assert found == {3: ("Segmentation fault",)}
+
+
+@pytest.mark.parametrize("error_file", ["", "no/such/folder/error.json", "\0"])
+def test_what_is_not_there_is_left_out(error_file: str) -> None:
+    assert read_printed_lines([PrintingRank(0, None, error_file)]) == {}
+
+
+def test_a_terminal_and_a_pipe_are_no_files(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=writer, stderr=writer
+    ) as process:
+        try:
+            assert read_printed_lines([PrintingRank(0, process.pid)]) == {}
+        finally:
+            process.kill()
+            os.close(reader)
+            os.close(writer)
+
+
+def test_a_file_that_we_write_to_as_well_says_nothing_of_a_rank(
+    start_printer: Start, tmp_path: Path
+) -> None:
+    """As where the job and `attach` are started in one shell, whose output goes to a file."""
+    path = tmp_path / "all-of-it.log"
+    path.write_text("Whose is it?\n")
+    printing = [PrintingRank(0, start_printer(path))]
+    with path.open("a") as ours:
+        assert read_printed_lines(printing, beside=[ours.fileno()]) == {}
+        assert read_printed_lines(printing) == {0: ("Whose is it?",)}
+    assert read_printed_lines(printing, beside=[10_000]) == {0: ("Whose is it?",)}
+
+
+def test_lines_of_proc_locks() -> None:
+    held = lock_and_log_files.parse_lock("1: FLOCK  ADVISORY  WRITE 1234 fe:00:131 0 EOF")
+    assert held == lock_and_log_files.LockEntry(1, False, "FLOCK", 1234, (0xFE, 0, 131))
+    waits = lock_and_log_files.parse_lock("1: -> POSIX  ADVISORY  WRITE 99 fe:00:131 0 EOF")
+    assert waits == lock_and_log_files.LockEntry(1, True, "POSIX", 99, (0xFE, 0, 131))
+
+
+def test_fdinfo_with_a_lock() -> None:
+    lock = "1: FLOCK  ADVISORY  WRITE 5 fe:00:131 0 EOF"
+    text = f"pos:\t12\nflags:\t02\nmnt_id:\t25\nino:\t131\nlock:\t{lock}\n"
+    found = descriptors.parse_descriptor_info(text)
+    assert found[:3] == (12, 25, 131)
+    assert lock_and_log_files.parse_lock(found.locks[0]) is not None
+
+
+@given(st.text())
+def test_any_text_of_proc_is_taken(text: str) -> None:
+    lock_and_log_files.parse_lock(text)
+    lock_and_log_files.parse_mount_devices(text)

@@ -1,4 +1,4 @@
-"""Which bytes look like a mutex that somebody has, and which do not."""
+"""What the arguments of a system call mean; which bytes look like a mutex that somebody has."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import struct
 import threading
 
 import pytest
-from hangbisect.base.process_facts import Futex, Syscall
-from hangbisect.evidence import syscall_arguments
+from hangbisect.base.process_facts import Descriptor, Futex, Syscall
+from hangbisect.evidence import kernel, syscall_arguments
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -131,3 +131,56 @@ def test_a_semaphore_of_processes_is_told_by_its_file() -> None:
     assert Futex(1, file="/dev/shm/sem.mp-t9x0a1 (deleted)").is_shared_semaphore
     assert not Futex(1, file="/dev/shm/torch_81_1").is_shared_semaphore
     assert not Futex(1).is_shared_semaphore
+
+
+def test_what_an_epoll_waits_for() -> None:
+    text = "pos:\t0\nflags:\t02\ntfd:        5 events:       19 data:  5\ntfd:  x events: 1\ntfd:\n"
+    assert syscall_arguments.parse_epoll_set(text) == [5]
+
+
+class NoMemory:
+    """Memory that holds nothing, or garbage."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def read(self, address: int, size: int) -> bytes | None:
+        return self.data[:size] or None
+
+    def string(self, address: int) -> str | None:
+        return None
+
+    def timespec(self, address: int, fraction: float = 1e-9) -> float | None:
+        return None
+
+
+@given(
+    st.sampled_from(sorted(kernel._X86_64.values())),
+    st.tuples(*[st.integers(0, 2**64 - 1)] * 6),
+    st.binary(max_size=600),
+)
+def test_arguments_of_any_call_never_raise(name: str, args: tuple[int, ...], data: bytes) -> None:
+    call = syscall_arguments.decode_syscall(
+        Syscall(0, name, args), NoMemory(data), lambda fd: Descriptor(fd, "unknown", ""), 2**31
+    )
+    assert call.name == name
+
+
+def test_the_descriptors_of_poll_and_the_path_of_a_unix_connect() -> None:
+    poll = b"\x05\0\0\0\x01\0\0\0" + b"\xff\xff\xff\xff\x01\0\0\0"
+    call = Syscall(7, "poll", (1, 2, 0xFFFFFFFF, 0, 0, 0))
+    found = syscall_arguments.decode_syscall(
+        call, NoMemory(poll), lambda fd: Descriptor(fd, "file", ""), 1
+    )
+    assert [one.fd for one in found.descriptors] == [5]
+    assert found.timeout is None
+    call = Syscall(42, "connect", (3, 1, 110, 0, 0, 0))
+    found = syscall_arguments.decode_syscall(
+        call, NoMemory(b"\x01\0/run/s\0..."), lambda fd: Descriptor(fd, "socket", ""), 1
+    )
+    assert found.path == "/run/s"
+
+
+@given(st.text())
+def test_any_text_of_an_epoll_descriptor_is_taken(text: str) -> None:
+    syscall_arguments.parse_epoll_set(text)
