@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from hangbisect.evidence.lock_and_log_files import PrintingRank, read_printed_li
 from hypothesis import given
 from hypothesis import strategies as st
 
+DEADLINE = 60.0  # seconds
 SITE = "/venv/lib/python3.11/site-packages/"
 BATON = Frame("FileBaton.wait", SITE + "torch/utils/file_baton.py", 48)
 SOFT = SITE + "filelock/_api.py"
@@ -238,3 +240,63 @@ def test_fdinfo_with_a_lock() -> None:
 def test_any_text_of_proc_is_taken(text: str) -> None:
     lock_and_log_files.parse_lock(text)
     lock_and_log_files.parse_mount_devices(text)
+
+
+# ---- locks of real processes ---------------------------------------------------------------------
+
+
+def test_a_lock_that_this_process_has_is_among_all_that_are_held(tmp_path: Path) -> None:
+    with (tmp_path / "a.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        inode = os.fstat(file.fileno()).st_ino
+        held = [one for one in lock_and_log_files.find_all_held_locks() if one.inode == inode]
+        name = Path("/proc/self/comm").read_text().strip()
+        assert held == [FileLock(file.name, inode, os.getpid(), name, waiting=False)]
+    left = lock_and_log_files.find_all_held_locks()
+    assert not [one for one in left if one.path == str(tmp_path / "a.lock")]
+
+
+def test_a_lock_whose_taker_has_ended_is_of_who_inherited_it(
+    start: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    """flock(2): a lock belongs to the open file; a forked child has it when its parent is gone."""
+    program = (
+        "import fcntl, os, sys, time\n"
+        "file = open(sys.argv[1])\n"
+        "fcntl.flock(file, fcntl.LOCK_EX)\n"
+        "if os.fork() == 0:\n"
+        "    print(os.getpid(), flush=True)\n"
+        "    time.sleep(3600)\n"
+    )
+    path = tmp_path / "a.lock"
+    path.touch()
+    taker = start(sys.executable, "-I", "-S", "-c", program, path)
+    assert taker.stdout is not None
+    child = int(taker.stdout.readline())
+    taker.wait(DEADLINE)
+    with path.open() as file:  # as who asks for the lock has it open
+        here = lock_and_log_files.read_open_files(os.getpid())
+        known = lock_and_log_files.read_kernel_locks()
+        wanted, held = lock_and_log_files.find_locks_of_process(os.getpid(), known, here)
+        (lock,) = [one for one in wanted if one.path == file.name]
+    assert (lock.holder, lock.waiting) == (child, False)
+    assert file.name not in [one.path for one in held]
+
+
+def test_a_lock_that_is_polled_for_is_found_by_its_frames_and_who_has_it_by_the_kernel(
+    tmp_path: Path,
+) -> None:
+    with (tmp_path / "model.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        polls = Thread(5, None, False, False, (soft(file.name, "UnixFileLock"),))
+        (lock,) = lock_and_log_files.find_polled_locks(1 << 30, [polls])
+        assert (lock.path, lock.holder) == (file.name, os.getpid())
+        # Nobody polls for what it has itself; nor is another lock one that it polls for.
+        assert lock_and_log_files.find_polled_locks(os.getpid(), [polls]) == ()
+        other = Thread(5, None, False, False, (soft("/no/such.lock", "UnixFileLock"),))
+        assert lock_and_log_files.find_polled_locks(1 << 30, [other]) == ()
+
+
+def test_of_a_process_that_is_gone_no_files_are_known() -> None:
+    assert lock_and_log_files.read_open_files(1 << 30).paths == {}
+    assert lock_and_log_files.read_mount_devices(1 << 30) == {}
