@@ -6,6 +6,7 @@ import asyncio
 import faulthandler
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -208,7 +209,11 @@ def test_a_process_that_is_no_python_or_is_gone_is_hopeless(start: Start) -> Non
 def test_a_py_spy_that_does_not_answer_in_time_is_ended(waiting: int) -> None:
     found = read(waiting, limit=0.001)
     assert found.threads == ()
-    assert found.missing == f"py-spy gave no answer on {waiting} within 0.0 s and was killed."
+    assert re.fullmatch(
+        rf"py-spy (gave no answer on {waiting} within \d+\.\d s and was killed"
+        rf"|did not start, or did not end, on {waiting})\.",
+        found.missing,
+    )
     assert not found.hopeless
 
 
