@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-import socket
-
-import pytest
 from hangbisect.base import message_queues
 from hangbisect.base.process_facts import Descriptor, Kernel, Socket, Syscall
 from hangbisect.evidence import queue_addresses
-from hangbisect.evidence.descriptors import read_sockets
-from hangbisect.evidence.process import ProcessMemory
 from hypothesis import given
 from hypothesis import strategies as st
-
-from .own_threads import LIBC, ME
 
 LISTENS = Socket(1, "unix", "/tmp/a.sock", "", "LISTEN")
 SERVES = Socket(2, "tcp", "0.0.0.0:5555", "", "LISTEN")
@@ -75,25 +67,3 @@ def test_it_tries_to_connect_where_it_has_no_connection_and_a_time_limit() -> No
     assert not message_queues.tries_to_connect((thread(CONNECTED, timeout=0.1),))
     assert not message_queues.tries_to_connect((thread(LISTENS, timeout=0.1),))
     assert not message_queues.tries_to_connect(())
-
-
-def test_an_address_in_a_heap_of_this_process_is_found_until_somebody_listens_there() -> None:
-    """What malloc() gave to the main thread is in "[heap]" (proc_pid_maps(5))."""
-    LIBC.malloc.restype = ctypes.c_void_p
-    LIBC.free.argtypes = (ctypes.c_void_p,)
-    connects = (thread(timeout=0.1),)
-    with socket.create_server(("127.0.0.1", 0)) as server, ProcessMemory(ME) as memory:
-        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
-        place = LIBC.malloc(64)
-        ctypes.memmove(place, address.encode() + b"\0", len(address) + 1)
-        read = queue_addresses.read_unserved_addresses
-        with open("/proc/self/maps") as maps:
-            heaps = queue_addresses.parse_heaps(maps.read())
-        if not any(start <= place < start + size for start, size in heaps):
-            pytest.skip("malloc() is not glibc's here")
-        assert address in read(ME, memory, connects, {})
-        assert address not in read(ME, memory, connects, read_sockets())
-        # Whose queues have a connection is asked for nothing.
-        assert read(ME, memory, (thread(CONNECTED, timeout=0.1),), {}) == ()
-        assert read(1 << 30, memory, connects, {}) == ()
-        LIBC.free(place)
