@@ -36,28 +36,17 @@ _TAKING = frozenset(["__enter__", "acquire"])
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
-class LineLocks(NamedTuple):
-    """The locks of a line, as the source words them."""
+class _LineLocks(NamedTuple):
+    """The locks of a line of a source."""
 
-    takes: str = ""  # the one that is taken there
-    inside: tuple[str, ...] = ()  # those that were taken before, and not given back
-
-
-class _Locks(NamedTuple):
-    takes: ast.expr | None
-    inside: tuple[ast.expr, ...]
+    takes: ast.expr | None  # the one that is taken there
+    inside: tuple[ast.expr, ...]  # those that were taken before, and not given back
     way: tuple[ast.AST, ...]  # to the line, outermost first
 
 
-def find_locks_at(source: str, line: int) -> LineLocks:
-    """Return the locks of `line` of a source; none for what is no Python. Never raises."""
-    found = _find_locks(source, line)
-    takes = _word(found.takes) if found.takes is not None else ""
-    return LineLocks(takes, tuple(_word(one) for one in found.inside))
-
-
 @lru_cache(maxsize=1 << 10)  # ranks stand in few different lines
-def _find_locks(source: str, line: int) -> _Locks:
+def _find_locks(source: str, line: int) -> _LineLocks:
+    """Return the locks of `line`; none for what is no Python. Never raises."""
     tree = parse_source(source)
     way = find_enclosing_nodes(tree, line) if tree is not None else []
     first = max((n for n, node in enumerate(way) if isinstance(node, _Function)), default=0)
@@ -73,12 +62,18 @@ def _find_locks(source: str, line: int) -> _Locks:
         inside += [one for one in before if _is_lock(one, tree)]
         takes = there[0] if len(there) == 1 and _is_lock(there[0], None) else None
     else:
-        taken = [one for node in way[first:][-3:] if (one := _acquired(node)) is not None]
+        taken = [one for node in _keep_last_statement(way[first:]) if (one := _acquired(node))]
         takes = taken[-1] if taken else None
     given = _word(takes) if takes is not None else ""
     inside = [one for one in inside if _word(one) != given]
     unique = {_word(one): one for one in inside}
-    return _Locks(takes, tuple(unique.values()), tuple(way))
+    return _LineLocks(takes, tuple(unique.values()), tuple(way))
+
+
+def _keep_last_statement(way: Sequence[ast.AST]) -> Sequence[ast.AST]:
+    """Return the nodes of a way from its last statement on."""
+    last = max((n for n, node in enumerate(way) if isinstance(node, ast.stmt)), default=0)
+    return way[last:]
 
 
 def _word(node: ast.expr) -> str:

@@ -25,7 +25,10 @@ _ASKS = frozenset(["exists", "isfile", "lexists", "is_file", "isdir", "is_dir"])
 _MAKES_FOLDER = frozenset(["mkdir", "symlink", "link", "symlink_to", "hardlink_to"])
 _SAME_PATH = frozenset(["str", "Path", "PosixPath", "fspath", "abspath", "realpath", "PurePath"])
 # Without one of these a source has no such loop: it is not worth parsing.
-_WORDS = ("exists(", "O_EXCL", "isfile(", "is_file(", "mkdir", '"x', "'x", "symlink", "link(")
+_WORDS = (
+    *("exists(", "isfile(", "is_file(", "isdir(", "is_dir("),
+    *("O_EXCL", '"x', "'x", "mkdir", "touch(", "symlink", "link("),
+)
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -135,9 +138,10 @@ def _makes_a_new_file(call: ast.Call) -> bool:
         return any("O_EXCL" in word for word in words) or any(
             mode.startswith("x") and len(mode) <= 3 for mode in modes
         )
-    if name == "touch":
-        return any(one.arg == "exist_ok" for one in call.keywords)
-    return name in _MAKES_FOLDER and not any(one.arg == "exist_ok" for one in call.keywords)
+    given = [ast.unparse(one.value) for one in call.keywords if one.arg == "exist_ok"]
+    if name == "touch":  # may be there already, unless it says otherwise
+        return given == ["False"]
+    return name in _MAKES_FOLDER and given in ([], ["False"])
 
 
 def _called_functions(loop: ast.AST, tree: ast.AST) -> Iterator[_Function]:
@@ -202,9 +206,11 @@ class _Texts:
         return posixpath.join(*parts) if between else "".join(parts)
 
     def _of_call(self, call: ast.Call, place: _Place) -> str:
-        name = _called_name(call)
-        if name in ("join", "Path", "joinpath") and len(call.args) > 1:
-            return self._join([self.find(one, place) for one in call.args], "/")
+        name, parts = _called_name(call), call.args
+        if name == "joinpath" and isinstance(call.func, ast.Attribute):
+            parts = [call.func.value, *parts]
+        if name in ("join", "Path", "joinpath") and len(parts) > 1:
+            return self._join([self.find(one, place) for one in parts], "/")
         return self.find(call.args[0], place) if name in _SAME_PATH and call.args else ""
 
     def _of_name(self, name: str, place: _Place) -> str:

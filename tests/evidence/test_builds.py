@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from hangbisect.base.compilers import (
     name_compiler,
     name_worker,
 )
-from hangbisect.base.process_facts import Frame
+from hangbisect.base.process_facts import Build, Frame
 from hangbisect.evidence.builds import (
     SeenProcess,
     find_build_folder,
@@ -25,8 +27,11 @@ from hangbisect.evidence.builds import (
     read_build,
     read_ninja_steps,
 )
+from hangbisect.evidence.process import variables_of
 from hypothesis import given
 from hypothesis import strategies as st
+
+Start = Callable[..., subprocess.Popen[str]]
 
 BUILD_FILE = """
 ninja_required_version = 1.3
@@ -177,3 +182,53 @@ def test_garbage_in_ninjas_files_is_read_as_nothing_in_particular(text: str) -> 
 def test_any_command_line_can_be_asked(comm: str, command: tuple[str, ...]) -> None:
     assert isinstance(name_compiler(comm, command), str)
     assert isinstance(find_compiled_file(command), str)
+
+
+def seen(pid: int, *command: str, frames: tuple[Frame, ...] = ()) -> SeenProcess:
+    return SeenProcess(pid, command[0].rpartition("/")[2], command, 60.0, frames)
+
+
+def test_a_build_elsewhere_is_found_from_where_its_process_stands(
+    start: Start, tmp_path: Path
+) -> None:
+    folder = tmp_path / "cache" / "fused_adam"
+    folder.mkdir(parents=True)
+    (folder / "build.ninja").write_text(BUILD_FILE)
+    (folder / "main.o").write_bytes(bytes(100))
+    process = start("sleep", "3600", cwd=tmp_path)
+    assert read_build(seen(process.pid, "ninja", "-C", "cache/fused_adam", "-v")) == Build(
+        *("ninja", "fused_adam", str(folder)),
+        done=0,  # no log has a line yet
+        steps=4,
+        files=2,
+        size=100 + len(BUILD_FILE),
+    )
+
+
+def test_what_triton_compiles_inside_of_python_is_measured_where_that_process_keeps_it(
+    start: Start, tmp_path: Path
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "kernel.ptx").write_bytes(bytes(7))
+    process = start("sleep", "3600", env={**os.environ, "TRITON_CACHE_DIR": str(tmp_path)})
+    end = time.monotonic() + 60
+    while not (variables_of(process.pid) or {}).get("TRITON_CACHE_DIR"):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    frames = (
+        Frame("wait", "/usr/lib/python3.11/subprocess.py", 1264),
+        Frame("make_cubin", "/site-packages/triton/backends/nvidia/compiler.py", 420),
+        Frame("forward", "/home/ada/train.py", 8),
+    )
+    found = read_build(seen(process.pid, "python", "train.py", frames=frames))
+    assert found == Build("Triton", "compiler.py:420", str(tmp_path), files=1, size=7)
+    assert read_build(seen(process.pid, "python", "train.py", frames=frames[-1:])) is None
+
+
+def test_a_compiler_tells_its_file_and_one_that_is_gone_builds_nowhere() -> None:
+    assert read_build(seen(1 << 30, "cicc", "-o", "a.ptx", "/src/kernel.cu")) == Build(
+        "cicc", "kernel.cu"
+    )
+    assert read_build(seen(1 << 30, "ninja", "-C", "x")) is None
+    worker = ("python", "/site-packages/torch/_inductor/compile_worker/__main__.py", "--workers=2")
+    assert read_build(seen(1 << 30, *worker)) == Build("inductor's compile worker")
