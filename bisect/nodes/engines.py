@@ -3,6 +3,9 @@
 Both start what is installed here under the same path on the nodes, as `attach --hosts` does. A
 round is one step of Slurm's, in which each task finds its set by the name of its node: a controller
 takes many steps at once badly ("Job step creation temporarily disabled, retrying", srun says).
+
+By ssh all nodes of a round are reached at the same time: a window of so many at once, as pdsh and
+ClusterShell have it, would hold back one of two that wait for each other.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import resource
 import threading
 import time
 from collections.abc import Sequence
@@ -29,6 +30,7 @@ BEYOND = 20.0  # seconds after the time limit of a command, for a task to end it
 LEAVE_LIMIT = 15.0  # seconds for tasks to end what they started, and themselves
 _TICK = 0.2  # seconds between two looks at the clocks
 _MOST_LINE = 1 << 20  # bytes of a line that a task says
+_DESCRIPTORS_EACH, _DESCRIPTORS_OWN = 6, 200  # of an ssh: three pipes, both ends as it starts
 
 
 @dataclass
@@ -58,7 +60,20 @@ def launch_round(
     engine: Engine, sets: Sequence[tuple[str, ...]], orders: TaskOrders, stopping: threading.Event
 ) -> list[StartedSet]:
     """Return what came of a start on each of these sets. Raises Stopped once `stopping` is set."""
+    _allow_descriptors(sum(map(len, sets)) * _DESCRIPTORS_EACH)
     return asyncio.run(_RoundLaunch(engine, sets, orders, stopping).run())
+
+
+def _allow_descriptors(count: int) -> None:
+    """Raise our limit of open descriptors so far, where that is allowed: 1,024 is usual, and 300
+    nodes by ssh take more.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count + _DESCRIPTORS_OWN
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 class _RoundLaunch:

@@ -338,10 +338,10 @@ class NodesSession:
             return "start the job without these nodes, and have them looked at"
         if outcome == "size":
             return "no node is to blame: look at what grows with their number: limits, memory"
-        if outcome == "no_fault" and self._request.repeats == 1:
-            return "if it comes and goes: the same with --repeats 8"
-        if outcome == "no_fault":
+        if outcome == "no_fault" and not self._request.command:
             return "search with the job itself: hangbisect nodes -- COMMAND"
+        if outcome == "no_fault":
+            return "if it comes and goes: the same with --repeats 8"
         if outcome == "not_started":
             return "see that the node can be reached, and has hangbisect under the same path"
         return f"each start is in {self._folder}/{REPORT_FILE}; --repeats 8 if it comes and goes"

@@ -5,7 +5,7 @@ Nobody is named on one failure, nor without a control, a start of the same kind 
 - a node that fails alone: it failed alone `confirm` times, and another node passes alone;
 - a node that fails in company: it is in no set of two or more that passes, such sets with it failed
   `confirm` times, with two different partners at least that pass with others;
-- a link: each of its two nodes passed in company without the other one, twice `confirm` times, and
+- a link: each of its two nodes passed in pairs without the other one, twice `confirm` times, and
   the two together failed `confirm` times. Where starts pass now and then, Fisher's exact test (as
   in the search for flaky hangs) has to say so too;
 - a number of nodes: sets of so many fail, whichever nodes they are, and sets of one less pass.
@@ -138,11 +138,13 @@ def _find_links(starts: NodeStarts, confirm: int) -> tuple[NodeFinding, ...]:
         if counts.fails < confirm or not pair <= good:
             continue
         each = [count_passes_without(starts, node, pair - {node}) for node in starts.ordered(pair)]
-        chance = fisher(0, sum(each), counts.fails, counts.starts)
+        with_one = (one for one in starts.passing(2) if len(pair & one) == 1)
+        control = sum(starts.counts[one].passes for one in with_one)
+        chance = fisher(0, control, counts.fails, counts.starts)
         if min(each) < passes_of_ends(confirm) or (counts.passes and chance > _CHANCE):
             continue
         ends = starts.ordered(pair)
-        found.append(NodeFinding("link", ends, counts.fails, counts.starts, sum(each), chance))
+        found.append(NodeFinding("link", ends, counts.fails, counts.starts, control, chance))
     return tuple(found)
 
 
@@ -170,8 +172,11 @@ def passes_of_ends(confirm: int) -> int:
 
 
 def count_passes_without(starts: NodeStarts, node: str, other: NodeSet) -> int:
-    """Return how many starts passed with `node` in company, and without `other`."""
-    sets = (one for one in starts.passing(2) if node in one and not other & one)
+    """Return how many starts passed with `node` and one other node, not `other`.
+
+    Not those of larger sets: a search goes on where these fail, so that they passed is no accident.
+    """
+    sets = (one for one in starts.passing(2) if len(one) == 2 and node in one and not other & one)
     return sum(starts.counts[one].passes for one in sets)
 
 

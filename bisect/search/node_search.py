@@ -106,11 +106,14 @@ def summarize_nodes(starts: NodeStarts, confirm: int = CONFIRM) -> NodeSearchEnd
         outcome = "not_resolved"
     else:
         outcome = "found" if findings.bad else "no_fault"
-    singles = [frozenset({node}) for node in starts.nodes]
-    unseen = [node for one in singles for node in one if starts.result(one) == "unknown"]
     control = max(starts.passing(), key=len, default=frozenset())
     return NodeSearchEnd(
-        outcome, findings, starts, bool(starts.both_ways()), tuple(unseen), control
+        outcome,
+        findings,
+        starts,
+        bool(starts.both_ways()),
+        starts.ordered(starts.unseen()),
+        control,
     )
 
 
@@ -146,7 +149,8 @@ def _search_in_company(starts: NodeStarts, able: Sequence[str], confirm: int) ->
         yield from settle(starts, [Wish(one) for one in [*groups, *_rest(starts, able, groups)]])
         good = starts.good()
         bad = find_bad(starts, confirm).bad_nodes
-        suspects = [node for node in able if node not in good and node not in bad]
+        done = good | bad | starts.unseen()
+        suspects = [node for node in able if node not in done]
         if not suspects or (number >= _MOST_WITHOUT_GOOD and not good):
             return
         groups = _pair_suspects(starts, suspects, met)

@@ -8,7 +8,7 @@ has what all of them want; `pack_round` takes of that what can be started side b
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Sequence
 from typing import Literal, TypeVar
 
@@ -96,6 +96,21 @@ class NodeStarts:
     def good(self) -> NodeSet:
         """Return the nodes that are in a set of two or more that passes."""
         return frozenset().union(*self.passing(2))
+
+    def unseen(self) -> NodeSet:
+        """Return the nodes on which nothing can be started: alone, or, of one that was lost later,
+        in two sets with others, and in none it could.
+        """
+        alone, others, lost = set[str](), set[str](), Counter[str]()
+        for key in self.counts:
+            result = self.result(key)
+            if len(key) == 1 and result == "unknown":
+                alone |= key
+            elif len(key) > 1 and result == "unknown":
+                lost.update(key)
+            elif len(key) > 1 and result is not None:
+                others |= key
+        return frozenset(alone | {node for node, count in lost.items() if count > 1} - others)
 
     def ordered(self, nodes: Iterable[str]) -> tuple[str, ...]:
         """Return these nodes in the order in which all were given."""

@@ -126,6 +126,21 @@ def test_a_node_on_which_nothing_can_be_started_is_said_and_not_named() -> None:
     assert found.control == named(*name_nodes(6)) - {"n0002"}
 
 
+def test_a_node_that_is_lost_in_the_midst_of_a_search_is_given_up() -> None:
+    """It passed alone, and is gone since: no round is spent on it for ever, and it is not named."""
+    asked: list[NodeSet] = []
+
+    def result(nodes: NodeSet) -> SetResult:
+        asked.append(nodes)
+        return "unknown" if "n0002" in nodes and len(nodes) > 1 else "pass"
+
+    found = answered(name_nodes(8), result)
+    assert found.not_seen == ("n0002",)
+    assert not found.findings.bad
+    assert found.control == named(*name_nodes(8)) - {"n0002"}
+    assert sum("n0002" in nodes for nodes in asked) <= 5
+
+
 @given(st.data())
 def test_no_two_sets_of_a_round_have_a_node_in_common(data: st.DataObject) -> None:
     """Whatever comes of the starts, the search ends and asks for what can be started."""
