@@ -15,7 +15,7 @@ import resource
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from ..attach.nodes import find_error_line
@@ -60,7 +60,6 @@ def launch_round(
     engine: Engine, sets: Sequence[tuple[str, ...]], orders: TaskOrders, stopping: threading.Event
 ) -> list[StartedSet]:
     """Return what came of a start on each of these sets. Raises Stopped once `stopping` is set."""
-    _allow_descriptors(sum(map(len, sets)) * _DESCRIPTORS_EACH)
     return asyncio.run(_RoundLaunch(engine, sets, orders, stopping).run())
 
 
@@ -87,22 +86,14 @@ class _RoundLaunch:
         self._sets = [StartedSet(one) for one in sets]
         self._by_node = {node: (i, one) for i, one in enumerate(self._sets) for node in one.nodes}
         numbers = tuple(range(len(sets)))
-        whole = TaskOrders(
-            sets=tuple(sets),
-            numbers=numbers,
-            first_port=orders.first_port,
-            limit=orders.limit,
-            command=orders.command,
-            folder=orders.folder,
-            torch=orders.torch,
-        )
-        self._commands = engine.make_commands(whole)
+        self._commands = engine.make_commands(replace(orders, sets=tuple(sets), numbers=numbers))
         self._limit, self._stopping = orders.limit, stopping
         self._heard: asyncio.Queue[tuple[StartCommand, dict[str, Any] | None]] = asyncio.Queue()
         self._clients: list[_Client] = []
 
     async def run(self) -> list[StartedSet]:
         begun = time.monotonic()
+        _allow_descriptors(len(self._commands) * _DESCRIPTORS_EACH)
         try:
             for command in self._commands:
                 self._clients.append(await _start_client(command, self._heard))
