@@ -21,6 +21,7 @@ from hangbisect.rank import arguments
 from hangbisect.rank.exit_proxy import EXIT_STATUS
 from hangbisect.rank.injections import KINDS
 from hangbisect.search.isolation import IsolationOutcome
+from hangbisect.search.node_answer import NodesOutcome
 from hangbisect.toggles.table import TOGGLES
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -183,6 +184,12 @@ def test_every_field_and_every_outcome_of_an_isolation_is_there(package: Path) -
     schema = _schema(package, "isolation")
     listed = first_cells(text("reference/isolation.md"))
     assert listed == [*_fields(schema, schema), *get_args(IsolationOutcome)]
+
+
+def test_every_field_and_every_outcome_of_a_search_for_nodes_is_there(package: Path) -> None:
+    schema = _schema(package, "nodes")
+    listed = first_cells(text("reference/nodes.md"))
+    assert listed == [*_fields(schema, schema), *get_args(NodesOutcome)]
 
 
 def test_every_kind_of_event_has_a_row_with_its_fields() -> None:

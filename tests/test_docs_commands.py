@@ -13,7 +13,7 @@ from hangbisect.rank.watched.known_calls import KNOWN_CALLS
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "what-commands-do.md"
 # They print what is known of toggles and causes, or are another command's inside.
-WITHOUT_PROCESSES = {"toggles", "causes", "monitor", "live_table", "make_reports", "walk"}
+WITHOUT_PROCESSES = {"toggles", "causes"} | commands.INTERNAL
 # In the wheel they lie in the package; in the checkout in folders of their own (pyproject.toml).
 FROM_ELSEWHERE = {"zoo_cases"}
 # Printed by `hangbisect` alone, which is `attach` without its looks.
@@ -56,7 +56,7 @@ def test_every_known_step_is_in_the_reference() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["run", "attach", "doctor", "merge", "report", "show", "isolate"]
+    "command", ["run", "attach", "doctor", "merge", "report", "show", "isolate", "nodes"]
 )
 def test_the_exit_status_of_each_command_is_in_words(command: str) -> None:
     page = (ROOT / "docs" / "reference" / "exit-status.md").read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ import pytest
 LAYERS = (
     *("base", "toggles", "captures", "rank", "front", "pipelines", "evidence", "diagnosis"),
     *("collect", "search", "saved_log", "dumps", "report", "monitor", "trials", "attach"),
-    *("doctor", "zoo", "commands", "cli"),
+    *("nodes", "doctor", "zoo", "commands", "cli"),
 )
 HEAVY_PARTS = ("monitor", "evidence", "diagnosis", "report")
 SIGNAL_SENDERS = {"kill", "killpg", "pidfd_send_signal", "pthread_kill", "terminate", "send_signal"}
@@ -31,6 +31,7 @@ MAY_SEND_SIGNALS = {
     "rank/messages.py": "to itself, so that it ends by the signal it got",
     "front/command.py": "lets its own front go on, once the command goes on",
     "front/supervise.py": "hands on what was sent to it, and ends as its command ended",
+    "nodes/round_launch.py": "ends an ssh or srun of its own, once its tasks had time to end",
     "zoo/keeper.py": "ends the job of a case whose time is over, or whose starter is gone",
     "zoo/parts/processes.py": "ends a helper of a case that does not end by itself",
 }
@@ -39,6 +40,7 @@ PRESENTERS = (
     *("attach/answer.py", "attach/session.py", "commands/", "monitor/watcher_report.py"),
     *("monitor/verdict_output.py", "report/html/", "report/isolation_text.py", "report/issue_"),
     *("report/live_table.py", "report/matrix_text.py", "report/merged_dumps.py", "report/rows.py"),
+    "report/node_search_text.py",
     *("report/saved_log_text.py", "report/terminal.py"),
 )
 # What they may take from who judges, for it judges nothing.

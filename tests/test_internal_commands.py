@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from hangbisect.cli import main
+from hangbisect.commands import INTERNAL
 
 
 def test_a_monitor_that_cannot_be_loaded_leaves_a_sentence_and_nothing_else(tmp_path: Path) -> None:
@@ -53,7 +54,7 @@ def test_a_monitor_without_descriptors_leaves_a_sentence_and_nothing_else(tmp_pa
 
 
 @pytest.mark.parametrize("words", [["--help"], ["-h"], [], ["seven"], ["list", "all"]])
-@pytest.mark.parametrize("name", ["monitor", "live_table", "make_reports"])
+@pytest.mark.parametrize("name", sorted(INTERNAL - {"walk"}))
 def test_a_person_who_starts_one_gets_a_sentence(
     name: str, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from ..base.argument_types import Parser
 
 # Ways we start ourselves, not for the command line.
-INTERNAL = frozenset({"walk", "monitor", "live_table", "make_reports"})
+INTERNAL = frozenset({"walk", "monitor", "live_table", "make_reports", "node_task", "node_probe"})
 TOGETHER = {
-    **dict.fromkeys(("monitor", "live_table", "make_reports"), "internal"),
+    **dict.fromkeys(
+        ("monitor", "live_table", "make_reports", "node_task", "node_probe"), "internal"
+    ),
     **dict.fromkeys(("causes", "jobs", "toggles"), "lists"),
     **dict.fromkeys(("bundle", "compare", "merge", "show"), "results"),
     **dict.fromkeys(("isolate", "matrix"), "trials"),

@@ -1,4 +1,6 @@
-"""Internal commands, which no person starts: a node's monitor, the table of ranks, the reports."""
+"""Internal commands, which no person starts: a node's monitor, the table of ranks, the reports, and
+what runs on the nodes among which a bad one is searched.
+"""
 
 from __future__ import annotations
 
@@ -103,6 +105,24 @@ def make_reports(argv: Sequence[str]) -> int:
             _leave_a_word(one, error)
             status = INTERNAL_ERROR
     return status
+
+
+def node_task(argv: Sequence[str]) -> int:
+    """Run a command on this node, with others. `hangbisect nodes` starts this on each node."""
+    orders = _read_orders("node_task", argv)
+    from ..base.json_codec import from_json
+    from ..nodes.node_task import TaskOrders, run_node_task
+
+    return run_node_task(from_json(TaskOrders, orders))
+
+
+def node_probe(argv: Sequence[str]) -> int:
+    """Do on this node what a job does at its start, with others. A task of a node starts this."""
+    options = _read_orders("node_probe", argv)
+    from ..base.json_codec import from_json
+    from ..nodes.probe import ProbeOptions, run_probe
+
+    return run_probe(from_json(ProbeOptions, options))
 
 
 def _leave_a_word(folder: Path, error: Exception) -> None:

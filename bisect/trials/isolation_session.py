@@ -84,9 +84,9 @@ def isolate(request: IsolationRequest) -> int:
     )
     asks = not (work.plan.ours or request.yes)
     if not asks:
-        _tell(told[0].replace("your command", "it") if work.plan.ours else "\n".join(told))
-    elif not _ask_person(told):
-        _tell("nothing was started")
+        tell(told[0].replace("your command", "it") if work.plan.ours else "\n".join(told))
+    elif not ask_person(told):
+        tell("nothing was started")
         return INTERRUPTED
     record = IsolationRecord(work.folder)
     with stopping_by_signals() as stopping:
@@ -97,15 +97,15 @@ def isolate(request: IsolationRequest) -> int:
 def _run_isolation(
     work: IsolationJob, record: IsolationRecord, stopping: threading.Event, asks: bool
 ) -> Isolation:
-    starter = Starter(work.plan, work.folder, work.watch, work.limit, stopping, _tell)
+    starter = Starter(work.plan, work.folder, work.watch, work.limit, stopping, tell)
     return IsolationSearch(
         work.plan,
         starter.start,
-        tell=_tell,
+        tell=tell,
         keep=_record_writer(record),
         verdict_of=_verdict_of,
         reached_by=_reached_by,
-        may_go_on=(lambda told: _ask_person(told, stopping)) if asks else _tell_and_go_on,
+        may_go_on=(lambda told: ask_person(told, stopping)) if asks else _tell_and_go_on,
         recorded=work.recorded,
         stopping=stopping,
     ).run()
@@ -120,7 +120,7 @@ def _record_writer(record: IsolationRecord) -> Callable[[Isolation], None]:
             record.write(isolation)
         except OSError as error:
             if not failed:
-                _tell(f"{record.folder} cannot be written, going on: {error.strerror}")
+                tell(f"{record.folder} cannot be written, going on: {error.strerror}")
             failed.append(str(error))
 
     return keep
@@ -141,7 +141,7 @@ def _print_answer(
     try:
         record.report(found)
     except OSError as error:
-        _tell(f"no report: {error.strerror}")
+        tell(f"no report: {error.strerror}")
     if request.json:
         print(json.dumps(isolation_json(found), indent=2, ensure_ascii=False))
     else:
@@ -161,27 +161,27 @@ def _exit_status(found: Isolation) -> int:
 # ---- talking to a person -------------------------------------------------------------------------
 
 
-def _tell(text: str) -> None:
+def tell(text: str) -> None:
     width = terminal_width(2)
     lines = [part for line in text.split("\n") for part in wrap_line(line, width, 2) or [""]]
     print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 def _tell_and_go_on(told: Sequence[str]) -> bool:
-    _tell("\n".join(told))
+    tell("\n".join(told))
     return True
 
 
-def _ask_person(told: Sequence[str], stopping: threading.Event | None = None) -> bool:
+def ask_person(told: Sequence[str], stopping: threading.Event | None = None) -> bool:
     """Return whether the person at the terminal agrees. Raises UsageError where there is none."""
-    _tell("\n".join(told))
+    tell("\n".join(told))
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("there is no terminal to ask at, and --yes is not given", "Add --yes.")
     print("Start? [y/N] ", end="", file=sys.stderr, flush=True)
     until = time.monotonic() + ANSWER_LIMIT
     while not select.select([sys.stdin], [], [], 0.2)[0]:
         if time.monotonic() > until or (stopping is not None and stopping.is_set()):
-            _tell("\nno answer")
+            tell("\nno answer")
             return False
     return os.read(sys.stdin.fileno(), 100).strip().lower() in (b"y", b"yes")
 

@@ -53,7 +53,7 @@ def watch_lines(ended: Ended) -> str:
 
 
 @cache
-def schema() -> Any:
-    """Return the schema that ships with the package."""
-    files = importlib.resources.files("hangbisect") / "data" / "verdict.schema.json"
+def schema(name: str = "verdict") -> Any:
+    """Return the schema of NAME.json that ships with the package."""
+    files = importlib.resources.files("hangbisect") / "data" / f"{name}.schema.json"
     return json.loads(files.read_text(encoding="utf-8"))

@@ -1,0 +1,135 @@
+"""Find which node of several is bad, or which link between two of them.
+
+hangbisect nodes --hosts n1,n2,n[03-16]              a probe on the nodes, by ssh
+salloc --nodes=8 hangbisect nodes                    on the nodes of an allocation of Slurm's
+hangbisect nodes -- torchrun --nproc_per_node=8 train.py    your job in place of the probe
+hangbisect nodes --resume runs/nodes-...             go on after an interruption
+
+It starts the probe, or your command, on each node alone, then in pairs, then on suspects with nodes
+that are good, and at last searches for a link. A node is named after three failures at least, and
+only where the others pass. Exit status: 0 found, or it is said from how many nodes on it fails; 1
+nothing failed; 3 something failed and no name explains it; 5 nothing could be started; 130
+interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..base.argument_types import Parser, around_dashes, count, dashes_missing, positive
+from ..base.errors import UsageError
+from . import make_parser
+
+if TYPE_CHECKING:
+    from ..nodes.session import NodesRequest
+
+MOST_REPEATS = 100  # more starts of each set nobody waits for
+
+
+def run(argv: list[str]) -> int:
+    """Search for bad nodes; return what the answer comes to."""
+    ours, command = around_dashes(argv)
+    parser = _parser()
+    _, rest = parser.parse_first(ours)
+    if "--" not in argv and rest and not rest[0].startswith("-"):
+        raise dashes_missing("nodes", argv, rest[0])
+    args = parser.parse_all(ours)
+    from ..nodes.engines import make_slurm_engine, make_ssh_engine
+    from ..nodes.session import find_bad_nodes
+
+    request = _resume(args, command) if args.resume else _request(args, command)
+    make = make_ssh_engine if request.engine == "hosts" else make_slurm_engine
+    return find_bad_nodes(request, make(os.environ))
+
+
+def _parser() -> Parser:
+    parser = make_parser("nodes", __doc__)
+    add = parser.add_argument
+    hosts = "these nodes, by ssh, names with ranges: n1,n[05-16] (the nodes of the allocation)"
+    add("--hosts", metavar="NAMES", help=hosts)
+    add("--resume", metavar="DIR", help="go on with the search in DIR; repeat no start")
+    add("--run-dir", metavar="DIR", help="the search's folder (runs/nodes-<UTC time>-<id>)")
+    add("--yes", action="store_true", help="do not ask before a command of yours is started")
+    add("--plain", action="store_true", help="only lines as in a log")
+    add("--json", action="store_true", help="the answer as JSON on standard output")
+    add = parser.add_argument_group("the search").add_argument
+    for flag, metavar, read, help in (
+        (
+            "--limit",
+            "SECONDS",
+            positive("--limit"),
+            "of a start (90; of a command 600)",
+        ),
+        ("--confirm", "N", count("--confirm", 1), "failures before a node is named (3)"),
+        ("--repeats", "N", _repeats, "starts until a set passes; 8 if it comes and goes (1)"),
+        ("--max-rounds", "N", count("--max-rounds", 1), "end after this many rounds"),
+        ("--max-time", "SECONDS", positive("--max-time"), "end after this time of starts"),
+    ):
+        add(flag, metavar=metavar, type=read, help=help)
+    add("--without-torch", action="store_true", help="the probe only: no process group, no GPU")
+    return parser
+
+
+def _repeats(value: str) -> int:
+    found = count("--repeats", 1)(value)
+    if found > MOST_REPEATS:
+        raise UsageError(f"--repeats cannot be {value!r}: it is at most {MOST_REPEATS}")
+    assert isinstance(found, int)
+    return found
+
+
+def _request(args: argparse.Namespace, command: Sequence[str]) -> NodesRequest:
+    from ..nodes.host_names import read_host_names, read_slurm_nodes
+    from ..nodes.session import NodesRequest
+    from ..search.node_search import CONFIRM
+
+    by_ssh = args.hosts is not None
+    return NodesRequest(
+        nodes=read_host_names(args.hosts) if by_ssh else read_slurm_nodes(os.environ),
+        engine="hosts" if by_ssh else "slurm",
+        command=tuple(command),
+        limit=args.limit,
+        confirm=args.confirm or CONFIRM,
+        repeats=args.repeats or 1,
+        max_rounds=args.max_rounds,
+        max_time=args.max_time,
+        torch=not args.without_torch,
+        folder=args.run_dir,
+        started_in=os.getcwd(),
+        yes=args.yes,
+        json=args.json,
+        plain=args.plain or not sys.stdout.isatty() or "NO_COLOR" in os.environ,
+    )
+
+
+def _resume(args: argparse.Namespace, command: Sequence[str]) -> NodesRequest:
+    """Return what was asked for when it began; how long it may take can be said anew."""
+    from ..nodes.host_names import read_slurm_nodes
+    from ..nodes.session import read_nodes_answer, resume_request
+
+    if args.hosts is not None or args.run_dir is not None:
+        raise UsageError("--resume goes on with what was begun: no --hosts or --run-dir beside it")
+    answer = read_nodes_answer(args.resume)
+    if answer.engine == "slurm":
+        gone = set(answer.nodes) - set(read_slurm_nodes(os.environ))
+        if gone:
+            some = ", ".join(sorted(gone)[:4])
+            raise UsageError(
+                f"{args.resume} is a search among nodes that this allocation has not: {some}",
+                f"salloc --nodelist={','.join(answer.nodes)} and the same again",
+            )
+    was = resume_request(answer, args.resume, tuple(command))
+    return replace(
+        was,
+        limit=args.limit or was.limit,
+        max_rounds=args.max_rounds or None,
+        max_time=args.max_time or None,
+        yes=args.yes,
+        json=args.json,
+        plain=args.plain or not sys.stdout.isatty() or "NO_COLOR" in os.environ,
+    )

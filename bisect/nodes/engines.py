@@ -1,0 +1,106 @@
+"""How a task gets onto the nodes of a round: ssh, one a node, or one step of Slurm's for all.
+
+Both start what is installed here under the same path on the nodes, as `attach --hosts` does. A
+round is one step of Slurm's, in which each task finds its set by the name of its node: a controller
+takes many steps at once badly ("Job step creation temporarily disabled, retrying", srun says).
+
+By ssh all nodes of a round are reached at the same time: a window of so many at once, as pdsh and
+ClusterShell have it, would hold back one of two that wait for each other.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Literal
+
+from ..attach.nodes import SSH_CONNECT_LIMIT
+from ..base.errors import UsageError
+from ..base.files import PACKAGE
+from ..base.json_codec import to_json
+from ..base.lazy_dataclass import dataclass
+from ..evidence.external_tools import find_program
+from .node_task import TaskOrders
+
+EngineName = Literal["hosts", "slurm"]
+_KEPT_VARIABLES = ("SLURM_CONF", "SLURM_CLUSTERS")
+# What a command needs on the nodes to be the same as here: srun hands on all variables, ssh none.
+_CARRIED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX")
+_CARRIED_BEGIN = ("NCCL_", "GLOO_", "TORCH_", "OMP_")
+
+
+@dataclass(frozen=True)
+class StartCommand:
+    """A command of ours that starts tasks, and on which nodes."""
+
+    nodes: tuple[str, ...]
+    words: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What starts the tasks of a round."""
+
+    name: EngineName
+    make_commands: Callable[[TaskOrders], list[StartCommand]]
+
+
+def make_ssh_engine(environ: Mapping[str, str]) -> Engine:
+    """Return the engine for --hosts. Raises UsageError where there is no ssh."""
+    ssh = find_program("ssh")
+    if ssh is None:
+        raise UsageError("there is no ssh here", "Debian: apt install openssh-client")
+    carried = {name: value for name, value in environ.items() if _is_carried(name)}
+    options = ("-o", "BatchMode=yes", "-o", f"ConnectTimeout={SSH_CONNECT_LIMIT}")
+    alive = ("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3", "-T")
+
+    def make_commands(orders: TaskOrders) -> list[StartCommand]:
+        found = []
+        for number, members in zip(orders.numbers, orders.sets, strict=True):
+            mine = replace(orders, sets=(members,), numbers=(number,), environment=carried)
+            for node in members:
+                remote = shlex.join(_task_words(replace(mine, node=node)))
+                words = (ssh, *options, *alive, "--", node, remote)
+                found.append(StartCommand((node,), words, environ))
+        return found
+
+    return Engine("hosts", make_commands)
+
+
+def _is_carried(name: str) -> bool:
+    return name in _CARRIED or name.startswith(_CARRIED_BEGIN)
+
+
+def make_slurm_engine(environ: Mapping[str, str]) -> Engine:
+    """Return the engine for the allocation that we are in. Raises UsageError without srun."""
+    srun = find_program("srun")
+    if srun is None:
+        raise UsageError("there is no srun here", "Name the nodes instead: --hosts n1,n2")
+    job = environ["SLURM_JOB_ID"]
+    # Variables of the allocation, and of a step that we are in, would be options of this step.
+    named = ("SLURM_", "SBATCH_", "SRUN_")
+    kept = {n: v for n, v in environ.items() if not n.startswith(named) or n in _KEPT_VARIABLES}
+
+    def make_commands(orders: TaskOrders) -> list[StartCommand]:
+        nodes = tuple(chain.from_iterable(orders.sets))
+        return [StartCommand(nodes, (srun, *_step_options(job, nodes), *_task_words(orders)), kept)]
+
+    return Engine("slurm", make_commands)
+
+
+def _step_options(job: str, nodes: Sequence[str]) -> tuple[str, ...]:
+    count = len(nodes)
+    return (
+        *("--overlap", f"--jobid={job}", f"--nodelist={','.join(nodes)}", f"--nodes={count}"),
+        *(f"--ntasks={count}", "--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0"),
+        *("--unbuffered", "--quiet", "--input=all", "--job-name=hangbisect"),
+    )
+
+
+def _task_words(orders: TaskOrders) -> tuple[str, ...]:
+    return (sys.executable, PACKAGE, "node_task", json.dumps(to_json(orders)))

@@ -1,0 +1,155 @@
+"""`hangbisect nodes` on hosts of their own, by ssh and by Slurm: a bad node, a bad link, none; and
+what is left behind.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import hosts_services
+import jsonschema
+import pytest
+from hosts import Hosts
+
+from .hosts_here import SCRIPTS, HostsHere, Started
+from .verdicts import schema
+
+HANGBISECT = str(SCRIPTS / "hangbisect")
+# Hangs on one node, as a driver does that does not answer; passes elsewhere.
+HANGS_ON = 'if [ "$(hostname)" = {node} ]; then exec sleep 1000; fi; test -n "$MASTER_ADDR"'
+
+
+@pytest.fixture
+def made(hosts_here: HostsHere) -> Hosts:
+    """Four nodes to be searched, and n5, on which a person works."""
+    if why_not := hosts_services.ssh_missing():
+        pytest.skip(why_not)
+    made = hosts_here.make(5)
+    hosts_services.start_ssh(made)
+    return made
+
+
+def search(hosts_here: HostsHere, made: Hosts, *words: str) -> Started:
+    """Start a search from n5 among the others, in the folder `run`."""
+    ours = (HANGBISECT, "nodes", "--hosts", "n[1-4]", "--run-dir", "run", *words)
+    return hosts_here.start(made[4], *ours)
+
+
+def answer(made: Hosts) -> dict[str, Any]:
+    """Return what nodes.json says, which is as its schema has it."""
+    found: dict[str, Any] = json.loads((made.folder / "run" / "nodes.json").read_text())
+    jsonschema.validate(found, schema("nodes"))
+    return found
+
+
+def left(made: Hosts) -> list[str]:
+    """Return what runs on the searched hosts beside their daemons, once all had time to end."""
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        found = [one for host in made.all[:4] for one in host.processes().values()]
+        if not found:
+            return []
+        time.sleep(0.1)
+    return found
+
+
+def test_where_nothing_is_bad_nobody_is_named(hosts_here: HostsHere, made: Hosts) -> None:
+    started = search(hosts_here, made)  # with torch, where there is one
+    assert started.end() == 1, started.said()
+    found = answer(made)
+    assert (found["outcome"], found["bad"]) == ("no_fault", [])
+    assert found["control"] == ["n1", "n2", "n3", "n4"]
+    assert "NO BAD NODE" in started.said()
+    assert left(made) == []
+
+
+def test_a_node_on_which_the_job_hangs_is_named(hosts_here: HostsHere, made: Hosts) -> None:
+    words = ("--yes", "--limit", "6", "--", "sh", "-c", HANGS_ON.format(node="n3"))
+    started = search(hosts_here, made, *words)
+    assert started.end() == 0, started.said()
+    found = answer(made)
+    (bad,) = found["bad"]
+    assert (bad["kind"], bad["nodes"], bad["fails"]) == ("alone", ["n3"], 3)
+    assert found["exclude"] == ["n3"]
+    assert "exclude   --exclude=n3" in started.said()
+    assert "kubectl cordon n3" in started.said()
+    assert left(made) == []
+
+
+def test_a_node_that_nobody_else_reaches_is_named(hosts_here: HostsHere, made: Hosts) -> None:
+    """Only the login host does: alone all is well on it."""
+    made.cut(made[1], made[0], made[2], made[3])
+    started = search(hosts_here, made, "--without-torch")
+    assert started.end() == 0, started.said()
+    found = answer(made)
+    (bad,) = found["bad"]
+    assert (bad["kind"], bad["nodes"]) == ("in company", ["n2"]), started.said()
+
+
+def test_a_cut_between_two_nodes_is_a_link(hosts_here: HostsHere, made: Hosts) -> None:
+    made.cut(made[0], made[2])
+    started = search(hosts_here, made, "--without-torch")
+    assert started.end() == 0, started.said()
+    found = answer(made)
+    (bad,) = found["bad"]
+    assert (bad["kind"], bad["nodes"]) == ("link", ["n1", "n3"]), started.said()
+    assert found["exclude"] in (["n1"], ["n3"])
+
+
+def test_a_host_that_cannot_be_reached_is_said_and_not_named(
+    hosts_here: HostsHere, made: Hosts
+) -> None:
+    made.cut(made[3])
+    started = search(hosts_here, made, "--without-torch")
+    assert started.end() == 1, started.said()
+    found = answer(made)
+    assert (found["not_seen"], found["bad"]) == (["n4"], [])
+    assert "n4: could not be started: ssh: connect to host n4" in started.said()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_search_that_is_ended_leaves_nothing_and_can_be_resumed(
+    number: signal.Signals, hosts_here: HostsHere, made: Hosts
+) -> None:
+    words = ("--yes", "--limit", "8", "--", "sh", "-c", HANGS_ON.format(node="n3"))
+    started = search(hosts_here, made, *words)
+    file = made.folder / "run" / "nodes.json"
+    made.until(file.exists, "no round is over", 90)
+    started.signal(number)
+    assert left(made) == []
+    made.until(lambda: not made[4].processes(), f"not ended: {started.said()}")
+    assert ("INTERRUPTED" in started.said()) == (number == signal.SIGINT)
+    before = answer(made)
+    assert (before["outcome"], len(before["starts"])) == ("interrupted", 4)
+    again = hosts_here.start(made[4], HANGBISECT, "nodes", "--resume", "run")
+    assert again.end() == 0, again.said()
+    assert "round 1:" not in again.said()  # it is not repeated
+    found = answer(made)
+    assert [one["nodes"] for one in found["bad"]] == [["n3"]]
+    assert found["starts"][:4] == before["starts"]
+
+
+def test_nodes_of_an_allocation_are_searched_by_steps_of_slurms(hosts_here: HostsHere) -> None:
+    if why_not := hosts_services.slurm_missing():
+        pytest.skip(why_not)
+    made = hosts_here.make(4)
+    environ = hosts_services.start_slurm(made)
+    ours = (HANGBISECT, "nodes", "--run-dir", "run", "--yes", "--limit", "6", "--")
+    hangs = ("sh", "-c", HANGS_ON.format(node="n3"))
+    started = hosts_here.start(made[0], "salloc", "--nodes=4", *ours, *hangs, env=environ)
+    assert started.end() == 0, started.said()
+    (bad,) = answer(made)["bad"]
+    assert (bad["kind"], bad["nodes"]) == ("alone", ["n3"]), started.said()
+    assert left(made) == []
+
+
+def test_the_answer_is_in_a_report_too(hosts_here: HostsHere, made: Hosts) -> None:
+    started = search(hosts_here, made, "--yes", "--json", "--", "true")
+    assert started.end() == 1, started.said()
+    report = Path(made.folder / "run" / "report.md").read_text()
+    assert "NO BAD NODE" in report
+    assert '"outcome": "no_fault"' in started.said()
