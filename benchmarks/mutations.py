@@ -436,7 +436,8 @@ def format_levels(rows: Sequence[Mapping[str, Any]]) -> str:
 def fits_well(rows: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether at most one in twenty of the causes that are said to fit is wrong."""
     said = [row for row in rows if row["cause"] and row["level"] == "fits"]
-    return sum(row["cause"] == "wrong" for row in said) <= MOST_WRONG * len(said)
+    wrong = [row for row in said if row["cause"] == "wrong"]
+    return len(wrong) <= MOST_WRONG * len(said)
 
 
 def share(right: list[Any], of: list[Any]) -> str:

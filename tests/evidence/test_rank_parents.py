@@ -66,7 +66,7 @@ def started(does: str) -> Iterator[tuple[int, list[int]]]:
 
 @contextmanager
 def start(script: Path) -> Iterator[tuple[int, list[int]]]:
-    words = [sys.executable, script]
+    words = [sys.executable, str(script)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True) as one:
         try:
             assert one.stdout is not None
