@@ -122,6 +122,42 @@ def test_a_rank_that_waits_for_a_lock_of_another_process_is_named_and_the_job_is
         time.sleep(0.02)
 
 
+LATE = """
+import os, runpy, sys, time
+
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.02)
+del sys.argv[1]
+runpy.run_path(sys.argv.pop(1), run_name="__main__")
+"""
+
+
+def test_ranks_that_start_while_their_launcher_is_looked_at_are_looked_at_instead(
+    start: Start, tmp_path: Path, held: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A launcher imports torch first, for seconds. Once ranks are there it is to blame for nothing."""
+    script, launcher, begins = tmp_path / "train.py", tmp_path / "torchrun", tmp_path / "begins"
+    script.write_text(TRAIN)
+    launcher.write_text(LATE)
+    command = (sys.executable, launcher, begins, LAUNCHER, 2, sys.executable, script, "hangs", held)
+    shell = start("sh", "-c", '"$@" & echo $!', "sh", *command)
+    assert shell.stdout is not None
+    pid = int(shell.stdout.readline())
+    shell.wait(DEADLINE)
+    found = asyncio.run(find_jobs([pid]))
+    (job,) = found.jobs
+    assert job.ranks == ()
+
+    begins.touch()
+    request = AttachRequest(2.1, tmp_path / "run", ends=True, answers=True)
+    asyncio.run(attach_to_job(found, job, request))
+    out, told = capsys.readouterr()
+    verdict = json.loads(out)
+    assert "has started ranks by now" in told
+    assert verdict["ranks"]["culprit"] == [1], verdict
+    assert verdict["component"] != "launcher"
+
+
 def test_a_job_that_writes_is_said_to_move_and_is_not_ended(
     start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
