@@ -9,6 +9,7 @@ the same: the name that each was asked by tells whose process or rank it is.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -17,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ..base.errors import UsageError
 from ..base.identity import RankId, UnknownRank
 from ..base.json_codec import to_json
 from ..base.launchers import SRUN, find_typed_launcher
@@ -36,7 +38,7 @@ from .answer import (
     moving_lines,
 )
 from .job_looks import STILL_SPAN
-from .jobs import FoundJobs, Job
+from .jobs import FoundJobs, Job, find_jobs
 from .judgement import Judgement, judge_nodes
 from .node_facts import NodeFacts, look_at_job
 from .nodes import NodeAnswer, RemoteJob
@@ -204,7 +206,8 @@ class AttachRequest:
 
 async def print_facts(found: FoundJobs, job: Job, span: float = STILL_SPAN) -> int:
     """Print what this machine tells of a job as JSON, for who asks from elsewhere; return 0."""
-    print(json.dumps(to_json(await look_at_job(job, found.processes, span))))
+    *_, node = await _look_at_ranks(found, job, span)
+    print(json.dumps(to_json(node)))
     return 0
 
 
@@ -212,7 +215,7 @@ async def attach_to_job(found: FoundJobs, job: Job, request: AttachRequest) -> i
     """Look at a job, say whether it moves, and if not, why; return the exit status."""
     began = time.monotonic()
     _introduce(job)
-    node = await look_at_job(job, found.processes, request.span)
+    found, job, node = await _look_at_ranks(found, job, request.span)
     judgement = add_time(judge_nodes([node], _note_watch(job), time.monotonic()), began)
     unread = _unread_lines(judgement, node, found.processes)
     status, where = await give_answer(
@@ -226,6 +229,24 @@ async def attach_to_job(found: FoundJobs, job: Job, request: AttachRequest) -> i
     if where:
         await start_report_maker(where)
     return status
+
+
+async def _look_at_ranks(
+    found: FoundJobs, job: Job, span: float
+) -> tuple[FoundJobs, Job, NodeFacts]:
+    """Return the job with what is seen of it. A launcher that had started nobody, and has by now,
+    is looked at once more, with its ranks.
+    """
+    node = await look_at_job(job, found.processes, span)
+    if job.ranks:
+        return found, job, node
+    with contextlib.suppress(UsageError):  # it has ended
+        later = await find_jobs([job.pid])
+        (now,) = later.jobs
+        if now.ranks and now.launchers:
+            _print_progress(f"{job.pid} has started ranks by now: looking at them")
+            return later, now, await look_at_job(now, later.processes, span)
+    return found, job, node
 
 
 def _introduce(job: Job) -> None:
