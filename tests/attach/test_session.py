@@ -135,7 +135,7 @@ runpy.run_path(sys.argv.pop(1), run_name="__main__")
 def test_ranks_that_start_while_their_launcher_is_looked_at_are_looked_at_instead(
     start: Start, tmp_path: Path, held: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A launcher imports torch first, for seconds. Once ranks are there it is to blame for nothing."""
+    """A launcher imports torch first. Once there are ranks it is to blame for nothing."""
     script, launcher, begins = tmp_path / "train.py", tmp_path / "torchrun", tmp_path / "begins"
     script.write_text(TRAIN)
     launcher.write_text(LATE)
