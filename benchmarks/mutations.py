@@ -374,7 +374,7 @@ def draw(cases: list[CaseFile], options: argparse.Namespace) -> list[CaseFile]:
     well = [kept for kept in cases if find_what_is_asked(kept.case) == "control"]
     others = [kept for kept in cases if kept not in well]
     few = min(options.controls, len(well))
-    many = min(options.sample - options.controls, len(others))
+    many = min(max(0, options.sample - options.controls), len(others))
     return [*chance.sample(others, many), *chance.sample(well, few)]
 
 
