@@ -88,12 +88,12 @@ def test_a_lock_without_a_path_has_no_age(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "is_one"),
     [
-        ("/work/wandb/run-20260101_000000-x/logs/debug.log", True),
-        ("/work/wandb/offline-run-20260101_000000-x/logs/debug-internal.log", True),
+        ("/home/ann/job/wandb/run-20260101_000000-x/logs/debug.log", True),
+        ("/home/ann/job/wandb/offline-run-20260101_000000-x/logs/debug-internal.log", True),
         ("/tmp/.wandb/run-20260101_000000-x/logs/debug-core.log", True),
-        ("/root/.cache/wandb/logs/core-debug-20261120_221459.log", True),
-        ("/work/wandb/run-20260101_000000-x/files/output.log", False),
-        ("/work/debug.log", False),
+        ("/home/ann/.cache/wandb/logs/core-debug-20260101_000000.log", True),
+        ("/home/ann/job/wandb/run-20260101_000000-x/files/output.log", False),
+        ("/home/ann/job/debug.log", False),
     ],
 )
 def test_which_logs_are_wandbs_own(path: str, is_one: bool) -> None:
