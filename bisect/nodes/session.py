@@ -34,6 +34,7 @@ from ..search.node_answer import (
 )
 from ..search.node_search import CONFIRM, NodeSearchEnd, search_nodes, summarize_nodes
 from ..search.node_starts import NodeSet, NodeStarts, Round
+from ..trials.isolation_request import read_recorded
 from ..trials.isolation_session import ask_person, tell
 from ..trials.launch import stopping_by_signals
 from .engines import Engine, EngineName
@@ -164,19 +165,7 @@ def _limit_of(request: NodesRequest) -> float:
 
 def read_nodes_answer(folder: str) -> NodesAnswer:
     """Return what was recorded in a folder. Raises UsageError if there is nothing to go on with."""
-    file = Path(folder) / NODES_FILE
-    try:
-        return from_json(NodesAnswer, json.loads(file.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise UsageError(
-            f"{file} cannot be read: {error.strerror}",
-            "--resume takes the folder of a search that was begun.",
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(
-            f"{file} is not what a search for nodes writes ({error})",
-            "Begin anew, without --resume.",
-        ) from None
+    return read_recorded(NodesAnswer, Path(folder) / NODES_FILE, "a search for nodes")
 
 
 def resume_request(answer: NodesAnswer, folder: str, command: tuple[str, ...]) -> NodesRequest:

@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..base.errors import UsageError
 from ..base.files import stamp, write_whole
@@ -34,6 +34,7 @@ from .isolation_plan import Budget, IsolationPlan, check_plan
 from .resources import visible_devices
 
 ISOLATION_FILE, REPORT_FILE = "isolation.json", "report.md"
+_T = TypeVar("_T")
 _ASSIGNED = re.compile(r"\b([A-Za-z_]\w*)=(\S+)")
 
 
@@ -101,17 +102,24 @@ def read_isolation(folder: Path) -> Isolation:
     """Return what was recorded in a folder, secrets masked. Raises UsageError if there is nothing
     to go on with.
     """
-    file = folder / ISOLATION_FILE
+    return read_recorded(Isolation, folder / ISOLATION_FILE, "an isolation")
+
+
+def read_recorded(kind: type[_T], file: Path, what: str) -> _T:
+    """Return what a search wrote of itself in `file`, to go on with it; `what` it is in words.
+
+    Raises UsageError where the file cannot be read, or is none of that kind.
+    """
     try:
-        return from_json(Isolation, json.loads(file.read_text(encoding="utf-8")))
+        return from_json(kind, json.loads(file.read_text(encoding="utf-8")))
     except OSError as error:
         raise UsageError(
             f"{file} cannot be read: {error.strerror}",
-            "--resume takes the folder of an isolation that was begun.",
+            f"--resume takes the folder of {what} that was begun.",
         ) from None
     except (ValueError, RecursionError) as error:
         raise UsageError(
-            f"{file} is not what an isolation writes ({error})",
+            f"{file} is not what {what} writes ({error})",
             "Begin anew, without --resume.",
         ) from None
 
