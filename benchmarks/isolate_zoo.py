@@ -47,7 +47,7 @@ def staged(kept: CaseFile) -> Iterator[Staged]:
     mark = f"{case_job.MARK}={os.getpid()}-{time.monotonic_ns()}"
     name, _, value = mark.partition("=")
     case = kept.case
-    with case_job._make_folder(mark) as (folder, _), contextlib.ExitStack() as world:
+    with case_job.make_case_folder(mark) as (folder, _), contextlib.ExitStack() as world:
         place = CasePlace(folder / "job", folder / "s")
         for made in (
             place.folder,

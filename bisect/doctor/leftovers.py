@@ -257,7 +257,7 @@ def read_locks(setting: Setting) -> Locks:
     """Walk the caches, and ask the kernel who has which lock."""
     folders = caches(setting.environ)
     mounts = mounted()
-    walked = run_in_threads(_PATIENCE, {one.title: partial(_walk, one) for one in folders})
+    walked = run_in_threads(_PATIENCE, {one.title: partial(_walk_folder, one) for one in folders})
     done_with = {title: one for title, one in walked.items() if isinstance(one, Walked)}
     found = {lock.path: lock for one in done_with.values() for lock in one.found}
     kept = {
@@ -318,7 +318,7 @@ class Walked(NamedTuple):
     complete: bool
 
 
-def _walk(folder: Folder) -> Walked:
+def _walk_folder(folder: Folder) -> Walked:
     """Return the lock files below a cache."""
     found: list[LockFile] = []
     top = os.path.realpath(folder.path)

@@ -190,7 +190,7 @@ async def _with_all(
     for one in came:
         with contextlib.suppress(OSError):
             await _send_line(one.writer, {"members": [vars(member) for member in members]})
-    reached = await _connect(me, members, hello)
+    reached = await _connect_members(me, members, hello)
     for one in came:  # until then our own listener stays
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(one.done.wait(), max(0.1, end - time.monotonic()))
@@ -259,7 +259,7 @@ async def _stay(
     waited = time.monotonic() - begun
     found = [as_member(one, str(host)) for one in said.get("members", ())]
     members = [one for one in found if one is not None]
-    reached = await _connect(me, members, hello)
+    reached = await _connect_members(me, members, hello)
     await _send_line(writer, {"done": True})
     with contextlib.suppress(OSError, TimeoutError):  # the others still connect to our listener
         await _heard(reader, max(0.1, end - time.monotonic()))
@@ -270,7 +270,7 @@ async def _stay(
 # ---- both ----------------------------------------------------------------------------------------
 
 
-async def _connect(me: Member, members: list[Member], hello: Line) -> tuple[Reached, ...]:
+async def _connect_members(me: Member, members: list[Member], hello: Line) -> tuple[Reached, ...]:
     others = [one for one in members if one.node != me.node]
     return tuple(await asyncio.gather(*(_reach(one, hello) for one in others)))
 

@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ..base.process_facts import FILE_LOCK, CodeLock, Frame, Look, Thread
-from .source_tree import find_enclosing_nodes, parse_source, read_source
+from .source_tree import find_called_name, find_enclosing_nodes, parse_source, read_source
 
 _FUTEX_TIME_LIMIT = 3  # which argument of futex() it is
 _LOCKS_A_FILE = frozenset(["flock", "lockf"])
@@ -91,7 +91,7 @@ def _is_lock(node: ast.expr, tree: ast.AST | None) -> bool:
 
 
 def _call_locks_a_file(call: ast.Call, tree: ast.AST) -> bool:
-    name = _called_name(call)
+    name = find_called_name(call)
     if name in _FILE_LOCK_CLASSES:
         return True
     functions = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == name)
@@ -99,14 +99,8 @@ def _call_locks_a_file(call: ast.Call, tree: ast.AST) -> bool:
 
 
 def _locks_files(function: ast.FunctionDef) -> bool:
-    names = {_called_name(node) for node in ast.walk(function) if isinstance(node, ast.Call)}
+    names = {find_called_name(node) for node in ast.walk(function) if isinstance(node, ast.Call)}
     return bool(names & (_LOCKS_A_FILE | _FILE_LOCK_CLASSES))
-
-
-def _called_name(call: ast.Call) -> str:
-    if isinstance(call.func, ast.Attribute):
-        return call.func.attr
-    return call.func.id if isinstance(call.func, ast.Name) else ""
 
 
 def _locks_of_with(outer: ast.AST, inner: ast.AST, tree: ast.AST | None) -> list[ast.expr]:
@@ -145,7 +139,7 @@ def _follow_statement(statement: ast.stmt, found: dict[str, ast.expr]) -> None:
     if released is not None:
         found.pop(_word(released), None)
     call = statement.value if isinstance(statement, ast.Expr) else None
-    if isinstance(call, ast.Call) and _called_name(call) in _LOCKS_A_FILE and call.args:
+    if isinstance(call, ast.Call) and find_called_name(call) in _LOCKS_A_FILE and call.args:
         file = ast.unparse(call.args[0])
         for word in [w for w, one in found.items() if _locks_file(one, file)]:
             del found[word]

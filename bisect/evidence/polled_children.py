@@ -12,7 +12,7 @@ import ast
 import re
 from collections.abc import Iterable
 
-from .source_tree import find_enclosing_nodes, parse_source
+from .source_tree import find_called_name, find_enclosing_nodes, parse_source
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _LOOPS = (ast.While, ast.For, ast.AsyncFor)
@@ -104,7 +104,7 @@ class _LoopBody:
         return False
 
     def _is_a_call_about_ends(self, call: ast.Call) -> bool:
-        name = _called_name(call)
+        name = find_called_name(call)
         if name == "waitpid" and any("WNOHANG" in ast.unparse(one) for one in call.args):
             self.asked.append(call.lineno)
             return True
@@ -164,18 +164,14 @@ def _is_none(one: ast.expr) -> bool:
     return isinstance(one, ast.Constant) and one.value is None
 
 
-def _called_name(call: ast.Call) -> str:
-    return getattr(call.func, "attr", getattr(call.func, "id", ""))
-
-
 def _names_children(over: ast.expr) -> bool:
     """Return whether what is iterated over is there already: no call makes it."""
     calls = [node for node in ast.walk(over) if isinstance(node, ast.Call)]
-    return all(_called_name(call) in _VIEWS for call in calls)
+    return all(find_called_name(call) in _VIEWS for call in calls)
 
 
 def _is_harmless(call: ast.Call) -> bool:
-    return _called_name(call) in _HARMLESS and not any(
+    return find_called_name(call) in _HARMLESS and not any(
         isinstance(node, ast.Call) for one in _arguments(call) for node in ast.walk(one)
     )
 

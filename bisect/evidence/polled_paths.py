@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ..base.library_functions import is_library_file
 from ..base.process_facts import Frame
-from .source_tree import find_enclosing_nodes, parse_source, read_source
+from .source_tree import find_called_name, find_enclosing_nodes, parse_source, read_source
 
 _MOST_INNER = 4  # frames of which one may have the loop
 _MOST_FRAMES = 12  # in which a lock's object may have been made
@@ -85,7 +85,7 @@ def _seen_from(
         yield node, inside
         return
     for call in _calls_in(loop):
-        given = _argument(call, names, node.id) if _called_name(call) == helper.name else None
+        given = _argument(call, names, node.id) if find_called_name(call) == helper.name else None
         if given is not None:
             yield given, here
 
@@ -108,7 +108,7 @@ def _paths_asked(test: ast.expr, there: bool) -> Iterator[ast.expr]:
             yield from _paths_asked(one, there)
     elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         yield from _paths_asked(test.operand, not there)
-    elif there and isinstance(test, ast.Call) and _called_name(test) in _ASKS:
+    elif there and isinstance(test, ast.Call) and find_called_name(test) in _ASKS:
         yield from _path_of(test)
 
 
@@ -131,7 +131,7 @@ def _made_in(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _makes_a_new_file(call: ast.Call) -> bool:
-    name, words = _called_name(call), [ast.unparse(one) for one in call.args]
+    name, words = find_called_name(call), [ast.unparse(one) for one in call.args]
     words += [ast.unparse(one.value) for one in call.keywords]
     if name == "open":
         modes = (word.strip("'\"") for word in words if word[:1] in "'\"")
@@ -145,7 +145,7 @@ def _makes_a_new_file(call: ast.Call) -> bool:
 
 
 def _called_functions(loop: ast.AST, tree: ast.AST) -> Iterator[_Function]:
-    names = {_called_name(call) for call in _calls_in(loop)}
+    names = {find_called_name(call) for call in _calls_in(loop)}
     for node in ast.walk(tree):
         if isinstance(node, _Function) and node.name in names:
             yield node
@@ -153,12 +153,6 @@ def _called_functions(loop: ast.AST, tree: ast.AST) -> Iterator[_Function]:
 
 def _calls_in(node: ast.AST) -> Iterator[ast.Call]:
     return (one for one in ast.walk(node) if isinstance(one, ast.Call))
-
-
-def _called_name(call: ast.Call) -> str:
-    if isinstance(call.func, ast.Attribute):
-        return call.func.attr
-    return call.func.id if isinstance(call.func, ast.Name) else ""
 
 
 def _argument(call: ast.Call, names: Sequence[str], wanted: str) -> ast.expr | None:
@@ -206,7 +200,7 @@ class _Texts:
         return posixpath.join(*parts) if between else "".join(parts)
 
     def _of_call(self, call: ast.Call, place: _Place) -> str:
-        name, parts = _called_name(call), call.args
+        name, parts = find_called_name(call), call.args
         if name == "joinpath" and isinstance(call.func, ast.Attribute):
             parts = [call.func.value, *parts]
         if name in ("join", "Path", "joinpath") and len(parts) > 1:
@@ -244,7 +238,7 @@ class _Texts:
     def _given_to_constructor(self, value: ast.expr, owner: ast.ClassDef, method: _Function) -> str:
         names = [one.arg for one in method.args.args[1:]]
         wanted = value.id if isinstance(value, ast.Name) else ""
-        if isinstance(value, ast.Call) and _called_name(value) in _SAME_PATH and value.args:
+        if isinstance(value, ast.Call) and find_called_name(value) in _SAME_PATH and value.args:
             wanted = value.args[0].id if isinstance(value.args[0], ast.Name) else ""
         if method.name != "__init__" or wanted not in names:
             return ""
@@ -254,7 +248,9 @@ class _Texts:
             way = find_enclosing_nodes(tree, frame.line) if tree is not None else []
             function = next((one for one in reversed(way) if isinstance(one, _Function)), None)
             for call in _calls_in(function or (way[0] if way else ast.Module([], []))):
-                given = _argument(call, names, wanted) if _called_name(call) == owner.name else None
+                given = (
+                    _argument(call, names, wanted) if find_called_name(call) == owner.name else None
+                )
                 outer = _Place(number, (way[0], function or way[0])) if way else None
                 if given is not None and outer and (text := self.find(given, outer)):
                     return text

@@ -39,6 +39,13 @@ def find_enclosing_nodes(tree: ast.AST, line: int) -> list[ast.AST]:
         way.append(node)
 
 
+def find_called_name(call: ast.Call) -> str:
+    """Return the last name of what is called, "get" of `os.environ.get(...)`; "" of none."""
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr
+    return call.func.id if isinstance(call.func, ast.Name) else ""
+
+
 def _spans(node: ast.AST, line: int) -> bool:
     first, last = getattr(node, "lineno", None), getattr(node, "end_lineno", None)
     return first is not None and last is not None and first <= line <= last

@@ -259,7 +259,7 @@ _NUMBERS = (
 )
 
 
-def _add_arguments(group: argparse._ActionsContainer) -> None:
+def _add_finetuning_arguments(group: argparse._ActionsContainer) -> None:
     from ..base.argument_types import choice, count
 
     add = group.add_argument
@@ -322,7 +322,7 @@ PIPELINE = make_pipeline(
         row("training", "Training finished", "fit", 600, training, phases=_PHASES),
         row("checkpoint", "Checkpoint written", "checkpoint", 300, checkpoint),
     ),
-    _add_arguments,
+    _add_finetuning_arguments,
     shows_itself="first_step",
     aliases=(("peft", "lora"),),
 )  # fmt: skip

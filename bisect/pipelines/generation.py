@@ -334,7 +334,7 @@ _OF_A_STEP = (
 )
 
 
-def _add_arguments(group: argparse._ActionsContainer) -> None:
+def _add_generation_arguments(group: argparse._ActionsContainer) -> None:
     from ..base.argument_types import choice, count, positive
 
     add = group.add_argument
@@ -384,7 +384,7 @@ PIPELINE = make_pipeline(
         row("memory", "Memory known", "accelerator", 120, forecast.memory),
         row("steps", "Inference steps done", "generation", 600, steps, phases=_OF_A_STEP),
     ),
-    _add_arguments,
+    _add_generation_arguments,
     shows_itself="decode",
     aliases=(("model", "weights"),),
     called=("step",),

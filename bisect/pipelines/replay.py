@@ -206,7 +206,7 @@ _SWITCHES = (
 )
 
 
-def _add_arguments(group: argparse._ActionsContainer) -> None:
+def _add_replay_arguments(group: argparse._ActionsContainer) -> None:
     from ..base.argument_types import count, not_negative
 
     add = group.add_argument
@@ -262,7 +262,7 @@ PIPELINE = make_pipeline(
         row("ready", "Module ready", "module", 600, module_steps.ready),
         row("replay", "Inputs replayed", "module", 900, replay, phases=_PHASES),
     ),
-    _add_arguments,
+    _add_replay_arguments,
     shows_itself="replay",
     aliases=(("model", "module"),),
 )  # fmt: skip

@@ -115,13 +115,13 @@ def logs_directory(context: Context) -> str:
     if context.args.make_logs_dir == "rank0":
         with context.once_a_node("logs directory") as mine:
             if mine:
-                _make_folder(path, context)
+                _make_output_folder(path, context)
     else:
-        _make_folder(path, context)
+        _make_output_folder(path, context)
     return path
 
 
-def _make_folder(path: str, context: Context) -> None:
+def _make_output_folder(path: str, context: Context) -> None:
     context.about_to("os.makedirs", f" with {path}")
     os.makedirs(path, exist_ok=True)
 

@@ -265,7 +265,7 @@ _SKIPPABLE = ("logs_directory", "wandb_logger", "memory_callback")
 _GIVEN_UP = {"memory_callback": ("callbacks", "none")}
 
 
-def _add_arguments(group: argparse._ActionsContainer) -> None:
+def _add_startup_arguments(group: argparse._ActionsContainer) -> None:
     from ..base.argument_types import count
 
     for flag, least, default, help in (
@@ -296,7 +296,7 @@ def _make_steps() -> Iterator[Step]:
 PIPELINE = make_pipeline(
     "startup",
     _make_steps(),
-    _add_arguments,
+    _add_startup_arguments,
     shows_itself="first_step",
     aliases=(("callbacks", "memory_callback"), ("logger", "wandb_logger")),
 )

@@ -75,7 +75,7 @@ def connect_to_monitor(
     folders = [known] if known else list(_folders(place))
     with _hold_lock(monitor_of(place)):
         for folder in folders:
-            connection = _connect(folder)
+            connection = _connect_to_folder(folder)
             if connection is not None:
                 return MonitorConnection(connection, folder)
         if successor:
@@ -83,7 +83,7 @@ def connect_to_monitor(
         folder, pipe = _start_monitor(
             folders, answers, keep, python or Interpreter(sys.executable, _import_path())
         )
-        connection = _connect(folder)
+        connection = _connect_to_folder(folder)
         if connection is None:
             os.close(pipe)
             shutil.rmtree(folder, ignore_errors=True)
@@ -175,7 +175,7 @@ def _try_lock(descriptor: int, folder: str) -> bool:
     return is_same and ours.st_uid == os.geteuid()
 
 
-def _connect(folder: str) -> socket.socket | None:
+def _connect_to_folder(folder: str) -> socket.socket | None:
     try:
         if not is_own_folder(folder):
             return None

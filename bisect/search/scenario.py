@@ -200,7 +200,7 @@ def _check_text(value: Any) -> str:
     return value
 
 
-def _check_name(value: Any) -> str:
+def _check_value_name(value: Any) -> str:
     text = value if isinstance(value, str) else ""
     if not (text and len(text) <= _LONGEST_NAME and text.isprintable() and text == text.strip()):
         raise ValueError(f"it is a name: one line of 1 to {_LONGEST_NAME} characters")
@@ -306,7 +306,7 @@ def _timeouts(value: Any) -> dict[str, float]:
 
 Text = Annotated[str, BeforeValidator(_check_text)]
 Title = Annotated[str, BeforeValidator(lambda value: " ".join(_check_text(value).split()))]
-Name = Annotated[str, BeforeValidator(_check_name)]
+Name = Annotated[str, BeforeValidator(_check_value_name)]
 Program = Annotated[str, BeforeValidator(_program)]
 Whole = Annotated[int, BeforeValidator(lambda value: _whole_from(1, value))]
 Count = Annotated[int, BeforeValidator(lambda value: _whole_from(0, value))]

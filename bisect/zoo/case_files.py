@@ -245,7 +245,7 @@ def own_names(tree: ast.Module) -> set[str]:
     """Return the names that a module defines and nobody else calls by name."""
     own: set[str] = set()
     theirs = {*dir(builtins), *_PRELUDE}
-    for node, in_class in _walk(tree, False):
+    for node, in_class in _walk_with_class(tree, False):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             (theirs if in_class else own).add(node.name)
             given, by_name = _parameters(node.args)
@@ -277,16 +277,16 @@ def _parameters(arguments: ast.arguments) -> tuple[set[str], set[str]]:
     return given, {a.arg for a in (*plain, *arguments.kwonlyargs)} - given
 
 
-def _walk(node: ast.AST, in_class: bool) -> Iterator[tuple[ast.AST, bool]]:
+def _walk_with_class(node: ast.AST, in_class: bool) -> Iterator[tuple[ast.AST, bool]]:
     """Yield every node, and whether it stands directly in the body of a class."""
     for child in ast.iter_child_nodes(node):
         yield child, in_class
         if isinstance(child, ast.ClassDef):
-            yield from _walk(child, True)
+            yield from _walk_with_class(child, True)
         elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            yield from _walk(child, False)
+            yield from _walk_with_class(child, False)
         else:
-            yield from _walk(child, in_class)
+            yield from _walk_with_class(child, in_class)
 
 
 def _rename(tree: ast.Module, new: _Names, module: str) -> str:

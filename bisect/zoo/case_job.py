@@ -62,7 +62,7 @@ def run_case(
     printed are copied there.
     """
     mark = f"{MARK}={os.getpid()}-{time.monotonic_ns()}"
-    with _make_folder(mark) as (folder, ask):
+    with make_case_folder(mark) as (folder, ask):
         place = CasePlace(folder / "job", folder / "s")
         for made in (place.folder, place.tmp, *map(Path, _private_folders(folder).values())):
             made.mkdir(mode=0o700)
@@ -178,7 +178,7 @@ def _private_folders(folder: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _make_folder(mark: str) -> Iterator[tuple[Path, Ask]]:
+def make_case_folder(mark: str) -> Iterator[tuple[Path, Ask]]:
     """Make a folder, and a keeper for it: that outlives us, ends the job and removes the folder."""
     folder = Path(tempfile.mkdtemp(prefix="zoo-"))
     program = [sys.executable, "-I", "-S", keeper.__file__, mark, str(folder)]

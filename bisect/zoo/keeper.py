@@ -57,7 +57,9 @@ def left(mark: str, seconds: float, stuck: bool = False) -> list[str]:
         time.monotonic() < until
     ):
         time.sleep(0.1)
-    return [_read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace") for pid in found]
+    return [
+        _read_file(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace") for pid in found
+    ]
 
 
 def _kill_marked(pid: int, mark: str) -> None:
@@ -75,10 +77,10 @@ def find_marked(mark: str) -> Iterator[int]:
 
 
 def _has(pid: int, mark: str) -> bool:
-    return mark.encode() in _read(pid, "environ").split(b"\0")
+    return mark.encode() in _read_file(pid, "environ").split(b"\0")
 
 
-def _read(pid: int, what: str) -> bytes:
+def _read_file(pid: int, what: str) -> bytes:
     """Return a file of /proc/PID; b"" after half a second, for a process in state D may hold the
     lock of its memory, and reading would wait with it.
     """
