@@ -98,11 +98,11 @@ def read_ninja_steps(folder: str, began: float) -> tuple[int | None, int | None]
     of this build and of earlier ones: the output's own time tells them apart.
     """
     try:
-        outputs = parse_build_file(_read_text(os.path.join(folder, "build.ninja")))
+        outputs = parse_build_file(_read_build_file(os.path.join(folder, "build.ninja")))
     except OSError:
         return None, None
     try:
-        logged = parse_ninja_log(_read_text(os.path.join(folder, ".ninja_log")))
+        logged = parse_ninja_log(_read_build_file(os.path.join(folder, ".ninja_log")))
     except OSError:
         logged = frozenset()
     done = before = 0
@@ -128,7 +128,7 @@ def parse_ninja_log(text: str) -> frozenset[str]:
     return frozenset(one[3] for one in fields if len(one) >= 5)
 
 
-def _read_text(path: str) -> str:
+def _read_build_file(path: str) -> str:
     with open(path, errors="replace") as file:
         return file.read(_LARGEST)
 
