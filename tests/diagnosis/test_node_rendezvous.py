@@ -1,0 +1,118 @@
+"""An agent of torchrun's waits for those of other nodes before it starts a rank: who has come is
+told by its connections. Frames and sockets as torchrun 2.13 showed them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hangbisect.base.process_facts import Look, Socket
+from hangbisect.diagnosis.node_rendezvous import find_node_wait
+from hangbisect.diagnosis.process_snapshot import merge_looks
+
+from .causes.scenes import causes_of
+from .made_up import job, look, rank
+
+_ELASTIC = "SP/torch/distributed/elastic"
+_AGENT = (
+    f"SimpleElasticAgent._rendezvous {_ELASTIC}/agent/server/api.py:528",
+    f"SimpleElasticAgent._initialize_workers {_ELASTIC}/agent/server/api.py:713",
+    f"SimpleElasticAgent.run {_ELASTIC}/agent/server/api.py:745",
+    "launch_agent SP/torch/distributed/launcher/api.py:374",
+)
+JOINING = (
+    f"_delay {_ELASTIC}/rendezvous/utils.py:181",
+    f"_DistributedRendezvousOpExecutor.run {_ELASTIC}/rendezvous/dynamic_rendezvous.py:685",
+    f"DynamicRendezvousHandler.next_rendezvous {_ELASTIC}/rendezvous/dynamic_rendezvous.py:1171",
+    *_AGENT,
+)
+CONNECTING = (
+    f"StaticTCPRendezvous.next_rendezvous {_ELASTIC}/rendezvous/static_tcp_rendezvous.py:67",
+    *_AGENT,
+)
+C10D = ("torchrun", "--nnodes=3", "--rdzv-backend=c10d", "--rdzv-endpoint=n01:29655", "train.py")
+STATIC = ("torchrun", "--nnodes", "2", "--node-rank=1", "--master-addr=n01", "--master-port=29655")
+LISTENS = Socket(1, "tcp6", local="[::]:29655", peer="", state="LISTEN")
+MINE = Socket(2, "tcp6", local="10.0.0.1:57836", peer="10.0.0.1:29655", state="ESTABLISHED")
+SERVED = Socket(3, "tcp6", local="10.0.0.1:29655", peer="10.0.0.1:57836", state="ESTABLISHED")
+OTHER = Socket(4, "tcp6", local="10.0.0.1:29655", peer="10.0.0.2:40100", state="ESTABLISHED")
+
+
+def agent(command: tuple[str, ...], *frames: str, sockets: tuple[Socket, ...] = ()) -> Look:
+    made = look(*frames, call="clock_nanosleep", sockets=sockets)
+    return replace(made, command=command)
+
+
+def said(one: Look) -> str:
+    view = merge_looks([one])
+    assert view is not None
+    wait = find_node_wait(view)
+    return wait.detail if wait is not None else ""
+
+
+def test_the_node_that_serves_the_store_knows_who_has_come() -> None:
+    alone = agent(C10D, *JOINING, sockets=(LISTENS, MINE, SERVED))
+    assert said(alone) == "1 of 3 nodes is at the rendezvous n01:29655: this one"
+    two = agent(C10D, *JOINING, sockets=(LISTENS, MINE, SERVED, OTHER))
+    assert said(two) == "2 of 3 nodes are at the rendezvous n01:29655: this one, 10.0.0.2"
+
+
+def test_a_node_with_two_connections_is_one() -> None:
+    again = replace(OTHER, inode=5, peer="10.0.0.2:40200")
+    two = agent(C10D, *JOINING, sockets=(LISTENS, MINE, SERVED, OTHER, again))
+    assert said(two).startswith("2 of 3 nodes are")
+
+
+def test_two_agents_of_one_machine_are_two() -> None:
+    """As on one machine with several nodes of a test, or containers that share a network."""
+    other = replace(OTHER, peer="10.0.0.1:40100", peer_pids=(77,))
+    two = agent(C10D, *JOINING, sockets=(LISTENS, MINE, replace(SERVED, peer_pids=(100,)), other))
+    assert said(two).startswith("2 of 3 nodes are")
+
+
+def test_another_node_knows_only_that_the_first_answers() -> None:
+    one = agent(C10D, *JOINING, sockets=(replace(MINE, local="10.0.0.2:40100"),))
+    assert said(one) == "3 nodes meet at the rendezvous n01:29655, and not all have come: ask there"
+
+
+@pytest.mark.parametrize("sockets", [(), (replace(MINE, state="SYN_SENT"),)])
+def test_where_the_store_does_not_answer_that_is_said(sockets: tuple[Socket, ...]) -> None:
+    one = agent(STATIC, *CONNECTING, sockets=sockets)
+    assert said(one) == "the rendezvous n01:29655 of 2 nodes, which does not answer"
+
+
+def test_an_agent_whose_ranks_run_and_any_other_process_waits_for_no_node() -> None:
+    running = (
+        f"SimpleElasticAgent._monitor_workers {_ELASTIC}/agent/server/local_elastic_agent.py:9"
+    )
+    for one in (agent(C10D, running, *_AGENT[1:]), look("main train.py:3")):
+        assert said(one) == ""
+
+
+def test_a_range_of_nodes_is_told_by_its_least() -> None:
+    elastic = ("torchrun", "--nnodes=2:4", *C10D[2:])
+    one = agent(elastic, *JOINING, sockets=(LISTENS, MINE, SERVED))
+    assert said(one).startswith("1 of 2 nodes is")
+
+
+def test_an_unknown_number_of_nodes_is_left_out() -> None:
+    bare = ("python", "-m", "my_launcher")
+    one = agent(bare, *JOINING, sockets=(LISTENS, MINE, SERVED))
+    assert said(one) == "1 node is at the rendezvous 10.0.0.1:29655: this one"
+
+
+# ---- causes --------------------------------------------------------------------------------------
+
+
+def test_nodes_that_have_not_come_are_the_cause() -> None:
+    one = agent(C10D, *JOINING, sockets=(LISTENS, MINE, SERVED))
+    found = causes_of((job("still", 1), [rank(0, one, reached=-1)]))
+    assert set(found) & {"nodes-not-joined", "rendezvous-unreachable"} == {"nodes-not-joined"}
+    assert "1 of 3 nodes" in found["nodes-not-joined"].why
+
+
+def test_a_store_that_does_not_answer_is_another_cause() -> None:
+    one = agent(STATIC, *CONNECTING)
+    found = causes_of((job("still", 1), [rank(0, one, reached=-1)]))
+    assert set(found) & {"nodes-not-joined", "rendezvous-unreachable"} == {"rendezvous-unreachable"}
