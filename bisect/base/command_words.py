@@ -136,6 +136,8 @@ def _spellings(flag: str) -> tuple[str, str]:
     return flag, "--" + flag[2:].replace("-", "_")
 
 
+# torch/distributed: run.py and elastic/rendezvous/c10d_rendezvous_backend.py.
+_MASTER_PORT, _ENDPOINT_PORT = 29500, 29400
 VARIABLE, NODES = "NPROC_PER_NODE", "NNODES"  # what an executable in launchers/ reads
 FOLDER = "launchers"
 PORTS = ("PET_MASTER_PORT", "MASTER_PORT")  # torchrun reads the first, others the second
@@ -167,6 +169,22 @@ def port(command: Sequence[str], environ: Mapping[str, str]) -> int | None:
         return found[0].default_port
     number = _parse_number(named.rpartition(":")[2])
     return number if number and number < 1 << 16 else None
+
+
+def count_nodes(command: Sequence[str]) -> int:
+    """Return how many nodes a command needs at the least, 0 where it does not say so."""
+    return _parse_number(_nodes(command, {})[1].partition(":")[0]) or 0
+
+
+def find_meeting_place(command: Sequence[str]) -> str:
+    """Return "host:port" at which the agents of torchrun's nodes meet, "" where the command does
+    not say it (`--rdzv-endpoint`, or `--master-addr` and `--master-port`).
+    """
+    endpoint = given(command, "--rdzv-endpoint")
+    if endpoint:
+        return endpoint if ":" in endpoint else f"{endpoint}:{_ENDPOINT_PORT}"
+    host, number = given(command, "--master-addr"), given(command, "--master-port")
+    return f"{host}:{number or _MASTER_PORT}" if host else ""
 
 
 def why_not(command: Sequence[str], environ: Mapping[str, str]) -> str:

@@ -30,6 +30,7 @@ class Role(enum.Enum):
     AWAITS_WORKERS = enum.auto()  # waits for what processes that it started are to give
     HANDLES_SIGNAL = enum.auto()  # runs where a signal interrupted something else
     MAKES_GROUP = enum.auto()  # makes a process group or its store, for which all ranks must come
+    MEETS_NODES = enum.auto()  # waits, before there is a rank, until the other nodes have come
     ASKS_STORE = enum.auto()  # waits for a key that another rank is to set
     RUNS_COLLECTIVE = enum.auto()  # meets the other members of a group
     CALLS_WORKER = enum.auto()  # waits until another rank has run a function
@@ -160,6 +161,16 @@ FUNCTIONS = (
     ),
     LibraryFunction(_C10D, _TRANSFERS, locals="src dst group_src group_dst tag"),
     LibraryFunction(_C10D, r"(?:monitored_)?barrier", locals="timeout wait_all_ranks device_ids"),
+    LibraryFunction(
+        r"torch/distributed/elastic/agent/server/api\.py",
+        r"_rendezvous",
+        frozenset([Role.MEETS_NODES]),
+    ),
+    LibraryFunction(
+        r"torch/distributed/elastic/rendezvous/c10d_rendezvous_backend\.py",
+        r"_create_tcp_store",
+        frozenset([Role.MEETS_NODES]),
+    ),
     LibraryFunction(
         r"torch/distributed/elastic/utils/store\.py",
         r"\w*barrier\w*|synchronize|get_all|_try_detecting_missing_ranks",

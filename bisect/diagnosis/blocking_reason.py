@@ -43,6 +43,7 @@ from .blocked_syscalls import (
 from .frames import format_frame, format_innermost_frame, frame_owner, unqualified_name
 from .helper_processes import find_polled_helper, find_serving_child, is_halted
 from .loop_waits import describe_loop
+from .node_rendezvous import find_node_wait
 from .process_snapshot import ProcessSnapshot, ProcessTable, find_descendants, merge_looks
 from .public_calls import find_group_wait
 
@@ -176,6 +177,7 @@ def find_blocking_reason_in(
         _find_halt(view)
         or _find_opening_connection(view)
         or _find_lock_wait(view, looks, around)
+        or find_node_wait(view)
         or _find_peer_wait(view)
         or find_gil_wait(view)
         or _find_device_wait(view)

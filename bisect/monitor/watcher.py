@@ -98,6 +98,7 @@ class LauncherSupervisor:
         self._failed = False
         self._printed_in: set[str] = set()  # run folders whose verdict we have printed
         self.tasks: set[int] = set()  # ranks that are not below the launcher
+        self._told_node_wait = ""
         self._wake = asyncio.Event()
         self.socket = SupervisorSocket(self.hear, self._hear_front, self.stop)
         self._family_found: ProcessFamily | None = None
@@ -275,6 +276,8 @@ class LauncherSupervisor:
         moved = outside.moved()
         if self.heard.ranks or self.has_ended or self._is_held():
             return
+        if outside.spans_nodes:
+            self._tell_node_wait(outside)
         is_limit = ended == "limit"
         if (moved or outside.sees_nothing) and not is_limit:
             return
@@ -303,6 +306,15 @@ class LauncherSupervisor:
             judged = (replace(verdict, outcome="silent"), *judged[1:])
         is_sure = is_tried or is_limit or is_proved
         await self._close(outside, judged, around.on_hang == "end" and is_sure)
+
+    def _tell_node_wait(self, outside: LauncherSnapshot) -> None:
+        """Say which nodes are at the rendezvous, once for each change of that."""
+        from .watcher_report import print_line
+
+        waits = outside.describe_node_wait()
+        if waits and waits != self._told_node_wait:
+            self._told_node_wait = waits
+            print_line(f"No rank yet after {time.monotonic() - self.at.began:.0f} s: {waits}")
 
     async def _close(
         self, outside: LauncherSnapshot, judged: LauncherJudgement, is_to_end: bool

@@ -32,6 +32,8 @@ from ..base.verdict_facts import Ranks, Verdict
 from ..base.version import VERSION
 from ..base.words import format_rate
 from ..collect.looks import PAUSE, take_good_looks
+from ..diagnosis.node_rendezvous import find_node_rendezvous
+from ..diagnosis.process_snapshot import merge_looks
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.verdict import judge_snapshot
 from ..diagnosis.verdict_skeleton import make_verdict_skeleton
@@ -140,6 +142,12 @@ class LauncherSnapshot:
         if set(self.rank_of) - {self.launcher}:
             return False
         return any(several_nodes(words_of(pid), variables_of(pid) or {}) for pid in self.parents)
+
+    def describe_node_wait(self) -> str:
+        """Return what an agent of it sees of the nodes that it waits for, "" where none waits."""
+        views = (view for looks in self.looks.values() if (view := merge_looks(looks)))
+        meetings = (find_node_rendezvous(view) for view in views)
+        return next((str(one) for one in meetings if one is not None), "")
 
     async def look(self) -> None:
         """Look at all of them once."""

@@ -8,6 +8,7 @@ from collections import Counter
 from ...base.addresses import is_loopback, port_of
 from ...base.rank_facts import RankFacts
 from ..group_values import number
+from ..node_rendezvous import find_node_rendezvous
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .network import no_answer_from_the_master
 from .signs import makes_a_group, meets_its_peers
@@ -126,6 +127,22 @@ def _store_of_a_stranger(scene: Scene) -> Found | None:
     return None
 
 
+def _nodes_have_not_come(scene: Scene) -> Found | None:
+    """The agent that starts the ranks of this node waits for those of other nodes."""
+    meeting = find_node_rendezvous(scene.view) if scene.view is not None else None
+    if meeting is None or not meeting.answers:
+        return None
+    return Found(str(meeting), {"meeting": str(meeting)})
+
+
+def _rendezvous_does_not_answer(scene: Scene) -> Found | None:
+    """The agent that starts the ranks of this node has no connection to where the agents meet."""
+    meeting = find_node_rendezvous(scene.view) if scene.view is not None else None
+    if meeting is None or meeting.answers:
+        return None
+    return Found(str(meeting), {"place": meeting.place})
+
+
 # ---- causes --------------------------------------------------------------------------------------
 
 _PL = "Lightning-AI/pytorch-lightning"
@@ -196,6 +213,33 @@ CAUSES = (
             "the same --nnodes and rendezvous address, and a different --node-rank, on every node",
         ),
         references=("facebookresearch/fairseq#4082", "pytorch/pytorch#52848"),
+    ),
+    KnownCause(
+        id="nodes-not-joined",
+        title="other nodes have not come to torchrun's rendezvous",
+        signs=(need(_nodes_have_not_come, 0.7),),
+        why="No rank is started before all nodes have come: {meeting}.",
+        avoid=(
+            "start the same command on the other nodes, and look at what it says there; one that "
+            "boots or pulls an image comes later",
+            "the same --rdzv-id, --rdzv-endpoint and --nnodes on each node, and another "
+            "--node-rank on each where there is one",
+            "torchrun waits for 600 s; for longer: --rdzv-conf join_timeout=SECONDS",
+        ),
+        references=("pytorch/pytorch#75213", "ymcui/Chinese-LLaMA-Alpaca-2#274"),
+    ),
+    KnownCause(
+        id="rendezvous-unreachable",
+        title="where the nodes meet nobody answers",
+        signs=(need(_rendezvous_does_not_answer, 0.75),),
+        why="The agent of this node has no connection to {place}: the node that serves the store "
+        "is not there yet, has another port, or a firewall is between.",
+        avoid=(
+            "start node 0 too, the host of --rdzv-endpoint or --master-addr",
+            "from here: nc -vz HOST PORT",
+            "the name of that host means the same machine on each node: getent hosts NAME",
+        ),
+        references=("pytorch/pytorch#67547",),
     ),
     KnownCause(
         id="foreign-store",

@@ -1,0 +1,84 @@
+"""Which nodes are at the rendezvous of torchrun's agents, as one agent's connections show.
+
+Before an agent starts a rank it meets those of the other nodes at a store that one node serves
+(torch/distributed/elastic/agent/server/api.py, SimpleElasticAgent._rendezvous). Whoever has come
+has a connection to it, which the kernel shows on the node that serves; any other node sees only
+whether the store answers.
+"""
+
+from __future__ import annotations
+
+from ..base.addresses import host_of, port_of
+from ..base.command_words import count_nodes, find_meeting_place
+from ..base.lazy_dataclass import dataclass
+from ..base.library_functions import Role, find_role
+from ..base.process_facts import Look, Socket
+from ..base.verdict_facts import Wait
+from ..base.words import format_count
+from .process_snapshot import ProcessSnapshot
+
+_MOST_NAMED = 8  # nodes that are named
+
+
+@dataclass(frozen=True)
+class NodeRendezvous:
+    """What one agent sees of the meeting of all."""
+
+    place: str  # host:port of the store
+    size: int  # how many nodes are to come at the least, 0 where that is not known
+    others: tuple[str, ...] | None  # the addresses that have come; None: served elsewhere
+    answers: bool
+
+    def __str__(self) -> str:
+        """Return it as what the agent waits for."""
+        if self.others is not None:
+            return self._list_those_who_came(self.others)
+        nodes = format_count(self.size, "node") if self.size else "all nodes"
+        if self.answers:
+            return f"{nodes} meet at the rendezvous {self.place}, and not all have come: ask there"
+        return f"the rendezvous {self.place} of {nodes}, which does not answer"
+
+    def _list_those_who_came(self, others: tuple[str, ...]) -> str:
+        here = 1 + len(others)
+        every = f" of {format_count(self.size, 'node')}" if self.size else ""
+        many = f"{here}{every}" if every else format_count(here, "node")
+        named = ", ".join(["this one", *others[:_MOST_NAMED]])
+        more = f", {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
+        is_there = "is" if here == 1 else "are"
+        return f"{many} {is_there} at the rendezvous {self.place}: {named}{more}"
+
+
+def find_node_wait(view: ProcessSnapshot) -> Wait | None:
+    """Return the wait of an agent for the other nodes, None for any other process."""
+    meeting = find_node_rendezvous(view)
+    return Wait("store", str(meeting), what=meeting.place) if meeting is not None else None
+
+
+def find_node_rendezvous(view: ProcessSnapshot) -> NodeRendezvous | None:
+    """Return what an agent that meets the others sees of it, None for any other process."""
+    if find_role(view.frames, Role.MEETS_NODES) is None:
+        return None
+    look = view.look
+    place = find_meeting_place(look.command)
+    port = port_of(place) or _find_served_port(look)
+    ends = [one for one in look.sockets if one.state == "ESTABLISHED"]
+    serves = any(one.state == "LISTEN" and port_of(one.local) == port for one in look.sockets)
+    mine = {one.local for one in ends if port_of(one.peer) == port}
+    served = [one for one in ends if port_of(one.local) == port and one.peer not in mine]
+    if not place:
+        place = next((one.peer for one in ends if port_of(one.peer) == port), f"port {port or '?'}")
+    others = tuple(sorted({_name_end(one): host_of(one.peer) for one in served}.values()))
+    size = count_nodes(look.command)
+    return NodeRendezvous(place, size, others if serves else None, serves or bool(mine))
+
+
+def _name_end(socket: Socket) -> tuple[str, tuple[int, ...]]:
+    """Return what tells agents apart: the host, and on this machine the process."""
+    return host_of(socket.peer), tuple(socket.peer_pids)
+
+
+def _find_served_port(look: Look) -> str:
+    """Return the port at which this process serves itself, as an agent with its own store does."""
+    listening = {port_of(one.local) for one in look.sockets if one.state == "LISTEN"}
+    asked = [port_of(one.peer) for one in look.sockets if one.state == "ESTABLISHED"]
+    return next((port for port in asked if port in listening), "")
