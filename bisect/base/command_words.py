@@ -176,6 +176,17 @@ def count_nodes(command: Sequence[str]) -> int:
     return _parse_number(_nodes(command, {})[1].partition(":")[0]) or 0
 
 
+def starts_one_node(command: Sequence[str]) -> str:
+    """Return the words by which a command starts the ranks of one node, and counts on others that
+    are started elsewhere ("--nnodes=2"), "" where it starts the whole job.
+    """
+    found = _launcher(command)
+    # deepspeed itself goes to the other nodes, by ssh (deepspeed/launcher/runner.py).
+    if found is None or not found[0].is_on_each_node or found[0].name == "deepspeed":
+        return ""
+    return _nodes(command, {})[0] if count_nodes(command) > 1 else ""
+
+
 def find_meeting_place(command: Sequence[str]) -> str:
     """Return "host:port" at which the agents of torchrun's nodes meet, "" where the command does
     not say it (`--rdzv-endpoint`, or `--master-addr` and `--master-port`).

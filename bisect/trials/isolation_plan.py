@@ -15,6 +15,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..base.command_words import starts_one_node
 from ..base.errors import HangbisectError, UsageError, nearest
 from ..base.lazy_dataclass import dataclass
 from ..base.steering import ASKED, format_toggle_values, parse_toggle_values
@@ -188,6 +189,13 @@ def check_plan(plan: IsolationPlan) -> IsolationPlan:
         raise UsageError(
             "isolate has no command to start",
             "hangbisect isolate -- torchrun --nproc_per_node=2 train.py",
+        )
+    if words := starts_one_node(plan.command):
+        raise UsageError(
+            f"{words}: the command starts the ranks of one node, and isolate would start it here "
+            "alone",
+            "Name what starts all nodes, hangbisect isolate -- srun ..., or one node alone; "
+            "which node it is, if it is one: hangbisect nodes.",
         )
     known = [toggle.name for toggle in plan.table]
     for flag, names in (("--only", plan.only), ("--without", plan.without)):

@@ -39,6 +39,9 @@ OPTIONS = {
 }
 
 
+TWO_NODES = ("torchrun", "--nnodes=2", "--node-rank=0", "train.py")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -46,6 +49,7 @@ OPTIONS = {
         (["--only", "wandbb", "--", *OURS], "'wandbb', and there is none; did you mean 'wandb'"),
         (["--without", "x", "--", *OURS], "--without names the toggle 'x'"),
         (["--only", "world-size", "--", *OURS], "--only names world_size, a probe"),
+        (["--", *TWO_NODES], "--nnodes=2: the command starts the ranks of one node"),
         (["startup", "--", *OURS], "both a file (startup) and a command"),
         (["no-such-file.yaml"], "there is no scenario 'no-such-file.yaml'"),
         (["--resume", "nowhere"], "nowhere/isolation.json cannot be read"),

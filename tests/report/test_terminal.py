@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 from hangbisect import commands
 from hangbisect.base.checkpoints import Checkpoint
 from hangbisect.base.process_facts import Frame, Look, Thread
@@ -128,6 +129,23 @@ def test_a_hang_is_told_in_the_order_in_which_a_person_asks() -> None:
         "job       ended",
         "report    runs/a1/report.md: paste it into an issue",
     ]
+
+
+@pytest.mark.parametrize(
+    ("command", "is_whole"),
+    [
+        ("torchrun --nnodes=2 --node-rank=1 train.py", False),
+        ("python -m torch.distributed.run --nnodes 2:4 train.py", False),
+        ("accelerate launch --num_machines 2 train.py", False),
+        ("torchrun --nnodes=1:4 train.py", True),
+        ("deepspeed --num_nodes 2 train.py", True),
+        ("srun --nodes=2 torchrun --nnodes=2 train.py", True),
+        ("mpirun -n 4 python train.py --nnodes=2", True),
+    ],
+)
+def test_what_starts_one_node_of_several_proves_nothing_here(command: str, is_whole: bool) -> None:
+    lines = said(replace(VERDICT, command=tuple(command.split())))
+    assert any(line.startswith("prove it") for line in lines) is is_whole
 
 
 def test_a_terminal_cuts_long_lines_and_a_pipe_does_not() -> None:
