@@ -28,8 +28,9 @@ from pathlib import Path
 from typing import Any
 
 from diagnosis_scale import OUTER, POOL, READING, look, rank
+from hangbisect.attach.node_answer import make_details
 from hangbisect.attach.node_facts import NodeFacts
-from hangbisect.base.json_codec import to_json
+from hangbisect.attach.node_messages import Message, Summary, write_message
 from hangbisect.base.process_facts import Kernel, Look, Syscall
 from hangbisect.base.rank_facts import RankFacts
 
@@ -141,9 +142,19 @@ class _Connection(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         number = int(self.rfile.readline().strip()[1:])
-        line = json.dumps(to_json(self.server.facts(number))).encode() + b"\n"
-        self.server.sent += len(line)
-        self.wfile.write(line)
+        self._say({"is": "ready"})
+        summary = Summary(self.server.facts(number))
+        while line := self.rfile.readline():
+            order = json.loads(line)
+            if order["is"] == "look":
+                self._say(summary.message())
+            elif order["is"] == "details" and (told := make_details("", summary, order)):
+                self._say(told)
+
+    def _say(self, message: Message) -> None:
+        lines = write_message("", message)
+        self.server.sent += len(lines)
+        self.wfile.write(lines)
 
 
 def make_rank(number: int, stuck: bool) -> RankFacts:
