@@ -74,11 +74,13 @@ def main() -> int:
         size = (run / "evidence.json").stat().st_size / 1e6
         culprit = json.loads((run / "verdict.json").read_text())["ranks"]["culprit"]
     right = culprit == [nodes.culprit]
+    spread = max(nodes.looks[:64]) - nodes.looks[0]
     told = f"{args.nodes} nodes of {args.ranks} ranks"
     print(
         f"{told}: {figures['cpu']:.2f} s of a processor, {figures['seconds']:.2f} s, "
         f"{figures['memory']:.0f} MB, {nodes.sent / 1e6:.1f} MB from the nodes, evidence.json "
-        f"{size:.1f} MB; culprit {culprit}, {'right' if right else f'not {nodes.culprit}'}"
+        f"{size:.1f} MB; culprit {culprit}, {'right' if right else f'not {nodes.culprit}'}; "
+        f"the first {len(nodes.looks[:64])} were told to look within {spread * 1000:.0f} ms"
     )
     most = LIMITS.get(args.nodes, (float("inf"),) * 3)
     over = any(a > b for a, b in zip((figures["cpu"], figures["memory"], size), most, strict=True))
@@ -117,6 +119,7 @@ class _Nodes(socketserver.ThreadingTCPServer):
         self.ranks, self.world = ranks, nodes * ranks
         self.culprit = self.world // 3
         self.sent = 0
+        self.looks: list[float] = []  # when they were told to look
 
     def __enter__(self) -> _Nodes:
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -147,6 +150,7 @@ class _Connection(socketserver.StreamRequestHandler):
         while line := self.rfile.readline():
             order = json.loads(line)
             if order["is"] == "look":
+                self.server.looks.append(time.monotonic())
                 self._say(summary.message())
             elif order["is"] == "details" and (told := make_details("", summary, order)):
                 self._say(told)

@@ -4,6 +4,9 @@ for all), told to look at the same moment, and asked for what nobody else has to
 At most `window` clients run at once. The first of them begin to look together, once all are ready
 or have failed, and after a third of the time limit in any case; each further one looks as soon as
 it is ready, when a client before it has ended.
+
+ClusterShell (1.10) has windows as well, and gateways to more hosts. It is not used: it runs an
+event loop of its own (ClusterShell/Engine) in place of asyncio's, and a window is a semaphore here.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from .node_messages import (
 from .nodes import Node, NodeAnswer, RemoteJob, describe_failure
 
 READY_SHARE = 1 / 3  # of the time limit, after which nobody waits for who is not ready
+MOST_READY = 30.0  # seconds of that: a machine that is not told to look ends (LOOK_LIMIT)
 MOST_KINDS = 50  # ranks of so many different kinds are told of in full
 MOST_QUIET = 4  # ranks of a machine that hang by themselves, and are told of in full
 END_LIMIT = 15.0  # seconds for a machine to end its ranks
@@ -172,12 +176,13 @@ class Inquiry:
         alone = [_Group([node], node.ways) for node in self._job.nodes]
         if self._job.together and len(alone) > 1:
             step = _Group(self._job.nodes, (self._job.together,))
+            until = time.monotonic() + self._limit
             await self._ask_groups([step])
-            if any(one.facts or one.name for one in step.nodes):
-                return _list_answers(self._groups)
+            if any(one.facts or one.name for one in step.nodes) or time.monotonic() >= until:
+                return _list_answers([step])
             await self.close()  # the step could not begin: each machine for itself
         await self._ask_groups(alone)
-        return _list_answers(self._groups)
+        return _list_answers(alone)
 
     async def end_ranks(self) -> list[EndedRanks]:
         """Have each machine end the ranks that it has looked at, and what belongs to them; return
@@ -197,7 +202,8 @@ class Inquiry:
     async def _ask_groups(self, groups: list[_Group]) -> None:
         allow_descriptors(min(len(groups), self._job.window))
         self._groups = groups
-        start = _Start(groups[: self._job.window], self._limit * READY_SHARE)
+        patience = min(self._limit * READY_SHARE, MOST_READY)
+        start = _Start(groups[: self._job.window], patience)
         stays = len(groups) <= self._job.window
         await asyncio.gather(*(self._ask_group(one, start, stays) for one in groups))
 

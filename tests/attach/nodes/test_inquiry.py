@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import select
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +15,7 @@ import pytest
 from hangbisect.attach.inquiry import EndedRanks, Inquiry, ask_nodes
 from hangbisect.attach.node_messages import Summary, write_message
 from hangbisect.attach.nodes import Node, NodeAnswer, RemoteJob
+from hangbisect.attach.session import end_ranks_of_nodes, judge_answers
 from hangbisect.base.process_facts import Frame
 
 from .test_together import holds_a_lock, machine
@@ -144,6 +148,48 @@ def test_one_step_asks_all_nodes_and_one_that_says_nothing_is_named(client: Clie
 def test_where_the_one_step_cannot_begin_each_node_is_asked_for_itself(client: Client) -> None:
     refused = ("sh", "-c", "echo Required node not available >&2; exit 1")
     assert seen(ask(client("n0"), client("n1"), together=refused)) == ["n0", "n1"]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [("y", "n0: ended 7, 8\nn0: still there, in the kernel (state D): 9\n"), ("", "Nothing was")],
+)
+def test_a_person_at_the_terminal_is_asked_before_anything_is_ended(
+    client: Client, monkeypatch: pytest.MonkeyPatch, said: str, told: str
+) -> None:
+    nodes = (client("n0", f"{ANSWERS}; read e; cat {{0}}.ended"), client("n1", "exit 1"))
+    job = RemoteJob(nodes, "a job", "")
+    terminal, inner = os.openpty()
+    os.write(terminal, f"{said}\n".encode())
+
+    async def end() -> None:
+        inquiry = Inquiry(job, LIMIT)
+        try:
+            answers = await inquiry.ask()
+            found = judge_answers(job, answers, 100.0)
+            await end_ranks_of_nodes(inquiry, answers, found, sure=False)
+        finally:
+            await inquiry.close()
+
+    with open(inner, closefd=False) as keyboard, open(inner, "w", closefd=False) as screen:
+        monkeypatch.setattr(sys, "stdin", keyboard)
+        monkeypatch.setattr(sys, "stderr", screen)
+        asyncio.run(end())
+    printed = ""
+    while select.select([terminal], [], [], 0.2)[0]:
+        printed += os.read(terminal, 4096).decode().replace("\r", "")
+    assert "End 1 rank on 1 machine, and what belongs to them? [y/N] " in printed
+    assert told in printed
+    assert ("n1: not seen, so nothing was ended there" in printed) == bool(said)
+    os.close(inner)
+    os.close(terminal)
+
+
+def test_a_step_that_says_nothing_until_the_limit_is_not_followed_by_others(client: Client) -> None:
+    nodes = (client("n0"), client("n1"))
+    found = ask(*nodes, together=("sleep", "60"), limit=1.0)
+    assert seen(found) == ["no answer within 1 s"] * 2
+    assert not list(Path().glob("*.asked"))
 
 
 def test_the_ranks_that_were_seen_are_ended_by_the_machines_that_saw_them(client: Client) -> None:

@@ -202,6 +202,33 @@ def test_several_jobs_of_slurms_are_listed(stand_in: StandIn) -> None:
         attach.run(["--slurm", "77"])
 
 
+def test_a_kubectl_that_hangs_and_a_slurm_without_squeue_are_a_sentence(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stand_in("kubectl", "exec sleep 60")
+    monkeypatch.setattr(nodes, "KUBECTL_LIMIT", 0.5)
+    with pytest.raises(HangbisectError, match="kubectl did not answer within 0 s"):
+        attach.run(["--kubernetes", "app=train"])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    find_program.cache_clear()
+    with pytest.raises(UsageError, match="there is no squeue here") as error:
+        attach.run(["--slurm"])
+    assert "a login node" in error.value.help
+    find_program.cache_clear()
+
+
+def test_a_job_that_ends_meanwhile_is_said_to_run_no_more(stand_in: StandIn) -> None:
+    """Its nodes find no rank of it, and the one step of Slurm's says so of each."""
+    stand_in("squeue", "echo '4711|n[1-2]|2|5:00|train'")
+    stand_in("scontrol", "echo n1; echo n2")
+    why = {"is": "trouble", "why": "No job runs here that can be seen"}
+    Path("ended").write_bytes(b"".join(write_message(name, why) for name in ("n1", "n2")))
+    stand_in("srun", "cat ended")
+    with pytest.raises(HangbisectError, match="none of 2 machines told anything of Slurm's job"):
+        attach.run(["--slurm"])
+    assert len([call for call in calls() if call.startswith("srun")]) == 1
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
