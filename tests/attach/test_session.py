@@ -192,15 +192,16 @@ def test_this_machine_answers_who_asks_in_two_steps_and_ends_the_job_when_told(
     node = start(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert node.stdin is not None
     assert node.stdout is not None
+    orders, answers = node.stdin, node.stdout
 
     def tell(**order: object) -> None:
-        node.stdin.write(json.dumps(order) + "\n")
-        node.stdin.flush()
+        orders.write(json.dumps(order) + "\n")
+        orders.flush()
 
     reader = MessageReader()
 
     def hear() -> dict[str, Any]:
-        for line in node.stdout:
+        for line in answers:
             if (said := reader.take(line.encode())) is not None:
                 return said[1]
         raise AssertionError("it told nothing more")
