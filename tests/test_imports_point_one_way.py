@@ -23,6 +23,7 @@ HEAVY_PARTS = ("monitor", "evidence", "diagnosis", "report")
 SIGNAL_SENDERS = {"kill", "killpg", "pidfd_send_signal", "pthread_kill", "terminate", "send_signal"}
 # Each with its reason.
 MAY_SEND_SIGNALS = {
+    "base/client_program.py": "ends an ssh or srun of its own, once its tasks had time to end",
     "base/deadline.py": "ends its own probe, a child, when that takes too long",
     "evidence/process.py": "asks by signal 0, which is none, whether a process is there",
     "rank/exit_proxy.py": "hands on to the one child it stands for what its shell sent it",
@@ -31,7 +32,6 @@ MAY_SEND_SIGNALS = {
     "rank/messages.py": "to itself, so that it ends by the signal it got",
     "front/command.py": "lets its own front go on, once the command goes on",
     "front/supervise.py": "hands on what was sent to it, and ends as its command ended",
-    "nodes/round_launch.py": "ends an ssh or srun of its own, once its tasks had time to end",
     "zoo/keeper.py": "ends the job of a case whose time is over, or whose starter is gone",
     "zoo/parts/processes.py": "ends a helper of a case that does not end by itself",
 }

@@ -23,6 +23,7 @@ from ..base.launchers import RANK_VARIABLES
 from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Sample
 from ..base.rank_facts import RankFacts
+from ..base.verdict_facts import Verdict
 from ..base.words import (
     cut_line,
     format_count,
@@ -282,6 +283,15 @@ def new_run_dir(pid: int) -> Path:
     return Path(os.path.abspath(os.path.join("runs", f"{stamp()}-{pid:x}")))
 
 
+_MOST_NAMED = 16  # ranks whose looks are kept as the verdict names them
+
+
+def _list_named_ranks(verdict: Verdict) -> list[RankId]:
+    """Return the ranks that a verdict is about, those at fault first."""
+    chain = [one.rank for one in verdict.where]
+    return list(dict.fromkeys([*chain, *verdict.ranks.culprit]))[:_MOST_NAMED]
+
+
 async def write_run_files(
     found: Judgement, run_dir: Path, merged: Sequence[str] = ()
 ) -> tuple[Path | None, list[str]]:
@@ -290,7 +300,7 @@ async def write_run_files(
     report.
     """
     files = RunFolder(None, run_dir)
-    write_looks(files, found.facts, found.graph, found.ranks)
+    write_looks(files, found.facts, found.graph, found.ranks, _list_named_ranks(found.verdict))
     host = next((r.host for r in found.ranks if r.host), "")
     of_ranks = {r.rank: r.environment for r in found.ranks}
     write_environment(files, found.facts.versions, host, of_ranks)

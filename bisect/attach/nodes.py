@@ -3,9 +3,10 @@
 A machine is asked by the means that reach it. What does not answer is reported, with the command to
 paste there; the others are used.
 
-Slurm: each node is asked by a step of its own, beside the job's. `srun --overlap` shares what
-the job has (man srun, since 20.11); `--gres=none` takes no GPU from it; `--time` ends a step
-that nobody waits for any more.
+Slurm: one step beside the job's asks all nodes: a controller takes many steps at once badly ("Job
+step creation temporarily disabled, retrying", srun says). `srun --overlap` shares what the job has
+(man srun, since 20.11); `--gres=none` takes no GPU from it; `--time` ends a step that nobody waits
+for any more. Where the step cannot begin, as one of the nodes is down, each is asked by its own.
 
 ssh: machines that have the same files as this one.
 
@@ -18,21 +19,22 @@ refused, `kubectl exec` asks in the container.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shlex
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..base.deadline import Ran, aside, run
+from ..base.deadline import aside, run
 from ..base.errors import HangbisectError, UsageError
-from ..base.json_codec import Misfit, from_json
 from ..base.lazy_dataclass import dataclass
 from ..evidence.external_tools import find_program
+from .host_names import read_host_names
 from .node_facts import NodeFacts
+
+WINDOW = 64  # clients at once: that many has ClusterShell (its "fanout"), pdsh 32
+POD_WINDOW = 32  # each kubectl is a stream through the one API server
 
 
 @dataclass(frozen=True)
@@ -61,56 +63,29 @@ class RemoteJob:
     says: str  # which job it is: "Slurm's job 4711"
     end_it: str  # how to end it
     is_slurms: bool = False  # srun started what its nodes show as the job's command
+    together: tuple[str, ...] = ()  # a command that asks all of them at once
+    window: int = WINDOW  # clients that run at once
+    can_end: bool = True  # --kill reaches its ranks
 
 
 # Run as a program it starts us, installed or not.
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-def facts_command(span: float | None, only: Mapping[str, str] | None = None) -> tuple[str, ...]:
+def answer_command(span: float | None, only: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """Return the words of that command, by our own interpreter and folder."""
-    return (sys.executable, PACKAGE, *facts_arguments(span, only))
+    return (sys.executable, PACKAGE, *answer_arguments(span, only))
 
 
-def facts_arguments(span: float | None, only: Mapping[str, str] | None = None) -> tuple[str, ...]:
+def answer_arguments(span: float | None, only: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """Return what follows the program's name: `only` are variables that ranks of the job have."""
     limited = () if span is None else ("--for", f"{span:g}")
     chosen = tuple(f"--in={name}={value}" for name, value in (only or {}).items())
-    return ("attach", "--facts", *limited, *chosen)
+    return ("attach", "--answer", *limited, *chosen)
 
 
 _SEVERAL_JOBS_STATUS = 2  # exit status of `attach` that asks which job is meant
-_LEAST_TIME = 1.0  # seconds for a way to be worth trying
-
-
-async def ask_nodes(nodes: Sequence[Node], limit: float) -> list[NodeAnswer]:
-    """Return what each machine answers within `limit` seconds, in their order."""
-    return list(await asyncio.gather(*(_ask_node(node, limit) for node in nodes)))
-
-
-async def _ask_node(node: Node, limit: float) -> NodeAnswer:
-    end = time.monotonic() + limit
-    troubles: list[str] = []
-    for command in node.ways:
-        left = end - time.monotonic()
-        if troubles and left < _LEAST_TIME:
-            break
-        try:
-            ran = await aside(run, command, left, limit=left + 1.5)
-        except OSError as error:
-            troubles.append(f"{command[0]} could not be started ({error.strerror or error})")
-            continue
-        except TimeoutError:
-            troubles.append(f"no answer within {limit:.0f} s")
-            break
-        if ran.status is None:
-            troubles.append(f"no answer within {limit:.0f} s")
-            break
-        try:
-            return NodeAnswer(node, parse_facts(ran.out))
-        except ValueError as error:
-            troubles.append(_describe_failure(ran, str(error)))
-    return NodeAnswer(node, None, "; ".join(dict.fromkeys(troubles)))
+SEVERAL_JOBS = "several jobs run there: --in NAME=VALUE takes the one whose ranks have that"
 
 
 async def run_program(command: Sequence[str], limit: float, instead: str, help: str = "") -> bytes:
@@ -134,28 +109,6 @@ async def run_program(command: Sequence[str], limit: float, instead: str, help: 
     return ran.out
 
 
-def parse_facts(printed: bytes) -> NodeFacts:
-    """Return the facts in what a machine printed: the last line that is an object. Whatever
-    carried it may have said something of its own before.
-
-    Raises ValueError if there are none.
-    """
-    for line in reversed(printed.decode(errors="replace").splitlines()):
-        if not line.lstrip().startswith("{"):
-            continue
-        try:
-            data = json.loads(line)
-        except (ValueError, RecursionError):
-            continue  # the end of something else
-        if isinstance(data, dict) and "ranks" in data:
-            try:
-                return from_json(NodeFacts, data)
-            except Misfit as error:
-                told = f"its facts are of another version of hangbisect ({error})"
-                raise ValueError(told) from None
-    raise ValueError("it printed no facts")
-
-
 def find_error_line(said: str) -> str:
     """Return the telling line of what a failed program said on stderr: one of our own, else the
     last.
@@ -165,10 +118,14 @@ def find_error_line(said: str) -> str:
     return (own[:1] or lines[-1:] or [""])[0][:300]
 
 
-def _describe_failure(ran: Ran, fallback: str) -> str:
-    if ran.status == _SEVERAL_JOBS_STATUS and "hangbisect: " not in ran.err and "attach" in ran.err:
-        return "several jobs run there: --in NAME=VALUE takes the one whose ranks have that"
-    return (find_error_line(ran.err) or fallback) if ran.status else fallback
+def describe_failure(status: int | None, errors: str) -> str:
+    """Return why a client that has ended brought no answer, in a sentence."""
+    if status == _SEVERAL_JOBS_STATUS and "hangbisect: " not in errors and "attach" in errors:
+        return SEVERAL_JOBS
+    if status is None and errors:
+        program, _, why = errors.partition(": ")
+        return f"{program} could not be started ({why})"
+    return (find_error_line(errors) or "it printed no facts") if status else "it printed no facts"
 
 
 SLURM_LIMIT = 10.0  # seconds for squeue and scontrol
@@ -208,7 +165,9 @@ async def find_slurm_job(wanted: str, span: float | None, only: Mapping[str, str
     if not names:
         raise HangbisectError(f"job {job.id} has no nodes ({job.nodes!r}), says scontrol")
     nodes = tuple(slurm_node(name, job.id, span, os.environ, only) for name in names)
-    return RemoteJob(nodes, f"Slurm's job {job.id} ({job.name})", f"scancel {job.id}", True)
+    together = slurm_step(names, job.id, span, os.environ, only)
+    says, end_it = f"Slurm's job {job.id} ({job.name})", f"scancel {job.id}"
+    return RemoteJob(nodes, says, end_it, True, together)
 
 
 def parse_squeue(printed: str) -> list[SlurmJob]:
@@ -224,27 +183,40 @@ def slurm_node(
     environ: Mapping[str, str],
     only: Mapping[str, str] | None = None,
 ) -> Node:
-    """Return a node with the step by which it is asked. Variables of a step or an allocation that
-    we stand in ourselves would be taken for options of it: they are removed.
+    """Return a node with a step of its own by which it is asked."""
+    typed = f"srun --overlap --jobid={job} --nodelist={name} -N1 -n1 --gres=none --pty"
+    way = slurm_step([name], job, span, environ, only)
+    return Node(name, (way,), f"{typed} hangbisect attach")
+
+
+def slurm_step(
+    names: Sequence[str],
+    job: str,
+    span: float | None,
+    environ: Mapping[str, str],
+    only: Mapping[str, str] | None = None,
+) -> tuple[str, ...]:
+    """Return the words of a step on these nodes. Variables of a step or an allocation that we stand
+    in ourselves would be taken for options of it: they are removed.
     """
-    of_it = {**(only or {}), "SLURM_JOB_ID": job, "SLURMD_NODENAME": name}
-    step = ("srun", *_step_options(name, job), *facts_command(span, of_it))
+    asked = answer_command(span, {**(only or {}), "SLURM_JOB_ID": job})
     ours = [
         n
         for n in sorted(environ)
-        if n.startswith(("SLURM_", "SBATCH_")) and n not in _KEPT_VARIABLES
+        if n.startswith(("SLURM_", "SBATCH_", "SRUN_")) and n not in _KEPT_VARIABLES
     ]
     hidden = [word for variable in ours for word in ("-u", variable)]
-    command = ("env", *hidden, *step) if hidden else step
-    typed = f"srun --overlap --jobid={job} --nodelist={name} -N1 -n1 --gres=none --pty"
-    return Node(name, (command,), f"{typed} hangbisect attach")
+    step = ("srun", *_step_options(names, job), *asked)
+    return ("env", *hidden, *step) if hidden else step
 
 
-def _step_options(name: str, job: str) -> Sequence[str]:
+def _step_options(names: Sequence[str], job: str) -> Sequence[str]:
+    # Not --unbuffered: what tasks print is passed on by whole lines then.
+    count = len(names)
     return (
-        *("--overlap", f"--jobid={job}", f"--nodelist={name}", "--nodes=1", "--ntasks=1"),
-        *("--gres=none", "--input=none", "--unbuffered", "--quiet", "--time=2"),
-        "--job-name=hangbisect",
+        *("--overlap", f"--jobid={job}", f"--nodelist={','.join(names)}", f"--nodes={count}"),
+        *(f"--ntasks={count}", "--ntasks-per-node=1", "--gres=none", "--input=all"),
+        *("--kill-on-bad-exit=0", "--wait=0", "--quiet", "--time=10", "--job-name=hangbisect"),
     )
 
 
@@ -266,28 +238,26 @@ SSH_CONNECT_LIMIT = 10  # seconds until a host that does not answer is given up
 def find_ssh_hosts(
     text: str, span: float | None, only: Mapping[str, str] | None = None
 ) -> RemoteJob:
-    """Return the hosts in "a,b". Raises UsageError for none, and where there is no ssh."""
-    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    wrong = [name for name in names if name.startswith("-") or len(name.split()) > 1]
-    if not names or wrong:
-        raise UsageError(
-            f"--hosts cannot be {text!r}: it is names, separated by commas",
-            "hangbisect attach --hosts node1,node2",
-        )
+    """Return the hosts in "a,n[1-8]", each once. Raises UsageError for what `read_host_names` does,
+    and where there is no ssh.
+    """
+    names = list(dict.fromkeys(read_host_names(text, with_users=True)))
+    if not names:
+        raise UsageError("--hosts names no host", "hangbisect attach --hosts node1,n[01-16]")
     if find_program("ssh") is None:
         raise UsageError("there is no ssh here", "On each host: hangbisect attach")
     nodes = tuple(
         Node(name, (ssh_command(name, span, only),), _ssh_command_to_paste(name)) for name in names
     )
     says = f"the job on {', '.join(names[:4])}{' ...' if len(names) > 4 else ''}"
-    return RemoteJob(nodes, says, "on each host, hangbisect attach PID --kill")
+    return RemoteJob(nodes, says, "the same command with --kill")
 
 
 def ssh_command(name: str, span: float | None, only: Mapping[str, str] | None) -> tuple[str, ...]:
     """Return the words that ask one host. Never a password's prompt: nobody would see it."""
-    remote = shlex.join(facts_command(span, only))
+    remote = shlex.join(answer_command(span, only))
     options = ("-o", "BatchMode=yes", "-o", f"ConnectTimeout={SSH_CONNECT_LIMIT}", "-T")
-    return ("ssh", *options, name, remote)
+    return ("ssh", *options, "--", name, remote)
 
 
 def _ssh_command_to_paste(name: str) -> str:
@@ -324,11 +294,10 @@ async def find_pods(
             f"kubectl get pods --selector={shlex.quote(selector)} shows what there is.",
         )
     image = os.environ.get(IMAGE_VARIABLE)
-    asked = ("hangbisect", *facts_arguments(span, only))
+    asked = ("hangbisect", *answer_arguments(span, only))
     nodes = tuple(pod_node(name, box, namespace, asked, image) for name, box in found.items())
-    return RemoteJob(
-        nodes, f"the job in {len(nodes)} pods", f"kubectl delete pod {' '.join(found)}"
-    )
+    says, end_it = f"the job in {len(nodes)} pods", f"kubectl delete pod {' '.join(found)}"
+    return RemoteJob(nodes, says, end_it, window=POD_WINDOW, can_end=False)
 
 
 def parse_pods(printed: bytes) -> dict[str, str]:
@@ -358,7 +327,7 @@ def pod_node(
     it; without, it is only asked inside.
     """
     base = _kubectl_command(namespace)
-    execute = (*base, "exec", name, f"--container={container}", "--", *asked)
+    execute = (*base, "exec", name, f"--container={container}", "--stdin", "--", *asked)
     beside = (f"--image={image or 'IMAGE'}", f"--target={container}", f"--profile={DEBUG_PROFILE}")
     debug = (*base, "debug", name, *beside)
     paste = shlex.join((*debug, "-it", "--", "hangbisect", "attach"))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import sys
 import time
@@ -18,13 +17,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ..base.deadline import aside
 from ..base.errors import UsageError
 from ..base.identity import RankId, UnknownRank
-from ..base.json_codec import to_json
 from ..base.launchers import SRUN, find_typed_launcher
 from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask_command
-from ..base.words import join_lines, terminal_width
+from ..base.words import format_count, join_lines, terminal_width
 from ..monitor.child_processes import start_report_maker
 from ..monitor.ending import ProcessFamily
 from ..report.terminal import culprit_stack
@@ -37,6 +36,7 @@ from .answer import (
     hang_lines,
     moving_lines,
 )
+from .inquiry import Inquiry
 from .job_looks import STILL_SPAN
 from .jobs import FoundJobs, Job, find_jobs
 from .judgement import Judgement, judge_nodes
@@ -87,22 +87,67 @@ async def answer_for_nodes(
     began: float,
     run_dir: Path | None,
     as_object: bool,
-) -> int:
-    """Say what the machines tell together, in words or as JSON; return the exit status. `began` is
-    when they were asked.
+    ends: bool = False,
+) -> tuple[int, Judgement]:
+    """Say what the machines tell together, in words or as JSON; return the exit status, and what
+    was found. `began` is when they were asked; `ends`: the job is to be ended after that.
     """
     found = add_time(judge_answers(job, answers, time.monotonic()), began)
     status, where = await give_answer(
         found,
         AnswerOptions(run_dir, as_object, os.getpid()),
         lambda where: [
-            *_lines_of_nodes(found, job, where),
+            *_lines_of_nodes(found, job, where, ends),
             *_unread_lines_of_nodes(found, answers),
         ],
     )
     if where:
         await start_report_maker(where)
-    return status
+    return status, found
+
+
+_ASK_LIMIT = 240.0  # seconds for a person to say whether the ranks are to be ended
+
+
+async def end_ranks_of_nodes(
+    inquiry: Inquiry, answers: Sequence[NodeAnswer], found: Judgement, sure: bool
+) -> None:
+    """End the ranks that were seen, and what belongs to them, once a person has said so, or is
+    `sure`; say what came of it.
+    """
+    if found.moving:
+        _print_progress("It moves, so it was not ended")
+        return
+    seen = [one for one in answers if one.facts is not None]
+    ranks = format_count(len([r for r in found.ranks if r.pid is not None]), "rank")
+    if not sure and not await _ask_to_end(f"{ranks} on {format_count(len(seen), 'machine')}"):
+        return
+    for one in await inquiry.end_ranks():
+        name = one.node.name
+        ended = one.trouble or f"ended {', '.join(map(str, one.ended)) or 'nobody'}"
+        _print_progress(f"{name}: {ended}")
+        if one.left:
+            _print_progress(
+                f"{name}: still there, in the kernel (state D): {', '.join(map(str, one.left))}"
+            )
+    for name in (one.node.name for one in answers if one.facts is None):
+        _print_progress(f"{name}: not seen, so nothing was ended there")
+
+
+async def _ask_to_end(what: str) -> bool:
+    """Return whether a person at the terminal wants it."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        _print_progress("Nothing was ended: there is no terminal to ask at. --yes ends it unasked")
+        return False
+    print(f"End {what}, and what belongs to them? [y/N] ", end="", file=sys.stderr, flush=True)
+    try:
+        said = await aside(sys.stdin.readline, limit=_ASK_LIMIT)
+    except TimeoutError:
+        said = ""
+    if said.strip().lower() in ("y", "yes"):
+        return True
+    _print_progress("Nothing was ended")
+    return False
 
 
 def judge_answers(job: RemoteJob, answers: Sequence[NodeAnswer], now: float) -> Judgement:
@@ -154,11 +199,13 @@ def _command_with_srun(node: NodeFacts, nodes: int) -> tuple[str, ...]:
     return ("srun", f"--nodes={nodes}", f"--ntasks={tasks}", *words)
 
 
-def _lines_of_nodes(found: Judgement, job: RemoteJob, where: str) -> list[str]:
+def _lines_of_nodes(found: Judgement, job: RemoteJob, where: str, ends: bool) -> list[str]:
     width = terminal_width()
     if found.only_moves:
         return moving_lines(found, width)
     state = f"still running, untouched; end it: {job.end_it}"
+    if ends:
+        state = "still running; to be ended, once that is confirmed"
     lines = hang_lines(found, where, state, width, again=job.is_slurms)
     notes = [f"note      {note}" for note in found.facts.notes]
     stack = culprit_stack(found.ranks, found.verdict, found.graph) if width is None else []
@@ -204,18 +251,11 @@ class AttachRequest:
     answers: bool = False  # the verdict as JSON
 
 
-async def print_facts(found: FoundJobs, job: Job, span: float = STILL_SPAN) -> int:
-    """Print what this machine tells of a job as JSON, for who asks from elsewhere; return 0."""
-    *_, node = await _look_at_ranks(found, job, span)
-    print(json.dumps(to_json(node)))
-    return 0
-
-
 async def attach_to_job(found: FoundJobs, job: Job, request: AttachRequest) -> int:
     """Look at a job, say whether it moves, and if not, why; return the exit status."""
     began = time.monotonic()
     _introduce(job)
-    found, job, node = await _look_at_ranks(found, job, request.span)
+    found, job, node = await look_at_ranks(found, job, request.span)
     judgement = add_time(judge_nodes([node], _note_watch(job), time.monotonic()), began)
     unread = _unread_lines(judgement, node, found.processes)
     status, where = await give_answer(
@@ -231,7 +271,7 @@ async def attach_to_job(found: FoundJobs, job: Job, request: AttachRequest) -> i
     return status
 
 
-async def _look_at_ranks(
+async def look_at_ranks(
     found: FoundJobs, job: Job, span: float
 ) -> tuple[FoundJobs, Job, NodeFacts]:
     """Return the job with what is seen of it. A launcher that had started nobody, and has by now,

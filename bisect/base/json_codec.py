@@ -63,6 +63,29 @@ def to_json(value: Any) -> Any:
     return [to_json(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
+def to_short_json(value: Any) -> Any:
+    """Return the same without the fields that have their defaults: `from_json` puts these back."""
+    if is_dataclass(value) and not isinstance(value, UnknownRank):
+        kind: Any = type(value)
+        found = {}
+        for name, key in json_names(kind):
+            one = getattr(value, name)
+            if name not in _defaults_of(kind) or one != _defaults_of(kind)[name]:
+                found[key] = to_short_json(one)
+        return found
+    if isinstance(value, Mapping):
+        return {str(key): to_short_json(one) for key, one in value.items()}
+    is_list = isinstance(value, (list, tuple))
+    return [to_short_json(one) for one in value] if is_list else to_json(value)
+
+
+@cache
+def _defaults_of(kind: Any) -> dict[str, Any]:
+    made = {one.name: one.default_factory for one in fields(kind)}
+    plain = {one.name: one.default for one in fields(kind) if one.default is not MISSING}
+    return plain | {name: make() for name, make in made.items() if make is not MISSING}
+
+
 def from_json(kind: type[_T], data: Any) -> _T:
     """Return what `data` says as a `kind`. Raises Misfit."""
     found: _T = _reader_for(kind)(data)  # type: ignore[arg-type]  # every type is hashable

@@ -117,6 +117,9 @@ class RankFacts:
     traceback: str = ""  # of the exception that ended it
     step: UserStep | None = None  # of a script of the user's own: the one it is in
     output: tuple[str, ...] = ()  # the last warnings of its libraries, and what it printed
+    # In evidence.json, of a rank whose looks were left out: they showed it and what it had started
+    # in the same places as this rank.
+    same_looks_as: RankId | None = None
 
 
 Ended = Literal[

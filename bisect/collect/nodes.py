@@ -241,6 +241,8 @@ def connect_nodes(ranks: Sequence[RankFacts]) -> list[RankFacts]:
             for socket in (s for k in last for s in (*k.sockets, *_list_called_sockets(k))):
                 if ends := _read_ends(socket):
                     owners.setdefault(ends, ProcessId(facts.host, looks[-1].pid))
+    if not any((peer, local) in owners for local, peer in owners):
+        return [*ranks]  # nobody who was looked at has the other end of anything
     return [_connect_rank(facts, owners) for facts in ranks]
 
 
@@ -282,6 +284,8 @@ def _connect_rank(facts: RankFacts, owners: Mapping[_Ends, ProcessId]) -> RankFa
 
 def _change_sockets(look: Look, change: Callable[[Socket], Socket]) -> Look:
     """Return the look with each of its sockets changed, in its list and in its system calls."""
+    if all(change(one) is one for one in (*look.sockets, *_list_called_sockets(look))):
+        return look  # most are: to make all its threads anew takes the longest
     sockets = tuple(map(change, look.sockets))
     kernel = change_descriptors(
         look, lambda one: one if one.socket is None else replace(one, socket=change(one.socket))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import os
 import sys
 import time
@@ -28,7 +29,7 @@ from . import make_parser
 
 if TYPE_CHECKING:
     from ..attach.jobs import FoundJobs, Job
-    from ..attach.nodes import RemoteJob
+    from ..attach.nodes import NodeAnswer, RemoteJob
 
 SEVERAL = 2  # exit status: which job is meant has to be said
 NODE_LIMIT = 30.0  # seconds for each machine
@@ -39,7 +40,13 @@ def run(argv: list[str]) -> int:
     """Find the job, look at it, and say what is found; return the exit status."""
     args = _parser().parse_all(argv)
     if asks_other_nodes(args):
-        return asyncio.run(attach_to_nodes(args))
+        gc.disable()  # what they tell is kept to the end: to search it takes a quarter more time
+        try:
+            return asyncio.run(attach_to_nodes(args))
+        finally:
+            gc.enable()
+    if args.answer:
+        return asyncio.run(_answer(args))
     return asyncio.run(_attach(args))
 
 
@@ -57,20 +64,34 @@ def _parser() -> Parser:
         help="time without movement before a job is said to stand still (2.1)",
     )
     add("--kill", dest="ends", action="store_true", help="then end the job, unless it moves")
+    add("--yes", action="store_true", help="do not ask before --kill ends ranks elsewhere")
     add("--json", action="store_true", help="the verdict as JSON")
-    add("--facts", action="store_true", help="what is seen on this machine, as JSON, to be merged")
+    add("--answer", action="store_true", help="answer who asks from another machine")
     add_node_options(parser)
     return parser
 
 
 async def _attach(args: argparse.Namespace) -> int:
-    from ..attach.answer import choice_lines, no_job_lines
+    from ..attach.answer import choice_lines
     from ..attach.job_looks import STILL_SPAN
     from ..attach.jobs import find_jobs
-    from ..attach.session import AttachRequest, attach_to_job, print_facts
+    from ..attach.session import AttachRequest, attach_to_job
 
     pids = [*args.pids, *args.pid]
     found = await find_jobs(pids)
+    jobs = _choose_jobs(args, found, pids)
+    job = jobs[0] if len(jobs) == 1 else _ask_person(jobs, choice_lines(found, jobs))
+    if job is None:
+        return SEVERAL
+    span = args.span or STILL_SPAN
+    run_dir = Path(os.path.abspath(args.run_dir)) if args.run_dir else None
+    return await attach_to_job(found, job, AttachRequest(span, run_dir, args.ends, args.json))
+
+
+def _choose_jobs(args: argparse.Namespace, found: FoundJobs, pids: Sequence[int]) -> Sequence[Job]:
+    """Return the jobs of this machine that may be meant. Raises UsageError for none."""
+    from ..attach.answer import no_job_lines
+
     jobs = found.jobs if pids else jobs_of_user(select_local_jobs(args, found))
     if not jobs and found.jobs and not args.only:
         raise UsageError(
@@ -83,14 +104,28 @@ async def _attach(args: argparse.Namespace) -> int:
             "Give the pid of one of its processes (hangbisect attach PID), or start it under the "
             "watch: hangbisect run -- COMMAND",
         )
-    job = jobs[0] if len(jobs) == 1 else _ask_person(jobs, choice_lines(found, jobs))
-    if job is None:
-        return SEVERAL
-    span = args.span or STILL_SPAN
-    if args.facts:
-        return await print_facts(found, job, span)
-    run_dir = Path(os.path.abspath(args.run_dir)) if args.run_dir else None
-    return await attach_to_job(found, job, AttachRequest(span, run_dir, args.ends, args.json))
+    return jobs
+
+
+async def _answer(args: argparse.Namespace) -> int:
+    """Answer who asks from another machine; say it where there is nothing to tell."""
+    from ..attach.job_looks import STILL_SPAN
+    from ..attach.jobs import find_jobs
+    from ..attach.node_answer import SeveralJobs, answer_asker, say_trouble
+
+    name = os.environ.get("SLURMD_NODENAME", "") if "SLURM_JOB_ID" in dict(args.only) else ""
+    if name:
+        args.only.append(("SLURMD_NODENAME", name))
+    try:
+        pids = [*args.pids, *args.pid]
+        found = await find_jobs(pids)
+        jobs = _choose_jobs(args, found, pids)
+        if len(jobs) > 1:
+            raise SeveralJobs(f"{len(jobs)} jobs run here")
+        return await answer_asker(name, found, jobs[0], args.span or STILL_SPAN)
+    except HangbisectError as error:
+        say_trouble(name, error)
+        return 0
 
 
 def jobs_of_user(jobs: Sequence[Job]) -> Sequence[Job]:
@@ -126,7 +161,7 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
         metavar="JOBID",
         help="every node of a job of Slurm's (your only running one), by a step beside its own",
     )
-    add("--hosts", metavar="A,B", help="these hosts, by ssh")
+    add("--hosts", metavar="NAMES", help="these hosts, by ssh: a,n[01-16]")
     add("--kubernetes", metavar="SELECTOR", help="the pods with these labels: app=train")
     add("--namespace", metavar="NAME", help="of the pods (that of kubectl's context)")
     add(
@@ -154,10 +189,13 @@ def asks_other_nodes(args: argparse.Namespace) -> bool:
         raise UsageError(
             f"{' and '.join(means)} contradict each other: one of them reaches the job"
         )
+    if args.kubernetes is not None and args.ends:
+        raise UsageError(
+            "--kill does not end what runs in pods: their controller would start it again",
+            "kubectl delete, of what has made the pods",
+        )
     if means and (args.pids or args.pid):
         raise UsageError(f"a PID is of this machine, and {means[0]} asks others: give one of them")
-    if means and args.ends:
-        raise UsageError(f"--kill ends processes of this machine, and {means[0]} asks others")
     return bool(means)
 
 
@@ -170,17 +208,41 @@ def select_local_jobs(args: argparse.Namespace, found: FoundJobs) -> Sequence[Jo
 
 async def attach_to_nodes(args: argparse.Namespace) -> int:
     """Ask the machines, judge what they tell as one job, say it; return the exit status."""
-    from ..attach.nodes import ask_nodes
-    from ..attach.session import answer_for_nodes
+    from ..attach.inquiry import Inquiry
+    from ..attach.session import answer_for_nodes, end_ranks_of_nodes
 
     job = await _find_remote_job(args)
+    ends = getattr(args, "ends", False)
+    if ends and not job.together and len(job.nodes) > job.window:
+        raise UsageError(
+            f"--kill reaches {job.window} hosts at most, and --hosts names {len(job.nodes)}",
+            "Name some of them at a time.",
+        )
     names = ", ".join(node.name for node in job.nodes[:8])
     more = ", ..." if len(job.nodes) > 8 else ""
     _print_to_stderr(
         f"Asking {len(job.nodes)} of {job.says}: {names}{more}; {args.limit:g} s at most"
     )
     began = time.monotonic()
-    answers = await ask_nodes(job.nodes, args.limit)
+    inquiry = Inquiry(job, args.limit)
+    try:
+        answers = await inquiry.ask()
+        _report_silent_nodes(job, answers)
+        if not ends:
+            await inquiry.close()
+        run_dir = Path(os.path.abspath(args.run_dir)) if args.run_dir else None
+        status, found = await answer_for_nodes(job, answers, began, run_dir, args.json, ends)
+        if ends:
+            await end_ranks_of_nodes(inquiry, answers, found, args.yes)
+    finally:
+        await inquiry.close()
+    return status
+
+
+def _report_silent_nodes(job: RemoteJob, answers: Sequence[NodeAnswer]) -> None:
+    """Say which machines did not answer, why, and how to look there. Raises HangbisectError where
+    none did.
+    """
     silent = [one for one in answers if one.facts is None]
     for one in silent:
         _print_to_stderr(f"{one.node.name}: {one.trouble}\n    there: {one.node.paste}")
@@ -189,8 +251,6 @@ async def attach_to_nodes(args: argparse.Namespace) -> int:
             f"none of {len(answers)} machines told anything of {job.says}",
             "Run what stands above on one of them.",
         )
-    run_dir = Path(os.path.abspath(args.run_dir)) if args.run_dir else None
-    return await answer_for_nodes(job, answers, began, run_dir, args.json)
 
 
 async def _find_remote_job(args: argparse.Namespace) -> RemoteJob:

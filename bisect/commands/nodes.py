@@ -84,13 +84,13 @@ def _repeats(value: str) -> int:
 
 
 def _request(args: argparse.Namespace, command: Sequence[str]) -> NodesRequest:
-    from ..nodes.host_names import read_host_names, read_slurm_nodes
+    from ..nodes.node_choice import read_named_nodes, read_slurm_nodes
     from ..nodes.session import NodesRequest
     from ..search.node_search import CONFIRM
 
     by_ssh = args.hosts is not None
     return NodesRequest(
-        nodes=read_host_names(args.hosts) if by_ssh else read_slurm_nodes(os.environ),
+        nodes=read_named_nodes(args.hosts) if by_ssh else read_slurm_nodes(os.environ),
         engine="hosts" if by_ssh else "slurm",
         command=tuple(command),
         limit=args.limit,
@@ -109,7 +109,7 @@ def _request(args: argparse.Namespace, command: Sequence[str]) -> NodesRequest:
 
 def _resume(args: argparse.Namespace, command: Sequence[str]) -> NodesRequest:
     """Return what was asked for when it began; how long it may take can be said anew."""
-    from ..nodes.host_names import read_slurm_nodes
+    from ..nodes.node_choice import read_slurm_nodes
     from ..nodes.session import read_nodes_answer, resume_request
 
     if args.hosts is not None or args.run_dir is not None:

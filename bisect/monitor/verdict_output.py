@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..base.deadline import aside
@@ -158,14 +158,21 @@ def write_node(job: Job, facts: JobFacts, ranks: Sequence[RankFacts]) -> None:
 
 
 def write_looks(
-    files: RunFolder, facts: JobFacts, graph: WaitGraph, ranks: Sequence[RankFacts]
+    files: RunFolder,
+    facts: JobFacts,
+    graph: WaitGraph,
+    ranks: Sequence[RankFacts],
+    named: Collection[RankId] | None = None,
 ) -> None:
-    """Write all looks, and the stacks of each process as text."""
-    from ..report.run_reader.run_files import make_evidence
+    """Write the looks, and the stacks of each process as text: of a job of many ranks those that
+    the verdict has `named`, and one of each kind; None: all.
+    """
+    from ..report.run_reader.run_files import leave_out_same_looks, make_evidence
     from ..report.stacks import merged_stacks_text, stack_text
 
-    files.write_json("evidence.json", to_json(make_evidence(ranks, graph, facts.machine)))
-    for rank in ranks:
+    shown = ranks if named is None else leave_out_same_looks(ranks, named)
+    files.write_json("evidence.json", to_json(make_evidence(shown, graph, facts.machine)))
+    for rank in shown:
         if rank.looks:
             one, name = pick_best_look(rank.looks), f"stacks/{rank_file(rank.rank)}.txt"
             wait = graph.find_wait(rank.rank, one)

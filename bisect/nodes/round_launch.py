@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import resource
 import threading
 import time
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from dataclasses import field, replace
 from typing import Any
 
 from ..attach.nodes import find_error_line
+from ..base.client_program import ClientProgram, allow_descriptors, start_client
 from ..base.lazy_dataclass import dataclass
 from ..base.words import format_count
 from ..search.node_starts import NodeSet, SetResult
@@ -29,8 +29,6 @@ READY_LIMIT = 60.0  # seconds until a task is ready: ssh, srun, and the import o
 BEYOND = 20.0  # seconds after the time limit of a command, for a task to end it and to say so
 LEAVE_LIMIT = 15.0  # seconds for tasks to end what they started, and themselves
 _TICK = 0.2  # seconds between two looks at the clocks
-_MOST_LINE = 1 << 20  # bytes of a line that a task says
-_DESCRIPTORS_EACH, _DESCRIPTORS_OWN = 6, 200  # of an ssh: three pipes, both ends as it starts
 
 
 @dataclass
@@ -63,18 +61,6 @@ def launch_round(
     return asyncio.run(_RoundLaunch(engine, sets, orders, stopping).run())
 
 
-def _allow_descriptors(count: int) -> None:
-    """Raise our limit of open descriptors so far, where that is allowed: 1,024 is usual, and 300
-    nodes by ssh take more.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count + _DESCRIPTORS_OWN
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
 class _RoundLaunch:
     def __init__(
         self,
@@ -93,10 +79,10 @@ class _RoundLaunch:
 
     async def run(self) -> list[StartedSet]:
         begun = time.monotonic()
-        _allow_descriptors(len(self._commands) * _DESCRIPTORS_EACH)
+        allow_descriptors(len(self._commands))
         try:
             for command in self._commands:
-                self._clients.append(await _start_client(command, self._heard))
+                self._clients.append(await self._start(command))
             while any(one.result is None for one in self._sets):
                 if self._stopping.is_set():
                     raise Stopped
@@ -105,8 +91,25 @@ class _RoundLaunch:
                     self._take(command, said)
                 self._look_at_clocks(time.monotonic(), begun)
         finally:
-            await asyncio.gather(*(client.end() for client in self._clients))
+            await asyncio.gather(*(one.program.end(LEAVE_LIMIT) for one in self._clients))
         return self._sets
+
+    async def _start(self, command: StartCommand) -> _Client:
+        """Start a client; what its tasks say is put into the queue, at the end that they are
+        gone.
+        """
+
+        def hear(line: bytes | None) -> None:
+            if line is None:
+                self._heard.put_nowait((command, None))
+                return
+            with contextlib.suppress(ValueError, RecursionError):
+                said = json.loads(line)
+                if isinstance(said, dict) and "node" in said:
+                    self._heard.put_nowait((command, said))
+
+        program = await start_client(command.words, hear, command.environment)
+        return _Client(command, program)
 
     def _take(self, command: StartCommand, said: dict[str, Any] | None) -> None:
         """Take in what a task said; None: what started the tasks has ended."""
@@ -143,7 +146,8 @@ class _RoundLaunch:
         if node in one.passed or one.result is not None:
             return
         client = next(client for client in self._clients if client.command is command)
-        said = find_error_line(client.errors) or f"status {client.status}"
+        program = client.program
+        said = find_error_line(program.errors) or f"status {program.status}"
         if one.began is None:
             one.settle("unknown", f"{node}: could not be started: {said}")
         else:
@@ -169,97 +173,15 @@ class _RoundLaunch:
     def _tell(self, one: StartedSet, line: str) -> None:
         for client in self._clients:
             if not set(one.nodes).isdisjoint(client.command.nodes):
-                client.tell(line)
+                client.program.tell(line)
 
 
+@dataclass(frozen=True)
 class _Client:
     """What started the tasks of some nodes: an ssh, or an srun."""
 
-    def __init__(self, command: StartCommand, process: asyncio.subprocess.Process | None) -> None:
-        self.command, self.process = command, process
-        self.errors = ""
-        self.readers: list[asyncio.Task[None]] = []
-
-    @property
-    def status(self) -> int | None:
-        """Its exit status; None: it has not ended."""
-        return self.process.returncode if self.process is not None else None
-
-    def tell(self, line: str) -> None:
-        """Send its tasks a line."""
-        if self.process is not None and self.process.stdin is not None:
-            with contextlib.suppress(OSError, RuntimeError):
-                self.process.stdin.write(f"{line}\n".encode())
-
-    async def end(self) -> None:
-        """End its tasks by the end of their input, and itself, by force if need be."""
-        process = self.process
-        if process is None:
-            return
-        if process.stdin is not None:
-            with contextlib.suppress(OSError, RuntimeError):
-                process.stdin.close()
-        for end in (None, process.terminate, process.kill):
-            with contextlib.suppress(ProcessLookupError):
-                if end is not None and process.returncode is None:
-                    end()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), LEAVE_LIMIT)
-                break
-        for reader in self.readers:
-            reader.cancel()
-        await asyncio.gather(*self.readers, return_exceptions=True)
-
-
-async def _start_client(
-    command: StartCommand, heard: asyncio.Queue[tuple[StartCommand, dict[str, Any] | None]]
-) -> _Client:
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command.words,
-            env=dict(command.environment),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            limit=_MOST_LINE,
-            start_new_session=True,  # a Ctrl-C on the terminal is not for it
-        )
-    except OSError as error:
-        client = _Client(command, None)
-        client.errors = f"{command.words[0]}: {error.strerror}"
-        heard.put_nowait((command, None))
-        return client
-    client = _Client(command, process)
-    errors = asyncio.create_task(_read_errors(client))
-    client.readers = [errors, asyncio.create_task(_read_lines(client, heard, errors))]
-    return client
-
-
-async def _read_lines(
-    client: _Client,
-    heard: asyncio.Queue[tuple[StartCommand, dict[str, Any] | None]],
-    errors: asyncio.Task[None],
-) -> None:
-    """Hand on what the tasks say; at the end that they are gone."""
-    assert client.process is not None
-    assert client.process.stdout is not None
-    with contextlib.suppress(ValueError):  # a line that is too long: what says it is none of ours
-        while line := await client.process.stdout.readline():
-            with contextlib.suppress(ValueError, RecursionError):
-                said = json.loads(line)
-                if isinstance(said, dict) and "node" in said:
-                    heard.put_nowait((client.command, said))
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(asyncio.shield(errors), 1.0)
-        await asyncio.wait_for(client.process.wait(), 1.0)
-    heard.put_nowait((client.command, None))
-
-
-async def _read_errors(client: _Client) -> None:
-    assert client.process is not None
-    assert client.process.stderr is not None
-    while block := await client.process.stderr.read(4096):
-        client.errors = (client.errors + block.decode(errors="replace"))[-4096:]
+    command: StartCommand
+    program: ClientProgram
 
 
 def list_sets(sets: Sequence[NodeSet], order: Sequence[str]) -> list[tuple[str, ...]]:

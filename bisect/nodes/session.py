@@ -38,7 +38,7 @@ from ..trials.isolation_request import read_recorded
 from ..trials.isolation_session import ask_person, tell
 from ..trials.launch import stopping_by_signals
 from .engines import Engine, EngineName
-from .host_names import check_nodes
+from .node_choice import check_nodes
 from .node_task import PORTS, TaskOrders
 from .round_launch import StartedSet, Stopped, launch_round, list_sets
 

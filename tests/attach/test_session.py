@@ -13,10 +13,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hangbisect.attach.jobs import FoundJobs, Job, find_jobs
-from hangbisect.attach.session import AttachRequest, attach_to_job, print_facts
+from hangbisect.attach.node_messages import (
+    MessageReader,
+    put_together,
+    read_stacks,
+    read_summary,
+)
+from hangbisect.attach.nodes import PACKAGE
+from hangbisect.attach.session import AttachRequest, attach_to_job
 from hangbisect.base.proc import read_stat
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -173,17 +181,46 @@ def test_a_job_that_writes_is_said_to_move_and_is_not_ended(
         assert about.state not in "ZX"
 
 
-def test_what_this_machine_sees_of_a_job_is_told_as_json(
-    start: Start, tmp_path: Path, held: Path, capsys: pytest.CaptureFixture[str]
+def test_this_machine_answers_who_asks_in_two_steps_and_ends_the_job_when_told(
+    start: Start, tmp_path: Path, held: Path
 ) -> None:
-    found, job = begin(start, tmp_path, "hangs", held)
-    assert asyncio.run(print_facts(found, job, 0.5)) == 0
-    facts = json.loads(capsys.readouterr().out)
-    assert [one["rank"] for one in facts["ranks"]] == [0, 1]
-    assert facts["world"] == 2
-    assert facts["launcher"] is None  # it has ranks, and is none of them
-    looks = facts["ranks"][1]["looks"]
+    """It looks when it is told to, tells its stacks by a hash and then in full, and ends itself
+    with its input.
+    """
+    _, job = begin(start, tmp_path, "hangs", held)
+    command = (sys.executable, PACKAGE, "attach", "--answer", "--for=0.5", str(job.pid))
+    node = start(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert node.stdin is not None
+    assert node.stdout is not None
+    orders, answers = node.stdin, node.stdout
+
+    def tell(**order: object) -> None:
+        orders.write(json.dumps(order) + "\n")
+        orders.flush()
+
+    reader = MessageReader()
+
+    def hear() -> dict[str, Any]:
+        for line in answers:
+            if (said := reader.take(line.encode())) is not None:
+                return said[1]
+        raise AssertionError("it told nothing more")
+
+    assert hear() == {"is": "ready", "ranks": 2}
+    tell(**{"is": "look"})
+    heard = read_summary(hear())
+    tell(**{"is": "details", "of": {"": {"stacks": sorted(heard.stacks), "pids": []}}})
+    facts = put_together(heard, read_stacks(hear()), {})
+    assert [one.rank for one in facts.ranks] == [0, 1]
+    assert (facts.world, facts.launcher) == (2, None)  # it has ranks, and is none of them
+    looks = facts.ranks[1].looks
     assert len(looks) >= 2
-    frames = looks[-1]["threads"][0]["frames"]
-    assert [one["name"] for one in frames if not one["native"]] == ["load", "<module>"]
-    assert facts["ranks"][1]["environment"]["RANK"] == "1"
+    names = [one.name for one in looks[-1].threads[0].frames if not one.native]
+    assert names == ["load", "<module>"]
+    assert facts.ranks[1].environment["RANK"] == "1"
+    tell(**{"is": "end"})
+    ended = hear()
+    assert {rank.pid for rank in job.ranks} <= {*ended["ended"]}
+    assert ended["left"] == []
+    node.communicate(timeout=DEADLINE)  # closes its input
+    assert node.returncode == 0

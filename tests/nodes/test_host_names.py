@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from hangbisect.attach.host_names import MOST_NODES
 from hangbisect.base.errors import UsageError
-from hangbisect.nodes.host_names import MOST_NODES, read_host_names, read_slurm_nodes
+from hangbisect.nodes.node_choice import read_named_nodes, read_slurm_nodes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,7 +24,7 @@ from hypothesis import strategies as st
     ],
 )
 def test_names_and_ranges(text: str, names: tuple[str, ...]) -> None:
-    assert read_host_names(text) == names
+    assert read_named_nodes(text) == names
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def test_names_and_ranges(text: str, names: tuple[str, ...]) -> None:
 )
 def test_what_is_no_list_of_nodes_is_said_in_a_sentence(text: str, said: str) -> None:
     with pytest.raises(UsageError) as error:
-        read_host_names(text)
+        read_named_nodes(text)
     assert said in str(error.value)
     assert "\n" not in str(error.value)
     assert error.value.help
@@ -58,7 +59,7 @@ def test_what_is_no_list_of_nodes_is_said_in_a_sentence(text: str, said: str) ->
 @given(st.text(max_size=40))
 def test_whatever_is_given_is_names_or_one_sentence(text: str) -> None:
     try:
-        names = read_host_names(text)
+        names = read_named_nodes(text)
     except UsageError:
         return
     assert len(set(names)) == len(names) >= 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -82,10 +83,14 @@ def environ(start: Start, tmp_path: Path) -> dict[str, str]:
     return os.environ | {"PATH": f"{ssh.parent}:{os.environ['PATH']}"}
 
 
-@pytest.mark.skipif(
-    bool(find_missing(["root", "unshare"])) or SSHD is None or shutil.which("ssh") is None,
-    reason=find_missing(["root", "unshare"]) or "there is no ssh, or no sshd (openssh-server)",
+CANNOT = find_missing(["root", "unshare"])
+needs_hosts = pytest.mark.skipif(
+    bool(CANNOT) or SSHD is None or shutil.which("ssh") is None,
+    reason=CANNOT or "there is no ssh, or no sshd (openssh-server)",
 )
+
+
+@needs_hosts
 def test_hosts_are_asked_side_by_side_and_one_that_is_gone_is_named(
     environ: dict[str, str], tmp_path: Path, package: Path
 ) -> None:
@@ -105,3 +110,39 @@ def test_hosts_are_asked_side_by_side_and_one_that_is_gone_is_named(
     assert "gone: ssh: connect to host 127.0.0.4" in asked.stderr
     assert "there: ssh gone hangbisect attach" in asked.stderr
     assert "note      gone is not seen" in asked.stdout
+
+
+def find_ranks(folder: Path) -> list[str]:
+    """The processes of the job, wherever they run."""
+    commands = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            commands.append(file.read_text(errors="replace"))
+    return [one for one in commands if one == f"{sys.executable}\0{folder}/train.py\0"]
+
+
+@needs_hosts
+def test_ranks_on_hosts_are_ended_once_that_is_confirmed_and_not_before(
+    environ: dict[str, str], tmp_path: Path, package: Path
+) -> None:
+    def ask(*more: str) -> subprocess.CompletedProcess[str]:
+        asks = ("attach", "--hosts", "a,gone,b", "--for", "0.5", "--kill", *more)
+        return subprocess.run(
+            [sys.executable, str(package), *asks],
+            env=environ,
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=2 * DEADLINE,
+        )
+
+    unasked = ask()
+    assert unasked.returncode == 4, unasked.stdout + unasked.stderr
+    assert "Nothing was ended: there is no terminal to ask at" in unasked.stderr
+    assert len(find_ranks(tmp_path)) == 2
+    asked = ask("--yes")
+    assert "a: ended 2" in asked.stderr
+    assert "b: ended 2" in asked.stderr
+    assert "gone: not seen, so nothing was ended there" in asked.stderr
+    assert find_ranks(tmp_path) == []

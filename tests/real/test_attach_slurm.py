@@ -69,5 +69,17 @@ def test_the_nodes_of_a_job_are_judged_as_one(
     assert (verdict["ranks"]["culprit"], verdict["ranks"]["waiting"]) == ([1], [0])
     assert (verdict["call"], verdict["where"][0]["host"]) == ("time.sleep", "n1")
     assert verdict["command"][:3] == ["srun", "--nodes=2", "--ntasks=2"]
-    job.terminate()  # srun passes it on
+    only = f"--in=WHOSE_JOB={environ['WHOSE_JOB']}"
+    ended = subprocess.run(
+        [*attach, only, "--kill", "--yes"],
+        env=environ,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+    )
+    assert ended.returncode == 4, ended.stderr
+    assert "n0: ended " in ended.stderr
+    assert "n1: ended " in ended.stderr
+    job.wait(DEADLINE)
     assert slurm.is_free()

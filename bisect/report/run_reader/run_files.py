@@ -15,8 +15,8 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -86,6 +86,11 @@ def read_evidence(data: Any) -> Evidence:
     """Return what `data`, of evidence.json, says; without the ranks of which it says what cannot
     be.
     """
+    found = _read_evidence(data)
+    return replace(found, ranks=fill_in_same_looks(found.ranks))
+
+
+def _read_evidence(data: Any) -> Evidence:
     try:
         return from_json(Evidence, data)
     except Misfit:
@@ -93,6 +98,72 @@ def read_evidence(data: Any) -> Evidence:
         told = held.get("ranks")
         ranks = [one for one in told if _are_facts(one)] if isinstance(told, list) else []
         return fit_json(Evidence, {**held, "ranks": ranks})[0]
+
+
+MOST_WHOLE = 64  # ranks of a job whose looks are all kept
+MOST_KINDS = 50  # ranks that stand in different places, each of which stands for others
+
+
+def leave_out_same_looks(
+    ranks: Sequence[RankFacts], named: Collection[RankId]
+) -> tuple[RankFacts, ...]:
+    """Return the ranks of a job of more than MOST_WHOLE without the looks that show what those of
+    another rank show: the same stacks, and the same system calls of the main threads. A rank that
+    is `named` keeps its own, and so does one of each kind; past MOST_KINDS the last look alone.
+    """
+    if len(ranks) <= MOST_WHOLE:
+        return tuple(ranks)
+    known: dict[int, int] = {}
+    of_kind: dict[Any, RankId] = {}
+    found = []
+    for facts in ranks:
+        kind = _kind_of_rank(facts, known)
+        if facts.rank in named or not facts.looks:
+            of_kind.setdefault(kind, facts.rank)
+        elif kind in of_kind:
+            facts = replace(facts, looks=(), children=(), same_looks_as=of_kind[kind])
+        elif len(of_kind) < MOST_KINDS:
+            of_kind[kind] = facts.rank
+        else:
+            facts = replace(facts, looks=facts.looks[-1:], children=())
+        found.append(facts)
+    return tuple(found)
+
+
+def _kind_of_rank(facts: RankFacts, known: dict[int, int]) -> Any:
+    """Return what is equal for ranks in the same places. `known` has the hash of each stack, by the
+    id of the object: ranks share them.
+    """
+    kinds = []
+    for looks in (facts.looks, *facts.children):
+        last = looks[-1] if looks else None
+        if last is None:
+            continue
+        stacks = set()
+        for frames in (thread.frames for thread in last.threads):
+            if id(frames) not in known:
+                known[id(frames)] = hash(frames)
+            stacks.add(known[id(frames)])
+        call = last.kernel[0].syscall if last.kernel else None
+        kinds.append((last.name, call.name if call else "", *sorted(stacks)))
+    return tuple(sorted(kinds))
+
+
+def fill_in_same_looks(ranks: Sequence[RankFacts]) -> tuple[RankFacts, ...]:
+    """Return the ranks; one whose looks were left out has those of the rank that it is like, and
+    nothing of what that rank has started.
+    """
+    looks = {facts.rank: facts.looks for facts in ranks if facts.looks}
+
+    def fill_in(facts: RankFacts) -> RankFacts:
+        other = facts.same_looks_as
+        if other is None or facts.looks:
+            return facts
+        told = f"left out: it is like that at rank {other}, which is shown here"
+        like = (replace(one, pid=facts.pid or 0, dump="") for one in looks.get(other, ()))
+        return replace(facts, looks=tuple(replace(k, missing=(*k.missing, told)) for k in like))
+
+    return tuple(map(fill_in, ranks))
 
 
 def _are_facts(data: Any) -> bool:

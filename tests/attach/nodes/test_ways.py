@@ -7,13 +7,14 @@ import asyncio
 import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from hangbisect.attach import nodes
+from hangbisect.attach.inquiry import ask_nodes
 from hangbisect.attach.node_facts import NodeFacts
-from hangbisect.attach.nodes import Node, ask_nodes, facts_arguments, parse_facts
+from hangbisect.attach.node_messages import Summary, write_message
+from hangbisect.attach.nodes import Node, RemoteJob, answer_arguments
 from hangbisect.base.argument_types import Parser
 from hangbisect.base.errors import HangbisectError, UsageError
 from hangbisect.base.process_facts import Frame, Look, Thread
@@ -21,8 +22,6 @@ from hangbisect.base.rank_facts import RankFacts
 from hangbisect.commands import attach
 from hangbisect.commands.attach import add_node_options, asks_other_nodes
 from hangbisect.evidence.external_tools import find_program
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ...transcripts import DOCS, block, is_printed
 
@@ -41,6 +40,15 @@ def facts(rank: int, frames: tuple[Frame, ...], pid: int = 7) -> NodeFacts:
     return NodeFacts("vm", ("python", "train.py"), 2, False, 9.0, 5.0, 2.5, (one,), quiet=(rank,))
 
 
+def answer(told: NodeFacts) -> bytes:
+    """What a machine says from first to last, whatever it is asked."""
+    summary = Summary(told)
+    first = summary.message()
+    pids = [one.pid or 0 for one in told.ranks]
+    said = [{"is": "ready"}, first, summary.details(summary.stacks, pids)]
+    return b"".join(write_message("", one) for one in said)
+
+
 StandIn = Callable[[str, str], None]
 
 
@@ -49,8 +57,8 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     """Put a shell script in the place of a program; what it is called with goes to `calls`."""
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "fact0").write_text(json.dumps(asdict(facts(0, REDUCES))))
-    (tmp_path / "fact1").write_text(json.dumps(asdict(facts(1, SLEEPS))))
+    (tmp_path / "fact0").write_bytes(answer(facts(0, REDUCES)))
+    (tmp_path / "fact1").write_bytes(answer(facts(1, SLEEPS)))
 
     def put(name: str, script: str) -> None:
         file = tmp_path / name
@@ -98,7 +106,7 @@ def test_pods_are_asked_beside_their_container_and_where_that_is_refused_inside(
         "--stdin --quiet",
         "kubectl debug train-1 --image=here/hangbisect:1 --target=pytorch --profile=general "
         "--stdin --quiet",
-        "kubectl exec train-1 --container=pytorch",
+        "kubectl exec train-1 --container=pytorch --stdin",
         "kubectl get pods --selector=app=train --output=json",
     ]
     told = capsys.readouterr().out
@@ -106,11 +114,11 @@ def test_pods_are_asked_beside_their_container_and_where_that_is_refused_inside(
 
 
 def test_without_an_image_that_has_us_nothing_is_put_beside_a_pod() -> None:
-    asked = ("hangbisect", *facts_arguments(4.0, {"RUN": "a b"}))
+    asked = ("hangbisect", *answer_arguments(4.0, {"RUN": "a b"}))
     debug, execute = nodes.pod_node("p", "c", "ml", asked, "here/hangbisect:1").ways
     assert debug[:5] == ("kubectl", "--namespace=ml", "debug", "p", "--image=here/hangbisect:1")
     inside = debug[debug.index("--") + 1 :]
-    assert inside == ("hangbisect", "attach", "--facts", "--for", "4", "--in=RUN=a b")
+    assert inside == ("hangbisect", "attach", "--answer", "--for", "4", "--in=RUN=a b")
     assert execute[:4] == ("kubectl", "--namespace=ml", "exec", "p")
     without = nodes.pod_node("p", "c", "ml", asked, None)
     assert without.ways == (execute,)
@@ -146,7 +154,7 @@ def test_of_a_rank_without_a_stack_it_is_said_what_there_is(
     stand_in: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stand_in("ssh", 'case "$*" in *" a "*) cat fact0;; *) cat fact1;; esac')
-    Path("fact1").write_text(json.dumps(asdict(facts(1, ()))))
+    Path("fact1").write_bytes(answer(facts(1, ())))
     assert attach.run(["--hosts", "a,b"]) == 4
     told = capsys.readouterr().out
     assert "rank 1   pid 7   call: not readable" in told
@@ -157,9 +165,9 @@ def test_of_several_jobs_there_one_can_be_named(stand_in: StandIn) -> None:
     stand_in("ssh", 'echo "which? hangbisect attach 4711" >&2; exit 2')
     with pytest.raises(HangbisectError):
         attach.run(["--hosts", "a", "--in", "TORCHELASTIC_RUN_ID=x"])
-    assert calls()[0].endswith("attach --facts --in=TORCHELASTIC_RUN_ID=x")
-    (answer,) = asyncio.run(ask_nodes(nodes.find_ssh_hosts("a", None).nodes, 30.0))
-    assert answer.trouble.startswith("several jobs run there: --in NAME=VALUE")
+    assert calls()[0].endswith("attach --answer --in=TORCHELASTIC_RUN_ID=x")
+    (said,) = asyncio.run(ask_nodes(nodes.find_ssh_hosts("a", None), 30.0))
+    assert said.trouble.startswith("several jobs run there: --in NAME=VALUE")
 
 
 def test_where_nobody_answers_nothing_is_judged(stand_in: StandIn) -> None:
@@ -175,7 +183,7 @@ def test_a_step_beside_the_jobs_own_is_free_of_our_variables() -> None:
     (command,) = node.ways
     assert command[:4] == ("env", "-u", "SLURM_NTASKS", "srun")
     assert {"--overlap", "--jobid=4711", "--nodelist=n1", "--gres=none"} < set(command)
-    assert command[-2:] == ("--in=SLURM_JOB_ID=4711", "--in=SLURMD_NODENAME=n1")
+    assert command[-2:] == ("--answer", "--in=SLURM_JOB_ID=4711")
     assert node.paste.startswith("srun --overlap --jobid=4711 --nodelist=n1 -N1 -n1 --gres=none")
 
 
@@ -194,12 +202,39 @@ def test_several_jobs_of_slurms_are_listed(stand_in: StandIn) -> None:
         attach.run(["--slurm", "77"])
 
 
+def test_a_kubectl_that_hangs_and_a_slurm_without_squeue_are_a_sentence(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stand_in("kubectl", "exec sleep 60")
+    monkeypatch.setattr(nodes, "KUBECTL_LIMIT", 0.5)
+    with pytest.raises(HangbisectError, match="kubectl did not answer within 0 s"):
+        attach.run(["--kubernetes", "app=train"])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    find_program.cache_clear()
+    with pytest.raises(UsageError, match="there is no squeue here") as error:
+        attach.run(["--slurm"])
+    assert "a login node" in error.value.help
+    find_program.cache_clear()
+
+
+def test_a_job_that_ends_meanwhile_is_said_to_run_no_more(stand_in: StandIn) -> None:
+    """Its nodes find no rank of it, and the one step of Slurm's says so of each."""
+    stand_in("squeue", "echo '4711|n[1-2]|2|5:00|train'")
+    stand_in("scontrol", "echo n1; echo n2")
+    why = {"is": "trouble", "why": "No job runs here that can be seen"}
+    Path("ended").write_bytes(b"".join(write_message(name, why) for name in ("n1", "n2")))
+    stand_in("srun", "cat ended")
+    with pytest.raises(HangbisectError, match="none of 2 machines told anything of Slurm's job"):
+        attach.run(["--slurm"])
+    assert len([call for call in calls() if call.startswith("srun")]) == 1
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
         (["--slurm", "1", "--hosts", "a"], "--slurm and --hosts contradict each other"),
         (["4711", "--hosts", "a"], "a PID is of this machine"),
-        (["--hosts", "a", "--kill"], "--kill ends processes of this machine"),
+        (["--kubernetes", "app=train", "--kill"], "--kill does not end what runs in pods"),
     ],
 )
 def test_what_goes_not_together_is_said(argv: list[str], said: str) -> None:
@@ -207,10 +242,35 @@ def test_what_goes_not_together_is_said(argv: list[str], said: str) -> None:
         attach.run(argv)
 
 
-@pytest.mark.parametrize("text", ["", ",", "-oProxyCommand=x", "a b"])
-def test_hosts_are_names(text: str) -> None:
-    with pytest.raises(UsageError, match="--hosts cannot be"):
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "names no host"),
+        (",", "names no host"),
+        ("-oProxyCommand=x", "it would be an option"),
+        ("ada@-oProxyCommand=x", "it would be an option"),
+        ("a b", "it is no name"),
+        ("n[1-1000000]", "more than 20000 names"),
+        ("n[1-", "not closed"),
+    ],
+)
+def test_hosts_are_names(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
         nodes.find_ssh_hosts(text, None)
+
+
+def test_hosts_have_ranges_users_and_addresses_and_each_is_asked_once() -> None:
+    job = nodes.find_ssh_hosts("n[08-10],ada@login,[2001:db8::7],n09", None)
+    assert [one.name for one in job.nodes] == ["n08", "n09", "n10", "ada@login", "2001:db8::7"]
+    assert [one.ways[0][-3:-1] for one in job.nodes[3:]] == [
+        ("--", "ada@login"),
+        ("--", "2001:db8::7"),
+    ]
+
+
+def test_more_hosts_than_are_asked_at_once_are_not_ended() -> None:
+    with pytest.raises(UsageError, match="--kill reaches 64 hosts at most"):
+        attach.run(["--hosts", "n[1-65]", "--kill"])
 
 
 def test_without_an_option_this_machine_is_meant() -> None:
@@ -221,17 +281,10 @@ def test_without_an_option_this_machine_is_meant() -> None:
     assert not asks_other_nodes(argparse.Namespace(**vars(args), pid=[], kill=False))
 
 
-@given(st.binary(max_size=200))
-def test_any_answer_is_facts_or_a_sentence(printed: bytes) -> None:
-    for data in (printed, b'{"ranks": ' + printed, b'{"ranks": [], "host": 3}'):
-        with pytest.raises(ValueError, match=r"printed no facts|another version"):
-            parse_facts(data)
-
-
 def test_a_program_that_is_not_there_is_no_end() -> None:
     node = Node("a", (("no-such-program",), ("false",)), "paste")
-    (answer,) = asyncio.run(ask_nodes([node], 5.0))
-    assert answer.trouble.startswith("no-such-program could not be started")
+    (said,) = asyncio.run(ask_nodes(RemoteJob((node,), "a job", ""), 5.0))
+    assert said.trouble.startswith("no-such-program could not be started")
 
 
 def test_the_page_shows_the_options_and_the_commands() -> None:
@@ -239,10 +292,12 @@ def test_the_page_shows_the_options_and_the_commands() -> None:
     parser = Parser()
     add_node_options(parser)
     assert [flag for flag in parser.flags if f"| `{flag} " not in page] == []
-    (step,) = nodes.slurm_node("NODE", "JOBID", None, {}).ways
-    assert f"`{' '.join(step[: step.index('--job-name=hangbisect') + 1])} " in page
+    step = " ".join(nodes.slurm_step(["NODES"], "JOBID", None, {}))
+    for count in ("--nodes=1", "--ntasks=1"):
+        step = step.replace(f"{count} ", f"{count[:-1]}N ")
+    assert f"`{step.partition('--job-name=hangbisect')[0]}--job-name=hangbisect " in page
     (by_ssh,) = nodes.find_ssh_hosts("HOST", None).nodes[0].ways
     assert f"`{' '.join(by_ssh[:-1])} " in page
-    debug, execute = nodes.pod_node("POD", "CONTAINER", None, facts_arguments(None), "IMAGE").ways
+    debug, execute = nodes.pod_node("POD", "CONTAINER", None, answer_arguments(None), "IMAGE").ways
     assert f"`{' '.join(debug[: debug.index('--')])} -- " in page
-    assert f"`{' '.join(execute[: execute.index('--')])} -- " in page
+    assert f"{' '.join(execute[: execute.index('--')])} -- " in page

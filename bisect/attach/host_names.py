@@ -1,57 +1,40 @@
-"""The names of nodes that a person gives, "n[001-064],login,2001:db8::7", as a list; and the nodes
-of the Slurm allocation that we are started in.
-"""
+"""The names of hosts that a person gives, "n[001-064],login,2001:db8::7", as a list."""
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
-from ..attach.nodes import SLURM_LIMIT, run_program
 from ..base.errors import UsageError
 
 MOST_NODES = 20_000  # a larger range is a typing error
-_HELP = "hangbisect nodes --hosts n1,n2,n[05-16]"
+_HELP = "--hosts n1,n2,n[05-16]: names, with ranges of numbers"
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.%-]*[A-Za-z0-9_])?")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _OUTSIDE_BRACKETS = re.compile(r",(?![^\[\]]*\])")
 
 
-def read_host_names(text: str) -> tuple[str, ...]:
-    """Return the names in "n[1-3,07],m", in their order.
+def read_host_names(text: str, with_users: bool = False) -> tuple[str, ...]:
+    """Return the names in "n[1-3,07],m", in their order; one that stands twice twice. `with_users`:
+    "ada@n1" is one too.
 
-    Raises UsageError for less than two, a name that stands twice or is none, and a range that is
-    wrong or too large.
+    Raises UsageError for what is no name, and a range that is wrong or too large.
     """
     parts = [part.strip() for part in _OUTSIDE_BRACKETS.split(text) if part.strip()]
     names: list[str] = []
     for part in parts:
         for name in _expand(part):
-            names.append(_check_name(name, text))
+            user, _, host = name.rpartition("@")
+            has_user = with_users and _USER.fullmatch(user)
+            names.append(f"{user}@{_check_name(host)}" if has_user else _check_name(name))
             if len(names) > MOST_NODES:
                 raise UsageError(f"--hosts names more than {MOST_NODES} nodes: {part!r}", _HELP)
-    return check_nodes(names, "--hosts")
-
-
-def check_nodes(names: Sequence[str], source: str) -> tuple[str, ...]:
-    """Return the names. Raises UsageError for less than two, or one that stands twice."""
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise UsageError(f"{source} names {', '.join(twice[:4])} twice", "Name each node once.")
-    if len(names) < 2:
-        named = f"only {names[0]}" if names else "no node"
-        raise UsageError(
-            f"{source} names {named}: to tell a bad node from a good one takes two at least, and "
-            "three to tell it from a link",
-            _HELP,
-        )
     return tuple(names)
 
 
-def _check_name(name: str, text: str) -> str:
+def _check_name(name: str) -> str:
     bare = name[1:-1] if name.startswith("[") and name.endswith("]") else name
     try:
         return str(ipaddress.ip_address(bare))
@@ -89,21 +72,3 @@ def _list_numbers(inside: str, part: str) -> Iterator[str]:
             raise UsageError(f"--hosts has a range that {what}: {part[:80]!r}", _HELP)
         for number in range(int(first), int(last) + 1):
             yield f"{number:0{len(first)}d}"
-
-
-def read_slurm_nodes(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the nodes of the allocation that we are started in.
-
-    Raises UsageError where there is none, or only one node in it; HangbisectError where scontrol
-    does not answer.
-    """
-    listed = environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST")
-    if not environ.get("SLURM_JOB_ID") or not listed:
-        raise UsageError(
-            "this is no allocation of Slurm's (no SLURM_JOB_ID), and --hosts names no nodes",
-            "Start it in one (salloc --nodes=4 hangbisect nodes), or name nodes: "
-            "hangbisect nodes --hosts n1,n2,n3",
-        )
-    command = ("scontrol", "show", "hostnames", listed)
-    printed = asyncio.run(run_program(command, SLURM_LIMIT, "Name the nodes with --hosts."))
-    return check_nodes(printed.decode(errors="replace").split(), f"Slurm's {listed}")

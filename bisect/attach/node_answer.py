@@ -1,0 +1,113 @@
+"""What runs on a machine of a job while it is asked from elsewhere: it finds the job, looks when it
+is told to, and tells what it has seen.
+
+Who asks and this talk by lines (`attach/node_messages.py`). This says that it is ready, once it has
+found the job; it is told "look", so that all machines begin at the same time; it says a summary; it
+is asked for details; at last it is told to end the job, or its input ends. Each wait has a limit,
+and when its input ends this ends too, so nothing is left on a node, whatever happens to who asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import select
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ..base.errors import HangbisectError, UsageError
+from .job_looks import STILL_SPAN
+from .jobs import FoundJobs, Job
+from .node_messages import Message, Summary, write_message
+from .nodes import SEVERAL_JOBS
+from .session import end_job, look_at_ranks
+
+LOOK_LIMIT = 60.0  # seconds until one that is ready, and not told to look, ends
+ORDER_LIMIT = 300.0  # seconds for further questions: a person may be asked meanwhile
+_MOST_ORDER = 1 << 20  # bytes of a line that it is told
+
+
+async def answer_asker(name: str, found: FoundJobs, job: Job, span: float = STILL_SPAN) -> int:
+    """Look at a job when told to, and answer what is asked then; return 0."""
+    orders = OrderReader()
+    say_message(name, {"is": "ready", "ranks": len(job.ranks)})
+    if await asyncio.to_thread(orders.wait, LOOK_LIMIT) is None:
+        return 0
+    found, job, facts = await look_at_ranks(found, job, span)
+    summary = Summary(facts)
+    say_message(name, summary.message())
+    until = time.monotonic() + ORDER_LIMIT
+    while (order := await asyncio.to_thread(orders.wait, until - time.monotonic())) is not None:
+        if order.get("is") == "details" and (told := make_details(name, summary, order)):
+            say_message(name, told)
+        elif order.get("is") == "end":
+            ended, left = await asyncio.to_thread(end_job, job, found.processes)
+            say_message(name, {"is": "ended", "ended": ended, "left": left})
+    return 0
+
+
+def make_details(name: str, summary: Summary, order: Mapping[str, Any]) -> Message | None:
+    """Return the second step of the answer of the node `name`; None where the order is for others:
+    srun gives what it is told to all nodes of a step.
+    """
+    asked = order.get("of", {}).get(name)
+    if asked is None:
+        return None
+    return summary.details(asked.get("stacks", ()), asked.get("pids", ()))
+
+
+def say_message(name: str, message: Message) -> None:
+    """Print a message for who asks."""
+    text = write_message(name, message)
+    while text:
+        text = text[os.write(1, text) :]
+
+
+def say_trouble(name: str, error: HangbisectError) -> None:
+    """Tell who asks why there is no answer."""
+    told = str(error)
+    if isinstance(error, SeveralJobs):
+        told = SEVERAL_JOBS
+    say_message(name, {"is": "trouble", "why": told})
+
+
+class SeveralJobs(UsageError):
+    """More than one job runs on this machine, and nothing says which is meant."""
+
+
+class OrderReader:
+    """The orders that come on standard input, a line of JSON each."""
+
+    def __init__(self) -> None:
+        self._text = b""
+        self._is_over = False
+
+    def wait(self, limit: float) -> dict[str, Any] | None:
+        """Return the next order; None where none comes within `limit` seconds, or no more will.
+        Blocks.
+        """
+        until = time.monotonic() + limit
+        while True:
+            line, newline, rest = self._text.partition(b"\n")
+            if newline:
+                self._text = rest
+                if (order := _read_order(line)) is not None:
+                    return order
+                continue
+            left = until - time.monotonic()
+            if self._is_over or left <= 0 or len(self._text) > _MOST_ORDER:
+                return None
+            if select.select([0], [], [], left)[0]:
+                block = os.read(0, 65536)
+                self._is_over = not block
+                self._text += block
+
+
+def _read_order(line: bytes) -> dict[str, Any] | None:
+    try:
+        order = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return order if isinstance(order, dict) else None
