@@ -64,6 +64,11 @@ class Channel:
         with contextlib.suppress(Exception):
             self._writer.transport.abort()
 
+    def end(self) -> None:
+        """Let go once what was not sent is, as long as this process lives."""
+        with contextlib.suppress(Exception):
+            self._writer.close()
+
     async def leave(self, limit: float) -> None:
         """Send what is unsent, for `limit` seconds at the most, and let go."""
         with contextlib.suppress(Exception):

@@ -54,6 +54,7 @@ class Answer:
     report: Report
     facts: tuple[RankFacts, ...] = ()
     clock_error: float = 0.0  # seconds by which its clock, as the record has it, may be off
+    at: float = 0.0  # when it was here, monotonic
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Unseen:
     why: str
     since: float  # monotonic: when it was heard last
     last_word: str
+    address: str
 
 
 Judge = Callable[[Sequence[Answer], Sequence[Unseen], Answer], Awaitable[Judged]]
@@ -76,6 +78,7 @@ class Peer:
     join: Join
     channel: Channel | None  # None: it is not there any more
     heard: float
+    address: str = ""
     word: str = ""
     answer: Answer | None = None
     left: str = ""  # why it left, once it said so
@@ -121,17 +124,20 @@ class Lead:
         self._beating = self._beating or asyncio.create_task(self._beat())
         return int(server.sockets[0].getsockname()[1])
 
-    def close(self) -> None:
-        """Hear nobody any more."""
+    def close(self, why: str = "") -> None:
+        """Hear nobody any more; nodes are told."""
+        for peer in self._peers.values():
+            self._send(peer, Leave(why))
         for task in (self._beating, self._inquiring):
             if task is not None:
                 task.cancel()
         for server in self._servers:
             server.close()
         known = [peer.channel for peer in self._peers.values()]
-        for channel in [*self._unknown, *known]:
-            if channel is not None:
-                channel.close()
+        for channel in self._unknown:
+            channel.close()
+        for channel in filter(None, known):
+            channel.end()
 
     @property
     def are_all_gone(self) -> bool:
@@ -153,6 +159,7 @@ class Lead:
             if not isinstance(first, Join):
                 raise Refused("it did not say who it is")
             peer = self._take_in(first, channel)
+            peer.address = name
             self._unknown.pop(channel, None)
             name = peer.name
             while True:
@@ -203,7 +210,15 @@ class Lead:
         else:
             peer = self._peers[join.node] = Peer(join, channel, now)
         self._changed.set()
+        self._say_if_all_are_there(now)
         return peer
+
+    def _say_if_all_are_there(self, now: float) -> None:
+        """Say once that all ranks of the job are heard of."""
+        peers = [peer for peer in self._peers.values() if peer.is_heard(now)]
+        ranks = {rank for peer in peers for rank in peer.join.ranks}
+        if len(peers) > 1 and len(ranks) == peers[0].join.world_size:
+            self._tell(f"{len(peers)} nodes are joined: one verdict on all {len(ranks)} ranks")
 
     # ---- what is heard ---------------------------------------------------------------------------
 
@@ -241,7 +256,7 @@ class Lead:
         if report is None or len(peer.coming) < report.looks:
             return
         peer.answer = Answer(peer.join, _on_our_clock(report, peer), tuple(peer.coming))
-        peer.answer.clock_error = peer.error
+        peer.answer.clock_error, peer.answer.at = peer.error, time.monotonic()
         peer.report, peer.coming = None, []
         self._changed.set()
         if report.asks and (self._inquiring is None or self._inquiring.done()):
@@ -260,7 +275,7 @@ class Lead:
         answered = {asker.join.node: asker.answer}
         while time.monotonic() < began + ANSWER_LIMIT:
             self._changed.clear()
-            waited = [p for p in asked if not self._take_answer(p, number, answered)]
+            waited = [p for p in asked if not self._take_answer(p, number, began, answered)]
             if not waited:
                 break
             with contextlib.suppress(TimeoutError):
@@ -273,15 +288,20 @@ class Lead:
             judged = await self._judge([*answered.values()], unseen, asker.answer)
         except Exception as error:  # each node judges for itself then
             self._tell(f"The lead could not judge all nodes as one: {error!r}")
-            judged = Judged(number, goes_on="")
+            judged = Judged(number, failed=True)
         judged = replace(judged, inquiry=number, lead=self._host)
         for peer in self._peers.values():
             self._send(peer, judged)
 
-    def _take_answer(self, peer: Peer, number: int, answered: dict[str, Answer]) -> bool:
-        """Return whether a node has answered this inquiry, or is not waited for any more."""
+    def _take_answer(
+        self, peer: Peer, number: int, began: float, answered: dict[str, Answer]
+    ) -> bool:
+        """Return whether a node has answered this inquiry, or is not waited for any more. One that
+        asks itself at the same time has answered.
+        """
         answer = peer.answer
-        if answer is not None and (answer.report.inquiry == number or answer.report.asks):
+        asks = answer is not None and answer.report.asks and answer.at > began - BEAT_EVERY
+        if answer is not None and (answer.report.inquiry == number or asks):
             answered[peer.join.node] = answer
         return peer.join.node in answered or not peer.is_heard(time.monotonic())
 
@@ -290,7 +310,7 @@ class Lead:
         if not why:
             is_heard = peer.is_heard(time.monotonic())
             why = "it has not answered in time" if is_heard else "it is not heard any more"
-        return Unseen(peer.join, why, peer.heard, peer.word)
+        return Unseen(peer.join, why, peer.heard, peer.word, peer.address)
 
     # ---- beats -----------------------------------------------------------------------------------
 
@@ -311,7 +331,10 @@ class Lead:
 
     def _list_nodes(self, now: float) -> tuple[NodeWord, ...]:
         return tuple(
-            NodeWord(p.join.node, p.join.host, p.join.ranks, p.word, max(0.0, now - p.heard))
+            NodeWord(
+                *(p.join.node, p.join.host, p.join.ranks, p.word),
+                *(max(0.0, now - p.heard), p.address),
+            )
             for p in self._peers.values()
         )
 

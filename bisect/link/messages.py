@@ -89,7 +89,7 @@ class RankLooks:
 
 @dataclass(frozen=True)
 class Leave:
-    """A node watches no longer, or ends."""
+    """A node, or the lead, watches no longer, or ends."""
 
     why: str
 
@@ -106,6 +106,7 @@ class NodeWord:
     ranks: tuple[int, ...]
     last_word: str  # where its ranks were, in words
     age: float  # so long ago it was heard last
+    address: str = ""  # by which it reached the lead
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,7 @@ class Judged:
     inquiry: int
     verdict: Verdict | None = None
     goes_on: str = ""
+    failed: bool = False  # the lead cannot judge: each node does for itself
     proof: str = ""
     is_over: bool = False
     lead: str = ""  # the host that gives the verdict
@@ -150,7 +152,7 @@ KINDS: dict[str, type] = {
     "judged": Judged,
 }
 FROM_NODE = (Join, Digest, Echo, Report, RankLooks, Leave)
-FROM_LEAD = (Beat, LookNow, Judged)
+FROM_LEAD = (Beat, LookNow, Judged, Leave)
 _NAMES = {kind: name for name, kind in KINDS.items()}
 
 

@@ -41,6 +41,7 @@ JUDGED_LIMIT = 30.0  # seconds for the lead to have all looked at and judged
 _CONNECT_LIMIT = 2.0
 _LAST_LIMIT = 1.0  # seconds for the last message to leave
 _AGAIN_FIRST, _AGAIN_LAST = 0.5, 5.0  # seconds between two tries to find the lead
+_SOON = 20.0  # seconds for which it is tried often
 _MOST_LOOKS = 48 << 20  # bytes of the looks of one report: what a connection may send is bounded
 
 Address = tuple[str, int]
@@ -58,11 +59,11 @@ class NodeLink:
         self._join, self._find, self._digest, self._wake = join, find, digest, wake
         self._channel: Channel | None = None
         self._heard = float("-inf")
-        self._judged: asyncio.Queue[Judged] = asyncio.Queue()
+        self._news = asyncio.Event()
         self._orders = False
+        self.judged: Judged | None = None  # what the lead said last, and nobody has taken
         self.asked = 0  # the inquiry for which a look is wanted, 0 for none
         self.others: dict[str, tuple[float, NodeWord]] = {}  # by node: when it was heard last
-        self.lead = ""  # its host, once it was heard
         self.refused = ""  # why the last one that was found did not take us
         self.was_led = False
 
@@ -83,12 +84,12 @@ class NodeLink:
 
     async def run(self) -> None:
         """Find the lead and talk to it, until this is cancelled."""
-        pause = _AGAIN_FIRST
+        soon = time.monotonic() + _SOON
         while True:
             if await self._talk_once():
-                pause = _AGAIN_FIRST
-            await asyncio.sleep(pause)
-            pause = min(_AGAIN_LAST, 1.5 * pause)
+                soon = time.monotonic() + _SOON
+            is_soon = time.monotonic() < soon
+            await asyncio.sleep(_AGAIN_FIRST if is_soon else _AGAIN_LAST)
 
     async def leave(self, why: str) -> None:
         """Say why we watch no longer, and let go."""
@@ -96,6 +97,12 @@ class NodeLink:
             self._send(Leave(why))
             await self._channel.leave(_LAST_LIMIT)
             self._channel = None
+
+    async def wait_until_led(self, limit: float) -> None:
+        """Wait for the lead, for `limit` seconds at the most."""
+        until = time.monotonic() + limit
+        while not self.is_led and time.monotonic() < until:
+            await asyncio.sleep(0.1)
 
     def report(self, report: Report, ranks: Sequence[RankFacts]) -> None:
         """Tell the lead what we know. Raises ConnectionError."""
@@ -105,17 +112,16 @@ class NodeLink:
             self._send(RankLooks(facts))
 
     async def wait_for_judgement(self) -> Judged | None:
-        """Return what the lead says next; None if it does not, and we are on our own."""
+        """Return what the lead says, and take it; None if it says nothing, or could not judge, and
+        we are on our own.
+        """
         until = time.monotonic() + JUDGED_LIMIT
-        while self.is_connected and time.monotonic() < until:
+        while self.judged is None and self.is_connected and time.monotonic() < until:
+            self._news.clear()
             with contextlib.suppress(TimeoutError):
-                return await asyncio.wait_for(self._judged.get(), 0.25)
-        return None
-
-    def forget_judgements(self) -> None:
-        """What was judged before now is of another moment."""
-        while not self._judged.empty():
-            self._judged.get_nowait()
+                await asyncio.wait_for(self._news.wait(), 0.25)
+        judged, self.judged = self.judged, None
+        return None if judged is None or judged.failed else judged
 
     # ---- the connection --------------------------------------------------------------------------
 
@@ -163,9 +169,11 @@ class NodeLink:
         elif isinstance(said, LookNow):
             self.asked = said.inquiry
             self._wake()
+        elif isinstance(said, Leave):  # it is not lost: it has nothing more to say
+            self.was_led, self.others = False, {}
         elif isinstance(said, Judged):
-            self.lead, self.asked = said.lead, 0
-            self._judged.put_nowait(said)
+            self.asked, self.judged = 0, said
+            self._news.set()
             self._wake()
 
     async def _tell_digests(self, channel: Channel) -> None:
