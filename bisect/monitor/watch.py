@@ -75,7 +75,7 @@ QUIET_TICK = 5.0
 SAMPLE_EVERY = 1.0
 REMIND_EVERY = 5.0
 NOBODY_SPEAKS = 10.0
-STILL_ENOUGH = 1.5  # seconds less than --stall that a rank has stood still as another node asks
+STILL_ENOUGH = 0.9  # of its patience that a rank has stood still when another node's is used up
 OUTLIVED = 15.0  # seconds for an ended job to be gone
 
 
@@ -201,8 +201,12 @@ class Watch:
         member = self.job.members.by_rank.get(facts.rank) if isinstance(facts.rank, int) else None
         if member is None or facts.moved or member.left or member.waits_for_us:
             return facts
-        still, allowed = time.monotonic() - member.moved_at, self.job.limits.stall
-        is_early = still < max(0.0, allowed - STILL_ENOUGH)
+        members, limits, now = self.job.members, self.job.limits, time.monotonic()
+        allowed = clocks.find_deadline(members, member, limits)
+        patience = clocks.required_stillness(allowed, limits, member.longest_pause)
+        still = now - member.moved_at
+        is_early = still < STILL_ENOUGH * patience
+        is_early = is_early or now < clocks.pauses_until(members, member, limits)
         return replace(facts, moved=f"moved {still:.0f} s ago") if is_early else facts
 
     def _note_the_last_end(self) -> None:
