@@ -33,7 +33,7 @@ FILES = {
 # Files of the same schema that an older version wrote have all fields but these.
 _LATER = (
     *("Verdict.seen_ranks", "Verdict.chain", "Verdict.notes", "Verdict.guessed", "Cause.avoid"),
-    *("Verdict.trained", "HangPlace.trained"),
+    *("Verdict.trained", "Verdict.nodes", "Verdict.partial", "HangPlace.trained"),
 )
 # A rank, as `write_rank` writes it.
 _RANK = {
@@ -58,7 +58,7 @@ def made() -> Iterator[tuple[Path, str]]:
         _schema_of(getattr(_ours(module), type_name), objects)
         schema = {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
-            "title": f"{name}.json, schema 1",
+            "title": f"{name}.json, schema {2 if name == 'verdict' else 1}",
             "description": description,
             **objects.pop(type_name),
             "$defs": objects,

@@ -15,7 +15,7 @@ import pytest
 
 # Bottom first. A part imports from its own and from those before it, in functions too.
 LAYERS = (
-    *("base", "toggles", "captures", "rank", "front", "pipelines", "evidence", "diagnosis"),
+    *("base", "toggles", "captures", "rank", "front", "link", "pipelines", "evidence", "diagnosis"),
     *("collect", "search", "saved_log", "dumps", "report", "monitor", "trials", "attach"),
     *("nodes", "doctor", "zoo", "commands", "cli"),
 )

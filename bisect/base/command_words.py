@@ -205,6 +205,12 @@ def why_not(command: Sequence[str], environ: Mapping[str, str]) -> str:
     return several_nodes(command, environ)
 
 
+def starts_all_nodes(command: Sequence[str]) -> bool:
+    """Return whether a command starts the ranks of all nodes that there are, by one launcher."""
+    found = _launcher(command)
+    return found is not None and found[0] is not _OURS and not found[0].is_on_each_node
+
+
 def several_nodes(command: Sequence[str], environ: Mapping[str, str]) -> str:
     """Return what says that a command starts several nodes, "" if nothing does."""
     words, nodes = _nodes(command, environ)

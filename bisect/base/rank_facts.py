@@ -149,6 +149,17 @@ class SlowStep:
     moved: str
 
 
+@dataclass(frozen=True)
+class LostNode:
+    """A node of the job that was heard and is not heard any more."""
+
+    host: str
+    ranks: tuple[RankId, ...]
+    silent: float  # for so long, in seconds
+    last_word: str  # where its ranks were, in words
+    address: str = ""  # by which it was reached
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobFacts:
     """The job, as far as who collects knows it when it asks for a diagnosis."""
@@ -176,3 +187,4 @@ class JobFacts:
     unstarted: str = ""
     # Who may start more ranks yet: "process 4711 (python), which starts the ranks, sleeps".
     starting: str = ""
+    lost_nodes: tuple[LostNode, ...] = ()

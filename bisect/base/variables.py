@@ -17,6 +17,10 @@ STARTER_VARIABLE = "HANGBISECT_STARTER"
 # Where hangbisect itself runs: its monitor needs its own packages, not the job's.
 PYTHON_VARIABLE = "HANGBISECT_PYTHON"
 PATH_VARIABLE = "HANGBISECT_PATH"
+# What the monitors of a job's nodes have in common (a secret), and where the one that leads is to
+# listen: "n1:29600", several with commas between.
+TOKEN_VARIABLE = "HANGBISECT_TOKEN"
+LEAD_VARIABLE = "HANGBISECT_LEAD"
 STEADY_VARIABLE = "HANGBISECT_STEADY"
 KEEP_WATCHING_VARIABLE = "HANGBISECT_KEEP_WATCHING"
 STEP_VARIABLE = "HANGBISECT_STEP"

@@ -170,6 +170,19 @@ class Seconds:
 
 
 @dataclass(frozen=True)
+class NodeSeen:
+    """One node of a job whose nodes were judged as one while it ran."""
+
+    name: str  # its host
+    seen: bool
+    ranks: RankSet
+    why_not: str = ""  # in a sentence, where it was not seen: since when, and its last word
+    # How far its clock, as times of it are told, may be off: half of the shortest way there and
+    # back, in milliseconds.
+    clock_error_ms: Duration | None = None
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The answer. Field for field what verdict.json holds (docs/reference/verdict.md)."""
 
@@ -201,7 +214,10 @@ class Verdict:
     # user's own. null: it was not past those. 0: none came, or none was counted.
     trained: Natural | None = None
     may_start_more: bool = field(default=False, metadata=INSIDE)  # a rank that is absent may come
-    schema: Literal[1] = 1
+    # Of a job on several nodes that talked to each other: each node that is known of.
+    nodes: tuple[NodeSeen, ...] = ()
+    partial: bool = False  # of some of its nodes nothing is known
+    schema: Literal[1, 2] = 2  # 1: of a version without `nodes`
 
 
 # "pass": past the place in question. "hang": the hang in question, or the crash, where one is in

@@ -15,7 +15,7 @@ from ..base.identity import ProcessId, RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.node_record import NodeClock, NodeRecord
 from ..base.process_facts import Look, Socket
-from ..base.rank_facts import Ended, JobFacts, RankFacts
+from ..base.rank_facts import Ended, JobFacts, LostNode, RankFacts
 from ..base.verdict_facts import Verdict
 from ..base.words import format_ranks
 from ..diagnosis.proof_of_hang import find_proof_of_hang
@@ -48,23 +48,48 @@ def judge_recorded_nodes(nodes: Sequence[RecordedNode]) -> JointJudgement | None
     """Return the verdict on what several nodes wrote of one attempt, None where there are not
     several.
     """
-    if len(nodes) < 2:
-        return None
+    return judge_nodes(nodes) if len(nodes) > 1 else None
+
+
+def judge_nodes(
+    nodes: Sequence[RecordedNode], still: Ended | None = None, lost: Sequence[LostNode] = ()
+) -> JointJudgement:
+    """Return the verdict on what nodes tell of one attempt. `still`: how it stands still, where the
+    node whose clock ran out says so; `lost`: nodes that were there and tell nothing any more.
+    """
     ended, judged, later = _choose_nodes(nodes)
     first = nodes[0].record.clock
     ranks, doubles = _join_ranks(judged, first)
-    facts = _join_facts(judged, first, ended or _choose_end(ranks, judged))
+    facts = _join_facts(judged, first, ended or still or _choose_end(ranks, judged))
     known = {r.rank for r in ranks}
-    facts = replace(
-        facts,
-        local_ranks=tuple(sorted(known)),
-        notes=(*facts.notes, *doubles, *map(_note_later_end, later), *_note_absent(facts, nodes)),
-    )
-    seen = Snapshot(connect_nodes(ranks))
+    facts = replace(facts, local_ranks=tuple(sorted(known)), lost_nodes=tuple(lost))
+    notes = (*facts.notes, *doubles, *map(_note_later_end, later), *_note_absent(facts, nodes))
+    facts = replace(facts, notes=notes)
+    seen = Snapshot(mark_lost_ends(connect_nodes(ranks), lost))
     verdict, graph = judge_snapshot(facts, seen)
     if verdict.outcome == "hang" and not _is_hang(verdict, seen, graph, judged):
         verdict = replace(verdict, outcome="silent")
     return JointJudgement(_add_figures(verdict, judged), facts, seen.ranks, graph)
+
+
+def find_who_goes_on(nodes: Sequence[RecordedNode]) -> str:
+    """Return in words which rank of any node is at work, where none hangs whatever it does; "" if
+    one hangs, or the job has come to an end on a node.
+    """
+    from .looks import classify_ranks  # takes looks as well: who reads files needs none of that
+
+    ended, judged, _ = _choose_nodes(nodes)
+    if ended is not None:
+        return ""
+    seen = Snapshot(connect_nodes(_join_ranks(judged, nodes[0].record.clock)[0]))
+    classes = classify_ranks(seen.ranks, seen.waits)
+    if classes.hung:
+        return ""
+    at_work = [facts for facts in seen.ranks if facts.rank in classes.moving | classes.busy]
+    first = next(iter(at_work), None)
+    if first is None:
+        return "ranks wait for ones that go on"
+    return f"rank {first.rank} on {first.host} is at work ({first.moved or 'it computes'})"
 
 
 def _is_hang(
@@ -116,6 +141,7 @@ def _note_absent(facts: JobFacts, nodes: Sequence[RecordedNode]) -> list[str]:
     """Return which ranks of the job no node has told of, in words."""
     known = {rank for one in nodes for rank in one.record.job.local_ranks}
     known |= {each.rank for one in nodes for each in one.record.ranks}
+    known |= {rank for one in facts.lost_nodes for rank in one.ranks}
     absent = [rank for rank in range(facts.world_size) if rank not in known]
     if not absent or len(absent) <= sum(not isinstance(rank, int) for rank in known):
         return []
@@ -246,6 +272,21 @@ def connect_nodes(ranks: Sequence[RankFacts]) -> list[RankFacts]:
     return [_connect_rank(facts, owners) for facts in ranks]
 
 
+def mark_lost_ends(ranks: Sequence[RankFacts], lost: Sequence[LostNode]) -> list[RankFacts]:
+    """Return the ranks; a socket whose other end is on a node that is lost says so."""
+    hosts = {one.address.removeprefix("::ffff:"): one.host for one in lost if one.address}
+    if not hosts:
+        return [*ranks]
+
+    def mark(socket: Socket) -> Socket:
+        ends = _read_ends(socket)
+        host = hosts.get(host_of(ends[1])) if ends is not None else None
+        is_open = host is not None and socket.remote is None
+        return replace(socket, remote=ProcessId(host or "", 0)) if is_open else socket
+
+    return [_change_rank(facts, mark) for facts in ranks]
+
+
 def _read_ends(socket: Socket) -> _Ends | None:
     """Return both ends of a connection between machines, None for any other socket."""
     if not socket.family.startswith("tcp") or not socket.peer or not socket.local:
@@ -273,11 +314,15 @@ def _connect_rank(facts: RankFacts, owners: Mapping[_Ends, ProcessId]) -> RankFa
         is_away = other is not None and other.host != facts.host
         return replace(socket, remote=other) if is_away else socket
 
+    return _change_rank(facts, connect)
+
+
+def _change_rank(facts: RankFacts, change: Callable[[Socket], Socket]) -> RankFacts:
     return replace(
         facts,
-        looks=tuple(_change_sockets(look, connect) for look in facts.looks),
+        looks=tuple(_change_sockets(look, change) for look in facts.looks),
         children=tuple(
-            tuple(_change_sockets(k, connect) for k in looks) for looks in facts.children
+            tuple(_change_sockets(k, change) for k in looks) for looks in facts.children
         ),
     )
 

@@ -23,7 +23,7 @@ from ..base.argument_types import Parser, around_dashes, count, dashes_missing
 from ..base.errors import UsageError
 from ..base.files import stamp
 from ..base.load_delay import limit_delay
-from ..base.variables import FRONT_VARIABLE, OUTER_VARIABLE, STARTER_VARIABLE
+from ..base.variables import FRONT_VARIABLE, OUTER_VARIABLE, STARTER_VARIABLE, TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     import socket
@@ -197,6 +197,7 @@ def _variables(
     args: argparse.Namespace, command: Sequence[str], run_dir: str, listening: WatcherSocket
 ) -> Mapping[str, str]:
     """Return what is set in the command's environment beside what is there."""
+    from ..base.command_words import starts_all_nodes
     from ..rank.watch_options import format_options, variable_of
     from ..rank.watched.command_environment import variables
     from ..rank.watched.unreached_ranks import why_unreached
@@ -206,6 +207,8 @@ def _variables(
     if listening.path:
         named[OUTER_VARIABLE] = listening.path
         named[FRONT_VARIABLE] = str(os.getpid())
+    if TOKEN_VARIABLE not in os.environ and starts_all_nodes(command):
+        named[TOKEN_VARIABLE] = os.urandom(16).hex()
     if _is_ours(command):
         return named
     if why := why_unreached(command):

@@ -56,7 +56,7 @@ def make_socket_wait(socket: Socket, own_pid: int) -> Wait:
     what = socket.peer or socket.local
     if socket.remote is not None:
         other = socket.remote
-        return Wait("socket", format_socket(socket), other.pid, what=what, host=other.host)
+        return Wait("socket", format_socket(socket), other.pid or None, what=what, host=other.host)
     others = [
         (pid, name)
         for pid, name in _pair_with_names(socket.peer_pids, socket.peer_names)

@@ -400,6 +400,10 @@ def _make_rank_wait(single_rank: SingleRank, index: RankIndex, unseen_ranks: str
     if single_rank.group:
         return _make_peer_wait(single_rank, index, unseen_ranks)
     wait = single_rank.wait
+    if unseen_ranks and wait is not None and wait.kind == "socket" and wait.host and not wait.pid:
+        # The other end is on a node that is not heard any more.
+        unseen = f"{wait.detail} on {wait.host}: {unseen_ranks}"
+        return RankWait(Wait("absent_rank", unseen), unseen_ranks=unseen_ranks)
     other = wait.rank if wait else None
     return RankWait(wait, frozenset([other]) if other not in (None, facts.rank) else frozenset())
 

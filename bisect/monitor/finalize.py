@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..base import events
 from ..base.json_codec import to_json
+from ..base.lazy_dataclass import dataclass
 from ..base.outcomes import CUT_SHORT
 from ..base.rank_facts import NOTHING_MOVES, Ended, JobFacts, RankFacts
 from ..base.verdict_facts import Ranks, Verdict
@@ -37,6 +38,7 @@ from .verdict_output import (
 )
 
 if TYPE_CHECKING:
+    from ..link.messages import Judged
     from .clocks import Overdue
     from .job import Job
     from .server import Server
@@ -52,8 +54,10 @@ async def close_job(
     ended: Ended,
     seen: Snapshot,
     due: Overdue | None = None,
+    inquiry: int = 0,
 ) -> None:
-    """Judge, write, publish, print; then end the job, or leave it, as --on-hang says.
+    """Judge, write, publish, print; then end the job, or leave it, as --on-hang says. `inquiry`:
+    the lead of all nodes has asked, and only if it gives a verdict there is one.
 
     What fails on the way costs that part alone, and then nothing is ended.
     """
@@ -61,9 +65,56 @@ async def close_job(
     since = time.monotonic() if due is None else due.since
     if ended == "interrupted":
         seen = _find_held_back(job) or seen
+    here, seen = await _judge_here(job, ended, seen, due)
+    judged = await _judge_with_others(job, here, seen, ended, inquiry)
+    if judged is None:
+        return
+    job.verdict, job.closed_at = judged.verdict, time.monotonic()
+    with job.failures.of("write the evidence"):
+        write_evidence(job, judged.facts, judged.verdict, judged.graph, judged.ranks)
+    facts, verdict = _add_figures(job, judged.facts, judged.verdict, since)
+    judged, proof = replace(judged, facts=facts, verdict=verdict), judged.proof
+    job.verdict = verdict
+    with job.failures.of("write the verdict"):
+        write_node(job, here.facts, here.ranks)
+        job.files.write_json("verdict.json", to_json(verdict))
+    ending = does_verdict_end_job(job, verdict, ended, proof, judged.is_step_over)
+    if verdict.outcome != "ok" and job.failures.count > failed:
+        ending = False
+    where = str(job.files.path)
+    outcome = verdict.outcome
+    job.note(None, events.Verdict(outcome=outcome, ends=ending, proof=proof, run_dir=where))
+    published = await _publish(job)
+    lines = _tell(job, judged, published, ending)
+    if ending:
+        await _carry_out(job, server, verdict, ended, lines, since)
+    with job.failures.of("make the reports"):
+        _make_reports(job, verdict, published)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A verdict, and what it rests on."""
+
+    verdict: Verdict
+    facts: JobFacts
+    ranks: Sequence[RankFacts]
+    graph: WaitGraph
+    proof: str  # in words, that the job cannot go on by itself; "": nothing proves it
+    is_step_over: bool  # a deadline is
+    told_by: str = ""  # the host that tells it, "" where it is this one
+
+
+async def _judge_here(
+    job: Job, ended: Ended, seen: Snapshot, due: Overdue | None
+) -> tuple[Judgement, Snapshot]:
+    """Return how this node judges by what it sees itself, and all that it has seen."""
     seen = seen.update(await _add_all_evidence(job, seen.ranks, ended))
     ranks = seen.ranks
     facts = make_job_facts(job, ended, due, await _find_who_starts(job))
+    if job.nodes is not None and (lost := job.nodes.list_lost()):
+        facts, seen = job.nodes.note_lost(facts, seen, lost)
+        ranks = seen.ranks
     graph = WaitGraph((), (), ())
     verdict = make_verdict_skeleton(facts, ranks, OUTCOMES[ended], Ranks())
     with job.failures.of("find out why"):
@@ -74,31 +125,53 @@ async def close_job(
     if _is_only_silent(job, verdict, ended, proof, is_step_over):
         verdict = replace(verdict, outcome="silent")
         job.silent_until = max(until, time.monotonic() + job.limits.stall)
-    if _sees_too_little(job, verdict, ended, proof):
+    return Judgement(verdict, facts, ranks, graph, proof, is_step_over), seen
+
+
+async def _judge_with_others(
+    job: Job, here: Judgement, seen: Snapshot, ended: Ended, inquiry: int
+) -> Judgement | None:
+    """Return the verdict on all nodes where they are joined, else this node's. None: it is too
+    early for one, and this node looks again later.
+    """
+    told = None
+    if job.nodes is not None:
+        with job.failures.of("hear the other nodes"):
+            told = await job.nodes.hear(here, ended, inquiry)
+    if told is None and not inquiry:
+        if _sees_too_little(job, here.verdict, ended, here.proof):
+            _hold_back(job, seen)
+            return None
+        return here
+    if told is None or told.verdict is None:
+        _look_again_later(job)
+        return None
+    if _is_too_early(job, told, ended):
         _hold_back(job, seen)
-        return
-    job.verdict, job.closed_at = verdict, time.monotonic()
-    with job.failures.of("write the evidence"):
-        write_evidence(job, facts, verdict, graph, ranks)
-    facts, verdict = _add_figures(job, facts, verdict, since)
-    job.verdict = verdict
-    with job.failures.of("write the verdict"):
-        write_node(job, facts, ranks)
-        job.files.write_json("verdict.json", to_json(verdict))
-    ending = does_verdict_end_job(job, verdict, ended, proof, is_step_over)
-    if verdict.outcome != "ok" and job.failures.count > failed:
-        ending = False
-    where = str(job.files.path)
-    outcome = verdict.outcome
-    job.note(None, events.Verdict(outcome=outcome, ends=ending, proof=proof, run_dir=where))
-    published, lines = await _publish(job), list[str]()
+        return None
+    if told.verdict.outcome == "silent":
+        job.silent_until = max(job.silent_until, time.monotonic() + job.limits.stall)
+    assert job.nodes is not None
+    joint = job.nodes.take_joint()
+    verdict, proof, is_over = told.verdict, told.proof, told.is_over
+    if joint is not None:
+        return Judgement(verdict, joint.facts, joint.ranks, joint.graph, proof, is_over)
+    told_by = told.lead or "another node"
+    return replace(here, verdict=verdict, proof=proof, is_step_over=is_over, told_by=told_by)
+
+
+def _tell(job: Job, judged: Judgement, published: bool, ending: bool) -> list[str]:
+    """Print the verdict, or who prints it; return the lines that were printed."""
     with job.failures.of("print the verdict"):
-        state = describe_state(job, verdict, ending, proof)
-        lines = print_verdict(job, facts, verdict, ranks, graph, published, state)
-    if ending:
-        await _carry_out(job, server, verdict, ended, lines, since)
-    with job.failures.of("make the reports"):
-        _make_reports(job, verdict, published)
+        if judged.told_by:
+            line = f"Nothing moves; the verdict comes from {judged.told_by}"
+            job.say(line)
+            return [line]
+        state = describe_state(job, judged.verdict, ending, judged.proof)
+        return print_verdict(
+            job, judged.facts, judged.verdict, judged.ranks, judged.graph, published, state
+        )
+    return []
 
 
 async def _find_who_starts(job: Job) -> str:
@@ -169,6 +242,15 @@ def _sees_too_little(job: Job, verdict: Verdict, ended: Ended, proof: str) -> bo
     is_part = len(verdict.seen_ranks) < verdict.world_size and not job.is_trial
     is_soon = (verdict.seconds.still or 0.0) < OTHER_NODES_LIMIT
     return bool(job.failures.short_of) or (awaits_others and is_part and is_soon)
+
+
+def _is_too_early(job: Job, told: Judged, ended: Ended) -> bool:
+    """Return whether all ranks that any node sees can only wait for ranks of nodes that have not
+    been heard of, and may come.
+    """
+    assert told.verdict is not None
+    is_lost = any(not one.seen for one in told.verdict.nodes)
+    return not is_lost and _sees_too_little(job, told.verdict, ended, told.proof)
 
 
 def _is_only_silent(
@@ -346,6 +428,7 @@ def _add_figures(
     """
     now, culprits = time.monotonic(), verdict.ranks.culprit
     still = seconds_still(job, now, culprits) if culprits else facts.still
+    still = verdict.seconds.still if still is None else still  # culprits of another node
     to_verdict = round(now - since, 3)
     seconds = replace(verdict.seconds, still=still, to_verdict=to_verdict)
     verdict = replace(verdict, seconds=seconds, trained=_count_steps(job))

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from ..diagnosis.snapshot import Snapshot
     from ..evidence.process import Life
     from ..evidence.ring_reader import Pulse, RingRead
+    from .other_nodes import OtherNodes
 
 
 LARGEST_ANSWER = 1 << 26  # bytes
@@ -211,6 +212,7 @@ class Job:
         self.was_ended = False  # by us
         self.closing = False  # a verdict is being made or was made
         self.changed = asyncio.Event()
+        self.nodes: OtherNodes | None = None  # of a job on several
         self.live = LiveTable(self)
         self.reports = Reports()
 

@@ -16,6 +16,7 @@ import contextlib
 import functools
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -35,9 +36,10 @@ from .training_watch import TrainingWatch
 from .verdict_review import VerdictReview
 
 if TYPE_CHECKING:
-    from ..base.rank_facts import Ended
+    from ..base.rank_facts import Ended, RankFacts
     from .inquiry import Inquiry
     from .job import Job
+    from .other_nodes import OtherNodes
 
 
 LOAD_AFTER = 10.0  # seconds of a job
@@ -57,12 +59,23 @@ def load_parts_for_a_hang() -> None:
             import_module(f"{package}.{name}")
 
 
+def _has_other_nodes(job: Job) -> bool:
+    """Return whether ranks of the job are on other nodes, as their launcher says, and all of this
+    one are there.
+    """
+    place, members = job.place, job.members
+    is_part = bool(place["counted"]) and place["world_size"] > place["local_world_size"]
+    is_on = place["launcher"] is not None and job.settings.get("nodes") != "off"
+    return is_part and is_on and members.are_here and not job.is_one_of_several
+
+
 JUDGE = "judge the job"
 TICK = 0.25  # seconds
 QUIET_TICK = 5.0
 SAMPLE_EVERY = 1.0
 REMIND_EVERY = 5.0
 NOBODY_SPEAKS = 10.0
+STILL_ENOUGH = 0.9  # of its patience that a rank has stood still when another node's is used up
 OUTLIVED = 15.0  # seconds for an ended job to be gone
 
 
@@ -84,6 +97,7 @@ class Watch:
         self._review = VerdictReview(job, server, self._is_held)
         self._absent = MissingRanks(job)
         self._loading: asyncio.Task[None] | None = None
+        self._joining: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Watch until the job has its verdict and every rank is gone. What fails meanwhile ends
@@ -94,6 +108,13 @@ class Watch:
         if job.runs_script:  # no look so far (Job.wait_to_load): they have stood still from now on
             for member in job.members:
                 member.moved_at = member.stirred_at = time.monotonic()
+        try:
+            await self._watch()
+        finally:
+            await self._leave_other_nodes("its ranks have ended")
+
+    async def _watch(self) -> None:
+        job = self.job
         while not self._is_over():
             tick, before = QUIET_TICK if job.is_quiet else TICK, time.monotonic()
             with contextlib.suppress(TimeoutError):
@@ -112,6 +133,7 @@ class Watch:
                 training = self._training.hear_after_verdict
                 await self._try("read the pulse of the training", training)
             if job.verdict is None or not job.was_ended:
+                await self._try("join the other nodes", self._join_other_nodes)
                 await self._try(JUDGE, functools.partial(self._find_reason_to_end, now))
             await self._try("show the table of ranks", job.live.show)
             job.outer.flush()
@@ -132,6 +154,60 @@ class Watch:
             self.server.stop_holding("the watch failed")
         if short_of == DESCRIPTORS:
             self.server.spare_descriptors()
+
+    # ---- other nodes -------------------------------------------------------------------------
+
+    async def _join_other_nodes(self) -> None:
+        """Join the monitors of other nodes, and look when the one that leads asks for it."""
+        job = self.job
+        if job.is_quiet:
+            await self._leave_other_nodes("its ranks are past what is watched")
+        elif job.nodes is not None:
+            if job.nodes.question and not self._paused:
+                await self._look_for_other_nodes(job.nodes.question)
+        elif self._joining is None and _has_other_nodes(job):
+            from .other_nodes import OtherNodes  # most jobs have one node
+
+            job.nodes = OtherNodes(job)
+            self._joining = asyncio.create_task(self._begin_with(job.nodes))
+
+    async def _begin_with(self, nodes: OtherNodes) -> None:
+        with self.job.failures.of("join the other nodes"):
+            await nodes.begin()
+
+    async def _leave_other_nodes(self, why: str) -> None:
+        nodes, self.job.nodes = self.job.nodes, None
+        if nodes is not None:
+            with self.job.failures.of("leave the other nodes"):
+                await nodes.end(why)
+
+    async def _look_for_other_nodes(self, inquiry: int) -> None:
+        """Look once more at all ranks of this node, and tell the lead."""
+        from .inspection import take_series
+
+        job = self.job
+        inspection = await take_series(job)
+        inspection.remember_places()
+        if find_job_end(job) or self._is_held():
+            return
+        seen = inspection.snapshot()
+        seen = seen.update([self._note_late_movement(facts) for facts in seen.ranks])
+        await close_job(job, self.server, "still", seen, inquiry=inquiry)
+
+    def _note_late_movement(self, facts: RankFacts) -> RankFacts:
+        """Return a rank as one that moves, if it has not stood still for long enough to be called
+        hung: its own clock has not run out.
+        """
+        member = self.job.members.by_rank.get(facts.rank) if isinstance(facts.rank, int) else None
+        if member is None or facts.moved or member.left or member.waits_for_us:
+            return facts
+        members, limits, now = self.job.members, self.job.limits, time.monotonic()
+        allowed = clocks.find_deadline(members, member, limits)
+        patience = clocks.required_stillness(allowed, limits, member.longest_pause)
+        still = now - member.moved_at
+        is_early = still < STILL_ENOUGH * patience
+        is_early = is_early or now < clocks.pauses_until(members, member, limits)
+        return replace(facts, moved=f"moved {still:.0f} s ago") if is_early else facts
 
     def _note_the_last_end(self) -> None:
         if not self._all_ended and self.job.members.by_rank and have_all_ended(self.job):

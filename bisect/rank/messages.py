@@ -77,6 +77,7 @@ def make_watch_settings(
         "known_hang": args.known_hang,
         "run_dir": args.run_dir,
         "plain": args.plain,
+        "nodes": args.nodes,
         "on_terminal": os.isatty(1),
         "place": asdict(place),
     }

@@ -101,6 +101,14 @@ def add_watch_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="no colours and no live table, only lines as in a log",
     )
+    add(
+        "--nodes",
+        metavar="HOW",
+        type=choice("--nodes", ("join", "off")),
+        default="join",
+        help="join: the monitors of several nodes talk to each other, if they have a token in "
+        "common, and give one verdict; off: each judges alone (join)",
+    )
     add("--json", action="store_true", help="the verdict as JSON on the terminal")
     add("--every-rank", action="store_true", help="print the lines of all ranks, even above 16")
 

@@ -10,9 +10,15 @@ from hangbisect.base.identity import ProcessId
 from hangbisect.base.json_codec import from_json, to_json
 from hangbisect.base.node_record import NodeClock, NodeRecord, make_node_record
 from hangbisect.base.process_facts import Descriptor, Socket
-from hangbisect.base.rank_facts import Ended, JobFacts, RankFacts, SlowStep
+from hangbisect.base.rank_facts import Ended, JobFacts, LostNode, RankFacts, SlowStep
 from hangbisect.base.verdict_facts import Outcome, Verdict
-from hangbisect.collect.nodes import RecordedNode, connect_nodes, judge_recorded_nodes
+from hangbisect.collect.nodes import (
+    RecordedNode,
+    connect_nodes,
+    find_who_goes_on,
+    judge_nodes,
+    judge_recorded_nodes,
+)
 from hangbisect.diagnosis.verdict import OUTCOMES, judge_job
 
 from ..diagnosis.made_up import ALL_REDUCE, SLEEP, gone, job, look, rank
@@ -237,6 +243,36 @@ def test_both_ends_on_one_node_are_left_to_its_own_evidence() -> None:
         on("n1", rank(1, look("f t.py:1", sockets=(other,)))),
     ]
     assert connect_nodes(ranks) == ranks
+
+
+# ---- while it runs -------------------------------------------------------------------------------
+
+
+def test_a_rank_at_work_on_another_node_keeps_the_others_from_being_judged() -> None:
+    works = replace(SLEEPS, moved="reads t.py")
+    waiting = node("n1", WAITS, outcome="silent")
+    assert "rank 1 on n2 is at work (reads t.py)" in find_who_goes_on([waiting, node("n2", works)])
+    assert find_who_goes_on([waiting, node("n2", SLEEPS)]) == "", "it hangs"
+
+
+def test_a_rank_that_hangs_is_judged_whatever_another_node_does() -> None:
+    works = on("n1", rank(0, SLEEP, SLEEP), moved="reads t.py")
+    assert find_who_goes_on([node("n1", works), node("n2", SLEEPS)]) == ""
+
+
+def test_who_waits_for_a_process_of_a_lost_node_is_not_to_blame() -> None:
+    peer = Socket(7, "tcp", "10.0.0.1:9100", "10.0.0.2:5", "ESTABLISHED")
+    call = Descriptor(4, "socket", "socket:[7]", socket=peer)
+    waits = look("recv t.py:1", call="recvfrom", descriptors=(call,), sockets=(peer,))
+    alone = node("n1", on("n1", rank(0, waits, waits)), outcome="silent")
+    assert judge_nodes([alone], "still").verdict.ranks.culprit == (0,)
+    lost = LostNode("n2", (1,), 9.0, "rank 1 at its script", "10.0.0.2")
+    found = judge_nodes([alone], "still", [lost]).verdict
+    assert found.ranks.culprit == ()
+    assert found.ranks.waiting == (0,)
+    assert found.cause is not None
+    assert found.cause.id == "node-lost"
+    assert found.notes == (), "it is not said to have left nothing"
 
 
 # ---- the file ------------------------------------------------------------------------------------

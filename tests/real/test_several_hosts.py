@@ -267,7 +267,9 @@ def test_of_a_hang_after_training_the_rank_that_is_to_blame_is_shown(
     made = hosts_here.make(2)
     (made.folder / "train.py").write_text(TRAINS)
     run = [HANGBISECT, "run", "--run-dir", "run", "--stall", "6", "--on-hang", "report", "--"]
-    started = hosts_here.start_each(made.all, lambda k: [*run, *torchrun(k, 2, 1, "train.py")])
+    alone = {"HANGBISECT_NODES": "off"}
+    words = [torchrun(number, 2, 1, "train.py") for number in range(2)]
+    started = hosts_here.start_each(made.all, lambda k: [*run, *words[k]], env=alone)
     wait_for_verdict(started[1])
     made.until(lambda: "not seen from here" in started[0].said(), "it does not say why it waits")
     assert "SILENT" not in started[0].said()

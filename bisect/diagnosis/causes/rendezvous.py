@@ -7,6 +7,7 @@ from collections import Counter
 
 from ...base.addresses import is_loopback, port_of
 from ...base.rank_facts import RankFacts
+from ...base.words import format_ranks, format_seconds
 from ..group_values import number
 from ..node_rendezvous import find_node_rendezvous
 from .known_cause import Found, KnownCause, Scene, also, need, unless
@@ -103,6 +104,17 @@ def _had_a_group(scene: Scene) -> bool:
     return further is not None or any(
         operation.done for r in scene.ranks for log in r.collectives for operation in log.operations
     )
+
+
+def _a_node_is_lost(scene: Scene) -> Found | None:
+    """A node that was heard is heard no more, and no rank that is seen is to blame."""
+    lost = next(iter(scene.job.lost_nodes), None)
+    if lost is None or scene.verdict.ranks.culprit or not scene.living:
+        return None
+    word = f", its last word: {lost.last_word}" if lost.last_word else ""
+    ranks = f" ({format_ranks(lost.ranks)})" if lost.ranks else ""
+    silent = format_seconds(lost.silent)
+    return Found(f"{lost.host}{ranks} has not been heard for {silent}{word}", {"host": lost.host})
 
 
 def _master_is_this_machine(scene: Scene) -> Found | None:
@@ -202,6 +214,18 @@ CAUSES = (
         "at its own store.",
         avoid=("MASTER_ADDR=<a name or address of node 0 that the others reach>",),
         references=("mlc-ai/pith-train#91",),
+    ),
+    KnownCause(
+        id="node-lost",
+        title="a node of the job is gone, or cannot be reached any more",
+        signs=(need(_a_node_is_lost, 0.8),),
+        why="{host} was there and answers no more: its ranks are gone with it, or the network "
+        "between it and the others is cut. Those that are seen wait for ranks that are not.",
+        avoid=(
+            "look at {host}: is it up, is it reached from the others (ping), what does dmesg say?",
+            "leave it out of the next start (srun --exclude, a cordon)",
+        ),
+        references=("pytorch/pytorch#111646",),
     ),
     KnownCause(
         id="other-node-missing",

@@ -68,8 +68,8 @@ def read_verdict(data: Any) -> tuple[Verdict | None, str]:
     """
     if not isinstance(data, dict):
         return None, "verdict.json is no verdict: it holds no object"
-    if data.get("schema") != 1:
-        return None, f"verdict.json has schema {data.get('schema')!r:.40}, and 1 can be read"
+    if data.get("schema") not in (1, 2):
+        return None, f"verdict.json has schema {data.get('schema')!r:.40}, and 1 and 2 can be read"
     if data.get("outcome") not in get_args(Outcome):
         return None, f"verdict.json is no verdict: its outcome is {data.get('outcome')!r:.40}"
     verdict, wrong = fit_json(Verdict, data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.rank_facts import Collective, CollectiveLog
+from hangbisect.base.rank_facts import Collective, CollectiveLog, LostNode
 
 from ..made_up import ALL_REDUCE, GROUP, SLEEP, job, look, rank
 from .scenes import (
@@ -47,6 +47,20 @@ def other_node_missing() -> Facts:
     return job(world=4, local_ranks=(0, 1)), ranks
 
 
+def node_lost() -> Facts:
+    """They were in a group with a node that is silent now."""
+    lost = LostNode("n2", (2, 3), 15.0, "rank 2 at 12 First training step done")
+    ranks = [rank(n, ALL_REDUCE, environment=TWO_NODES) for n in (0, 1)]
+    return job(world=4, local_ranks=(0, 1), lost_nodes=(lost,)), ranks
+
+
+def test_a_lost_node_is_no_cause_where_a_rank_that_is_seen_is_to_blame() -> None:
+    facts, _ = node_lost()
+    ranks = [rank(0, ALL_REDUCE), rank(1, SLEEP, SLEEP)]
+    assert "node-lost" not in causes_of((facts, ranks))
+    assert "node-lost" in causes_of(node_lost())
+
+
 def master_is_loopback() -> Facts:
     ranks = [rank(n, GROUP, environment=TWO_NODES) for n in (0, 1)]
     return job(world=4, local_ranks=(0, 1)), ranks
@@ -65,6 +79,7 @@ SHOWS: Shows = {
     "different-master": different_master,
     "other-node-missing": other_node_missing,
     "master-is-loopback": master_is_loopback,
+    "node-lost": node_lost,
     "foreign-store": foreign_store,
 }
 

@@ -10,7 +10,7 @@ from typing import Any
 EPOCH = 1_795_000_000.0  # what the time of day is when the monotonic clock says 0
 
 VERDICT: dict[str, Any] = {
-    "schema": 1,
+    "schema": 2,
     "outcome": "hang",
     "pipeline": "startup",
     "command": ["torchrun", "--nproc_per_node=2", "train.py"],
@@ -63,6 +63,8 @@ VERDICT: dict[str, Any] = {
     "notes": [],
     "guessed": False,
     "trained": None,
+    "nodes": [],
+    "partial": False,
 }
 
 

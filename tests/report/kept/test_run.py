@@ -68,7 +68,7 @@ def test_a_verdict_alone_is_a_run(tmp_path: Path) -> None:
         (b"\xff\xfe{}", "is no JSON"),
         (b"[]", "holds no object"),
         (b"{}", "has schema None"),
-        (b'{"schema": 2}', "has schema 2"),
+        (b'{"schema": 3}', "has schema 3"),
         (b'{"schema": 1, "outcome": ["hang"]}', "outcome is"),
         (b"1" * 10_000, "is no JSON"),
     ],

@@ -1,0 +1,363 @@
+"""The lead: hears all nodes of a job, and once the clock of one has run out has all of them look at
+one moment, and one verdict made of what they report.
+
+A node is who has proved itself (handshake.py) and speaks of ranks that no other node has. What is
+wrong with what comes is said in one sentence, and ends that connection alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import field, replace
+
+from ..base.lazy_dataclass import dataclass
+from ..base.rank_facts import RankFacts
+from .channel import Channel, set_options
+from .framing import Refused
+from .handshake import Credentials
+from .messages import (
+    FROM_NODE,
+    Beat,
+    Digest,
+    Echo,
+    Join,
+    Judged,
+    Leave,
+    LookNow,
+    NodeWord,
+    RankLooks,
+    Report,
+    Said,
+    decode,
+    describe_ranks,
+    encode,
+    list_ranks,
+)
+
+BEAT_EVERY = 1.0  # seconds
+LEASE = 5.0  # seconds without a word after which the other side counts as gone
+ANSWER_LIMIT = 8.0  # seconds for nodes to look and report: three looks within two seconds, and time
+MOST_UNKNOWN = 64  # connections that have not proved themselves; the oldest makes room
+MOST_NODES = 16_384
+_MOST_SAID = 40  # sentences, each once
+_ROSTER_EVERY = 5  # beats
+
+
+@dataclass
+class Answer:
+    """What one node reported last."""
+
+    join: Join
+    report: Report
+    facts: tuple[RankFacts, ...] = ()
+    clock_error: float = 0.0  # seconds by which its clock, as the record has it, may be off
+    at: float = 0.0  # when it was here, monotonic
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """A node that did not answer."""
+
+    join: Join
+    why: str
+    since: float  # monotonic: when it was heard last
+    last_word: str
+    address: str
+
+
+Judge = Callable[[Sequence[Answer], Sequence[Unseen], Answer], Awaitable[Judged]]
+
+
+@dataclass
+class Peer:
+    """One node as the lead knows it. Times are monotonic."""
+
+    join: Join
+    channel: Channel | None  # None: it is not there any more
+    heard: float
+    address: str = ""
+    word: str = ""
+    answer: Answer | None = None
+    left: str = ""  # why it left, once it said so
+    is_missed: bool = False  # that it is not heard any more was said
+    error: float = float("inf")  # half of the shortest way there and back
+    offset: float = 0.0  # to be added to its monotonic clock to have ours
+    coming: list[RankFacts] = field(default_factory=list)
+    report: Report | None = None  # of which not all looks have come
+
+    @property
+    def name(self) -> str:
+        return self.join.host or self.join.node
+
+    def is_heard(self, now: float) -> bool:
+        """Return whether it is there and answers."""
+        return self.channel is not None and now - self.heard < LEASE
+
+
+class Lead:
+    """Serves the nodes of one job."""
+
+    def __init__(
+        self, credentials: Credentials, host: str, judge: Judge, say: Callable[[str], None]
+    ) -> None:
+        """`judge` makes the verdict; `say` tells a person. Nothing is heard before serve()."""
+        self._credentials, self._host = credentials, host
+        self._judge, self._say = judge, say
+        self._peers: dict[str, Peer] = {}  # by name of the node
+        self._unknown: dict[Channel, None] = {}
+        self._told: set[str] = set()
+        self._servers: list[asyncio.Server] = []
+        self._inquiry = 0
+        self._inquiring: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self._beating: asyncio.Task[None] | None = None
+
+    async def listen(self, address: str, port: int) -> int:
+        """Listen there, and return the port. Raises OSError."""
+        server = await asyncio.start_server(
+            self._connected, address, port, limit=1 << 16, backlog=128
+        )
+        self._servers.append(server)
+        self._beating = self._beating or asyncio.create_task(self._beat())
+        return int(server.sockets[0].getsockname()[1])
+
+    def close(self, why: str = "") -> None:
+        """Hear nobody any more; nodes are told."""
+        for peer in self._peers.values():
+            self._send(peer, Leave(why))
+        for task in (self._beating, self._inquiring):
+            if task is not None:
+                task.cancel()
+        for server in self._servers:
+            server.close()
+        known = [peer.channel for peer in self._peers.values()]
+        for channel in self._unknown:
+            channel.close()
+        for channel in filter(None, known):
+            channel.end()
+
+    @property
+    def are_all_gone(self) -> bool:
+        """Return whether nodes were there, and each has left."""
+        peers = self._peers.values()
+        return bool(peers) and all(peer.channel is None for peer in peers)
+
+    # ---- connections -----------------------------------------------------------------------------
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        channel, name = Channel(reader, writer), _address_of(writer)
+        set_options(writer)
+        self._make_room()
+        self._unknown[channel] = None
+        peer: Peer | None = None
+        try:
+            await channel.welcome(self._credentials)
+            first = decode(await channel.read(LEASE), FROM_NODE)
+            if not isinstance(first, Join):
+                raise Refused("it did not say who it is")
+            peer = self._take_in(first, channel)
+            peer.address = name
+            self._unknown.pop(channel, None)
+            name = peer.name
+            while True:
+                said = decode(await channel.read(2 * LEASE), FROM_NODE)
+                if said is not None:
+                    self._hear(peer, said)
+        except Refused as error:
+            self._tell(f"{name} is not heard on the link between nodes: {error}")
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            self._unknown.pop(channel, None)
+            channel.close()
+            if peer is not None and peer.channel is channel:
+                peer.channel = None
+                self._changed.set()
+
+    def _make_room(self) -> None:
+        while len(self._unknown) >= MOST_UNKNOWN:
+            oldest = next(iter(self._unknown))
+            del self._unknown[oldest]
+            oldest.close()
+
+    def _tell(self, sentence: str) -> None:
+        if sentence not in self._told and len(self._told) < _MOST_SAID:
+            self._told.add(sentence)
+            self._say(sentence)
+
+    def _take_in(self, join: Join, channel: Channel) -> Peer:
+        """Return the node that says who it is. Raises Refused if it cannot be."""
+        now, before = time.monotonic(), self._peers.get(join.node)
+        if before is not None and before.join.process != join.process and before.is_heard(now):
+            raise Refused(f"node {join.node} is there already, on {before.name}")
+        if before is None and len(self._peers) >= MOST_NODES:
+            raise Refused(f"there are {MOST_NODES} nodes already")
+        for other in self._peers.values():
+            shared = {*other.join.ranks} & {*join.ranks}
+            if shared and other is not before and other.is_heard(now):
+                raise Refused(f"rank {min(shared)} is on {other.name} already")
+        if before is not None and before.join.process == join.process:
+            if before.channel is not None:
+                before.channel.close()
+            if before.is_missed:
+                self._tell(f"{before.name} is heard again")
+            peer = before
+            peer.join, peer.channel, peer.heard = join, channel, now
+            peer.left, peer.is_missed, peer.report = "", False, None
+        else:
+            peer = self._peers[join.node] = Peer(join, channel, now)
+        self._changed.set()
+        self._say_if_all_are_there(now)
+        return peer
+
+    def _say_if_all_are_there(self, now: float) -> None:
+        """Say once that all ranks of the job are heard of."""
+        peers = [peer for peer in self._peers.values() if peer.is_heard(now)]
+        ranks = {rank for peer in peers for rank in peer.join.ranks}
+        if len(peers) > 1 and len(ranks) == peers[0].join.world_size:
+            self._tell(f"{len(peers)} nodes are joined: one verdict on all {len(ranks)} ranks")
+
+    # ---- what is heard ---------------------------------------------------------------------------
+
+    def _hear(self, peer: Peer, said: Said) -> None:
+        """Take in a message. Raises Refused if it speaks of ranks that are not that node's."""
+        peer.heard = time.monotonic()
+        foreign = [rank for rank in list_ranks(said) if not _is_its_own(rank, peer.join)]
+        if foreign:
+            raise Refused(f"it speaks of rank {foreign[0]}, which is not its own")
+        if isinstance(said, Digest):
+            peer.word = describe_ranks(said.ranks)
+        elif isinstance(said, Echo):
+            self._note_clock(peer, said)
+        elif isinstance(said, Report):
+            peer.report, peer.coming = said, []
+            self._complete(peer)
+        elif isinstance(said, RankLooks) and peer.report is not None:
+            peer.coming.append(said.facts)
+            self._complete(peer)
+        elif isinstance(said, Leave):
+            peer.left = said.why
+
+    def _note_clock(self, peer: Peer, echo: Echo) -> None:
+        """Keep the offset of the exchange that took the shortest time: it is off by half of that at
+        the most.
+        """
+        now = time.monotonic()
+        error = (now - echo.beat) / 2
+        if 0 <= error < peer.error:
+            peer.error, peer.offset = error, (now + echo.beat) / 2 - echo.at
+
+    def _complete(self, peer: Peer) -> None:
+        """A report of which all has come is an answer; one that asks begins an inquiry."""
+        report = peer.report
+        if report is None or len(peer.coming) < report.looks:
+            return
+        peer.answer = Answer(peer.join, _on_our_clock(report, peer), tuple(peer.coming))
+        peer.answer.clock_error, peer.answer.at = peer.error, time.monotonic()
+        peer.report, peer.coming = None, []
+        self._changed.set()
+        if report.asks and (self._inquiring is None or self._inquiring.done()):
+            self._inquiring = asyncio.create_task(self._inquire(peer))
+
+    # ---- inquiries -------------------------------------------------------------------------------
+
+    async def _inquire(self, asker: Peer) -> None:
+        """Have all look, and all told what came of it."""
+        self._inquiry += 1
+        number, began = self._inquiry, time.monotonic()
+        asked = [p for p in self._peers.values() if p is not asker and p.is_heard(began)]
+        for peer in asked:
+            self._send(peer, LookNow(number))
+        assert asker.answer is not None
+        answered = {asker.join.node: asker.answer}
+        while time.monotonic() < began + ANSWER_LIMIT:
+            self._changed.clear()
+            waited = [p for p in asked if not self._take_answer(p, number, began, answered)]
+            if not waited:
+                break
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), BEAT_EVERY / 4)
+        for peer in self._peers.values():
+            if peer.left and peer.answer is not None:  # what it said as it ended still counts
+                answered.setdefault(peer.join.node, peer.answer)
+        unseen = [self._describe_unseen(p) for n, p in self._peers.items() if n not in answered]
+        try:
+            judged = await self._judge([*answered.values()], unseen, asker.answer)
+        except Exception as error:  # each node judges for itself then
+            self._tell(f"The lead could not judge all nodes as one: {error!r}")
+            judged = Judged(number, failed=True)
+        judged = replace(judged, inquiry=number, lead=self._host)
+        for peer in self._peers.values():
+            self._send(peer, judged)
+
+    def _take_answer(
+        self, peer: Peer, number: int, began: float, answered: dict[str, Answer]
+    ) -> bool:
+        """Return whether a node has answered this inquiry, or is not waited for any more. One that
+        asks itself at the same time has answered.
+        """
+        answer = peer.answer
+        asks = answer is not None and answer.report.asks and answer.at > began - BEAT_EVERY
+        if answer is not None and (answer.report.inquiry == number or asks):
+            answered[peer.join.node] = answer
+        return peer.join.node in answered or not peer.is_heard(time.monotonic())
+
+    def _describe_unseen(self, peer: Peer) -> Unseen:
+        why = peer.left
+        if not why:
+            is_heard = peer.is_heard(time.monotonic())
+            why = "it has not answered in time" if is_heard else "it is not heard any more"
+        return Unseen(peer.join, why, peer.heard, peer.word, peer.address)
+
+    # ---- beats -----------------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        count = 0
+        while True:
+            now = time.monotonic()
+            roster = self._list_nodes(now) if count % _ROSTER_EVERY == 0 else None
+            for peer in [*self._peers.values()]:
+                self._send(peer, Beat(now, roster))
+                if not (peer.left or peer.is_missed or peer.is_heard(now)):
+                    peer.is_missed = True
+                    word = f" (its last word: {peer.word})" if peer.word else ""
+                    self._tell(f"{peer.name} is not heard any more{word}")
+                    self._changed.set()
+            count += 1
+            await asyncio.sleep(BEAT_EVERY)
+
+    def _list_nodes(self, now: float) -> tuple[NodeWord, ...]:
+        return tuple(
+            NodeWord(
+                *(p.join.node, p.join.host, p.join.ranks, p.word),
+                *(max(0.0, now - p.heard), p.address),
+            )
+            for p in self._peers.values()
+        )
+
+    def _send(self, peer: Peer, said: Said) -> None:
+        if peer.channel is not None:
+            with contextlib.suppress(OSError, ValueError):
+                peer.channel.send(encode(said))
+
+
+def _is_its_own(rank: object, join: Join) -> bool:
+    return not isinstance(rank, int) or rank in join.ranks
+
+
+def _on_our_clock(report: Report, peer: Peer) -> Report:
+    """Return a report with its moment on the lead's clocks: wall clocks may be apart."""
+    if peer.error == float("inf"):
+        return report
+    clock = report.record.clock
+    behind = time.monotonic() - (clock.monotonic + peer.offset)
+    wall = time.time() - behind
+    return replace(report, record=replace(report.record, clock=replace(clock, wall=wall)))
+
+
+def _address_of(writer: asyncio.StreamWriter) -> str:
+    name = writer.get_extra_info("peername")
+    return str(name[0]) if isinstance(name, tuple) and name else "somebody"

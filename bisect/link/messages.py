@@ -1,0 +1,224 @@
+"""What is said over the link once both sides are known: a type for each kind of message.
+
+What a type does not know is passed over, for a newer version may say it; a message whose kind is
+not known is none. Times are seconds; `at` is on the sender's monotonic clock.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeVar
+
+from ..base.json_codec import Misfit, from_json, to_json
+from ..base.lazy_dataclass import dataclass
+from ..base.masking import mask_values
+from ..base.node_record import NodeRecord
+from ..base.rank_facts import Ended, RankFacts
+from ..base.verdict_facts import Verdict
+from .framing import Message, Refused
+
+_MOST_RANKS = 1 << 16  # of a node
+_LONGEST_NAME = 256  # characters
+
+RankState = Literal["runs", "held", "left", "failed"]
+T = TypeVar("T")
+
+
+# ---- what a node says ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Join:
+    """A node is there, with these ranks."""
+
+    node: str  # its name in the job: "0", "1", or its host
+    host: str
+    process: str  # tells one monitor of a node from the next
+    ranks: tuple[int, ...]
+    world_size: int
+
+
+@dataclass(frozen=True)
+class RankWord:
+    """Where one rank is."""
+
+    rank: int
+    state: RankState
+    step: str  # "12 First training step done", or its title in a script of the user's own
+    phase: str | None = None
+    still: float = 0.0  # nothing of it has moved for so long
+    waits: str = ""  # for whom it has told us that it waits
+
+
+@dataclass(frozen=True)
+class Digest:
+    """Where all ranks of a node are: sent when that changes, and every two seconds."""
+
+    ranks: tuple[RankWord, ...]
+
+
+@dataclass(frozen=True)
+class Echo:
+    """The answer to a beat: both clocks at one moment, to within half of the way there and back."""
+
+    beat: float  # `at` of the beat
+    at: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a node knows of its ranks: as its clock ran out, or as the lead asked (`inquiry`).
+    `looks` messages of the kind RankLooks follow.
+    """
+
+    inquiry: int  # 0: nobody asked
+    record: NodeRecord
+    verdict: Verdict  # the node's own
+    ended: Ended
+    looks: int
+    proof: str = ""  # in words, why its job cannot go on
+    is_over: bool = False  # the deadline of a step is over
+    asks: bool = False  # for a verdict: its ranks stand still
+
+
+@dataclass(frozen=True)
+class RankLooks:
+    """One rank of a report, with its looks and logs."""
+
+    facts: RankFacts
+
+
+@dataclass(frozen=True)
+class Leave:
+    """A node, or the lead, watches no longer, or ends."""
+
+    why: str
+
+
+# ---- what the lead says --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NodeWord:
+    """What a node is told of another one."""
+
+    node: str
+    host: str
+    ranks: tuple[int, ...]
+    last_word: str  # where its ranks were, in words
+    age: float  # so long ago it was heard last
+    address: str = ""  # by which it reached the lead
+
+
+@dataclass(frozen=True)
+class Beat:
+    """The lead is there. Now and then with what it knows of the others."""
+
+    at: float
+    nodes: tuple[NodeWord, ...] | None = None
+
+
+@dataclass(frozen=True)
+class LookNow:
+    """All nodes are to look at their ranks at this moment, and to report."""
+
+    inquiry: int
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What came of an inquiry: a verdict on all nodes, or why there is none yet."""
+
+    inquiry: int
+    verdict: Verdict | None = None
+    goes_on: str = ""
+    failed: bool = False  # the lead cannot judge: each node does for itself
+    proof: str = ""
+    is_over: bool = False
+    lead: str = ""  # the host that gives the verdict
+
+
+# ---- there and back ------------------------------------------------------------------------------
+
+Said = Join | Digest | Echo | Report | RankLooks | Leave | Beat | LookNow | Judged
+KINDS: dict[str, type] = {
+    "join": Join,
+    "digest": Digest,
+    "echo": Echo,
+    "report": Report,
+    "looks": RankLooks,
+    "leave": Leave,
+    "beat": Beat,
+    "look": LookNow,
+    "judged": Judged,
+}
+FROM_NODE = (Join, Digest, Echo, Report, RankLooks, Leave)
+FROM_LEAD = (Beat, LookNow, Judged, Leave)
+_NAMES = {kind: name for name, kind in KINDS.items()}
+
+
+def encode(said: Said) -> Message:
+    """Return a message as JSON, its texts without secrets."""
+    told: Message = mask_values(to_json(said))
+    return {**told, "t": _NAMES[type(said)]}
+
+
+def decode(message: Message, allowed: tuple[type, ...]) -> Said | None:
+    """Return what a message says, None for a kind that is not known or not for us. Raises Refused
+    if it says what cannot be.
+    """
+    kind = KINDS.get(message["t"])
+    if kind is None or kind not in allowed:
+        return None
+    try:
+        said: Said = from_json(kind, message)
+    except Misfit as error:
+        wrong = str(error)[:200]
+        raise Refused(f"a message ({message['t']}) says what cannot be: {wrong}") from None
+    if why_not := _find_impossible(said):
+        raise Refused(f"a message ({message['t']}) says what cannot be: {why_not}")
+    return said
+
+
+def _find_impossible(said: Said) -> str:
+    """Return what is of the right type and cannot be all the same, "" for nothing."""
+    if isinstance(said, Join):
+        if len(said.ranks) > _MOST_RANKS or len({*said.ranks}) < len(said.ranks):
+            return "a rank is there twice, or too many are"
+        if any(not 0 <= rank < said.world_size for rank in said.ranks):
+            return f"a rank beyond 0 to {said.world_size - 1}"
+        if not said.node or max(map(len, (said.node, said.host, said.process))) > _LONGEST_NAME:
+            return "a node without a name, or with one that is too long"
+    if isinstance(said, Digest) and any(word.still < 0 for word in said.ranks):
+        return "a time below zero"
+    if isinstance(said, (Echo, Beat)) and said.at < 0:
+        return "a time below zero"
+    if isinstance(said, Report):
+        clock, seconds = said.record.clock, said.verdict.seconds
+        times = (clock.monotonic, clock.wall, seconds.total, seconds.still or 0.0)
+        if min(times) < 0:
+            return "a time below zero"
+        if said.looks < 0 or said.looks > _MOST_RANKS:
+            return f"{said.looks} looks"
+    return ""
+
+
+def list_ranks(said: Said) -> tuple[object, ...]:
+    """Return the ranks that a message of a node speaks of."""
+    if isinstance(said, Digest):
+        return tuple(word.rank for word in said.ranks)
+    if isinstance(said, Report):
+        return (*said.record.job.local_ranks, *(facts.rank for facts in said.record.ranks))
+    return (said.facts.rank,) if isinstance(said, RankLooks) else ()
+
+
+def describe_ranks(words: tuple[RankWord, ...], most: int = 3) -> str:
+    """Return where ranks are, in words: "rank 1 at 4 Tokenizer loaded, rank 2 left"."""
+    told = []
+    for word in words[:most]:
+        where = f"{word.step}{f' ({word.phase})' if word.phase else ''}"
+        how = {"held": "held after", "left": "left after", "failed": "failed at"}.get(
+            word.state, "at"
+        )
+        told.append(f"rank {word.rank} {how} {where}")
+    more = len(words) - len(told)
+    return ", ".join([*told, *([f"and {more} more"] if more > 0 else [])])

@@ -1,0 +1,216 @@
+"""A node's end of the link: it finds the lead, says where its ranks are, looks when it is asked to,
+and asks for a verdict once its own clock has run out.
+
+While the lead is heard (its lease) the node judges nothing by itself. Whatever fails here, the node
+is on its own again, as it would be without a link.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from ..base.rank_facts import RankFacts
+from .channel import Channel, Refused, open_channel
+from .framing import LARGEST
+from .handshake import Credentials
+from .lead import LEASE
+from .messages import (
+    FROM_LEAD,
+    Beat,
+    Digest,
+    Echo,
+    Join,
+    Judged,
+    Leave,
+    LookNow,
+    NodeWord,
+    RankLooks,
+    Report,
+    Said,
+    decode,
+    encode,
+)
+
+DIGEST_EVERY = 2.0  # seconds
+DIGEST_PAUSE = 0.25  # seconds between two that tell of a change
+JUDGED_LIMIT = 30.0  # seconds for the lead to have all looked at and judged
+_CONNECT_LIMIT = 2.0
+_LAST_LIMIT = 1.0  # seconds for the last message to leave
+_AGAIN_FIRST, _AGAIN_LAST = 0.5, 5.0  # seconds between two tries to find the lead
+_SOON = 20.0  # seconds for which it is tried often
+_MOST_LOOKS = 48 << 20  # bytes of the looks of one report: what a connection may send is bounded
+
+Address = tuple[str, int]
+# Where the lead may be, and what to prove to it; asked anew for each try.
+Find = Callable[[], Awaitable[tuple[Sequence[Address], Credentials]]]
+
+
+class NodeLink:
+    """One node's connection to the lead, made anew as often as it is lost."""
+
+    def __init__(
+        self, join: Join, find: Find, digest: Callable[[], Digest], wake: Callable[[], None]
+    ) -> None:
+        """`digest` says where the ranks are; `wake` is called when the lead asks for something."""
+        self._join, self._find, self._digest, self._wake = join, find, digest, wake
+        self._channel: Channel | None = None
+        self._heard = float("-inf")
+        self._news = asyncio.Event()
+        self._orders = False
+        self.judged: Judged | None = None  # what the lead said last, and nobody has taken
+        self.asked = 0  # the inquiry for which a look is wanted, 0 for none
+        self.others: dict[str, tuple[float, NodeWord]] = {}  # by node: when it was heard last
+        self.refused = ""  # why the last one that was found did not take us
+        self.was_led = False
+
+    @property
+    def is_led(self) -> bool:
+        """Return whether the lead holds its lease, and may order anything: both have a token."""
+        return self._orders and self.is_connected
+
+    @property
+    def is_connected(self) -> bool:
+        """Return whether the lead is heard."""
+        return self._channel is not None and time.monotonic() - self._heard < LEASE
+
+    @property
+    def silence(self) -> float:
+        """Return for how many seconds the lead was not heard."""
+        return time.monotonic() - self._heard
+
+    async def run(self) -> None:
+        """Find the lead and talk to it, until this is cancelled."""
+        soon = time.monotonic() + _SOON
+        while True:
+            if await self._talk_once():
+                soon = time.monotonic() + _SOON
+            is_soon = time.monotonic() < soon
+            await asyncio.sleep(_AGAIN_FIRST if is_soon else _AGAIN_LAST)
+
+    async def leave(self, why: str) -> None:
+        """Say why we watch no longer, and let go."""
+        if self._channel is not None:
+            self._send(Leave(why))
+            await self._channel.leave(_LAST_LIMIT)
+            self._channel = None
+
+    async def wait_until_led(self, limit: float) -> None:
+        """Wait for the lead, for `limit` seconds at the most."""
+        until = time.monotonic() + limit
+        while not self.is_led and time.monotonic() < until:
+            await asyncio.sleep(0.1)
+
+    def report(self, report: Report, ranks: Sequence[RankFacts]) -> None:
+        """Tell the lead what we know. Raises ConnectionError."""
+        told = [*_fit(ranks)]
+        self._send(replace(report, looks=len(told)))
+        for facts in told:
+            self._send(RankLooks(facts))
+
+    async def wait_for_judgement(self) -> Judged | None:
+        """Return what the lead says, and take it; None if it says nothing, or could not judge, and
+        we are on our own.
+        """
+        until = time.monotonic() + JUDGED_LIMIT
+        while self.judged is None and self.is_connected and time.monotonic() < until:
+            self._news.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), 0.25)
+        judged, self.judged = self.judged, None
+        return None if judged is None or judged.failed else judged
+
+    # ---- the connection --------------------------------------------------------------------------
+
+    async def _talk_once(self) -> bool:
+        """Return whether a lead was there, once it is gone."""
+        addresses, credentials = await self._find()
+        for address, port in addresses:
+            channel = None
+            try:
+                channel = await open_channel(address, port, _CONNECT_LIMIT)
+                await channel.greet(credentials)
+                self._channel, self._heard = channel, time.monotonic()
+                self._orders = credentials.has_token
+                await self._talk(channel)
+                return True
+            except Refused as error:
+                self.refused = str(error)
+            except (OSError, TimeoutError, asyncio.IncompleteReadError):
+                if self._channel is not None:
+                    return True
+            finally:
+                self._channel = None
+                if channel is not None:
+                    channel.close()
+        return False
+
+    async def _talk(self, channel: Channel) -> None:
+        channel.send(encode(self._join))
+        self.was_led = True
+        telling = asyncio.create_task(self._tell_digests(channel))
+        try:
+            while True:
+                said = decode(await channel.read(2 * LEASE), FROM_LEAD)
+                self._heard = time.monotonic()
+                if said is not None:
+                    self._hear(said)
+        finally:
+            telling.cancel()
+
+    def _hear(self, said: Said) -> None:
+        if isinstance(said, Beat):
+            self._send(Echo(said.at, time.monotonic()))
+            for word in said.nodes or ():
+                self.others[word.node] = time.monotonic() - word.age, word
+        elif isinstance(said, LookNow):
+            self.asked = said.inquiry
+            self._wake()
+        elif isinstance(said, Leave):  # it is not lost: it has nothing more to say
+            self.was_led, self.others = False, {}
+        elif isinstance(said, Judged):
+            self.asked, self.judged = 0, said
+            self._news.set()
+            self._wake()
+
+    async def _tell_digests(self, channel: Channel) -> None:
+        last, told_at = None, 0.0
+        while True:
+            digest, now = self._digest(), time.monotonic()
+            places = [(w.rank, w.state, w.step, w.phase, w.waits) for w in digest.ranks]
+            if places != last or now - told_at >= DIGEST_EVERY:
+                last, told_at = places, now
+                channel.send(encode(digest))
+            await asyncio.sleep(DIGEST_PAUSE)
+
+    def _send(self, said: Said) -> None:
+        if self._channel is not None:
+            self._channel.send(encode(said))
+
+
+def _fit(ranks: Sequence[RankFacts]) -> list[RankFacts]:
+    """Return the ranks with as many of their looks as one message, and all together, may hold."""
+    from ..base.json_codec import to_json
+    from .framing import pack
+
+    told, left = [], _MOST_LOOKS
+    for facts in ranks:
+        for one in _ever_smaller(facts):
+            try:
+                size = len(pack({"t": "looks", "facts": to_json(one)}))
+            except ValueError:
+                continue
+            if size <= min(left, LARGEST - 4096):  # masks may be longer than what they hide
+                told.append(one)
+                left -= size
+                break
+    return told
+
+
+def _ever_smaller(facts: RankFacts) -> list[RankFacts]:
+    """Return a rank with all looks, and then with ever fewer."""
+    last = replace(facts, looks=facts.looks[-2:], children=tuple(k[-2:] for k in facts.children))
+    return [facts, last, replace(last, children=()), replace(last, children=(), collectives=())]

@@ -1,0 +1,368 @@
+"""The monitors of a job's other nodes: found, joined, and asked before anything is judged.
+
+The monitor of rank 0's node leads (link/lead.py); each, that one too, is a node of the star
+(link/node.py). Who leads judges all nodes as one by what each of them would write in its run folder
+(collect/nodes.py). Loaded for jobs on several nodes alone. Whatever fails here, this node is on its
+own, as if there were no link.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import secrets
+import socket
+import stat
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..base.addresses import is_loopback
+from ..base.deadline import aside
+from ..base.node_record import NodeClock, make_node_record
+from ..base.rank_facts import Ended, JobFacts, LostNode
+from ..base.variables import LEAD_VARIABLE, TOKEN_VARIABLE
+from ..base.verdict_facts import NodeSeen, Verdict
+from ..base.words import format_ranks, format_seconds
+from ..link.handshake import Credentials
+from ..link.lead import Answer, Lead, Unseen
+from ..link.messages import Digest, Join, Judged, RankWord, Report
+from ..link.node import Address, NodeLink
+from .monitor_process import call_in_thread
+
+if TYPE_CHECKING:
+    from ..base.rank_state import RankState
+    from ..collect.nodes import JointJudgement
+    from ..diagnosis.snapshot import Snapshot
+    from .finalize import Judgement
+    from .job import Job
+
+FIRST_PORT, LAST_PORT = 1, 8  # behind MASTER_PORT; the last first: jobs take the first ones
+TOKEN_FILE = "link.json"  # in the run folder, for nodes that share it
+RESOLVE_LIMIT = 3.0  # seconds
+FILE_LIMIT = 1.0
+JOIN_LIMIT = 10.0  # seconds for the nodes to find each other, before one is on its own
+NO_LEAD_AFTER = 30.0  # seconds until it is said that no lead is found
+ASKING: tuple[Ended, ...] = ("still", "late", "busy", "left", "limit")  # all nodes are to look then
+_RUN_IDS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "MASTER_PORT")
+
+
+class OtherNodes:
+    """The link of one job's monitor to those of the other nodes."""
+
+    def __init__(self, job: Job) -> None:
+        """Nothing is said before begin()."""
+        self._job = job
+        self._lead: Lead | None = None
+        self._joint: JointJudgement | None = None  # made by us, who lead
+        self._token = b""
+        self._tasks: list[asyncio.Task[None]] = []
+        self._said_none = False
+        self._ranks: tuple[int, ...] = ()
+        self._node = str(job.place["node_name"]) or "0"
+        self._began = time.monotonic()
+        self.link: NodeLink | None = None
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # it tells of each closed socket
+
+    # ---- joining ---------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Lead, if rank 0 is here, and join. Never waits for another node."""
+        job = self._job
+        if 0 in job.members.by_rank:
+            await self._lead_nodes()
+        host, members = str(job.place["host"]), job.members
+        self._ranks = tuple(sorted(members.expected))
+        join = Join(self._node, host, secrets.token_hex(8), self._ranks, members.world_size)
+        self.link = NodeLink(join, self._find, self._digest, job.changed.set)
+        self._tasks.append(asyncio.create_task(self.link.run()))
+
+    async def end(self, why: str) -> None:
+        """Say why we watch no longer, and let go of all connections."""
+        if self.link is not None:
+            with contextlib.suppress(Exception):
+                await self.link.leave(why)
+        for task in self._tasks:
+            task.cancel()
+        if self._lead is not None:
+            self._lead.close()
+
+    def _credentials(self) -> Credentials:
+        environ, place = self._environment(), self._job.place
+        told = [environ.get(name) or os.environ.get(name, "") for name in _RUN_IDS]
+        identity = repr((os.getuid(), told, place["world_size"], place["attempt"]))
+        job = blake2b(identity.encode(), digest_size=8).hexdigest()
+        return Credentials(job, self._token)
+
+    def _environment(self) -> dict[str, str]:
+        first = next(iter(self._job.members), None)
+        return {} if first is None else first.environment
+
+    async def _lead_nodes(self) -> None:
+        """Listen, where other nodes reach this one, and nowhere else."""
+        job, token = self._job, os.environ.get(TOKEN_VARIABLE, "")
+        if not token and job.settings["run_dir"]:
+            token = secrets.token_hex(16)
+            job.files.write_secret(TOKEN_FILE, json.dumps({"token": token}))
+            await job.files.publish()
+        self._token = token.encode()
+        if not token:
+            job.say(f"Each node judges for itself: no token joins them ({TOKEN_VARIABLE})")
+            return
+        self._lead = Lead(self._credentials(), str(job.place["host"]), self._judge, job.say)
+        why = "no address for it"
+        for address, port in await self._list_addresses():
+            if is_loopback(address):
+                why = f"{address} is this machine for every node"
+                continue
+            try:
+                await self._lead.listen(address, port)
+                return
+            except OSError as error:
+                why = f"{address}:{port}: {error.strerror or error}"
+        self._lead = None
+        job.say(f"Each node judges for itself: this one cannot listen for the others ({why})")
+
+    async def _list_addresses(self) -> list[Address]:
+        """Return where the lead may be."""
+        environ, told = self._environment(), os.environ.get(LEAD_VARIABLE, "")
+        places: list[Address] = []
+        for one in filter(None, told.split(",")):
+            host, _, port = one.strip().rpartition(":")
+            if port.isdigit():
+                places.append((host.strip("[]"), int(port)))
+        master, first = environ.get("MASTER_ADDR", ""), environ.get("MASTER_PORT", "")
+        if not places and master and first.isdigit():
+            ports = range(int(first) + LAST_PORT, int(first) + FIRST_PORT - 1, -1)
+            places = [(master, port) for port in ports if port < 1 << 16]
+        found: list[Address] = []
+        for host in dict.fromkeys(host for host, _ in places):
+            with contextlib.suppress(OSError, TimeoutError, RuntimeError):
+                known = await aside(_resolve, host, limit=RESOLVE_LIMIT)
+                found += [(one, port) for name, port in places if name == host for one in known]
+        return found
+
+    async def _find(self) -> tuple[Sequence[Address], Credentials]:
+        """Return where to look for the lead, and what to prove: nowhere without a token."""
+        if not self._token:
+            token = os.environ.get(TOKEN_VARIABLE, "")
+            with contextlib.suppress(OSError, TimeoutError, RuntimeError, ValueError):
+                token = token or await aside(self._read_token, limit=FILE_LIMIT)
+            self._token = token.encode()
+        elif TOKEN_VARIABLE not in os.environ and self._lead is None:
+            self._token = b""  # of a run before this one, perhaps: it is read anew the next time
+        self._say_if_alone()
+        if not self._token:
+            return (), Credentials("")
+        return await self._list_addresses(), self._credentials()
+
+    def _read_token(self) -> str:
+        """Return the token that the lead has left in a run folder that we share, "" if there is
+        none of our own that nobody else can read. May block; raises OSError, ValueError.
+        """
+        job = self._job
+        if not job.settings["run_dir"]:
+            return ""
+        start = Path(str(job.settings["folder_of_start"]))
+        path = start / str(job.settings["run_dir"]) / TOKEN_FILE
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            found = os.fstat(file.fileno())
+            is_ours = found.st_uid == os.getuid() and not found.st_mode & 0o077
+            if not stat.S_ISREG(found.st_mode) or not is_ours:
+                return ""
+            told = json.loads(file.read(4096))
+        return str(told["token"]) if isinstance(told, dict) and "token" in told else ""
+
+    def _say_if_alone(self) -> None:
+        link = self.link
+        if link is None or link.was_led or self._said_none or self._lead is not None:
+            return
+        if 0 in self._job.members.by_rank or time.monotonic() < self._began + NO_LEAD_AFTER:
+            return
+        self._said_none = True
+        why = link.refused or ("nothing answers" if self._token else f"no {TOKEN_VARIABLE}")
+        self._job.say(f"No monitor of rank 0's node is found ({why}): this node judges for itself")
+
+    def _digest(self) -> Digest:
+        job, now = self._job, time.monotonic()
+        titles = {one.number: one.title for one in job.table}
+        ranks = [member for member in job.members if member.rank in self._ranks]
+        if job.runs_script:
+            titles = {}
+        return Digest(tuple(_word_of(member, titles, now) for member in ranks))
+
+    # ---- as a node -------------------------------------------------------------------------------
+
+    @property
+    def is_led(self) -> bool:
+        """Return whether the verdict comes from the lead, and not from this node."""
+        return self.link is not None and self.link.is_led
+
+    @property
+    def question(self) -> int:
+        """Return the inquiry for which the lead wants a look, or has a verdict already that nobody
+        here has taken; 0 for none.
+        """
+        link = self.link
+        if link is None or not self.is_led:
+            return 0
+        judged = link.judged
+        has_verdict = judged is not None and judged.verdict is not None
+        return link.asked or (judged.inquiry if judged is not None and has_verdict else 0)
+
+    def list_lost(self) -> tuple[LostNode, ...]:
+        """Return the nodes that were heard of, and of which nothing is known now that the lead is
+        not heard any more; () while it is, or never was.
+        """
+        link = self.link
+        if link is None or not link.was_led or link.is_connected:
+            return ()
+        now = time.monotonic()
+        return tuple(
+            LostNode(word.host, word.ranks, round(now - heard, 1), word.last_word, word.address)
+            for name, (heard, word) in sorted(link.others.items())
+            if name != self._node
+        )
+
+    def note_lost(
+        self, facts: JobFacts, seen: Snapshot, lost: tuple[LostNode, ...]
+    ) -> tuple[JobFacts, Snapshot]:
+        """Return the job and what was seen of it, with the nodes that are lost."""
+        from ..collect.nodes import mark_lost_ends
+
+        notes = [
+            f"{one.host} ({format_ranks(one.ranks)}) is not seen from here, for "
+            f"{format_seconds(one.silent)}"
+            for one in lost
+        ]
+        facts = replace(facts, lost_nodes=lost, notes=(*facts.notes, *notes))
+        return facts, seen.update(mark_lost_ends(seen.ranks, lost))
+
+    async def hear(self, here: Judgement, ended: Ended, inquiry: int) -> Judged | None:
+        """Return what the lead says of all nodes, once it has heard this one. None: it is not
+        heard, and this node is on its own; or the job has come to an end here, which is told and
+        needs nobody's verdict.
+        """
+        asks, link = ended in ASKING, self.link
+        if link is not None and asks and self._token:
+            await link.wait_until_led(self._began + JOIN_LIMIT - time.monotonic())
+        if link is None or not link.is_led:
+            return None
+        link.asked = 0
+        if not inquiry:  # what was judged before is of another moment
+            link.judged = None
+        try:
+            if link.judged is None:
+                self._report(link, here, ended, inquiry, asks=asks and not inquiry)
+        except (ConnectionError, ValueError):
+            return None
+        return await link.wait_for_judgement() if asks or inquiry else None
+
+    def _report(
+        self, link: NodeLink, here: Judgement, ended: Ended, inquiry: int, asks: bool
+    ) -> None:
+        clock = NodeClock(time.monotonic(), time.time())
+        ranks = [one for one in here.ranks if one.rank in self._ranks]
+        facts = replace(here.facts, local_ranks=self._ranks)
+        record = make_node_record(str(self._job.place["host"]), facts, ranks, clock)
+        report = Report(
+            inquiry=inquiry,
+            record=record,
+            verdict=here.verdict,
+            ended=ended,
+            looks=0,
+            proof=here.proof,
+            is_over=here.is_step_over,
+            asks=asks,
+        )
+        link.report(report, ranks)
+
+    def take_joint(self) -> JointJudgement | None:
+        """Return what our verdict on all nodes rests on, None where we do not lead."""
+        joint, self._joint = self._joint, None
+        return joint
+
+    # ---- as the lead -----------------------------------------------------------------------------
+
+    async def _judge(
+        self, answers: Sequence[Answer], unseen: Sequence[Unseen], asker: Answer
+    ) -> Judged:
+        """Return the verdict on all nodes, or who is at work."""
+        from ..collect.nodes import RecordedNode, find_who_goes_on, judge_nodes
+        from ..diagnosis.proof_of_hang import find_proof_of_hang
+        from ..diagnosis.snapshot import Snapshot
+
+        order = sorted(answers, key=lambda one: (one.join.node != self._node, one.join.node))
+        nodes = [RecordedNode(a.report.record, a.facts, a.report.verdict) for a in order]
+        ended = asker.report.ended
+        if ended in ("still", "late"):
+            at_work = await call_in_thread(find_who_goes_on, nodes)
+            if at_work:
+                return Judged(0, goes_on=at_work)
+        lost = [_as_lost(one) for one in unseen]
+        still = ended if ended in ("still", "late", "busy", "left") else None
+        joint = await call_in_thread(judge_nodes, nodes, still, lost)
+        seen = Snapshot(joint.ranks)
+        proof = find_proof_of_hang(joint.verdict, seen, joint.graph)
+        proof = proof or next((a.report.proof for a in order if a.report.proof), "")
+        verdict = _add_nodes(joint.verdict, order, unseen)
+        self._joint = replace(joint, verdict=verdict)
+        is_over = any(one.report.is_over for one in order)
+        return Judged(0, verdict, proof=proof, is_over=is_over)
+
+
+def _resolve(host: str) -> list[str]:
+    """Return the addresses of a host. May block; raises OSError."""
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(one[4][0]) for one in found))
+
+
+def _word_of(member: RankState, titles: dict[int, str], now: float) -> RankWord:
+    doing = member.doing[-1] if member.doing else "its script"
+    step = f"{member.step} {titles[member.step]}" if member.step in titles else doing
+    failed = bool(member.error or member.status)
+    state = "failed" if failed else "left" if member.has_left else "held" if member.held_at else ""
+    waits = format_ranks(member.awaits)
+    still = round(max(0.0, now - member.moved_at), 1) if member.moved_at else 0.0
+    return RankWord(
+        member.rank,
+        state or "runs",  # type: ignore[arg-type]  # one of the words of RankState
+        step,
+        member.phase,
+        still,
+        waits,
+    )
+
+
+def _as_lost(one: Unseen) -> LostNode:
+    silent = round(time.monotonic() - one.since, 1)
+    return LostNode(one.join.host, one.join.ranks, silent, one.last_word, one.address)
+
+
+def _add_nodes(verdict: Verdict, answers: Sequence[Answer], unseen: Sequence[Unseen]) -> Verdict:
+    """Return the verdict with each node that is known of, and whether there may be more."""
+    seen = [
+        NodeSeen(a.join.host, True, a.join.ranks, clock_error_ms=_in_milliseconds(a.clock_error))
+        for a in answers
+    ]
+    silent = [NodeSeen(u.join.host, False, u.join.ranks, _say_why(u)) for u in unseen]
+    known = {rank for one in (*seen, *silent) for rank in one.ranks}
+    absent = len(known) < verdict.world_size
+    nodes = sorted((*seen, *silent), key=lambda one: (one.ranks, one.name))
+    return replace(verdict, nodes=tuple(nodes), partial=bool(unseen) or absent)
+
+
+def _in_milliseconds(seconds: float) -> float | None:
+    return None if seconds == float("inf") else round(seconds * 1000, 3)
+
+
+def _say_why(one: Unseen) -> str:
+    silent = format_seconds(time.monotonic() - one.since)
+    word = f"; its last word: {one.last_word}" if one.last_word else ""
+    return f"{one.why}, heard last {silent} before{word}"

@@ -1,0 +1,402 @@
+"""The lead and nodes over real sockets: what nodes say becomes one answer, and whatever a stranger
+sends costs that connection alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hangbisect.base.json_codec import to_json
+from hangbisect.base.node_record import NodeClock, make_node_record
+from hangbisect.diagnosis.verdict import judge_job
+from hangbisect.link import channel as channels
+from hangbisect.link.channel import Channel, open_channel
+from hangbisect.link.framing import LARGEST, pack
+from hangbisect.link.handshake import Credentials
+from hangbisect.link.lead import LEASE, MOST_UNKNOWN, Answer, Lead, Unseen
+from hangbisect.link.messages import Digest, Join, Judged, RankWord, Report, encode
+from hangbisect.link.node import NodeLink
+
+from ..diagnosis.made_up import SLEEP, job, rank
+
+OURS = Credentials("job", b"k" * 16)
+DEADLINE = 60.0
+
+
+class Star:
+    """A lead, and what it was told to judge and to say."""
+
+    def __init__(self, credentials: Credentials = OURS) -> None:
+        self.said: list[str] = []
+        self.judged: list[tuple[list[str], list[tuple[str, str]]]] = []
+        self.lead = Lead(credentials, "n1", self._judge, self.said.append)
+        self.port = 0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def _judge(
+        self, answers: Sequence[Answer], unseen: Sequence[Unseen], asker: Answer
+    ) -> Judged:
+        told = [(one.join.host, one.why) for one in unseen]
+        self.judged.append((sorted(one.join.host for one in answers), told))
+        return Judged(0, asker.report.verdict, proof="seen")
+
+    def node(self, number: int, ranks: Sequence[int] = (), **more: Any) -> NodeLink:
+        """Start a node's end of the link, which looks as soon as it is asked to."""
+        join = replace(join_of(number, ranks), **more)
+
+        async def find() -> tuple[list[tuple[str, int]], Credentials]:
+            return [("127.0.0.1", self.port)], OURS
+
+        def wake() -> None:
+            if link.asked:
+                with contextlib.suppress(ConnectionError):
+                    link.report(report_of(join, inquiry=link.asked), [])
+                link.asked = 0
+
+        words = tuple(RankWord(one, "runs", "4 Tokenizer loaded") for one in join.ranks)
+        link = NodeLink(join, find, lambda: Digest(words), wake)
+        self._tasks.append(asyncio.create_task(link.run()))
+        return link
+
+    async def open(self, credentials: Credentials = OURS) -> Channel:
+        """Connect, and prove who we are."""
+        found = await open_channel("127.0.0.1", self.port, 5.0)
+        await found.greet(credentials)
+        return found
+
+    def end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self.lead.close()
+
+
+@contextlib.asynccontextmanager
+async def star(credentials: Credentials = OURS) -> AsyncIterator[Star]:
+    made = Star(credentials)
+    made.port = await made.lead.listen("127.0.0.1", 0)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def join_of(number: int, ranks: Sequence[int] = ()) -> Join:
+    own = tuple(ranks or (number,))
+    return Join(str(number), f"n{number + 1}", f"process {number}", own, 4)
+
+
+def report_of(join: Join, **more: Any) -> Report:
+    facts = job("still", 4)
+    verdict = judge_job(facts, [rank(0, SLEEP, SLEEP)])
+    told = replace(facts, local_ranks=join.ranks)
+    ranks = [rank(number, host=join.host) for number in join.ranks]
+    record = make_node_record(join.host, told, ranks, NodeClock(time.monotonic(), time.time()))
+    return Report(**{"inquiry": 0, "record": record, "verdict": verdict, **more}, **REST)
+
+
+REST: dict[str, Any] = {"ended": "still", "looks": 0}
+
+
+async def until(done: Callable[[], bool], what: str = "") -> None:
+    end = time.monotonic() + DEADLINE
+    while not done():
+        assert time.monotonic() < end, what
+        await asyncio.sleep(0.02)
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(test, 2 * DEADLINE))
+
+
+# ---- one answer ----------------------------------------------------------------------------------
+
+
+def test_all_look_when_the_clock_of_one_runs_out_and_all_hear_one_answer() -> None:
+    async def test() -> None:
+        async with star() as made:
+            nodes = [made.node(number) for number in range(3)]
+            await until(lambda: all(one.is_led for one in nodes))
+            nodes[1].report(report_of(join_of(1), asks=True), [rank(1, SLEEP, SLEEP)])
+            heard = [await one.wait_for_judgement() for one in nodes]
+            assert all(one is not None and one.verdict and one.lead == "n1" for one in heard)
+            assert made.judged == [(["n1", "n2", "n3"], [])]
+            assert made.said == []
+
+    run(test())
+
+
+def test_a_node_that_is_gone_is_named_with_its_last_word() -> None:
+    async def test() -> None:
+        async with star() as made:
+            nodes = [made.node(number) for number in range(2)]
+            silent = await made.open()
+            silent.send(encode(join_of(2)))
+            silent.send(encode(Digest((RankWord(2, "runs", "7 Model built"),))))
+            await until(lambda: all(one.is_led for one in nodes))
+            await asyncio.sleep(0.2)
+            silent.close()
+            await until(lambda: bool(made.said))
+            assert made.said == [
+                "n3 is not heard any more (its last word: rank 2 at 7 Model built)"
+            ]
+            nodes[0].report(report_of(join_of(0), asks=True), [])
+            await nodes[0].wait_for_judgement()
+            assert made.judged == [(["n1", "n2"], [("n3", "it is not heard any more")])]
+            await until(lambda: "2" in nodes[0].others)
+
+    run(test())
+
+
+def test_a_node_is_on_its_own_once_the_lead_is_silent() -> None:
+    async def test() -> None:
+        async with star() as made:
+            node = made.node(0)
+            await until(lambda: node.is_led)
+            made.lead.close()
+            began = time.monotonic()
+            await until(lambda: not node.is_led)
+            assert time.monotonic() - began < LEASE + DEADLINE / 2
+            assert await node.wait_for_judgement() is None
+
+    run(test())
+
+
+def test_without_a_token_a_lead_orders_nothing() -> None:
+    async def test() -> None:
+        async with star(Credentials("job")) as made:
+            join = join_of(0)
+
+            async def find() -> tuple[list[tuple[str, int]], Credentials]:
+                return [("127.0.0.1", made.port)], Credentials("job")
+
+            link = NodeLink(join, find, lambda: Digest(()), lambda: None)
+            task = asyncio.create_task(link.run())
+            await until(lambda: link.is_connected)
+            assert not link.is_led
+            task.cancel()
+
+    run(test())
+
+
+# ---- what strangers send -------------------------------------------------------------------------
+
+
+async def raw(made: Star, *pieces: bytes, pause: float = 0.0) -> bytes:
+    """Send bytes, and return all that came back until the connection was closed."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
+    with contextlib.suppress(OSError):
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(pause)
+    try:
+        return await reader.read()
+    except OSError:
+        return b""
+    finally:
+        writer.close()
+
+
+async def still_serves(made: Star) -> None:
+    """Assert that nodes are heard as before, and judged as they would be."""
+    before = len(made.judged)
+    node = made.node(3)
+    await until(lambda: node.is_led)
+    node.report(report_of(join_of(3), asks=True), [])
+    judged = await node.wait_for_judgement()
+    assert judged is not None
+    assert judged.verdict is not None
+    assert made.judged[before:] == [(["n4"], [])]
+
+
+HALF = pack({"t": "node", "v": 1})[:-3]
+STRANGERS = {
+    "garbage": [bytes(range(256)) * 40],
+    "another protocol": [b"GET / HTTP/1.1\r\nHost: n1\r\n\r\n"],
+    "too large": [(LARGEST + 1).to_bytes(4, "big")],
+    "another version": [pack({"t": "node", "v": 2, "nonce": "00" * 16, "job": "job"})],
+    "a wrong token": [
+        pack({"t": "node", "v": 1, "nonce": "00" * 16, "job": "job", "proof": "00" * 32})
+    ],
+    "no number": [b"\0\0\0\x0f" + b'{"t":"a","n":NaN}'],
+    "half a message": [HALF],
+    "nothing": [],
+}
+
+
+@pytest.mark.parametrize("what", STRANGERS)
+def test_a_stranger_costs_its_own_connection_alone(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "GREETING_LIMIT", 0.5)
+
+    async def test() -> None:
+        async with star() as made:
+            await raw(made, *STRANGERS[what])
+            assert len(made.said) <= 1
+            assert all(len(one) < 200 and "\n" not in one for one in made.said)
+            await still_serves(made)
+
+    run(test())
+
+
+def test_a_line_without_end_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "GREETING_LIMIT", 0.5)
+
+    async def test() -> None:
+        async with star() as made:
+            await raw(made, *([b"x" * (1 << 20)] * 2048))
+            await still_serves(made)
+
+    run(test())
+
+
+def test_a_byte_now_and_then_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "GREETING_LIMIT", 0.5)
+
+    async def test() -> None:
+        async with star() as made:
+            began = time.monotonic()
+            await raw(made, *(HALF[i : i + 1] for i in range(20)), pause=0.2)
+            assert time.monotonic() - began < DEADLINE
+            await still_serves(made)
+
+    run(test())
+
+
+def test_many_who_say_nothing_take_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with star() as made:
+            silent = []
+            for _ in range(400):
+                with contextlib.suppress(OSError):
+                    silent.append(await asyncio.open_connection("127.0.0.1", made.port))
+            await until(lambda: len(made.lead._unknown) <= MOST_UNKNOWN)
+            await still_serves(made)
+            for _, writer in silent:
+                writer.close()
+
+    run(test())
+
+
+# ---- what a node says that it cannot say ---------------------------------------------------------
+
+
+async def say(made: Star, *messages: dict[str, Any]) -> None:
+    """Be a node with the token that says this, until the connection is closed."""
+    channel = await made.open()
+    with contextlib.suppress(ConnectionError):
+        for message in messages:
+            channel.send(message)
+        while True:
+            await channel.read(LEASE)
+    channel.close()
+
+
+JOINS = encode(join_of(1))
+WRONG = {
+    "a word about another node's rank": (
+        [JOINS, encode(Digest((RankWord(0, "runs", "1"),)))],
+        "n2 is not heard on the link between nodes: it speaks of rank 0, which is not its own",
+    ),
+    "a report on another node's rank": (
+        [JOINS, encode(report_of(join_of(0), asks=True))],
+        "n2 is not heard on the link between nodes: it speaks of rank 0, which is not its own",
+    ),
+    "a node that is there": (
+        [{**JOINS, "node": "0"}],
+        "127.0.0.1 is not heard on the link between nodes: node 0 is there already, on n1",
+    ),
+    "a rank that is there": (
+        [{**JOINS, "ranks": [0]}],
+        "127.0.0.1 is not heard on the link between nodes: rank 0 is on n1 already",
+    ),
+    "a time below zero": (
+        [JOINS, {"t": "echo", "beat": 1.0, "at": -1.0}],
+        "n2 is not heard on the link between nodes: a message (echo) says what cannot be: "
+        "a time below zero",
+    ),
+    "no name": (
+        [{"t": "digest", "ranks": []}],
+        "127.0.0.1 is not heard on the link between nodes: it did not say who it is",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_a_node_cannot_say_is_told_in_one_sentence(what: str) -> None:
+    messages, sentence = WRONG[what]
+
+    async def test() -> None:
+        async with star() as made:
+            node = made.node(0)
+            await until(lambda: node.is_led)
+            for _ in range(2):
+                await say(made, *messages)
+            assert [one for one in made.said if "not heard any more" not in one] == [sentence]
+            node.report(report_of(join_of(0), asks=True), [])
+            judged = await node.wait_for_judgement()
+            assert judged is not None
+            assert to_json(judged.verdict) == to_json(report_of(join_of(0)).verdict)
+
+    run(test())
+
+
+def test_what_was_sent_once_cannot_be_sent_again() -> None:
+    async def test() -> None:
+        async with star() as made:
+            channel = await made.open()
+            assert channel._seal is not None
+            told = pack(JOINS, channel._seal)
+            channel._writer.write(told + told)
+            with contextlib.suppress(ConnectionError):
+                while True:
+                    await channel.read(LEASE)
+            channel.close()
+            assert made.said[:1] == [
+                "n2 is not heard on the link between nodes: a message was changed, left out or "
+                "repeated on the way"
+            ]
+
+    run(test())
+
+
+def test_unknown_messages_and_fields_are_passed_over() -> None:
+    async def test() -> None:
+        async with star() as made:
+            channel = await made.open()
+            for message in ({**JOINS, "color": "blue"}, {"t": "something new"}):
+                channel.send(message)
+            channel.send(encode(report_of(join_of(1), asks=True)))
+            await until(lambda: bool(made.judged))
+            assert made.said == []
+            channel.close()
+
+    run(test())
+
+
+def test_the_facts_of_a_rank_arrive_as_they_were() -> None:
+    facts = rank(1, SLEEP, SLEEP)
+    found: list[Answer] = []
+
+    async def test() -> None:
+        async with star() as made:
+
+            async def judge(answers: Any, unseen: Any, asker: Answer) -> Judged:
+                found.extend(answers)
+                return Judged(0)
+
+            made.lead._judge = judge
+            node = made.node(1)
+            await until(lambda: node.is_led)
+            node.report(report_of(join_of(1), asks=True), [facts])
+            await until(lambda: bool(found))
+
+    run(test())
+    assert to_json(found[0].facts[0]) == to_json(facts)

@@ -1,0 +1,180 @@
+"""Jobs on several hosts whose monitors talk to each other: one verdict, right about rank and host.
+
+No shared folder: nothing but the link joins them. The programs need no library: ranks meet over
+sockets of their own, so what one waits for lies on another host.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Any
+
+from hosts import Host, Hosts
+from joined_hosts import MEETS, environ_of
+
+from .hosts_here import DEADLINE, HostsHere, Started, verdicts
+from .test_several_hosts import HANGBISECT, PYTHON, shown
+
+
+def start(
+    hosts_here: HostsHere,
+    made: Hosts,
+    *words: str,
+    on_hang: str = "report",
+    **more: str,
+) -> list[Started]:
+    """Start one rank on each host, watched."""
+    run = [HANGBISECT, "run", "--run-dir", "run", "--stall", "4", "--on-hang", on_hang, "--"]
+    started = []
+    for number, host in enumerate(made.all):
+        (host.inside_folder / "meets.py").write_text(MEETS)
+        environ = environ_of(number, len(made.all), **more)
+        started.append(hosts_here.start(host, *run, PYTHON, "meets.py", *words, env=environ))
+    return started
+
+
+def told(host: Host) -> dict[str, Any]:
+    """Return the verdict in a host's own folder, {} while there is none."""
+    found = verdicts(host.inside_folder / "run")
+    return next(iter(found.values()), {})
+
+
+def until_told(hosts: list[Host], started: list[Started]) -> None:
+    """Wait until each of these hosts has a verdict, and one was printed: files come first."""
+    end = time.monotonic() + DEADLINE
+    while not (all(told(host) for host in hosts) and any(map(headings, started))):
+        assert time.monotonic() < end, shown(started)
+        time.sleep(0.2)
+
+
+def end_all(started: list[Started]) -> None:
+    for one in started:
+        one.signal(signal.SIGTERM)
+    for one in started:
+        one.end(60)
+
+
+def headings(one: Started) -> list[str]:
+    """Return the first line of each verdict that was printed."""
+    words = ("HANG  ", "SILENT  ", "CRASH  ", "OK  ")
+    return [line for line in one.said().splitlines() if line.startswith(words)]
+
+
+def listening(host: Host) -> list[str]:
+    """Return the TCP ports on which a host is listened to."""
+    done = host.run(["ss", "-Htln"], folder="/")
+    return [line.split()[3] for line in done.stdout.splitlines()]
+
+
+def test_a_culprit_on_another_host_is_named_in_one_verdict(hosts_here: HostsHere) -> None:
+    made = hosts_here.make(3, shared=False)
+    started = start(hosts_here, made, "2", "fifo", "1000")
+    until_told(made.all, started)
+    for host in made.all:
+        found = told(host)
+        assert found["ranks"]["culprit"] == [2], shown(started)
+        assert found["where"][0]["host"] == "n3"
+        assert found["seen_ranks"] == [0, 1, 2]
+        assert [one["name"] for one in found["nodes"]] == ["n1", "n2", "n3"]
+        assert all(one["seen"] for one in found["nodes"])
+        assert not found["partial"]
+        assert found["schema"] == 2
+    made.until(lambda: all("verdict comes" in one.said() for one in started[1:]), "not told")
+    assert len(headings(started[0])) == 1, shown(started)
+    for one in started[1:]:
+        assert headings(one) == [], shown(started)
+        assert "the verdict comes from n1" in one.said()
+    end_all(started)
+
+
+def test_a_proved_hang_ends_the_ranks_of_all_hosts(hosts_here: HostsHere) -> None:
+    made = hosts_here.make(2, shared=False)
+    started = start(hosts_here, made, "1", "lock", "1000", on_hang="end")
+    assert [one.end() for one in started] == [3, 3], shown(started)
+    assert [told(host)["ranks"]["culprit"] for host in made.all] == [[1], [1]]
+    made.until(lambda: not any(host.left() for host in made), "something is left")
+
+
+def test_a_host_that_dies_is_named_with_its_last_word(hosts_here: HostsHere) -> None:
+    made = hosts_here.make(3, shared=False)
+    started = start(hosts_here, made, "-1", "none", "1000")
+    made.until(lambda: joined(started) != "", "they are not joined")
+    time.sleep(6)
+    made[2].die()
+    until_told(made.all[:2], started)
+    found = told(made[0])
+    assert found["partial"], shown(started)
+    assert found["cause"]["id"] == "node-lost", shown(started)
+    lost = next(one for one in found["nodes"] if not one["seen"])
+    assert lost["name"] == "n3"
+    assert "rank 2" in lost["why_not"]
+    assert found["ranks"]["culprit"] == []
+    assert sum(len(headings(one)) for one in started) == 1, shown(started)
+    end_all(started[:2])
+
+
+def test_whoever_is_cut_off_judges_for_itself_and_says_whom_it_does_not_see(
+    hosts_here: HostsHere,
+) -> None:
+    made = hosts_here.make(3, shared=False)
+    started = start(hosts_here, made, "-1", "none", "1000")
+    made.until(lambda: joined(started) != "", "they are not joined")
+    time.sleep(6)
+    made.cut(made[2])
+    until_told(made.all, started)
+    for host, ranks in ((made[0], [0, 1]), (made[2], [2])):
+        found = told(host)
+        assert found["seen_ranks"] == ranks, shown(started)
+        assert found["ranks"]["culprit"] == []
+    alone = told(made[2])
+    assert any("n1 (rank 0) is not seen from here" in note for note in alone["notes"]), alone
+    assert alone["cause"]["id"] == "node-lost"
+    end_all(started)
+
+
+def test_without_the_lead_each_judges_for_itself(hosts_here: HostsHere) -> None:
+    made = hosts_here.make(3, shared=False)
+    started = start(hosts_here, made, "-1", "none", "1000")
+    made.until(lambda: joined(started) != "", "they are not joined")
+    time.sleep(6)
+    made[0].die()
+    until_told(made.all[1:], started)
+    for host in made.all[1:]:
+        assert told(host)["ranks"]["culprit"] == [], shown(started)
+        assert any("n1 (rank 0)" in note for note in told(host)["notes"]), told(host)["notes"]
+    end_all(started[1:])
+
+
+def test_a_healthy_job_is_left_alone_and_nothing_listens_afterwards(
+    hosts_here: HostsHere,
+) -> None:
+    made = hosts_here.make(2, shared=False)
+    started = start(hosts_here, made, "-1", "none", "30", on_hang="end")
+    assert [one.end() for one in started] == [0, 0], shown(started)
+    assert all(told(host)["outcome"] == "ok" for host in made.all)
+    made.until(lambda: not any(host.left() for host in made), "something is left")
+
+
+def test_who_is_at_work_on_another_host_is_waited_for(hosts_here: HostsHere) -> None:
+    """Rank 0 waits for a rank that computes: nothing is said of it."""
+    made = hosts_here.make(2, shared=False)
+    started = start(hosts_here, made, "1", "spin", "1000")
+    time.sleep(15)
+    assert sum(len(headings(one)) for one in started) == 0, shown(started)
+    end_all(started)
+
+
+def test_with_the_link_off_no_port_is_opened(hosts_here: HostsHere) -> None:
+    made = hosts_here.make(2, shared=False)
+    started = start(hosts_here, made, "-1", "none", "1000", HANGBISECT_NODES="off")
+    made.until(lambda: all("This watch is" in one.said() for one in started), "no watch")
+    time.sleep(8)
+    assert [port for port in listening(made[0]) if ":294" in port] == [], shown(started)
+    end_all(started)
+
+
+def joined(started: list[Started]) -> str:
+    """Return what says that all are joined, "" before."""
+    said = started[0].said()
+    return next((line for line in said.splitlines() if "one verdict on all" in line), "")
