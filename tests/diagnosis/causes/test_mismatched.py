@@ -219,6 +219,16 @@ def test_a_backward_and_a_collective_are_different_calls() -> None:
     assert "collective-mismatch" not in causes_of((job(), [rank(n, steps) for n in (0, 1)]))
 
 
+def test_a_model_that_is_wrapped_below_a_condition_is_no_other_call() -> None:
+    """By stacks alone: what stands below it is the making of DDP (zoo J19)."""
+    main = WRAPS.threads[0]
+    told = [replace(f, condition="if me == 1") if f.name == "main" else f for f in main.frames]
+    wraps = replace(WRAPS, threads=(replace(main, frames=tuple(told)),))
+    found = causes_of((job(), [rank(0, ALL_REDUCE), rank(1, wraps)]))
+    assert found["ddp-on-some-ranks"].level == "fits"
+    assert "rank-conditional-collective" not in found
+
+
 def test_ranks_that_all_make_ddp_do_not_differ_in_it() -> None:
     found = causes_of((job(), [rank(n, DDP) for n in (0, 1)]))
     assert not {"ddp-on-some-ranks", "different-parameters"} & set(found)
