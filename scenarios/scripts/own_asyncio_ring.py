@@ -80,7 +80,8 @@ if __name__ == "__main__":
 # /// case
 # command = "python train.py --port $PORT"
 # culprits = [[2], []]
-# waiting = [3]
+# culprits_by_stacks = [[2, 3]]
+# waiting = [0]
 # steps = ["arguments"]
 # after = ["Args parsed", ""]
 # own_code = true

@@ -52,7 +52,7 @@ if __name__ == "__main__":
 # culprits = [[0]]
 # waiting = [1, 2]
 # steps = ["process_group", "ddp_wrap", "first_collective"]
-# after = ["Distributed initialized", ""]
+# after = ["Process group ready", ""]
 # own_code = true
 # calls = ['join', 'finish', 'open', '_write']
 # causes = ["pipe-no-writer", "unknown"]

@@ -45,8 +45,8 @@ if __name__ == "__main__":
 # culprits = [[2]]
 # waiting = [0, 1, 3]
 # steps = ["process_group", "ddp_wrap", "first_collective"]
-# after = ["Distributed initialized", ""]
+# after = ["Process group ready", ""]
 # own_code = true
 # calls = ['accept', 'RemoteDebugger', 'check_loss']
-# causes = ["waits-for-debugger", "unknown"]
+# causes = ["waits-for-debugger", "nobody-sends"]
 # ///

@@ -50,8 +50,8 @@ if __name__ == "__main__":
 # culprits = [[1]]
 # waiting = [0, 2]
 # steps = ["process_group", "ddp_wrap", "first_collective"]
-# after = ["Distributed initialized", ""]
+# after = ["Process group ready", ""]
 # own_code = true
-# calls = ['readline', 'tokenize']
-# causes = ["unknown", "child-program", "nobody-sends"]
+# calls = ['readline', 'tokenize', 'os\.read$']
+# causes = ["deadlock"]
 # ///
