@@ -5,7 +5,8 @@
     python benchmarks/own_scripts.py run [NAME ...]           each under `hangbisect run`
     python benchmarks/own_scripts.py attach [NAME ...]        left to hang, then `hangbisect attach`
 
-A NAME is the beginning of the name of a file in scenarios/scripts/ (all of them). Compared are the
+A NAME is the beginning of the name of a file in scenarios/scripts/ (all that hang; what is healthy
+and slow by its whole name). Compared are the
 outcome with the ranks that are to blame, the step, and the call; at the end the shares. Aim: all
 three right in at least 95 %, in both. --results FILE keeps each verdict as a line, and scripts
 that stand there already are not started again: they are compared anew.
@@ -55,19 +56,22 @@ def under_run(script: Script, options: argparse.Namespace) -> Tried:
     """Start a script under `hangbisect run`."""
     ours = [*HANGBISECT, "run", "--json", "--run-dir", "run", "--stall", str(options.stall), "--"]
     with script_jobs.started(script, before=ours) as running:
-        verdict = _last_verdict(running, script.limit)
+        verdict = _last_verdict(running, script)
         seconds = time.monotonic() - running.began
         if options.keep:
             keep(options.keep / script.name, running.run_dir, running.said())
         return Tried("run", script.name, seconds, verdict)
 
 
-def _last_verdict(running: jobs.Running, limit: float) -> dict[str, Any]:
-    """Return the verdict that stands SETTLES after the first one, or at the job's end."""
-    end, hang_since = time.monotonic() + limit, None
+def _last_verdict(running: jobs.Running, script: Script) -> dict[str, Any]:
+    """Return the verdict that stands SETTLES after the first one, or at the job's end. One that is
+    healthy and slow may be silent: only a hang is a verdict there.
+    """
+    stands = ("hang", "silent") if script.truth.outcome == "hang" else ("hang",)
+    end, hang_since = time.monotonic() + script.limit, None
     while time.monotonic() < end and running.process.poll() is None:
         time.sleep(0.5)
-        if jobs.verdict_of(running.run_dir).get("outcome") not in ("hang", "silent"):
+        if jobs.verdict_of(running.run_dir).get("outcome") not in stands:
             hang_since = None
         elif hang_since is None:
             hang_since = time.monotonic()
@@ -167,7 +171,11 @@ def main() -> int:
     parser.add_argument("--stall", type=float, default=8.0)
     options = parser.parse_args()
     jobs.heed_signals()
-    scripts = [s for s in script_shelf.chosen(options.names) if s.truth.outcome == "hang"]
+    scripts = [
+        one
+        for one in script_shelf.chosen(options.names)
+        if one.truth.outcome == "hang" or one.name in options.names
+    ]
     if options.mode == "list":
         for script in scripts:
             print(f"{script.name:36}  {script.title}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from script_shelf import Script, Truth
 
@@ -24,11 +24,12 @@ class Answer:
     blamed: tuple[int, ...] = ()  # ranks that only wait
     seconds: float = 0.0  # run: from the start to the verdict; attach: of the command
     false_hang: bool = False  # it must not be called one
+    cause: Literal["right", "unknown", "WRONG", ""] = ""  # "": not asked
 
     @property
     def good(self) -> bool:
-        """All of it is right."""
-        return all(self.right.values()) and not self.blamed
+        """All of it is right; that the cause is not known is not wrong."""
+        return all(self.right.values()) and not self.blamed and self.cause != "WRONG"
 
 
 def compare(
@@ -39,6 +40,9 @@ def compare(
     Not `watched` from its start, a script that hangs in its own code has no step that is known.
     """
     truth = script.truth
+    if not verdict and truth.outcome == "ok" and not watched:  # it has ended before it was asked
+        fine = dict.fromkeys(PARTS, True)
+        return Answer(script.name, script.flavour, "ended", fine, seconds=seconds)
     if not verdict:
         none = dict.fromkeys(PARTS, False)
         return Answer(script.name, script.flavour, "no verdict", none, seconds=seconds)
@@ -48,6 +52,7 @@ def compare(
     # A hang of which nothing but the silence is known is called one only at its step's deadline.
     found = "hang" if outcome == "silent" else outcome
     same = found == truth.outcome or (truth.busy and not watched and outcome == "slow")
+    same = same or (not hang and outcome not in ("hang", "crash"))
     accepted = truth.culprits if watched else (*truth.culprits, *truth.culprits_by_stacks)
     right = {
         "rank": same and (not hang or culprit in accepted),
@@ -63,6 +68,7 @@ def compare(
         blamed=() if culprit in accepted else tuple(sorted(culprit & truth.waiting)),
         seconds=seconds,
         false_hang=not hang and outcome == "hang",
+        cause=_cause(truth, verdict),
     )
 
 
@@ -94,6 +100,13 @@ def _step(truth: Truth, verdict: Mapping[str, Any], watched: bool) -> bool:
     return bool({checkpoint["name"], checkpoint["phase"]} & set(truth.steps))
 
 
+def _cause(truth: Truth, verdict: Mapping[str, Any]) -> Literal["right", "unknown", "WRONG", ""]:
+    said = (verdict.get("cause") or {}).get("id") or "unknown"
+    if not truth.causes:
+        return ""
+    return "right" if said in truth.causes else "unknown" if said == "unknown" else "WRONG"
+
+
 def _call(truth: Truth, verdict: Mapping[str, Any]) -> bool:
     call = verdict["call"] or ""
     return any(re.search(one, call) for one in truth.calls)
@@ -101,7 +114,7 @@ def _call(truth: Truth, verdict: Mapping[str, Any]) -> bool:
 
 def head() -> str:
     """Return the row of names."""
-    return _row(("script", "flavour", "outcome", *PARTS, "s", "said where it is wrong"))
+    return _row(("script", "flavour", "outcome", *PARTS, "cause", "s", "said where it is wrong"))
 
 
 def row(answer: Answer) -> str:
@@ -114,6 +127,7 @@ def row(answer: Answer) -> str:
             answer.flavour,
             answer.outcome,
             *marks,
+            answer.cause or "-",
             f"{answer.seconds:.1f}",
             "; ".join(wrong),
         )
@@ -122,7 +136,8 @@ def row(answer: Answer) -> str:
 
 def _wrong(answer: Answer) -> dict[str, Any]:
     names = {"rank": ("culprit",), "step": ("step", "title", "phase"), "call": ("call",)}
-    return {
+    cause = {"cause": answer.said.get("cause")} if answer.cause == "WRONG" else {}
+    return cause | {
         name: answer.said.get(name)
         for part in PARTS
         if not answer.right[part]
@@ -134,6 +149,10 @@ def shares(answers: Sequence[Answer]) -> str:
     """Return the last lines: how many are right, by part and by flavour."""
     of = len(answers)
     parts = [f"{part} {_share(sum(a.right[part] for a in answers), of)}" for part in PARTS]
+    asked = [answer for answer in answers if answer.cause]
+    if asked:
+        parts.append(f"cause {_share(sum(a.cause == 'right' for a in asked), len(asked))}")
+        parts.append(f"wrong cause {sum(a.cause == 'WRONG' for a in asked)}")
     lines = [f"all right {_share(sum(a.good for a in answers), of)}: {', '.join(parts)}"]
     for flavour in sorted({answer.flavour for answer in answers}):
         own = [answer for answer in answers if answer.flavour == flavour]
@@ -147,5 +166,5 @@ def _share(right: int, of: int) -> str:
 
 
 def _row(cells: Sequence[str]) -> str:
-    widths = (36, 12, 11, 5, 5, 5, 6, 0)
+    widths = (36, 12, 11, 5, 5, 5, 7, 6, 0)
     return "  ".join(f"{c:{w}}" for c, w in zip(cells, widths, strict=True)).rstrip()

@@ -23,6 +23,7 @@ FLAVOURS = {  # by the first word of a file's name
     "fabric": "Lightning",
     "lightning": "Lightning",
     "mpirun": "torch DDP",
+    "own": "means of its own",
     "program": "plain Python",
     "spawn": "torch DDP",
     "trainer": "transformers",
@@ -44,6 +45,9 @@ class Truth:
     own_code: bool = False  # no known call is around it: `attach` may name no step
     busy: bool = False  # it burns CPU: `attach`, which looks for seconds, may call that slow
     calls: tuple[str, ...] = ()  # regular expressions, searched in the dotted call
+    causes: tuple[
+        str, ...
+    ] = ()  # ids of the catalogue, or "unknown"; compared where they are given
 
 
 @dataclass(frozen=True)
@@ -139,6 +143,7 @@ def _script(file: Path, title: str, told: dict[str, Any]) -> Script:
         own_code=told.pop("own_code", False),
         busy=told.pop("busy", False),
         calls=tuple(told.pop("calls", ())),
+        causes=tuple(told.pop("causes", ())),
     )
     if truth.outcome == "hang" and not (truth.culprits and truth.steps and truth.calls):
         raise KeyError("a hang has culprits, steps and calls")

@@ -56,7 +56,9 @@ def find_progress(facts: RankFacts) -> int:
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _OUTPUT_LIMIT = 0.5  # seconds for what ranks printed: it may lie on a disk that does not answer
-_SOURCE_LIMIT = 0.5  # the same, for the job's source code
+_SOURCE_LIMIT = (
+    2.0  # the same, for the job's source code, which is parsed: on a busy machine that takes longer
+)
 
 
 @dataclass(frozen=True)

@@ -142,8 +142,9 @@ def _answers(
     with ThreadPoolExecutor(args.jobs) as pool:
         try:
             yield from pool.map(lambda kept: _answer(kept, args, also, under), chosen)
-        finally:
+        except BaseException:
             stopping.set()  # the pool waits for what is under way; after Ctrl-C not for long
+            raise
 
 
 def _answer(

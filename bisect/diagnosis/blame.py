@@ -251,7 +251,8 @@ def _find_collective_place(case: Case, rank: RankId) -> CollectivePlace | None:
     facts = case.facts(rank)
     if facts is None or is_gone(facts):
         return None
-    return find_collective_place(rank, case.rank_waits[rank].view, case.job.package)
+    view = case.rank_waits[rank].view
+    return find_collective_place(rank, view, case.job.package, with_groups=True)
 
 
 def _prefer_rings(graph: WaitGraph, ranks: list[RankId]) -> list[RankId]:

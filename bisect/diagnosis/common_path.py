@@ -19,7 +19,7 @@ from ..base.library_functions import C10D_WRAPPER
 from ..base.process_facts import Frame
 from ..base.words import format_ranks
 from .collective_mismatch import TO_ONE_PEER
-from .frames import format_frame, frame_owner, job_frames
+from .frames import format_frame, frame_owner, job_frames, unqualified_name
 from .peer_calls import GATHERING, ROOTED, GivenGroup, read_group
 from .process_snapshot import ProcessSnapshot
 from .public_calls import find_entry_points, find_group_wait
@@ -28,6 +28,7 @@ _C10D = "torch/distributed/distributed_c10d.py"
 _BACKWARD = "torch/autograd/graph.py"  # where backward waits for the collectives of DDP's hooks
 _AROUND_BACKWARD = 4  # frames, the innermost
 _PAIR = 2  # ranks: a group of some of them has both
+_MAKES_FIRST_GROUP = "init_process_group"
 # Variants of one call.
 _SAME_CALL = {"monitored_barrier": "barrier"}
 
@@ -55,12 +56,16 @@ class CollectivePlace:
 
 
 def find_collective_place(
-    rank: RankId, view: ProcessSnapshot | None, package: str
+    rank: RankId, view: ProcessSnapshot | None, package: str, *, with_groups: bool = False
 ) -> CollectivePlace | None:
     """Return where a rank waits in a collective, None if it does not, or if it is in a send or a
-    receive, which is for one rank alone. `package`: the folder of our own code.
+    receive, which is for one rank alone. `package`: the folder of our own code. `with_groups`: or
+    where it makes a group of ranks that have met before.
     """
-    if view is None or find_group_wait(view) != "collective":
+    if view is None:
+        return None
+    makes_group = with_groups and _makes_further_group(view)
+    if not makes_group and find_group_wait(view) != "collective":
         return None
     frames = job_frames(view.frames, package)
     owners = [frame_owner(frame, package) for frame in frames]
@@ -68,9 +73,17 @@ def find_collective_place(
     at, call = _find_outermost_call(frames[:inside])
     if call in TO_ONE_PEER:
         return None
+    call = call or ("new_group" if makes_group else "")
     own = tuple(f for f, owner in zip(frames, owners, strict=True) if owner in ("user", "step"))
     path = tuple(f for f in frames[at:] if not f.file.endswith(C10D_WRAPPER))
     return CollectivePlace(rank, call, own[::-1], path[::-1], read_group(view.frames))
+
+
+def _makes_further_group(view: ProcessSnapshot) -> bool:
+    """Return whether a rank makes a process group that is not the first one."""
+    names = {unqualified_name(one.name) for one in view.frames if one.file.endswith(_C10D)}
+    is_first = _MAKES_FIRST_GROUP in names
+    return bool(names) and not is_first and find_group_wait(view) == "construction"
 
 
 def _find_outermost_call(frames: Sequence[Frame]) -> tuple[int, str]:

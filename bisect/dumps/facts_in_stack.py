@@ -33,9 +33,14 @@ _TELLING = (
     ("strategies/launchers/multiprocessing.py", "_wrapping_function", "", "process_idx"),
     ("accelerate/utils/launch.py", "__call__", "", "index"),
 )
-_WORKERS = re.compile(
-    r"torch/utils/data/_utils/worker\.py$|multiprocessing/(?:pool|resource_tracker|forkserver"
-    r"|managers)\.py$|concurrent/futures/process\.py$|joblib/"
+# (file, function) of what serves another process, and not of what asks one: both have frames of the
+# same libraries (the loops of multiprocessing, concurrent.futures, torch's DataLoader and loky).
+_WORKERS = (
+    (re.compile(r"torch/utils/data/_utils/worker\.py$"), "_worker_loop"),
+    (re.compile(r"multiprocessing/pool\.py$"), "worker"),
+    (re.compile(r"multiprocessing/(?:resource_tracker|forkserver)\.py$"), "main"),
+    (re.compile(r"multiprocessing/managers\.py$"), "_run_server|serve_forever"),
+    (re.compile(r"concurrent/futures/process\.py$|/process_executor\.py$"), "_process_worker"),
 )
 _MASTERS = ("hostname", "master_addr")
 _WORLDS = ("world_size", "nprocs")
@@ -55,7 +60,7 @@ class RankLocals:
 def read_rank_locals(one: Look) -> RankLocals:
     """Return what the main thread's frames tell of a process."""
     frames = [frame for frame in (one.main.frames if one.main else ()) if not frame.native]
-    if any(_WORKERS.search(frame.file) for frame in frames):
+    if any(map(_serves_another, frames)):
         return RankLocals(worker=True)
     number = local = world = None
     master = ""
@@ -71,6 +76,11 @@ def read_rank_locals(one: Look) -> RankLocals:
         sizes = (n for f in reversed(frames) for w in _WORLDS if (n := _own(f, w)) is not None)
         world = next(sizes, None)
     return RankLocals(number, local, world, master)
+
+
+def _serves_another(frame: Frame) -> bool:
+    name = unqualified_name(frame.name)
+    return any(file.search(frame.file) and re.fullmatch(what, name) for file, what in _WORKERS)
 
 
 def _read_frame_locals(frame: Frame) -> RankLocals:

@@ -27,7 +27,7 @@ from .job import HeldBack
 from .job_facts import describe_starting, make_job_facts, seconds_still
 from .missing_ranks import find_silent_ranks
 from .monitor_process import call_in_thread, describe_shortage
-from .rank_exits import have_all_ended, was_asked_to_end
+from .rank_exits import have_all_ended, infer_statuses, was_asked_to_end
 from .verdict_output import (
     describe_state,
     print_verdict,
@@ -192,6 +192,8 @@ async def _add_all_evidence(
     if ended not in ("done", "past"):
         with job.failures.of("read the logs of the ranks"):
             ranks = await _add_evidence_of_failure(job, ranks, ended)
+    if ended in (*NOTHING_MOVES, "left"):
+        ranks = infer_statuses(ranks, job.place["launcher"], time.monotonic())
     return ranks
 
 

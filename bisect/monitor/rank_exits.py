@@ -7,10 +7,12 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from ..base import events
 from ..base.checkpoints import UserStep
+from ..base.launchers import find_launcher
 from ..base.place import GONE
 from ..base.rank_state import RankState
 from ..evidence.process import exit_code, open_life
@@ -18,7 +20,7 @@ from . import clocks
 
 if TYPE_CHECKING:
     from ..base.identity import RankId
-    from ..base.rank_facts import Ended
+    from ..base.rank_facts import Ended, RankFacts
     from .job import Job
     from .server import Server
 
@@ -69,6 +71,26 @@ def note_slow(job: Job, member: RankState) -> None:
         deadline=allowed,
         moved=member.moving,
     )
+
+
+NOTICED = (
+    10.0  # seconds in which torchrun has noticed an end (--monitor-interval is 0.1, and was 5)
+)
+
+
+def infer_statuses(ranks: Sequence[RankFacts], launcher: str, now: float) -> list[RankFacts]:
+    """Return the ranks; one whose exit status its launcher took has ended with 0, if that launcher
+    would have ended the others else, and had the time to.
+    """
+    others_go_on = any(facts.alive and not facts.left for facts in ranks)
+    if not (others_go_on and find_launcher(launcher).ends_all):
+        return list(ranks)
+    return [
+        replace(facts, status=0)
+        if facts.left and facts.status is None and now - (facts.left_at or now) > NOTICED
+        else facts
+        for facts in ranks
+    ]
 
 
 def find_present(job: Job) -> frozenset[tuple[RankId, int, bool]]:

@@ -29,6 +29,8 @@ class Truth:
 
     outcome: Outcome
     culprit: tuple[int, ...] = ()  # all ranks whose fault it is, dead and absent ones too
+    # Right too for `attach`, which has no log: what ranks have called before is on no stack.
+    culprit_by_stacks: tuple[int, ...] = ()
     waiting: tuple[int, ...] = ()  # ranks that only wait for these; they must never be blamed
     checkpoint: str | None = None  # its name: "wandb_logger"; the first that not every rank reached
     component: tuple[str, ...] = ()  # any of these is right

@@ -160,7 +160,9 @@ def _find_wrong(truth: Truth, verdict: Verdict, under: Under) -> tuple[str, ...]
     if truth.outcome == "crash":
         right = bool(culprit) and culprit <= set(truth.culprit) if truth.culprit else True
     else:
-        right = culprit == set(truth.culprit)
+        right = culprit == set(truth.culprit) or (
+            under == "attach" and culprit == set(truth.culprit_by_stacks) and bool(culprit)
+        )
     if not right:
         wrong.append(f"culprit {_format_culprits(culprit)}")
     checkpoint = verdict.checkpoint.name if verdict.checkpoint else None

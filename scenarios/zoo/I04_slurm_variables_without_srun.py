@@ -29,6 +29,7 @@ CASE = Case(
         cause=("slurm-environment",),
     ),
     launcher="python",
+    under=("pipeline",),  # a script without Lightning's part believes no such variable
     environment={
         "SLURM_NTASKS": "2",
         "SLURM_NTASKS_PER_NODE": "2",

@@ -38,6 +38,7 @@ CASE = Case(
     truth=Truth(
         outcome="hang",
         culprit=(0,),
+        culprit_by_stacks=(0, 1),  # the call too many is over: none is named by chance
         checkpoint="training",
         component=("callbacks", "strategy"),
         waits_for=("collective",),

@@ -36,7 +36,7 @@ CASE = Case(
         waiting=(1,),
         checkpoint="training",
         component=("callbacks", "strategy"),
-        waits_for=("store",),
+        waits_for=("store", "rank"),
         cause=("group-on-some-ranks",),
         avoids=("callbacks=none",),
     ),

@@ -13,6 +13,7 @@ from hangbisect.attach.ranks import (
     read_ranks_from_stacks,
 )
 from hangbisect.base.process_facts import Frame, Look
+from hangbisect.dumps.facts_in_stack import read_rank_locals
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -232,6 +233,25 @@ def test_a_script_whose_argument_is_run_and_a_pipeline_of_ours_are_ranks(
     assert numbers(torchrun(100, 0)[0], process(101, 100, *words, environ=of_torchrun(0))) == {
         101: 0
     }
+
+
+@pytest.mark.parametrize(
+    ("asks", "serves"),
+    [
+        ("BaseProxy._callmethod STD/multiprocessing/managers.py:822", "Server.serve_forever"),
+        ("Pool.map STD/multiprocessing/pool.py:367", "worker"),
+        ("Executor.map STD/concurrent/futures/process.py:850", "_process_worker"),
+        ("Parallel.__call__ SP/joblib/parallel.py:2007", "_process_worker"),
+    ],
+)
+def test_who_asks_a_worker_may_be_a_rank_and_who_serves_is_none(asks: str, serves: str) -> None:
+    """Both have a frame of the same library: what the function does tells them apart."""
+    place = asks.partition(" ")[2].replace(
+        "joblib/parallel", "joblib/externals/loky/process_executor"
+    )
+    own = "<module> train.py:9"
+    assert not read_rank_locals(look(asks, own)).worker
+    assert read_rank_locals(look(f"{serves} {place}", own)).worker
 
 
 def told(number: int | None, pid: int) -> Look:

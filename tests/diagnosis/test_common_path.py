@@ -198,6 +198,22 @@ def test_a_group_that_is_made_is_no_mismatch() -> None:
     assert cause(verdict)[0] != "collective-mismatch"
 
 
+def test_of_two_the_one_that_makes_a_group_in_code_of_its_own_is_named() -> None:
+    """new_group is for all ranks: the other one waits on the path that both share (zoo I20c)."""
+    made = look(
+        f"_new_process_group_helper {C10D}:2169",
+        f"new_group {C10D}:5400",
+        "Reports.on_train_batch_end callbacks.py:24",
+        "_call_callback_hooks SP/pytorch_lightning/trainer/call.py:228",
+        f"_TrainingEpochLoop.advance {LOOP}/training_epoch_loop.py:375",
+        *EPOCH,
+    )
+    for one in (made, below("if is_main", made, "on_train_batch_end")):
+        verdict = judged(one, BROADCAST)
+        assert verdict.ranks.culprit == (0,)
+        assert cause(verdict) == ("group-on-some-ranks", "guess")
+
+
 # ---- what frames cannot tell ---------------------------------------------------------------------
 
 

@@ -57,6 +57,25 @@ def test_any_new_look_has_all_ranks_compared_anew(later: list[RankFacts]) -> Non
     assert [one.facts for one in after.single_ranks.ranks] == later
 
 
+def with_source(one: RankFacts) -> RankFacts:
+    """The same rank with what the source of its innermost line shows, which is read at the end."""
+    last = one.looks[-1]
+    main = last.threads[0]
+    told = replace(main.frames[0], handler="except OSError", condition="if rank == 1")
+    thread = replace(main, frames=(told, *main.frames[1:]))
+    looks = (*one.looks[:-1], replace(last, threads=(thread, *last.threads[1:])))
+    return replace(one, looks=looks)
+
+
+def test_what_the_source_shows_of_a_look_that_was_known_before_is_taken_over() -> None:
+    """It is no part of what a frame is: such a look is equal to the one before."""
+    later = [RANKS[0], with_source(RANKS[1])]
+    assert later == RANKS
+    view = settled(*RANKS).update(later).single_ranks.ranks[1].view
+    assert view is not None
+    assert (view.frames[0].handler, view.frames[0].condition) == ("except OSError", "if rank == 1")
+
+
 def test_a_verdict_is_the_same_whether_the_ranks_were_settled_before_or_not() -> None:
     facts = job("still", world=2)
     assert judge_snapshot(facts, settled(*RANKS))[0] == judge_job_with_graph(facts, RANKS)[0]

@@ -7,14 +7,16 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hangbisect.base.events import Ended
+from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.rank_state import NodeRanks
 from hangbisect.monitor.clocks import TimeLimits
-from hangbisect.monitor.rank_exits import find_job_end, note_end, note_slow
+from hangbisect.monitor.rank_exits import find_job_end, infer_statuses, note_end, note_slow
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -172,3 +174,20 @@ def test_a_step_in_time_is_not_listed() -> None:
     here = job(at_step(3, at=time.monotonic()))
     note_slow(here, here.members.by_rank[0])
     assert here.slow_steps == {}
+
+
+def test_a_status_that_torchrun_took_was_0_where_it_lets_the_others_go_on() -> None:
+    """It reaps its ranks at once, and ends all the others after a failure (torch/distributed/
+    elastic/agent/server/api.py, SimpleElasticAgent._invoke_run).
+    """
+    left = RankFacts(1, 1, 102, alive=False, left=True, left_at=100.0)
+    stays = RankFacts(0, 0, 101)
+    for launcher, now, ranks, status in (
+        ("torchrun", 120.0, [stays, left], 0),
+        ("torchrun", 102.0, [stays, left], None),  # it may not have noticed
+        ("torchrun", 120.0, [replace(stays, alive=False, left=True), left], None),
+        ("mpirun", 120.0, [stays, left], None),
+        ("", 120.0, [stays, left], None),
+        ("torchrun", 120.0, [stays, replace(left, status=-9)], -9),
+    ):
+        assert infer_statuses(ranks, launcher, now)[1].status == status, (launcher, now)

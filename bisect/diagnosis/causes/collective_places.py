@@ -50,10 +50,12 @@ def stacks_differ(scene: Scene) -> Found | None:
 
 def split_by_stacks(scene: Scene) -> PlaceSplit | None:
     """Return who is in a call that others do not come by, where no log tells and one side is to
-    blame.
+    blame. That one rank went round less often is no more than where the logs part: a call too many
+    within a round looks so as well.
     """
     places, culprits = scene.collective_places, {*scene.verdict.ranks.culprit}
-    if len(places) < len(scene.living) or scene.mismatch is not None:
+    logged = scene.mismatch
+    if len(places) < len(scene.living) or (logged is not None and logged.kind != "uneven"):
         return None
     split = split_places(places)
     if split is None or not split.is_clear or {one.rank for one in split.few} != culprits:

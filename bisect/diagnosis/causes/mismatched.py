@@ -171,7 +171,10 @@ def _a_call_of_some(scene: Scene) -> Found | None:
     """Only some ranks called a collective, by the logs; or, by the stacks, are in one below a
     condition by rank, or of the job's own code.
     """
-    return _a_call_too_many_or_too_few(scene) or some_stand_apart(scene)
+    by_log = _a_call_too_many_or_too_few(scene)
+    if by_log is not None or _some_wrap(scene) or _some_make_a_group(scene):
+        return by_log
+    return some_stand_apart(scene)
 
 
 def _called_by_some(scene: Scene) -> Found | None:
@@ -373,6 +376,7 @@ CAUSES = (
         signs=(
             need(_some_make_a_group, 0.55),
             also(_a_group_of_some, 0.75),
+            also(_below_a_condition, 0.6),
             unless(waits_elsewhere),
         ),
         why="{sentence}. new_group waits for all ranks of the job, also for those that will not be "
@@ -389,6 +393,7 @@ CAUSES = (
         signs=(
             need(_some_wrap, 0.55),
             also(_a_wrapper_of_some, 0.75),
+            also(_below_a_condition, 0.6),
             unless(_parameters_differ),
             unless(waits_elsewhere),
         ),

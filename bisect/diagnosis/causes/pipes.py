@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ...base.addresses import is_talking
 from ...base.process_facts import Descriptor, Look, PipeEnd
 from ..blocked_syscalls import POLL_CALLS
 from ..frames import is_service_thread
@@ -282,7 +283,11 @@ def _called_by(view: ProcessSnapshot) -> str:
     """Return in words what comes from outside and ends the call, "" for any other call."""
     if _MESSAGES.fullmatch(view.call_name):
         return "a message in a queue of the kernel"
-    for one in view.call.descriptors if view.call is not None else ():
+    listens_to = view.call.descriptors if view.call is not None else ()
+    # An event loop listens as long as it runs: what it waits for may come by its connections.
+    if view.call_name in POLL_CALLS and any(_is_connected(one, view) for one in listens_to):
+        return ""
+    for one in listens_to:
         socket = one.socket
         if socket is not None and (_ACCEPTS.fullmatch(view.call_name) or socket.state == "LISTEN"):
             return f"a connection to {socket.local or one.path}"
@@ -291,6 +296,12 @@ def _called_by(view: ProcessSnapshot) -> str:
         if one.kind == "anon" and _READS.fullmatch(view.call_name):
             return f"an event ({one.path.removeprefix('anon_inode:').strip('[]')})"
     return ""
+
+
+def _is_connected(one: Descriptor, view: ProcessSnapshot) -> bool:
+    """Return whether a descriptor is a connection to anybody but its process itself."""
+    socket = one.socket
+    return socket is not None and is_talking(socket) and set(socket.peer_pids) != {view.look.pid}
 
 
 # ---- causes --------------------------------------------------------------------------------------

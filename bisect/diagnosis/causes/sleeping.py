@@ -13,6 +13,7 @@ from ..frames import format_frame, frame_owner
 from ..time_limits import waits_anew
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import frame_in, others_wait_for_it
+from .threads import find_side_threads
 
 _WAITS = r"(?:^|/)(?:threading|queue|signal|asyncio/\w+|selectors)\.py$|<frozen threading>"
 _NEAR = 3  # frames from where it sleeps: what is called further out is the job, not its handling
@@ -55,6 +56,23 @@ def _stays_there(scene: Scene) -> Found | None:
     if caught is None or scene.group is not None:
         return None
     return Found(f"it waits in {format_frame(scene.python[0])}", caught.values)
+
+
+def _pauses(scene: Scene) -> Found | None:
+    """A rank sleeps in the job's own code, or waits there with a time limit (for an Event)."""
+    asleep = _own_code_sleeps(scene)
+    if asleep is not None or scene.view is None or scene.view.running or scene.group is not None:
+        return asleep
+    own = itertools.dropwhile(lambda f: re.search(_WAITS, f.file) is not None, scene.python)
+    frame = next(own, None)
+    if scene.call != "futex" or not _left(scene) or frame is scene.python[0]:
+        return None
+    if frame is None or frame_owner(frame, scene.job.package) not in ("user", "step"):
+        return None
+    # Another thread may be to end it: what that waits for is the cause then.
+    doubtful = bool(find_side_threads(scene))
+    place = format_frame(frame)
+    return Found(f"it pauses in {place}", {"place": place}, doubtful=doubtful)
 
 
 def _left(scene: Scene) -> tuple[float, ...]:
@@ -154,7 +172,7 @@ CAUSES = (
         id="polling-loop",
         title="a rank sleeps and looks, again and again, for something that does not come",
         signs=(
-            need(_own_code_sleeps, 0.45),
+            need(_pauses, 0.45),
             need(_again_and_again, 0.4),
             also(others_wait_for_it, 0.2),
             unless(_wrote_of_a_failure),

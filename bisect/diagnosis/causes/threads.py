@@ -43,7 +43,7 @@ _FUTEX_TIME_LIMIT = 3  # which argument of futex() it is
 _TRUST_IN_FRAMES = 0.85
 
 
-def _find_side_threads(scene: Scene) -> tuple[Thread, ...]:
+def find_side_threads(scene: Scene) -> tuple[Thread, ...]:
     """Return the job's own threads of Python besides the main one."""
     view, package = scene.view, scene.job.package
     found = []
@@ -114,7 +114,7 @@ def _call_lock(frame: Frame) -> str:
 
 def _another_waits_for_a_lock(scene: Scene) -> Found | None:
     """Another thread waits for a lock in the job's own code too."""
-    for thread in _find_side_threads(scene):
+    for thread in find_side_threads(scene):
         frame = _own_lock(scene, thread)
         if frame is not None:
             words = f"{_named(thread)} waits for {_call_lock(frame)}"
@@ -134,7 +134,7 @@ def _locks_in_a_ring(scene: Scene) -> Found | None:
 def _nobody_else(scene: Scene) -> Found | None:
     """The job has no other thread of Python that could go on for it."""
     view = scene.view
-    if view is None or not view.threads or _find_side_threads(scene) or view.look.rung != "py-spy":
+    if view is None or not view.threads or find_side_threads(scene) or view.look.rung != "py-spy":
         return None
     return Found("it has no other thread of Python at work for the job")
 
@@ -187,7 +187,7 @@ def _waits_for_a_result(scene: Scene) -> Found | None:
 
 def _pool_waits_for_results(scene: Scene) -> Found | None:
     """Every thread of the pool waits for the result of another task."""
-    pool = [t for t in _find_side_threads(scene) if find_frame(t.frames, *_POOL_THREAD) is not None]
+    pool = [t for t in find_side_threads(scene) if find_frame(t.frames, *_POOL_THREAD) is not None]
     waiting = [t for t in pool if find_frame(t.frames, *_RESULT) is not None]
     if not pool or len(waiting) < len(pool):
         return None
@@ -228,7 +228,7 @@ def _hears_only_itself(scene: Scene) -> Found | None:
     )
     where = format_frame(frame) if frame is not None else format_place(view)
     # A thread at work may be what is awaited: it wakes the loop by such a socket.
-    trust = 0.5 if _find_side_threads(scene) else 1.0
+    trust = 0.5 if find_side_threads(scene) else 1.0
     unknown = "before 3.14 no Python tells which task awaits it"
     values = {"place": where, "lost": unknown}
     return Found("both ends of all that it listens to are its own", values, trust)

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 
 _RANK = __package__.rpartition(".")[0]
+# What starts ranks inside of a script (torch.distributed.launcher.api.elastic_launch): its method.
+_AGENT = ("torch.distributed.elastic.agent.server.api", "SimpleElasticAgent.run")
 PROCESS_GROUP = "process_group"  # the step in which a process may become a rank
 
 
@@ -265,6 +267,25 @@ class RankSide:
         if (patches := sys.modules.get(f"{_RANK}.patches")) is not None:
             patches.QUEUE.through(None)
 
+    # ---- who only starts ranks -----------------------------------------------------------------
+
+    def listen_to_agent(self) -> None:
+        """Be quiet from when an agent of torch's elastic runs here: it starts the ranks, and this
+        process is none of them.
+        """
+        module, method = _AGENT
+        self._after_import(module, functools.partial(self._put_around_agent, method))
+
+    def _put_around_agent(self, method: str, module: ModuleType) -> None:
+        with ignore_our_errors():
+            undo = None if self.is_over else patch_with_step(module, method, self._starts_ranks)
+            if undo is not None:
+                self._undo.append(undo)
+
+    def _starts_ranks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not self._certain and os.getpid() == self.pid:
+            self._be_quiet()
+
     # ---- the end of the start ------------------------------------------------------------------
 
     def count_steps(self) -> None:
@@ -284,7 +305,11 @@ class RankSide:
         """The script has started: take all steps out, and be quiet; unless it is to be watched on
         (--keep-watching). Collectives are logged on, and training steps leave a pulse.
         """
-        if os.environ.get(KEEP_WATCHING_VARIABLE) == "1" or self.is_over or self.steps is None:
+        if os.environ.get(KEEP_WATCHING_VARIABLE) != "1":
+            self._be_quiet()
+
+    def _be_quiet(self) -> None:
+        if self.is_over or self.steps is None:
             return
         self.is_over = True
         wait_no_more(self.waiting)
@@ -356,6 +381,7 @@ def _become_rank(place: Place, trains: bool) -> None:
     side.install_own(parse_steps(os.environ.get(STEP_VARIABLE, "")))
     side.install_captures(parse_classes(os.environ.get(CAPTURE_VARIABLE, "")))
     side.count_steps()
+    side.listen_to_agent()
     side.speak(place, trains, is_certain=place.launcher is not None or place.joined)
     from .rank_output import hear_uncaught_error
 

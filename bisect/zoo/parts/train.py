@@ -113,9 +113,10 @@ def data_module(given: Any) -> Any:
             self.batch_size = batch_size
             self.num_workers = num_workers
             self.texts: Any = []
+            self.path = os.path.join(HERE, "text.txt")
 
         def setup(self, stage: str) -> None:
-            with open(os.path.join(HERE, "text.txt"), encoding="utf-8") as file:
+            with open(self.path, encoding="utf-8") as file:
                 self.texts = [line.strip() for line in file if line.strip()] * 40
             self.tokenizer(self.texts[:64])
 

@@ -219,6 +219,16 @@ def test_a_backward_and_a_collective_are_different_calls() -> None:
     assert "collective-mismatch" not in causes_of((job(), [rank(n, steps) for n in (0, 1)]))
 
 
+def test_a_model_that_is_wrapped_below_a_condition_is_no_other_call() -> None:
+    """By stacks alone: what stands below it is the making of DDP (zoo J19)."""
+    main = WRAPS.threads[0]
+    told = [replace(f, condition="if me == 1") if f.name == "main" else f for f in main.frames]
+    wraps = replace(WRAPS, threads=(replace(main, frames=tuple(told)),))
+    found = causes_of((job(), [rank(0, ALL_REDUCE), rank(1, wraps)]))
+    assert found["ddp-on-some-ranks"].level == "fits"
+    assert "rank-conditional-collective" not in found
+
+
 def test_ranks_that_all_make_ddp_do_not_differ_in_it() -> None:
     found = causes_of((job(), [rank(n, DDP) for n in (0, 1)]))
     assert not {"ddp-on-some-ranks", "different-parameters"} & set(found)
@@ -264,16 +274,20 @@ def test_a_rank_before_the_loop_is_not_through_with_it(hook: str, is_through: bo
 def test_a_rank_that_is_still_in_the_loop_has_no_fewer_batches() -> None:
     """Rank 1 logs a metric more, in a callback of the same step: that is a call too many."""
     step = [Call("broadcast", "train.py:40"), Call("backward", "train.py:40")]
-    ends = Call("barrier", "callbacks.py:24")
+    ends, fit = Call("barrier", "callbacks.py:24"), "<module> train.py:40"
     logs = [[*step, step[0]], [*step, ends]]
     more = look(
         "barrier SP/torch/distributed/distributed_c10d.py:5356",
         "Spikes.on_train_batch_end callbacks.py:24",
         "_TrainingEpochLoop.advance SP/pytorch_lightning/loops/training_epoch_loop.py:375",
         *IN_THE_LOOP[2:],
+        fit,
     )
-    within = causes_of(logged(logs, look(*IN_THE_LOOP), more))
+    within = causes_of(logged(logs, look(*IN_THE_LOOP, fit), more))
     assert "uneven-batches" not in within
+    # Stacks alone, as attach has them, tell that much: the log must not say another thing.
+    assert within["rank-conditional-collective"].level == "guess"
+    assert "collective-mismatch" not in within
     assert "uneven-batches" in causes_of(logged(logs, look(*IN_THE_LOOP), REPORTS))
 
 

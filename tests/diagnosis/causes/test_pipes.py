@@ -284,3 +284,23 @@ def test_that_the_writer_is_gone_proves_a_hang() -> None:
     cause = causes_of(pipe_writer_gone())["pipe-writer-gone"]
     verdict = replace(scene.verdict, cause=cause)
     assert find_proof_of_hang(verdict, Snapshot(scene.ranks), scene.graph) != ""
+
+
+def in_a_loop(*sockets: Socket) -> Facts:
+    one = look(
+        "EpollSelector.select STD/selectors.py:468",
+        "BaseEventLoop._run_once STD/asyncio/base_events.py:1884",
+        "main train.py:60",
+        call="epoll_wait",
+        descriptors=tuple(d for socket in sockets for d in on(socket)),
+        sockets=sockets,
+    )
+    return job(), [rank(0, one), held(1)]
+
+
+def test_a_loop_that_listens_and_has_a_connection_may_wait_for_that() -> None:
+    """Each rank of a ring of streams serves a port: nobody was to call, a peer was to send."""
+    listens = Socket(9, "tcp", "127.0.0.1:5000", "", "LISTEN")
+    peer = tcp("10.0.0.3:5001", inode=72, peer_pids=(300,))
+    assert "nobody-sends" in causes_of(in_a_loop(listens))
+    assert "nobody-sends" not in causes_of(in_a_loop(listens, peer))

@@ -201,3 +201,23 @@ def test_a_pause_in_event_wait_comes_round_again_as_a_sleep_does() -> None:
     assert "swallowed-exception" not in causes_of(loops)
     stays = beside_a_waiting_rank(in_event(3000.0, 100.0), in_event(2998.8, 101.2))
     assert "swallowed-exception" in causes_of(stays)
+
+
+def test_a_loop_that_pauses_in_event_wait_polls_as_one_that_sleeps_does() -> None:
+    """`while not path.exists(): Event().wait(1)`: nobody has the event, or who has it is silent."""
+    looks = in_event(0.7, 100.0, ""), in_event(0.5, 101.2, "")
+    found = causes_of(beside_a_waiting_rank(*looks))["polling-loop"]
+    assert found.level == "fits"
+    assert "build (data.py:12)" in found.why
+    once = in_event(3000.0, 100.0, ""), in_event(2998.8, 101.2, "")
+    assert "polling-loop" not in causes_of(beside_a_waiting_rank(*once))
+
+
+def test_beside_another_thread_of_the_job_a_loop_with_an_event_is_a_guess() -> None:
+    """That thread may be to set the event, and what it waits for is the cause then."""
+    other = look("recv STD/socket.py:1", "feed data.py:40", call="recvfrom").threads[0]
+    looks = (
+        replace(one, threads=(*one.threads, replace(other, os_id=333, name="feeder")))
+        for one in (in_event(0.7, 100.0, ""), in_event(0.5, 101.2, ""))
+    )
+    assert causes_of(beside_a_waiting_rank(*looks))["polling-loop"].level == "guess"
