@@ -16,7 +16,7 @@ import pytest
 from hangbisect.base.pipeline import find_pipeline
 
 from ..transcripts import block, is_printed
-from .whole_jobs import write_launcher
+from .whole_jobs import ONE_THREAD, write_launcher
 
 # Not imported: each worker reads this file, and that takes seconds.
 if importlib.util.find_spec("peft") is None:
@@ -38,7 +38,7 @@ def walk(start: Callable[..., Any], package: Path, tmp_path: Path) -> Callable[.
 
     def run(*words: str, launcher: str = sys.executable) -> tuple[int, str, str]:
         clean = {n: v for n, v in os.environ.items() if not n.startswith("HANGBISECT_")}
-        process = start(launcher, package, *words, env=clean, cwd=tmp_path)
+        process = start(launcher, package, *words, env=clean | ONE_THREAD, cwd=tmp_path)
         out, err = process.communicate(timeout=DEADLINE)
         return process.returncode, str(out), str(err)
 
@@ -48,6 +48,7 @@ def walk(start: Callable[..., Any], package: Path, tmp_path: Path) -> Callable[.
 def test_the_budget_is_what_a_training_takes() -> None:
     printed = subprocess.run(
         [sys.executable, BENCHMARKS / "memory_budget.py", "quick"],
+        env=os.environ | ONE_THREAD,
         capture_output=True,
         text=True,
         timeout=DEADLINE,

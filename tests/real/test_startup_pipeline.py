@@ -11,7 +11,7 @@ from hangbisect.base.pipeline import find_pipeline
 from jobs import Ended
 
 from .verdicts import REACHED, check, shown
-from .whole_jobs import Jobs
+from .whole_jobs import ONE_THREAD, Jobs
 
 # Not imported: each worker reads this file, and that takes seconds.
 if importlib.util.find_spec("pytorch_lightning") is None:
@@ -39,9 +39,12 @@ class Walk:
         (self.folder / "counting.py").write_text(COUNT)
 
     def __call__(self, *words: str, ranks: int = 0) -> Ended:
-        home = {"HOME": str(self.folder), "NETRC": str(self.folder / ".netrc")}
+        home = {"HOME": str(self.folder), "NETRC": str(self.folder / ".netrc"), **ONE_THREAD}
         job = self._jobs.start(
-            *("--fast-dev-run", "2", *words), folder=self.folder, ranks=ranks, environ=home
+            *("--fast-dev-run", "2", *words),
+            folder=self.folder,
+            ranks=ranks,
+            environ=home,
         )
         ended = job.end(DEADLINE)
         check(ended, "ok")

@@ -11,7 +11,7 @@ from hangbisect.base.startup_table import STARTUP_BY_NAME
 from jobs import Ended
 
 from .verdicts import check
-from .whole_jobs import Jobs
+from .whole_jobs import ONE_THREAD, Jobs
 
 FAST = ("--fast-dev-run", "1", "--wandb", "off")
 
@@ -94,6 +94,7 @@ def test_a_rank_that_waits_for_another_in_the_process_group_is_not_blamed(
     ended = light_jobs.run(
         *(*FAST, "--timeout", "training=4", "--inject", place, *words),
         ranks=0 if by_lightning else 2,
+        environ=ONE_THREAD,
     )
     check(ended, "hang", culprit=[culprit], checkpoint="training")
     assert ended.verdict["checkpoint"]["phase"] == phase

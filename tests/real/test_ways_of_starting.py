@@ -24,6 +24,7 @@ from pathlib import Path
 import pytest
 
 from .verdicts import REACHED
+from .whole_jobs import ONE_THREAD
 
 pytestmark = pytest.mark.xdist_group("ways of starting")  # one worker makes the environments
 DEADLINE = 240.0
@@ -163,7 +164,7 @@ def way(request: pytest.FixtureRequest, checkout: Path, tmp_path: Path) -> Way:
 def environ(tmp_path: Path) -> dict[str, str]:
     """An environment in which nothing but the way decides what is found."""
     kept = {n: v for n, v in os.environ.items() if not n.startswith(("PYTHON", "HANGBISECT"))}
-    return kept | {"PYTHONDONTWRITEBYTECODE": "1", "WANDB_MODE": "offline"}
+    return kept | {"PYTHONDONTWRITEBYTECODE": "1", "WANDB_MODE": "offline"} | ONE_THREAD
 
 
 def output_of(process: subprocess.Popen[str]) -> str:
