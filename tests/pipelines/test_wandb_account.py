@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("wandb")
+# Not imported: each worker reads this file, and that takes a second.
+if importlib.util.find_spec("wandb") is None:
+    pytest.skip("no wandb", allow_module_level=True)
 
 ASK = """
 import sys, importlib.util as u

@@ -17,6 +17,7 @@ from typing import Any
 import jobs
 import pytest
 
+from ..programs import WITHOUT_COMPILER
 from .test_monitor_never_harms import watched
 from .verdicts import shown
 from .whole_jobs import DEADLINE, Job, Jobs, write_launcher
@@ -69,7 +70,7 @@ train()
 
 def start(jobs_here: Jobs, at_step_20: str, *watch: str, steps: int = 40) -> Job:
     folder = jobs_here.folder()
-    source = TRAINS.replace("{}", at_step_20).replace("STEPS", str(steps))
+    source = WITHOUT_COMPILER + TRAINS.replace("{}", at_step_20).replace("STEPS", str(steps))
     (folder / "train.py").write_text(source, encoding="utf-8")
     command = (write_launcher(folder), "train.py")
     return watched(jobs_here, folder, command, "--stall", "4", *watch)
@@ -113,7 +114,7 @@ def test_a_rank_that_waits_for_somebody_else_is_silent_and_taken_back(
 def test_an_evaluation_that_lasts_long_and_a_job_that_somebody_stops_for_a_while_are_no_hang(
     jobs_here: Jobs,
 ) -> None:
-    job = start(jobs_here, "if rank == 0: evaluate(20)", "--on-hang", "end", steps=120)
+    job = start(jobs_here, "if rank == 0: evaluate(12)", "--on-hang", "end", steps=120)
     said = job.until("rank 0 is past step 20")
     meanwhile = said[said.index("rank 0 is at step 20") : said.index("rank 0 is past step 20")]
     for word in ("SILENT", "HANG", "SLOW", "No training step", "looking"):

@@ -168,12 +168,12 @@ def make(given):
 
 
 def test_a_barrier_of_one_rank_is_blamed_on_it_though_it_waits_elsewhere_by_then(
-    jobs_here: Jobs,
+    light_jobs: Jobs,
 ) -> None:
     """Also by a second monitor: it hears of the logs again when the first one was killed."""
-    folder = jobs_here.folder()
+    folder = light_jobs.folder()
     (folder / "extra_barrier.py").write_text(CALLBACK)
-    job = jobs_here.start(
+    job = light_jobs.start(
         *("--fast-dev-run", "1", "--wandb", "off", "--stall", "5"),
         *("--use", "memory_callback=extra_barrier:make"),
         folder=folder,

@@ -16,6 +16,7 @@ import pytest
 from hangbisect.base.pipeline import find_pipeline
 
 from ..transcripts import block, is_printed
+from .whole_jobs import ONE_THREAD, write_launcher
 
 # Not imported: each worker reads this file, and that takes seconds.
 if importlib.util.find_spec("peft") is None:
@@ -35,9 +36,9 @@ PHASES = [
 def walk(start: Callable[..., Any], package: Path, tmp_path: Path) -> Callable[..., Any]:
     """Start a program of ours in a folder of its own; return its status and its output."""
 
-    def run(*words: str, launcher: tuple[str, ...] = ()) -> tuple[int, str, str]:
+    def run(*words: str, launcher: str = sys.executable) -> tuple[int, str, str]:
         clean = {n: v for n, v in os.environ.items() if not n.startswith("HANGBISECT_")}
-        process = start(*(sys.executable, *launcher, package, *words), env=clean, cwd=tmp_path)
+        process = start(launcher, package, *words, env=clean | ONE_THREAD, cwd=tmp_path)
         out, err = process.communicate(timeout=DEADLINE)
         return process.returncode, str(out), str(err)
 
@@ -47,6 +48,7 @@ def walk(start: Callable[..., Any], package: Path, tmp_path: Path) -> Callable[.
 def test_the_budget_is_what_a_training_takes() -> None:
     printed = subprocess.run(
         [sys.executable, BENCHMARKS / "memory_budget.py", "quick"],
+        env=os.environ | ONE_THREAD,
         capture_output=True,
         text=True,
         timeout=DEADLINE,
@@ -56,13 +58,12 @@ def test_the_budget_is_what_a_training_takes() -> None:
 
 
 def test_two_ranks_walk_every_checkpoint_and_phase_even_if_it_is_said_not_to_fit(
-    walk: Callable[..., Any],
+    walk: Callable[..., Any], tmp_path: Path
 ) -> None:
-    launcher = ("-m", "torch.distributed.run", "--nproc_per_node=2")
     status, out, err = walk(
         *("--pipeline", "finetuning", "--accelerator", "cpu", "--batch-size", "4"),
         *("--free-memory", "40MB", "--max-steps", "2", "--examples", "1000", "--run-dir", "run"),
-        launcher=launcher,
+        launcher=write_launcher(tmp_path),
     )
     assert status == 0, out + err
     for rank in (0, 1):

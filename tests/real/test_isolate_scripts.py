@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ..programs import WITHOUT_COMPILER
 from .whole_jobs import write_launcher
 
 LIMIT = 240.0  # seconds for an isolation, on a busy machine
@@ -87,7 +88,7 @@ if __name__ == "__main__":
 def isolate_late(
     folder: Path, package: Path, start: Callable[..., subprocess.Popen[str]], also: str, *words: str
 ) -> tuple[int, dict[str, Any], str]:
-    (folder / "train.py").write_text(LATE.replace("{also}", also))
+    (folder / "train.py").write_text(WITHOUT_COMPILER + LATE.replace("{also}", also))
     launcher = write_launcher(folder)
     environ = {name: value for name, value in os.environ.items() if "HANGBISECT_" not in name}
     options = ["isolate", "--yes", "--stall", "3", "--confirm", "0", "--run-dir", "iso", *words]

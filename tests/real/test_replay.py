@@ -16,7 +16,7 @@ import pytest
 from hangbisect.base.pipeline import find_pipeline
 
 from ..transcripts import block, is_printed
-from .whole_jobs import write_launcher
+from .whole_jobs import ONE_THREAD, write_launcher
 
 DEADLINE = 280.0  # seconds, on a busy machine
 PAGE = "how-to/one-module-alone.md"
@@ -73,7 +73,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Path:
     (folder / "actor.py").write_text(ACTOR)
     launcher = write_launcher(folder)
     for command in ((sys.executable, package, "capture", "on"), (launcher, "actor.py")):
-        environ = {**jobs.clean_environ(), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        environ = {**jobs.clean_environ(), **ONE_THREAD, "CUDA_VISIBLE_DEVICES": ""}
         subprocess.run(command, cwd=folder, env=environ, check=True, timeout=DEADLINE)
     return folder
 
@@ -83,7 +83,8 @@ def walk(start: Callable[..., Any], package: Path, tmp_path: Path) -> Callable[.
     """Start a program of ours in a folder of its own; return its status and its output."""
 
     def run(*words: str, launcher: str = sys.executable) -> tuple[int, str, str]:
-        process = start(launcher, package, *words, env=jobs.clean_environ(), cwd=tmp_path)
+        environ = jobs.clean_environ() | ONE_THREAD
+        process = start(launcher, package, *words, env=environ, cwd=tmp_path)
         out, err = process.communicate(timeout=DEADLINE)
         return process.returncode, str(out), str(err)
 
@@ -213,7 +214,7 @@ def test_it_walks_under_deepspeed(alone: Callable[..., Any], tmp_path: Path) -> 
             *("--use", "module=actor:build", "--rank", "0", "--run-dir", "run"),
         ],
         cwd=tmp_path,
-        env={**jobs.clean_environ(), "DS_ACCELERATOR": "cpu"},
+        env={**jobs.clean_environ(), **ONE_THREAD, "DS_ACCELERATOR": "cpu"},
         capture_output=True,
         text=True,
         timeout=DEADLINE,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
-import sys
 from pathlib import Path
 
 import pytest
 from hangbisect.base.pipeline import find_pipeline
+from jobs import Ended
 
-from .verdicts import REACHED
+from .verdicts import REACHED, check, shown
+from .whole_jobs import ONE_THREAD, Jobs
 
 # Not imported: each worker reads this file, and that takes seconds.
 if importlib.util.find_spec("pytorch_lightning") is None:
@@ -31,29 +31,30 @@ def count(given):
 
 
 class Walk:
-    """Starts a walk in a folder of its own, without W&B credentials, and returns its output."""
+    """Starts walks in a folder, without W&B credentials; each ends well and leaves nothing."""
 
-    def __init__(self, start: object, package: Path, tmp_path: Path) -> None:
-        self._start, self._package, self._folder = start, package, tmp_path
-        (tmp_path / "counting.py").write_text(COUNT)
+    def __init__(self, jobs_here: Jobs) -> None:
+        self._jobs = jobs_here
+        self.folder = jobs_here.folder()
+        (self.folder / "counting.py").write_text(COUNT)
 
-    def __call__(self, *words: str, ranks: int = 0) -> str:
-        launcher = ["-m", "torch.distributed.run", f"--nproc_per_node={ranks}"] if ranks else []
-        clean = {n: v for n, v in os.environ.items() if not n.startswith(("WANDB_", "HANGBISECT_"))}
-        process = self._start(  # type: ignore[operator]
-            *(sys.executable, *launcher, self._package, "--fast-dev-run", "2"),
-            *("--run-dir", self._folder / "run", *words),
-            env={**clean, "HOME": str(self._folder), "NETRC": str(self._folder / ".netrc")},
-            cwd=self._folder,
+    def __call__(self, *words: str, ranks: int = 0) -> Ended:
+        home = {"HOME": str(self.folder), "NETRC": str(self.folder / ".netrc"), **ONE_THREAD}
+        job = self._jobs.start(
+            *("--fast-dev-run", "2", *words),
+            folder=self.folder,
+            ranks=ranks,
+            environ=home,
         )
-        out, err = process.communicate(timeout=DEADLINE)
-        assert process.returncode == 0, out + err
-        return str(out)
+        ended = job.end(DEADLINE)
+        check(ended, "ok")
+        assert ended.status == 0, shown(ended)
+        return ended
 
 
 @pytest.fixture
-def walk(start: object, package: Path, tmp_path: Path) -> Walk:
-    return Walk(start, package, tmp_path)
+def walk(jobs_here: Jobs) -> Walk:
+    return Walk(jobs_here)
 
 
 def lines_of(rank: int, out: str) -> list[str]:
@@ -63,15 +64,23 @@ def lines_of(rank: int, out: str) -> list[str]:
 def assert_wandb_started(out: str, folder: Path, processes: int) -> None:
     """Assert that so many ranks have started W&B, each a process of its own and a run."""
     assert sum(int(n) for n in re.findall(r"(\d) of wandb-core", out)) == processes
-    assert out.count("W&B finished") == processes
     assert len([*(folder / "run" / "logs").glob("wandb/offline-run-*")]) == processes
 
 
-def test_every_rank_walks_every_checkpoint_and_phase_and_starts_wandb_if_each_is_to(
-    walk: Walk, tmp_path: Path
+def test_every_rank_walks_every_checkpoint_and_phase_with_a_model_tokenizer_and_data_of_ones_own(
+    walk: Walk,
 ) -> None:
-    out = walk("--wandb", "every-rank", "--use", "callbacks=counting:count", ranks=2)
-    assert_wandb_started(out, tmp_path, 2)
+    write_own_model(walk.folder / "mine")
+    (walk.folder / "mine.txt").write_text("one line\nanother line\n")
+    ended = walk(
+        *("--tokenizer", "mine", "--model", "mine", "--data", "mine.txt", "--hub", "offline"),
+        *("--num-workers", "1", "--backend", "gloo"),
+        *("--wandb", "every-rank", "--use", "callbacks=counting:count"),
+        ranks=2,
+    )
+    out = ended.out
+    assert_wandb_started(out, walk.folder, 2)
+    assert out.count("W&B finished") == 2
     for rank in (0, 1):
         said = lines_of(rank, out)
         checkpoints = [line for line in said if line.startswith("CHECKPOINT")]
@@ -82,6 +91,39 @@ def test_every_rank_walks_every_checkpoint_and_phase_and_starts_wandb_if_each_is
     assert out.count("Environment at the start") == 2
     assert out.count("Environment before the Trainer") == 2
     assert out.count("W&B runs offline: no account") == 2
+    assert out.count("transformers.AutoModelForCausalLM.from_pretrained with mine") == 2
+    assert out.count("HF_HUB_OFFLINE=1") >= 2
+    assert "OK  startup, 2 ranks" in ended.err
+    assert "not exercised: W&B online" in ended.err
+
+
+def write_own_model(folder: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    from hangbisect.pipelines.model_steps import END_OF_TEXT, MODEL_CONFIG, TOKENIZER
+
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_file=TOKENIZER, eos_token=END_OF_TEXT
+    ).save_pretrained(folder)
+    config = transformers.AutoConfig.from_pretrained(MODEL_CONFIG)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+
+
+# In the place of the steps before W&B's, which import most of the libraries.
+NOTHING = "def nothing(given):\n    return None\n"
+BEFORE_WANDB = ("tokenizer", "model", "lightning_module", "data_module", "accelerator")
+
+
+def test_rank_0_alone_starts_wandb_if_it_is_to(light_jobs: Jobs) -> None:
+    walk = Walk(light_jobs)
+    (walk.folder / "mine.py").write_text(NOTHING)
+    left_out = [word for step in BEFORE_WANDB for word in ("--use", f"{step}=mine:nothing")]
+    ended = walk(
+        *("--wandb", "rank0", *left_out, "--use", "callbacks=counting:count"),
+        *("--until", "memory_callback"),
+        ranks=2,
+    )
+    assert_wandb_started(ended.out, walk.folder, 1)
+    assert "No W&B on this rank: logger=False" in lines_of(1, ended.out)
 
 
 TOLD = """
@@ -98,50 +140,30 @@ def never(given):
 
 
 def test_on_one_process_each_component_of_the_model_and_the_data_can_be_changed(
-    walk: Walk, tmp_path: Path
+    walk: Walk,
 ) -> None:
-    (tmp_path / "telling.py").write_text(TOLD)
+    (walk.folder / "telling.py").write_text(TOLD)
     out = walk(
         *("--attention", "eager", "--gradient-checkpointing", "on", "--packing", "on"),
+        *("--num-workers", "1", "--worker-start", "spawn"),
         *("--pin-memory", "on", "--callbacks", "none", "--wandb", "off", "--accelerator", "cpu"),
         *("--use", "accelerator=telling:told", "--use", "callbacks=telling:never"),
         *("--skip", "logs_directory"),
-    )
+    ).out
     said = lines_of(0, out)
     assert f"{REACHED['logs_directory']} (skipped)" in said
     assert REACHED["training"] in said
     assert "eager, (True, True, True)" in said
     assert "No callbacks" in said
     assert "Trained 2 steps" in said
-    assert_wandb_started(out, tmp_path, 0)
+    assert_wandb_started(out, walk.folder, 0)
+    assert "W&B finished" not in out
 
 
-def test_lightning_starts_the_other_ranks_itself(walk: Walk, tmp_path: Path) -> None:
-    out = walk("--devices", "2", "--use", "callbacks=counting:count")
-    assert_wandb_started(out, tmp_path, 1)  # by Lightning's logger
-    assert out.count("Process group ready: gloo, 2 ranks") == 2
-    assert out.count(REACHED["training"]) == 2
-
-
-def test_model_tokenizer_and_data_may_be_ones_own_and_rank_0_alone_starts_wandb(
-    walk: Walk, tmp_path: Path
-) -> None:
-    transformers = pytest.importorskip("transformers")
-    from hangbisect.pipelines.model_steps import END_OF_TEXT, MODEL_CONFIG, TOKENIZER
-
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_file=TOKENIZER, eos_token=END_OF_TEXT
-    ).save_pretrained(tmp_path / "mine")
-    config = transformers.AutoConfig.from_pretrained(MODEL_CONFIG)
-    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "mine")
-    (tmp_path / "mine.txt").write_text("one line\nanother line\n")
-    out = walk(
-        *("--tokenizer", "mine", "--model", "mine", "--data", "mine.txt", "--hub", "offline"),
-        *("--num-workers", "1", "--worker-start", "spawn", "--backend", "gloo"),
-        *("--wandb", "rank0", "--use", "callbacks=counting:count"),
-        ranks=2,
-    )
-    assert out.count("transformers.AutoModelForCausalLM.from_pretrained with mine") == 2
-    assert out.count("HF_HUB_OFFLINE=1") >= 2
-    assert out.count(REACHED["training"]) == 2
-    assert_wandb_started(out, tmp_path, 1)
+def test_lightning_starts_the_other_ranks_itself(walk: Walk) -> None:
+    ended = walk("--devices", "2", "--use", "callbacks=counting:count")
+    assert_wandb_started(ended.out, walk.folder, 1)  # by Lightning's logger
+    assert ended.out.count("W&B finished") == 1
+    assert ended.out.count("Process group ready: gloo, 2 ranks") == 2
+    assert ended.out.count(REACHED["training"]) == 2
+    assert "OK  startup, 2 ranks" in ended.err

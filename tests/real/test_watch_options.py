@@ -64,7 +64,7 @@ def test_a_report_on_a_spin_stands_although_the_spin_goes_on(light_jobs: Jobs) -
         *("--inject", "spin@logs_directory:rank1"),
     )
     job.until(f"HANG  {AT['logs_directory']}", "still running, still watched")
-    time.sleep(8)
+    time.sleep(5)
     assert "Taken back" not in job.said()
 
 
@@ -174,13 +174,16 @@ def test_a_verdict_is_no_longer_than_promised(light_jobs: Jobs) -> None:
     ],
 )
 def test_a_wrong_value_is_named_once_and_not_by_every_rank(
-    words: tuple[str, ...], named: str, jobs_here: Jobs
+    words: tuple[str, ...], named: str, jobs_here: Jobs, light_jobs: Jobs
 ) -> None:
-    ended = jobs_here.run(*words)
+    """What torchrun says of it at its end is the same for each: one of them asks it."""
+    by_torchrun = "--barriers" in words
+    ended = (jobs_here if by_torchrun else light_jobs).run(*words)
     assert ended.err.count("\nhangbisect: ") + ended.err.startswith("hangbisect: ") == 1
     complaint = ended.err.partition("hangbisect: ")[2].partition("\n")[0]
     assert named in complaint
-    assert "exitcode  : 2" in ended.err
+    if by_torchrun:
+        assert "exitcode  : 2" in ended.err
     assert ended.clean, shown(ended)
 
 
@@ -248,11 +251,11 @@ def test_without_py_spy_rank_checkpoint_and_call_are_still_named(jobs_here: Jobs
 
 
 @pytest.mark.parametrize("inside", ["file/run", "/proc/run"])
-def test_where_the_run_folder_cannot_be_another_one_is_used(inside: str, jobs_here: Jobs) -> None:
-    folder = jobs_here.folder()
+def test_where_the_run_folder_cannot_be_another_one_is_used(inside: str, light_jobs: Jobs) -> None:
+    folder = light_jobs.folder()
     (folder / "file").write_text("no folder\n")
     wanted = folder / inside
-    ended = jobs_here.run(
+    ended = light_jobs.run(
         *("--run-dir", str(wanted), "--logs-path", str(folder / "logs")),
         *("--timeout", "2", "--inject", "sleep@logs_directory:rank1"),
         folder=folder,

@@ -10,6 +10,7 @@ import script_shelf
 from compared_starts import compared
 from script_shelf import Script
 
+from ..programs import WITHOUT_COMPILER
 from .verdicts import REACHED
 from .watched_scripts import ended, told, written
 
@@ -105,7 +106,7 @@ print(len(steps))
 
 
 def test_a_hook_of_the_script_behind_ours_is_called_at_every_step(tmp_path: Path) -> None:
-    done = ended(written(HOOKED, tmp_path), tmp_path / "run")
+    done = ended(written(WITHOUT_COMPILER + HOOKED, tmp_path), tmp_path / "run")
     assert (done.status, done.out) == (0, "9\n"), done.err
     assert told(tmp_path / "run", "quiet")
 

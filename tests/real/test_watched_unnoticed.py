@@ -11,31 +11,6 @@ import pytest
 
 from .watched_scripts import ended, told, written
 
-# The dataset holds torch.load: workers that are spawned get it by its name, in the second epoch
-# too, when the watch is over.
-EPOCHS = """
-import functools, torch
-from torch import load
-from torch.utils.data import DataLoader, Dataset
-
-class Rows(Dataset):
-    def __init__(self, loader=torch.load):
-        self.loader, self.partial = loader, functools.partial(load, weights_only=True)
-    def __len__(self):
-        return 16
-    def __getitem__(self, at):
-        return torch.tensor([float(at), 1.0])
-
-if __name__ == "__main__":
-    net = torch.nn.Linear(2, 1)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-    data = DataLoader(Rows(), batch_size=2, num_workers=2, multiprocessing_context="spawn")
-    for epoch in range(2):
-        for rows in data:
-            net(rows).sum().backward()
-            optimizer.step()
-        print("epoch", epoch, flush=True)
-"""
 # A time limit by SIGALRM: it comes while a line of ours waits for a reader, or while the script
 # itself goes on.
 TIME_LIMIT = """
@@ -160,12 +135,6 @@ ALLOWED = {
     "imported": {"environment", "finders", "ours", "excepthook"},
     "after": {"environment", "ours", "excepthook"},
 }
-
-
-def test_workers_that_are_spawned_get_a_known_call_in_every_epoch(tmp_path: Path) -> None:
-    done = ended(written(EPOCHS, tmp_path), tmp_path / "run")
-    assert (done.status, done.out) == (0, "epoch 0\nepoch 1\n"), done.err
-    assert told(tmp_path / "run", "quiet")
 
 
 def test_a_time_limit_of_the_script_comes_while_our_code_runs(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from pathlib import Path
 import pytest
 
 from .verdicts import REACHED
+from .whole_jobs import ONE_THREAD
 
 pytestmark = pytest.mark.xdist_group("ways of starting")  # one worker makes the environments
 DEADLINE = 240.0
@@ -163,7 +164,7 @@ def way(request: pytest.FixtureRequest, checkout: Path, tmp_path: Path) -> Way:
 def environ(tmp_path: Path) -> dict[str, str]:
     """An environment in which nothing but the way decides what is found."""
     kept = {n: v for n, v in os.environ.items() if not n.startswith(("PYTHON", "HANGBISECT"))}
-    return kept | {"PYTHONDONTWRITEBYTECODE": "1", "WANDB_MODE": "offline"}
+    return kept | {"PYTHONDONTWRITEBYTECODE": "1", "WANDB_MODE": "offline"} | ONE_THREAD
 
 
 def output_of(process: subprocess.Popen[str]) -> str:
@@ -265,26 +266,21 @@ def test_each_way_reaches_us_and_starts_the_same_package_again(
 # ---- the real thing ---------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["checkout: -m bisect", pytest.param("installed", marks=needs_wheel)])
-def main_way(request: pytest.FixtureRequest, checkout: Path, tmp_path: Path) -> Way:
-    """The two ways that the README names first."""
-    installed = request.param == "installed"
-    made: Interpreter = request.getfixturevalue("installed" if installed else "bare")
-    return Way((made.python, "-m", "bisect"), tmp_path if installed else checkout, made.python)
-
-
 def verdict_of(run: Path) -> dict[str, object]:
     verdict: dict[str, object] = json.loads((run / "verdict.json").read_text())
     return verdict
 
 
 def test_lightnings_own_launch_starts_the_other_rank_and_both_their_workers(
-    main_way: Way, start: Start, environ: dict[str, str], checkout: Path, tmp_path: Path
+    bare: Interpreter, start: Start, environ: dict[str, str], checkout: Path, tmp_path: Path
 ) -> None:
-    method = "forkserver" if main_way.folder == checkout else "spawn"
+    """Where we were never installed. Installed we are in test_startup_pipeline.py: the other rank,
+    and workers that are spawned.
+    """
+    command = (bare.python, "-m", "bisect")
     job = ("--fast-dev-run", "1", "--strategy", "ddp", "--devices", "2", "--wandb", "off")
-    workers = ("--num-workers", "1", "--worker-start", method, "--run-dir", tmp_path / "run")
-    output = output_of(start(*main_way.command, *job, *workers, cwd=main_way.folder, env=environ))
+    workers = ("--num-workers", "1", "--worker-start", "forkserver", "--run-dir", tmp_path / "run")
+    output = output_of(start(*command, *job, *workers, cwd=checkout, env=environ))
     assert "[R1/2]" in output
     assert REACHED["training"] in output
     assert verdict_of(tmp_path / "run")["outcome"] == "ok"

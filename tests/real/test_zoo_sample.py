@@ -39,8 +39,13 @@ def check(ended: subprocess.CompletedProcess[str], row: Any) -> None:
 
 
 @pytest.mark.parametrize("case", SAMPLE)
-def test_the_answer_is_right(case: str, package: Path, tmp_path: Path) -> None:
-    check(*run(package, tmp_path, case))
+def test_the_answer_is_right_and_its_run_folder_is_kept_if_asked_for(
+    case: str, package: Path, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    check(*run(package, tmp_path, case, "--keep", str(kept)))
+    assert (kept / case / "verdict.json").is_file()
+    assert REACHED["script"] in (kept / case / "output.txt").read_text()
 
 
 def test_it_does_not_come_from_names_nor_from_which_rank_it_is(
@@ -52,10 +57,3 @@ def test_it_does_not_come_from_names_nor_from_which_rank_it_is(
 @pytest.mark.parametrize("way", ["run", "attach"])
 def test_it_is_right_of_a_script_as_well(way: str, package: Path, tmp_path: Path) -> None:
     check(*run(package, tmp_path, "H02", "--under", way))
-
-
-def test_run_folders_are_kept_if_asked_for(package: Path, tmp_path: Path) -> None:
-    ended, row = run(package, tmp_path, "I02", "--keep", str(tmp_path / "kept"))
-    check(ended, row)
-    assert (tmp_path / "kept" / "I02" / "verdict.json").is_file()
-    assert REACHED["script"] in (tmp_path / "kept" / "I02" / "output.txt").read_text()

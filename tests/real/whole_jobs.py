@@ -15,6 +15,9 @@ import jobs
 import psutil
 
 DEADLINE = 150.0  # seconds for a job, or for something in it, on a busy machine
+# For what computes with torch and is started by no launcher: torchrun sets it for its ranks.
+# Threads of OpenMP spin while they wait for each other: half of a training on a busy machine.
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
 class Job:

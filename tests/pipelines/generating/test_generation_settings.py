@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 from hangbisect.pipelines.generation_plan import find_ignored_flags
 
-transformers = pytest.importorskip("transformers")
+
+@pytest.fixture(scope="module")
+def transformers() -> Any:
+    """Not imported when this file is read: each worker reads it, and one has these tests."""
+    return pytest.importorskip("transformers")
 
 
 @pytest.mark.parametrize(
@@ -20,7 +24,7 @@ transformers = pytest.importorskip("transformers")
     ],
 )
 def test_what_sampling_alone_would_use_is_ignored_without_it(
-    flags: dict[str, Any], sampling: dict[str, bool], ignored: list[str]
+    flags: dict[str, Any], sampling: dict[str, bool], ignored: list[str], transformers: Any
 ) -> None:
     config = transformers.GenerationConfig(**flags)
     before = config.to_dict()

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hangbisect.pipelines import model_steps
 from hangbisect.pipelines.generation_plan import find_checkpoint
 
-transformers = pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
 huggingface_hub = pytest.importorskip("huggingface_hub")
 
 
-def test_it_has_several_shards_that_hold_each_of_its_weights(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def transformers() -> Any:
+    """Not imported when this file is read: each worker reads it, and one has these tests."""
+    return pytest.importorskip("transformers")
+
+
+def test_it_has_several_shards_that_hold_each_of_its_weights(
+    tmp_path: Path, transformers: Any
+) -> None:
     model_steps.write_small_model(str(tmp_path), transformers, torch, huggingface_hub)
     found = find_checkpoint(str(tmp_path))
     assert found is not None
@@ -23,7 +31,9 @@ def test_it_has_several_shards_that_hold_each_of_its_weights(tmp_path: Path) -> 
     assert found.bytes > sum(one.numel() * 4 for one in model.parameters())
 
 
-def test_each_rank_makes_the_same_weights_and_leaves_chance_as_it_was(tmp_path: Path) -> None:
+def test_each_rank_makes_the_same_weights_and_leaves_chance_as_it_was(
+    tmp_path: Path, transformers: Any
+) -> None:
     first, second = tmp_path / "0", tmp_path / "1"
     torch.manual_seed(7)
     expected = torch.rand(1)

@@ -144,6 +144,7 @@ def test_workers_of_real_torch_are_spawned_in_the_second_epoch(beside: Beside) -
         environ={"PYTHONPATH": "", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
     ).check()
     assert both.plain.out == "epoch 0\nepoch 1\n", both
+    assert any("First step done" in line for line in both.watched.ours), both
 
 
 @pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="no wandb")
